@@ -19,10 +19,10 @@ def tables(folder: Path) -> list[Table]:
             [
                 _set("SQuAD 1.1 train", "train-v1.1", 87599, 0, 442, 0),
                 _set("SQuAD 1.1 dev", "dev-v1.1", 10570, 0, 48, 0),
-                _set("SQuAD 1.1 test", "test-v1.1", 9533, 0, 46, 0, public=False),
+                _set("SQuAD 1.1 test", None, 9533, 0, 46, 0),
                 _set("SQuAD 2.0 train", "train-v2.0", 130319, 43498, 442, 285),
                 _set("SQuAD 2.0 dev", "dev-v2.0", 11873, 5945, 35, 35),
-                _set("SQuAD 2.0 test", "test-v2.0", 8862, 4332, 28, 28, public=False),
+                _set("SQuAD 2.0 test", None, 8862, 4332, 28, 28),
             ],
             notes=[
                 "negatives are questions without an answer; an article has negatives where one of its"
@@ -33,5 +33,5 @@ def tables(folder: Path) -> list[Table]:
     ]
 
 
-def _set(name: str, file: str, *published: int, public: bool = True) -> DataSet:
-    return DataSet(name, f"{file}.json", dict(zip(COUNTS, published, strict=True)), open=public)
+def _set(name: str, file: str | None, *published: int) -> DataSet:
+    return DataSet(name, file and f"{file}.json", dict(zip(COUNTS, published, strict=True)))

@@ -7,7 +7,6 @@ its numbers were measured by.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -345,18 +344,17 @@ def comparison(
 def _usual(runs: Runs, split: str) -> tuple[str, ...]:
     """The columns of runs like these, with the seed where a model comes several times."""
     points = [point for _, record in runs if (point := record.compared_point(split))]
+    references = [point for _, record in runs for point in record.references.get(split, {}).values()]
     columns: tuple[str, ...] = SPAN_COLUMNS
-    if any(point.protocol == SELECTION for point in points):
-        columns = SELECTION_COLUMNS
-    if any(is_language(point.protocol) for point in points):
-        pairs = any(SENTENCE_COLUMNS[0] in point.metrics for point in points)
-        columns = (*TOKEN_COLUMNS, *(SENTENCE_COLUMNS if pairs else ()), "parameters", "seconds")
-    references = [p for _, record in runs for p in record.references.get(split, {}).values()]
     if any("main_accuracy" in point.metrics for point in (*points, *references)):
         columns = TYPE_COLUMNS
-    if any(count > 1 for count in Counter(record.model for _, record in runs).values()):
-        columns = (columns[0], "seed", *columns[1:])
-    return columns
+    elif any(is_language(point.protocol) for point in points):
+        pairs = any(SENTENCE_COLUMNS[0] in point.metrics for point in points)
+        columns = (*TOKEN_COLUMNS, *(SENTENCE_COLUMNS if pairs else ()), "parameters", "seconds")
+    elif any(point.protocol == SELECTION for point in points):
+        columns = SELECTION_COLUMNS
+    models = [record.model for _, record in runs]
+    return columns if len(set(models)) == len(models) else (columns[0], "seed", *columns[1:])
 
 
 def by_measure(runs: Runs) -> list[list[tuple[Path, RunRecord]]]:
@@ -417,18 +415,14 @@ def _fitted_on(records: Sequence[RunRecord]) -> str:
     """What the null thresholds were fitted on; where that differs, of which models."""
     models: dict[str, dict[str, None]] = {}
     for record in records:
-        models.setdefault(_fit(record), {})[record.model] = None
+        threshold = record.threshold
+        fit = threshold.fitted_on if threshold else "nothing"
+        if threshold and threshold.prior is not None:
+            fit += f", its unanswerable questions counted as {threshold.prior:.0%}"
+        models.setdefault(fit, {})[record.model] = None
     first, *others = models
     rest = "".join(f"; of {', '.join(models[fit])} on {fit}" for fit in others)
     return f"null threshold fitted on {first}{rest}"
-
-
-def _fit(record: RunRecord) -> str:
-    if record.threshold is None:
-        return "nothing"
-    prior = record.threshold.prior
-    weighted = "" if prior is None else f", its unanswerable questions counted as {prior:.0%}"
-    return f"{record.threshold.fitted_on}{weighted}"
 
 
 def _measured_on(facts: SplitFacts, split: str, protocol: str) -> str:

@@ -132,22 +132,25 @@ def runs_table(
 ) -> Table:
     """One row a run, below published rows, above the ``wanted`` ones that no run fills yet.
 
-    ``sort`` are columns that the runs are ordered by; otherwise they stand in the order of their folders.
+    ``sort`` are columns that the runs are ordered by, heuristics first and runs without a value last;
+    otherwise they stand in the order of their folders.
     """
     runs, shown = recorded(folder, records), named(columns)
     named(sort, "sort")
     missing = missing_rows(wanted, runs)
+    table = Table(title, shown, [])
     if runs:
         table = comparison(runs, split=split, title=title, columns=columns, also=sort, root=folder)
     elif any((folder / RECORDS).rglob(RECORD)) and not (published or missing):
         raise RunError(f"{folder / RECORDS}: no {RECORD} below '{records}'; commit the records first")
-    else:
-        table = Table(title, shown, [])
     in_our_rows = {row.model: row.figures for row in reversed(published) if row.in_our_rows}
-    rows = [*table.rows, *(row.row for row in missing)]
-    rows = [{**in_our_rows.get(row["model"], {}), **row} for row in rows]
-    if sort:
-        rows.sort(key=lambda row: _place(row, sort))
+    rows = [{**in_our_rows.get(row["model"], {}), **row} for row in (*table.rows, *(m.row for m in missing))]
+
+    def place(row: Mapping[str, Any]) -> list[tuple[bool, Any]]:
+        learned = "run" in row or "split" not in row
+        values = [row.get(key) for key in sort]
+        return [(learned, 0), *((value is None, 0 if value is None else value) for value in values)]
+
     own = [
         {"model": f"{row.model} (published)", **dict.fromkeys(_SPAN_FIGURES), **row.figures, "note": row.note}
         for row in published
@@ -160,14 +163,7 @@ def runs_table(
     fingerprints = {record.fingerprint(split) for _, record in runs}
     if split == DEV and (note := dev_access_note(folder, fingerprints)):
         below.append(note)
-    return replace(table, rows=[*own, *rows], notes=below)
-
-
-def _place(row: Mapping[str, Any], keys: Sequence[str]) -> list[tuple[bool, Any]]:
-    """What sorts the row by ``keys``: heuristics first, runs without a value last."""
-    learned = "run" in row or "split" not in row
-    values = [row.get(key) for key in keys]
-    return [(learned, 0), *((value is None, 0 if value is None else value) for value in values)]
+    return replace(table, rows=[*own, *(sorted(rows, key=place) if sort else rows)], notes=below)
 
 
 def _code_note(runs: Runs) -> list[str]:
@@ -279,7 +275,6 @@ def difference_plot(
 
 COUNTS = ("examples", "negatives", "articles", "articles_with_negatives")
 """What a table of data sets shows where nothing else is asked for."""
-ALL_COUNTS = (*COUNTS, "questions", "answers", "question_words")
 
 
 @dataclass(frozen=True)
@@ -287,12 +282,11 @@ class DataSet:
     """One data set: its published counts, and ours from ``records/<file>``, what ``qa-arch stats`` prints."""
 
     name: str
-    file: str
+    file: str | None
+    """None for a set that nobody can count, as its questions are kept back."""
     published: Mapping[str, int] = field(default_factory=dict)
     source: str | None = None
     """What ``--data`` must name, where that is not the file's own name."""
-    open: bool = True
-    """False for a set that nobody can count, as its questions are kept back."""
 
 
 def sets_table(
@@ -304,15 +298,12 @@ def sets_table(
     notes: Sequence[str] = (),
 ) -> Table:
     """Published counts and ours, a row each; a set that was not counted says by which command it is."""
-    for key in columns:
-        if key not in ALL_COUNTS:
-            raise ConfigError(f"columns: unknown count '{key}'{suggest(key, ALL_COUNTS)}")
     rows: list[dict[str, Any]] = []
     below = list(notes)
     for data in sets:
         if data.published:
             rows.append({"set": f"{data.name} (published)", **data.published})
-        if not data.open:
+        if data.file is None:
             continue
         path = folder / RECORDS / data.file
         counts = read_json(path, "it is what `qa-arch stats --json` prints") if path.is_file() else {}

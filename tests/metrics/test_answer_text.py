@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import string
 
 import pytest
 from hypothesis import given
@@ -41,13 +40,6 @@ def test_normalise_equals_the_definition(plain, text):
     assert normalise(text) == plain.normal(text)
 
 
-def test_every_ascii_character_beside_an_article(plain):
-    for character in map(chr, range(128)):
-        for text in (f"the{character}mill", f"{character}an", f"x{character}A{character}y"):
-            assert normalise(text) == plain.normal(text), ascii(text)
-    assert all(normalise(f"x{c}y") == "xy" for c in string.punctuation)
-
-
 def test_overlap_by_hand():
     # shared {red, mill}; precision 2/3, recall 2/4, F1 = 2 * (1/3) / (7/6) = 4/7
     got = best_overlap("red mill house", ["old red brick mill"], "2.0")
@@ -58,14 +50,6 @@ def test_overlap_by_hand():
     assert best_overlap("mill", ["mill mill"], "1.1") == (0, pytest.approx(2 / 3), 1.0, 0.5)
     # the same words in another order: F1 1 without an exact match
     assert best_overlap("mill red", ["red mill"], "2.0") == (0, 1.0, 1.0, 1.0)
-
-
-def test_best_gold_is_the_one_of_highest_f1():
-    # against "old red mill" 2/3 = F1 0.8 (p 1, r 2/3); against "mill" F1 2/3 (p 1/2, r 1)
-    assert best_overlap("red mill", ["mill", "old red mill"], "2.0") == (0, pytest.approx(0.8), 1.0, 2 / 3)
-    assert best_overlap("red mill", ["ferry", "red mill"], "2.0") == (1, 1.0, 1.0, 1.0)
-    # an exact match of one gold counts although the first has F1 1 already
-    assert best_overlap("red mill", ["mill red", "red mill"], "2.0").exact == 1
 
 
 def test_of_equal_f1_the_first_gold_gives_precision_and_recall():

@@ -22,15 +22,6 @@ def drawn(questions=4000, *, share=0.4, slope=-0.7, intercept=0.3, seed=0):
     return odds[chosen], answerable[chosen]
 
 
-def test_it_finds_the_law_that_made_the_data():
-    rng = np.random.default_rng(1)
-    odds = rng.normal(2, 3, size=20_000)
-    answerable = rng.random(20_000) < 1 / (1 + np.exp(-(0.4 - 0.8 * odds)))
-    fitted = fit_answerability(odds, answerable)
-    assert fitted == pytest.approx((-0.8, 0.4), abs=0.05)
-    assert reliability(answerable_probability(odds, fitted), answerable).ece < 0.01
-
-
 @pytest.mark.parametrize("prior", [None, 0.5, 0.8])
 def test_it_is_the_minimum_of_the_weighted_loss(prior):
     odds, answerable = drawn(300)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from qa_arch.metrics.confidence import BOUNDS, confidences, fit_temperature, reliability, softmax
+from qa_arch.metrics.confidence import BOUNDS, confidences, fit_temperature, reliability
 
 INF = math.inf
 
@@ -42,22 +42,6 @@ def test_an_infinite_threshold_settles_it(threshold, null):
     )
     assert actual[1] == null
     assert actual.sum() == pytest.approx(1)
-
-
-@pytest.mark.parametrize("threshold", [0.0, INF, -INF])
-def test_a_question_without_spans_has_no_answer_for_certain(threshold):
-    for score in (0.0, INF):
-        alone = confidences(
-            np.array([score]), np.array([0]), np.array([0, 1]), threshold=threshold, temperature=2.0
-        )
-        assert alone.tolist() == [1.0]
-
-
-def test_candidates_that_do_not_count_share_the_sum_of_the_others():
-    score, offsets = np.array([2.0, 1.0, 0.0]), np.array([0, 3])
-    actual = softmax(score, offsets, 1.0, np.array([True, True, False]))
-    total = math.exp(2) + math.exp(1)
-    assert actual == pytest.approx([math.exp(2) / total, math.exp(1) / total, 1 / total])
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])

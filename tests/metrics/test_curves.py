@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from qa_arch.metrics.confidence import answerable_confidence, reliability, thresholds
+from qa_arch.metrics.confidence import reliability, thresholds
 
 NAN = math.nan
 
@@ -92,9 +92,3 @@ def test_reliability_by_hand():
     assert found.observed == pytest.approx([0, 0.5, 1])
     assert found.count.tolist() == [1, 2, 2]
     assert found.ece == pytest.approx((0.05 + 2 * 0.35 + 2 * 0.025) / 5)
-
-
-def test_confidence_of_odds():
-    assert answerable_confidence(np.array([0.0, -math.inf, math.inf, math.log(3)])) == pytest.approx(
-        [0.5, 1, 0, 0.25]
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from qa_arch.models.checkpoint_files import CHECKPOINT
@@ -33,24 +32,11 @@ def test_rows(make_record):
     assert "fitted on calibration" in table.notes[1]
 
 
-def test_calibration_where_dev_is_closed(make_record):
-    table = comparison(named([make_record(split="calibration")]))
-    assert table.title == "trial: calibration"
-    assert table.rows[-1]["exact"] == 60.0
-
-
 def test_an_unfinished_run_keeps_its_row(make_record):
     oom = make_record(exact=None, status="oom", references={})
     table = comparison(named([make_record(), oom]))
     assert table.rows[-1]["status"] == "oom"
     assert "exact" not in table.rows[-1]
-
-
-def test_overlap_is_told(make_record):
-    record = make_record()
-    points = record.scores["dev"]
-    points["calibrated"] = replace(points["calibrated"], overlap=("A", "B"))
-    assert any("2 articles" in note for note in comparison(named([record])).notes)
 
 
 def test_tables_by_what_was_measured(make_record):

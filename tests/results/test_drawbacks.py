@@ -7,8 +7,6 @@ from runpy import run_path
 
 import pytest
 
-from qa_arch.results.experiments import Wanted
-
 drawbacks_table = run_path(str(Path(__file__).parents[2] / "experiments/drawbacks/tables.py"))[
     "drawbacks_table"
 ]
@@ -84,14 +82,3 @@ def test_kinds_of_few_questions_are_not_named_and_untagged_data_has_two(make_run
     # who: exact 1 of 2, when: 0 of 2, one of them unanswered, why: 1 of 2, each ten times.
     assert row["worst"].startswith("when ")
     assert "unanswerable" not in row["worst"]
-
-
-def test_a_row_waits_for_its_run(make_run, question_set):
-    folder = make_run("bert-s13", question_set()).parent
-    wanted = [Wanted(name, f"qa-arch train model={name} trainer.batch_size=8") for name in ("bert", "albert")]
-    table = drawbacks_table(experiment(folder), "Drawbacks", wanted=wanted, notes=["Told once."])
-    assert [row["model"] for row in table.rows] == ["bert", "albert"]
-    assert [note for note in table.notes if "not run" in note] == [
-        "albert: not run yet; `qa-arch train model=albert trainer.batch_size=8` fills the row"
-    ]
-    assert "Told once." in table.notes

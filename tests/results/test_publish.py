@@ -37,7 +37,12 @@ def run(tmp_path, make_record, monkeypatch):
     return folder
 
 
-def test_only_the_record_and_the_rows_are_copied_and_paths_are_portable(run, tmp_path) -> None:
+def test_only_record_rows_and_small_attention_are_copied_and_paths_are_portable(
+    run, tmp_path, monkeypatch
+) -> None:
+    (run / ATTENTION).write_bytes(b"maps")
+    assert (publish(run, tmp_path / "small") / ATTENTION).read_bytes() == b"maps"
+    monkeypatch.setattr("qa_arch.results.publish.MOST_ATTENTION", 1e-6)
     target = publish(run, tmp_path / "records")
     files = sorted(path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file())
     assert files == [QUESTIONS, RECORD, f"sets/calibration/{QUESTIONS}"]
@@ -50,15 +55,6 @@ def test_only_the_record_and_the_rows_are_copied_and_paths_are_portable(run, tmp
     assert config["features"]["cache_dir"] == "./.cache"
     before, after = (json.loads((folder / RECORD).read_text()) for folder in (run, target))
     assert {**before, "config": None} == {**after, "config": None}
-
-
-def test_kept_attention_goes_along_unless_it_is_large(run, tmp_path, caplog, monkeypatch) -> None:
-    (run / ATTENTION).write_bytes(b"maps")
-    assert (publish(run, tmp_path / "small") / ATTENTION).read_bytes() == b"maps"
-    monkeypatch.setattr("qa_arch.results.publish.MOST_ATTENTION", 1e-6)
-    assert not (publish(run, tmp_path / "large") / ATTENTION).exists()
-    assert f"{run / ATTENTION}" in caplog.text
-    assert "left out" in caplog.text
 
 
 def test_portable_settings_are_this_machines_again(run, tmp_path, monkeypatch) -> None:

@@ -44,12 +44,6 @@ def test_a_row_shows_the_mean_of_its_runs(tmp_path, make_record):
     assert lines[4].startswith("| Boundary | 150 | 882,452 | 61.1 | 71.2 | 25.0 |")
 
 
-def test_a_run_that_was_not_scored_on_the_split_does_not_count(tmp_path, make_record):
-    write_record(tmp_path / "records" / "b", make_record("boundary", 20.0, split="calibration"))
-    assert made(tmp_path).rows[0]["our_exact"] == "to be run"
-    assert made(tmp_path, split="calibration").rows[0]["our_exact"] == 20.0
-
-
 def test_scores_on_the_training_questions_stand_beside_dev(tmp_path, make_record):
     for name, exact, own in (("b/one", 20.0, 50.0), ("b/two", 30.0, 70.0), ("b/three", 25.0, None)):
         record = make_record("boundary", exact, protocol="1.1")
@@ -69,11 +63,3 @@ def test_scores_on_the_training_questions_stand_beside_dev(tmp_path, make_record
         "<!-- EM, its training questions -->"
         in size_curves(tmp_path, "sizes", "More", ["b", "s"])[0].read_text()
     )
-
-
-def test_means_count_every_run(tmp_path, make_record):
-    for name, epochs in (("b/one", 3), ("b/two", 3), ("b/three", 6)):
-        write_record(
-            tmp_path / "records" / name, make_record("boundary", epochs=[{"epoch": n} for n in range(epochs)])
-        )
-    assert made(tmp_path).rows[0]["epochs"] == 4

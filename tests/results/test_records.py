@@ -35,12 +35,6 @@ OPENING = DevAccess(
 )
 
 
-def test_round_trip(make_record, tmp_path):
-    record = make_record()
-    assert write_record(tmp_path, record) == tmp_path / RECORD
-    assert read_record(tmp_path) == read_record(tmp_path / RECORD) == record
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -142,15 +136,6 @@ def changed(value, place, new):
     if isinstance(value, dict):
         return {**value, key: inner}
     return [*value[:key], inner, *value[key + 1 :]]
-
-
-def test_find_runs(make_record, tmp_path):
-    for name in ("b", "a/deep", "a"):
-        write_record(tmp_path / name, make_record(name))
-    found = find_runs([tmp_path, tmp_path / "a"])
-    assert [record.model for _, record in found] == ["a/deep", "a", "b"]
-    with pytest.raises(RunError, match="nowhere"):
-        find_runs([tmp_path / "nowhere"])
 
 
 def test_records_within_a_run_are_no_runs(make_record, tmp_path):

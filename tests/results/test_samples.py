@@ -64,13 +64,6 @@ def test_rows_that_were_scored_at_another_threshold_are_not_fitted_again(answer)
     assert Sample([record], [elsewhere]).thresholds is None
 
 
-def test_articles_are_drawn_where_there_are_several(answer):
-    systems = group_by_system(answer)
-    assert samples_of(systems, "dev").unit == "article"
-    assert samples_of(systems, "dev", "question").unit == "question"
-    assert samples_of(systems, "dev").effect("bert", "proposed", "f1").variance.units == 16
-
-
 def test_power_of_planned_experiments_follows_the_records(answer, command):
     arguments = ("--seeds", "5,40", "--articles", "16,500", "--measure", "spans", "--json")
     code, out, error = command("power", ANSWER, "--baseline", "bert", *arguments)

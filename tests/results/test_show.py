@@ -12,7 +12,6 @@ from qa_arch.data.question_sets import question_set as made_set
 from qa_arch.data.squad import write
 from qa_arch.records import QUESTIONS, find_runs, write_record
 from qa_arch.results.questions import load_questions, mistakes
-from qa_arch.results.summary import sparkline
 from qa_arch.types.text import Gold
 
 
@@ -39,14 +38,6 @@ def test_everything_is_on_the_screen(make_run, question_set, capsys):
     ):
         assert part in out
     assert show(capsys, folder / "run.json")[1] == out
-
-
-def test_json_holds_the_same(make_run, question_set, capsys):
-    folder = make_run("bert-s13", question_set(again=5))
-    found = json.loads(show(capsys, folder, "--json")[1])
-    assert sum(found["errors"].values()) == 30
-    assert [row["margin"] for row in found["scores"]] == ["margin_0", "calibrated"]
-    assert found["curves"]["training loss"] == [2.0, 1.0]
 
 
 @pytest.mark.parametrize("status", ["oom", "failed", "killed", "running"])
@@ -124,14 +115,3 @@ def test_with_the_data_errors_are_split_by_boundary_article_and_plausible_answer
     without = json.loads(show(capsys, folder, "--json")[1])["mistakes"]
     assert without["by_article"] == {}
     assert "boundaries" not in without
-
-
-@pytest.mark.parametrize(
-    ("values", "bars"),
-    [
-        ([0, 7], "▁█"),
-        ([1, 1, 1], "▁▁▁"),
-    ],
-)
-def test_sparkline(values, bars):
-    assert sparkline(values) == bars
