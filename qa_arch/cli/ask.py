@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     options = {
         "top_k": TOP_K if args.top_k is None else args.top_k,
         "max_answer_tokens": args.max_answer_tokens,
-        "null_threshold": args.margin,
+        "null_threshold": args.null_threshold,
     }
     conversation = Conversation(options, as_json=args.json)
     if args.context is not None:

@@ -109,7 +109,7 @@ def _official_files(args: argparse.Namespace) -> int:
         print(f"left out: {problem}", file=sys.stderr)
     predictor = open_span_predictor(args.run_folder, args)
     keeper = module_of("attention").keeper(args, predictor, questions) if args.keep_attention else None
-    threshold = predictor.null_threshold if args.margin is None else args.margin
+    threshold = predictor.null_threshold if args.null_threshold is None else args.null_threshold
     predicted = []
     with watching("predicting", "questions") as watch:
         parts = predictor.read_parts(questions, batch_size=args.batch_size, watch=watch)
@@ -138,7 +138,7 @@ def _lines(args: argparse.Namespace) -> int:
     options = {
         "top_k": 1 if args.top_k is None else args.top_k,
         "max_answer_tokens": args.max_answer_tokens,
-        "null_threshold": args.margin,
+        "null_threshold": args.null_threshold,
     }
     Query("question", ("text",), **options)  # refuses what is out of range before anything is read
     if args.on == "ray":

@@ -77,10 +77,10 @@ def add_on_error(parser: argparse._ActionsContainer) -> None:
 
 
 def add_run_options(parser: argparse._ActionsContainer) -> None:
-    """``--margin``, and the options of ``add_device_options``."""
+    """``--null-threshold``, and the options of ``add_device_options``."""
     parser.add_argument(
-        "--margin",
-        type=margin,
+        "--null-threshold",
+        type=null_threshold,
         metavar="M",
         help="null threshold (default: the run's, fitted on calibration)",
     )
@@ -95,7 +95,7 @@ def add_answer_options(parser: argparse._ActionsContainer, top_k: int = 1) -> No
     )
 
 
-def margin(text: str) -> float:
+def null_threshold(text: str) -> float:
     """Parse a null threshold; ValueError for a text that is not a number, and for NaN."""
     value = float(text)
     if math.isnan(value):

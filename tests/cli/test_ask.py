@@ -35,7 +35,7 @@ def ask(qa_arch, trained):
     """(code, JSON objects) of ``ask RUN --json``, which answers whatever the null odds."""
 
     def call(*arguments):
-        code, out, _ = qa_arch("ask", trained, "--json", "--margin", "inf", *arguments)
+        code, out, _ = qa_arch("ask", trained, "--json", "--null-threshold", "inf", *arguments)
         return code, [json.loads(line) for line in out.splitlines()]
 
     return call
@@ -56,7 +56,7 @@ def test_the_answer_and_its_candidates(ask):
 def test_in_words_the_answer_stands_in_its_sentence(qa_arch, ask, trained):
     arguments = ("--question", "Who built the mill?", "--context", MILL)
     _, (answer,) = ask(*arguments, "--max-answer-tokens", 1)
-    out = qa_arch("ask", trained, *arguments, "--max-answer-tokens", 1, "--margin", "inf")[1]
+    out = qa_arch("ask", trained, *arguments, "--max-answer-tokens", 1, "--null-threshold", "inf")[1]
     first, second, third, *others = out.splitlines()
     assert first == answer["text"]
     assert f"[{first}]" in second
@@ -65,7 +65,10 @@ def test_in_words_the_answer_stands_in_its_sentence(qa_arch, ask, trained):
     assert f"probability of no answer {answer['no_answer_probability']:.1%}" in third
     assert f"null odds {answer['null_odds']:.2f}" in third
     assert len(others) == len(answer["spans"]) - 1
-    assert qa_arch("ask", trained, *arguments, "--margin=-inf")[1].splitlines()[0] == "no answer in this text"
+    assert (
+        qa_arch("ask", trained, *arguments, "--null-threshold=-inf")[1].splitlines()[0]
+        == "no answer in this text"
+    )
 
 
 def test_several_files_and_which_of_them(qa_arch, ask, trained, files):
@@ -76,9 +79,9 @@ def test_several_files_and_which_of_them(qa_arch, ask, trained, files):
     assert answer["file"] == str(files[answer["document"]])
     assert answer["windows"] == 2
     assert ask("--question", "When?", "--file", *files)[1] == [answer]
-    words = qa_arch("ask", trained, "--question", "When?", "--file", *files, "--margin", "inf")[1]
+    words = qa_arch("ask", trained, "--question", "When?", "--file", *files, "--null-threshold", "inf")[1]
     assert f"({answer['file']})" in words.splitlines()[1]
-    nothing = qa_arch("ask", trained, "--question", "When?", "--file", *files, "--margin=-inf")[1]
+    nothing = qa_arch("ask", trained, "--question", "When?", "--file", *files, "--null-threshold=-inf")[1]
     assert nothing.startswith("no answer in these texts\n")
 
 
@@ -100,7 +103,7 @@ def test_what_is_typed_may_hold_mistakes(qa_arch, trained, monkeypatch, question
     monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
     for stream in ("stdin", "stdout"):
         monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True, raising=False)
-    code, out, err = qa_arch("ask", trained, "--margin=-inf", *question)
+    code, out, err = qa_arch("ask", trained, "--null-threshold=-inf", *question)
     assert code == 0
     assert "text, then an empty line:" in err
     assert out.count("no answer in this text") == 1

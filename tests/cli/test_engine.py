@@ -17,7 +17,7 @@ from qa_arch.models.onnx_model import DESCRIPTION, GRAPH
 from qa_arch.records import MODEL, ONNX, find_runs, read_record
 
 TEXT = "The song was written by Ada Stone in 1971."
-QUESTION = ("--question", "Who wrote it?", "--context", TEXT, "--margin", "inf")
+QUESTION = ("--question", "Who wrote it?", "--context", TEXT, "--null-threshold", "inf")
 READS = "ONNX Runtime reads"
 
 

@@ -40,7 +40,7 @@ def test_a_graph_is_scored_asked_and_predicts_as_its_run(qa_arch, run_folder, tm
         "Who wrote it?",
         "--context",
         "The song was written by Ada Stone.",
-        "--margin",
+        "--null-threshold",
         "inf",
     )
     assert qa_arch("ask", graph, *asked)[1] == qa_arch("ask", run_folder, *asked)[1]

@@ -52,7 +52,7 @@ def test_an_unfinished_file_is_continued_with_the_same_run_and_settings(
     assert qa_arch(*predict)[0] == 0
     whole = out.read_bytes()
     out.rename(tmp_path / "out.jsonl.partial").write_bytes(whole[: len(whole) // 2])
-    for change in (("--top-k", 3), ("--margin", 1), ("--precision", "bf16"), ("--batch-size", 3)):
+    for change in (("--top-k", 3), ("--null-threshold", 1), ("--precision", "bf16"), ("--batch-size", 3)):
         code, _, err = qa_arch(*predict, *change)
         assert (code, "was made with another settings." in err) == (5, True)
     code, message, _ = qa_arch(*predict)

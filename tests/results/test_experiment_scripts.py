@@ -10,23 +10,12 @@ from qa_arch.records import write_record
 from qa_arch.results.columns import COLUMNS
 from qa_arch.results.experiments import (
     TABLES,
-    experiment_figures,
     experiment_tables,
 )
 from qa_arch.results.tables import Column
 from tests.results.conftest import script
 
 LEAVES_A_TRACE = "from pathlib import Path\nPath({trace!r}).touch()\ndef tables(folder):\n    return []\n"
-
-
-def test_tables_and_figures_are_what_the_functions_return(tmp_path, make_record):
-    script(tmp_path, 'runs_table(folder, "A"), runs_table(folder, "B", columns=["model", "f1"])')
-    assert experiment_tables(tmp_path) == experiment_figures(tmp_path) == []
-    write_record(tmp_path / "records" / "bert", make_record())
-    first, second = experiment_tables(tmp_path)
-    assert (first.title, second.title, second.keys) == ("A", "B", ("model", "f1"))
-    (tmp_path / TABLES).write_text("def tables(folder): return []")
-    assert experiment_figures(tmp_path) == []
 
 
 @pytest.mark.parametrize(

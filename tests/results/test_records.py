@@ -35,20 +35,6 @@ OPENING = DevAccess(
 )
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"schema": 3}, "schema 3"),
-        ({"colour": "red"}, "colour"),
-        ({"status": "fine"}, "'fine'"),
-    ],
-)
-def test_records_that_cannot_be_used(make_record, tmp_path, change, said):
-    (tmp_path / RECORD).write_text(json.dumps(asdict(make_record()) | change))
-    with pytest.raises(RunError, match=said):
-        read_record(tmp_path)
-
-
 @pytest.mark.parametrize("text", [None, "{", "[]", "{}", '{"schema": 1}', "\xff"])
 def test_files_that_are_no_records(tmp_path, text):
     if text is not None:

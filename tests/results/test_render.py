@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 
 import pytest
 
@@ -37,17 +36,6 @@ def test_no_cell_of_csv_is_a_formula(begin):
     )
     shown = "'" + name.replace("\r", " ")
     assert row == {"table": shown, "m": shown, "f1": "-1.2", "s": "-1e-5"}
-
-
-def test_a_column_is_drawn_from_several_figures():
-    rows = [{"model": "a", "low": 1.0, "high": 2.5}, {"model": "b"}]
-    ends = number("interval", "95% interval", lambda low, high: f"{low:.2f} to {high:.2f}", ("low", "high"))
-    table = Table("t", [text("model", "model"), ends], rows)
-    assert markdown(table).splitlines()[4:6] == ["| a | 1.00 to 2.50 |", "| b | – |"]
-    assert "1.00 to 2.50" in latex(table)
-    assert "1.00 to 2.50" in render([table], "text")
-    assert json.loads(render([table], "json"))[0]["rows"] == rows
-    assert next(csv.DictReader(io.StringIO(render([table], "csv"))))["high"] == "2.5"
 
 
 def test_text_is_neither_cut_nor_folded(capsys):
