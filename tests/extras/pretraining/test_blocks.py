@@ -109,19 +109,6 @@ def test_blocks_of_pairs_hold_whole_sentences_of_a_document(corpus, tokenizer):
     assert {*sentence_begins(table)} < {*begins}
 
 
-@pytest.mark.parametrize(
-    ("lengths", "room", "expected"),
-    [
-        ([4, 4, 1], 8, [8, 1]),
-        ([4, 4, 1], 7, [4, 5]),
-        ([3, 20, 2, 5], 8, [3, 8, 8, 6, 5]),
-        ([16, 1], 8, [8, 8, 1]),
-    ],
-)
-def test_as_many_sentences_as_fit_are_in_a_block(lengths, room, expected):
-    assert np.diff([0, *packing._whole_sentences(bounds(map(range, lengths)), room)]).tolist() == expected
-
-
 @pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("max_length", [9, 1000])
 def test_documents_tokens_and_bytes_are_those_of_the_text(corpus, tokenizer, pairs, max_length):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tracemalloc
 from types import SimpleNamespace
 
 import pytest
@@ -178,18 +177,3 @@ def test_lines_without_a_blank_one_are_cut_at_a_line(tmp_path, monkeypatch):
     parts = documents(path)
     assert [line for part in parts for line in part.split("\n")] == lines
     assert max(map(len, parts)) < 1100
-
-
-def test_reading_takes_the_same_memory_whatever_the_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpora, "LONGEST", 1 << 16)
-    peaks = []
-    for megabytes in (2, 8):
-        path = tmp_path / "big.txt"
-        block = ("A sentence of some words. " * 40 + "\n") * 20 + "\n"
-        path.write_text(block * (megabytes * 1_000_000 // len(block)))
-        tracemalloc.start()
-        assert sum(1 for _ in open_corpus(path).documents()) > 90
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert peaks[1] < 1.2 * peaks[0]
-    assert peaks[1] < 2_000_000

@@ -1,8 +1,7 @@
-"""Language models: BERT's logits and loss from BERT's weights, tied embeddings, no look ahead."""
+"""Language models: BERT's logits from BERT's weights, the loss by hand, tied embeddings, no look ahead."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -23,7 +22,7 @@ from qa_arch.extras.pretraining.task import looks_ahead_never
 from qa_arch.models import store
 from qa_arch.nn.encoder import Encoder
 
-FAMILIES = ("bert", "roberta", "albert", "distilbert", "electra")
+FAMILIES = ("roberta", "albert", "distilbert")
 LENGTHS = (9, 6, 11)
 
 
@@ -90,18 +89,11 @@ def ours(reference) -> MaskedLM:
     return model
 
 
-def test_logits_and_loss_are_those_of_bert(reference, ours):
+def test_logits_are_those_of_bert(reference, ours):
     batch = masked_batch()
-    labels = torch.full_like(batch.ids, -100)
-    for row in range(3):
-        real = batch.counted[row]
-        labels[row, batch.positions[row][real]] = batch.targets[row][real]
     inputs = {"input_ids": batch.ids, "attention_mask": batch.mask, "token_type_ids": batch.segments}
     with torch.inference_mode():
         expected, actual = reference(**inputs), ours(batch)
-        both = reference(**inputs, labels=labels, next_sentence_label=(~batch.follows).long()).loss
-        losses = TokenLoss()(actual, batch)
-        sentences = TokenLoss()(replace(actual, tokens=actual.tokens * 0), batch)
     for row in range(3):
         for place, position in enumerate(batch.positions[row][batch.counted[row]]):
             torch.testing.assert_close(
@@ -109,10 +101,6 @@ def test_logits_and_loss_are_those_of_bert(reference, ours):
             )
     odds = expected.seq_relationship_logits
     torch.testing.assert_close(actual.follows, odds[:, 0] - odds[:, 1], rtol=0, atol=1e-5)
-    # BERT's mean is over the tokens of the batch, ours over those of each block.
-    uniform = math.log(50)
-    tokens = ((losses - sentences + uniform) * batch.counted.sum(1)).sum() / batch.counted.sum()
-    torch.testing.assert_close(tokens + (sentences - uniform).mean(), both, rtol=0, atol=1e-5)
 
 
 def test_the_loss_by_hand():

@@ -63,22 +63,13 @@ def test_the_mean_is_over_tokens_and_not_over_blocks():
     assert scores["bits_per_byte"] == pytest.approx(0.5 / math.log(2) * 100 / 400)
     spelled = language_scores(BLOCKS, None, 400)["bits_per_byte"]
     assert spelled == pytest.approx(10 / math.log(2) / 400)  # all bits over all bytes
-
-
-def test_sentence_tasks_are_scored_where_there_is_one():
-    scores = language_scores(BLOCKS, 100, 400)
     assert scores["sentence_accuracy"] == pytest.approx(100 / 3)
     assert scores["sentence_f1"] == pytest.approx(50.0)  # P = R = 1/2
     assert not {"sentence_accuracy", "sentence_f1"} & set(language_scores([BlockScores(1.0, 1, 0)], 100, 400))
     never = [BlockScores(1.0, 1, 0, 0.0, True), BlockScores(1.0, 1, 0, -3.0, False)]
     scores = language_scores(never, 100, 400)
     assert (scores["sentence_accuracy"], scores["sentence_f1"]) == (50.0, 0.0)
-
-
-def test_a_loss_that_ran_away_is_infinite_perplexity_and_nothing_predicted_no_score():
     assert language_scores([BlockScores(1e6, 1, 0)], None, 400)["perplexity"] == math.inf
-    with pytest.raises(ValueError, match="no predicted token"):
-        language_scores([BlockScores(0.0, 0, 0)], None, 400)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
