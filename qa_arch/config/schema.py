@@ -175,12 +175,11 @@ class Trainer:
     """What of the calibration split chooses the epoch whose weights are kept. ``spans_auc`` needs no null
     threshold: F1 of the spans on answerable questions plus 100 times the area under the ROC curve of
     "answerable" by null odds. ``last``: the last epoch, whatever it scores."""
-    strategy: Literal["auto", "ddp", "ddp_spawn", "fsdp", "deepspeed"] = "auto"
+    strategy: Literal["auto", "ddp", "fsdp"] = "auto"
     """How several devices train together; ``auto``: one process, or ddp."""
-    micro_batch: Count | Literal["auto"] | None = None
+    micro_batch: Count | None = None
     """Most windows in one forward pass: where ``batch_size`` is above, it is cut and ``accumulate`` raised
-    so that their product, the batch of one device, stays. ``auto``: half of ``batch_size``, and half again,
-    each time the first epoch runs out of memory; training then begins again. One device only."""
+    so that their product, the batch of one device, stays."""
     optimizer_bits: Literal[32, 8, "auto"] = 32
     """8: the optimizer's state in 8 bits (bitsandbytes, GPU only); ``auto``: 8 where that is installed."""
     log_every: Annotated[int, Range(0)] = 50
@@ -345,7 +344,7 @@ def validate(raw: Any) -> Config:
     if problem := next(_problems(config), None):
         raise ConfigError(problem)
     trainer, limit = config.trainer, config.trainer.micro_batch
-    if isinstance(limit, int):  # auto is left to the run
+    if limit is not None:
         trainer = cut_batch(trainer, limit)
     named = config.loss != task_entry(config.model["task"]).loss  # or left out: it is the same setting
     return replace(config, trainer=trainer, loss=config.loss if named else None)
@@ -363,11 +362,6 @@ def _problems(config: Config) -> Iterator[str]:
     yield from _encoder_problems(config.encoder, config.distillation.teacher)
     if trainer.micro_batch is not None and trainer.token_budget is not None:
         yield "trainer.micro_batch: trainer.token_budget sets the size already; give one of them"
-    if trainer.micro_batch == "auto" and (trainer.devices != 1 or trainer.strategy in ("fsdp", "deepspeed")):
-        yield (
-            "trainer.micro_batch: auto tries sizes on one device; give a number, or set trainer.devices=1 and"
-            " trainer.strategy=auto"
-        )
     yield from _distillation_problems(config.distillation, config.model.get("task"))
     if "_target_" not in config.logger:
         yield "logger: missing _target_; name a Lightning logger's class, or null for none"

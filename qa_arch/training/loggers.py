@@ -6,6 +6,7 @@ later costs the run nothing but the log.
 
 from __future__ import annotations
 
+import csv
 import json
 import logging
 import netrc
@@ -22,7 +23,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from pytorch_lightning.utilities.seed import isolate_rng
 
 from qa_arch.config.extras import require_logger
-from qa_arch.config.files import json_text, write_json
+from qa_arch.config.files import write_atomic, write_json
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED, arguments, locate
 from qa_arch.errors import ConfigError, QaArchError, UnavailableError
@@ -34,7 +35,6 @@ from qa_arch.records import (
     ORACLE,
     QUESTIONS,
     RECORD,
-    Point,
     RunRecord,
     is_of_spans,
     questions_folder,
@@ -87,10 +87,8 @@ class RunLogger(lightning.logger.Logger):
     def finalize(self, status: str) -> None:
         """Nothing: Lightning finalizes a logger after the fit, when the run is not scored yet."""
 
-    def close(self, status: Literal["success", "failed", "aborted"]) -> None:
+    def close(self, status: Literal["success", "failed"]) -> None:
         """Finalize ``logger``; once, whatever became of the run."""
-        if status == "aborted" and isinstance(self.logger, lightning.MLFlowLogger):
-            status = "KILLED"  # type: ignore[assignment]  # hands words that it does not know to MLflow
         self.failures = 0
         self._attempt(self.logger.finalize, status)
 
@@ -117,7 +115,7 @@ class WandbLogger(lightning.WandbLogger):
 
     ``mode`` auto is online with a login, else offline; WANDB_MODE overrules it. Only rank 0 starts a run,
     and of a run folder whose run was online before, that same run goes on. It also gets a table of
-    predictions and, as artifacts, the record, all scores and the run's tables.
+    predictions and, as an artifact, the record.
     """
 
     def __init__(
@@ -130,33 +128,30 @@ class WandbLogger(lightning.WandbLogger):
         group: str | None = None,
         save_dir: str = ".",
     ) -> None:
+        import wandb
+
         chosen = os.environ.get("WANDB_MODE") or mode
         if chosen == "auto":
-            chosen = "online" if logged_in() else "offline"
-        run = None
+            chosen = "online" if os.environ.get("WANDB_API_KEY") or _in_netrc() else "offline"
+        run: Any = None
         if getattr(rank_zero_only, "rank", 0) == 0:
             settings = {"project": project, "name": name, "group": group, "tags": tags, "dir": save_dir}
             place = Path(save_dir) / WANDB_RUN
-            run = self._begin(chosen, **settings, **_same_run(place, project, chosen))
-            if run is not None:
-                write_json(place, {"id": run.id, "project": project, "mode": chosen, "url": run.url})
+            settings |= {"reinit": "create_new", **_same_run(place, project, chosen)}
+            try:
+                run = wandb.init(mode=chosen, **settings)  # type: ignore[arg-type]
+            except wandb.Error as error:
+                raise UnavailableError(
+                    f"logger=wandb: no run could be started, mode {chosen} ({_line(error)});"
+                    " try wandb login, logger.mode=offline or logger=none"
+                ) from error
+            # The summary has the scores of the end, not the last point of each curve as well.
+            run.define_metric("*", step_metric="trainer/global_step", summary="none")
+            write_json(place, {"id": run.id, "project": project, "mode": chosen, "url": run.url})
         super().__init__(experiment=run, project=project, save_dir=save_dir)
 
-    @staticmethod
-    def _begin(mode: str, **settings: Any) -> Any:
-        import wandb
-
-        try:
-            return wandb.init(mode=mode, reinit="create_new", **settings)  # type: ignore[arg-type]
-        except wandb.Error as error:
-            raise UnavailableError(
-                f"logger=wandb: no run could be started, mode {mode} ({_line(error)});"
-                " try wandb login, logger.mode=offline or logger=none"
-            ) from error
-
     def log_outcome(self, outcome: Outcome) -> None:
-        """The most read scores into the summary, a table of predictions, and as artifacts the record, all
-        scores and the tables."""
+        """Scores into the summary, a table of predictions, and the record as an artifact."""
         import wandb
 
         run = self.experiment
@@ -169,21 +164,44 @@ class WandbLogger(lightning.WandbLogger):
             if path.is_file():
                 record.add_file(str(path), name=path.relative_to(outcome.folder).as_posix())
         run.log_artifact(record)
-        scores = wandb.Artifact(f"scores-{run.id}", type="scores")
-        with scores.new_file("scores.json", encoding="utf-8") as file:
-            file.write(json_text(outcome.scalars()))
-        run.log_artifact(scores)
-        tables = wandb.Artifact(f"tables-{run.id}", type="tables")
-        for suffix, form in (("md", "markdown"), ("tex", "latex"), ("csv", "csv")):
-            with tables.new_file(f"table.{suffix}", encoding="utf-8") as file:
-                file.write(outcome.tables(form))
-        run.log_artifact(tables)
 
     def finalize(self, status: str) -> None:
-        """Finish the run, with an exit code other than 0 unless ``status`` is "success"."""
+        """Finish the run, with exit code 1 unless ``status`` is "success"."""
         if self._experiment is not None:
-            code = {"success": None, "aborted": 255}.get(status, 1)  # 255: "killed" in the workspace
-            self._experiment.finish(exit_code=code)
+            self._experiment.finish(exit_code=None if status == "success" else 1)
+
+
+class CsvLogger(lightning.logger.Logger):
+    """Files in ``folder``: ``epochs.csv`` has a row an epoch, ``steps.csv`` a row for each entry inside one.
+
+    ``table.csv`` is the finished run's row beside the heuristics. The columns of a file are those of its
+    first row; a resumed run goes on in the same files.
+    """
+
+    name, version = "csv", None
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self.folder = Path(folder)
+
+    def log_hyperparams(self, params: Any, *_: Any, **__: Any) -> None:
+        """Nothing: the run folder has its config."""
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        row = {"step": step, **metrics}
+        path = self.folder / ("steps.csv" if "step/loss" in row else "epochs.csv")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with path.open("a+", newline="", encoding="utf-8") as file:
+            file.seek(0)
+            known = next(csv.reader(file), None)
+            writer = csv.DictWriter(file, known or list(row), extrasaction="ignore")
+            if known is None:
+                writer.writeheader()
+            writer.writerow(row)
+
+    def log_outcome(self, outcome: Outcome) -> None:
+        write_atomic(self.folder / "table.csv", outcome.tables("csv"))
 
 
 def _same_run(place: Path, project: str, mode: str) -> dict[str, Any]:
@@ -204,21 +222,37 @@ def _same_run(place: Path, project: str, mode: str) -> dict[str, Any]:
 def open_logger(config: Config, folder: Path, trusted: Sequence[str] = TRUSTED) -> Iterator[RunLogger | None]:
     """The logger that the config names, or None; finalized as the body ends.
 
-    Its status is "success", "failed" for an error and "aborted" for an interrupt. UnavailableError where it
-    cannot be started.
+    Its status is "success", or "failed" for an error or an interrupt. UnavailableError where it cannot be
+    started.
     """
-    logger = _start(config, folder, trusted)
-    if logger is None:
+    checked = check_logger(config.logger, trusted)
+    if checked is None:
         yield None
         return
-    status: Literal["success", "failed", "aborted"] = "aborted"
+    target, settings = checked
+    places = {
+        "{folder}": str(folder.absolute()),
+        "{name}": f"{config.model.get('name')}-s{config.seed}",
+        "{group}": os.environ.get("WANDB_RUN_GROUP") or config.name,
+    }
+    with isolate_rng(include_cuda=torch.cuda.is_initialized()):
+        try:
+            service = target(**_filled(settings, places))
+            _ = getattr(service, "experiment", None)  # where most loggers begin their run
+        except QaArchError:
+            raise
+        except TypeError as error:
+            raise ConfigError(f"logger: {target.__name__} does not take these arguments ({error})") from error
+        except Exception as error:
+            raise UnavailableError(
+                f"{target.__name__} could not be started ({_line(error)}); try logger=none"
+            ) from error
+    logger = RunLogger(service)
+    status: Literal["success", "failed"] = "failed"
     try:
         logger.log_hyperparams(asdict(config))
         yield logger
         status = "success"
-    except Exception:
-        status = "failed"
-        raise
     finally:
         logger.close(status)
 
@@ -242,31 +276,6 @@ def check_logger(
     return target, settings
 
 
-def _start(config: Config, folder: Path, trusted: Sequence[str]) -> RunLogger | None:
-    checked = check_logger(config.logger, trusted)
-    if checked is None:
-        return None
-    target, settings = checked
-    places = {
-        "{folder}": str(folder.absolute()),
-        "{name}": f"{config.model.get('name')}-s{config.seed}",
-        "{group}": os.environ.get("WANDB_RUN_GROUP") or config.name,
-    }
-    with isolate_rng(include_cuda=torch.cuda.is_initialized()):
-        try:
-            logger = target(**_filled(settings, places))
-            _ = getattr(logger, "experiment", None)  # where most loggers begin their run
-        except QaArchError:
-            raise
-        except TypeError as error:
-            raise ConfigError(f"logger: {target.__name__} does not take these arguments ({error})") from error
-        except Exception as error:
-            raise UnavailableError(
-                f"{target.__name__} could not be started ({_line(error)}); try logger=none"
-            ) from error
-    return RunLogger(logger)
-
-
 def _filled(value: Any, places: Mapping[str, str]) -> Any:
     """``value`` with the placeholders in its texts replaced."""
     if isinstance(value, dict):
@@ -282,20 +291,23 @@ def _log_outcome(logger: Any, outcome: Outcome) -> None:
     if hasattr(logger, "log_outcome"):
         logger.log_outcome(outcome)
         return
-    epochs = outcome.record.epochs
-    logger.log_metrics(outcome.scalars(), epochs[-1].step if epochs else None)
-    if isinstance(logger, lightning.TensorBoardLogger):
-        logger.experiment.add_text("table", outcome.tables("markdown"))
+    record = outcome.record
+    step = record.epochs[-1].step if record.epochs else None
+    if not isinstance(logger, lightning.TensorBoardLogger):
+        logger.log_metrics(outcome.summary(), step)
+        return
+    shown = {section: record.config[section] for section in ("model", "encoder", "optim")}
+    trainer = {key: record.config["trainer"][key] for key in ("epochs", "batch_size", "accumulate")}
+    settings = {"seed": record.seed, **shown, "trainer": trainer}
+    logger.log_hyperparams(settings, outcome.summary(), step)  # the page HPARAMS, and the scores as scalars
+    logger.experiment.add_text("table", outcome.tables("markdown"))
 
 
 def _line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def logged_in() -> bool:
-    """Whether a wandb key is at hand, in the environment or in the netrc file, without asking for it."""
-    if os.environ.get("WANDB_API_KEY"):
-        return True
+def _in_netrc() -> bool:
     try:
         return netrc.netrc().authenticators("api.wandb.ai") is not None
     except (OSError, netrc.NetrcParseError):
@@ -303,20 +315,17 @@ def logged_in() -> bool:
 
 
 SUMMARY = 20
-"""Values in the summary of a run; all of them are in an artifact."""
+"""Scores and costs that a service is given of a finished run; the record has all."""
 COMPARED_BY = (
-    "exact",
-    "f1",
-    "HasAns_exact",
-    "HasAns_f1",
-    "NoAns_exact",
-    "NoAns_f1",
-    "answerable_precision",
-    "answerable_recall",
-    "threshold",
+    *("f1", "exact", "HasAns_f1", "NoAns_f1", "HasAns_exact", "NoAns_exact"),
+    *("answerable_precision", "answerable_recall", "threshold"),
 )
-OTHER_POINTS = (f"{MARGIN_0}/f1", f"{NEVER_NULL}/HasAns_f1", f"{ORACLE}/f1")
-COST = ("seconds/fit", "seconds/predict", "parameters", "peak_memory_mb")
+OTHER_POINTS = {
+    "f1_at_0": (MARGIN_0, "f1"),
+    "spans_f1": (NEVER_NULL, "HasAns_f1"),
+    "oracle_f1": (ORACLE, "f1"),
+}
+"""Name of a score -> the operating point that has it, and its key there."""
 COLUMNS = ("id", "kind", "question", "gold", "prediction", "exact", "f1", "null_odds", "article")
 """Of the table of predictions."""
 
@@ -330,38 +339,28 @@ class Outcome:
     questions: Any
     """The dev set, of which a set of SQuAD questions has texts to show; None where it was not opened."""
 
-    def scalars(self) -> dict[str, float]:
-        """Every score by split and operating point, and what the run cost."""
-        cost = {f"seconds/{name}": value for name, value in asdict(self.record.seconds).items()}
-        values: dict[str, Any] = {"parameters": self.record.parameters.total, **cost}
-        values["peak_memory_mb"] = self.record.peak_memory_mb
-        for split, points in self.record.scores.items():
-            for name, point in points.items():
-                values |= {f"{split}/{name}/{key}": value for key, value in point.flat().items()}
-        return {key: value for key, value in values.items() if type(value) in (int, float)}
-
     def summary(self) -> dict[str, float]:
-        """At most ``SUMMARY`` of ``scalars``: scores that runs are compared by, dev first, and the cost."""
-        values, record = self.scalars(), self.record
-        splits = sorted(record.scores, key=lambda split: split != DEV)
-        compared = {split: record.compared_point(split) for split in splits}
-        names = {split: f"{split}/{self._name(split, point)}" for split, point in compared.items() if point}
-        wanted = [
-            key
-            for split, name in names.items()
-            for key in (
-                *(f"{name}/{key}" for key in COMPARED_BY),
-                *(f"{split}/{key}" for key in OTHER_POINTS),
-            )
-        ]
-        spans = any(point is not None and is_of_spans(point.protocol) for point in compared.values())
-        if not spans:  # few scores, all of them read
-            wanted = [key for key in values if key.startswith(tuple(names.values()))]
-        shown = [key for key in wanted if key in values][: SUMMARY - len(COST)]
-        return {key: values[key] for key in (*shown, *COST) if key in values}
+        """At most ``SUMMARY`` values: the scores that runs are compared by, dev first, and the cost.
 
-    def _name(self, split: str, point: Point) -> str:
-        return next(name for name, known in self.record.scores[split].items() if known is point)
+        Scores are named as those of epochs are: ``dev/f1``, ``calibration/spans_f1``.
+        """
+        record, scores = self.record, dict[str, Any]()
+        for split in sorted(record.scores, key=lambda split: split != DEV):
+            points, point = record.scores[split], record.compared_point(split)
+            own = point.flat() if point else {}
+            if point and is_of_spans(point.protocol):
+                own = {key: own.get(key) for key in COMPARED_BY}
+                for name, (other, key) in OTHER_POINTS.items():
+                    own[name] = points[other].metric(key) if other in points else None
+            scores |= {f"{split}/{key}": value for key, value in own.items()}
+        cost: dict[str, Any] = {
+            "seconds/fit": record.seconds.fit,
+            "seconds/predict": record.seconds.predict,
+            "parameters": record.parameters.total,
+            "peak_memory_mb": record.peak_memory_mb,
+        }
+        numbers = [item for item in scores.items() if type(item[1]) in (int, float)]
+        return {**dict(numbers[: SUMMARY - len(cost)]), **cost}
 
     def tables(self, form: str) -> str:
         """The run's row and those of the heuristics, for each scored set."""

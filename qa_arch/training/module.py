@@ -4,81 +4,86 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
+import torch.distributed as dist
 from pytorch_lightning.strategies import ModelParallelStrategy
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, Dataset
 
-from qa_arch.config.schema import Optim, Trainer
+from qa_arch.config.identity import config_hash
+from qa_arch.config.schema import Config, Trainer
+from qa_arch.errors import RunError
 from qa_arch.features.batches import BucketBatchSampler
-from qa_arch.nn.losses import Loss
+from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.word_encoder import AnyEncoder
+from qa_arch.records import CALIBRATION
 from qa_arch.system.lifeline import die_with
-from qa_arch.tasks import Batches, Collator, Collector, Task, gather
-from qa_arch.training.devices import shard
+from qa_arch.tasks import Batches, Collator, Parts, gather, task_of
+from qa_arch.training.checkpoint import random_state, restore_random_state
 from qa_arch.training.output_shapes import check_losses, check_output
-
-if TYPE_CHECKING:
-    from qa_arch.tasks.teacher import Distiller
 
 
 class TrainingModule(pl.LightningModule):
-    """Trains ``model`` by ``loss``; validates by answering every calibration question once.
+    """Trains ``parts.model`` by ``parts.loss``; validates by answering every calibration question once.
 
     The loss of one optimizer step is the sum over its windows divided by their number over all
     ranks and accumulated batches, whatever the sizes of the parts: ``window_total`` of the sampler
     knows that number beforehand. Lightning divides by ``accumulate`` and DDP averages over ranks,
-    so both are multiplied in first.
+    so both are multiplied in first. With a distiller what is trained on is its sum, of which the loss is a
+    term.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        optim: Optim,
-        task: Task,
-        *,
-        loss: Loss,
-        total_steps: int,
-        accumulate: int,
-        calibration: Any = None,
-        collector: Callable[[], Collector] | None = None,
-        distiller: Distiller | None = None,
-    ) -> None:
-        """``collector`` makes an empty collector of outputs for ``calibration``; both None without one.
-
-        With a ``distiller`` what is trained on is its sum, of which ``loss`` is a term.
-        """
+    def __init__(self, config: Config, parts: Parts, *, total_steps: int) -> None:
         super().__init__()
-        self.model = model
-        self.optim = optim
-        self.task = task
-        self.loss = loss
-        self.distiller = distiller
-        self.terms = distiller.terms if distiller is not None else ()
+        self.config = config
+        self.optim = config.optim
+        self.parts = parts
+        self.model = parts.model
+        self.task = task_of(config.model)
+        self.loss = parts.loss
+        self.distiller = parts.distiller
+        self.terms = parts.distiller.terms if parts.distiller is not None else ()
         self.total_steps = total_steps
-        self.accumulate = accumulate
-        self.calibration = calibration
-        self.new_collector = collector
-        self.optimizer_bits: Literal[8, 32] = 32
-        self.train_sums = torch.zeros(2 + len(self.terms), dtype=torch.float64)
-        """Sum of losses, number of windows and sum of each term of a distiller, of this epoch so far, on this
-        rank. Not a buffer: DDP would put rank 0's over those of the others."""
+        self.train_sums = torch.zeros(2, 2 + len(self.terms), dtype=torch.float64)
+        """Sum of losses, number of windows and sum of each term of a distiller, on this rank: of this epoch
+        so far, and since the last entry inside it. Not a buffer: DDP would put rank 0's over those of the
+        others."""
         self.is_first = True
         """Whether no batch was trained on yet."""
         self.gradient_norm: torch.Tensor | None = None
         """Of the last step, before clipping."""
+        self.random_states: list[dict[str, Any]] = []
+        """Of each rank, from the checkpoint that training goes on with."""
+
+    def setup(self, stage: str) -> None:
+        """Raise RunError, before the model is wrapped, where ranks train different configs.
+
+        A rank of another run that came to this one's address would share its gradients, and nothing would
+        fail.
+        """
+        hashes = self._of_ranks(config_hash(asdict(self.config)))
+        if len(set(hashes)) > 1:
+            listed = ", ".join(f"rank {rank}: {value[:8]}" for rank, value in enumerate(hashes))
+            raise RunError(f"the ranks of this run have different configs ({listed}); start it again")
 
     def configure_model(self) -> None:
+        """Give each rank its share of every parameter (FSDP2), gathered layer by layer as it is needed.
+
+        Zhao et al. 2023, "PyTorch FSDP"; each layer of the encoder is a group, and the rest is the last.
+        """
         if isinstance(self.trainer.strategy, ModelParallelStrategy):
             assert self.device_mesh is not None
-            shard(self.model, self.device_mesh["data_parallel"])
+            mesh, encoder = self.device_mesh["data_parallel"], getattr(self.model, "encoder", None)
+            for layer in encoder.layers() if isinstance(encoder, Encoder) else ():
+                fully_shard(layer, mesh=mesh)
+            fully_shard(self.model, mesh=mesh)
 
     def configure_optimizers(self) -> Any:
         groups = parameter_groups(
@@ -90,14 +95,24 @@ class TrainingModule(pl.LightningModule):
         )
         # Fused takes a third of the time, on a CPU too, but unscales gradients itself: too late to clip.
         fused = self.trainer.precision != "16-mixed"
-        optimizer = make_optimizer(self.optim.name, groups, fused=fused, bits=self.optimizer_bits)
+        bits: Any = self.config.trainer.optimizer_bits
+        optimizer = make_optimizer(self.optim.name, groups, fused=fused, bits=bits)
         scheduler = schedule(optimizer, self.optim.schedule, steps=self.total_steps, warmup=self.optim.warmup)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["train_sums"] = self._over_ranks(self.train_sums).tolist()
+        checkpoint["random"] = self._of_ranks(random_state())  # which Lightning leaves out
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        wrote, world = len(checkpoint["random"]), self.trainer.world_size
+        if wrote != world:  # devices=auto, on a machine with more or fewer
+            raise RunError(
+                f"a checkpoint of world size {wrote} cannot be resumed with world size {world}:"
+                " some windows would be trained twice and others not; give the run as many devices as it had,"
+                " or --if-exists replace"
+            )
+        self.random_states = checkpoint["random"]
         if self.trainer.is_global_zero:
             self.train_sums = torch.tensor(checkpoint["train_sums"], dtype=torch.float64)
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
@@ -106,10 +121,13 @@ class TrainingModule(pl.LightningModule):
 
     def on_train_start(self) -> None:
         self.train_sums = self.train_sums.to(self.device)
+        if self.random_states:
+            restore_random_state(self.random_states[self.trainer.global_rank])
+        self.random_states = []
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        # Not Lightning's clipping, which refuses fused optimizers without need; DeepSpeed has its own.
-        if self.optim.clip and self.trainer.gradient_clip_val is None:
+        # Not Lightning's clipping, which refuses fused optimizers without need.
+        if self.optim.clip:
             self.gradient_norm = torch.nn.utils.clip_grad_norm_(self.parameters(), self.optim.clip)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
@@ -140,11 +158,10 @@ class TrainingModule(pl.LightningModule):
         sums = [total, weight.sum(), *(term.mul(weight).sum() for term in terms)]
         self.train_sums += torch.stack([value.detach() for value in sums]).double()
         windows = self.trainer.train_dataloader.sampler.window_total(batch_idx)  # type: ignore[union-attr]
-        return total * (self.accumulate * self.trainer.world_size / windows)
+        return total * (self.config.trainer.accumulate * self.trainer.world_size / windows)
 
     def on_validation_epoch_start(self) -> None:
-        assert self.new_collector is not None
-        self.collector = self.new_collector()
+        self.collector = self.task.collector(self.config, self.parts, CALIBRATION)
         self.eval_sums = torch.zeros(2, dtype=torch.float64, device=self.device)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
@@ -156,22 +173,30 @@ class TrainingModule(pl.LightningModule):
             self.eval_sums += torch.stack([total, weight.sum()]).double()
 
     def on_validation_epoch_end(self) -> None:
-        scores = self.task.validation_scores(self.calibration, gather(self.collector))
+        scores = self.task.validation_scores(self.parts.sets[CALIBRATION], gather(self.collector))
         if self.task.has_validation_loss:
             loss, windows = self._over_ranks(self.eval_sums).tolist()
             scores["calibration_loss"] = loss / windows if windows else 0.0
         # ``History`` hands them to the loggers, once an epoch.
         self.log_dict(scores, sync_dist=False, rank_zero_only=False, batch_size=1, logger=False)
 
-    def epoch_so_far(self) -> tuple[dict[str, float], int]:
-        """``loss`` and each term of a distiller a window, and number of windows of the training epoch, over
-        all ranks."""
-        loss, windows, *terms = self._over_ranks(self.train_sums).tolist()
+    def mean_losses(self, *, since_entry: bool = False) -> tuple[dict[str, float], int]:
+        """``loss`` and each term of a distiller a window, and the number of windows, over all ranks: of the
+        training epoch so far, or since the last entry inside it, which this call then is."""
+        loss, windows, *terms = self._over_ranks(self.train_sums[int(since_entry)]).tolist()
+        if since_entry:
+            self.train_sums[1].zero_()
         sums = dict(zip(("loss", *self.terms), (loss, *terms), strict=True))
         return {name: total / windows if windows else 0.0 for name, total in sums.items()}, round(windows)
 
     def _over_ranks(self, sums: Tensor) -> Tensor:
         return self.trainer.strategy.reduce(sums.clone(), reduce_op="sum")
+
+    def _of_ranks(self, value: Any) -> list[Any]:
+        values = [value] * self.trainer.world_size
+        if len(values) > 1:
+            dist.all_gather_object(values, value)
+        return values
 
 
 @dataclass(eq=False)

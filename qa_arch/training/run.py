@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
 
 from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import ENCODER, config_hash
-from qa_arch.config.schema import Config, Trainer, cut_batch, require_trainable
+from qa_arch.config.schema import Config, require_trainable
 from qa_arch.config.target import TRUSTED
 from qa_arch.evaluation.scoring import evaluate_splits, load_references
 from qa_arch.models import store
@@ -40,9 +39,9 @@ from qa_arch.results import provenance
 from qa_arch.results.pretrained_runs import encoder_run
 from qa_arch.tasks import Parts, task_of
 from qa_arch.training import devices
-from qa_arch.training.checkpoint import LAST, PREVIOUS, random_state, restore_random_state
-from qa_arch.training.loggers import Outcome, RunLogger, check_logger, open_logger
-from qa_arch.training.loop import Fit, fit
+from qa_arch.training.checkpoint import LAST
+from qa_arch.training.loggers import Outcome, check_logger, open_logger
+from qa_arch.training.loop import fit
 from qa_arch.training.ranks import other_ranks, world_size
 
 log = logging.getLogger(__name__)
@@ -93,7 +92,7 @@ def train(
     run = Run(folder, new_record(config))
     if resume and (folder / RECORD).is_file():
         before = read_record(folder)
-        run.record = replace(run.record, epochs=before.epochs, batch=before.batch)
+        run.record = replace(run.record, epochs=before.epochs)
     run.note(**(start.notes if start else {}))
     (folder / TRACEBACK).unlink(missing_ok=True)
     try:
@@ -103,13 +102,15 @@ def train(
         status = "oom" if oom else "failed" if isinstance(error, Exception) else "killed"
         write_atomic(folder / TRACEBACK, traceback.format_exc())
         run.note(status=status, error=f"{type(error).__name__}: {error}".strip().splitlines()[0])
-        if (folder / LAST).exists():  # of DeepSpeed a folder
-            again = "the same command" if start else resume_command(folder, trusted)
-            log.info("go on: %s", again)
+        if (folder / LAST).exists():
+            trust = [word for prefix in trusted if prefix not in TRUSTED for word in ("--trust", prefix)]
+            words = ["qa-arch", "train", "--config-from", str(folder), "--folder", str(folder), *trust]
+            again = shlex.join([*words, "--if-exists", "resume"])
+            log.info("go on: %s", "the same command" if start else again)
         if not oom:
             raise
         log.error(
-            "out of memory; trainer.micro_batch=auto finds a size that fits and keeps the global batch,"
+            "out of memory; a smaller trainer.micro_batch keeps the global batch,"
             " trainer.gradient_checkpointing=true needs less"
         )
     return run.record
@@ -119,47 +120,67 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
     """Check, assemble, fit, load the best weights, score, record."""
     gpu = devices.uses_gpu(config.trainer)
     config = replace(config, trainer=devices.resolve(config.trainer, gpu=gpu))
-    devices.require_strategy(config.trainer, gpu=gpu)
+    settings, model_folder = config.trainer, run.folder / MODEL
+    devices.require_strategy(settings, gpu=gpu)
     check_logger(config.logger, trusted)
     load_references(config, trusted)
+    task = task_of(config.model)
 
     devices.reset_peak(gpu)
     devices.seed_everything(config.seed)
     begun = time.perf_counter()
-    task, model_folder = task_of(config.model), run.folder / MODEL
     if config.encoder.init == "random" and config.encoder.layers:
-        log.info("encoder: a new %(family)s, %(layers)s layers of width %(width)s", asdict(config.encoder))
+        what = "encoder: %(family)s, randomly initialised: layers %(layers)s, hidden size %(width)s"
+        log.info(what, asdict(config.encoder))
     parts = start.parts if start else task.assemble(config, trusted)
-    world = world_size(config.trainer, gpu=gpu)
+    world = world_size(settings, gpu=gpu)
+    windows = None if settings.token_budget else settings.batch_size  # a budget takes as many as fit
     run.note(
         **_facts(run.record.config, config, parts),
         device=devices.describe(gpu),
-        strategy=devices.strategy_name(config.trainer, world),
+        strategy=devices.strategy_name(settings, world),
+        batch=BatchSizes(
+            micro=windows,
+            accumulate=settings.accumulate,
+            devices=world,
+            global_size=windows and windows * settings.accumulate * world,
+            tokens=settings.token_budget,
+        ),
     )
     task.save(model_folder, parts)
 
     with open_logger(config, run.folder, trusted) as logger:
         prepared = time.perf_counter()
-        spawn = config.trainer.strategy == "ddp_spawn"
-        with other_ranks(world, run.folder, resume=resume, trusted=trusted, spawn=spawn):
-            callbacks = start.callbacks if start else ()
-            done = _fit(config, parts, run, resume=resume, logger=logger, callbacks=callbacks)
+        with other_ranks(world, run.folder, resume=resume, trusted=trusted):
+            done = fit(
+                config,
+                parts,
+                run.folder,
+                gpu=gpu,
+                resume=resume,
+                publish=lambda epochs: run.note(epochs=tuple(map(Epoch.from_flat, epochs))),
+                logger=logger,
+                callbacks=start.callbacks if start else (),
+            )
 
         store.load_weights(model_folder, parts.model)
         task.finish(model_folder, parts)
         parts.model.to("cuda" if gpu else "cpu")
         scored = evaluate_splits(task.predictor(config, parts), parts, run.folder, trusted)
+        seconds = sum(epoch["train_seconds"] for epoch in done.epochs)  # also of those before a resume
+        validation = sum(epoch.get("validation_seconds", 0.0) for epoch in done.epochs)
+        trained = sum(epoch["windows"] for epoch in done.epochs)
         run.note(
             references=scored.references,
             status="ok",
             epochs=tuple(map(Epoch.from_flat, done.epochs)),
             best_epoch=done.best_epoch,
-            examples_per_second=done.examples_per_second,
+            examples_per_second=round(trained / seconds, 3) if seconds else None,
             peak_memory_mb=devices.peak_memory_mb(gpu),
             seconds=Seconds(
                 prepare=round(prepared - begun, 3),
-                fit=round(done.seconds, 3),
-                fit_with_validation=round(done.seconds + done.validation_seconds, 3),
+                fit=round(seconds, 3),
+                fit_with_validation=round(seconds + validation, 3),
                 predict=round(scored.seconds, 3),
             ),
             **vars(scored.fits),
@@ -194,82 +215,6 @@ def _facts(recorded: Mapping[str, Any], config: Config, parts: Parts) -> dict[st
         "parameters": Parameters(**asdict(parameter_blocks(parts.model))),
         "teacher": teacher,
     }
-
-
-def _fit(
-    config: Config,
-    parts: Parts,
-    run: Run,
-    *,
-    resume: bool,
-    logger: RunLogger | None,
-    callbacks: Sequence[pl.Callback],
-) -> Fit:
-    """Train; with ``trainer.micro_batch=auto``, with the largest micro batch that there is memory for.
-
-    It is halved each time the first epoch runs out of memory, and training begins again as if it had been
-    asked for. An epoch shows that the size fits, so that later epochs are not thrown away.
-    """
-    gpu, settings = devices.uses_gpu(config.trainer), config.trainer
-    if settings.micro_batch == "auto":
-        settings = cut_batch(settings, run.record.batch.micro or settings.batch_size)
-        beginning = _state(parts)
-    while True:
-        run.note(batch=_batch_sizes(settings, world_size(settings, gpu=gpu)))
-        try:
-            return fit(
-                replace(config, trainer=settings),
-                parts,
-                run.folder,
-                gpu=gpu,
-                resume=resume,
-                publish=lambda epochs: run.note(epochs=tuple(map(Epoch.from_flat, epochs))),
-                logger=logger,
-                callbacks=callbacks,
-            )
-        except Exception as error:
-            halves = settings.micro_batch == "auto" and settings.batch_size > 1 and not run.record.epochs
-            if not (halves and devices.out_of_memory(error)):
-                raise
-        # Here, where the error is gone, which holds every tensor of the step.
-        settings = cut_batch(settings, settings.batch_size // 2)
-        log.warning(
-            "out of memory: training begins again with trainer.micro_batch=%d, accumulated %d times",
-            settings.batch_size,
-            settings.accumulate,
-        )
-        _restore(parts, beginning)
-        devices.reset_peak(gpu)
-        for name in (LAST, PREVIOUS):
-            (run.folder / name).unlink(missing_ok=True)
-
-
-def _state(parts: Parts) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """The weights and the random generators with which training begins."""
-    weights = {name: value.detach().to("cpu", copy=True) for name, value in parts.model.state_dict().items()}
-    return weights, random_state()
-
-
-def _restore(parts: Parts, state: tuple[dict[str, torch.Tensor], dict[str, Any]]) -> None:
-    weights, generators = state
-    parts.model.zero_grad(set_to_none=True)
-    parts.model.load_state_dict(weights)
-    restore_random_state(generators)
-
-
-def _batch_sizes(settings: Trainer, world: int) -> BatchSizes:
-    sizes = BatchSizes(accumulate=settings.accumulate, devices=world, tokens=settings.token_budget)
-    if settings.token_budget is not None:  # as many windows as fit
-        return sizes
-    micro = settings.batch_size
-    return replace(sizes, micro=micro, global_size=micro * settings.accumulate * world)
-
-
-def resume_command(folder: Path, trusted: Sequence[str] = TRUSTED) -> str:
-    """The command that goes on from the last checkpoint in a run folder."""
-    trust = [word for prefix in trusted if prefix not in TRUSTED for word in ("--trust", prefix)]
-    words = ["qa-arch", "train", "--config-from", str(folder), "--folder", str(folder), *trust]
-    return shlex.join([*words, "--if-exists", "resume"])
 
 
 def new_record(config: Config) -> RunRecord:

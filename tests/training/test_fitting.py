@@ -15,7 +15,7 @@ from qa_arch.features.batches import Collator
 from qa_arch.models import store
 from qa_arch.nn.losses import SpanLoss
 from qa_arch.spans.task import TASK, SpanTask
-from qa_arch.training.loop import fit, training_module
+from qa_arch.training.loop import fit
 from qa_arch.training.module import TrainingModule
 from qa_arch.training.progress import FIRST_STEP
 
@@ -99,14 +99,14 @@ def test_a_ghost_changes_nothing(configure):
     """A window of weight 0, which an idle rank computes, weighs nothing in the step."""
     config = configure()
     parts = TASK.assemble(config)
-    task = training_module(config, parts, total_steps=1)
+    task = TrainingModule(config, parts, total_steps=1)
     sampler = SimpleNamespace(window_total=lambda _: 3)
     task._trainer = SimpleNamespace(world_size=1, train_dataloader=SimpleNamespace(sampler=sampler))
     collate = Collator(parts.tables["train"])
     real = task.training_step(collate([0, 1, 2]), 0)
     with_ghost = task.training_step(collate([0, 1, 2, -1 - 3]), 0)
     torch.testing.assert_close(with_ghost, real, rtol=1e-6, atol=0)
-    assert float(task.train_sums[1]) == 6
+    assert float(task.train_sums[0, 1]) == 6
 
 
 def test_gradients_are_clipped_once_a_step_and_not_in_each_micro_batch(configure, tmp_path, monkeypatch):
@@ -138,7 +138,7 @@ def test_gradients_are_clipped_once_a_step_and_not_in_each_micro_batch(configure
 def test_fp16_takes_no_fused_optimizer(configure, precision, fused):
     """It unscales gradients inside its step, after they were clipped."""
     config = configure()
-    module = training_module(config, TASK.assemble(config), total_steps=10)
+    module = TrainingModule(config, TASK.assemble(config), total_steps=10)
     module._trainer = SimpleNamespace(precision=precision)
     assert module.configure_optimizers()["optimizer"].defaults["fused"] is fused
 

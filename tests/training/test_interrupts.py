@@ -94,9 +94,10 @@ def test_a_training_in_a_terminal_is_stopped_and_goes_on(small, tmp_path, width)
     terminal.press(CTRL_C)
     assert terminal.finish() == 130
     assert f"run: {folder}" in terminal.text.replace("\r\n", "")
-    progress = [line for line in terminal.lines if "batches/s" in line]
+    progress = [line for line in terminal.lines if "loss" in line and "done in" not in line]
     assert progress
-    assert all(re.search(r"\d/6, \d+\.\d batches/s, \d+:\d\d left", line) for line in progress)
+    assert all("━" in line for line in progress)
+    assert any(re.search(r"\d/6, \d+:\d\d left, loss \d", line) for line in progress)
     assert max(map(cell_len, progress)) <= width
     assert any("calibration f1" in line for line in progress) == (width == 120)
     step = checkpoint_step(terminal)
@@ -107,7 +108,7 @@ def test_a_training_in_a_terminal_is_stopped_and_goes_on(small, tmp_path, width)
     command = re.search(r"go on: qa-arch (train .*--if-exists resume)", terminal.text.replace("\r\n", " "))
     assert command
     again = Terminal(shlex.split(command[1]), width, tmp_path)
-    again.wait_for("batches/s")
+    again.wait_for("left, loss")
     again.press(CTRL_C)
     assert again.finish() == 130
     assert checkpoint_step(again) > step

@@ -7,15 +7,15 @@ import importlib.util
 import json
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import stub_loggers
 import torch
 import wandb
-from pytorch_lightning import loggers as lightning
 
 from qa_arch.config import extras
 from qa_arch.config.target import TRUSTED
@@ -23,7 +23,7 @@ from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.records import read_record
 from qa_arch.training import loggers
-from qa_arch.training.loggers import COLUMNS, SUMMARY, WANDB_RUN, Outcome, check_logger, open_logger
+from qa_arch.training.loggers import COLUMNS, SUMMARY, WANDB_RUN, Outcome, open_logger
 from qa_arch.training.module import TrainingModule
 from qa_arch.training.progress import History
 from qa_arch.training.run import train
@@ -80,72 +80,61 @@ def raise_after_epoch(monkeypatch, error: BaseException) -> None:
     monkeypatch.setattr(History, "on_train_epoch_end", breaks)
 
 
-ENDS = [
-    pytest.param(None, "success", id="success"),
-    pytest.param(RuntimeError("broke"), "failed", id="failure"),
-    pytest.param(KeyboardInterrupt(), "aborted", id="interrupt"),
-]
-
-
-@pytest.fixture
-def ended(monkeypatch, run_training, tmp_path):
-    """Train to an end that ``error`` brings; the folder, and the loggers finalized with their statuses."""
-
-    def run(logger: str, service: type, error: BaseException | None, *overrides: str):
-        finalized: list = []
-        finalize = service.finalize
-
-        def noting(self, status):
-            finalized.append((self, status))
-            finalize(self, status)
-
-        monkeypatch.setattr(service, "finalize", noting)
-        if error is None:
-            run_training(f"logger={logger}", "trainer.epochs=1", *overrides)
-        else:
-            raise_after_epoch(monkeypatch, error)
-            with pytest.raises(type(error)):
-                run_training(f"logger={logger}", "trainer.epochs=1", *overrides)
-        return tmp_path / "run", finalized
-
-    return run
-
-
-@pytest.mark.parametrize(("error", "status"), ENDS)
-def test_wandb_is_finished_with_its_exit_code(ended, offline_runs, error, status):
-    folder, finalized = ended("wandb", loggers.WandbLogger, error)
-    assert [status for _, status in finalized] == [status]
-    (run,) = offline_runs(folder)
-    assert run.exit_code == {"success": 0, "failed": 1, "aborted": 255}[status]
-    assert len(curve(run, "train_loss")) == 1
-    assert ("record" in run.artifacts) == (error is None)
-
-
-def test_a_csv_file_has_every_entry(ended):
-    folder, finalized = ended("csv", lightning.CSVLogger, None, "trainer.log_every=2")
-    assert [status for _, status in finalized] == ["success"]
-    with (folder / "csv/version_0/metrics.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    (epoch,) = read_record(folder).epochs
-    assert [float(row["train_loss"]) for row in rows if row["train_loss"]] == [epoch.train_loss]
-    steps = [int(row["step"]) for row in rows if row["step/gradient_norm"]]
-    assert steps == list(range(2, epoch.step + 1, 2))
-    assert any(row.get("dev/calibrated/f1") for row in rows)
-    assert (folder / "csv/version_0/hparams.yaml").is_file()
-
-
-@pytest.mark.parametrize(("error", "status"), ENDS)
-def test_mlflow_without_its_package(train_with_stub, monkeypatch, calls, error, status):
+@pytest.mark.parametrize("error", [None, RuntimeError("broke"), KeyboardInterrupt()], ids=str)
+def test_a_logger_is_told_how_its_run_ends(train_with_stub, monkeypatch, calls, error):
+    """As MLflow: no package is needed for a client that notes its calls."""
     monkeypatch.delitem(extras.LOGGERS, "MLFlowLogger")
-    if error is None:
-        train_with_stub("trainer.epochs=1", target="NoMLFlow")
-    else:
+    if error is not None:
         raise_after_epoch(monkeypatch, error)
-        with pytest.raises(type(error)):
-            train_with_stub("trainer.epochs=1", target="NoMLFlow")
+    with pytest.raises(type(error)) if error else nullcontext():
+        train_with_stub("trainer.epochs=1", target="NoMLFlow")
     ends = [value for call, value in calls if call == "set_terminated"]
-    assert ends == [{"success": "FINISHED", "failed": "FAILED", "aborted": "KILLED"}[status]]
+    assert ends == ["FAILED" if error else "FINISHED"]
     assert calls[-1][0] == "set_terminated"
+
+
+def test_csv_files_have_a_row_an_epoch_and_a_row_a_step(run_training, monkeypatch):
+    settings = ("logger=csv", "trainer.epochs=2", "trainer.log_every=2")
+    with monkeypatch.context() as patch:
+        raise_after_epoch(patch, RuntimeError("broke"))
+        with pytest.raises(RuntimeError):
+            run_training(*settings)
+    done = run_training(*settings, resume=True)
+    rows = {}
+    for name in ("epochs", "steps", "table"):
+        with (done.folder / f"csv/{name}.csv").open(newline="") as file:
+            rows[name] = list(csv.DictReader(file))
+    epochs = done.record.epochs
+    again = [*epochs[:1], *epochs]  # the first was logged, and then lost with its checkpoint
+    for name in ("train_loss", "calibration_f1", "calibration_loss"):
+        actual = [float(row[name.replace("_", "/", 1)]) for row in rows["epochs"]]
+        assert actual == pytest.approx([epoch.value(name) for epoch in again])
+    steps = [int(row["step"]) for row in rows["steps"]]
+    assert steps == [2, 4, 6, *range(2, epochs[-1].step + 1, 2)]
+    assert all(float(row["step/gradient_norm"]) > 0 for row in rows["steps"])
+    assert len(rows["table"]) > 1
+
+
+def test_event_files_hold_curves_in_groups_and_few_scores(run_training):
+    reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    done = run_training("logger=tensorboard", "trainer.epochs=3", "trainer.log_every=2")
+    events = reading.EventAccumulator(str(done.folder / "tensorboard"))
+    events.Reload()
+    record = done.record
+    for name in ("train_loss", "calibration_loss", "calibration_f1"):
+        actual = events.Scalars(name.replace("_", "/", 1))[: len(record.epochs)]
+        assert [event.value for event in actual] == pytest.approx([e.value(name) for e in record.epochs])
+        assert [event.step for event in actual] == [epoch.step for epoch in record.epochs]
+    tags = events.Tags()
+    single = [tag for tag in tags["scalars"] if len(events.Scalars(tag)) == 1]
+    assert {tag.partition("/")[0] for tag in tags["scalars"]} == {
+        *("train", "calibration", "step", "dev", "epoch", "seconds", "parameters", "peak_memory_mb", "step")
+    }
+    assert len(single) <= SUMMARY
+    (score,) = events.Scalars("dev/f1")
+    assert score.value == pytest.approx(record.scores["dev"]["calibrated"].f1)
+    assert "table/text_summary" in tags["tensors"]
+    assert "_hparams_/session_start_info" in events.summary_metadata
 
 
 def test_wandb_has_curves_predictions_and_tables(run_training, offline_runs, few_questions, monkeypatch):
@@ -158,20 +147,19 @@ def test_wandb_has_curves_predictions_and_tables(run_training, offline_runs, few
     assert (run.name, run.group, run.project, run.tags) == ("bert-s13", "sweep-1", "qa_arch", ["mine"])
     assert run.config["trainer"]["epochs"] == 2
     for name in ("train_loss", "calibration_loss", "calibration_f1"):
-        assert curve(run, name) == pytest.approx([epoch.value(name) for epoch in done.record.epochs])
+        actual = curve(run, name.replace("_", "/", 1))
+        assert actual == pytest.approx([epoch.value(name) for epoch in done.record.epochs])
     scores = done.record.scores["dev"]["calibrated"]
-    assert run.summary["dev/calibrated/f1"] == pytest.approx(scores.f1)
+    assert run.summary["dev/f1"] == pytest.approx(scores.f1)
     outcome = Outcome(done.record, done.folder, questions)
-    everything = outcome.scalars()
-    scored = {key for key in run.summary if key in everything}
-    assert {"calibration/calibrated/f1", "dev/margin_0/f1", "seconds/fit", "parameters"} <= scored
-    assert len(scored) <= SUMMARY < len(everything)
-    assert run.artifacts["scores"] == ["scores.json"]
+    shown = {key for key in run.summary if not key.startswith(("_", "predictions"))}
+    assert {"calibration/f1", "dev/f1_at_0", "dev/spans_f1", "seconds/fit", "parameters"} <= shown
+    assert shown == set(outcome.summary())
+    assert len(shown) <= SUMMARY
     assert json.loads((done.folder / WANDB_RUN).read_text())["mode"] == "offline"
     (shown,) = [row for row in run.history if "predictions/nrows" in row]
     assert (shown["predictions/nrows"], shown["predictions/ncols"]) == (len(questions), len(COLUMNS))
     assert run.artifacts["record"] == ["questions.parquet", "run.json", "sets/calibration/questions.parquet"]
-    assert run.artifacts["tables"] == ["table.csv", "table.md", "table.tex"]
     rows = [dict(zip(COLUMNS, row, strict=True)) for row in outcome.predictions()]
     assert [row["id"] for row in rows] == [example.id for example in questions.examples]
     assert 100 * sum(row["f1"] for row in rows) / len(rows) == pytest.approx(scores.f1)
@@ -180,50 +168,17 @@ def test_wandb_has_curves_predictions_and_tables(run_training, offline_runs, few
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
-def test_several_ranks_are_one_run(run_training, offline_runs, strategy):
-    done = run_training(
-        "logger=wandb",
-        "trainer.epochs=2",
-        "trainer.devices=2",
-        f"trainer={strategy}",
-        "trainer.log_every=2",
-        "optim.clip=0",
-    )
+def test_several_ranks_are_one_run(run_training, offline_runs):
+    steps = ("trainer.epochs=2", "trainer.log_every=2", "optim.clip=0")
+    done = run_training("logger=wandb", "trainer.devices=2", *steps)
     (run,) = offline_runs(done.folder)
     assert run.exit_code == 0
-    assert curve(run, "train_loss") == pytest.approx([epoch.train_loss for epoch in done.record.epochs])
+    assert curve(run, "train/loss") == pytest.approx([epoch.train_loss for epoch in done.record.epochs])
     assert len(curve(run, "step/gradient_norm")) == done.record.epochs[-1].step // 2
-
-
-def test_event_files_hold_the_curves_of_every_epoch_and_are_closed(ended):
-    reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    folder, finalized = ended("tensorboard", lightning.TensorBoardLogger, None, "trainer.epochs=3")
-    ((logger, status),) = finalized
-    assert status == "success"
-    assert logger.experiment.all_writers is None
-    events = reading.EventAccumulator(str(folder / "tensorboard"))
-    events.Reload()
-    record = read_record(folder)
-    for name in ("train_loss", "calibration_loss", "calibration_f1"):
-        actual = events.Scalars(name)
-        assert [event.value for event in actual] == pytest.approx([e.value(name) for e in record.epochs])
-        assert [event.step for event in actual] == [epoch.step for epoch in record.epochs]
-    (score,) = events.Scalars("dev/calibrated/f1")
-    assert score.value == pytest.approx(record.scores["dev"]["calibrated"].f1)
-    assert "table/text_summary" in events.Tags()["tensors"]
 
 
 def wandb_logger(**settings):
     return loggers.WandbLogger(**{"project": "tests", **settings})
-
-
-def test_every_wandb_run_has_a_folder_of_its_own(tmp_path):
-    for _ in range(2):
-        logger = wandb_logger(save_dir=str(tmp_path))
-        logger.log_metrics({"loss": 1.0}, step=1)
-        logger.finalize("success")
-    assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == 2
 
 
 def test_only_rank_0_starts_a_wandb_run(tmp_path, monkeypatch):
@@ -238,7 +193,7 @@ def test_a_resumed_run_goes_on_in_the_same_run_of_wandb(tmp_path, monkeypatch):
 
     def init(**settings):
         started.append((settings.get("id"), settings.get("resume")))
-        return SimpleNamespace(id=settings.get("id") or f"new{len(started)}", url=None)
+        return Mock(id=settings.get("id") or f"new{len(started)}", url=None)
 
     monkeypatch.setattr(wandb, "init", init)
     monkeypatch.delenv("WANDB_MODE")
@@ -273,11 +228,11 @@ def test_without_a_login_wandb_stays_offline(tmp_path, monkeypatch):
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(wandb, "init", lambda mode, **_: modes.append(mode))
-    wandb_logger()
-    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    wandb_logger()
-    wandb_logger(mode="offline")
+    monkeypatch.setattr(wandb, "init", lambda mode, **_: modes.append(mode) or Mock(id="1", url=None))
+    for key, mode in ((None, "auto"), ("0" * 40, "auto"), ("0" * 40, "offline")):
+        if key:
+            monkeypatch.setenv("WANDB_API_KEY", key)
+        wandb_logger(mode=mode, save_dir=str(tmp_path))
     assert modes == ["offline", "online", "offline"]
 
 
@@ -323,31 +278,16 @@ def test_a_missing_package_is_named_before_anything_is_read(
         train(config, folder=tmp_path / "run")
 
 
-def test_none_is_no_logger_whatever_stands_beside_it(configure, tmp_path):
-    section = {"_target_": None, "mode": "online"}
-    assert check_logger(section) is None
-    with open_logger(replace(configure(), logger=section), tmp_path) as logger:
-        assert logger is None
-
-
 def test_a_service_that_refuses_to_start_ends_the_run_before_it_trains(train_with_stub, calls):
     with pytest.raises(UnavailableError, match=r"Recorder could not be started \(the service is gone\)"):
         train_with_stub(fails=["start"])
     assert [call for call, _ in calls] == ["start"]
 
 
-def test_a_logger_that_fails_costs_nothing_but_the_log(train_with_stub, calls, caplog):
-    fails = ["log_hyperparams", "save", "finalize"]
-    record = train_with_stub("trainer.epochs=4", fails=fails)
-    assert record.status == "ok"
-    warnings = [line for line in caplog.messages if "the service is gone" in line]
-    assert warnings[0] == "Recorder: the service is gone; the run goes on, and its record has everything"
-    assert calls[-1] == ("finalize", "success")
-
-
 def test_a_logger_that_fails_again_and_again_is_left_alone(train_with_stub, calls, caplog):
     train_with_stub("trainer.epochs=4", fails=["log_hyperparams", "log_metrics"])
     warnings = [line for line in caplog.messages if "the service is gone" in line]
+    assert warnings[0] == "Recorder: the service is gone; the run goes on, and its record has everything"
     assert len(warnings) == loggers.MOST_FAILURES
     assert warnings[-1].endswith("; nothing more is logged")
     assert len(calls) == 1 + loggers.MOST_FAILURES + 1
@@ -375,7 +315,7 @@ def test_placeholders_name_the_runs_own_places(train_with_stub, calls, tmp_path,
 def entries(calls) -> list[tuple[int, dict[str, float]]]:
     """Step and values of each entry inside an epoch."""
     logged = [value for call, value in calls if call == "log_metrics"]
-    return [(step, values) for step, values in logged if "step/train_loss" in values]
+    return [(step, values) for step, values in logged if "step/loss" in values]
 
 
 def spent(times: list[float], step: int) -> tuple[float, float]:
@@ -394,9 +334,9 @@ def test_steps_have_loss_gradient_norm_and_rates(train_with_stub, calls, monkeyp
     times: list[float] = []
 
     def training_step(self, batch, batch_idx):
-        done = self.train_sums.clone() if batch_idx else torch.zeros(2)
+        done = self.train_sums[0].clone() if batch_idx else torch.zeros(2)
         loss = step(self, batch, batch_idx)
-        sums.append((self.train_sums - done).tolist())
+        sums.append((self.train_sums[0] - done).tolist())
         times.append(time.perf_counter())
         return loss
 
@@ -407,12 +347,14 @@ def test_steps_have_loss_gradient_norm_and_rates(train_with_stub, calls, monkeyp
     monkeypatch.setattr(TrainingModule, "training_step", training_step)
     monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", on_before_optimizer_step)
     layers = ("optim.layer_decay=0.5", "optim.head_lr=4e-3", "optim.schedule=constant", "optim.warmup=0.0")
-    train_with_stub("trainer.epochs=1", "trainer.log_every=2", f"optim.clip={clip}", *layers)
+    record = train_with_stub("trainer.epochs=1", "trainer.log_every=2", f"optim.clip={clip}", *layers)
     logged = entries(calls)
+    kept = record.epochs[0].metrics["train_loss_by_step"]
+    assert kept == {str(step): values["step/loss"] for step, values in logged}
     assert [step for step, _ in logged] == list(range(2, len(norms) + 1, 2))
     for step, values in logged:
         (loss, windows), (more, others) = sums[step - 2 : step]
-        assert values["step/train_loss"] == pytest.approx((loss + more) / (windows + others))
+        assert values["step/loss"] == pytest.approx((loss + more) / (windows + others))
         assert values["step/gradient_norm"] == pytest.approx(norms[step - 1], rel=1e-5)
         (fastest, slowest) = sorted((windows + others) / seconds for seconds in spent(times, step))[::-1]
         assert slowest <= values["step/windows_per_second"] <= fastest

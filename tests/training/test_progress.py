@@ -22,7 +22,7 @@ def module() -> TrainingModule:
     module = TrainingModule.__new__(TrainingModule)
     nn.Module.__init__(module)
     module.task = task_named("span")
-    module.train_sums = torch.tensor([6.0, 4.0])
+    module.train_sums = torch.tensor([[6.0, 4.0], [0.0, 0.0]])
     return module
 
 
@@ -38,6 +38,25 @@ def trainer() -> SimpleNamespace:
     )
 
 
+@pytest.fixture
+def tick(monkeypatch):
+    """``tick(seconds)``: by how much the clock goes on each time that it is read."""
+
+    def arrange(seconds: float) -> None:
+        clock = itertools.count()
+        monkeypatch.setattr(progress.time, "perf_counter", lambda: seconds * next(clock))
+
+    return arrange
+
+
+def terminal(monkeypatch, width: int) -> io.StringIO:
+    """What is written to a terminal of this width."""
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=True, width=width)
+    monkeypatch.setattr(progress.terminal, "console", lambda **_: console)
+    return written
+
+
 def epochs(shown: progress.TrainingProgress, trainer, module, scores: list[dict[str, float]]) -> None:
     """Epochs of four batches, each validated with these scores; an epoch of none is cut short."""
     shown.on_train_start(trainer, module)
@@ -50,42 +69,34 @@ def epochs(shown: progress.TrainingProgress, trainer, module, scores: list[dict[
             trainer.callback_metrics.update(seen)
             shown.on_validation_end(trainer, module)
         shown.on_train_epoch_end(trainer, module)
-    shown.on_train_end(trainer, module)
 
 
 SCORES = {"calibration_f1": 61.234, "calibration_loss": 1.5, "train_other": 1.0}
 
 
-def test_a_log_tells_loss_rate_time_left_and_the_last_score(trainer, module, monkeypatch, caplog):
-    clock = iter(range(1000))
-    monkeypatch.setattr(progress.time, "perf_counter", lambda: float(next(clock)))
+def test_a_log_tells_loss_rate_time_left_once_it_is_known_and_the_last_score(
+    trainer, module, tick, monkeypatch, caplog
+):
+    tick(1)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
     with caplog.at_level("INFO", logger="qa_arch"):
         epochs(progress.TrainingProgress("bert", live=False), trainer, module, [SCORES, {}])
     first, *_, last = [line for line in caplog.messages if " batch " in line]
-    assert first == "bert epoch 1/2: batch 1 of 4, loss 1.500, 1.0 batches/s, 0:03 left"
+    assert first == "bert epoch 1/2: batch 1 of 4, loss 1.500, 1.0 batches/s"
     assert last == (
-        "bert epoch 2/2: batch 4 of 4, loss 1.500, 1.0 batches/s, calibration f1 61.23, 0:00 left"
+        "bert epoch 2/2: batch 4 of 4, 0:00 left, loss 1.500, calibration f1 61.23, 1.0 batches/s"
     )
     done = [line.partition("; ")[2] for line in caplog.messages if "done in" in line]
     assert done == ["calibration: f1 61.23, loss 1.50", "calibration: none"]
 
 
-def test_a_task_with_a_score_of_its_own_shows_that(trainer, module):
-    module.task = SimpleNamespace(monitor="calibration_mrr")
-    shown = progress.TrainingProgress("qa_lstm", live=False)
-    epochs(shown, trainer, module, [{"calibration_mrr": 80.0, "calibration_accuracy": 70.0}])
-    assert shown._status(module, 2.0) == "loss 1.500, 2.0 batches/s, calibration mrr 80.00"
-
-
 @pytest.mark.parametrize(("seconds", "readings"), [(0.01, 1), (0.15, 2), (0.25, 4)])
-def test_a_bar_reads_the_loss_five_times_a_second_at_most(trainer, module, monkeypatch, seconds, readings):
+def test_a_bar_reads_the_loss_five_times_a_second_at_most(
+    trainer, module, tick, monkeypatch, seconds, readings
+):
     """Each reading waits for the GPU; the first is at once, so that a short epoch has figures too."""
-    clock = itertools.count()
-    monkeypatch.setattr(progress.time, "perf_counter", lambda: seconds * next(clock))
-    monkeypatch.setattr(
-        progress.terminal, "console", lambda **_: Console(file=io.StringIO(), force_terminal=True)
-    )
+    tick(seconds)
+    terminal(monkeypatch, 80)
     shown = progress.TrainingProgress("bert", live=True)
     figures = Mock(wraps=shown._figures)
     monkeypatch.setattr(shown, "_figures", figures)
@@ -94,19 +105,24 @@ def test_a_bar_reads_the_loss_five_times_a_second_at_most(trainer, module, monke
         shown.on_train_batch_end(trainer, module, None, None, batch)
     assert shown.bar.tasks[0].completed == 4
     assert figures.call_count == readings
-    shown.on_train_end(trainer, module)
+    shown.on_exception(trainer, module, ValueError())
 
 
-def test_a_bar_is_gone_before_a_line_is_written(trainer, module, monkeypatch):
+@pytest.mark.parametrize("width", [40, 80, 140])
+def test_a_bar_keeps_its_place_beside_its_figures_and_is_gone_before_a_line(
+    trainer, module, tick, monkeypatch, width
+):
     """Else the line would stand behind the bar, and the bar would be drawn once more below it."""
-    written = io.StringIO()
-    console = Console(file=written, force_terminal=True, width=140)
-    monkeypatch.setattr(progress.terminal, "console", lambda **_: console)
-    shown = progress.TrainingProgress("bert", live=True)
+    tick(0.25)
+    module.task = SimpleNamespace(monitor="calibration_mrr")
+    written = terminal(monkeypatch, width)
+    shown = progress.TrainingProgress("proposed seed 13", live=True)
     at_work: list[bool] = []
     monkeypatch.setattr(progress.log, "info", lambda *_: at_work.append(shown.bar.live.is_started))
-    epochs(shown, trainer, module, [SCORES, SCORES])
+    epochs(shown, trainer, module, [SCORES | {"calibration_mrr": 80.0}, SCORES])
     assert at_work == [False, False]
-    assert not shown.bar.live.is_started
-    assert "bert epoch 2/2" in written.getvalue()
-    assert "calibration f1 61.23" in written.getvalue()
+    lines = [line for line in written.getvalue().replace("\r", "\n").splitlines() if "4/4" in line]
+    last = Console(width=width).render_str(lines[-1]).plain
+    assert last.count("━") >= progress.BAR[0]
+    for figure, from_width in (("left", 80), ("loss 1.500", 80), ("calibration mrr 80.00", 140)):
+        assert (figure in last) == (width >= from_width), last

@@ -108,7 +108,7 @@ def test_two_devices_take_the_steps_of_one(run_training):
 @pytest.mark.slow
 def test_ranks_of_different_configs_do_not_train(run_training, monkeypatch):
     """Rank 0 takes itself for another run; rank 1 reads its config from the record."""
-    monkeypatch.setattr("qa_arch.training.loop.config_hash", lambda config: "another")
+    monkeypatch.setattr("qa_arch.training.module.config_hash", lambda config: "another")
     with pytest.raises(RunError, match=r"different configs \(rank 0: another, rank 1: [0-9a-f]{8}\)"):
         run_training("trainer.devices=2")
 
@@ -123,7 +123,7 @@ def test_ranks_of_different_configs_do_not_train(run_training, monkeypatch):
 def test_a_rank_without_memory_is_an_out_of_memory(monkeypatch, tmp_path, code, error, message):
     """A result, whichever rank has it: rank 0 sees a closed connection, some time before the other ends."""
     ends = [sys.executable, "-c", f"import time; time.sleep(0.3); raise SystemExit({code})"]
-    monkeypatch.setattr(ranks, "_program", lambda *_: subprocess.Popen(ends))
+    monkeypatch.setattr(ranks, "start_rank", lambda *_: subprocess.Popen(ends))
     with (
         pytest.raises(RuntimeError, match=message) as raised,
         ranks.other_ranks(2, tmp_path, resume=False, trusted=()),

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from pytorch_lightning import LightningModule
 from pytorch_lightning.plugins.precision import MixedPrecision
 
 from qa_arch.errors import RunError
@@ -23,10 +24,7 @@ from qa_arch.training import checkpoint, loop
 from qa_arch.training.checkpoint import (
     LAST,
     PREVIOUS,
-    DurableCheckpoints,
-    Interrupt,
     KeepLast,
-    RandomState,
     newest,
     random_state,
 )
@@ -149,12 +147,12 @@ def test_patience_goes_on_where_it_stood(run_training, stopped, monkeypatch):
 def test_the_scale_of_half_precision_goes_on_too(run_training, stopped, same, monkeypatch):
     """fp16 on a CPU, with a scaler that grows within the run: its scale and its count of good steps."""
 
-    def half(*_):
+    def half(*, plugins, precision, **settings):
         scaler = torch.amp.GradScaler("cpu", init_scale=2.0**4, growth_interval=2)
-        return [DurableCheckpoints(), MixedPrecision("16-mixed", "cpu", scaler=scaler)]
+        return trainer(plugins=[*plugins, MixedPrecision("16-mixed", "cpu", scaler=scaler)], **settings)
 
-    monkeypatch.setattr(loop, "_plugins", half)
-    monkeypatch.setitem(loop.PRECISIONS, "fp32", None)
+    trainer = loop.pl.Trainer
+    monkeypatch.setattr(loop.pl, "Trainer", half)
     straight = run_training(*TWO_EPOCHS, name="straight")
     assert state(straight)["MixedPrecision"]["scale"] == 2.0**7  # six steps
     stopped(4, *TWO_EPOCHS)
@@ -240,11 +238,11 @@ def test_a_full_disk_costs_only_what_it_had_no_room_for(
 @pytest.mark.parametrize(("wrote", "now"), [(1, 2), (2, 1)])
 def test_a_checkpoint_is_of_so_many_ranks(wrote, now):
     """``devices=auto`` is one config on any number of them; batches are shared out otherwise on each."""
-    random = RandomState()
-    checkpoint = {"random": [random_state()] * wrote}
+    module = TrainingModule.__new__(TrainingModule)
+    LightningModule.__init__(module)
+    module._trainer = SimpleNamespace(world_size=now)
     with pytest.raises(RunError, match=rf"world size {wrote} cannot be resumed with world size {now}"):
-        random.on_load_checkpoint(SimpleNamespace(world_size=now), None, checkpoint)
-    random.on_load_checkpoint(SimpleNamespace(world_size=wrote), None, checkpoint)
+        module.on_load_checkpoint({"random": [random_state()] * wrote})
 
 
 def test_ranks_agree_on_a_checkpoint_only_where_there_can_be_one(tmp_path, monkeypatch):
@@ -252,7 +250,7 @@ def test_ranks_agree_on_a_checkpoint_only_where_there_can_be_one(tmp_path, monke
     broadcasts, saved = [], []
     strategy = SimpleNamespace(broadcast=lambda due: broadcasts.append(due) or due)
     trainer = SimpleNamespace(strategy=strategy, is_last_batch=False)
-    keep = KeepLast(tmp_path, 1e-9, accumulate=4, interrupt=Interrupt())
+    keep = KeepLast(tmp_path, 1e-9, accumulate=4)
     monkeypatch.setattr(keep, "_save", lambda trainer: saved.append(len(broadcasts)))
     keep.on_train_start(trainer, None)
     for batch in range(8):

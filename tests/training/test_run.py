@@ -78,7 +78,8 @@ def test_dev_stays_closed_where_the_config_says_so(run_training):
 def test_a_failure_is_recorded_and_raised_and_forgotten_when_the_run_goes_on(
     run_training, breaking, monkeypatch, tmp_path, caplog
 ):
-    (tmp_path / "run" / LAST).mkdir(parents=True)  # a checkpoint as DeepSpeed writes it
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / LAST).touch()
     with monkeypatch.context() as patch, caplog.at_level("INFO", logger="qa_arch"):
         breaking(patch, ValueError("no such luck\nat all"))
         with pytest.raises(ValueError, match="no such luck"):
@@ -87,7 +88,7 @@ def test_a_failure_is_recorded_and_raised_and_forgotten_when_the_run_goes_on(
     record = read_record(tmp_path / "run")
     assert (record.status, record.error) == ("failed", "ValueError: no such luck")
     assert "training_step" in (tmp_path / "run" / "traceback.txt").read_text()
-    (tmp_path / "run" / LAST).rmdir()
+    (tmp_path / "run" / LAST).unlink()
     done = run_training(resume=True)
     assert (done.record.status, done.record.error) == ("ok", None)
     assert not (tmp_path / "run" / "traceback.txt").exists()

@@ -21,7 +21,7 @@ from qa_arch.nn.encoder import encoder_of
 from qa_arch.spans.loading import load_predictor
 from qa_arch.spans.task import TASK
 from qa_arch.tasks import teacher as teachers
-from qa_arch.training.loop import training_module
+from qa_arch.training.module import TrainingModule
 from qa_arch.types.tensors import Batch
 
 ROWS = [0, 5, 3, 11]
@@ -134,7 +134,7 @@ def test_a_teacher_is_never_in_training_and_has_no_gradients(assembled, configur
     model = teacher_for(parts, teacher).model
     assert not any(m.training for m in model.modules())
     assert not any(p.requires_grad for p in model.parameters())
-    module = training_module(config, parts, total_steps=1).train()
+    module = TrainingModule(config, parts, total_steps=1).train()
     losses, weight, terms = module.losses_and_weight(batch_of(parts))
     (losses * weight).sum().backward()
     assert all(p.grad is not None for p in parts.model.parameters())

@@ -350,8 +350,8 @@ def _recovery(config: Config, step: Recovery, parent: ParentRun) -> Config:
     """
     trainer, optim = config.trainer, config.optim
     devices = parent.record.batch.devices or 1
-    if trainer.micro_batch == "auto":
-        trainer = cut_batch(trainer, parent.record.batch.micro or trainer.batch_size)
+    if parent.record.batch.micro:
+        trainer = cut_batch(trainer, parent.record.batch.micro)
     trainer = replace(
         trainer,
         micro_batch=None,

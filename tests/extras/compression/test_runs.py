@@ -208,13 +208,13 @@ def test_other_data_are_refused(parent, smaller, tmp_path, sources):
 def test_the_recovery_is_the_parents_training_but_for_epochs_and_rate(parents, smaller, monkeypatch):
     parent = parents("proposed", "optim.lr=1e-3", "optim.head_lr=4e-3")
     seen = {}
-    real = loop._trainer
+    real = loop.TrainingModule.__init__
 
-    def spied(config, folder, callbacks, *args, **kwargs):
-        seen.update(config=config, callbacks=callbacks)
-        return real(config, folder, callbacks, *args, **kwargs)
+    def spied(self, config, *args, **kwargs):
+        seen.update(config=config)
+        real(self, config, *args, **kwargs)
 
-    monkeypatch.setattr(loop, "_trainer", spied)
+    monkeypatch.setattr(loop.TrainingModule, "__init__", spied)
     modes = []
     step_of = loop.TrainingModule.training_step
     monkeypatch.setattr(
