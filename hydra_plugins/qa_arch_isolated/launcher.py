@@ -10,13 +10,15 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf
 
+from qa_arch.sweep.schedule import read_settings
+
 
 class IsolatedLauncher(Launcher):
     """Composes the points and hands them to the task, which is a ``qa_arch.sweep.runner.Sweep``."""
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
         self.loader, self.sweep, self.config = hydra_context.config_loader, task_function, config
-        self.sweep.configure(OmegaConf.to_container(config.sweep, resolve=True))
+        self.sweep.settings = read_settings(OmegaConf.to_container(config.sweep, resolve=True))
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         values = self.sweep.launch([(overrides, self._compose(overrides)) for overrides in job_overrides])
@@ -41,12 +43,11 @@ class _JobsLauncher(IsolatedLauncher):
         self.parameters = OmegaConf.to_container(settings, resolve=True)
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
-        from qa_arch.sweep.submitted import engine, require
+        from qa_arch.sweep.submitted import engine
 
         super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
-        if not self.sweep.dry:
-            require(self.cluster)
-        self.sweep.engine = engine(self.cluster, self.parameters, self.sweep.settings)
+        settings = self.sweep.settings
+        self.sweep.engine = engine(self.cluster, self.parameters, settings, dry=self.sweep.dry)
         self.sweep.local = self.cluster == "local"
 
 

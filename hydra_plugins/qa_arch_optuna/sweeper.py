@@ -1,4 +1,4 @@
-"""``hydra/sweeper=optuna``: Optuna searches the space of the swept settings for the best point."""
+"""``hydra/sweeper=qa_optuna``: Optuna searches the space of the swept settings for the best point."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class OptunaSweeper(Sweeper):
         try:
             from qa_arch.sweep.search import search
         except ImportError as error:
-            raise UnavailableError(f"hydra/sweeper=optuna: {error}; pip install 'qa-arch[optuna]'") from error
+            raise UnavailableError(
+                f"hydra/sweeper=qa_optuna: {error}; pip install 'qa-arch[optuna]'"
+            ) from error
 
         parsed = OverridesParser.create().parse_overrides(arguments)
         fixed = [str(override.input_line) for override in parsed if not override.is_sweep_override()]
@@ -79,7 +81,7 @@ def _dimension(override: Override) -> BaseDistribution:
 
 ConfigStore.instance().store(
     group="hydra/sweeper",
-    name="optuna",
+    name="qa_optuna",
     node={
         "_target_": f"{OptunaSweeper.__module__}.{OptunaSweeper.__name__}",
         "n_trials": 20,

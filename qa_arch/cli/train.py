@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _sweep(args: argparse.Namespace) -> int:
-    from qa_arch.cli.sweep import dry_run, multirun
+    from qa_arch.cli.sweep import multirun
 
     for option in ("models", "config_from", "folder"):
         if getattr(args, option):
@@ -107,7 +107,7 @@ def _sweep(args: argparse.Namespace) -> int:
             raise ConfigError(f"{named} does not go with -m; a sweep takes model=A,B and sweep.folder=DIR")
     if args.if_exists == "replace":
         raise ConfigError("--if-exists replace: a sweep keeps its results; give another sweep.folder=DIR")
-    return (dry_run if args.dry_run else multirun)(args.overrides, args.trust, args.config_dir)
+    return multirun(args.overrides, args.trust, args.config_dir, dry=args.dry_run)
 
 
 def _plan(args: argparse.Namespace, launch: Launched | None, trusted: Sequence[str]) -> list[Job]:

@@ -96,7 +96,8 @@ def upgrade(config: Any) -> Any:
     config = _without_retired(renamed(config, MOVED))
     for setting, values in REPLACED.items():
         section, _, key = setting.partition(".")
-        if isinstance(config.get(section), Mapping) and (value := config[section].get(key)) in values:
+        value = config[section].get(key) if isinstance(config.get(section), Mapping) else None
+        if isinstance(value, str) and value in values:
             config = {**config, section: {**config[section], key: values[value]}}
     forms = {"model": _with_head, "logger": _with_target}
     sections = {key: form(config[key]) for key, form in forms.items() if isinstance(config.get(key), Mapping)}

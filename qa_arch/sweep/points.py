@@ -45,7 +45,16 @@ class Point:
 
     @property
     def name(self) -> str:
-        return f"{_label(self.overrides) or self.config.model.get('name', 'model')}-{self.key[:8]}"
+        """``bert-batch_size4-0e0f6f99`` of ``model=bert trainer.batch_size=4``, safe in paths."""
+        parts = []
+        for override in self.overrides:
+            key, _, value = override.lstrip("+~").partition("=")
+            key = key.partition("@")[0].replace("/", ".")
+            own = re.match(r"[A-Za-z_]", value) and "." not in key
+            word = value if own else f"{key.rpartition('.')[2]}{value}"
+            parts.append(re.sub(r"[^\w.+-]+", "_", word).strip("_"))
+        label = "-".join(filter(None, parts))[:LONGEST].rstrip("-_")
+        return f"{label or self.config.model.get('name', 'model')}-{self.key[:8]}"
 
     @property
     def devices(self) -> int:
@@ -63,7 +72,14 @@ def make_points(composed: Iterable[tuple[tuple[str, ...], dict[str, Any]]]) -> l
     """
     points: dict[str, Point] = {}
     for overrides, raw in composed:
-        point = _point(overrides, raw)
+        try:
+            config = validate(raw)
+            require_vectors(config)
+            require_teacher(config)
+            require_for(config)
+            point = Point(overrides, raw, config, config_hash(asdict(config), sources(config)))
+        except QaArchError as error:
+            raise type(error)(f"{title(overrides)}: {error}") from error
         twin = points.setdefault(point.key, point)
         if twin is not point:
             pair = f"'{title(twin.overrides)}' and '{title(point.overrides)}'"
@@ -78,18 +94,6 @@ def make_points(composed: Iterable[tuple[tuple[str, ...], dict[str, Any]]]) -> l
 def title(overrides: Sequence[str]) -> str:
     """A point in words."""
     return " ".join(overrides) or "the one point"
-
-
-def _point(overrides: tuple[str, ...], raw: dict[str, Any]) -> Point:
-    try:
-        config = validate(raw)
-        require_vectors(config)
-        require_teacher(config)
-        require_for(config)
-        key = config_hash(asdict(config), sources(config))
-    except QaArchError as error:
-        raise type(error)(f"{title(overrides)}: {error}") from error
-    return Point(overrides, raw, config, key)
 
 
 def sources(config: Config) -> dict[str, str]:
@@ -114,38 +118,17 @@ def sources(config: Config) -> dict[str, str]:
     return hashes
 
 
-def _label(overrides: Sequence[str]) -> str:
-    """``model=bert trainer.batch_size=4`` as ``bert-batch_size4``, safe in paths and on command lines."""
-    parts = []
-    for override in overrides:
-        key, _, value = override.lstrip("+~").partition("=")
-        key = key.partition("@")[0].replace("/", ".")
-        short = key.rpartition(".")[2]
-        word = value if re.match(r"[A-Za-z_]", value) and "." not in key else f"{short}{value}"
-        parts.append(re.sub(r"[^\w.+-]+", "_", word).strip("_"))
-    return "-".join(part for part in parts if part)[:LONGEST].rstrip("-_")
-
-
 def preflight(
     points: Sequence[Point], trusted: Sequence[str], pool: Sequence[str] | None, local: bool
 ) -> None:
-    """Raise ConfigError for the first point that would fail at its start.
+    """Raise ConfigError for the first point that would fail at its start, or a device that does not exist.
 
     ``trusted``: further packages whose classes a config may name. ``pool``: the GPUs assigned to points.
     ``local``: the points run on this machine; else its devices are not checked.
     """
-    if points:
-        described = [{"title": title(point.overrides), "config": asdict(point.config)} for point in points]
-        _run_checks({"points": described, "pool": pool, "local": local}, trusted)
-
-
-def check_pool(pool: Sequence[str]) -> None:
-    """Raise ConfigError if a device of the pool does not exist."""
-    _run_checks({"points": [], "pool": pool, "local": True}, ())
-
-
-def _run_checks(request: Mapping[str, Any], trusted: Sequence[str]) -> None:
-    pool = request["pool"]
+    if not points and not pool:
+        return
+    described = [{"title": title(point.overrides), "config": asdict(point.config)} for point in points]
     process = lifeline.start(
         lifeline.module_command(__name__, *TRUSTED, *trusted),
         env=os.environ if pool is None else {**os.environ, VISIBLE: ",".join(pool)},
@@ -153,7 +136,7 @@ def _run_checks(request: Mapping[str, Any], trusted: Sequence[str]) -> None:
         stdout=subprocess.PIPE,
         text=True,
     )
-    output, _ = process.communicate(json.dumps(request))
+    output, _ = process.communicate(json.dumps({"points": described, "pool": pool, "local": local}))
     if process.returncode:
         raise RunError(
             f"the points could not be checked (exit code {process.returncode}, see the output above)"
@@ -164,13 +147,20 @@ def _run_checks(request: Mapping[str, Any], trusted: Sequence[str]) -> None:
 
 def _first_problem(request: Mapping[str, Any], trusted: Sequence[str]) -> str | None:
     with gc_disabled():
+        import torch
+
         from qa_arch.models.check import check_model
         from qa_arch.nn.losses import build_loss
         from qa_arch.training.devices import uses_gpu
         from qa_arch.training.loggers import check_logger
 
-    if problem := _missing_devices(request["pool"] or ()):
-        return problem
+    pool = request["pool"] or ()
+    count = torch.cuda.device_count() if pool else 0  # counts up to the first missing device
+    if count < len(pool):  # a point would silently train on the CPU instead
+        return (
+            f"sweep.devices: torch sees no device {pool[count]}; qa-arch doctor lists the available ones,"
+            " and trainer=cpu needs none"
+        )
     seen: list[Any] = []
     for point in request["points"]:
         config = validate(point["config"])
@@ -187,19 +177,6 @@ def _first_problem(request: Mapping[str, Any], trusted: Sequence[str]) -> str | 
         except QaArchError as error:
             return f"{point['title']}: {error}"
     return None
-
-
-def _missing_devices(pool: Sequence[str]) -> str | None:
-    """Message about devices that do not exist; a point would silently train on the CPU instead."""
-    import torch
-
-    count = torch.cuda.device_count() if pool else 0  # counts up to the first missing device
-    if count == len(pool):
-        return None
-    return (
-        f"sweep.devices: torch sees no device {pool[count]}; qa-arch doctor lists the available ones,"
-        " and trainer=cpu needs none"
-    )
 
 
 if __name__ == "__main__":

@@ -6,13 +6,12 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from qa_arch.config.files import empty_folder, is_unfinished, write_atomic
+from qa_arch.config.files import is_unfinished, write_atomic
 from qa_arch.config.identity import NEUTRAL
 from qa_arch.config.schema import SweepSettings
 from qa_arch.errors import ConfigError, QaArchError, RunError
@@ -21,7 +20,6 @@ from qa_arch.sweep import schedule
 from qa_arch.sweep.points import Point, make_points, title
 from qa_arch.sweep.state import (
     CONFIG,
-    LOG,
     MANIFEST,
     RESULTS,
     STATUS,
@@ -31,7 +29,6 @@ from qa_arch.sweep.state import (
     Status,
     actual_status,
     read_manifest,
-    read_status,
     record_of,
     value_of,
 )
@@ -69,21 +66,14 @@ class Grid:
             override for override, key in keyed if key not in shared and not _within(key, ("hydra", "sweep"))
         )
 
-    @property
-    def digest(self) -> str:
-        """Short hash of ``identity``."""
-        return hashlib.sha256(json.dumps(self.identity).encode()).hexdigest()[:8]
-
-    @property
-    def label(self) -> str:
-        """Name of the sweep's folder; it stays the same when values are added."""
-        short = "-".join(key.rpartition(".")[2].rpartition("/")[2] for key in self.swept)
-        return "-".join(part for part in ("sweep", short[:60], self.digest) if part)
-
     def folder_in(self, base: Path) -> Path:
-        """Folder of the sweep below ``base``; one begun with its settings in another order goes on in its."""
-        candidates = [base / self.label, *sorted(base.glob(f"sweep-*{self.digest}"))]
-        return next((folder for folder in candidates if folder.is_dir()), candidates[0])
+        """Folder of the sweep below ``base``, which stays the same when values are added; one begun with its
+        settings in another order goes on in its."""
+        digest = hashlib.sha256(json.dumps(self.identity).encode()).hexdigest()[:8]
+        short = "-".join(key.rpartition(".")[2].rpartition("/")[2] for key in self.swept)
+        folder = base / "-".join(part for part in ("sweep", short[:60], digest) if part)
+        begun = [folder, *sorted(base.glob(f"sweep-*{digest}"))]
+        return next((place for place in begun if place.is_dir()), folder)
 
 
 @dataclass
@@ -108,10 +98,6 @@ class Sweep:
     accepted: bool = False
     """Whether the folder belongs to this sweep; before that nothing is written to it."""
 
-    def configure(self, raw: Mapping[str, Any]) -> None:
-        """Read the ``sweep`` section of the config."""
-        self.settings = schedule.read_settings(raw)
-
     def launch(self, composed: Sequence[tuple[Sequence[str], dict[str, Any]]]) -> list[float | Exception]:
         """Run the points without a result; calibration F1 of every point, or the exception that prevented it.
 
@@ -128,7 +114,8 @@ class Sweep:
         self.requested += [entry for entry in entries if entry not in self.requested]
         todo = unfinished(self.folder, entries)
         waiting = [point for point, entry in zip(points, entries, strict=True) if entry in todo]
-        self.preflight(waiting, self.trusted, pool, self.local)
+        if waiting:
+            self.preflight(waiting, self.trusted, pool, self.local)
         if self.dry:
             return [DRY_VALUE for _ in entries]
         with lock.hold(self.folder, "sweep"):
@@ -216,14 +203,6 @@ def check_devices(entries: Sequence[Entry], settings: SweepSettings) -> list[str
     return pool
 
 
-@contextmanager
-def opened(folder: Path) -> Iterator[Manifest]:
-    """Manifest of an existing sweep, whose lock is held inside the ``with`` block."""
-    read_manifest(folder)  # before a lock file is written into a folder that is no sweep
-    with lock.hold(folder, "sweep"):
-        yield read_manifest(folder)
-
-
 def run_points(
     folder: Path,
     manifest: Manifest,
@@ -233,7 +212,16 @@ def run_points(
     engine: schedule.Engine = schedule.run,
 ) -> None:
     """Run the points ``todo`` of the sweep in ``folder``; the caller holds its lock."""
-    _warn_of_other_commits(folder, manifest)
+    current, _ = provenance.commit()
+    statuses = [actual_status(folder / entry.name, parent=False) for entry in manifest.points]
+    others = [s.commit for s in statuses if s.status in RESULTS and s.commit not in (None, current)]
+    if others:
+        log.warning(
+            "kept the results of %d point(s) run with other code (commit %s, now %s)",
+            len(others),
+            ", ".join(sorted({str(commit)[:8] for commit in others})),
+            (current or "none")[:8],
+        )
     running = [entry for entry in todo if lock.holder(folder / entry.name)]
     for entry in running:
         log.warning("%s: is still running (%s), skipped", entry.name, lock.holder(folder / entry.name))
@@ -249,7 +237,7 @@ def run_points(
         jobs=settings.n_jobs or len(pool or [None]),
         pool=pool,
         fail_fast=settings.fail_fast,
-        commit=provenance.commit()[0],
+        commit=current,
     )
     with watching(folder, manifest.points) as watch, schedule.ended_by_signals():
         engine([entry for entry in todo if entry not in running], plan, watch)
@@ -257,29 +245,7 @@ def run_points(
 
 def unfinished(folder: Path, entries: Sequence[Entry]) -> list[Entry]:
     """Points without a result: queued, killed and failed ones."""
-    return [entry for entry in entries if _state(folder, entry) not in RESULTS]
-
-
-def unsuccessful(folder: Path, entries: Sequence[Entry]) -> list[Entry]:
-    """Points that failed or ran out of memory."""
-    return [entry for entry in entries if _state(folder, entry) in ("failed", "oom")]
-
-
-def _state(folder: Path, entry: Entry) -> str:
-    return actual_status(folder / entry.name, parent=False).status
-
-
-def reset_point(folder: Path) -> None:
-    """Queue a point again: clear its folder except for config, log and number of attempts."""
-    with lock.hold(folder, "run"):
-        empty_folder(folder, keep=(CONFIG, STATUS, LOG, lock.LOCK))
-        Status(attempts=read_status(folder).attempts).write(folder)
-
-
-def stored_settings(manifest: Manifest, **changes: Any) -> SweepSettings:
-    """SweepSettings of the sweep's first launch, overridden by ``changes`` that are not None."""
-    overridden = {key: value for key, value in changes.items() if value is not None}
-    return schedule.read_settings({**manifest.settings, **overridden})
+    return [e for e in entries if actual_status(folder / e.name, parent=False).status not in RESULTS]
 
 
 def _value(folder: Path, entry: Entry) -> float | Exception:
@@ -288,19 +254,6 @@ def _value(folder: Path, entry: Entry) -> float | Exception:
         return PointError(f"{title(entry.overrides)}: {status.error or status.status}")
     value = value_of(record_of(folder))
     return float("nan") if value is None else value
-
-
-def _warn_of_other_commits(folder: Path, manifest: Manifest) -> None:
-    current, _ = provenance.commit()
-    statuses = [actual_status(folder / entry.name, parent=False) for entry in manifest.points]
-    other_commits = [s.commit for s in statuses if s.status in RESULTS and s.commit not in (None, current)]
-    if other_commits:
-        log.warning(
-            "kept the results of %d point(s) run with other code (commit %s, now %s)",
-            len(other_commits),
-            ", ".join(sorted({str(commit)[:8] for commit in other_commits})),
-            (current or "none")[:8],
-        )
 
 
 def _within(key: str, sections: Sequence[str]) -> bool:

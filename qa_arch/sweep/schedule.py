@@ -32,32 +32,16 @@ REMAINS = 5.0
 POLL = 0.1
 Process = subprocess.Popen[Any]
 SCRUBBED = (
-    "LOCAL_RANK",
-    "RANK",
-    "NODE_RANK",
-    "GROUP_RANK",
-    "ROLE_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "PL_GLOBAL_SEED",
-    "PL_SEED_WORKERS",
-    "WANDB_RUN_ID",
-    "WANDB_RESUME",
-    "WANDB_SERVICE",
-    "WANDB_RUN_GROUP",
-    "SLURM_NTASKS",
-    "SLURM_PROCID",
-    "SLURM_LOCALID",
-    "SLURM_NODEID",
+    *("LOCAL_RANK", "RANK", "NODE_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+    *("MASTER_ADDR", "MASTER_PORT", "PL_GLOBAL_SEED", "PL_SEED_WORKERS"),
+    *("WANDB_RUN_ID", "WANDB_RESUME", "WANDB_SERVICE", "WANDB_RUN_GROUP"),
+    *("SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"),
 )
 """Variables of distributed training and of a single wandb run, which a point must not inherit.
 
 The user's wandb key, mode and project stay. With SLURM's task variables Lightning would treat a point
 as one rank of the whole job.
 """
-SCRUBBED_PREFIXES = ("TORCHELASTIC_",)
 Command = Callable[[Path], list[str]]
 """Command that runs or resumes the point in a folder."""
 
@@ -150,13 +134,30 @@ def _start(entry: Entry, devices: list[str], plan: Plan) -> Running:
         devices=None if plan.pool is None else devices, side_by_side=plan.jobs, group=plan.folder.name
     )
     begun = time.time()
-    process = start(plan.command(folder), folder, env, plan.cwd)
+    with (folder / LOG).open("ab") as log:
+        process = lifeline.start(
+            plan.command(folder),
+            env=env,
+            cwd=plan.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # a terminal's interrupt reaches only this process, which passes it on
+        )
     return Running(entry, folder, process, devices, begun)
 
 
 def _stop(running: Sequence[Running], watch: Callable[[Entry | None], Any]) -> None:
+    """Interrupt the first process of each group, wait at most ``GRACE`` seconds for them, twice, and end what
+    is left."""
     try:
-        interrupt([point.process for point in running])
+        for _ in range(2):  # as a person would: the second time a point leaves at once
+            for point in running:
+                if not has_ended(point.process):
+                    point.process.send_signal(signal.SIGINT)
+            deadline = time.monotonic() + GRACE
+            while time.monotonic() < deadline and not all(has_ended(point.process) for point in running):
+                time.sleep(0.05)
     finally:  # also after a second interrupt
         for point in running:
             _settle(point, clear_away(point.process), stopped=True)
@@ -179,19 +180,12 @@ def _settle(point: Running, code: int, *, stopped: bool = False) -> Status:
         hint = " (by the kernel if the machine ran out of memory)" if -code == signal.SIGKILL else ""
         status = replace(status, status="killed", error=message + hint)
     else:
-        lines = _tail(point.folder / LOG)
+        text = (point.folder / LOG).read_text(encoding="utf-8", errors="replace")
+        lines = [line for line in text.splitlines() if line.strip()][-60:]
         write_atomic(point.folder / TRACEBACK, "\n".join(lines) + "\n")
         status = replace(status, status="failed", error=lines[-1] if lines else f"exit code {code}")
     status.write(point.folder)
     return status
-
-
-def _tail(path: Path, lines: int = 60) -> list[str]:
-    """Last non-blank lines of a log."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 100_000))
-        text = file.read().decode("utf-8", errors="replace")
-    return [line for line in text.splitlines() if line.strip()][-lines:]
 
 
 # Settings, environment and processes of points ------------------------------------------------------
@@ -237,31 +231,15 @@ def point_environment(
     The cores are split among ``side_by_side`` points unless OMP_NUM_THREADS is set. ``group`` is the wandb
     group of the sweep's runs.
     """
-    variables = {
-        name: value
-        for name, value in environment.items()
-        if name not in SCRUBBED and not name.startswith(SCRUBBED_PREFIXES)
-    }
-    variables["WANDB_RUN_GROUP"] = group
+    variables = dict(environment) | {"WANDB_RUN_GROUP": group}
+    for name in environment:
+        if (name in SCRUBBED and name != "WANDB_RUN_GROUP") or name.startswith("TORCHELASTIC_"):
+            del variables[name]
     if devices is not None:
         variables[VISIBLE] = ",".join(devices)
     if side_by_side > 1:
         variables.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // side_by_side)))
     return variables
-
-
-def start(command: Sequence[str], folder: Path, env: Mapping[str, str], cwd: Path) -> Process:
-    """Start a point's command, which ends with this process; its output is appended to its log."""
-    with (folder / LOG).open("ab") as log:
-        return lifeline.start(
-            command,
-            env=env,
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # a terminal's interrupt reaches only this process, which passes it on
-        )
 
 
 def has_ended(process: Process) -> bool:
@@ -284,14 +262,3 @@ def clear_away(process: Process) -> int:
             os.killpg(process.pid, 0)
             time.sleep(0.02)
     return code
-
-
-def interrupt(processes: Sequence[Process]) -> None:
-    """Interrupt the first process of each group and wait at most ``GRACE`` seconds for them, twice."""
-    for _ in range(2):  # as a person would: the second time a point leaves at once
-        for process in processes:
-            if not has_ended(process):
-                process.send_signal(signal.SIGINT)
-        deadline = time.monotonic() + GRACE
-        while time.monotonic() < deadline and not all(map(has_ended, processes)):
-            time.sleep(0.05)

@@ -39,7 +39,7 @@ def search(
     """
     if not space:
         raise ConfigError(
-            "hydra/sweeper=optuna: nothing to search; give settings such as optim.lr=interval(a,b)"
+            "hydra/sweeper=qa_optuna: nothing to search; give settings such as optim.lr=interval(a,b)"
         )
     if trials < 1 or at_a_time < 1:
         raise ConfigError("hydra.sweeper.n_trials and hydra.sweeper.n_jobs must be at least 1")
@@ -115,7 +115,7 @@ def _value(returned: Any) -> float | None:
         return None
     if math.isnan(value):
         raise ConfigError(
-            "hydra/sweeper=optuna: maximises the calibration score and there is no calibration split; set"
+            "hydra/sweeper=qa_optuna: maximises the calibration score and there is no calibration split; set"
             " data.calibration, data.hold_out_articles or data.hold_out_share"
         )
     return value

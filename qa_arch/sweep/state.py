@@ -31,6 +31,7 @@ ALL_DEVICES = -1
 """``Entry.devices`` of a point that takes what it finds."""
 RESULTS = ("ok", "oom")
 """States that are results: such points run again only on request."""
+AGAIN = "start the sweep again in another folder"
 T = TypeVar("T")
 
 
@@ -100,9 +101,9 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     if not path.is_file():
         raise RunError(f"{folder}: holds no sweep ({MANIFEST} is missing); give the folder of one")
-    raw = _load(path)
-    if raw.get("schema") != SCHEMA_VERSION:
-        raise RunError(f"{path}: schema {raw.get('schema')!r}, this version reads {SCHEMA_VERSION}")
+    raw = read_json(path, AGAIN)
+    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA_VERSION:
+        raise RunError(f"{path}: is not of schema {SCHEMA_VERSION}, which this version reads; {AGAIN}")
     points = [_build(Entry, point, path) for point in raw.pop("points", [])]
     return replace(_build(Manifest, raw, path), points=points)
 
@@ -112,7 +113,7 @@ def read_status(folder: Path) -> Status:
     path = folder / STATUS
     if not path.is_file():
         return Status()
-    status = _build(Status, _load(path), path)
+    status = _build(Status, read_json(path, AGAIN), path)
     if status.status not in get_args(State):
         raise RunError(f"{path}: status {status.status!r} is none of {', '.join(get_args(State))}")
     return status
@@ -144,13 +145,6 @@ def value_of(record: RunRecord | None) -> float | None:
     point = record.compared_point(CALIBRATION) if record is not None else None
     values = () if point is None else map(point.metric, ("accuracy", "token_accuracy", "f1"))
     return next((float(value) for value in values if value is not None), None)
-
-
-def _load(path: Path) -> dict[str, Any]:
-    raw = read_json(path, "start the sweep again in another folder")
-    if not isinstance(raw, dict):
-        raise RunError(f"{path}: not a mapping")
-    return raw
 
 
 def _build(kind: type[T], raw: Any, path: Path) -> T:

@@ -51,8 +51,14 @@ class Job:
         return DelayedSubmission(self)
 
 
-def engine(cluster: Cluster, parameters: Mapping[str, Any], settings: SweepSettings) -> schedule.Engine:
-    """Engine that runs points through submitit. ``parameters``: the section ``hydra.launcher``."""
+def engine(
+    cluster: Cluster, parameters: Mapping[str, Any], settings: SweepSettings, *, dry: bool
+) -> schedule.Engine:
+    """Engine that runs points through submitit. ``parameters``: the section ``hydra.launcher``.
+
+    Raises ConfigError, before a file is written, for what cannot be submitted; on a ``dry`` run a machine
+    without the cluster will do.
+    """
     for key in ("nodes", "tasks_per_node"):
         if parameters.get(key, 1) != 1:
             raise ConfigError(
@@ -64,16 +70,12 @@ def engine(cluster: Cluster, parameters: Mapping[str, Any], settings: SweepSetti
         raise ConfigError(
             "sweep.devices: the cluster hands out devices; give hydra.launcher.gpus_per_node=N instead"
         )
-    return partial(run, cluster=cluster, parameters=dict(parameters), at_a_time=settings.n_jobs)
-
-
-def require(cluster: Cluster) -> None:
-    """Raise ConfigError, before a file is written, if this machine cannot submit jobs to the cluster."""
-    if cluster == "slurm" and shutil.which("srun") is None:
+    if cluster == "slurm" and not dry and shutil.which("srun") is None:
         raise ConfigError(
             "hydra/launcher=submitit_slurm: there is no srun on this machine; give the command on a login"
             " node of the cluster, or rehearse it here with hydra/launcher=submitit_local"
         )
+    return partial(run, cluster=cluster, parameters=dict(parameters), at_a_time=settings.n_jobs)
 
 
 def run(
@@ -98,19 +100,22 @@ def run(
     try:
         while waiting or running:
             batch, waiting = waiting[: free - len(running)], waiting[free - len(running) :]
-            running |= _submit(executor, batch, job_plan)
+            if batch:
+                with executor.batch():  # on SLURM one job array
+                    jobs = [executor.submit(Job(entry, job_plan)) for entry in batch]
+                pairs = zip(batch, jobs, strict=True)
+                running |= {entry.key: (entry, job) for entry, job in pairs}
             for entry, job in [pair for pair in running.values() if pair[1].done()]:
                 del running[entry.key]
                 status = _settle(entry, job, plan)
                 watch(entry)
                 if plan.fail_fast and status == "failed":
-                    _cancel(running)
                     return
             watch(None)
             time.sleep(POLL)
-    except BaseException:
-        _cancel(running)
-        raise
+    finally:
+        for _, job in running.values():
+            job.cancel(check=False)
 
 
 def _executor(
@@ -132,14 +137,6 @@ def _executor(
     return executor
 
 
-def _submit(executor: Any, entries: Sequence[Entry], plan: schedule.Plan) -> dict[str, tuple[Entry, Any]]:
-    if not entries:
-        return {}
-    with executor.batch():  # on SLURM one job array
-        jobs = [executor.submit(Job(entry, plan)) for entry in entries]
-    return {entry.key: (entry, job) for entry, job in zip(entries, jobs, strict=True)}
-
-
 def _settle(entry: Entry, job: Any, plan: schedule.Plan) -> str:
     """State of the point; ``failed`` if its job ended with an error before the point started."""
     folder = plan.folder / entry.name
@@ -154,8 +151,3 @@ def _settle(entry: Entry, job: Any, plan: schedule.Plan) -> str:
         )
         status.write(folder)
     return status.status
-
-
-def _cancel(running: Mapping[str, tuple[Entry, Any]]) -> None:
-    for _, job in running.values():
-        job.cancel(check=False)

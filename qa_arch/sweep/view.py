@@ -6,9 +6,9 @@ import datetime
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from qa_arch.system import terminal
 log = logging.getLogger(__name__)
 REFRESH = 1.0
 """Seconds between two refreshes from the records."""
-STYLES = {"ok": "green", "running": "cyan", "oom": "yellow", "failed": "red", "killed": "magenta"}
-LEGEND = ("ok", "running", "queued", "oom", "failed", "killed")
+STYLES = {
+    "ok": "green", "running": "cyan", "queued": "", "oom": "yellow", "failed": "red", "killed": "magenta"
+}  # fmt: skip
+"""State of a point -> how it is shown, in the order in which they are counted."""
 
 
 @dataclass(frozen=True)
@@ -50,32 +52,31 @@ class Row:
 
 def rows(folder: Path, entries: Sequence[Entry], *, parent: bool) -> list[Row]:
     """Status rows of the points. ``parent``: the process of the sweep is alive."""
-    return [_row(folder / entry.name, entry, parent=parent) for entry in entries]
-
-
-def _row(folder: Path, entry: Entry, *, parent: bool) -> Row:
-    status = actual_status(folder, parent=parent)
-    record = record_of(folder)
-    epochs = record.epochs if record else ()
-    f1 = value_of(record)
-    if f1 is None and epochs:
-        last = map(epochs[-1].value, ("calibration_token_accuracy", "calibration_f1"))
-        f1 = next((value for value in last if value is not None), None)
-    return Row(
-        point=title(entry.overrides),
-        status=status.status,
-        epoch=len(epochs),
-        epochs=record.config["trainer"]["epochs"] if record else None,
-        f1=f1,
-        seconds=_seconds(status.started, status.ended if status.status != "running" else None),
-        memory_mb=record.peak_memory_mb if record else None,
-        attempts=status.attempts,
-        commit=status.commit,
-        pretrains=record is not None and record.pretrains,
-        error=status.error,
-        remedy=oom_remedy(record.config) if record and status.status == "oom" else None,
-        folder=str(folder),
-    )
+    shown = []
+    for entry in entries:
+        place = folder / entry.name
+        status, record = actual_status(place, parent=parent), record_of(place)
+        epochs, f1 = record.epochs if record else (), value_of(record)
+        if f1 is None and epochs:
+            last = map(epochs[-1].value, ("calibration_token_accuracy", "calibration_f1"))
+            f1 = next((value for value in last if value is not None), None)
+        row = Row(
+            point=title(entry.overrides),
+            status=status.status,
+            epoch=len(epochs),
+            epochs=record.config["trainer"]["epochs"] if record else None,
+            f1=f1,
+            seconds=_seconds(status.started, status.ended if status.status != "running" else None),
+            memory_mb=record.peak_memory_mb if record else None,
+            attempts=status.attempts,
+            commit=status.commit,
+            pretrains=record is not None and record.pretrains,
+            error=status.error,
+            remedy=oom_remedy(record.config) if record and status.status == "oom" else None,
+            folder=str(place),
+        )
+        shown.append(row)
+    return shown
 
 
 def oom_remedy(config: Mapping[str, Any]) -> str:
@@ -95,28 +96,15 @@ def oom_remedy(config: Mapping[str, Any]) -> str:
     return " or ".join(tries) or "a shorter features.max_length or a smaller encoder"
 
 
-def counts(rows: Sequence[Row]) -> str:
-    """``6 points: 4 ok, 1 oom, 1 failed``."""
-    counted = Counter(row.status for row in rows)
-    parts = ", ".join(f"{counted[status]} {status}" for status in LEGEND if counted[status])
-    return f"{len(rows)} point{'s' * (len(rows) != 1)}: {parts}"
-
-
-def as_dict(folder: Path, rows: Sequence[Row]) -> dict[str, Any]:
-    """JSON form: counts by status, and every row."""
-    return {
-        "sweep": str(folder),
-        "counts": dict(Counter(row.status for row in rows)),
-        "points": [asdict(row) for row in rows],
-    }
-
-
 def table(heading: str, rows: Sequence[Row]) -> Any:
     """Rich table of the points, without empty columns for notes and attempts."""
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(title=Text(heading), title_justify="left", caption=counts(rows), caption_justify="left")
+    counted = Counter(row.status for row in rows)
+    states = ", ".join(f"{counted[status]} {status}" for status in STYLES if counted[status])
+    caption = f"{len(rows)} point{'s' * (len(rows) != 1)}: {states}"
+    grid = Table(title=Text(heading), title_justify="left", caption=caption, caption_justify="left")
     grid.add_column("point", overflow="fold")
     grid.add_column("status", no_wrap=True)
     retried = any(row.attempts > 1 for row in rows)
@@ -130,7 +118,7 @@ def table(heading: str, rows: Sequence[Row]) -> Any:
         memory = f"{row.memory_mb:,.0f}" if row.memory_mb else ""
         grid.add_row(
             Text(row.point),
-            Text(row.status, STYLES.get(row.status, "")),
+            Text(row.status, STYLES[row.status]),
             *([str(row.attempts or "")] if retried else []),
             f"{row.epoch}/{row.epochs}" if row.epochs else "",
             f"{row.f1:.1f}" if row.f1 is not None else "",
@@ -172,36 +160,29 @@ def _seconds(started: str | None, ended: str | None) -> float | None:
     return (end - datetime.datetime.fromisoformat(started)).total_seconds()
 
 
-class Display:
-    """Callback of ``schedule.run``, called on every change of a point."""
-
-    def __init__(self, folder: Path, entries: Sequence[Entry], live: Any) -> None:
-        self.folder, self.entries, self.live = folder, list(entries), live
-        self.last_drawn = 0.0
-
-    def __call__(self, changed: Entry | None) -> None:
-        if self.live is None:
-            if changed is not None:
-                (row,) = rows(self.folder, [changed], parent=True)
-                number = [entry.key for entry in self.entries].index(changed.key) + 1
-                log.info("[%d/%d] %s", number, len(self.entries), line(row))
-        elif changed is not None or time.monotonic() - self.last_drawn >= REFRESH:
-            self.draw()
-
-    def draw(self) -> None:
-        assert self.live is not None
-        self.live.update(table(str(self.folder), rows(self.folder, self.entries, parent=True)), refresh=True)
-        self.last_drawn = time.monotonic()
-
-
 @contextmanager
-def watching(folder: Path, entries: Sequence[Entry]) -> Iterator[Any]:
-    """Display of a running sweep; the live table is removed at the end."""
+def watching(folder: Path, entries: Sequence[Entry]) -> Iterator[Callable[[Entry | None], None]]:
+    """What ``schedule.run`` calls on every change of a point, and with None at intervals: in a terminal it
+    keeps a live table, which is removed at the end, elsewhere it logs a line."""
     from rich.live import Live
 
-    console = terminal.console(stderr=True)
+    console, keys = terminal.console(stderr=True), [entry.key for entry in entries]
+
+    def log_change(changed: Entry | None) -> None:
+        if changed is not None:
+            (row,) = rows(folder, [changed], parent=True)
+            log.info("[%d/%d] %s", keys.index(changed.key) + 1, len(keys), line(row))
+
     if not console.is_terminal:
-        yield Display(folder, entries, None)
+        yield log_change
         return
+    drawn = 0.0
+
+    def draw(changed: Entry | None) -> None:
+        nonlocal drawn
+        if changed is not None or time.monotonic() - drawn >= REFRESH:
+            live.update(table(str(folder), rows(folder, entries, parent=True)), refresh=True)
+            drawn = time.monotonic()
+
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        yield Display(folder, entries, live)
+        yield draw

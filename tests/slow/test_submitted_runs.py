@@ -51,7 +51,7 @@ def test_a_search_of_three_points_and_two_more(tmp_path):
     space = ["optim.lr=tag(log,interval(1e-4,1e-2))", "model.dropout=choice(0.0,0.2)"]
 
     def search(trials: int) -> None:
-        qa_arch("train", "-m", *fixed, "hydra/sweeper=optuna", f"hydra.sweeper.n_trials={trials}", *space)
+        qa_arch("train", "-m", *fixed, "hydra/sweeper=qa_optuna", f"hydra.sweeper.n_trials={trials}", *space)
 
     search(3)
     first = [entry.key for entry in read_manifest(folder).points]

@@ -25,9 +25,10 @@ LASTS = "import sys, time; from qa_arch.system.lifeline import tie; tie(); time.
 
 def make_sweep(folder: Path, plan: Path, **settings):
     from qa_arch.sweep.runner import Grid, Sweep  # not in a point, which begins sooner without
+    from qa_arch.sweep.schedule import read_settings
 
     sweep = Sweep(Grid(FIXED, ["seed"]), point_command(plan), json.dumps, preflight=lambda *_: None)
-    sweep.configure({"folder": str(folder), **settings})
+    sweep.settings = read_settings({"folder": str(folder), **settings})
     return sweep
 
 
@@ -59,7 +60,13 @@ def point(folder: Path, plan: Path) -> int:
     does = json.loads(plan.read_text()).get(str(seed), "ok")
     with lock.hold(folder, "run"):
         log_event(plan, "begin", folder)
-        about = {"name": "n", "model": "bert", "seed": seed, "config": config, "config_hash": "-"}
+        about = {
+            "name": "n",
+            "model": config["model"]["name"],
+            "seed": seed,
+            "config": config,
+            "config_hash": "-",
+        }
         record = RunRecord(status="running", **about)
         if does == "nothing":
             print("qa-arch: something\nqa-arch: no such thing", file=sys.stderr)

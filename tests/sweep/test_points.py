@@ -116,18 +116,18 @@ def test_neutral_settings_make_no_points():
 )
 def test_which_grids_are_the_same_sweep(other, same):
     first, second = Grid(*split_grid(["debug=fast", "seed=1,2"])), Grid(*split_grid(other))
-    assert (first.label == second.label) == same
-    assert first.label.startswith("sweep-seed-")
+    assert (first.folder_in(Path()) == second.folder_in(Path())) == same
+    assert first.folder_in(Path()).name.startswith("sweep-seed-")
 
 
 def test_the_settings_of_a_sweep_in_another_order(tmp_path):
     first, second = (Grid(["debug=fast"], swept) for swept in (["model", "seed"], ["seed", "model"]))
-    assert second.folder_in(tmp_path).name == second.label
-    first.folder_in(tmp_path).mkdir()
+    before, own = first.folder_in(tmp_path), second.folder_in(tmp_path)
+    before.mkdir()
     Grid([], ["model", "seed"]).folder_in(tmp_path).mkdir()
-    assert second.folder_in(tmp_path).name == first.label
-    (tmp_path / second.label).mkdir()  # both were begun before
-    assert second.folder_in(tmp_path).name == second.label
+    assert second.folder_in(tmp_path) == before != own
+    own.mkdir()  # both were begun before
+    assert second.folder_in(tmp_path) == own
 
 
 @pytest.mark.parametrize(

@@ -90,16 +90,6 @@ def test_a_sweep_that_grows_by_a_setting(stubbed):
     assert states(stubbed) == {"seed=1": "ok", "seed=2": "ok"}
 
 
-def test_a_point_that_is_reset_leaves_what_lies_elsewhere(tmp_path):
-    point, disk = tmp_path / "point", tmp_path / "disk"
-    for path in (point / "sets" / "rows", point / "config.yaml", point / "run.json", disk / "model"):
-        write_atomic(path, "")
-    (point / "model").symlink_to(disk)
-    runner.reset_point(point)
-    assert sorted(path.name for path in point.iterdir()) == ["config.yaml", "status.json"]
-    assert (disk / "model").is_file()
-
-
 def test_side_by_side_no_device_is_given_twice(stubbed, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)

@@ -150,12 +150,12 @@ def test_a_dry_search_writes_nothing(tmp_path):
 
 
 def test_through_hydra(stubbed, monkeypatch, capsys):
-    """``train -m hydra/sweeper=optuna``: points of our launcher, in one sweep that grows."""
+    """``train -m hydra/sweeper=qa_optuna``: points of our launcher, in one sweep that grows."""
     monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda *_: stubbed.command)
     monkeypatch.setattr("qa_arch.sweep.points.preflight", lambda *_: None)
 
     def train(trials: int) -> str:
-        found = ["hydra/sweeper=optuna", f"hydra.sweeper.n_trials={trials}", "seed=range(1,50)"]
+        found = ["hydra/sweeper=qa_optuna", f"hydra.sweeper.n_trials={trials}", "seed=range(1,50)"]
         space = ["optim.lr=tag(log,interval(1e-5,1e-3))", "model.dropout=choice(0.0,0.2)"]
         assert main(["train", "-m", "debug=fast", f"sweep.folder={stubbed.folder}", *found, *space]) == 0
         return capsys.readouterr().out
