@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 import torch.distributed as dist
@@ -76,17 +76,13 @@ class Batches:
     sampler: type[BucketBatchSampler] = BucketBatchSampler
 
 
-class OutputCollector(Protocol):
-    """Collects a model's outputs batch by batch."""
+class Collector(Protocol):
+    """Collects a model's outputs batch by batch, over several processes: each rank those of its own rows."""
 
     def add(self, batch: Any, output: Any) -> None: ...
     def result(self) -> Any:
         """The outputs for every row of the table."""
         ...
-
-
-class Collector(OutputCollector, Protocol):
-    """Collects over several processes; each rank collects the outputs of its own rows."""
 
     parts: list[Any]
     """The outputs so far, as values that processes can exchange."""
@@ -267,19 +263,16 @@ def wanted_device(config: Config) -> Literal["cuda", "cpu"]:
     return "cuda" if torch.cuda.is_available() and config.trainer.accelerator != "cpu" else "cpu"
 
 
-C = TypeVar("C", bound=OutputCollector)
-
-
 def read_table(
     model: nn.Module,
     collate: Collator,
-    collector: C,
+    collector: Any,
     *,
     batch_size: int,
     precision: Precision = "fp32",
     watch: Watch | None = None,
 ) -> Any:
-    """The collector's result after every row of the collator's table went through ``model`` once.
+    """``collector.result()`` after every row of the collator's table went through ``model`` once.
 
     Under ``bf16`` and ``fp16`` the forward pass runs in autocast; ``cast_weights`` is what makes it fast.
     The model's training mode is restored afterwards.

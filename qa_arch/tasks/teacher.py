@@ -33,7 +33,7 @@ from qa_arch.models.teacher_files import SETTING, require_teacher, teacher_ident
 from qa_arch.nn.distillation import soft_target_loss
 from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.precision import HALVES, Precision, cast_weights
-from qa_arch.records import CALIBRATION, TRAIN, RunRecord, TeacherFacts
+from qa_arch.records import CALIBRATION, TRAIN, TeacherFacts
 from qa_arch.spans.loading import load_predictor
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.tasks import read_table, wanted_device
@@ -46,118 +46,73 @@ BY_TOKEN = ("start", "end")
 log = logging.getLogger(__name__)
 
 
-class ContextTokens:
-    """Places of the context tokens of all N windows in columns that hold them side by side, K in all."""
+class SoftTargets:
+    """A teacher's logits for all N windows of a table: a collector of its batches, in any order.
+
+    ``columns`` has ``start`` and ``end``, (K,), for the context tokens of all windows side by side, and
+    ``null_start``, ``null_end`` and perhaps ``verifier``, (N,).
+    """
 
     def __init__(self, table: FeatureTable) -> None:
         lengths = torch.from_numpy(np.asarray(table.token_end - table.token_start, np.int64))
         self.begin = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-        """(N + 1,) window n has the places ``[begin[n], begin[n + 1])``."""
+        """(N + 1,) the tokens of window n have the places ``[begin[n], begin[n + 1])``."""
         self.context_at = torch.from_numpy(table.context_at.astype(np.int64))
-
-    def __len__(self) -> int:
-        return int(self.begin[-1])
-
-    def of(self, rows: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        """(B, T) place of every token of these windows, 0 outside of the context; and whether it is in it."""
-        offset = torch.arange(width) - self.context_at[rows, None]
-        inside = (offset >= 0) & (offset < (self.begin[rows + 1] - self.begin[rows])[:, None])
-        return (self.begin[rows, None] + offset).masked_fill(~inside, 0), inside
-
-
-@dataclass(frozen=True)
-class SoftTargets:
-    """A teacher's logits for all windows of a table."""
-
-    tokens: ContextTokens
-    columns: Mapping[str, Tensor]
-    """``start`` and ``end``, (K,), and ``null_start``, ``null_end`` and perhaps ``verifier``, (N,)."""
-    verifier_weight: float = 1.0
-
-    def __call__(self, batch: Batch) -> SpanLogits:
-        """The logits for the windows of ``batch``, on its token axis and its device."""
-        rows = batch.index.cpu()
-        places, inside = self.tokens.of(rows, batch.ids.shape[1])
-        spread = {
-            name: column[places].masked_fill(~inside, -torch.inf)
-            if name in ("start", "end")
-            else column[rows]
-            for name, column in self.columns.items()
-        }
-        return SpanLogits(**spread, verifier_weight=self.verifier_weight).to(batch.ids.device)
-
-
-class TargetCollector:
-    """Collects the logits of batches, in any order, as soft targets."""
-
-    def __init__(self, table: FeatureTable) -> None:
-        self.windows, self.tokens = len(table), ContextTokens(table)
         self.columns: dict[str, Tensor] = {}
         self.verifier_weight = 1.0
 
     def add(self, batch: Batch, output: SpanLogits) -> None:
         logits, rows = output.to("cpu"), batch.index.cpu()
-        places, inside = self.tokens.of(rows, batch.ids.shape[1])
-        for name in BY_TOKEN:
-            self._column(name, len(self.tokens))[places[inside]] = getattr(logits, name)[inside].float()
-        for name in ("null_start", "null_end", "verifier"):
-            if (values := getattr(logits, name)) is not None:
-                self._column(name, self.windows)[rows] = values.float()
+        places, inside = self._places(rows, batch.ids.shape[1])
+        for name in (*BY_TOKEN, "null_start", "null_end", "verifier"):
+            if (values := getattr(logits, name)) is None:
+                continue
+            if name not in self.columns:
+                self.columns[name] = torch.full((self._length(name),), -torch.inf)
+            if name in BY_TOKEN:
+                self.columns[name][places[inside]] = values[inside].float()
+            else:
+                self.columns[name][rows] = values.float()
         self.verifier_weight = logits.verifier_weight
 
-    def _column(self, name: str, length: int) -> Tensor:
-        if name not in self.columns:
-            self.columns[name] = torch.full((length,), -torch.inf)
-        return self.columns[name]
-
     def result(self) -> SoftTargets:
-        return SoftTargets(self.tokens, self.columns, self.verifier_weight)
+        return self
 
+    def __call__(self, batch: Batch) -> SpanLogits:
+        """The logits for the windows of ``batch``, on its token axis and its device."""
+        rows = batch.index.cpu()
+        places, inside = self._places(rows, batch.ids.shape[1])
+        spread = {
+            name: column[places].masked_fill(~inside, -torch.inf) if name in BY_TOKEN else column[rows]
+            for name, column in self.columns.items()
+        }
+        return SpanLogits(**spread, verifier_weight=self.verifier_weight).to(batch.ids.device)
 
-def cached_targets(
-    folder: str | None, teacher: Mapping[str, str], table: FeatureTable, build: Callable[[], SoftTargets]
-) -> SoftTargets:
-    """The targets of ``build``, from ``folder`` where they are there already for this teacher and windows.
+    def _places(self, rows: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        """(B, T) place of every token of these windows, 0 outside of the context; and whether it is in it."""
+        offset = torch.arange(width) - self.context_at[rows, None]
+        inside = (offset >= 0) & (offset < (self.begin[rows + 1] - self.begin[rows])[:, None])
+        return (self.begin[rows, None] + offset).masked_fill(~inside, 0), inside
 
-    ``teacher``: what its logits depend on. A damaged file is made anew; without ``folder`` nothing is stored.
-    """
-    if folder is None:
-        return build()
-    key = {**teacher, "windows": _content(table), "version": TARGETS_VERSION}
-    return read_or_build(
-        cache_file(folder, key, ".safetensors"),
-        "teacher's logits",
-        read=lambda path: _read(path, table),
-        build=build,
-        write=_write,
-    )
+    def _length(self, name: str) -> int:
+        return int(self.begin[-1]) if name in BY_TOKEN else len(self.context_at)
 
+    def write(self, path: Path) -> None:
+        """Write the logits, from which ``read`` takes them again."""
+        try:
+            save_file(dict(self.columns), path, {"verifier_weight": str(self.verifier_weight)})
+        except SafetensorError as error:  # a full disk is no OSError to it
+            raise OSError(str(error)) from error
 
-def _content(table: FeatureTable) -> str:
-    """SHA-256 over everything that the windows of a table are made of."""
-    total = hashlib.sha256(json.dumps([asdict(table.template), table.vocabulary]).encode())
-    for name in array_names():
-        total.update(np.ascontiguousarray(getattr(table, name)).data)
-    return total.hexdigest()
-
-
-def _write(path: Path, targets: SoftTargets) -> None:
-    try:
-        save_file(dict(targets.columns), path, {"verifier_weight": str(targets.verifier_weight)})
-    except SafetensorError as error:  # a full disk is no OSError to it
-        raise OSError(str(error)) from error
-
-
-def _read(path: Path, table: FeatureTable) -> SoftTargets:
-    """The targets in ``path``; ValueError where they are not of these windows."""
-    tokens = ContextTokens(table)
-    with safe_open(path, framework="pt") as file:
-        columns: dict[str, Any] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-        weight = float(file.metadata()["verifier_weight"])
-    for name, column in columns.items():
-        if len(column) != (len(tokens) if name in BY_TOKEN else len(table)):
-            raise ValueError(f"{name} has {len(column)} values")
-    return SoftTargets(tokens, columns, weight)
+    def read(self, path: Path) -> SoftTargets:
+        """These targets with the logits in ``path``; ValueError where they are not of these windows."""
+        with safe_open(path, framework="pt") as file:
+            self.columns = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+            self.verifier_weight = float(file.metadata()["verifier_weight"])
+        for name, column in self.columns.items():
+            if len(column) != self._length(name):
+                raise ValueError(f"{name} has {len(column)} values")
+        return self
 
 
 class Teacher:
@@ -177,7 +132,9 @@ class Teacher:
             predictor.vectors,
             predictor.segments,
         )
-        self.record, self.precision = record, _own_precision(record)
+        recorded: Any = record.precision or record.setting("trainer", "precision")
+        self.record = record
+        self.precision: Precision = recorded if recorded in HALVES else "fp32"
         self.facts = TeacherFacts(
             name=Path(source).resolve().name if Path(source).is_dir() else record.model,
             config_hash=record.config_hash,
@@ -236,20 +193,33 @@ class Teacher:
             return self.model.to(device)(own)
 
     def soft_targets(self, cache_dir: str | None, batch_size: int, *, gpu: bool) -> SoftTargets:
-        """Its logits for all windows of its table, from the cache or read now."""
+        """Its logits for all windows of its table: read now, or from ``cache_dir``, where they are kept by
+        all that they depend on; without a folder nothing is kept."""
 
         def build() -> SoftTargets:
             log.info("teacher %s: reads %d windows", self.facts.name, len(self.table))
             begun = time.perf_counter()
-            model, collector = self.model.to("cuda" if gpu else "cpu"), TargetCollector(self.table)
+            model, collector = self.model.to("cuda" if gpu else "cpu"), SoftTargets(self.table)
             targets = read_table(
                 model, self.collate, collector, batch_size=batch_size, precision=self.precision
             )
             log.info("teacher %s: has read them in %.0f s", self.facts.name, time.perf_counter() - begun)
             return targets
 
+        if cache_dir is None:
+            return build()
+        windows = hashlib.sha256(json.dumps([asdict(self.table.template), self.table.vocabulary]).encode())
+        for name in array_names():
+            windows.update(np.ascontiguousarray(getattr(self.table, name)).data)
         about = {"teacher": self.facts.fingerprint, "precision": self.facts.precision}
-        return cached_targets(cache_dir, about, self.table, build)
+        key = {**about, "windows": windows.hexdigest(), "version": TARGETS_VERSION}
+        return read_or_build(
+            cache_file(cache_dir, key, ".safetensors"),
+            "teacher's logits",
+            read=lambda path: SoftTargets(self.table).read(path),
+            build=build,
+            write=lambda path, targets: targets.write(path),
+        )
 
 
 def load_teacher(config: Config, trusted: Sequence[str]) -> Teacher | None:
@@ -269,12 +239,6 @@ def load_teacher(config: Config, trusted: Sequence[str]) -> Teacher | None:
         raise type(error)(f"{SETTING}: {error}") from error
     assert isinstance(predictor, SpanPredictor)
     return Teacher(predictor, source)
-
-
-def _own_precision(record: RunRecord) -> Precision:
-    """The precision that a model was trained in; fp32 where its record leaves it open."""
-    recorded: Any = record.precision or record.setting("trainer", "precision")
-    return recorded if recorded in HALVES else "fp32"
 
 
 @dataclass(frozen=True)

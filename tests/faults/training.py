@@ -127,7 +127,7 @@ FAULTS = (
           test="test_a_teacher_reads_in_its_own_precision_whatever_the_students_is",
           old="_h is not None",
           new="torch.is_autocast_enabled(device.type)"),
-    Fault(name="soft targets of another teacher", at="cached_targets",
+    Fault(name="soft targets of another teacher", at="Teacher.soft_targets",
           test="test_targets_are_cached_for_these_windows_and_this_teacher",
           old='{**_t, "windows": _w, "version": _v}',
           new='{"windows": _w, "version": _v}'),
