@@ -10,13 +10,13 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf
 
-from qa_arch.sweep.schedule import read_settings
-
 
 class IsolatedLauncher(Launcher):
     """Composes the points and hands them to the task, which is a ``qa_arch.sweep.runner.Sweep``."""
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
+        from qa_arch.sweep.schedule import read_settings
+
         self.loader, self.sweep, self.config = hydra_context.config_loader, task_function, config
         self.sweep.settings = read_settings(OmegaConf.to_container(config.sweep, resolve=True))
 

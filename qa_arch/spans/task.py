@@ -80,7 +80,6 @@ class SpanTask(Task):
 
     name = "span"
     output: ClassVar[Any] = SpanLogits
-    lengths_are_tokens = True
     has_null = True
     reference_method = "predict"
     has_search = True

@@ -135,8 +135,6 @@ class Task(ABC):
     """Whether ``monitor`` is a loss."""
     has_validation_loss: ClassVar[bool] = True
     """Whether the loss of the calibration split is computed and recorded with its scores."""
-    lengths_are_tokens: ClassVar[bool] = False
-    """Whether the lengths of training rows count all tokens that are computed, so that padding is known."""
     reference_method: ClassVar[str | None] = None
     """What the heuristics of ``references`` must offer: ``predict`` texts, or ``rank`` candidates; None where
     the task has none."""

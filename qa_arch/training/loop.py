@@ -78,8 +78,6 @@ def fit(
     if resume and checkpoint is None:
         log.info("no checkpoint in %s yet: training starts from the beginning", folder)
     data = TrainingData(task.batches(config, parts), settings, seed=config.seed, pin=gpu)
-    if task.lengths_are_tokens:
-        log.info("padding overhead: %.1f%% of the tokens computed", 100 * data.sampler().pad_share)
     world = int(os.environ.get("WORLD_SIZE", 1))
     strategy = devices.strategy_name(settings, world)
     sharded = strategy == "fsdp"

@@ -299,6 +299,7 @@ def parameter_groups(
     top = max(depths.values(), default=0)
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     names: dict[float, list[str]] = {}
+    layered = layer_decay != 1.0
     for parameter in model.parameters():
         if not parameter.requires_grad:
             continue
@@ -306,7 +307,9 @@ def parameter_groups(
         rate = lr * layer_decay ** (top - depths[key]) if key in depths else (head_lr or lr)
         decay = weight_decay if parameter.ndim > 1 else 0.0
         groups.setdefault((rate, decay), []).append(parameter)
-        names.setdefault(rate, []).append(_name_of(depths.get(key), layer_decay))
+        depth = depths.get(key)
+        part = "head" if depth is None else f"layer_{depth}" if layered and depth else "encoder"
+        names.setdefault(rate, []).append("embeddings" if layered and depth == 0 else part)
     return [
         {
             "params": params,
@@ -316,15 +319,6 @@ def parameter_groups(
         }
         for (rate, decay), params in groups.items()
     ]
-
-
-def _name_of(depth: int | None, layer_decay: float) -> str:
-    """Name of a parameter's part; ``depth`` in the encoder, None outside it."""
-    if depth is None:
-        return "head"
-    if layer_decay == 1.0:
-        return "encoder"
-    return f"layer_{depth}" if depth else "embeddings"
 
 
 def make_optimizer(

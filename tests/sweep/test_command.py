@@ -100,11 +100,6 @@ def test_what_is_refused_before_anything_starts(stubbed, train_m, arguments, cod
     assert not stubbed.folder.exists()
 
 
-def test_sweep_settings_are_no_settings_of_a_run(capsys):
-    assert main(["train", "seed=1", "sweep.n_jobs=2"]) == 2
-    assert "train -m" in capsys.readouterr().err
-
-
 def test_dry_run_writes_nothing_and_says_what_would_be_done(stubbed, train_m):
     code, out, _ = train_m("seed=1,2", "--dry-run")
     assert (code, out.count(" run ")) == (0, 2)

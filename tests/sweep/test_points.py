@@ -99,12 +99,6 @@ def test_what_is_wrong_is_told_with_its_point():
         make_points([])
 
 
-def test_neutral_settings_make_no_points():
-    composed = [((f"trainer.workers={n}",), compose([*SMALL, f"trainer.workers={n}"])) for n in (0, 1)]
-    with pytest.raises(ConfigError, match=r"trainer\.workers=0.*trainer\.workers=1.*change no result"):
-        make_points(composed)
-
-
 @pytest.mark.parametrize(
     ("other", "same"),
     [
@@ -145,19 +139,6 @@ def test_devices_are_counted_within_what_is_visible(visible, devices, pool):
     assert device_pool(read_settings({"devices": devices}), environment) == pool
     with pytest.raises(ConfigError, match=r"no device 9; CUDA_VISIBLE_DEVICES=0,1 leaves 2"):
         device_pool(read_settings({"devices": [9]}), {"CUDA_VISIBLE_DEVICES": "0,1"})
-
-
-@pytest.mark.parametrize(
-    ("raw", "message"),
-    [
-        ({"devices": [1, "1"]}, "each once"),
-        ({"n_jobs": 0}, r"sweep\.n_jobs: 0 is out of range"),
-        ({"njobs": 1}, r"unknown setting 'sweep\.njobs' \(did you mean 'sweep\.n_jobs'\?\)"),
-    ],
-)
-def test_settings_that_cannot_be_meant(raw, message):
-    with pytest.raises(ConfigError, match=message):
-        read_settings(raw)
 
 
 @pytest.mark.parametrize(

@@ -73,13 +73,6 @@ def test_fail_fast_stops_at_a_failure_and_not_at_a_result(stubbed, fault, third)
     assert states(stubbed) == {"seed=1": "ok", "seed=2": fault, "seed=3": third}
 
 
-@pytest.mark.slow
-def test_fail_fast_stops_what_runs_beside(stubbed, survivors):
-    stubbed.does(seed1="waits", seed2="0.5", seed3="failed").launch(1, 2, 3, fail_fast=True, n_jobs=2)
-    assert states(stubbed) == {"seed=1": "killed", "seed=2": "ok", "seed=3": "failed"}
-    assert not survivors([line["pid"] for line in stubbed.events("begin")])
-
-
 def test_a_sweep_that_grows_by_a_setting(stubbed):
     """The first point was named after its model, as nothing was swept; it keeps its folder."""
     sweep = stub.make_sweep(stubbed.folder, stubbed.plan)

@@ -65,11 +65,6 @@ def test_a_longer_search_goes_on(tmp_path):
     assert [trial.value for trial in trials_of(tmp_path)] == [50.0] * 5
 
 
-def test_the_best_is_the_highest(tmp_path):
-    best = look(tmp_path, Launcher(lambda settings: 90.0 - 1e4 * float(settings["optim.lr"])), trials=8)
-    assert best["optim.lr"] == min(trial.params["optim.lr"] for trial in trials_of(tmp_path))
-
-
 def test_a_point_without_a_value_counts_as_tried(tmp_path):
     launcher = Launcher(lambda settings: PointError("out of memory"))
     assert look(tmp_path, launcher, trials=2) is None
@@ -140,13 +135,6 @@ def test_what_a_search_is_told_of_a_run(scores, value):
         for split, made in splits.items()
     }
     assert value_of(RunRecord(**about, scores=points)) == value
-
-
-def test_a_dry_search_writes_nothing(tmp_path):
-    launcher = Launcher()
-    look(tmp_path / "new", launcher, trials=3, dry=True)
-    assert len(launcher.points) == 3
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_through_hydra(stubbed, monkeypatch, capsys):

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from families import OURS
 
 from qa_arch.cli.compose import compose
 from qa_arch.cli.main import main
@@ -16,7 +15,6 @@ from qa_arch.export.huggingface import model_card
 from qa_arch.records import TeacherFacts, read_record
 from qa_arch.results.systems import group_by_system
 from qa_arch.spans.loading import load_predictor
-from qa_arch.spans.task import TASK
 from qa_arch.sweep.points import make_points, sources
 from qa_arch.training.checkpoint import KeepLast
 from qa_arch.training.module import TrainingModule
@@ -97,54 +95,12 @@ def test_two_devices_and_accumulated_batches_take_the_steps_of_one(run_training,
         assert values[0] > 0
 
 
-@pytest.mark.parametrize(
-    ("teaches", "learns"),
-    [pair for ours in OURS for pair in ((ours, ours), (ours, "bert"), ("bert", ours))],
-)
-def test_our_transformer_teaches_and_learns(run_training, taught, teacher, teaches, learns):
-    if teaches != "bert":
-        teacher = run_training("encoder.layers=4", f"encoder.family={teaches}", name="ours").folder
-    student = run_training(
-        *(*taught("soft_targets"), "distillation.layers=none"),
-        *(f"encoder.family={learns}", f"distillation.teacher={teacher}"),
-        name="student",
-    )
-    assert student.record.epochs[0].value("train_soft_targets") > 0
-    assert student.record.teacher.name == teacher.name
-    assert load_predictor(student.folder, device="cpu")("Who?", "Ada wrote it.").windows == 1
-
-
-def test_nothing_of_the_teacher_is_trained_counted_or_saved(run_training, taught):
-    plain = run_training("encoder.layers=2", name="plain")
-    run = run_training(*taught("soft_targets"), name="taught")
-    saved, bare = state(run), state(plain)
-    assert saved["state_dict"].keys() == bare["state_dict"].keys()
-    groups = [[group["name"] for group in s["optimizer_states"][0]["param_groups"]] for s in (saved, bare)]
-    assert groups[0] == groups[1]
-    assert run.record.parameters == plain.record.parameters
-    files = [{path.relative_to(r.folder) for path in r.folder.rglob("model/**/*")} for r in (run, plain)]
-    assert files[0] == files[1]
-    assert len(run.weights) == len(plain.weights)
-
-
 @pytest.mark.gpu
 def test_a_teacher_follows_its_student_onto_a_gpu(run_training, taught):
     gpu = ("trainer.accelerator=gpu", "trainer.precision=bf16", "encoder.width=8", "distillation.layers=none")
     there = run_training(*taught("soft_targets"), *gpu, name="gpu").record.epochs[0]
     here = run_training(*taught("soft_targets"), *gpu, "trainer.accelerator=cpu", name="cpu").record.epochs[0]
     assert there.value("train_soft_targets") == pytest.approx(here.value("train_soft_targets"), rel=0.05)
-
-
-def test_a_student_needs_no_teacher(run_training, taught, teacher, tmp_path):
-    """Neither to answer nor to be scored again, wherever both lie."""
-    copy = tmp_path / "elsewhere" / "teacher"
-    shutil.copytree(teacher, copy)
-    run = run_training(*taught("soft_targets"), f"distillation.teacher={copy}")
-    shutil.rmtree(copy.parent)
-    moved = run.folder.rename(tmp_path / "moved")
-    predictor = load_predictor(moved, device="cpu")
-    example = TASK.open(run.record.config["data"]["dev"]).examples[0]
-    assert predictor(example.question, example.context).windows
 
 
 def test_the_record_names_the_teacher_wherever_it_lay(run_training, taught, teacher, tmp_path):
@@ -189,12 +145,6 @@ def test_a_point_of_a_sweep_is_known_by_its_teachers_content(small, taught, teac
     assert point(copy).key != point(teacher).key
     with pytest.raises(RunError, match=r"^seed=1: distillation\.teacher: .*no such record"):
         point(tmp_path / "nowhere")
-
-
-def test_the_record_of_a_run_without_a_teacher_has_no_field_for_it(run_training):
-    run = run_training("trainer.max_steps=1")
-    assert '"teacher":' not in (run.folder / "run.json").read_text().split('"distillation"')[0]
-    assert read_record(run.folder).teacher is None
 
 
 def test_another_teacher_is_another_system(run_training, configure, taught, teacher, tmp_path):

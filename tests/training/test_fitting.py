@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from qa_arch.errors import ConfigError
+from baselines.transformer import TransformerSpan
 from qa_arch.features import batches
 from qa_arch.features.batches import Collator
 from qa_arch.models import store
@@ -17,6 +17,7 @@ from qa_arch.nn.losses import SpanLoss
 from qa_arch.spans.task import TASK, SpanTask
 from qa_arch.training.loop import fit
 from qa_arch.training.module import TrainingModule
+from qa_arch.training.output_shapes import OutputError
 from qa_arch.training.progress import FIRST_STEP
 
 
@@ -143,21 +144,6 @@ def test_fp16_takes_no_fused_optimizer(configure, precision, fused):
     assert module.configure_optimizers()["optimizer"].defaults["fused"] is fused
 
 
-def test_history_tells_every_epoch(fitted):
-    _, done = fitted("trainer.epochs=2", "optim.schedule=constant", "optim.warmup=0")
-    assert [epoch["epoch"] for epoch in done.epochs] == [0, 1]
-    assert [epoch["step"] for epoch in done.epochs] == [6, 12]
-    for epoch in done.epochs:
-        assert epoch["windows"] == 21
-        assert epoch["lr"] == 1e-3
-        assert epoch["train_seconds"] > 0
-        assert 0 < epoch["train_loss"] < 10
-        assert 0 < epoch["calibration_loss"] < 10
-        assert {"calibration_exact", "calibration_f1", "calibration_f1_at_0"} <= epoch.keys()
-    assert done.epochs[1]["train_loss"] < done.epochs[0]["train_loss"]
-    json.dumps(done.epochs)
-
-
 @pytest.mark.parametrize(
     ("settings", "null_weight"), [((), 1.0), (("loss=null_weight", "loss.null_weight=3"), 3.0)]
 )
@@ -195,16 +181,6 @@ def _copy(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
-def test_patience_without_a_calibration_split_is_refused(configure):
-    with pytest.raises(ConfigError, match=r"trainer\.patience"):
-        configure("data.calibration=null", "trainer.patience=1")
-
-
-def test_without_calibration_the_last_epoch_is_kept(fitted):
-    _, done = fitted("data.calibration=null", "trainer.epochs=2")
-    assert done.best_epoch == 1
-
-
 def test_a_stop_inside_the_first_epoch_leaves_weights(fitted, tmp_path):
     _, done = fitted("trainer.max_steps=2", "trainer.patience=1", name="short")
     assert done.epochs[-1]["step"] == 2
@@ -232,3 +208,25 @@ def test_the_first_step_is_said_once(fitted, caplog):
     with caplog.at_level("INFO", logger="qa_arch"):
         fitted("trainer.epochs=2", "trainer.accumulate=2")
     assert caplog.text.count(FIRST_STEP) == 1
+
+
+def test_a_wrong_output_is_told_with_its_field_and_place(configure, tmp_path, monkeypatch):
+    """Of the model and of the loss, before the first step."""
+    config, forward = configure(), TransformerSpan.forward
+    parts = TASK.assemble(config)
+
+    def too_short(self, batch):
+        logits = forward(self, batch)
+        return replace(logits, null_end=logits.null_end[1:])
+
+    def run(parts) -> None:
+        fit(config, parts, tmp_path, gpu=False, resume=False, publish=lambda epochs: None)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TransformerSpan, "forward", too_short)
+        with pytest.raises(
+            OutputError, match=r"\.py:\d+: .*forward: SpanLogits.null_end is \(3,\), expected \(B,\)"
+        ):
+            run(parts)
+    with pytest.raises(OutputError, match=r"returns \(\), expected \(B,\) = \(4,\)"):
+        run(replace(parts, loss=lambda logits, labels: logits.start.new_zeros(())))

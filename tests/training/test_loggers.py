@@ -181,12 +181,6 @@ def wandb_logger(**settings):
     return loggers.WandbLogger(**{"project": "tests", **settings})
 
 
-def test_only_rank_0_starts_a_wandb_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(loggers.rank_zero_only, "rank", 1)
-    monkeypatch.setattr(wandb, "init", lambda **_: pytest.fail("a run was started"))
-    wandb_logger(save_dir=str(tmp_path)).finalize("success")
-
-
 def test_a_resumed_run_goes_on_in_the_same_run_of_wandb(tmp_path, monkeypatch):
     """Online in the same project; offline wandb resumes nothing, and another project has other runs."""
     started = []
@@ -362,12 +356,6 @@ def test_steps_have_loss_gradient_norm_and_rates(train_with_stub, calls, monkeyp
         assert rates == pytest.approx(
             {"step/lr/embeddings": 5e-4, "step/lr/layer_1": 1e-3, "step/lr/head": 4e-3}
         )
-
-
-def test_with_accumulation_an_entry_is_one_optimizer_step(train_with_stub, calls):
-    overrides = ("trainer.epochs=1", "trainer.log_every=1", "trainer.accumulate=3", "trainer.batch_size=2")
-    record = train_with_stub(*overrides)
-    assert [step for step, _ in entries(calls)] == list(range(1, record.epochs[0].step + 1))
 
 
 def test_steps_go_on_when_a_run_is_resumed(train_with_stub, calls, monkeypatch):

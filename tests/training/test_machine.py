@@ -12,7 +12,7 @@ from qa_arch.cli.compose import compose
 from qa_arch.config.schema import Config, validate
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.records import read_record
-from qa_arch.training import devices, module, run
+from qa_arch.training import devices, run
 
 
 def configured(*overrides: str) -> Config:
@@ -71,16 +71,6 @@ def test_the_preset_keeps_the_global_batch(overrides, micro, accumulate):
     assert (trainer.batch_size, trainer.accumulate) == (micro, accumulate)
 
 
-def test_the_two_ways_to_the_8_gb_card_are_one():
-    preset = configured("experiment=squad2", "trainer=8gb").trainer
-    assert preset == configured("experiment=squad2_8gb").trainer
-
-
-def test_a_micro_batch_beside_a_token_budget_is_refused():
-    with pytest.raises(ConfigError, match=r"trainer\.micro_batch: trainer\.token_budget"):
-        configured("trainer.micro_batch=4", "trainer.token_budget=1000")
-
-
 @pytest.mark.parametrize(
     ("overrides", "gpu", "message"),
     [
@@ -128,17 +118,6 @@ def test_8_bits_where_there_are_none(installed):
     installed()
     with pytest.raises(UnavailableError, match=r"pip install 'qa-arch\[8bit\]'"):
         devices.resolve(settings, gpu=True)
-
-
-def test_the_optimizer_of_8_bits_is_that_of_bitsandbytes(monkeypatch):
-    import sys
-    from types import ModuleType
-
-    package = ModuleType("bitsandbytes.optim")
-    package.AdamW8bit = lambda groups: ("8 bits", groups)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "bitsandbytes", ModuleType("bitsandbytes"))
-    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", package)
-    assert module.make_optimizer("adamw", [], bits=8, fused=True) == ("8 bits", [])
 
 
 @pytest.mark.parametrize(

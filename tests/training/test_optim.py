@@ -48,10 +48,6 @@ def test_layers_below_learn_slower_and_the_head_at_its_own_rate():
     }
 
 
-def test_without_its_own_rate_the_head_learns_at_the_encoders():
-    assert rates(Model())["head.weight"] == (1.0, 0.1)
-
-
 def test_layers_that_are_named_encoder_are_part_of_the_head():
     model = Model()
     model.encoder = nn.LSTM(2, 2)
@@ -83,12 +79,6 @@ def test_the_factor_at_each_step(kind, expected):
         optimizer.step()
         scheduler.step()
     assert actual == pytest.approx(expected, abs=1e-6)
-
-
-def test_no_warm_up_begins_at_the_full_rate():
-    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
-    schedule(optimizer, "linear", steps=4, warmup=0.0)
-    assert optimizer.param_groups[0]["lr"] == 1.0
 
 
 @pytest.mark.parametrize("name", ["adamw", "adamax"])

@@ -130,19 +130,3 @@ def test_a_rank_without_memory_is_an_out_of_memory(monkeypatch, tmp_path, code, 
     ):
         raise RuntimeError("Connection closed by peer")
     assert raised.type is error
-
-
-@pytest.mark.parametrize(
-    ("error", "raised"),
-    [(torch.OutOfMemoryError(), SystemExit), (MemoryError(), SystemExit), (ValueError("no"), ValueError)],
-)
-def test_a_rank_says_by_its_exit_code_that_it_had_no_memory(monkeypatch, error, raised):
-    def follow(*_, **__):
-        raise error
-
-    monkeypatch.setattr(ranks, "read_record", lambda folder: SimpleNamespace(config={}))
-    monkeypatch.setattr(ranks, "validate", lambda raw: raw)
-    monkeypatch.setattr(ranks, "follow", follow)
-    with pytest.raises(raised) as ended:
-        ranks.main("folder", "anew")
-    assert getattr(ended.value, "code", OUT_OF_MEMORY) == OUT_OF_MEMORY

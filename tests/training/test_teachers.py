@@ -11,7 +11,7 @@ import torch
 from checkpoints import make_checkpoint
 
 from qa_arch.config.files import write_json
-from qa_arch.contract import learned_by_heart, write_vectors
+from qa_arch.contract import write_vectors
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, DataError, RunError
@@ -104,13 +104,6 @@ def test_targets_are_cached_for_these_windows_and_this_teacher(
     same_logits(mended.distiller.targets(batch_of(mended)), first.distiller.targets(batch_of(first)))
 
 
-def test_targets_that_cannot_be_cached_are_read_all_the_same(assembled, readings, tmp_path, caplog):
-    (tmp_path / "cache").write_text("a file, no folder")
-    parts = assembled("soft_targets", f"features.cache_dir={tmp_path / 'cache'}")
-    assert parts.distiller.targets is not None
-    assert "the teacher's logits are not cached" in caplog.text
-
-
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_teacher_reads_in_its_own_precision_whatever_the_students_is(
     assembled, run_training, configure, taught, precision
@@ -155,19 +148,6 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn(assembled, teacher):
     assert max(float(p.grad.abs().max()) for p in parts.model.parameters() if p.grad is not None) < 1e-4
 
 
-def test_a_student_learns_from_its_teacher_without_labels(assembled):
-    parts = assembled("soft_targets", "distillation.labels=0")
-    batch = batch_of(parts)
-
-    def loss():
-        return parts.distiller(parts.model, batch, lambda logits: logits.null)["loss"].mean()
-
-    with torch.no_grad():
-        before = float(loss())
-    with learned_by_heart(parts.model, loss, steps=60, lr=3e-3), torch.no_grad():
-        assert float(loss()) < 0.2 * before
-
-
 @pytest.mark.parametrize("layers", ["every_other", "first", "embeddings"])
 def test_a_student_begins_with_layers_of_its_teacher(assembled, teacher, layers):
     parts = assembled("soft_targets", f"distillation.layers={layers}")
@@ -178,13 +158,6 @@ def test_a_student_begins_with_layers_of_its_teacher(assembled, teacher, layers)
     )
     for own, source in zip(parts.encoder.layers(), [theirs.layers()[n] for n in chosen], strict=False):
         assert all(torch.equal(a, b) for a, b in zip(own.parameters(), source.parameters(), strict=True))
-
-
-def test_a_bf16_teacher_gives_its_layers_unrounded(run_training, assembled):
-    folder = run_training("encoder.layers=4", "trainer.max_steps=1", "trainer.precision=bf16").folder
-    parts = assembled("layers", f"distillation.teacher={folder}")
-    theirs = encoder_of(load_predictor(folder, device="cpu").model)
-    assert torch.equal(next(parts.encoder.layers()[1].parameters()), next(theirs.layers()[2].parameters()))
 
 
 def test_a_teacher_with_segment_ids_and_a_student_without(assembled, configure, teacher):
@@ -237,13 +210,6 @@ def test_a_checkpoint_teaches(run_training, taught, checkpoint, caplog):
     assert "is not known to have been trained without the articles of calibration and dev" in caplog.text
 
 
-def test_windows_of_other_lengths_than_the_teachers_own(assembled, teacher):
-    """It reads the student's windows, up to what its positions allow."""
-    assert assembled("soft_targets", *SHORT).distiller.targets is not None
-    with pytest.raises(ConfigError, match=r"features\.max_length: 128 is more than the 96 tokens .* teacher"):
-        assembled("soft_targets", "features.max_length=128")
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -270,14 +236,6 @@ def test_windows_of_other_lengths_than_the_teachers_own(assembled, teacher):
 def test_what_cannot_be_compared_is_refused_before_training(assembled, overrides, message):
     with pytest.raises(ConfigError, match=message):
         assembled("soft_targets", *overrides)
-
-
-def test_a_student_is_counted_without_its_teacher(configure, taught):
-    """By the size of the teacher's tokenizer, which the student's settings do not tell."""
-    config = configure(*taught("soft_targets"))
-    parts = TASK.assemble(config)
-    expected = sum(parameter.numel() for parameter in parts.model.parameters())
-    assert TASK.count_parameters(config)["total"] == expected
 
 
 def test_a_teacher_that_knows_the_articles_of_dev_is_refused(
