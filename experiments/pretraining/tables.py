@@ -63,13 +63,13 @@ def _spans(folder: Path) -> list[Table]:
             columns=("model", "encoder", "seed", "spans_f1", "auroc", "f1", "parameters", "seconds"),
             wanted=wanted,
             notes=[
-                "HasAns F1, never null, needs no threshold; F1 is at one that is fitted on this same set",
+                "answerable F1 (forced answer) needs no threshold; that of F1 is fitted on this same set",
                 "bert: the plain span head on the encoder of a pre-training run of the same seed",
             ],
         ),
         baseline_table(
             folder,
-            "Spans, against no pre-training: calibration, the null never allowed",
+            "Answerable F1 (forced answer), against no pre-training: calibration",
             "scratch",
             split=CALIBRATION,
             measure="spans",

@@ -40,7 +40,7 @@ def tables(folder: Path) -> list[Table]:
         ),
         runs_table(
             folder,
-            "The gate: calibration, where HasAns F1 with the null never allowed must pass 60",
+            "The gate: answerable F1 (forced answer) must pass 60 on calibration",
             split="calibration",
             records="v2",
             columns=(

@@ -146,8 +146,8 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
         "--measure",
         choices=tuple(MEASURES),
         default="f1",
-        help='with --baseline: what is compared (default: f1); spans: F1 on the answerable questions, "no'
-        ' answer" never allowed; auroc: telling answerable from unanswerable ones; aurc: risk over coverage',
+        help="with --baseline: what is compared (default: f1); spans: answerable F1 (forced answer); auroc:"
+        " telling answerable from unanswerable questions; aurc: risk over coverage",
     )
     add("--spans", dest="measure", action="store_const", const="spans", help="the same as --measure spans")
     add(

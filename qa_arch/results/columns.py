@@ -249,7 +249,7 @@ _ENTRIES = (
     ),
     _f1_at("f1_at_0", "F1 at threshold 0", MARGIN_0),
     _f1_at("f1_oracle", "F1 oracle", ORACLE),
-    Column("spans_f1", "HasAns F1, never null", _spans_f1, _is_scored_run, mark=("#56B4E9", "v")),
+    Column("spans_f1", "answerable F1 (forced answer)", _spans_f1, _is_scored_run, mark=("#56B4E9", "v")),
     _run("encoder", "encoder", _encoder, left=True, on_request=True),
     _run("parameters", "parameters", lambda record: record.parameters.total),
     _small("nonzero", "not zero", lambda record: record.parameters.nonzero or record.parameters.total),

@@ -25,7 +25,7 @@ from qa_arch.types.text import QuestionSet, question_word
 
 FITTED = "the null threshold was fitted on these questions and the epoch chosen by them"
 """Of calibration, where a threshold flatters every system alike."""
-SINGLE_RUN = "a system with one run: interval and p are about that run, as nothing tells how its seeds differ"
+SINGLE_RUN = "a system with one run: interval and p are about that run, its seed variance is unknown"
 _DETECTABLE = f"minimum detectable effect on {{}}, {POWER:.0%} power, before correction"
 _PLACES = 6
 """Decimals kept: more than anyone reads, fewer than processors that add in another order differ in."""
@@ -277,7 +277,7 @@ def against_baseline(
         f" {' and '.join(MEASURES[key] for key in shown)} over {UNITS[samples.unit]}, the runs as given",
         f"Δ: {name} against {baseline.label}{', run by run of the same seed' if paired else ''};"
         f" {_tests(samples, list(samples.systems) if measure in AT_THRESHOLD else [], any_effect)}",
-        f"tested in this order: {', '.join(order)}" if order else f"Holm over {len(others)} comparisons",
+        f"tested in this order: {', '.join(order)}" if order else _family(len(others)),
         *([f"{_DETECTABLE.format(name)}: {sizes}"] if effects else []),
         *([SINGLE_RUN] if any(len(system.runs) == 1 for system in systems) else []),
         *([FITTED] if split == CALIBRATION else []),
@@ -344,6 +344,10 @@ def power_table(
         *([f"the null threshold fitted on {calibration or counted} calibration articles"] if counted else []),
     ]
     return Table("Power of planned experiments", columns, rows, notes)
+
+
+def _family(size: int) -> str:
+    return f"Holm over {size} comparisons" if size > 1 else "no correction (1 comparison)"
 
 
 def _corrected(effects: Mapping[str, Effect], order: Sequence[str]) -> dict[str, float]:

@@ -255,8 +255,8 @@ def difference_plot(
     split: str = DEV,
     names: Mapping[str, str] | None = None,
 ) -> Sequence[Path]:
-    """Differences from a ``baseline`` in F1, and in F1 of the spans where "no answer" is never allowed, with
-    their 95% intervals; nothing before two systems are recorded. ``names`` are what readers call them."""
+    """Differences from a ``baseline`` in F1, and in answerable F1 (forced answer), with their 95% intervals;
+    nothing before two systems are recorded. ``names`` are what readers call them."""
     panels = {
         MEASURES[measure]: baseline_table(
             folder, title, baseline, records=records, split=split, measure=measure

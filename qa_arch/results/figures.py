@@ -43,7 +43,7 @@ MEASURES: Mapping[str, str] = {
     "calibration_exact": "calibration EM",
     "calibration_f1": "calibration F1",
     "calibration_f1_at_0": "calibration F1 at threshold 0",
-    "calibration_spans_f1": "calibration HasAns F1, never null",
+    "calibration_spans_f1": "calibration answerable F1 (forced answer)",
     "calibration_perplexity": "calibration perplexity",
     "calibration_token_accuracy": "calibration token accuracy",
     "calibration_bits_per_byte": "calibration bits per byte",
@@ -116,7 +116,8 @@ def panel_grid(
 
 def row_panel(panel: Any, title: str, rows: int, colour: str = INK) -> None:
     """A panel with so many rows, the first on top, that are named at its left."""
-    panel.set_title(title, loc="left", fontsize=9.5, color=colour, fontweight="bold")
+    two_lines = title.replace(" (", "\n(")
+    panel.set_title(two_lines, loc="left", fontsize=9.5, color=colour, fontweight="bold")
     panel.set_ylim(rows - 0.4, -0.6)
     plain_panel(panel, "x")
     panel.tick_params(axis="y", labelsize=9, labelcolor=INK)
@@ -158,7 +159,7 @@ def caption(table: Table) -> str:
     if any(len(rows) > 1 for _, rows in lines(table)):
         parts.append("a mark is a run, the number beside them their mean")
     if any(map(_is_reference, table.rows)):
-        parts.append("open marks: heuristics, which learn nothing")
+        parts.append("open marks: untrained heuristics")
     return "; ".join(parts)
 
 
@@ -289,7 +290,7 @@ def _differences(panel: Any, measure: str, rows: Sequence[Row]) -> None:
     """The intervals of one measure around a line at zero, where a system equals the baseline."""
     ends = [(row["delta_95_low"], row["delta_95_high"]) for row in rows]
     widest = max(abs(end) for interval in ends for end in interval)
-    row_panel(panel, f"Δ{measure}", len(rows))
+    row_panel(panel, "ΔF1" if measure == "F1" else f"Δ {measure}", len(rows))
     panel.set_xlim(-1.12 * widest, 1.12 * widest)
     panel.axvline(0, color=INK, linewidth=0.9)
     panel.set_xlabel("← baseline better      system better →", fontsize=7.5, color=FAINT)

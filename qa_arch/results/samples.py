@@ -29,7 +29,7 @@ MeasureName = Literal["exact", "f1", "spans", "auroc", "aurc"]
 MEASURES: Mapping[MeasureName, str] = {
     "exact": "EM",
     "f1": "F1",
-    "spans": "HasAns F1, never null",
+    "spans": "answerable F1 (forced answer)",
     "auroc": "AUROC, answerable",
     "aurc": "AURC",
 }

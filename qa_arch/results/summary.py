@@ -35,7 +35,7 @@ POINTS = {
     CALIBRATED: "calibrated",
     MARGIN_0: "threshold 0",
     GIVEN: "given",
-    NEVER_NULL: "never null",
+    NEVER_NULL: "forced answer",
     ORACLE: "oracle (a bound)",
     RANKED: "none",
     TOKENS: "none",
@@ -174,7 +174,7 @@ def _run(record: RunRecord) -> list[tuple[str, str]]:
     if parent := record.parent:
         shown.append(("made of", f"{parent.run} (config {parent.config_hash[:12]})"))
     if threshold := record.threshold:
-        value = "never null" if threshold.value is None else f"{threshold.value:.3f}"
+        value = "none, always answers" if threshold.value is None else f"{threshold.value:.3f}"
         shown.append(("null threshold", f"{value}, fitted on {threshold.fitted_on}"))
     if confidence := record.confidence:
         shown.append(("confidence", f"{confidence.method} {confidence.value:.2f}, on {confidence.fitted_on}"))

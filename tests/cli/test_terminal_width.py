@@ -46,5 +46,5 @@ def test_a_baseline_comparison_keeps_the_difference():
 def test_a_run_is_shown_in_whole_words():
     lines = drawn(["show", A], 80)
     text = "\n".join(lines)
-    for word in ("calibrated", "never null", "encoder", "missed answer", "provenance", "22,566,146"):
+    for word in ("calibrated", "forced answer", "encoder", "missed answer", "provenance", "22,566,146"):
         assert word in text

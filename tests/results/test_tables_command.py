@@ -112,7 +112,7 @@ def test_committed_experiments_without_torch_and_wandb(experiment):
     assert done.returncode == 0, done.stderr
     page = (experiment / "table.md").read_text()
     lines = page.splitlines()
-    assert lines[:4] == ["## Two", "", "| model | EM | HasAns F1, never null |", "|---|---:|---:|"]
+    assert lines[:4] == ["## Two", "", "| model | EM | answerable F1 (forced answer) |", "|---|---:|---:|"]
     assert lines[4] == "| Elsewhere (published) | 80.0 | – |"
     assert "| proposed | 65.0 | 59.0 |" in lines
     assert "- Elsewhere, published: all of dev" in lines
