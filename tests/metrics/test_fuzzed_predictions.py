@@ -133,13 +133,14 @@ def check(tmp_path, plain, capsys):
 
 
 def test_some_fuzzed_predictions(check):
-    check(seed=0, count=300)
+    for seed in range(4):
+        check(seed=seed, count=150)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_hundred_thousand_fuzzed_predictions(check):
-    assert sum(check(seed, QUESTIONS) for seed in range(1, ROUNDS + 1)) == 100_000
+    assert sum(check(seed, QUESTIONS) for seed in range(4, ROUNDS + 4)) == 100_000
 
 
 @pytest.mark.parametrize("id_", ["q\ud800", "q\n\x1b[31mred", "\u2028", "", " "], ids=ascii)
