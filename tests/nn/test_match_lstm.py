@@ -1,4 +1,4 @@
-"""The match-LSTM against Wang & Jiang's equations written out, one token of one example at a time."""
+"""The match-LSTM against Wang & Jiang's equations, its fast loop against the plain one, and text readers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import torch
 from torch import Tensor
 
 from qa_arch.errors import UnavailableError
-from qa_arch.nn.match_lstm import MatchLSTM
+from qa_arch.nn import recurrence
+from qa_arch.nn.match_lstm import MatchLSTM, recur_plain
+from qa_arch.nn.recurrence import recur
+from qa_arch.nn.segments import reversal
+from qa_arch.nn.text_lstm import SuBiLSTM, TextLSTM
 
 LENGTHS = [(7, 3), (4, 5), (1, 1)]  # (context, question) units of each example
 
@@ -125,3 +129,113 @@ def test_without_the_extra_of_kernels_the_plain_loop_runs(monkeypatch):
     assert torch.equal(model.eval()(context, question, mask, mask), expected)
     with pytest.raises(UnavailableError, match="no extra with kernels; use auto or plain"):
         model.train()(context, question, mask, mask)
+
+
+def recurrence_inputs(dtype=torch.float64, steps=5, width=4, scale=1.0, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape, by=1.0):
+        return (by * torch.randn(*shape, dtype=dtype, generator=generator)).requires_grad_()
+
+    B, Q = 3, 6
+    mask = torch.tensor([[True] * 6, [True, False, True, False, False, True], [False] * 5 + [True]])
+    return (
+        draw(steps, B, 5 * width, by=scale),
+        reversal(torch.arange(steps) < torch.tensor([[steps], [2], [1]])).T,
+        draw(B, Q, width, by=scale),
+        draw(B, Q, 4 * width),
+        mask,
+        draw(width),
+        draw(1),
+        draw(5 * width, width, by=width**-0.5),
+    )
+
+
+def values_and_gradients(function, arguments, weights):
+    out = function(*arguments)
+    wanted = [a for a in arguments if a.requires_grad]
+    return out, torch.autograd.grad((out * weights).sum(), wanted)
+
+
+@pytest.mark.parametrize(("chunk", "scale"), [(32, 1.0), (5, 1.0), (5, 30.0), (5, 1e4)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+def test_equal_to_the_plain_loop_with_gradients(dtype, tolerance, scale, chunk, monkeypatch):
+    monkeypatch.setattr(recurrence, "CHUNK", chunk)
+    arguments = recurrence_inputs(dtype, steps=12, width=8, scale=scale)
+    weights = torch.randn(12, 3, 2, 8, dtype=dtype, generator=torch.Generator().manual_seed(7))
+    actual, gradients = values_and_gradients(recur, arguments, weights)
+    expected, expected_gradients = values_and_gradients(recur_plain, arguments, weights)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=tolerance)
+    for found_one, expected_one in zip(gradients, expected_gradients, strict=True):
+        size = expected_one.abs().max().clamp(min=1)
+        torch.testing.assert_close(found_one / size, expected_one / size, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("safe", [20.0, 0.0])
+def test_gradcheck_of_both_forms(safe, monkeypatch):
+    monkeypatch.setattr(recurrence, "SAFE", safe)
+    inputs, order, keys, values, mask, score, bias, state = recurrence_inputs(steps=3, width=2)
+    assert torch.autograd.gradcheck(
+        lambda *given: recur(given[0], order, *given[1:3], mask, *given[3:]),
+        (inputs, keys, values, score, bias, state),
+    )
+
+
+def test_large_keys_and_queries_that_cancel_are_exact():
+    inputs, order, keys, values, mask, score, bias, state = (
+        x.detach() for x in recurrence_inputs(torch.float32)
+    )
+    keys, inputs = torch.full_like(keys, 60.0), inputs.clone()
+    keys[:, 0] += 0.5
+    inputs[..., :4] -= 60.0  # exp(120) is infinite, and the sum of the two is about zero
+    arguments = (inputs, order, keys, values, mask, score, bias, state)
+    torch.testing.assert_close(recur(*arguments), recur_plain(*arguments), rtol=0, atol=1e-5)
+
+
+def test_queries_that_grow_within_the_loop_are_caught():
+    inputs, order, keys, values, mask, score, bias, state = (
+        x.detach() for x in recurrence_inputs(torch.float32)
+    )
+    state = state.clone()
+    state[:4] *= 1e3  # queries are small at the first step only
+    arguments = (inputs, order, keys, values, mask, score, bias, state)
+    actual = recur(*arguments)
+    assert torch.isfinite(actual).all()
+    torch.testing.assert_close(actual, recur_plain(*arguments), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize(("output_gate", "gates"), [(False, 3), (True, 4)])
+def test_a_text_reader_has_the_parameters_of_the_paper(output_gate, gates):
+    model = TextLSTM(300, 150, output_gate=output_gate)
+    assert sum(p.numel() for p in model.parameters()) == gates * (300 * 150 + 150**2 + 2 * 150)
+
+
+def test_bf16_autocast_runs_a_text_reader_in_fp32():
+    torch.manual_seed(2)
+    model, x, mask = TextLSTM(4, 5), torch.randn(3, 6, 4), torch.arange(6) < torch.tensor([[6], [3], [1]])
+    with torch.autocast("cpu", torch.bfloat16):
+        states = model(x.bfloat16(), mask)
+    assert states.dtype == torch.float32
+    torch.testing.assert_close(states, model(x, mask), rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize("window", [1, 3, 20])
+def test_each_unit_reads_its_prefix_and_suffix_both_ways(window):
+    torch.manual_seed(0)
+    model = SuBiLSTM(4, 3, window=window).double()
+    lengths = [6, 2, 1]
+    mask = torch.arange(6) < torch.tensor(lengths)[:, None]
+    x = torch.randn(3, 6, 4, dtype=torch.float64)
+    states = model(x.masked_fill(~mask[..., None], 1e3), mask)
+
+    def read(number, units):
+        return model.readers[number](torch.stack(units)[None])[0][0, -1]
+
+    for row, length in enumerate(lengths):
+        units = list(x[row, :length])
+        for i in range(length):
+            prefix, suffix = units[max(0, i - window + 1) : i + 1], units[i : i + window]
+            before = torch.maximum(read(0, prefix), read(1, prefix[::-1]))
+            after = torch.maximum(read(2, suffix), read(3, suffix[::-1]))
+            torch.testing.assert_close(states[row, i], torch.cat([before, after]))
+        assert not states[row, length:].any()
