@@ -1,4 +1,4 @@
-"""What every model must keep to, whoever wrote it: ``qa-arch check-model`` and ``tests/test_contract*.py``.
+"""The contract of every model, whoever wrote it: ``qa-arch check-model`` and ``tests/test_contract*.py``.
 
 The contract of a task is a few questions and checks on a model that was built for them. A check is a function
 of that model that raises ``ContractError``; the first line of its docstring says what holds.
@@ -37,14 +37,14 @@ from qa_arch.training.run import train
 from qa_arch.types.tensors import SpanLogits, StepLogits
 
 TOLERANCE = 1e-5
-"""Of scores that are the same by rights, relative to the largest of them if that is above 1."""
+"""Tolerance of scores that should be the same, relative to the largest of them if that is above 1."""
 WITHOUT_EFFECT = ("score.bias", "span.bias", "key.bias", "k_lin.bias", "cell.weight_hh")
 """Endings of parameters whose gradients are zero in exact arithmetic: a shift of all scores of one softmax,
 what multiplies h_0 = 0."""
 
 
 class ContractError(QaArchError):
-    """What a model does not keep to, with the numbers that show it."""
+    """A check that a model fails, with the numbers that show it."""
 
 
 Check = Callable[["Contender"], None]
@@ -53,7 +53,7 @@ Collate = Callable[[list[int]], Any]
 
 @dataclass(frozen=True)
 class Contract:
-    """What the models of a task must keep to."""
+    """The questions and the checks for the models of a task."""
 
     settings: Callable[[Path], list[str]]
     """Writes a few questions, or texts, into a folder: the overrides by which a run reads them."""
@@ -93,7 +93,7 @@ class Contender:
         return self.parts.loss(self.model(batch), self.task.labels(batch)).mean()
 
     def outputs(self, split: str) -> Any:
-        """What the predictor makes of the logits of a split."""
+        """The predictor's outputs for a split."""
         predictor = self.task.predictor(self.config, self.parts)
         return predictor.read(self.parts.sets[split], table=self.parts.tables[split], batch_size=3)
 
@@ -118,7 +118,7 @@ def named(output: Any) -> dict[str, Any]:
 
 
 def tensors(output: Any) -> dict[str, Tensor]:
-    """Those of ``named`` that are tensors."""
+    """The tensors among ``named``."""
     return {name: value for name, value in named(output).items() if isinstance(value, Tensor)}
 
 
@@ -129,7 +129,7 @@ def difference(actual: Tensor, expected: Tensor) -> float:
 
 
 def tolerance(scores: Tensor) -> float:
-    """What two computations of these scores may differ by."""
+    """The largest difference allowed between two computations of these scores."""
     finite = scores[scores.isfinite()].abs()
     return TOLERANCE * max(1.0, float(finite.max()) if finite.numel() else 1.0)
 

@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="T",
         help='null odds, or no-answer scores, above T mean "no answer" (of files, the official default is'
-        f" {OFFICIAL_THRESHOLD}; with --run: a threshold to score at beside the fitted one)",
+        f" {OFFICIAL_THRESHOLD}; with --run: one more threshold to score at)",
     )
     add("--out", metavar="O", help="also write the scores to this file, as JSON")
     add = parser.add_argument_group("scoring prediction files").add_argument
@@ -228,7 +228,7 @@ def _score_runs(args: argparse.Namespace) -> int:
         _refuse(args, _CHECKPOINT_OPTIONS, f"is for a downloaded checkpoint, and {runs[0]} is a run")
     elif len(runs) > 1 or args.decode is not None or args.train:
         raise ConfigError(
-            f"--run: {checkpoint} has no record to combine or decode anew, and none of its training data;"
+            f"--run: {checkpoint} has no record to combine or to decode otherwise, and names no training data;"
             " score it alone on --data, then name the folder of its record"
         )
     with gc_disabled():

@@ -100,7 +100,7 @@ def evaluate_runs(
     calibration = _recorded_calibration(record, config) if compares or request.decode else None
     fits: Fits | None = None
     if request.decode is not None:
-        # Of null odds of its own, on another scale: those of the run would say nothing of them.
+        # Its null odds are on another scale, so the run's threshold does not apply.
         predictor.null_threshold, predictor.temperature = 0.0, 1.0
         fits = Fits(threshold=Threshold(value=0.0, fitted_on="nothing"))
         if calibration is not None:
@@ -332,7 +332,7 @@ def adopt(
     where = Path(folder) if folder else Path("runs") / CHECKPOINTS / record_folder(source)
     there = read_record(where) if (where / RECORD).is_file() else None
     if data is None and (there is None or DEV not in there.scores):
-        raise ConfigError(f"--data: {source} has no dev set of its own; name the set to be scored")
+        raise ConfigError(f"--data: {source} has no dev set of its own; name the set to score")
     dev = task.open(list(data), name=DEV) if data else None
     fitted_on = task.open(list(calibration), name=CALIBRATION) if calibration else None
     predictor = load()

@@ -48,7 +48,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Fits:
-    """What was fitted after training, for the record of a run: its fields of the same names."""
+    """Values fitted after training, for the fields of the same names of a run's record."""
 
     threshold: Threshold | None = None
     """None for a task without a null."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Freeze = Literal["none", "all"] | int
 FEWER_HEADS = "fewer_heads"
-"""What a description holds beside the configuration, where heads were removed."""
+"""The key of a description that says which heads were removed, beside the configuration."""
 HEAD_COUNTS = ("num_attention_heads", "num_heads", "n_heads", "heads")
 """Attributes in which attention modules hold how many heads they have."""
 

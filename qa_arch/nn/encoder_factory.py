@@ -22,14 +22,14 @@ from qa_arch.nn.encoder_configs import HUB_IDS, check_files, known_config, resol
 from qa_arch.nn.word_encoder import WORDS, AnyEncoder, WordEncoder
 
 MOST_LAYERS = 1000
-"""Of a checkpoint's configuration: making a model of more would not end."""
+"""The most layers that a checkpoint's configuration may have: making a model of more would not end."""
 _DROPOUT = {
     "attention_dropout": ("attention_probs_dropout_prob", "attention_dropout"),
     "hidden_dropout": ("hidden_dropout_prob", "dropout", "embedding_dropout", "mlp_dropout"),
 }
 """Setting -> the attributes of configurations that hold it."""
 LOADING_ERRORS = (OSError, ValueError, RuntimeError, TypeError, AttributeError, LookupError, SafetensorError)
-"""What the library raises for files that are not those of a model."""
+"""Errors of the library for files that are not those of a model."""
 _DISTILBERT = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
 
 
@@ -179,7 +179,7 @@ def _random_config(name: str | None, family: str | None, given: dict[str, Any]) 
 
 
 def _unread_positions(config: PretrainedConfig) -> int:
-    """How many of its positions an encoder never reads, such as RoBERTa's up to the padding id."""
+    """Number of positions that an encoder never reads, such as RoBERTa's up to the padding id."""
     with torch.device("meta"):  # draws nothing: the weights of a seed stay what they are
         readable = Encoder(new_backbone(copy.deepcopy(config))).max_tokens
     return 0 if readable is None else config.max_position_embeddings - readable

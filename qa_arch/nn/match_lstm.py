@@ -163,7 +163,7 @@ class MatchLSTM(nn.Module):
         return both.masked_fill(~context_mask[:, None, :, None], 0.0)
 
     def _hoisted(self, context, question, context_mask, question_mask) -> tuple[Tensor, ...]:
-        """What the recurrence reads: inputs, the order of the second direction, keys, values, mask."""
+        """Arguments of the recurrence: inputs, the order of the second direction, keys, values, mask."""
         question, question_mask = _with_nothing(question, question_mask)
         # Nothing here depends on the state: it is done for all steps at once. As attention sums to
         # one, the attended row's share of the gates is attention over the rows' shares.

@@ -1,4 +1,4 @@
-"""What this processor computes right and fast: a fast path is tried here, once a process, before it is used.
+"""Fast paths of this processor: each is tried here, once a process, before it is used.
 
 Without VNNI the kernels of oneDNN and ONNX Runtime add two products of an unsigned and a signed byte in 16
 bits, which saturate: 2 * 255 * 127 > 32767. ``ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2`` makes such
@@ -138,7 +138,7 @@ def _exact_in_onnx(settings: dict[str, str]) -> bool:
 
 
 def session_options(settings: dict[str, str]) -> Any:
-    """Those of ONNX Runtime, with as many threads as torch."""
+    """Session options of ONNX Runtime, with as many threads as torch."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

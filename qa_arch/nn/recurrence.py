@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 Kernel = Literal["auto", "plain", "fused"]
-"""How the recurrence is computed: by a kernel where one was proven, by the plain loop, or by a kernel."""
+"""Computes the recurrence by a kernel where one was proven, by the plain loop, or by a kernel."""
 SAFE = 20.0
 """Up to this size of keys and queries exp(2 key) exp(2 query) stays far from overflow in fp32."""
 CHUNK = 32
@@ -65,7 +65,7 @@ class _Recurrence(torch.autograd.Function):
 
 
 class _Tape(NamedTuple):
-    """What each step leaves behind: [query, o, i, f, g], the hidden state, the cell, the attention."""
+    """Values of each step for the backward pass: [query, o, i, f, g], hidden state, cell and attention."""
 
     steps: Float[Tensor, "C B 2 S"]
     states: Float[Tensor, "C B 2 l"]

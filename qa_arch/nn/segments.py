@@ -67,7 +67,7 @@ def last_pieces(mask: Bool[Tensor, "B T"], word: Int[Tensor, "B T"]) -> Bool[Ten
 
 
 def reversal(mask: Bool[Tensor, "B K"]) -> Int[Tensor, "B K"]:
-    """Where each unit goes when its row's real units are reversed and padding stays: its own inverse."""
+    """The place of each unit when its row's real units are reversed and padding stays: its own inverse."""
     position = torch.arange(mask.shape[1], device=mask.device)
     return torch.where(mask, mask.sum(1, keepdim=True) - 1 - position, position)
 

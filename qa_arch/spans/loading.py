@@ -111,7 +111,7 @@ def checkpoint_predictor(
 
 
 def source_of(folder: Path, record: RunRecord) -> str:
-    """What identifies the model of a run: the hash of its files, of a downloaded checkpoint the revision."""
+    """The identity of a run's model: the hash of its files, of a downloaded checkpoint the revision."""
     if is_checkpoint(record.config) and not record.members:
         return str(record.setting("model", "revision"))
     model = folder / MODEL

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Protocol = Literal["1.1", "2.0"]
-"""Which SQuAD evaluation a set belongs to: 2.0 has unanswerable questions, 1.1 has none."""
+"""The SQuAD evaluation that a set belongs to: 2.0 has unanswerable questions, 1.1 has none."""
 ASKING = ("what", "which", "who", "whom", "whose", "when", "where", "why", "how")
 _HOW = {"many": "how many", "much": "how much", "long": "how long"}
 
@@ -151,7 +151,7 @@ class Prediction:
     null_odds: float
     """Null score minus the score of ``best``: above the null threshold, the answer is "no answer"."""
     windows: int
-    """How many windows the passage was read in."""
+    """Number of windows of the passage."""
     candidates: tuple[Candidate, ...] = field(default=(), repr=False)
     """n-best, most probable first; holds the empty candidate once."""
 
