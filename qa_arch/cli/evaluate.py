@@ -228,8 +228,8 @@ def _score_runs(args: argparse.Namespace) -> int:
         _refuse(args, _CHECKPOINT_OPTIONS, f"is for a downloaded checkpoint, and {runs[0]} is a run")
     elif len(runs) > 1 or args.decode is not None or args.train:
         raise ConfigError(
-            f"--run: {checkpoint} has no record to combine or to decode otherwise, and no training data; score"
-            " it alone on --data, then name the folder of its record"
+            f"--run: {checkpoint} has no record to combine or to decode otherwise, and no training data;"
+            " score it alone on --data, then name the folder of its record"
         )
     with gc_disabled():
         from qa_arch.cli.compose import compose, dotted
