@@ -44,7 +44,7 @@ FAULTS = (
     Fault(name="context mask inverted", at="assemble", test="test_collate",
           old="Window(___, context=_c & _w)",
           new="Window(___, context=~_c & _w)"),
-    Fault(name="segments dropped", at="assemble", test="test_collate",
+    Fault(name="segments dropped", at="assemble", test="test_joint",
           old="Window(___, segments=_s if _t else None)",
           new="Window(___, segments=np.zeros_like(_s) if _t else None)"),
     Fault(name="sampler drops the last row", at="_windows_of_work", test="test_sampler",
