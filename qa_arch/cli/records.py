@@ -27,15 +27,8 @@ from qa_arch.results.questions import BOUNDARIES, NAMES, Mistakes, open_scored
 from qa_arch.results.samples import MEASURES
 from qa_arch.results.summary import Summary, summarise
 from qa_arch.results.systems import find_system, labelled, two_systems
-from qa_arch.results.tables import (
-    FORMATS,
-    Table,
-    drawn,
-    fill,
-    render,
-    terminal_console,
-    terminal_width,
-)
+from qa_arch.results.tables import FORMATS, Table, drawn, fill, render, terminal_width
+from qa_arch.system import terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -313,7 +306,8 @@ def run_show(args: argparse.Namespace) -> int:
 def _print_run(summary: Summary) -> None:
     from rich.text import Text
 
-    console = terminal_console(terminal_width() or _WIDE)
+    # With the width alone rich takes 80 columns for TERM=dumb.
+    console = terminal.console(width=terminal_width() or _WIDE, height=25)
     style = _STYLES.get(summary.status, "bold red")
     console.print(Text.assemble((summary.title, "bold"), "   ", (summary.status, style)))
     if summary.error:

@@ -64,7 +64,8 @@ def settings(record: RunRecord) -> dict[str, Any]:
     A setting that the record is too old to name has the value that it is read with.
     """
     flat = whole_config(record)
-    relevant = {key: value for key, value in flat.items() if not _aside(key)}
+    aside = (*_PREFIXES, *(f"{place}." for place in _ASIDE))
+    relevant = {k: value for k, value in flat.items() if k not in _ASIDE and not k.startswith(aside)}
     relevant["model"] = record.model
     if flat.get("glove.use") and flat.get("glove.path"):
         relevant["glove.path"] = Path(str(flat["glove.path"])).name  # which vectors, wherever they lie
@@ -220,10 +221,6 @@ def _shortened(values: Sequence[Any]) -> list[str]:
     short = [f"{value:g}" if isinstance(value, float) else str(value).rpartition("/")[2] for value in values]
     whole = [str(value) for value in values]
     return short if len(set(short)) == len(set(whole)) else whole
-
-
-def _aside(key: str) -> bool:
-    return key in _ASIDE or key.startswith((*_PREFIXES, *(f"{place}." for place in _ASIDE)))
 
 
 def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:

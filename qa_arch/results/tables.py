@@ -21,11 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.cells import cell_len
 
-from qa_arch.system import terminal
-
 if TYPE_CHECKING:
     from pandas import DataFrame
-    from rich.console import Console
 
 FORMATS = ("text", "markdown", "latex", "json", "csv")
 NOTHING = "–"
@@ -295,29 +292,20 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def terminal_console(width: int) -> Console:
-    """What prints to standard output in lines of ``width``, to a terminal without control codes as well."""
-    return terminal.console(width=width, height=25)  # with the width alone rich takes 80 for TERM=dumb
-
-
 def _text(table: Table, width: int | None) -> str:
+    """The table and a line a note, within ``width``, and a note of what the table had no place for."""
     from rich.console import Console
 
     page = io.StringIO()
     Console(file=page, width=width or _WIDE).print(drawn(table, width))
-    return page.getvalue() + _notes(table, width)
-
-
-def _notes(table: Table, width: int | None) -> str:
-    """A line a note, within ``width``, and the note of what the table had no place for."""
-    notes = list(table.notes)
     if width is None:
-        return "".join(f"  {note}\n" for note in notes)
+        return page.getvalue() + "".join(f"  {note}\n" for note in table.notes)
+    notes = list(table.notes)
     if left_out := fit(table.columns, cells(table), width).left_out:
         shown = f"not shown in {width} characters: {', '.join(left_out)}"
         notes.append(f"{shown}; a wider terminal or a pipe (| cat) has every column")
     wrapped = (fill_text(note, width, initial_indent="  ", subsequent_indent="    ") for note in notes)
-    return "".join(f"{note}\n" for note in wrapped)
+    return page.getvalue() + "".join(f"{note}\n" for note in wrapped)
 
 
 def drawn(table: Table, width: int | None = None) -> Any:
