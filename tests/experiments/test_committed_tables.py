@@ -15,8 +15,6 @@ from qa_arch.results.tables import fill, render
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = sorted(path.parent.relative_to(ROOT) for path in (ROOT / "experiments").glob(f"*/{TABLES}"))
-LONG = ("ablations", "hypothesis")
-"""Many resamples of records that no longer change: among the slow tests."""
 FORMS = {".md": "markdown", ".tex": "latex", ".csv": "csv"}
 
 
@@ -25,11 +23,7 @@ def pinned(name: str) -> str:
     return version
 
 
-@pytest.mark.parametrize(
-    "folder",
-    [pytest.param(each, marks=pytest.mark.slow) if each.name in LONG else each for each in FOLDERS],
-    ids=lambda folder: folder.name,
-)
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_tables_are_what_the_records_say(folder, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)  # commands in the notes name places below it
     tables = experiment_tables(folder)
