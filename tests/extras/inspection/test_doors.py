@@ -82,7 +82,7 @@ def test_both_kinds_are_kept_beside_the_record(proposed, tmp_path, qa_arch):
         (["--keep-attention", "x", "--layer", "1", "--head", "9"], 2, "no head '9'"),
         (["--keep-attention", "x", "--head", "1"], 2, "--head is for --layer L"),
         (["--layer", "1"], 2, "say which attention --keep-attention saves"),
-        (["--keep-attention", "x", "--engine", "onnx"], 2, "a graph shows none"),
+        (["--keep-attention", "x", "--engine", "onnx"], 2, "is for a single model, read by torch"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_before_reading(
