@@ -131,11 +131,23 @@ def multirun(overrides: Sequence[str], task: Any, output: Path, config_dir: str 
     for override in overrides:
         _refuse_of_hydra(override, rf"{OF_HYDRA}(?!launcher|sweeper)")
     if any(override.startswith("encoder=") for override in overrides):
-        groups_alone = [word.partition(",")[0] for word in overrides if "." not in word.partition("=")[0]]
-        compose([word for word in groups_alone if not word.startswith("hydra/")], config_dir)
+        compose(_first_point(overrides), config_dir)  # would it load that encoder?
     with _explained(overrides, config_dir) as search:
         arguments = [*_launcher(overrides), *search, *overrides, f"hydra.sweep.dir={output}"]
         GlobalHydra.instance().hydra.multirun("train", task, arguments, with_log_configuration=False)
+
+
+def _first_point(overrides: Sequence[str]) -> list[str]:
+    """The settings of the first point of a grid; without those that a search draws from an interval."""
+    first = []
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        if override.is_hydra_override() or override.key_or_group.startswith("sweep."):
+            continue
+        if not override.is_sweep_override():
+            first.append(override.input_line)
+        elif override.is_discrete_sweep():
+            first.append(f"{override.get_key_element()}={next(override.sweep_string_iterator())}")
+    return first
 
 
 def _launcher(overrides: Sequence[str]) -> list[str]:
