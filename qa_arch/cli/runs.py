@@ -144,14 +144,19 @@ def open_predictor(
     with gc_disabled():
         import torch
 
+        from qa_arch.nn.processor import bf16_is_faster
         from qa_arch.spans.loading import load_ensemble, load_predictor
     engine = getattr(args, "engine", None)
-    onnx = engine == "onnx"
-    precision: Any = args.precision or ("fp32" if onnx else _recorded_precision(folders[0]))
+    onnx, record = engine == "onnx", None if names_checkpoint(folders[0]) else read_record(folders[0])
+    precision: Any = args.precision or "fp32"
+    if not args.precision and not onnx and record is not None:  # of a checkpoint it is not known
+        precision = record.precision or record.config["trainer"]["precision"]
     gpu = torch.cuda.is_available() and precision != "int8" and not onnx
     device = args.device or ("cuda" if gpu else "cpu")
-    if device == "cpu" and not args.precision and _for_a_gpu(folders[0], precision):
-        precision = "fp32"
+    if device == "cpu" and not args.precision and record is not None:
+        emulated = precision == "bf16" and record.device.kind == "cuda" and not bf16_is_faster()
+        if emulated or precision == "fp16":  # trained on a GPU; a CPU is faster in fp32
+            precision = "fp32"
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -161,23 +166,6 @@ def open_predictor(
     if len(folders) > 1:
         return load_ensemble(folders, **options)
     return load_predictor(folders[0], settings=settings, **options)
-
-
-def _for_a_gpu(source: str, precision: str) -> bool:
-    """Whether a run was trained in half precision on a GPU, and a CPU reads it faster in fp32."""
-    from qa_arch.nn.processor import bf16_is_faster
-
-    if precision != "bf16":
-        return precision == "fp16"
-    return read_record(source).device.kind == "cuda" and not bf16_is_faster()
-
-
-def _recorded_precision(source: str) -> str:
-    """What a run was trained in, or a checkpoint scored in; a checkpoint without a record is read in fp32."""
-    if names_checkpoint(source):
-        return "fp32"
-    record = read_record(source)
-    return record.precision or record.config["trainer"]["precision"]
 
 
 def open_span_predictor(folders: Sequence[str], args: argparse.Namespace) -> SpanPredictor:
