@@ -104,12 +104,12 @@ def judge(rows: Mapping[str, Sequence[Any]], questions: QuestionSet | None = Non
         if abstained and answerable and best is None:
             outcome = "unanswered"
         example = by_id.get(id_)
-        beside: dict[str, Any] = {"article": example.title} if example else {}
+        details: dict[str, Any] = {"article": example.title} if example else {}
         if example and outcome == "wrong_span":
-            beside["boundary"] = boundary(example, *spans[place])
+            details["boundary"] = boundary(example, *spans[place])
         if example and outcome == "undue_answer":
-            beside["plausible"] = _plausible(example, texts[id_])
-        judged.append(Judged(id_, kind, outcome, bool(answerable), f1, **beside))
+            details["plausible"] = _plausible(example, texts[id_])
+        judged.append(Judged(id_, kind, outcome, bool(answerable), f1, **details))
     return tuple(judged)
 
 

@@ -176,10 +176,10 @@ def changed_table(
     ``questions``, the set that ``split`` is, adds their texts and answers.
     """
     samples = samples_of([replace(a, label="A"), replace(b, label="B")], split, None, questions)
-    sides = {side: samples.systems[side.upper()].rows for side in "ab"}
-    first, f1 = samples.first, {side: stacked(rows, "f1").mean(0) for side, rows in sides.items()}
+    rows_of = {side: samples.systems[side.upper()].rows for side in "ab"}
+    first, f1 = samples.first, {side: stacked(rows, "f1").mean(0) for side, rows in rows_of.items()}
     with np.errstate(invalid="ignore"):  # infinite on both sides: they did not move
-        odds = (stacked(rows, "null_odds").mean(0) for rows in sides.values())
+        odds = (stacked(rows, "null_odds").mean(0) for rows in rows_of.values())
         moved = np.nan_to_num(np.abs(np.subtract(*odds)))
     order = np.lexsort((np.arange(len(first)), -moved, -np.abs(f1["b"] - f1["a"])))
     examples = {example.id: example for example in questions.examples} if questions else {}
@@ -191,7 +191,7 @@ def changed_table(
         if example := examples.get(first.ids[q]):
             golds = dict.fromkeys(answer.text for answer in example.answers)
             row |= {"question": example.question, "gold": " | ".join(golds) or "no answer"}
-            for side, rows in sides.items():
+            for side, rows in rows_of.items():
                 given = dict.fromkeys(_given(run, q, example.context) for run in rows)
                 row[f"{side}_answers"] = " | ".join(given)
         made.append(row)

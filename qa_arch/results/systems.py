@@ -115,7 +115,7 @@ def two_systems(a: Runs, b: Runs) -> tuple[System, System]:
     RunError where the runs of a side differ in more than the seed, or a seed comes twice.
     """
     labels = {folder: system.label for system in group_by_system([*a, *b]) for folder, _ in system.runs}
-    sides = []
+    systems = []
     for name, runs in (("A", a), ("B", b)):
         if unlike := differing([record for _, record in runs]):
             named = list(unlike.items())[:4]
@@ -124,14 +124,15 @@ def two_systems(a: Runs, b: Runs) -> tuple[System, System]:
                 f"{name}: these runs differ in more than the seed ({shown}); they are not averaged, name the"
                 " seeds of one system"
             )
-        sides.append(System(labels[runs[0][0]], tuple(runs)))
-        distinct_seeds(sides[-1], name)
-    if sides[0].label == sides[1].label:
-        seeds = (",".join(str(record.seed) for _, record in side.runs) for side in sides)
-        sides = [
-            replace(side, label=f"{side.label} seed={seed}") for side, seed in zip(sides, seeds, strict=True)
+        systems.append(System(labels[runs[0][0]], tuple(runs)))
+        distinct_seeds(systems[-1], name)
+    if systems[0].label == systems[1].label:
+        seeds = (",".join(str(record.seed) for _, record in system.runs) for system in systems)
+        systems = [
+            replace(system, label=f"{system.label} seed={seed}")
+            for system, seed in zip(systems, seeds, strict=True)
         ]
-    return sides[0], sides[1]
+    return systems[0], systems[1]
 
 
 def repeated(system: System) -> list[tuple[Path, Path, int]]:

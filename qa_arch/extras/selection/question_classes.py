@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 from qa_arch.data.formats import Format, OnError
-from qa_arch.data.synthetic.names import SPLITS, Names, Split
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.extras.selection.sets import CLASSES, class_set
 from qa_arch.types.text import SelectionSet
+
+if TYPE_CHECKING:  # a help text that names this source does not wait for the generator
+    from qa_arch.data.synthetic.names import Names, Split
 
 SIZES = {"train": 2000, "calibration": 300, "dev": 300}
 """Generated questions of a split."""
@@ -33,6 +36,8 @@ def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> SelectionS
     """A file, or ``synthetic:SPLIT`` (train, calibration, dev). Raises DataError naming file and line."""
     (source,) = sources
     if source.startswith(_SYNTHETIC):
+        from qa_arch.data.synthetic.names import SPLITS
+
         split = source.removeprefix(_SYNTHETIC)
         if split not in SPLITS:
             raise ConfigError(f"types:{source} is unknown: write train, calibration or dev")
@@ -76,6 +81,8 @@ def wordings() -> dict[str, list[str]]:
 
 def generated_questions(count: int, seed: int, split: Split) -> list[tuple[str, str]]:
     """(class, question) of ``count`` questions, the classes in turn; equal for equal arguments."""
+    from qa_arch.data.synthetic.names import Names
+
     rng = Random(f"{seed}/types/{split}")
     names, by_class = Names(rng, split), wordings()
     labels = list(by_class)
