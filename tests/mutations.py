@@ -31,7 +31,10 @@ from faults import FAULTS
 from planting import Fault, Sources, StaleFaultError
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("qa_arch", "baselines", "hydra_plugins", "conf", "docs", "experiments", "tests", "pyproject.toml")
+COPIED = (
+    *("qa_arch", "baselines", "hydra_plugins", "conf", "docs", "experiments", "tests"),
+    *("pyproject.toml", "README.md"),
+)
 TEST_SECONDS = 100
 """Limit of a single test: some faults make a loop endless."""
 RUN_SECONDS = 600

@@ -19,7 +19,7 @@ from qa_arch.manifest import extras
 ROOT = Path(__file__).resolve().parents[1]
 OWN = {extra.name: extra for extra in extras() if (ROOT / "qa_arch/extras" / extra.name).is_dir()}
 REST = (
-    *("benchmarks", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE", "Makefile"),
+    *("benchmarks", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE", "Makefile"),
     *("constraints.txt", ".github"),
 )
 IMPORTED = """
