@@ -13,7 +13,7 @@ from qa_arch.config.schema import Calibration, validate
 from qa_arch.data.synthetic import generate
 from qa_arch.evaluation.scoring import evaluate_splits
 from qa_arch.metrics.confidence import reliability
-from qa_arch.metrics.threshold import answerable_probability, fit_answerability, fit_margin
+from qa_arch.metrics.threshold import answerable_probability, fit_answerability, fit_threshold
 from qa_arch.records import CALIBRATION, RunRecord, SplitFacts, read_record, write_record
 from qa_arch.results.columns import comparison
 from qa_arch.results.questions import load_questions
@@ -73,7 +73,7 @@ def test_threshold_and_probability_are_fitted_for_the_prior(prior, tmp_path):
     record = calibrated(tmp_path, prior)
     rows = load_questions(tmp_path, record, CALIBRATION)
     columns = rows.null_odds.tolist(), rows.span_f1.tolist(), rows.answerable.tolist()
-    assert record.threshold.value == pytest.approx(fit_margin(*columns, prior))
+    assert record.threshold.value == pytest.approx(fit_threshold(*columns, prior))
     fitted = fit_answerability(rows.null_odds, rows.answerable, prior)
     assert (record.answerability.slope, record.answerability.intercept) == pytest.approx(fitted, rel=1e-3)
     assert (record.threshold.prior, record.answerability.prior) == (prior, prior)
