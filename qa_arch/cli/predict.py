@@ -82,9 +82,16 @@ def run(args: argparse.Namespace) -> int:
     """Write the official files into the folder ``--out``, or answers as JSON lines into the file."""
     if args.batch_size is not None and args.batch_size < 1:
         raise ConfigError(f"--batch-size: {args.batch_size} is out of range, it must be >= 1")
+    options = {
+        "top_k": 1 if args.top_k is None else args.top_k,
+        "max_answer_tokens": args.max_answer_tokens,
+        "null_threshold": args.null_threshold,
+    }
+    Query("question", ("text",), **options)  # refuses what is out of range before anything is read
     use_config_dir(args.config_dir, args.trust)
+    require_runs(args.run_folder)
     if args.out == "-" or args.out.endswith((".jsonl", ".ndjson")):
-        return _lines(args)
+        return _lines(args, options)
     for name in ("top_k", "max_answer_tokens", "if_exists", "on", "actors"):
         if getattr(args, name) is not None:
             raise ConfigError(f"--{name.replace('_', '-')} is for JSON lines: name --out FILE.jsonl")
@@ -99,7 +106,6 @@ def _official_files(args: argparse.Namespace) -> int:
         args.engine = "torch"
     elif args.layer or args.head:
         raise ConfigError("--layer and --head say which attention --keep-attention saves; give it too")
-    require_runs(args.run_folder)
     from qa_arch.cli.watch import watching
     from qa_arch.results.attention import write_attention
     from qa_arch.spans import files as formats
@@ -127,7 +133,7 @@ def _official_files(args: argparse.Namespace) -> int:
     return 0
 
 
-def _lines(args: argparse.Namespace) -> int:
+def _lines(args: argparse.Namespace, options: dict[str, Any]) -> int:
     """Answer a file or stream of JSON lines, here or on a Ray cluster."""
     if args.keep_attention:
         raise ConfigError("--keep-attention needs a set with ids: give --out a folder")
@@ -135,15 +141,8 @@ def _lines(args: argparse.Namespace) -> int:
         raise ConfigError("--data: name one file of JSON lines; join several: cat A B | ... --data -")
     if args.actors is not None and args.on != "ray":
         raise ConfigError("--actors is for --on ray")
-    options = {
-        "top_k": 1 if args.top_k is None else args.top_k,
-        "max_answer_tokens": args.max_answer_tokens,
-        "null_threshold": args.null_threshold,
-    }
-    Query("question", ("text",), **options)  # refuses what is out of range before anything is read
     if args.on == "ray":
         extras.require("ray", "--on ray")
-    require_runs(args.run_folder)
     from qa_arch.cli.watch import watching_file
     from qa_arch.serving.lines import actors, answer_file
 
