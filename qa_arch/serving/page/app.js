@@ -2,7 +2,6 @@
 // The part of an address behind # is never sent to a server.
 
 import * as api from "./api.js";
-import { EXAMPLES } from "./examples.js";
 import { card } from "./results.js";
 import { element, wellFormed } from "./text.js";
 
@@ -97,7 +96,8 @@ async function copy() {
 
 // Start.
 
-function fill(example) {
+function fill() {
+  const { example } = models.find((item) => item.name === model.value);
   [context.value, question.value] = [example.context, example.question];
   count();
   ask();
@@ -105,6 +105,7 @@ function fill(example) {
 
 async function loadModels() {
   models = await api.models();
+  by("example").hidden = !models.length;
   model.replaceChildren(...models.map((item) => element("option", { value: item.name }, item.name)));
   other.replaceChildren(element("option", { value: "" }, "–"), ...[...model.options].map((option) => option.cloneNode(true)));
   by("compare").hidden = models.length < 2;
@@ -123,24 +124,21 @@ async function start() {
   document.documentElement.dataset.ready = "yes";
 }
 
-by("examples").append(
-  ...EXAMPLES.map((example) => {
-    const button = element("button", { type: "button" }, example.name);
-    button.addEventListener("click", () => fill(example));
-    return button;
-  }),
-);
+by("example").addEventListener("click", fill);
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   ask();
 });
-form.addEventListener("keydown", (event) => {
+form.addEventListener("keydown", (event) => { // Enter alone asks from the question, as in any form of one line
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
     ask();
   }
 });
-context.addEventListener("input", count);
+form.addEventListener("input", () => {
+  count();
+  if (status.className === "bad") say("", "quiet");
+});
 for (const list of [model, other]) list.addEventListener("change", () => results.querySelector(".card") && ask());
 by("copy").addEventListener("click", copy);
 by("token").addEventListener("change", () => {

@@ -14,13 +14,20 @@ export function card(model, answer, question, context) {
   return node;
 }
 
+// An answer has its confidence; "no answer" has a probability of its own.
 function verdict(answer) {
-  const share = percent(answer.confidence);
-  const meter = element("meter", { min: 0, max: 1, value: answer.confidence, "aria-hidden": "true" });
-  const text = answer.text
-    ? element("p", { class: "answer", dir: "auto" }, answer.text)
-    : element("p", { class: "answer none" }, "No answer in this passage");
-  return [text, element("p", { class: "confidence" }, meter, `${share} confident`)];
+  const none = percent(answer.no_answer_probability);
+  const meter = (share) => element("meter", { min: 0, max: 1, value: share, "aria-hidden": "true" });
+  if (!answer.text) {
+    return [
+      element("p", { class: "answer none" }, "No answer in this passage"),
+      element("p", { class: "confidence" }, meter(answer.no_answer_probability), `probability of no answer ${none}`),
+    ];
+  }
+  return [
+    element("p", { class: "answer", dir: "auto" }, answer.text),
+    element("p", { class: "confidence" }, meter(answer.confidence), `confidence ${percent(answer.confidence)}, no answer ${none}`),
+  ];
 }
 
 function passage(answer, context) {

@@ -10,7 +10,11 @@ export function unitsOf(text) {
 // Half of a surrogate pair, which no UTF-8 can hold, becomes the replacement character.
 export const wellFormed = (text) => text.toWellFormed?.() ?? text.replace(/\p{Surrogate}/gu, "\ufffd");
 
-export const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.01 ? 1 : 0)}%`;
+// Neither certainty nor impossibility is claimed by rounding.
+export function percent(share) {
+  if (share > 0.99 && share < 1) return ">99%";
+  return share > 0 && share < 0.01 ? "<1%" : `${(100 * share).toFixed(0)}%`;
+}
 
 // An element with attributes and children; texts stay texts.
 export function element(name, attributes = {}, ...children) {
