@@ -9,11 +9,11 @@ import math
 from collections.abc import Iterator, Mapping
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
-from torch import nn
 from transformers import (
     MODEL_FOR_QUESTION_ANSWERING_MAPPING,
     AutoConfig,
@@ -34,7 +34,7 @@ from qa_arch.nn.encoder_factory import quiet_loading
 from qa_arch.records import RunRecord, SplitFacts
 from qa_arch.results.tables import markdown_cell
 from qa_arch.spans.predictor import SpanPredictor
-from qa_arch.types.tensors import Batch, SpanLogits
+from qa_arch.types.tensors import Batch
 
 LARGEST = 1e-5
 """The library's logits differ from ours by no more than this."""
@@ -67,19 +67,15 @@ The null threshold is **{threshold}** ({fitted}): a window has no answer where t
 
 {data}
 
-{data_licence}
-
 ## Licence
 
 The licence of these weights is unknown: {weights} Settle it before you pass them on.
 
 ## Intended use and limits
 
-- For questions in the language of the training data whose answer stands in a text that is given with them. It
-  knows nothing else: it does not search, calculate or combine texts.
-- The answer is a span of the text, true or not: what the text says wrongly is answered wrongly.
-- It was scored on the sets above alone. On other kinds of text the scores are lower, and the null threshold,
-  which was fitted on questions like these, no longer fits: fit it anew on questions of yours.
+- For questions in the language of the training data whose answer stands in a text that is given with them: it
+  does not search, calculate or combine texts, and what the text says wrongly is answered wrongly.
+- On other kinds of text than those above scores are lower, and the null threshold no longer fits.
 - Texts are read in windows of {length} tokens that share {stride}; questions are cut at {question} tokens and
   answers are at most {answer} tokens long.
 
@@ -125,14 +121,23 @@ def export_hf(predictor: SpanPredictor, out: str | Path) -> None:
     The model is an encoder with one linear map to a start and an end score, whose null is the first token's.
     Raises ConfigError for any other, RunError where ``out`` is in the way.
     """
-    encoder, head = _parts(predictor)
-    model = library_model(encoder, head)
-    _require_equal(predictor, model)
+    if isinstance(predictor.model, SpanCheckpoint):
+        raise ConfigError("a downloaded checkpoint is such a folder already; --to onnx makes a graph of it")
+    encoder = getattr(predictor.model, "encoder", None)
+    if not isinstance(encoder, Encoder) or encoder.fewer_heads is not None:
+        raise ConfigError(
+            f"{_name(predictor)}: it has no Hugging Face encoder with all its heads; {_INSTEAD}"
+        )
+    model = library_model(predictor, encoder)
     tokenizer = library_tokenizer(predictor, encoder)
     with new_folder(out) as folder, quiet_loading():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         write_atomic(folder / CARD, model_card(predictor))
+
+
+def _name(predictor: SpanPredictor) -> str:
+    return type(predictor.model).__name__
 
 
 def library_tokenizer(predictor: SpanPredictor, encoder: Encoder) -> PreTrainedTokenizerFast:
@@ -143,8 +148,19 @@ def library_tokenizer(predictor: SpanPredictor, encoder: Encoder) -> PreTrainedT
     with unlimited(backend_of(predictor.tokenizer)) as limitless:
         backend = Tokenizer.from_str(limitless.to_str())
     segments = encoder.has_segments
-    if segments and not any(backend.encode("a", "b").type_ids):
-        backend.post_processor = _pairs(predictor, backend)
+    if segments and not any(backend.encode("a", "b").type_ids):  # the template of our windows instead
+        template = probe(predictor.tokenizer, segments=True)
+        before, between, after = (
+            [f"{backend.id_to_token(token.id)}:{token.segment}" for token in part]
+            for part in (template.before, template.between, template.after)
+        )
+        names = {id_: backend.id_to_token(id_) for id_ in backend.encode("a", "b").ids}
+        question, context = f"$A:{template.question_segment}", f"$B:{template.context_segment}"
+        backend.post_processor = TemplateProcessing(
+            single=[*before, "$A:0", *(name.rpartition(":")[0] + ":0" for name in after)],
+            pair=[*before, question, *between, context, *after],
+            special_tokens=[(name, id_) for id_, name in names.items()],
+        )
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         model_input_names=["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"],
@@ -153,95 +169,42 @@ def library_tokenizer(predictor: SpanPredictor, encoder: Encoder) -> PreTrainedT
     )
 
 
-def _pairs(predictor: SpanPredictor, backend: Tokenizer) -> TemplateProcessing:
-    """The special tokens of a pair as they stand, with the segments that our windows have."""
-    template = probe(predictor.tokenizer, segments=True)
-    before, between, after = (
-        [f"{backend.id_to_token(token.id)}:{token.segment}" for token in part]
-        for part in (template.before, template.between, template.after)
-    )
-    names = {id_: backend.id_to_token(id_) for id_ in backend.encode("a", "b").ids}
-    return TemplateProcessing(
-        single=[*before, "$A:0", *(name.rpartition(":")[0] + ":0" for name in after)],
-        pair=[
-            *before,
-            f"$A:{template.question_segment}",
-            *between,
-            f"$B:{template.context_segment}",
-            *after,
-        ],
-        special_tokens=[(name, id_) for id_, name in names.items()],
-    )
+def library_model(predictor: SpanPredictor, encoder: Encoder) -> PreTrainedModel:
+    """The library's question-answering class with copies of the predictor's weights and the same scores.
 
-
-def library_model(encoder: Encoder, head: nn.Linear) -> PreTrainedModel:
-    """The library's question-answering class for the encoder's family, with copies of these weights."""
+    ConfigError where no class of the library gives them.
+    """
     description = encoder.describe()
     kind = description.pop("model_type")
     config = AutoConfig.for_model(kind, **(description | {"num_labels": 2}))
     qa_class = MODEL_FOR_QUESTION_ANSWERING_MAPPING.get(type(config), None)
-    if qa_class is None:
-        raise ConfigError(f"{kind}: {_INSTEAD}")
-    model = qa_class(config)
-    base = getattr(model, model.base_model_prefix, None)
-    output = getattr(model, "qa_outputs", None)
-    if base is None or not isinstance(output, nn.Linear) or output.weight.shape != head.weight.shape:
-        raise ConfigError(f"{kind}: {qa_class.__name__} is no encoder with qa_outputs; {_INSTEAD}")
-    try:
-        base.load_state_dict(encoder.backbone.state_dict())
-        output.load_state_dict(head.state_dict())
-    except RuntimeError as error:
-        reason = str(error).splitlines()[-1].strip()
-        raise ConfigError(f"{kind}: {qa_class.__name__} has other weights ({reason}); {_INSTEAD}") from error
-    return model.eval()
-
-
-def _parts(predictor: SpanPredictor) -> tuple[Encoder, nn.Linear]:
-    """The encoder, and the linear map that is all the model has beside it."""
-    model = predictor.model
-    if isinstance(model, SpanCheckpoint):
-        raise ConfigError("a downloaded checkpoint is such a folder already; --to onnx makes a graph of it")
-    encoder = getattr(model, "encoder", None)
-    if not isinstance(encoder, Encoder):
-        raise ConfigError(f"{type(model).__name__}: it has no Hugging Face encoder; {_INSTEAD}")
-    if encoder.fewer_heads is not None:
-        raise ConfigError(
-            f"{encoder.config.model_type}: heads were removed, and the library's classes take as many as fill"
-            " the width; --to onnx writes the run as it is"
-        )
     inside = {id(parameter) for parameter in encoder.parameters()}
-    owners = [
-        module
-        for module in model.modules()
-        if any(id(parameter) not in inside for parameter in module.parameters(recurse=False))
-    ]
-    head = owners[0] if len(owners) == 1 else None
-    if not isinstance(head, nn.Linear) or head.weight.shape != (2, encoder.out_dim) or head.bias is None:
-        raise ConfigError(
-            f"{type(model).__name__}: it is more than an encoder with a linear span head; {_INSTEAD}"
-        )
-    return encoder, head
-
-
-def _require_equal(predictor: SpanPredictor, model: PreTrainedModel) -> None:
-    """ConfigError where the model does something else with the same weights."""
+    beside = {
+        name.rpartition(".")[2]: parameter
+        for name, parameter in predictor.model.named_parameters()
+        if id(parameter) not in inside
+    }
+    model: Any = qa_class(config).eval() if qa_class else None
     batch = sample(predictor)
-    with torch.inference_mode():
-        ours, (start, end) = predictor.model(batch), library_logits(model, batch)
-    same = isinstance(ours, SpanLogits) and ours.verifier is None
-    if same:
-        context = batch.context
+    try:
+        getattr(model, model.base_model_prefix).load_state_dict(encoder.backbone.state_dict())
+        model.qa_outputs.load_state_dict(beside)
+        with torch.inference_mode():
+            ours, (start, end) = predictor.model(batch), library_logits(model, batch)
         pairs = (
-            (ours.start[context], start[context]),
-            (ours.end[context], end[context]),
+            (ours.start[batch.context], start[batch.context]),
+            (ours.end[batch.context], end[batch.context]),
             (ours.null, start[:, 0] + end[:, 0]),
         )
-        same = all(torch.allclose(a, b, rtol=0, atol=LARGEST) for a, b in pairs)
+        same = ours.verifier is None and all(torch.allclose(a, b, rtol=0, atol=LARGEST) for a, b in pairs)
+    except (AttributeError, RuntimeError):  # no such class, other weights, or other logits
+        same = False
     if not same:
         raise ConfigError(
-            f"{type(predictor.model).__name__}: its scores are not those of an encoder with a linear span"
-            f" head; {_INSTEAD}"
+            f"{_name(predictor)}: is more than an encoder of the library ({kind}) with a linear span head;"
+            f" {_INSTEAD}"
         )
+    return model
 
 
 def library_logits(model: PreTrainedModel, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
@@ -265,8 +228,7 @@ def model_card(predictor: SpanPredictor) -> str:
         fitted=f"fitted on {_inline(record.threshold.fitted_on)}"
         if record and record.threshold
         else "not fitted",
-        data="\n".join(_data(record.data if record else {})) or "The record names no data.",
-        data_licence=_data_licence(config),
+        data="\n".join(_data(config, record.data if record else {})),
         weights=_weights(config, record),
         length=config.features.max_length,
         stride=config.features.stride,
@@ -289,8 +251,7 @@ def _table(record: RunRecord | None) -> str:
         "| split | operating point | null threshold | SQuAD protocol | EM | F1 | HasAns F1 | NoAns F1 |",
         "|---|---|---:|---|---:|---:|---:|---:|",
     )
-    note = "`oracle` is tuned on the scored questions themselves: a bound, no result."
-    return "\n".join([*head, *rows, "", note])
+    return "\n".join([*head, *rows, "", "`oracle` is tuned on the scored questions: a bound, no result."])
 
 
 def _inline(text: object) -> str:
@@ -302,22 +263,16 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
 
 
-def _data(data: Mapping[str, SplitFacts]) -> Iterator[str]:
+def _data(config: Config, data: Mapping[str, SplitFacts]) -> Iterator[str]:
     for split, facts in data.items():
         counts = f"{facts.questions or 0:,} questions, of them {facts.unanswerable or 0:,} unanswerable"
         hash_ = f", SHA-256 {facts.fingerprint[:12]}" if facts.fingerprint else ""
         name, protocol = _inline(facts.name), _inline(facts.protocol)
         yield f"- {_inline(split)}: {name} (SQuAD {protocol}), {counts}{hash_}"
-
-
-def _data_licence(config: Config) -> str:
-    if known := licence(config.data.train):
-        return known
-    sources = " ".join(str(source) for source in (config.data.train, config.data.dev) if source)
-    squad = "SQuAD 1.1 and 2.0 are published under CC BY-SA 4.0 (Rajpurkar et al. 2016, 2018)"
-    if "squad" in sources.lower():
-        return f"{squad}."
-    return f"The licence of this data is not recorded. {squad}: if the questions are SQuAD's, it applies."
+    squad = (
+        "Where the questions are SQuAD's: it is published under CC BY-SA 4.0 (Rajpurkar et al. 2016, 2018)."
+    )
+    yield f"\n{licence(config.data.train) or squad}"
 
 
 def _weights(config: Config, record: RunRecord | None) -> str:

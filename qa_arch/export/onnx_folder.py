@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -38,7 +38,7 @@ from qa_arch.spans.ranking import Ranking
 from qa_arch.spans.search import SpanCollector
 from qa_arch.tasks import Watch, device_of, read_table
 from qa_arch.types.tensors import Batch, SpanLogits, StepLogits
-from qa_arch.types.text import Prediction, QuestionSet
+from qa_arch.types.text import QuestionSet
 
 OPSET = 18
 SAMPLE = 3
@@ -101,9 +101,14 @@ def write_graph(path: Path, predictor: SpanPredictor) -> tuple[tuple[str, ...], 
     in ``model.onnx.data`` beside it. Raises ConfigError for a model that cannot be traced or is not in fp32,
     UnavailableError without the packages.
     """
-    translations = _translations()
-    from onnx_ir.passes.common import ClearMetadataAndDocStringPass
+    try:
+        from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 
+        from qa_arch.export.translation import TRANSLATIONS
+    except ImportError as error:
+        raise UnavailableError(
+            f"an ONNX graph needs onnx and onnxscript ({error}): pip install 'qa-arch[onnx]'"
+        ) from error
     if predictor.precision != "fp32" or device_of(predictor.model).type != "cpu":
         raise ConfigError("a graph is made of a model in fp32 on the CPU; load it so, and quantise the graph")
     batch = sample(predictor)
@@ -121,7 +126,7 @@ def write_graph(path: Path, predictor: SpanPredictor) -> tuple[tuple[str, ...], 
                 input_names=names,
                 output_names=outputs,
                 dynamic_shapes=(tuple({0: "B", 1: "T"} for _ in names),),
-                custom_translation_table=translations,
+                custom_translation_table=TRANSLATIONS,
                 opset_version=OPSET,
                 verbose=False,
             )
@@ -167,16 +172,6 @@ def sample(predictor: SpanPredictor) -> Batch:
     return Collator(table, vector_rows(predictor.vectors, table), labels=False)(range(SAMPLE))
 
 
-def _translations() -> Any:
-    try:
-        from qa_arch.export.translation import TRANSLATIONS
-    except ImportError as error:
-        raise UnavailableError(
-            f"an ONNX graph needs onnx and onnxscript ({error}): pip install 'qa-arch[onnx]'"
-        ) from error
-    return TRANSLATIONS
-
-
 def _cause(error: BaseException) -> str:
     """The first line of the innermost exception."""
     while error.__cause__ is not None:
@@ -214,16 +209,21 @@ def check(
         watch=watch,
     )
     threshold = predictor.null_threshold
-    answers = [_answers(ranking.best_predictions, threshold) for ranking in (ours, theirs)]
-    same = sum(a == b for a, b in zip(*answers, strict=True))
+    chosen = [[item.at(threshold) for item in ranking.best_predictions] for ranking in (ours, theirs)]
+    places = [[span and (span.start, span.end) for span in spans] for spans in chosen]
+    same = sum(a == b for a, b in zip(*places, strict=True))
+    scores = []
+    for ranking in (ours, theirs):
+        found = score(questions, {item.id: item.text(threshold) for item in ranking.best_predictions})
+        scores.append({"exact": found.exact, "f1": found.f1})
     result = Equality(
         data=questions.name,
         questions=len(questions),
         windows=len(table),
         largest_difference=largest,
         same_answers=same,
-        torch_scores=_scores(questions, ours, threshold),
-        onnx_scores=_scores(questions, theirs, threshold),
+        torch_scores=scores[0],
+        onnx_scores=scores[1],
         engine=processor.engine("onnx", model.description.precision),
     )
     exact = model.description.precision == "fp32"
@@ -272,30 +272,16 @@ class _Comparison:
 
 def largest_difference(first: Logits, second: Logits) -> float:
     """Of any two logits; ``inf`` where only one of them is open (finite)."""
-    return max(_difference(a, b) for a, b in zip(_scored(first), _scored(second), strict=True))
-
-
-def _scored(logits: Logits) -> tuple[Tensor, ...]:
-    if isinstance(logits, StepLogits):
-        return logits.token, logits.stop
-    return logits.start, logits.end, logits.null, logits.null_end
-
-
-def _difference(first: Tensor, second: Tensor) -> float:
-    real = first.isfinite()
-    if not torch.equal(real, second.isfinite()) or not torch.equal(first[~real], second[~real]):
-        return float("inf")
-    return float((first - second)[real].abs().max()) if real.any() else 0.0
-
-
-def _answers(predictions: Sequence[Prediction], threshold: float) -> list[tuple[int, int] | None]:
-    chosen = [prediction.at(threshold) for prediction in predictions]
-    return [None if span is None else (span.start, span.end) for span in chosen]
-
-
-def _scores(questions: QuestionSet, ranking: Ranking, threshold: float) -> dict[str, float]:
-    scores = score(questions, {answer.id: answer.text(threshold) for answer in ranking.best_predictions})
-    return {"exact": scores.exact, "f1": scores.f1}
+    scored = ("token", "stop") if isinstance(first, StepLogits) else ("start", "end", "null", "null_end")
+    largest = 0.0
+    for name in scored:
+        a, b = getattr(first, name), getattr(second, name)
+        real = a.isfinite()
+        if not torch.equal(real, b.isfinite()) or not torch.equal(a[~real], b[~real]):
+            return float("inf")
+        if real.any():
+            largest = max(largest, float((a - b)[real].abs().max()))
+    return largest
 
 
 def export_onnx(
@@ -351,13 +337,13 @@ def _record(predictor: SpanPredictor) -> RunRecord:
     """The run's record; of a model that has none, its config and its threshold."""
     if predictor.record is not None:
         return predictor.record
-    config, threshold = asdict(predictor.config), predictor.null_threshold
+    own, threshold = predictor.config, predictor.null_threshold
     return RunRecord(
         status="ok",
-        name=predictor.config.name,
-        model=str(predictor.config.model.get("name")),
-        seed=predictor.config.seed,
-        config=config,
+        name=own.name,
+        model=str(own.model.get("name")),
+        seed=own.seed,
+        config=(config := asdict(own)),
         config_hash=config_hash(config),
         threshold=Threshold(value=None if threshold == float("inf") else threshold, fitted_on="nothing"),
     )

@@ -98,7 +98,6 @@ def test_the_reader_asks_a_graph(exported):
     text = "The song was written by Ada Stone in 1971."
     answer = qa("Who wrote it?", text, null_threshold=float("inf"))
     assert answer.text == text[answer.start : answer.end] != ""
-    assert not qa("Who wrote it?", "")
 
 
 @pytest.mark.parametrize("case", ["bert", pytest.param("proposed", marks=pytest.mark.slow)])
