@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -106,32 +105,39 @@ class Sweep:
         """
         points = make_points((self.grid.own(overrides), raw) for overrides, raw in composed)
         entries = [Entry(p.name, p.key, list(p.overrides), p.devices) for p in points]
-        self.place(points[0].config.runs_dir, points[0].config.name)
-        assert self.folder is not None
+        folder = self.place(points[0].config.runs_dir, points[0].config.name)
         pool = check_devices(entries, self.settings)
-        known = {entry.key: entry for entry in self._manifest(entries).points}
+        known = {entry.key: entry for entry in self._manifest(folder, entries).points}
         entries = [known[entry.key] for entry in entries]
         self.requested += [entry for entry in entries if entry not in self.requested]
-        todo = unfinished(self.folder, entries)
+        todo = unfinished(folder, entries)
         waiting = [point for point, entry in zip(points, entries, strict=True) if entry in todo]
         if waiting:
             self.preflight(waiting, self.trusted, pool, self.local)
         if self.dry:
             return [DRY_VALUE for _ in entries]
-        with lock.hold(self.folder, "sweep"):
-            manifest = self._manifest(entries)
-            manifest.write(self.folder)
+        with lock.hold(folder, "sweep"):
+            manifest = self._manifest(folder, entries)
+            manifest.write(folder)
             self.accepted = True
             for point, entry in zip(points, entries, strict=True):
-                folder = self.folder / entry.name
-                if not (folder / CONFIG).is_file():
-                    write_atomic(folder / CONFIG, self.to_text(point.raw))
-                if not (folder / STATUS).is_file():
-                    Status().write(folder)
+                place = folder / entry.name
+                if not (place / CONFIG).is_file():
+                    write_atomic(place / CONFIG, self.to_text(point.raw))
+                if not (place / STATUS).is_file():
+                    Status().write(place)
             # Checked again under the lock: another process may have run the same sweep meanwhile.
-            todo = unfinished(self.folder, entries)
-            run_points(self.folder, manifest, todo, self.settings, self.command, self.engine)
-        return [_value(self.folder / entry.name, entry) for entry in entries]
+            todo = unfinished(folder, entries)
+            run_points(folder, manifest, todo, self.settings, self.command, self.engine)
+        results: list[float | Exception] = []
+        for entry in entries:
+            status = actual_status(folder / entry.name, parent=False)
+            value = value_of(record_of(folder / entry.name))
+            if status.status == "ok":
+                results.append(float("nan") if value is None else value)
+            else:
+                results.append(PointError(f"{title(entry.overrides)}: {status.error or status.status}"))
+        return results
 
     def __call__(self, config: Any) -> None:
         """Refuse Hydra's own launchers, which call the task with one point in this process."""
@@ -147,10 +153,8 @@ class Sweep:
             self.folder = Path(self.settings.folder) if self.settings.folder else self.grid.folder_in(base)
         return self.folder
 
-    def _manifest(self, entries: Sequence[Entry]) -> Manifest:
-        """Manifest that includes these points; RunError if the folder cannot be used."""
-        assert self.folder is not None
-        commit, _ = provenance.commit()
+    def _manifest(self, folder: Path, entries: Sequence[Entry]) -> Manifest:
+        """Manifest that includes these points; RunError if the folder holds something else."""
         fixed, swept = self.grid.identity
         new = Manifest(
             fixed=fixed,
@@ -161,33 +165,23 @@ class Sweep:
             config_dir=self.config_dir,
             settings=asdict(self.settings),
             points=list(entries),
-            commit=commit,
+            commit=provenance.commit()[0],
         )
-        require_usable(self.folder, new)
-        if not (self.folder / MANIFEST).is_file():
-            return new
-        old = read_manifest(self.folder)
-        return replace(new.with_points([]), created=old.created, points=old.with_points(entries).points)
-
-
-def require_usable(folder: Path, new: Manifest) -> None:
-    """Raise RunError if the folder holds something else or cannot be written."""
-    if (folder / MANIFEST).is_file():
-        old = read_manifest(folder)
-        if not old.continued_by(new):
-            was = " ".join([*old.fixed, *(f"{key}=..." for key in old.swept)])
-            raise RunError(f"{folder}: holds another sweep ({was}); give this one its own sweep.folder=DIR")
-        return
-    if folder.exists() and not folder.is_dir():
-        raise RunError(f"{folder}: is a file; give sweep.folder=DIR")
-    preliminary = (lock.LOCK, STUDY)  # may be there before the manifest is, as may what is being written
-    if folder.is_dir() and not all(p.name in preliminary or is_unfinished(p) for p in folder.iterdir()):
-        raise RunError(f"{folder}: is not empty and holds no sweep; give sweep.folder=DIR")
-    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        raise RunError(
-            f"{folder}: cannot be written (no right to write in {existing}); give sweep.folder=DIR"
-        )
+        if (folder / MANIFEST).is_file():
+            old = read_manifest(folder)
+            if not old.continued_by(new):
+                was = " ".join([*old.fixed, *(f"{key}=..." for key in old.swept)])
+                raise RunError(
+                    f"{folder}: holds another sweep ({was}); give this one its own sweep.folder=DIR"
+                )
+            points = old.with_points(entries).points
+            return replace(new, created=old.created, points=points)
+        preliminary = (lock.LOCK, STUDY)  # may be there before the manifest is, as may what is being written
+        if folder.exists() and not folder.is_dir():
+            raise RunError(f"{folder}: is a file; give sweep.folder=DIR")
+        if folder.is_dir() and not all(p.name in preliminary or is_unfinished(p) for p in folder.iterdir()):
+            raise RunError(f"{folder}: is not empty and holds no sweep; give sweep.folder=DIR")
+        return new
 
 
 def check_devices(entries: Sequence[Entry], settings: SweepSettings) -> list[str] | None:
@@ -246,14 +240,6 @@ def run_points(
 def unfinished(folder: Path, entries: Sequence[Entry]) -> list[Entry]:
     """Points without a result: queued, killed and failed ones."""
     return [e for e in entries if actual_status(folder / e.name, parent=False).status not in RESULTS]
-
-
-def _value(folder: Path, entry: Entry) -> float | Exception:
-    status = actual_status(folder, parent=False)
-    if status.status != "ok":
-        return PointError(f"{title(entry.overrides)}: {status.error or status.status}")
-    value = value_of(record_of(folder))
-    return float("nan") if value is None else value
 
 
 def _within(key: str, sections: Sequence[str]) -> bool:

@@ -45,15 +45,30 @@ def search(
         raise ConfigError("hydra.sweeper.n_trials and hydra.sweeper.n_jobs must be at least 1")
     begun = (folder / STUDY).is_file()
     study = _study(folder, seed, dry=dry)
+    if other := next((trial for trial in study.trials if set(trial.params) != set(space)), None):
+        raise ConfigError(
+            f"{folder}: searches {', '.join(other.params)}; give this search its own sweep.folder=DIR"
+        )
     try:
-        _require_same_space(study, space, folder)
         for batch in iter(lambda: _next(study, space, trials, at_a_time), []):
-            _try(study, batch, launch)
+            points = [[f"{name}={value}" for name, value in trial.params.items()] for trial in batch]
+            distinct = [point for n, point in enumerate(points) if point not in points[:n]]
+            values = dict(zip(map(tuple, distinct), map(_value, launch(distinct)), strict=True))
+            for trial, point in zip(batch, points, strict=True):
+                value = values[tuple(point)]
+                state = TrialState.COMPLETE if value is not None else TrialState.FAIL
+                study.tell(trial.number, value, state=state)
     except BaseException:
         if not begun and not dry and not (folder / MANIFEST).is_file():  # no point was accepted
             (folder / STUDY).unlink(missing_ok=True)
         raise
-    return _best(study)
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    if not complete:
+        return None
+    best = max(complete, key=lambda trial: trial.value)
+    settings = " ".join(f"{name}={value}" for name, value in best.params.items())
+    log.info("best of %d points: %.2f on calibration with %s", len(complete), best.value, settings)
+    return dict(best.params)
 
 
 def _study(folder: Path, seed: int, *, dry: bool) -> optuna.Study:
@@ -69,14 +84,6 @@ def _study(folder: Path, seed: int, *, dry: bool) -> optuna.Study:
     # The number of trials is part of the seed, so that a new sampler does not draw the first points again.
     study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))
     return study
-
-
-def _require_same_space(study: optuna.Study, space: Space, folder: Path) -> None:
-    for trial in study.trials:
-        if set(trial.params) != set(space):
-            raise ConfigError(
-                f"{folder}: searches {', '.join(trial.params)}; give this search its own sweep.folder=DIR"
-            )
 
 
 def _next(study: optuna.Study, space: Space, trials: int, at_a_time: int) -> list[Any]:
@@ -95,19 +102,6 @@ def _next(study: optuna.Study, space: Space, trials: int, at_a_time: int) -> lis
         ) from error
 
 
-def _try(study: optuna.Study, batch: Sequence[Any], launch: Launch) -> None:
-    """Run the points of ``batch``, each distinct point once, and report their values to the study."""
-    points = [[f"{name}={value}" for name, value in trial.params.items()] for trial in batch]
-    distinct = [point for n, point in enumerate(points) if point not in points[:n]]
-    values = dict(zip(map(tuple, distinct), map(_value, launch(distinct)), strict=True))
-    for trial, point in zip(batch, points, strict=True):
-        value = values[tuple(point)]
-        if value is None:
-            study.tell(trial.number, state=TrialState.FAIL)
-        else:
-            study.tell(trial.number, value)
-
-
 def _value(returned: Any) -> float | None:
     try:
         value = float(returned.return_value)
@@ -119,13 +113,3 @@ def _value(returned: Any) -> float | None:
             " data.calibration, data.hold_out_articles or data.hold_out_share"
         )
     return value
-
-
-def _best(study: optuna.Study) -> dict[str, Any] | None:
-    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    if not complete:
-        return None
-    best = max(complete, key=lambda trial: trial.value)
-    settings = " ".join(f"{name}={value}" for name, value in best.params.items())
-    log.info("best of %d points: %.2f on calibration with %s", len(complete), best.value, settings)
-    return dict(best.params)

@@ -237,7 +237,10 @@ def open_logger(config: Config, folder: Path, trusted: Sequence[str] = TRUSTED) 
     }
     with isolate_rng(include_cuda=torch.cuda.is_initialized()):
         try:
-            service = target(**_filled(settings, places))
+            for key, value in settings.items():
+                for name, text in places.items() if isinstance(value, str) else ():
+                    value = settings[key] = value.replace(name, text)
+            service = target(**settings)
             _ = getattr(service, "experiment", None)  # where most loggers begin their run
         except QaArchError:
             raise
@@ -274,17 +277,6 @@ def check_logger(
     for base in target.__mro__:
         require_logger(base.__name__)
     return target, settings
-
-
-def _filled(value: Any, places: Mapping[str, str]) -> Any:
-    """``value`` with the placeholders in its texts replaced."""
-    if isinstance(value, dict):
-        return {key: _filled(item, places) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_filled(item, places) for item in value]
-    for name, text in places.items() if isinstance(value, str) else ():
-        value = value.replace(name, text)
-    return value
 
 
 def _log_outcome(logger: Any, outcome: Outcome) -> None:

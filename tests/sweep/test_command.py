@@ -41,23 +41,6 @@ def test_a_grid_and_the_same_grid_again(stubbed, train_m):
     assert stubbed.begun() == ["seed1", "seed2", "seed3", "seed2", "seed4"]
 
 
-@pytest.mark.parametrize("data", ["demo", "mrqa"])
-def test_sources_of_every_kind_are_swept(train_m, tmp_path, monkeypatch, data):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MRQA", str(tmp_path))
-    for name in ("train/SQuAD.jsonl.gz", "dev/SQuAD.jsonl.gz"):
-        (tmp_path / name).parent.mkdir()
-        (tmp_path / name).write_text("never read by a stub")
-    code, out, _ = train_m("seed=1,2", "model=bert", f"data={data}", "--dry-run")
-    assert (code, out.count(" run ")) == (0, 2)
-
-
-def test_an_out_of_memory_is_a_result(stubbed, train_m):
-    code, out, _ = stubbed.does(seed2="oom") and train_m("seed=1,2")
-    assert code == 0
-    assert "try trainer.batch_size=2 trainer.accumulate=2" in out
-
-
 @pytest.mark.parametrize("taken_by", ["work", "another sweep"])
 def test_a_folder_that_is_refused_is_left_as_it_is(stubbed, train_m, taken_by):
     """Hydra's own files, which it writes before the points are checked, as well."""

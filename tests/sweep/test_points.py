@@ -17,7 +17,6 @@ from qa_arch.sweep import points as sweep_points
 from qa_arch.sweep.points import make_points, sources
 from qa_arch.sweep.runner import Grid
 from qa_arch.sweep.schedule import SCRUBBED, device_pool, point_environment, read_settings
-from qa_arch.sweep.state import ALL_DEVICES
 from qa_arch.sweep.view import oom_remedy
 
 SMALL = ["model=bert", "debug=fast"]
@@ -67,28 +66,6 @@ def test_data_counts_by_what_is_in_it(tmp_path):
     assert key(tmp_path / "b.json") not in (first, other)
     with pytest.raises(DataError, match=r"the one point: .*nowhere"):
         key(tmp_path / "nowhere.json")
-
-
-def test_word_vectors_count_where_they_are_used(tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / name).write_text(f"{name} 1 2\n")
-    keys = [one("glove=file", f"glove.path={tmp_path / name}").key for name in ("a", "b")]
-    assert keys[0] != keys[1]
-    without = one("glove=none", f"glove.path={tmp_path}/a", "data.open_dev=false")
-    assert set(sources(without.config)) == {"train", "calibration"}  # nor is a closed dev set read
-
-
-@pytest.mark.parametrize(
-    ("overrides", "devices"),
-    [
-        (["trainer.devices=3"], 0),
-        (["trainer.accelerator=auto", "trainer.devices=3"], 3),
-        (["trainer.accelerator=gpu"], 1),
-        (["trainer.accelerator=gpu", "trainer.devices=auto"], ALL_DEVICES),
-    ],
-)
-def test_devices_that_a_point_takes(overrides, devices):
-    assert one(*overrides).devices == devices
 
 
 def test_what_is_wrong_is_told_with_its_point():

@@ -94,19 +94,6 @@ def test_the_same_point_twice_at_a_time_runs_once(tmp_path):
     assert [trial.value for trial in trials_of(tmp_path)] == [50.0] * 3
 
 
-@pytest.mark.parametrize(
-    ("space", "worth", "trials", "message"),
-    [
-        (SPACE, float("nan"), 2, "no calibration split"),
-        (SPACE, ConfigError("no such setting"), 2, "no such setting"),
-    ],
-)
-def test_what_cannot_be_searched_leaves_nothing(tmp_path, space, worth, trials, message):
-    with pytest.raises(ConfigError, match=message):
-        look(tmp_path, Launcher(lambda settings: worth), space, trials=trials)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_another_space_is_refused(tmp_path):
     look(tmp_path, Launcher(), trials=1)
     with pytest.raises(ConfigError, match=r"its own sweep\.folder"):

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from qa_arch.errors import RunError
-from qa_arch.system import lifeline, lock
+from qa_arch.system import lock
 
 HOLDER = """
 import sys, time
@@ -80,22 +80,3 @@ def test_a_process_that_belongs_to_the_holder_holds_it_too(tmp_path, start):
     process.kill()
     process.wait()
     assert lock.holder(tmp_path) is not None
-
-
-def test_looking_does_not_stand_in_the_way(tmp_path):
-    look = "import sys; from pathlib import Path; from qa_arch.system.lock import holder\n" + (
-        "print(flush=True)\nwhile True: holder(Path(sys.argv[1]))"
-    )
-    command = [sys.executable, "-c", look, str(tmp_path)]
-    lookers = [lifeline.start(command, stdout=subprocess.PIPE) for _ in range(2)]
-    try:
-        for looker in lookers:
-            assert looker.stdout is not None
-            looker.stdout.readline()
-        for _ in range(100):
-            with lock.hold(tmp_path, "run"):
-                pass
-    finally:
-        for looker in lookers:
-            looker.kill()
-            looker.wait()

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from qa_arch.config.files import write_json
-from qa_arch.errors import ConfigError, RunError
+from qa_arch.errors import RunError
 from qa_arch.features.vectors import WordVectors
 from qa_arch.spans.loading import _index, _rows, load_ensemble, load_predictor
 
@@ -48,15 +48,6 @@ def test_its_probabilities_lie_between_those_of_its_members(tiny_run, second):
     assert both.best.text in CONTEXT
 
 
-def test_of_one_run_it_is_the_run_and_of_twins_nearly(tiny_run, tmp_path):
-    twin = shutil.copytree(tiny_run, tmp_path / "twin")
-    plain = load_predictor(tiny_run, device="cpu")(QUESTION, CONTEXT)
-    assert load_ensemble([tiny_run], device="cpu")(QUESTION, CONTEXT) == plain
-    twins = load_ensemble([tiny_run, twin], device="cpu")(QUESTION, CONTEXT)
-    assert twins.null_odds == pytest.approx(plain.null_odds, abs=1e-4)
-    assert twins.best.text == plain.best.text
-
-
 def test_the_margin_is_the_mean(tiny_run, second):
     change(second, threshold={"value": 3.0, "fitted_on": "calibration"})
     change_first = load_predictor(tiny_run, device="cpu").null_threshold
@@ -88,11 +79,6 @@ def test_another_tokenizer_is_refused(tiny_run, second):
     path.write_text(json.dumps(text))
     with pytest.raises(RunError, match="tokenizer is not that of"):
         load_ensemble([tiny_run, second], device="cpu")
-
-
-def test_a_run_is_named_once(tiny_run):
-    with pytest.raises(ConfigError, match="each run once"):
-        load_ensemble([tiny_run, str(tiny_run)], device="cpu")
 
 
 def test_every_member_finds_the_words_it_knows_alone():

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from qa_arch.data.synthetic import generate
-from qa_arch.errors import UnavailableError
 from qa_arch.features.batches import Collator
 from qa_arch.nn.precision import Int8Linear, cast_weights
 from qa_arch.spans.loading import load_predictor
@@ -84,13 +83,3 @@ def test_an_int8_map_sees_each_token_alone():
         alone = linear(x[:1])
         beside = linear(torch.cat([x, 1000 * x]))[:1]
     assert torch.equal(alone, beside)
-
-
-def test_int8_is_for_cpus(predictor):
-    with pytest.raises(UnavailableError, match="runs on a CPU, not on meta"):
-        cast_weights(deepcopy(predictor.model).to("meta"), "int8")
-
-
-def test_int8_is_for_encoders():
-    with pytest.raises(UnavailableError, match="no encoder to quantise"):
-        cast_weights(nn.Linear(2, 2), "int8")

@@ -9,10 +9,8 @@ import torch
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.synthetic import generate
-from qa_arch.errors import DataError, RunError
+from qa_arch.errors import DataError
 from qa_arch.features.batches import BucketBatchSampler, Collator
-from qa_arch.records import Threshold
-from qa_arch.spans.search import SpanCollector
 
 PLAIN = "The baker of Harn sold forty loaves before noon. Her brother keeps the mill."
 
@@ -73,10 +71,6 @@ def test_what_is_no_unicode_is_an_error_that_says_so(predictor):
         predictor("Who?", "half a pair \ud83d of surrogates")
 
 
-def test_a_very_long_question_is_cut_and_answered(predictor):
-    assert predictor("why " * 5000 + "?", PLAIN).windows >= 1
-
-
 def test_single_calls_and_the_whole_set_agree(predictor):
     questions = generate(1, 5, 1, "dev")
     together = predictor.read(questions).predictions()
@@ -102,28 +96,6 @@ def test_the_make_up_of_batches_does_not_matter(predictor):
             assert answer.null_odds == pytest.approx(expected[answer.id].null_odds, abs=1e-4)
 
 
-def test_reading_tells_how_far_it_is_and_leaves_the_model_as_it_came(predictor, tiny_config):
-    questions = generate(1, 5, 1, "dev")
-    table = predictor.table(questions, cache=False)
-    seen = []
-    predictor.model.train()
-    try:
-        predictor.read(questions, table=table, batch_size=4, watch=lambda *n: seen.append(n))
-        assert predictor.model.training
-    finally:
-        predictor.model.eval()
-    assert [all_ for _, all_ in seen] == [len(table)] * len(seen)
-    assert seen[-1][0] == len(table)
-    assert sorted(seen) == seen
-
-
-def test_answers_without_a_reading_are_refused(predictor):
-    questions = generate(1, 5, 1, "dev")
-    table = predictor.table(questions, cache=False)
-    with pytest.raises(RunError, match=f"none of the {len(table)} windows of {questions.name} was read"):
-        SpanCollector(questions, table, predictor.config.decode).result()
-
-
 def test_dropout_is_off_while_reading(predictor, tiny_config):
     questions = generate(1, 5, 1, "dev")
     table = predictor.table(questions, cache=False)
@@ -139,12 +111,6 @@ def test_dropout_is_off_while_reading(predictor, tiny_config):
     finally:
         predictor.model.eval()
     assert first == second
-
-
-@pytest.mark.parametrize(("value", "margin"), [(1.5, 1.5), (None, float("inf")), (0.0, 0.0)])
-def test_the_margin_is_that_of_the_record(predictor, value, margin):
-    record = replace(predictor.record, threshold=Threshold(value=value, fitted_on="calibration"))
-    assert record.null_threshold == margin
 
 
 @pytest.mark.parametrize("size", [1, 4, 1000])

@@ -9,12 +9,9 @@ import pytest
 import torch
 
 from qa_arch.cli.compose import compose
-from qa_arch.cli.main import main
 from qa_arch.errors import RunError
-from qa_arch.export.huggingface import model_card
 from qa_arch.records import TeacherFacts, read_record
 from qa_arch.results.systems import group_by_system
-from qa_arch.spans.loading import load_predictor
 from qa_arch.sweep.points import make_points, sources
 from qa_arch.training.checkpoint import KeepLast
 from qa_arch.training.module import TrainingModule
@@ -118,18 +115,6 @@ def test_the_record_names_the_teacher_wherever_it_lay(run_training, taught, teac
     assert record.setting("distillation", "temperature") == 2.0
     terms = {name: record.epochs[0].value(f"train_{name}") for name in ("loss", "labels", "soft_targets")}
     assert terms["loss"] == pytest.approx((terms["labels"] + terms["soft_targets"]) / 2)
-
-
-def test_show_and_the_model_card_name_the_teacher(run_training, taught, teacher, capsys):
-    run = run_training(*taught("soft_targets"), "trainer.max_steps=1")
-    named = read_record(teacher).config_hash[:8]
-    assert main(["show", str(run.folder)]) == 0
-    shown = capsys.readouterr().out
-    for part in (f"teacher (config {named})", "distillation.temperature", "loss of soft targets"):
-        assert part in shown
-    card = model_card(load_predictor(run.folder, device="cpu"))
-    assert f"they were learned from the teacher `teacher` (config {named})" in " ".join(card.split())
-    assert "from scratch" not in card
 
 
 def test_a_point_of_a_sweep_is_known_by_its_teachers_content(small, taught, teacher, tmp_path):

@@ -18,7 +18,6 @@ from qa_arch.spans.task import TASK, SpanTask
 from qa_arch.training.loop import fit
 from qa_arch.training.module import TrainingModule
 from qa_arch.training.output_shapes import OutputError
-from qa_arch.training.progress import FIRST_STEP
 
 
 @pytest.fixture
@@ -196,18 +195,6 @@ def test_an_epoch_that_was_cut_short_has_no_scores_of_the_one_before(fitted, cap
     assert done.best_epoch == 0
     assert "epoch 2/2 done in" in caplog.text
     assert caplog.text.rstrip().endswith("calibration: none")
-
-
-def test_a_compiled_model_keeps_the_names_of_its_weights(fitted, tmp_path):
-    with torch.compiler.set_stance("force_eager"):
-        parts, _ = fitted("trainer.compile=true", "trainer.max_steps=1", name="compiled")
-    store.load_weights(tmp_path / "compiled" / "model", parts.model)
-
-
-def test_the_first_step_is_said_once(fitted, caplog):
-    with caplog.at_level("INFO", logger="qa_arch"):
-        fitted("trainer.epochs=2", "trainer.accumulate=2")
-    assert caplog.text.count(FIRST_STEP) == 1
 
 
 def test_a_wrong_output_is_told_with_its_field_and_place(configure, tmp_path, monkeypatch):

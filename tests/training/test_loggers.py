@@ -23,7 +23,7 @@ from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.records import read_record
 from qa_arch.training import loggers
-from qa_arch.training.loggers import COLUMNS, SUMMARY, WANDB_RUN, Outcome, open_logger
+from qa_arch.training.loggers import COLUMNS, SUMMARY, WANDB_RUN, Outcome
 from qa_arch.training.module import TrainingModule
 from qa_arch.training.progress import History
 from qa_arch.training.run import train
@@ -207,15 +207,6 @@ def test_a_resumed_run_goes_on_in_the_same_run_of_wandb(tmp_path, monkeypatch):
     assert started[-1] == new, "wandb reads the variable itself"
 
 
-def test_a_wandb_that_cannot_be_reached_is_an_error_with_the_remedy(configure, tmp_path, monkeypatch):
-    def refuses(**_):
-        raise wandb.errors.CommError("it timed out\n(90 seconds)")
-
-    monkeypatch.setattr(wandb, "init", refuses)
-    with pytest.raises(UnavailableError, match=r"mode offline \(it timed out \(90 .*logger=none$"):
-        open_logger(configure("logger=wandb"), tmp_path).__enter__()
-
-
 def test_without_a_login_wandb_stays_offline(tmp_path, monkeypatch):
     modes = []
     monkeypatch.delenv("WANDB_MODE")
@@ -255,20 +246,12 @@ def test_wrong_loggers_are_named_before_anything_is_read(configure, tmp_path, se
         train(config, folder=tmp_path / "run")
 
 
-@pytest.mark.parametrize(
-    ("logger", "module", "install"),
-    [
-        ("tensorboard", "tensorboard", r"pip install 'qa-arch\[tensorboard\]'"),
-        ("wandb", "wandb", "pip install wandb"),
-    ],
-)
-def test_a_missing_package_is_named_before_anything_is_read(
-    configure, tmp_path, monkeypatch, logger, module, install
-):
+def test_a_missing_package_is_named_before_anything_is_read(configure, tmp_path, monkeypatch):
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == module else find(name))
-    config = configure(f"logger={logger}", "data.train=nowhere.json")
-    with pytest.raises(UnavailableError, match=f"{module} is not installed; {install}, or logger=none$"):
+    missing = lambda name: None if name == "tensorboard" else find(name)  # noqa: E731
+    monkeypatch.setattr(importlib.util, "find_spec", missing)
+    config = configure("logger=tensorboard", "data.train=nowhere.json")
+    with pytest.raises(UnavailableError, match=r"pip install 'qa-arch\[tensorboard\]', or logger=none$"):
         train(config, folder=tmp_path / "run")
 
 
@@ -356,16 +339,3 @@ def test_steps_have_loss_gradient_norm_and_rates(train_with_stub, calls, monkeyp
         assert rates == pytest.approx(
             {"step/lr/embeddings": 5e-4, "step/lr/layer_1": 1e-3, "step/lr/head": 4e-3}
         )
-
-
-def test_steps_go_on_when_a_run_is_resumed(train_with_stub, calls, monkeypatch):
-    with monkeypatch.context() as patch:
-        raise_after_epoch(patch, RuntimeError("broke"))
-        with pytest.raises(RuntimeError):
-            train_with_stub("trainer.epochs=2", "trainer.log_every=1", "trainer.checkpoint_minutes=1e-9")
-    before = [step for step, _ in entries(calls)]
-    calls.clear()
-    train_with_stub("trainer.epochs=2", "trainer.log_every=1", resume=True)
-    steps = [step for step, _ in entries(calls)]
-    assert steps == list(range(steps[0], 2 * before[-1] + 1))
-    assert 1 < steps[0] <= before[-1] + 1

@@ -10,7 +10,7 @@ import torch
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import Config, validate
-from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.errors import ConfigError
 from qa_arch.records import read_record
 from qa_arch.training import devices, run
 
@@ -109,15 +109,6 @@ def test_a_strategy_that_cannot_work_is_refused_before_anything_is_loaded(tmp_pa
     with pytest.raises(ConfigError, match="trainer=ddp"):
         run.train(configured("trainer.strategy=fsdp"), folder=tmp_path)
     assert read_record(tmp_path).status == "failed"
-
-
-def test_8_bits_where_there_are_none(installed):
-    settings = configured("trainer.optimizer_bits=8").trainer
-    with pytest.raises(ConfigError, match="8 bits need a GPU"):
-        devices.resolve(settings, gpu=False)
-    installed()
-    with pytest.raises(UnavailableError, match=r"pip install 'qa-arch\[8bit\]'"):
-        devices.resolve(settings, gpu=True)
 
 
 @pytest.mark.parametrize(

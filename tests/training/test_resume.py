@@ -97,21 +97,6 @@ def state(run) -> dict:
     return torch.load(run.checkpoint, weights_only=True)
 
 
-def test_the_same_seed_gives_the_same_run(run_training, straight):
-    again = run_training(*TWO_EPOCHS)
-    assert again.weights == straight.weights
-    assert again.results == straight.results
-
-
-@pytest.mark.parametrize("stop", [2, 5], ids=["mid-epoch", "second epoch"])
-def test_resumed_is_the_same_as_never_stopped(run_training, straight, stopped, same, stop):
-    stopped(stop, *TWO_EPOCHS)
-    resumed = run_training(*TWO_EPOCHS, name="stopped", resume=True)
-    assert resumed.results == straight.results
-    assert resumed.weights == straight.weights
-    same(state(resumed), state(straight))
-
-
 def test_four_epochs_in_three_sittings(run_training, stopped, same, order):
     """Stopped after epoch 2, again inside epoch 4, then finished."""
     four = (*TWO_EPOCHS, "trainer.epochs=4")
@@ -243,22 +228,6 @@ def test_a_checkpoint_is_of_so_many_ranks(wrote, now):
     module._trainer = SimpleNamespace(world_size=now)
     with pytest.raises(RunError, match=rf"world size {wrote} cannot be resumed with world size {now}"):
         module.on_load_checkpoint({"random": [random_state()] * wrote})
-
-
-def test_ranks_agree_on_a_checkpoint_only_where_there_can_be_one(tmp_path, monkeypatch):
-    """Asking all of them waits for each, so it is done once an optimizer step."""
-    broadcasts, saved = [], []
-    strategy = SimpleNamespace(broadcast=lambda due: broadcasts.append(due) or due)
-    trainer = SimpleNamespace(strategy=strategy, is_last_batch=False)
-    keep = KeepLast(tmp_path, 1e-9, accumulate=4)
-    monkeypatch.setattr(keep, "_save", lambda trainer: saved.append(len(broadcasts)))
-    keep.on_train_start(trainer, None)
-    for batch in range(8):
-        keep.on_train_batch_end(trainer, None, None, None, batch)
-    assert (broadcasts, saved) == ([(False, True)] * 2, [1, 2])
-    trainer.is_last_batch = True
-    keep.on_train_batch_end(trainer, None, None, None, 11)
-    assert len(broadcasts) == 2
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from qa_arch.data.synthetic import generate
-from qa_arch.errors import ConfigError, DataError
+from qa_arch.errors import DataError
 from qa_arch.records import BatchSizes, read_record
 from qa_arch.results.questions import load_questions
 from qa_arch.spans.task import TASK, SpanTask
@@ -106,19 +106,6 @@ def test_sets_that_share_an_article_are_refused(configure):
             TASK.load_splits(shared)
     assert "dev" not in TASK.load_splits(closed)
     assert TASK.load_splits(replace(closed, dev="not_made_yet.json"))
-
-
-def test_what_fails_before_training_is_recorded_too(run_training, monkeypatch, tmp_path):
-    seen = []
-
-    def look(self, config, trusted):
-        seen.append(read_record(tmp_path / "run").status)
-        raise ConfigError("no such thing")
-
-    monkeypatch.setattr(SpanTask, "assemble", look)
-    with pytest.raises(ConfigError, match="no such thing"):
-        run_training()
-    assert [*seen, read_record(tmp_path / "run").status] == ["running", "failed"]
 
 
 def _answers(questions, nulls: int) -> list[Prediction]:

@@ -160,21 +160,6 @@ def test_a_student_begins_with_layers_of_its_teacher(assembled, teacher, layers)
         assert all(torch.equal(a, b) for a, b in zip(own.parameters(), source.parameters(), strict=True))
 
 
-def test_a_teacher_with_segment_ids_and_a_student_without(assembled, configure, teacher):
-    """DistilBERT reads the same tokens and no segment ids, which the teacher needs."""
-    parts = assembled(
-        "soft_targets", "encoder.family=distilbert", "encoder.name=null", "distillation.layers=none"
-    )
-    batch = batch_of(parts)
-    assert batch.segments is None
-    own = load_predictor(teacher, device="cpu")
-    expected = Collator(own.table(parts.sets["train"], cache=False))(ROWS)
-    assert expected.segments.any()
-    with torch.no_grad():
-        same_logits(parts.distiller.targets(batch), own.model(expected), rtol=1e-5, atol=1e-5)
-    assert (parts.distiller(parts.model, batch, lambda logits: logits.null)["loss"] > 0).all()
-
-
 def test_a_teacher_with_word_vectors_of_its_own(assembled, run_training, configure, tmp_path):
     examples = TASK.open(configure().data.train).examples
     write_vectors(tmp_path / "vectors.txt", {text for e in examples for text in (e.context, e.question)})
