@@ -33,7 +33,7 @@ from planting import Fault, Sources, StaleFaultError
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = (
     *("qa_arch", "baselines", "hydra_plugins", "conf", "docs", "experiments", "tests"),
-    *("pyproject.toml", "README.md"),
+    *("pyproject.toml", "README.md", "constraints.txt"),
 )
 TEST_SECONDS = 100
 """Limit of a single test: some faults make a loop endless."""

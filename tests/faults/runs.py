@@ -286,7 +286,7 @@ FAULTS = (
           old="fmean(_v)",
           new="fmean(set(_v))"),
     Fault(name="a size shows the scores of dev as those of training", at="by_size",
-          test="test_tables_are_what_the_records_say",
+          test="test_figures_are_what_the_records_say",
           old="mean_metric(_r, TRAIN, _k)",
           new='mean_metric(_r, split, "exact")'),
     Fault(name="tied weights share memory in the file", at="save_state",
