@@ -404,6 +404,19 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
         help="further columns of the table, as those of qa-arch tables --columns",
     )
     add("--baseline", metavar="NAME", help="test every system against this one")
+    add(
+        "--unit",
+        choices=("question", "article"),
+        help="what intervals and tests are over, beside seeds (default: article, where the set has several)",
+    )
+    add(
+        "--spans",
+        dest="measure",
+        action="store_const",
+        const="spans",
+        default="f1",
+        help="open the page with answerable F1 (forced answer); a switch on it changes the measure",
+    )
 
 
 def run_report(args: argparse.Namespace) -> int:
@@ -417,6 +430,8 @@ def run_report(args: argparse.Namespace) -> int:
         args.out,
         questions=open_passages(args.data) if args.data else None,
         baseline=args.baseline,
+        measure=args.measure,
+        unit=args.unit,
         types=read_types(args.types) if args.types else None,
         columns=args.columns,
         problems=problems,
@@ -429,4 +444,5 @@ def run_report(args: argparse.Namespace) -> int:
         )
         print(f"{message}; name fewer runs", file=sys.stderr)
     print(f"{report.path}: {report.runs} run{'s' * (report.runs != 1)}, {report.bytes / 1e6:.1f} MB")
+    print(f"open it in a browser: {report.path.resolve().as_uri()}")
     return 0

@@ -6,7 +6,6 @@ import base64
 import json
 import re
 import shutil
-import time
 import zlib
 from dataclasses import replace
 
@@ -158,25 +157,19 @@ def test_settings_are_shared_or_a_runs_own(runs, tmp_path):
     assert not set(shared) & set().union(*own)
 
 
-def test_the_same_run_again_is_left_out_and_named(runs, tmp_path):
-    folder, _ = runs
-    copy = shutil.copytree(folder / "bert-1", tmp_path / "copies" / "bert-1")
-    made = write_report(find_runs([folder, copy]), tmp_path / "r.html")
-    value, _ = page_parts(made.path)
-    assert [run["name"] for run in value["runs"]] == ["bert-1", "bert-2", "proposed-1", "proposed-2"]
-    assert made.problems == (f"{copy}: seed 1 of bert is {folder / 'bert-1'} again; left out",)
-
-
-def test_rows_of_the_same_questions_in_another_order_are_left_out(runs, tmp_path):
+def test_a_copy_of_a_run_and_rows_in_another_order_are_left_out_and_named(runs, tmp_path):
     """Tests and breakdowns pair rows by their place: the same ids are not enough."""
     folder, _ = runs
+    copy = shutil.copytree(folder / "bert-1", tmp_path / "copies" / "bert-1")
     rows = read_questions(folder / "proposed-2")
     write_questions(folder / "proposed-2", {name: values[::-1] for name, values in rows.items()})
-    made = write_report(find_runs([folder]), tmp_path / "r.html", baseline="bert")
+    made = write_report(find_runs([folder, copy]), tmp_path / "r.html", baseline="bert")
     value, _ = page_parts(made.path)
-    assert [problem for problem in made.problems if "other questions" in problem] == [
-        f"{folder / 'proposed-2'}: its dev rows are of other questions; left out"
-    ]
+    assert [run["name"] for run in value["runs"]] == ["bert-1", "bert-2", "proposed-1", "proposed-2"]
+    assert made.problems == (
+        f"{copy}: seed 1 of bert is {folder / 'bert-1'} again; left out",
+        f"{folder / 'proposed-2'}: its dev rows are of other questions; left out",
+    )
     (scored,) = value["sets"]
     assert sorted(scored["curves"]) == ["0", "1", "2"]
 
@@ -220,65 +213,33 @@ def test_above_the_limit_the_best_run_of_a_system_comes_first(runs, make_run, qu
 
 
 @pytest.mark.slow
-def test_five_hundred_runs_of_a_whole_dev_set_stay_below_the_limit(make_run, question_set, tmp_path):
+def test_two_hundred_runs_of_a_whole_dev_set_stay_below_the_limit(make_run, question_set, tmp_path):
     """Every run with answers and null odds of its own, which is what does not compress."""
     questions = question_set(again=1762)
     first = make_run("run-000", questions, seed=0)
     record, rows = find_runs([first])[0][1], read_questions(first)
-    for seed in range(1, 500):
+    for seed in range(1, 200):
         rng, folder = np.random.default_rng(seed), first.parent / f"run-{seed:03}"
         order = rng.permutation(len(questions))
         own = {key: [rows[key][i] for i in order] for key in ("exact", "f1", "abstained", "start", "end")}
         write_record(folder, replace(record, seed=seed, model=f"model-{seed % 10}"))
         write_questions(folder, rows | own | {"null_odds": rng.normal(0, 5, len(questions))})
-    begun = time.perf_counter()
     written = write_report(find_runs([first.parent]), tmp_path / "r.html", questions=questions)
-    print(f"{written.bytes / 1e6:.1f} MB, {len(written.left_out)} of 500 left out,", end=" ")
-    print(f"{time.perf_counter() - begun:.0f} s")
     assert written.path.stat().st_size == written.bytes < 30e6
     value, packs = page_parts(written.path)
-    assert len(value["runs"]) == 500
-    assert sum("run" in name for name in packs) == 500 - len(written.left_out) > 50
-    assert any("of 500 runs" in note for note in value["notes"])
+    assert len(value["runs"]) == 200
+    assert sum("run" in name for name in packs) == 200 - len(written.left_out) > 50
 
 
-def test_runs_that_select_answers_are_left_out_and_told(runs, make_record, tmp_path):
+def test_runs_without_spans_are_left_out_and_told(runs, make_record, make_language_run, tmp_path):
     folder, _ = runs
     write_record(folder / "selecting", make_record("qa_lstm_c", protocol="selection"))
+    make_language_run(folder / "mlm", "mlm", seed=1)
     value, _ = page_parts(write_report(find_runs([folder]), tmp_path / "r.html").path)
     assert [run["model"] for run in value["runs"]] == ["bert", "bert", "proposed", "proposed"]
-    assert value["problems"] == ["1 runs select answers and have no spans to show; see qa-arch tables"]
-    with pytest.raises(RunError, match=r"select answers .* qa-arch tables compares them"):
-        write_report(find_runs([folder / "selecting"]), tmp_path / "none.html")
-
-
-def test_pretraining_runs_have_a_section_of_their_own(runs, make_language_run, tmp_path):
-    folder, _ = runs
-    make_language_run(folder / "mlm", "mlm", seed=1)
-    make_language_run(folder / "mlm-2", "mlm", seed=2)
-    make_language_run(folder / "causal", "causal", protocol="causal_lm:1")
-    written = write_report(find_runs([folder]), tmp_path / "r.html")
-    value, _ = page_parts(written.path)
-    assert written.runs == 7
-    assert [run["model"] for run in value["runs"]] == ["bert", "bert", "proposed", "proposed"]
-    tables = value["pretraining"]["tables"]
-    assert [[row[0] for row in table["rows"]] for table in tables] == [["causal"], ["mlm", "mlm"]]
-    assert [head["text"] for head in tables[1]["heads"]][:4] == [
-        "model",
-        "seed",
-        "token accuracy",
-        "perplexity",
-    ]
-    assert tables[1]["rows"][0][3] == "20.00"
-    curves = value["pretraining"]["curves"]
-    assert [curve["label"] for curve in curves] == ["causal, seed 13", "mlm, seed 1", "mlm, seed 2"]
-    assert curves[0]["epochs"][0] == {
-        "train_loss": 4.0,
-        "calibration_loss": 3.0,
-        "calibration_perplexity": 20.0,
-    }
-    alone, _ = page_parts(write_report(find_runs([folder / "mlm"]), tmp_path / "alone.html").path)
-    assert (alone["runs"], alone["sets"], len(alone["pretraining"]["tables"])) == ([], [], 1)
+    assert value["problems"] == ["2 runs have no spans to show; see qa-arch tables"]
+    with pytest.raises(RunError, match=r"no run with spans .* qa-arch tables"):
+        write_report(find_runs([folder / "selecting", folder / "mlm"]), tmp_path / "none.html")
 
 
 def test_sets_are_never_mixed(make_run, question_set, tmp_path):
@@ -314,7 +275,7 @@ def attention_map(id_: str, seed: int = 0, fingerprint: str = "f" * 64) -> Atten
     return AttentionMap(id_, fingerprint, weights, context.astype(np.int32), question.astype(np.int32))
 
 
-@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 half", b"text"])
+@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 half"])
 def test_damaged_attention_is_named_and_left_out(runs, tmp_path, damage):
     folder, questions = runs
     shown = attention_map("q1-0", fingerprint=questions.fingerprint)

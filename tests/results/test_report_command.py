@@ -12,7 +12,11 @@ from reports import page_parts
 
 from qa_arch.data.squad import write
 from qa_arch.records import QUESTIONS, RECORD, write_record
+from qa_arch.results import figures
+from qa_arch.results.experiments import experiment_figures
+from qa_arch.results.samples import MEASURES
 
+ANSWER = Path(__file__).parents[2] / "experiments" / "answer"
 COMMITTED = sorted((Path(__file__).parents[2] / "experiments").glob("*/records"))
 
 
@@ -44,18 +48,48 @@ def test_the_command_goes_on_without_what_it_cannot_use(runs, call, tmp_path, ma
     assert value["runs"][0]["scores"]["dev"]["calibrated"]["f1"] > 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (["{}/none"], 5, "no such run"),
-        (["{}", "--baseline", "gpt"], 5, "bert; proposed"),
-    ],
-)
-def test_wrong_calls(runs, call, tmp_path, arguments, code, said):
-    found = call(*(word.format(runs[0]) for word in arguments), "-o", tmp_path / "r.html")
-    assert found[0] == code
-    assert said in found[2]
-    assert not (tmp_path / "r.html").exists()
+def test_wrong_calls(runs, call, tmp_path):
+    for arguments, said in (
+        ([runs[0] / "none"], "no such run"),
+        ([runs[0], "--baseline", "gpt"], "bert; proposed"),
+    ):
+        code, _, err = call(*arguments, "-o", tmp_path / "r.html")
+        assert (code, said in err) == (5, True)
+        assert not (tmp_path / "r.html").exists()
+
+
+def test_one_setting_is_one_number_everywhere(call, command, tmp_path, monkeypatch):
+    """Report, ``compare``, committed table, what the figure draws, and README, of one experiment."""
+    drawn = {}
+    monkeypatch.setattr(figures, "difference_figure", lambda panels, *_, **__: drawn.update(panels) or ())
+    experiment_figures(ANSWER)
+    committed = json.loads((ANSWER / "table.json").read_text(encoding="utf-8"))
+    readme = (ANSWER.parents[1] / "README.md").read_text(encoding="utf-8").replace("**", "")
+    assert call(ANSWER / "records", "--baseline", "bert", "-o", tmp_path / "r.html", "--spans")[0] == 0
+    value, _ = page_parts(tmp_path / "r.html")
+    (dev,) = (one for one in value["sets"] if one["split"] == "dev")
+    assert (value["measure"], dev["unit"]) == ("spans", "articles")
+    for place, measure in enumerate(("f1", "spans")):
+        compared = command(
+            "compare", ANSWER / "records", "--baseline", "bert", "--measure", measure, "--json"
+        )
+        tables = [
+            json.loads(compared[1])[0]["rows"],
+            committed[1 + place]["rows"],
+            drawn[MEASURES[measure]].rows,
+        ]
+        for group, effect in dev["tests"][measure]["effects"].items():
+            name, (low, high) = value["groups"][int(group)]["label"], effect["interval"]
+            shown = {"delta": effect["delta"], "delta_95_low": low, "delta_95_high": high}
+            shown |= {"p": effect["p"], "p_holm": effect["holm"]}
+            for rows in tables:
+                (row,) = (row for row in rows if row["model"] == name)
+                assert {key: row[key] for key in shown} == pytest.approx(shown, abs=1e-6)
+            if name == "proposed":
+                assert f"{effect['delta']:+.1f} ({low:+.1f} .. {high:+.1f})" in readme
+    asked = (ANSWER / "records", "--baseline", "bert", "-o", tmp_path / "q.html", "--unit", "question")
+    assert call(*asked)[0] == 0
+    assert page_parts(tmp_path / "q.html")[0]["sets"][0]["unit"] == "questions"
 
 
 def test_a_page_that_was_killed_is_made_whole_by_the_same_call(runs, call, tmp_path, monkeypatch):
@@ -86,7 +120,7 @@ def test_committed_collections_are_reported_together_against_a_baseline(call, tm
     assert code == 0
     assert "Traceback" not in err
     value = page_parts(tmp_path / "r.html")[0]
-    assert f"{len(value['runs']) + len(value['pretraining']['curves'])} runs" in out
+    assert f"{len(value['runs'])} runs" in out
     assert any(one["tests"]["f1"]["effects"] for one in value["sets"])
     assert all(one["untested"] or one["baseline"] is not None or not one["curves"] for one in value["sets"])
     figures = [epoch[key] for run in value["runs"] for epoch in run["epochs"] for key in epoch]

@@ -6,6 +6,7 @@ A scored set has rows of questions, breakdowns, curves, and tests against a base
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,20 +17,17 @@ import numpy.typing as npt
 
 from qa_arch.errors import RunError
 from qa_arch.metrics.confidence import Reliability, answerable_confidence, reliability, thresholds
-from qa_arch.metrics.significance import holm
-from qa_arch.metrics.squad import score_questions
+from qa_arch.metrics.significance import Unit, holm
 from qa_arch.records import (
     CALIBRATED,
     CALIBRATION,
     DEV,
     GIVEN,
     MARGIN_0,
-    MODEL,
     NEVER_NULL,
     ORACLE,
     QUESTIONS,
     TRAIN,
-    Epoch,
     Measure,
     Point,
     RunRecord,
@@ -37,7 +35,7 @@ from qa_arch.records import (
     SplitFacts,
     questions_folder,
 )
-from qa_arch.results.columns import Scored, by_measure, comparison, figures, named
+from qa_arch.results.columns import Scored, figures, named
 from qa_arch.results.comparisons import FITTED
 from qa_arch.results.questions import (
     Breakdown,
@@ -49,16 +47,10 @@ from qa_arch.results.questions import (
 )
 from qa_arch.results.samples import UNITS, MeasureName, Sample, Samples, drawn_articles
 from qa_arch.results.summary import finite
-from qa_arch.results.systems import (
-    System,
-    differing,
-    find_system,
-    fingerprints,
-    group_by_system,
-    labelled,
-    whole_config,
-)
+from qa_arch.results.systems import find_system, fingerprints, group_by_system, whole_config
 from qa_arch.types.text import QuestionSet
+
+log = logging.getLogger(__name__)
 
 FIGURES = (
     "exact",
@@ -73,21 +65,9 @@ FIGURES = (
 )
 POINTS = (CALIBRATED, NEVER_NULL, MARGIN_0, ORACLE, GIVEN)
 EPOCH = ("train_loss", "calibration_loss", *(f"calibration_{name}" for name in ("exact", "f1", "spans_f1")))
-LANGUAGE_EPOCH = ("train_loss", "calibration_loss", "calibration_perplexity")
-TESTED = 24
-"""Systems that are tested against the baseline; beyond that the correction leaves little to find."""
 SPANS: Literal["spans"] = "spans"
 MEASURES: tuple[MeasureName, ...] = ("exact", "f1", SPANS)
 """What the page can be switched to; the last where some questions have no answer, else it is F1."""
-
-
-@dataclass
-class Collected:
-    """``value`` is what goes into the page as it is; ``sets`` hold the rows still to be packed."""
-
-    value: dict[str, Any]
-    sets: list[ScoredSet]
-    problems: list[str]
 
 
 def collect(
@@ -95,35 +75,47 @@ def collect(
     *,
     questions: QuestionSet | None = None,
     baseline: str | None = None,
+    unit: Unit | None = None,
     types: Mapping[str, str] | None = None,
     columns: Sequence[str] = (),
-) -> Collected:
-    """Everything that can be shown of ``runs``; ``questions`` are the texts of one of the scored sets.
+    problems: list[str],
+) -> tuple[dict[str, Any], list[ScoredSet]]:
+    """Everything that can be shown of ``runs``: the plain value of the page, and the sets whose rows of
+    questions are still to be packed. ``questions`` are the texts of one of the sets.
 
-    ``types`` are classes of questions by id, ``columns`` (keys of ``results.columns``) stand in the table
-    beside the page's own. Runs without rows of questions keep their scores, and the
-    page says what is missing. RunError where no run was scored on ``questions``, where ``types`` are of
-    other questions, or no system of any set is called ``baseline``. Where a set alone has no such system,
-    or several, it goes without tests, and the page and ``problems`` say so.
+    Intervals and tests are over articles where a set has several, if ``unit`` does not decide it. ``types``
+    are classes of questions by id, ``columns`` (keys of ``results.columns``) stand in the table beside the
+    page's own. Runs without rows of questions keep their scores; ``problems`` says what is missing.
+    RunError where no run was scored on ``questions``, where ``types`` are of other questions, or no system
+    of any set is called ``baseline``. Where a set alone has no such system, or several, it is not tested.
     """
     groups = group_by_system(runs)
     order = {id(record): g for g, group in enumerate(groups) for _, record in group.runs}
-    problems: list[str] = []
+    group_of = [order[id(record)] for _, record in runs]
     sets = scored_sets(runs, questions, types, problems)
-    members = [list(dict.fromkeys(order[id(runs[number][1])] for number in scored.runs)) for scored in sets]
-    shown = []
-    for scored, (reference, why) in zip(sets, find_baselines(baseline, groups, members), strict=True):
-        if why and scored.rows:
-            problems.append(f"--baseline, on {scored.title}: {why}; not tested there")
+    shown, reasons = [], []
+    for scored in sets:
+        members = [groups[g] for g in dict.fromkeys(group_of[number] for number in scored.runs)]
+        reference, why = None, None
+        try:
+            reference = groups.index(find_system(members, baseline)) if baseline else None
+        except RunError as error:
+            why = str(error)
+            reasons.append(why)
+            if scored.rows:
+                problems.append(f"--baseline, on {scored.title}: {why}; not tested there")
         requested = {str(number): _columns(scored, runs, number, columns) for number in scored.runs}
-        shown.append({**_set(scored, runs, order, reference, why), "columns": requested})
+        value = _set(scored, runs, group_of, reference, unit)
+        shown.append({**value, "untested": why, "columns": requested})
+    if baseline and len(reasons) == len(sets):
+        raise RunError(f"--baseline: {'; '.join(dict.fromkeys(reasons)) or 'no run has scores'}")
     value = {
-        "runs": [_run(folder, record, order[id(record)]) for folder, record in runs],
-        "groups": [_group(group, groups) for group in groups],
+        "runs": [_run(folder, record, group) for (folder, record), group in zip(runs, group_of, strict=True)],
+        "groups": [{"label": group.label} for group in groups],
         "sets": shown,
         "askedColumns": [{"key": c.key, "head": c.heading, "text": c.left} for c in named(columns)],
     }
-    return Collected(value, sets, problems)
+    return value, sets
 
 
 def _columns(scored: ScoredSet, runs: Runs, number: int, keys: Sequence[str]) -> dict[str, Any]:
@@ -135,6 +127,7 @@ def _columns(scored: ScoredSet, runs: Runs, number: int, keys: Sequence[str]) ->
 
 
 def _run(folder: Path, record: RunRecord, group: int) -> dict[str, Any]:
+    devices = record.batch.devices or 1
     scores = {
         split: {name: _figures(points[name]) for name in POINTS if name in points}
         for split, points in record.scores.items()
@@ -152,7 +145,7 @@ def _run(folder: Path, record: RunRecord, group: int) -> dict[str, Any]:
         "commit": record.commit and record.commit[:10] + ("+" if record.dirty else ""),
         "config": record.config_hash[:10],
         "device": f"{record.device.kind or '?'}, {record.device.name or '?'}",
-        "strategy": _strategy(record),
+        "strategy": "single device" if devices == 1 else f"{record.strategy or 'spread'} × {devices}",
         "precision": record.setting("trainer", "precision"),
         "batch": record.batch.global_size,
         "train": record.facts(TRAIN).questions,
@@ -162,22 +155,10 @@ def _run(folder: Path, record: RunRecord, group: int) -> dict[str, Any]:
         "memory": record.peak_memory_mb,
         "rate": record.examples_per_second,
         "margin": record.threshold.value if record.threshold else None,
-        "weights": (folder / MODEL).is_dir(),
-        "matching": "match" in record.parameters.blocks,
-        "fitted_on": record.threshold.fitted_on if record.threshold else None,
         "epochs": [{key: finite(epoch.value(key)) for key in EPOCH} for epoch in record.epochs],
         "best": record.best_epoch,
         "scores": scores,
     }
-
-
-def _strategy(record: RunRecord) -> str:
-    """How training was spread: the device alone, or how many and by what."""
-    devices = record.batch.devices or 1
-    named = record.strategy or record.setting("trainer", "strategy")
-    if named and named not in ("auto", "single"):
-        return f"{named} × {devices}"
-    return "single device" if devices == 1 else f"{devices} devices"
 
 
 def _figures(point: Point) -> dict[str, Any]:
@@ -185,28 +166,19 @@ def _figures(point: Point) -> dict[str, Any]:
     return {key: value for key, value in figures.items() if value is not None}
 
 
-def _group(group: System, groups: Sequence[System]) -> dict[str, Any]:
-    namesakes = [other.record for other in groups if other.record.model == group.record.model]
-    place = next(i for i, record in enumerate(namesakes) if record is group.record)
-    own = {key: values[place] for key, values in differing(namesakes).items()} if len(namesakes) > 1 else {}
-    return {"label": group.label, "model": group.record.model, "settings": own}
-
-
 def _set(
-    scored: ScoredSet,
-    runs: Runs,
-    order: Mapping[int, int],
-    baseline: int | None,
-    untested: str | None,
+    scored: ScoredSet, runs: Runs, group_of: Sequence[int], baseline: int | None, unit: Unit | None
 ) -> dict[str, Any]:
     by_group: dict[int, list[int]] = {}
     for number in scored.rows:
-        by_group.setdefault(order[id(runs[number][1])], []).append(number)
+        by_group.setdefault(group_of[number], []).append(number)
     samples = {
         str(group): Sample([runs[n][1] for n in numbers], [scored.rows[n] for n in numbers])
         for group, numbers in by_group.items()
     }
     measures = [name for name in MEASURES if name != SPANS or scored.about.unanswerable]
+    spans = {number: Sample([], [rows]).scores(SPANS) for number, rows in scored.rows.items()}
+    references = (runs[number][1].references.get(scored.split) for number in scored.runs)
     drawn = {str(number): curves(rows) for number, rows in scored.rows.items()}
     return {
         "key": scored.key,
@@ -219,7 +191,9 @@ def _set(
         "unanswerable": scored.about.unanswerable,
         "runs": scored.runs,
         "point": CALIBRATED if scored.measure.protocol == "2.0" else NEVER_NULL,
-        "references": _references(scored, runs),
+        "references": [
+            {"name": name, **_figures(point)} for name, point in next(filter(None, references), {}).items()
+        ],
         "curves": drawn,
         "errors": {str(number): result.figures for number, result in scored.mistakes.items()},
         "facets": [
@@ -233,27 +207,13 @@ def _set(
             for facet in scored.breakdowns
         ],
         "measures": measures,
-        "spans": _spans(scored) if SPANS in measures else {},
-        **significance(scored, samples, None if baseline is None else str(baseline), measures),
+        "spans": {str(n): float(np.nanmean(f1)) for n, f1 in spans.items() if f1 is not None},
+        **significance(scored, samples, None if baseline is None else str(baseline), measures, unit),
         "note": FITTED if scored.split == CALIBRATION else None,
         "baseline": baseline if baseline in by_group else None,
-        "untested": untested,
-        "partial": any(scored["area"] is None for scored in drawn.values()),
+        "partial": any(curve["area"] is None for curve in drawn.values()),
         "texts": scored.questions is not None,
     }
-
-
-def _spans(scored: ScoredSet) -> dict[str, float]:
-    """By run, F1 on the answerable questions where "no answer" is never allowed."""
-    best = {str(number): Sample([], [rows]).scores(SPANS) for number, rows in scored.rows.items()}
-    return {number: float(np.nanmean(result)) for number, result in best.items() if result is not None}
-
-
-def _references(scored: ScoredSet, runs: Runs) -> list[dict[str, Any]]:
-    for number in scored.runs:
-        if points := runs[number][1].references.get(scored.split):
-            return [{"name": name, **_figures(point)} for name, point in points.items()]
-    return []
 
 
 def run_settings(runs: Runs) -> dict[str, Any]:
@@ -275,32 +235,6 @@ def run_settings(runs: Runs) -> dict[str, Any]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def language_runs(runs: Runs) -> dict[str, Any]:
-    """``tables``, as text, of runs that predict the same tokens, and ``curves``: a run's name and epochs."""
-
-    def epoch(of: Epoch) -> dict[str, float | None]:
-        return {key: finite(of.value(key)) for key in LANGUAGE_EPOCH}
-
-    tables = [labelled(comparison(group), group) for group in by_measure(runs)]
-    seeds = ((system.label, record) for system in group_by_system(runs) for _, record in system.runs)
-    return {
-        "tables": [
-            {
-                "title": table.title,
-                "heads": [{"text": column.heading, "left": column.left} for column in table.columns],
-                "rows": [[column.text(row) for column in table.columns] for row in table.rows],
-                "notes": list(table.notes),
-            }
-            for table in tables
-        ],
-        "curves": [
-            {"label": f"{label}, seed {record.seed}", "epochs": list(map(epoch, record.epochs))}
-            for label, record in seeds
-            if record.epochs
-        ],
-    }
 
 
 @dataclass
@@ -354,7 +288,7 @@ def scored_sets(
         if questions is not None and questions.fingerprint == scored.measure.fingerprint:
             scored.questions = questions
         scored.mistakes = {number: mistakes(rows, scored.questions) for number, rows in scored.rows.items()}
-        scored.rows = {number: with_spans(rows, scored.questions) for number, rows in scored.rows.items()}
+        scored.rows = {number: _with_spans(rows) for number, rows in scored.rows.items()}
         first = next(iter(scored.rows.values()))
         known = types if types and not types.keys().isdisjoint(first.ids) else None
         scored.breakdowns = breakdowns(first, scored.questions, known)
@@ -383,21 +317,11 @@ def _align(scored: ScoredSet, problems: list[str]) -> None:
             del scored.rows[number]
 
 
-def with_spans(rows: Questions, questions: QuestionSet | None) -> Questions:
-    """``rows`` with the scores of the best spans, from the texts where the record does not hold them.
-
-    Without the texts, what an abstained, answerable question's span would have scored is not known:
-    NaN, and the curves stop there.
-    """
+def _with_spans(rows: Questions) -> Questions:
+    """``rows`` with scores of the best spans; those of abstained answers, which older rows lack, are NaN."""
     if rows.span_f1 is not None and rows.span_exact is not None:
         return rows
-    if questions is None:
-        exact, f1 = (np.where(rows.abstained, np.nan, values) for values in (rows.exact, rows.f1))
-        return replace(rows, span_exact=exact, span_f1=f1)
-    spans = zip(questions.examples, rows.start.tolist(), rows.end.tolist(), strict=True)
-    texts = {e.id: e.context[start:end] if start >= 0 else "" for e, start, end in spans}
-    scored = score_questions(questions, texts)
-    exact, f1 = (np.array([getattr(score, key) for score in scored], float) for key in ("exact", "f1"))
+    exact, f1 = (np.where(rows.abstained, np.nan, values) for values in (rows.exact, rows.f1))
     return replace(rows, span_exact=exact, span_f1=f1)
 
 
@@ -459,54 +383,34 @@ def _rounded(values: npt.NDArray, digits: int) -> list[float | None]:
     return [round(value, digits) if np.isfinite(value) else None for value in values.tolist()]
 
 
-def find_baselines(
-    name: str | None, groups: Sequence[System], sets: Sequence[Sequence[int]]
-) -> list[tuple[int | None, str | None]]:
-    """Of each scored set, given by its groups, the one that ``name`` means among them, or why none.
-
-    RunError where it means none of any set.
-    """
-    if name is None:
-        return [(None, None)] * len(sets)
-    result: list[tuple[int | None, str | None]] = []
-    for members in sets:
-        try:
-            group = find_system([groups[g] for g in members], name)
-        except RunError as error:
-            result.append((None, str(error)))
-        else:
-            result.append((next(g for g in members if groups[g] is group), None))
-    if all(reference is None for reference, _ in result):
-        reasons = "; ".join(dict.fromkeys(why for _, why in result if why)) or "no run has scores"
-        raise RunError(f"--baseline: {reasons}")
-    return result
-
-
 def significance(
-    scored: ScoredSet, known: Mapping[str, Sample], baseline: str | None, measures: Sequence[MeasureName]
+    scored: ScoredSet,
+    known: Mapping[str, Sample],
+    baseline: str | None,
+    measures: Sequence[MeasureName],
+    unit: Unit | None = None,
 ) -> dict[str, Any]:
     """``tests``: by measure, intervals of every system (a group's number) whose rows tell it, and tests of
     the others against ``baseline``; ``unit``: what both are over. The figures of ``qa-arch compare``."""
+    tests: dict[str, Any] = {measure: {"intervals": {}, "effects": {}} for measure in measures}
     if not scored.rows:
-        return {"tests": {measure: {"intervals": {}, "effects": {}} for measure in measures}, "unit": None}
-    articles = drawn_articles(list(scored.rows.values()), None, scored.questions)
+        return {"tests": tests, "unit": None}
+    articles = drawn_articles(list(scored.rows.values()), unit, scored.questions)
     samples = Samples(scored.split, known, articles)
-    tests = {measure: _tested(samples, baseline, measure) for measure in measures}
+    what = f"comparing {len(known)} systems" if baseline in known else f"intervals of {len(known)} systems"
+    log.info("%s: %s over %s", scored.title, what, UNITS[samples.unit])
+    for measure in measures:
+        if not samples.testable(samples.where(measure)):
+            continue
+        systems = [label for label, sample in known.items() if sample.scores(measure) is not None]
+        others = [label for label in systems if label != baseline] if baseline in systems else []
+        effects = {label: samples.effect(str(baseline), label, measure) for label in others}
+        corrected = holm([tested.p for tested in effects.values()])
+        tests[measure] = {
+            "intervals": {label: list(samples.interval(label, measure)) for label in systems},
+            "effects": {
+                label: {"delta": tested.delta, "interval": list(tested.interval), "p": tested.p, "holm": p}
+                for (label, tested), p in zip(effects.items(), corrected, strict=True)
+            },
+        }
     return {"tests": tests, "unit": UNITS[samples.unit]}
-
-
-def _tested(samples: Samples, baseline: str | None, measure: MeasureName) -> dict[str, Any]:
-    if not samples.testable(samples.where(measure)):
-        return {"intervals": {}, "effects": {}}
-    known = [label for label, sample in samples.systems.items() if sample.scores(measure) is not None]
-    others = [label for label in known if label != baseline][:TESTED] if baseline in known else []
-    assert baseline is not None or not others
-    effects = {label: samples.effect(str(baseline), label, measure) for label in others}
-    corrected = holm([tested.p for tested in effects.values()])
-    return {
-        "intervals": {label: list(samples.interval(label, measure)) for label in known},
-        "effects": {
-            label: {"delta": tested.delta, "interval": list(tested.interval), "p": tested.p, "holm": p}
-            for (label, tested), p in zip(effects.items(), corrected, strict=True)
-        },
-    }

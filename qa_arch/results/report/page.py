@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import logging
 import re
 import zlib
 from collections.abc import Mapping, Sequence
@@ -24,22 +25,25 @@ import numpy.typing as npt
 from qa_arch.config.files import write_atomic
 from qa_arch.errors import RunError, UnavailableError
 from qa_arch.metrics.error_analysis import Boundary, Judged, Outcome
+from qa_arch.metrics.significance import Unit
 from qa_arch.records import Runs
-from qa_arch.results.attention import ATTENTION, AttentionMap, read_attention
+from qa_arch.results.attention import ATTENTION, read_attention
 from qa_arch.results.provenance import now, versions
 from qa_arch.results.publish import shareable
 from qa_arch.results.questions import BOUNDARIES, NAMES, Mistakes, Questions, mistakes
-from qa_arch.results.report.collect import Collected, collect, language_runs, run_settings
-from qa_arch.results.samples import MEASURES
+from qa_arch.results.report.collect import ScoredSet, collect, run_settings
+from qa_arch.results.samples import MEASURES, MeasureName
 from qa_arch.results.systems import group_by_system, repeated
 from qa_arch.types.text import QuestionSet
+
+log = logging.getLogger(__name__)
 
 PAGE = Path(__file__).parent / "page"
 LIMIT = 30_000_000
 """Bytes of a page; rows of single questions are left out before it grows beyond."""
 MAPS = 40
 """Attention maps of one run that a page holds."""
-WITH_PATHS = ("runs", "groups", "settings", "problems", "leftOut", "pretraining")
+WITH_PATHS = ("runs", "groups", "settings", "problems", "leftOut")
 """What a page tells of runs; not the names in a set's breakdowns, which are the data's."""
 SCRIPTS = (
     "elements.js",
@@ -55,7 +59,6 @@ SCRIPTS = (
     "errors.js",
     "questions.js",
     "attention.js",
-    "pretraining.js",
     "main.js",
 )
 COLUMNS = (
@@ -98,6 +101,8 @@ def write_report(
     *,
     questions: QuestionSet | None = None,
     baseline: str | None = None,
+    measure: MeasureName = "f1",
+    unit: Unit | None = None,
     types: Mapping[str, str] | None = None,
     columns: Sequence[str] = (),
     limit: int = LIMIT,
@@ -105,33 +110,40 @@ def write_report(
 ) -> Report:
     """Write ``runs`` as one HTML page that needs nothing else, not even a network.
 
-    ``questions`` are the texts of a set that runs were scored on, ``types`` classes of its questions by
-    id, ``columns`` (keys of ``results.columns``) stand in the table beside the page's own. Where the page
-    would exceed ``limit`` bytes, single questions are kept of the best run of each system, then of the
-    others, as far as they fit. ``problems`` are said on the page.
-    Runs that select answers have no spans and are left out; pre-training runs have a section of their own.
+    ``questions`` are the texts of a set that runs were scored on, ``measure`` is what the page opens with
+    (exact, f1 or spans), ``unit`` what intervals and tests are over (default: articles, where the set has
+    several), ``types`` classes of its questions by id, ``columns`` (keys of ``results.columns``) stand in the
+    table beside the page's own. Where the page would exceed ``limit`` bytes, single questions are kept of
+    the best run of each system, then of the others, as far as they fit. ``problems`` are said on the page.
+    Runs without spans (of answer selection, pre-training) are left out.
     Raises RunError where there is nothing to show, UnavailableError without plotly.
     """
-    if not runs:
-        raise RunError("no runs to report; name a folder that holds run.json files")
     plotly = _plotly()
     problems = list(problems)
-    pretraining = [run for run in runs if run[1].pretrains]
     with_spans = [run for run in runs if not (run[1].pretrains or run[1].selects)]
-    if not with_spans and not pretraining:
-        raise RunError("these runs select answers and have no spans to show; qa-arch tables compares them")
-    if others := len(runs) - len(with_spans) - len(pretraining):
-        problems.append(f"{others} runs select answers and have no spans to show; see qa-arch tables")
+    if not with_spans:
+        raise RunError("no run with spans to report; qa-arch tables compares runs of other tasks")
+    if others := len(runs) - len(with_spans):
+        problems.append(f"{others} runs have no spans to show; see qa-arch tables")
     again = {
         folder: f"{folder}: seed {seed} of {system.label} is {first} again; left out"
         for system in group_by_system(with_spans)
         for folder, first, seed in repeated(system)
     }
+    problems += again.values()
     runs = [run for run in with_spans if run[0] not in again]
-    collected = collect(runs, questions=questions, baseline=baseline, types=types, columns=columns)
-    problems = [*problems, *again.values(), *collected.problems]
-    value, packs = collected.value, {"plotly": pack_bytes(plotly)}
-    for number, scored in enumerate(collected.sets):
+    log.info("reading the records and questions of %d runs", len(runs))
+    value, sets = collect(
+        runs,
+        questions=questions,
+        baseline=baseline,
+        unit=unit,
+        types=types,
+        columns=columns,
+        problems=problems,
+    )
+    packs = {"plotly": pack_bytes(plotly)}
+    for number, scored in enumerate(sets):
         for rows in list(scored.rows.values())[:1]:  # all have the same questions
             packs[f"{number}-ids"] = pack_json(list(rows.ids))
             packs[f"{number}-facets"] = pack_bytes(b"".join(f.level.tobytes() for f in scored.breakdowns))
@@ -139,32 +151,13 @@ def write_report(
             packs[f"{number}-texts"] = pack_texts(scored.questions)
     room = (limit - sum(map(len, packs.values()))) // 2  # the rest is for rows of single questions
     value["attention"] = _attention(runs, packs, problems, room=room)
-    value |= _about([*runs, *pretraining], limit, problems)
-    value["pretraining"] = language_runs(pretraining)
-    value["settings"] = run_settings(runs)
-    value["leftOut"] = []
-    spare = limit - len(_page(value, packs)) - 200 * len(runs)
-    left_out = _add_rows(collected, packs, spare)
-    value["leftOut"] = [str(runs[number][0]) for number in left_out]
-    if left_out:
-        value["notes"].append(
-            f"Single questions of {len(left_out)} of {len(runs)} runs are not in this page (see About)."
-        )
-    page = _page(value, packs)
-    path = write_atomic(out, page)
-    return Report(path, len(runs) + len(pretraining), len(page), tuple(value["leftOut"]), tuple(problems))
-
-
-def _about(runs: Runs, limit: int, problems: Sequence[str]) -> dict[str, Any]:
-    version = versions().get("qa-arch", "of an unknown version")
-    names = list(dict.fromkeys(record.name for _, record in runs))
-    shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
     failed = sum(record.status != "ok" for _, record in runs)
-    facts = [f"{len(runs):,} run{'s' if len(runs) > 1 else ''}"]
-    facts += [f"{failed:,} of them not finished"] if failed else []
-    return {
-        "title": f"Runs of {shown}",
-        "facts": f"{', '.join(facts)} · written {now()[:10]} by qa_arch {version}",
+    facts = f"{len(runs):,} run{'s' if len(runs) > 1 else ''}"
+    facts += f", {failed:,} of them not finished" if failed else ""
+    version = versions().get("qa-arch", "of an unknown version")
+    value |= {
+        "title": f"Runs of {', '.join(list(dict.fromkeys(record.name for _, record in runs))[:3])}",
+        "facts": f"{facts} · written {now()[:10]} by qa_arch {version}",
         "created": now(),
         "version": version,
         "limit": limit,
@@ -173,27 +166,41 @@ def _about(runs: Runs, limit: int, problems: Sequence[str]) -> dict[str, Any]:
         "f1Unit": F1_UNIT,
         "outcomes": [[key, NAMES[key]] for key in OUTCOMES],
         "boundaries": list(BOUNDARIES.items()),
+        "measure": measure,
         "spans": MEASURES["spans"],
         "notes": [f"{len(problems)} things could not be used (see About)."] if problems else [],
-        "problems": list(problems),
+        "problems": problems,
+        "settings": run_settings(runs),
+        "leftOut": [],
     }
+    left_out = _add_rows(value, sets, packs, limit - len(_page(value, packs)) - 200 * len(runs))
+    value["leftOut"] = [str(runs[number][0]) for number in left_out]
+    if left_out:
+        value["notes"].append(
+            f"Single questions of {len(left_out)} of {len(runs)} runs are not in this page (see About)."
+        )
+    page = _page(value, packs)
+    path = write_atomic(out, page)
+    return Report(path, len(runs), len(page), tuple(value["leftOut"]), tuple(problems))
 
 
-def _add_rows(collected: Collected, packs: dict[str, str], spare: int) -> list[int]:
+def _add_rows(
+    value: Mapping[str, Any], sets: Sequence[ScoredSet], packs: dict[str, str], spare: int
+) -> list[int]:
     """Pack rows of single questions while they fit; the runs whose rows are left out, in order."""
     best: set[int] = set()
-    groups = [run["group"] for run in collected.value["runs"]]
-    for scored in collected.sets:
+    groups = [run["group"] for run in value["runs"]]
+    for scored in sets:
         ranked = sorted(scored.rows, key=lambda number: -float(scored.rows[number].f1.mean()))
         first = {groups[number]: number for number in reversed(ranked)}
         best |= set(first.values())
     left_out: set[int] = set()
     order = sorted(
-        ((number, s) for s, scored in enumerate(collected.sets) for number in scored.rows),
+        ((number, s) for s, scored in enumerate(sets) for number in scored.rows),
         key=lambda pair: (pair[0] not in best, pair[0]),
     )
     for number, s in order:
-        packed = pack_run(collected.sets[s].rows[number], collected.sets[s].mistakes[number])
+        packed = pack_run(sets[s].rows[number], sets[s].mistakes[number])
         if len(packed) > spare:
             left_out.add(number)
             continue
@@ -223,7 +230,15 @@ def _attention(
                 break
             room -= len(packed)
             packs[f"attention-{number}-{len(maps)}"] = packed
-            maps.append(_map(item))
+            maps.append(
+                {
+                    "id": item.id,
+                    "labels": list(item.labels),
+                    "encoder": item.encoder,
+                    "context": item.context.tolist(),
+                    "question": item.question.tolist(),
+                }
+            )
         strange, left = len(stored) - len(known), len(known) - len(maps)
         reasons = [f"{strange} maps are of questions that the run was not scored on"] if strange else []
         reasons += [f"the newest {len(maps)} maps are shown, {left} are left out"] if left else []
@@ -232,16 +247,6 @@ def _attention(
         if maps:
             shown[str(number)] = maps
     return shown
-
-
-def _map(item: AttentionMap) -> dict[str, Any]:
-    return {
-        "id": item.id,
-        "labels": list(item.labels),
-        "encoder": item.encoder,
-        "context": item.context.tolist(),
-        "question": item.question.tolist(),
-    }
 
 
 def _page(value: Mapping[str, Any], packs: Mapping[str, str]) -> bytes:

@@ -3,37 +3,18 @@ const looked = { run: null, at: 0, map: 0 };
 
 /** Words stay whole, options with their hyphens, as far as they fit. */
 const command = (text) => make("code", { class: "command" }, text.split(" ").flatMap((word, i) => [i ? " " : "", make("span", {}, word)]));
-/** Without a match-LSTM it is the encoder that looks. */
-const keepCommand = (folder, matching) => command(`qa-arch predict ${folder} --data FILE --out predictions --keep-attention ID ID${matching ? "" : " --layer all"}`);
-
-/** How attention is kept for more questions; a record that came without its weights is trained again first. */
-function keeping(run, told) {
-  const { folder, name, weights, matching } = DATA.runs[run];
-  if (weights) return make("div", { class: "empty" }, `${told} This keeps it for the questions named, beside the run's record:`, keepCommand(folder, matching), "Then write this report again.");
-  const again = `runs/again/${name}`;
-  return make("div", { class: "empty" }, `${told} The record of ${labelOf(run)} came without weights: train the run again, then keep the attention of the questions named:`,
-    command(`qa-arch train --config-from ${folder} --folder ${again}`), keepCommand(again, matching), `Then write a report of ${again}.`);
-}
-/** Of `runs` one that has its weights and, if any has, a match-LSTM; or else the first. */
-function ableRun(runs) {
-  const rank = (run) => 2 * DATA.runs[run].weights + DATA.runs[run].matching;
-  return [...runs].sort((a, b) => rank(b) - rank(a))[0] ?? null;
-}
 
 /** Which attention it is, where a run has that of both. */
 const sourceOf = (map, maps) => (maps.every(({ encoder }) => encoder === map.encoder) ? "" : map.encoder ? " (encoder)" : " (match-LSTM)");
 
 function drawAttention() {
   const parent = byId("attention-view");
-  if (!runsOfSet().length) return; // pre-training runs alone, and no section
   const runs = runsOfSet().filter((run) => DATA.attention[run]);
-  if (!runs.length) {
-    return parent.replaceChildren(keeping(ableRun(runsOfSet()), "No attention was kept for these runs."));
-  }
+  byId("attention").hidden = document.querySelector('nav a[href="#attention"]').hidden = !runs.length;
+  if (!runs.length) return null;
   if (!runs.includes(looked.run)) Object.assign(looked, { run: runs[0], at: 0, map: 0 });
   const maps = DATA.attention[looked.run];
   const { labels, encoder } = maps[looked.at];
-  const without = ableRun(runsOfSet().filter((run) => !DATA.attention[run] && DATA.runs[run].weights));
   const pick = (list, current, set_) => make("select", { onchange: (event) => { set_(Number(event.target.value)); drawAttention(); } },
     list.map(([value, name]) => make("option", { value, selected: value === current }, name)));
   const questions = pick(maps.map((map, i) => [i, map.id + sourceOf(map, maps)]), looked.at, (value) => Object.assign(looked, { at: value, map: Math.min(looked.map, maps[value].labels.length - 1) }));
@@ -42,9 +23,8 @@ function drawAttention() {
   parent.replaceChildren(
     make("div", { class: "tools" }, make("label", {}, "Run ", pick(runs.map((run) => [run, labelOf(run)]), looked.run, (value) => Object.assign(looked, { run: value, at: 0, map: 0 }))),
       make("label", {}, "Question ", questions), make("label", {}, "Attention ", pick(labels.map((name, i) => [i, name]), looked.map, (value) => { looked.map = value; }))),
-    heat, make("p", { class: "told", style: "font-size: .8rem" }, `Each column sums to 1: how a piece of the passage spreads its attention over the question; “∅” is ${encoder ? "all else: special tokens and the passage" : "the word “nothing”"}.`),
-    keeping(without ?? looked.run, "There may be more of other questions and other runs."));
-  paintAttention(maps[looked.at], questions);
+    heat, make("p", { class: "told", style: "font-size: .8rem" }, `Each column sums to 1: how a piece of the passage spreads its attention over the question; “∅” is ${encoder ? "all else: special tokens and the passage" : "the word “nothing”"}. Where attention goes is not by itself why an answer is given.`));
+  return paintAttention(maps[looked.at], questions);
 }
 
 async function paintAttention(map, questions) {
@@ -65,9 +45,8 @@ async function paintAttention(map, questions) {
   plot.style.width = `max(100%, ${120 + 17 * C}px)`;
   plot.setAttribute("aria-label", `Attention of ${labelOf(looked.run)} over question ${map.id}`);
   const text = z.map((row, i) => row.map((value, j) => `${escapeHtml(across[j])} → ${escapeHtml(down[i])}<br>${value.toFixed(2)}`));
-  Plotly.react(plot, [{ type: "heatmap", z, text, hovertemplate: "%{text}<extra></extra>", zmin: 0, zmax: most, colorscale: [[0, css("--panel")], [1, css("--heat")]], xgap: 1, ygap: 1, showscale: true, colorbar: { thickness: 10, len: 0.9, outlinewidth: 0 } }],
+  draw(plot, [{ type: "heatmap", z, text, hovertemplate: "%{text}<extra></extra>", zmin: 0, zmax: most, colorscale: [[0, css("--panel")], [1, css("--heat")]], xgap: 1, ygap: 1, showscale: true, colorbar: { thickness: 10, len: 0.9, outlinewidth: 0 } }],
     layout({ height: 130 + 24 * Q, margin: { l: 20, r: 10, t: 10, b: 20 },
       xaxis: { tickvals: across.map((_, i) => i), ticktext: across.map(escapeHtml), tickangle: -60, showgrid: false, ticks: "" },
-      yaxis: { tickvals: down.map((_, i) => i), ticktext: down.map(escapeHtml), autorange: "reversed", showgrid: false, ticks: "" } }),
-    PLAIN);
+      yaxis: { tickvals: down.map((_, i) => i), ticktext: down.map(escapeHtml), autorange: "reversed", showgrid: false, ticks: "" } }));
 }

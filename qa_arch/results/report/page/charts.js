@@ -21,6 +21,7 @@ function layout(changes = {}) {
 /** Plots follow the width of their place, which changes as figures join them and not only with the window. */
 const fitting = new ResizeObserver((entries) => {
   for (const { target, contentRect } of entries) {
+    if (matchMedia("print").matches) return; // paper scales them
     const drawn = target._fullLayout?.width;
     if (drawn && contentRect.width && Math.abs(drawn - contentRect.width) > 1) Plotly.Plots.resize(target);
   }
@@ -46,7 +47,19 @@ function figure(parent, name, title, caption, traces, changes) {
   heading.textContent = title;
   below.textContent = caption;
   plot.setAttribute("aria-label", `${title}. ${caption}`);
-  Plotly.react(plot, traces, layout(changes), PLAIN);
+  draw(plot, traces, layout(changes));
+}
+
+/** Draws a plot so that paper can scale it. */
+function draw(plot, traces, changes) {
+  const first = !plot.on;
+  const scalable = () => {
+    const { width, height } = plot._fullLayout;
+    plot.querySelectorAll("svg.main-svg").forEach((svg) => svg.setAttribute("viewBox", `0 0 ${width} ${height}`));
+  };
+  Plotly.react(plot, traces, changes, PLAIN);
+  if (first) plot.on("plotly_afterplot", scalable);
+  scalable();
 }
 
 /** In place of a figure, why it is not there. */

@@ -1,7 +1,6 @@
-// What went wrong: shares of outcomes, how wrong spans lie to the gold, one run's mistakes by kind or article.
+// What went wrong: shares of outcomes, and how wrong spans lie to the gold.
 /** One hue from dark to light, which no system has. */
 const OUTCOME_COLOURS = { right: "--line", wrong_span: "--e0", wrong_abstention: "--e1", missed_answer: "--e2", unanswered: "--e2", undue_answer: "--e3" };
-const mistaken = { run: null, facet: null, token: 0 };
 
 const nameOfError = (rows, q) => {
   const named = DATA.outcomes.find(([key]) => key === outcomeAt(rows, q))[1];
@@ -16,17 +15,14 @@ const errs = (rows, q, wanted) => wanted === "any" || outcomeAt(rows, q) === wan
 function drawErrors() {
   const parent = byId("error-figures");
   const runs = selectedRuns().filter((run) => set()?.errors[run]);
-  if (!runs.length) {
-    byId("mistakes").replaceChildren();
-    return noRows(parent, [["errors", "What went wrong"], ["wrong-spans", "Wrong spans"]]);
-  }
+  if (!runs.length) return noRows(parent, [["errors", "What went wrong"], ["wrong-spans", "Wrong spans"]]);
   const shown = DATA.outcomes.filter(([key]) => runs.some((run) => set().errors[run].outcomes[key] !== undefined));
   const systems = bySystem(runs);
   const names = systems.map(([group]) => escapeHtml(DATA.groups[group].label));
   const part = (run, key) => 100 * (set().errors[run].outcomes[key] ?? 0) / set().errors[run].questions;
   const share = ([, members], key) => mean(members.map((run) => part(run, key)));
   const seeds = systems.some(([, members]) => members.length > 1) ? " Of a system with several seeds, their mean." : "";
-  figure(parent, "errors", "What went wrong", `Of all questions, percent.${seeds} Wrong abstention: not answered though the best span was right. Missed answer: not answered, and the best span was wrong too. False answer: there is none.`,
+  figure(parent, "errors", "What went wrong", `Of all questions, percent.${seeds} Wrong abstention: no answer given though the best span was right. Missed answer: no answer given, and the best span was wrong too. False answer: answered an unanswerable question.`,
     shown.map(([key, name]) => ({
       type: "bar", orientation: "h", name, y: names, x: systems.map((system) => share(system, key)), marker: { color: css(OUTCOME_COLOURS[key]), line: { color: css("--paper"), width: 1.5 } },
       text: systems.map((system) => (share(system, key) >= 4 ? fixed(share(system, key), 0) : "")), textposition: "inside", insidetextanchor: "middle", textangle: 0, textfont: { color: readableOn(css(OUTCOME_COLOURS[key])) },
@@ -36,7 +32,6 @@ function drawErrors() {
   byId("figure-errors").lastChild.prepend(make("span", { class: "legend" }, shown.map(([key, name]) =>
     make("span", {}, make("i", { style: `background: var(${OUTCOME_COLOURS[key]})` }), name))));
   drawWrongSpans(parent, runs);
-  drawMistakes();
 }
 
 function drawWrongSpans(parent, runs) {
@@ -57,39 +52,4 @@ function drawWrongSpans(parent, runs) {
 function readableOn(hex) {
   const [r, g, b] = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16) / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
-}
-
-/** The mistakes of one run by the levels of one facet, counted from its rows; the worst first. */
-async function drawMistakes() {
-  const parent = byId("mistakes");
-  const runs = selectedRuns().filter((run) => hasRows(state.set, run));
-  const facets = set().facets;
-  if (!runs.length) return parent.replaceChildren();
-  if (!runs.includes(mistaken.run)) mistaken.run = runs[0];
-  if (!facets[mistaken.facet]) mistaken.facet = Math.max(0, facets.findIndex((facet) => facet.key === (set().texts ? "article" : "kind")));
-  const token = ++mistaken.token;
-  const [rows, levels] = await Promise.all([rowsOf(rowsKey(state.set, mistaken.run)), levelsOf(state.set)]);
-  if (token !== mistaken.token) return;
-  const facet = facets[mistaken.facet];
-  const counts = facet.names.map((name) => ({ name, questions: 0, boundary: 0, near: 0, plausible: 0 }));
-  for (let q = 0; q < rows.size; q += 1) {
-    const count = counts[levels[mistaken.facet][q]];
-    const outcome = outcomeAt(rows, q);
-    count.questions += 1;
-    count[outcome] = (count[outcome] ?? 0) + 1;
-    count.boundary += overlaps(rows, q);
-    count.near += isNear(rows, q);
-    count.plausible += isPlausible(rows, q);
-  }
-  counts.sort((x, y) => (x.right ?? 0) / x.questions - (y.right ?? 0) / y.questions);
-  const known = DATA.outcomes.filter(([key]) => key !== "right" && set().errors[mistaken.run].outcomes[key] !== undefined);
-  const columns = known.flatMap(([key, name]) => [[key, name], ...(key === "wrong_span" ? [["boundary", "boundary error"], ["near", "near miss"]] : [])]);
-  if (set().errors[mistaken.run].with_plausible) columns.push(["plausible", "of them plausible"]);
-  const heads = [facet.title, "questions", "right, %", ...columns.map(([, name]) => name)];
-  const pick = (name, list, current, take) => make("label", {}, name, make("select", { "data-mistakes": name, onchange: (event) => { take(Number(event.target.value)); drawMistakes(); } },
-    list.map(([value, text]) => make("option", { value, selected: value === current }, text))));
-  parent.replaceChildren(
-    make("h3", { class: "apart" }, "Mistakes of one run"),
-    make("div", { class: "tools" }, pick("Run", runs.map((run) => [run, labelOf(run)]), mistaken.run, (run) => { mistaken.run = run; }), pick("By", facets.map((one, i) => [i, one.title]), mistaken.facet, (i) => { mistaken.facet = i; })),
-    framed(plainTable(heads, counts.map((count) => [count.name, whole(count.questions), fixed(100 * (count.right ?? 0) / count.questions), ...columns.map(([key]) => whole(count[key] ?? 0))]), { id: "mistakes-table" }), "Mistakes of one run"));
 }

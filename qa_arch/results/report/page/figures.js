@@ -19,7 +19,7 @@ function learningFigures(parent, runs, traces, { prefix = "", height = 300, mark
   const most = Math.max(...runs.map((run) => DATA.runs[run].epochs.length));
   if (most < 2) { // one point is no curve
     byId(`figure-${prefix}learned`)?.remove();
-    return absent(parent, `${prefix}loss`, "Loss by epoch", `One epoch, and so no curve. Training loss: ${few(runs, (run) => fixed(column(run, "train_loss")[0], 3))}.`);
+    return absent(parent, `${prefix}loss`, "Loss by epoch", `Only one epoch: nothing to plot. Training loss: ${few(runs, (run) => fixed(column(run, "train_loss")[0], 3))}.`);
   }
   const room = Math.max(0.1, 0.05 * (most - 1));
   const axis = { title: "epoch", dtick: Math.max(1, Math.ceil(most / 10)), range: [1 - room, most + room] };
@@ -61,7 +61,7 @@ function drawCost() {
     const others = known.filter((run) => !state.slots.has(DATA.runs[run].group));
     const numbers = known.map(value).filter((v) => typeof v === "number" && v > 0);
     const wide = key !== "strategy" && Math.max(...numbers) > 20 * Math.min(...numbers);
-    const axis = key === "strategy" ? { type: "category", title: "" } : { type: wide ? "log" : "linear", title: unit || title, exponentformat: "SI", ...(wide ? logTicks(numbers) : { rangemode: "tozero", nticks: 6 }) };
+    const axis = key === "strategy" ? { type: "category", title: "" } : { type: wide ? "log" : "linear", title: unit || title, exponentformat: "SI", nticks: 6, ...(wide ? {} : { rangemode: "tozero" }) };
     figure(parent, `cost-${key}`, heading, "", [
       dots(others, others.map(value), others.map(score), { marker: { color: css("--line"), size: 6 } }),
       dots(drawn, drawn.map(value), drawn.map(score)),
@@ -69,15 +69,6 @@ function drawCost() {
   }
   const told = [left.same.length && scored.length ? `The same in all runs, and not drawn: ${left.same.join("; ")}.` : "", left.unknown.length ? `Not recorded: ${left.unknown.join("; ")}.` : ""];
   byId("cost-note").textContent = told.filter(Boolean).join(" ");
-}
-
-/** Decades, and 2 and 5 of each where there are few of them: one mark alone is no scale. */
-function logTicks(numbers) {
-  const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
-  if (high > 300 * low) return { dtick: 1 };
-  const decades = [...Array(5)].map((_, i) => 10 ** (Math.floor(Math.log10(low)) + i));
-  const tickvals = decades.flatMap((decade) => [decade, 2 * decade, 5 * decade]).filter((value) => value >= low / 2 && value <= 2 * high);
-  return { tickvals };
 }
 
 const curvesOf = (run) => set()?.curves[run];
@@ -190,8 +181,10 @@ function drawBreakdowns() {
   for (const facet of facets) {
     const at = Object.keys(MEASURES).indexOf(state.measure);
     // Of the spans, a level without answerable questions has nothing to show.
+    const reached = (level) => mean(groups.map((group) => mean(runsOf(group).filter((run) => facet.runs[run]).map((run) => facet.runs[run][at][level]))));
     const levels = facet.names.map((_, level) => level).filter((level) => state.measure !== "spans" || Object.values(facet.runs).some((of) => of[at][level] !== null));
     if (!levels.length || facet.names.length < 2) continue; // of one level there is nothing to compare
+    if (facet.key === "article") levels.sort((a, b) => reached(a) - reached(b)); // the hardest first
     const names = levels.map((level) => `${facet.names[level]}  (${whole(facet.count[level])})`);
     const step = Math.min(0.13, 0.7 / groups.length);
     const traces = groups.map((group, place) => {

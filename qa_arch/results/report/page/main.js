@@ -1,27 +1,29 @@
 // Wires everything up; the figures wait for Plotly, which is unpacked first.
 const OVER = ["F1", "EM", "HasAns F1", "NoAns F1"];
 function drawBar() {
-  const chips = [...state.slots.keys()].map((group) => make("li", {}, make("button", { type: "button", title: `Do not draw ${DATA.groups[group].label}`, onclick: () => { select(group, false); state.picked = true; changed(); } },
-    keyOf(group), make("span", {}, DATA.groups[group].label))));
+  const chips = [...state.offered].map((group) => make("li", {}, make("button", { type: "button", "aria-pressed": String(state.slots.has(group)), title: DATA.groups[group].label,
+    onclick: () => { select(group, !state.slots.has(group)); state.picked = true; changed(); } }, keyOf(group), make("span", {}, DATA.groups[group].label))));
   byId("chips").replaceChildren(...chips);
   choice(byId("measure"), Object.fromEntries(measures().map((key) => [key, MEASURES[key]])), state.measure, (key) => { state.measure = key; changed(); });
   choice(byId("rows"), { systems: "Systems", runs: "Runs" }, state.rows, (key) => { state.rows = key; drawBar(); drawTable(); });
 }
 
-function drawAll() {
+/** Draws everything; what it gives ends when also that is drawn which is unpacked first. */
+function changed() {
   drawBar(); drawTable(); drawTableNotes(); drawRun();
-  drawLearning(); drawCost(); drawAbstention(); drawCalibration(); drawErrors(); drawBreakdowns(); drawAttention(); drawPretraining();
-  if (byId("question-detail") && browser.found.length) showQuestion();
+  drawLearning(); drawCost(); drawAbstention(); drawCalibration(); drawErrors(); drawBreakdowns();
   viewChanged();
+  return Promise.all([drawAttention(), browser.found.length ? showQuestion() : null]);
 }
 
 function drawAbout() {
   const facts = [["Written", `${DATA.created} by qa_arch ${DATA.version}`], ["Runs", `${DATA.runs.length}, of ${DATA.groups.length} system${DATA.groups.length === 1 ? "" : "s"}; a system is all seeds of one configuration`],
     ["Drawn by", `plotly.js ${Plotly.version}, MIT licence, part of this file`], ["Network", "nothing is loaded and nothing is sent"]];
   for (const one of DATA.sets) facts.push([`Set: ${one.name}`, `${one.split}, SQuAD ${one.protocol}, hash ${one.fingerprint}, ${one.runs.length} runs; texts ${one.texts ? "included" : "not included"}`]);
+  if (!Object.keys(DATA.attention).length) facts.push(["Attention", ["none was kept; ", make("code", {}, "qa-arch predict RUN --data FILE --out predictions --keep-attention ID"), " keeps it for the questions named"]]);
   if (DATA.leftOut.length) facts.push(["Left out", folded(`single questions of ${DATA.leftOut.length} runs, to stay below ${+(DATA.limit / 1e6).toFixed(2)} MB; a report of fewer runs has them`, DATA.leftOut)]);
   if (DATA.problems.length) facts.push(["Not usable", folded(`${DATA.problems.length} runs or files`, DATA.problems)]);
-  byId("about-text").replaceChildren(make("dl", { class: "about", id: "about-list" }, facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)])));
+  byId("about-text").replaceChildren(make("dl", { class: "about", id: "about-list" }, facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, ...[value].flat())])));
 }
 
 /** A line that opens into a list; a short list is open. */
@@ -39,6 +41,19 @@ function openSet(number) {
 function chooseSet(number) {
   openSet(number);
   buildBrowser(); // before anything is drawn: what it held is of the other set
+  changed();
+}
+
+/** What a link goes to stands below the bar, whose height depends on how many systems it names. */
+function keepClearOfBar() {
+  const sticky = getComputedStyle(byId("bar")).position === "sticky";
+  document.documentElement.style.scrollPaddingTop = `${sticky ? byId("bar").offsetHeight + 8 : 0}px`;
+}
+
+/** Paper is white: a dark page is printed light. */
+function printing(begins) {
+  if (firstTheme() !== "dark") return;
+  paintTheme(begins ? "light" : "dark");
   changed();
 }
 
@@ -60,7 +75,7 @@ function keys(event) {
 function tellView() {
   const only = (value, usual) => (value === usual ? null : value);
   inLink("set", () => (state.set ? set().key : null), ([key]) => { openSet(Math.max(0, DATA.sets.findIndex((other) => other.key === key))); byId("set").value = state.set; });
-  inLink("measure", () => only(state.measure, "f1"), ([key]) => { state.measure = measures().includes(key) ? key : "f1"; });
+  inLink("measure", () => only(state.measure, DATA.measure), ([key = DATA.measure]) => { state.measure = measures().includes(key) ? key : "f1"; });
   inLink("draw", () => (state.picked ? [...state.slots.keys()].map((group) => DATA.groups[group].label) : null), (labels) => {
     const groups = labels.map(groupOfWord).filter((group) => groupsOfSet().includes(group));
     if (!groups.length) return;
@@ -69,14 +84,11 @@ function tellView() {
     state.picked = true;
   });
   inLink("rows", () => only(state.rows, "systems"), ([key]) => { state.rows = key === "runs" ? "runs" : "systems"; });
-  inLink("sort", () => only(`${order.down ? "-" : ""}${order.key}`, "-f1"), ([key = "-f1"]) => {
+  inLink("sort", () => only(`${order.down ? "-" : ""}${order.key}`, `-${DATA.measure}`), ([key = `-${DATA.measure}`]) => {
     const name = key.replace(/^-/, "");
     if (COLUMNS.some((column) => column.key === name)) Object.assign(order, { key: name, down: key.startsWith("-") });
   });
   inLink("filter", () => byId("filter").value, ([text = ""]) => { byId("filter").value = text; });
-  const columns = (shown) => [...state.columns].filter(([, chosen]) => chosen === shown).map(([key]) => key);
-  inLink("show", () => columns(true), (keys) => { state.columns = new Map(keys.map((key) => [key, true])); });
-  inLink("hide", () => columns(false), (keys) => keys.forEach((key) => state.columns.set(key, false)));
   inLink("over", () => only(state.over, "F1"), ([name = "F1"]) => { if (OVER.includes(name)) state.over = byId("over").value = name; });
   inLink("run", () => only(runWord(viewed.run), runWord(bestRuns()[0] ?? null)), ([word]) => { viewed.run = runOfWord(word) ?? bestRuns()[0] ?? null; });
   inLink("beside", () => runWord(viewed.beside), ([word]) => { viewed.beside = runOfWord(word); });
@@ -114,14 +126,15 @@ async function start() {
   document.addEventListener("keydown", keys);
   addEventListener("hashchange", readLink);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { paintTheme(firstTheme()); changed(); });
-  onChange(drawAll);
-  dropEmptySections();
+  new ResizeObserver(keepClearOfBar).observe(byId("bar"));
+  addEventListener("beforeprint", () => printing(true));
+  addEventListener("afterprint", () => printing(false));
   const table = byId("table");
   const place = table.parentNode.insertBefore(make("div"), table);
   place.replaceWith(framed(table, "Runs"));
   tellView();
-  readLink();
   drawAbout();
+  await readLink();
   byId("wait").remove();
   document.documentElement.dataset.ready = "yes";
 }

@@ -40,11 +40,11 @@ function buildBrowser() {
       make("label", {}, "Text", make("input", { type: "search", id: "question-search", value: browser.search, placeholder: set().texts ? "question or passage" : "question id", oninput: (event) => { browser.search = event.target.value.toLowerCase(); browser.limit = PAGE; browser.at = 0; find(); } })),
       make("span", { class: "told", id: "question-count", role: "status" })),
     make("div", { class: "split" },
-      make("div", { class: "list", tabindex: "0", id: "question-list", role: "listbox", "aria-label": "Questions", onkeydown: walk }, make("ol", { role: "presentation" })),
+      make("div", { class: "list", tabindex: "0", id: "question-list", role: "region", "aria-label": "Questions", onkeydown: walk }, make("ol")),
       make("article", { class: "detail", id: "question-detail", "aria-live": "polite" })),
     make("p", { class: "told", style: "font-size: .8rem" }, make("kbd", {}, "/"), " search · ", make("kbd", {}, "j"), " ", make("kbd", {}, "k"), ": next and previous question, from anywhere on the page; in the list arrows too"),
   );
-  find();
+  return find();
 }
 
 function passes(q, a, b, levels, ids, texts) {
@@ -94,8 +94,8 @@ function drawList(a, b, ids, texts, levels) {
   const mark = (rows, q) => make("span", { class: isRight(rows, q) ? "right" : "wrong" }, isRight(rows, q) ? "✓" : isSilent(rows, q) ? "∅" : "✗");
   const kind = set().facets.findIndex((facet) => facet.key === "kind");
   const tagged = kind < 0 ? 0 : kind;
-  const items = browser.found.slice(0, browser.limit).map((q, place) => make("li", { role: "presentation" },
-    make("button", { type: "button", class: "item", role: "option", tabindex: "-1", "aria-selected": String(place === browser.at), "data-place": place, onclick: () => goTo(place) },
+  const items = browser.found.slice(0, browser.limit).map((q, place) => make("li", {},
+    make("button", { type: "button", class: "item", tabindex: "-1", "aria-current": place === browser.at ? "true" : null, "data-place": place, onclick: () => goTo(place) },
       make("span", { class: "asked" }, marked(texts ? texts.questions[q][0] : ids[q])),
       make("span", { class: "marks", title: "A, B: ✓ right, ✗ wrong, ∅ wrongly abstained" }, mark(a, q), " ", mark(b, q)),
       make("span", { class: "tag" }, set().facets.length ? `${tagged === kind ? "" : "answerable: "}${set().facets[tagged].names[levels[tagged][q]]}` : ""))));
@@ -108,10 +108,10 @@ function drawList(a, b, ids, texts, levels) {
 function goTo(place) {
   if (place < 0 || place >= Math.min(browser.found.length, browser.limit)) return;
   const list = byId("question-list");
-  list.querySelector('[aria-selected="true"]')?.setAttribute("aria-selected", "false");
+  list.querySelector("[aria-current]")?.removeAttribute("aria-current");
   browser.at = place;
   const item = list.querySelector(`[data-place="${place}"]`);
-  item?.setAttribute("aria-selected", "true");
+  item?.setAttribute("aria-current", "true");
   if (item) list.scrollTop = Math.min(Math.max(list.scrollTop, item.offsetTop - list.offsetTop + item.offsetHeight - list.clientHeight), item.offsetTop - list.offsetTop);
   showQuestion();
 }
@@ -181,7 +181,7 @@ function answerTable(texts, q, answers) {
       make("td", { class: isRight(columns, q) ? "right" : "wrong", title: nameOfError(columns, q) }, isRight(columns, q) ? "✓" : "✗"),
       make("td", {}, fixed(columns.f1[q] * DATA.f1Unit, 2)),
       make("td", {}, Number.isFinite(odds) ? fixed(odds, 2) : odds > 0 ? "∞" : "−∞"),
-      make("td", {}, DATA.runs[run].margin === null ? "never null" : fixed(DATA.runs[run].margin, 2)));
+      make("td", {}, DATA.runs[run].margin === null ? "forced answer" : fixed(DATA.runs[run].margin, 2)));
   });
   const golden = gold === null ? [] : [make("tr", {}, make("td", { class: "text" }, "gold"), make("td", { class: "text" }, make("span", { class: gold === "no answer" ? null : "gold" }, gold)), ...Array.from({ length: 4 }, () => make("td")))];
   return framed(make("table", { class: "answers" }, make("thead", {}, make("tr", {}, head)), make("tbody", {}, golden, rows)), "Answers");

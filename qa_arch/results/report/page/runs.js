@@ -1,19 +1,19 @@
 // The table: one row a system (mean ± s.d. over seeds) or one row a run.
 const SIGNIFICANT = 0.05;
-const order = { key: "f1", down: true };
+const order = { key: DATA.measure, down: true };
 const COLUMNS = [
   { key: "label", head: "System", text: true },
   { key: "seed", head: "Seed", head2: "Seeds" },
   { key: "exact", head: "EM", score: true },
   { key: "f1", head: "F1", score: true },
-  { key: "spans", head: "Spans", score: true, spans: true },
+  { key: "spans", head: MEASURES.spans, score: true, spans: true },
   { key: "interval", head: () => `${MEASURES[state.measure]}, 95%`, systems: true },
   { key: "delta", head: () => `Δ${MEASURES[state.measure]}`, systems: true, test: true },
   { key: "holm", head: "p, Holm", systems: true, test: true },
   { key: "HasAns_f1", head: "HasAns F1", score: true, two: true },
   { key: "NoAns_f1", head: "NoAns F1", score: true, two: true },
   { key: "answerable_recall", head: "Answered R", score: true, two: true },
-  { key: "margin0", head: "F1 at 0", score: true, two: true },
+  { key: "margin0", head: "F1, threshold 0", score: true, two: true },
   { key: "threshold", head: "Threshold", digits: 2, two: true },
   { key: "batch", head: "Batch", digits: 0 },
   { key: "strategy", head: "Strategy", text: true },
@@ -89,30 +89,18 @@ function signed(value) {
   return (value >= 0 || text === "0.0" ? "+" : "−") + text;
 }
 
-/** What can be shown: of this set, this measure and rows of this kind. */
-function possibleColumns() {
+/** The columns that this set, this measure and rows of this kind have, and in which something stands. */
+function shownColumns(rows) {
   const two = set()?.protocol !== "1.1";
   const tested = set() !== undefined && set().baseline !== null;
   return COLUMNS.filter((column) =>
     !(column.two && !two) && !(column.spans && !measures().includes("spans")) && !(column.systems && state.rows === "runs") && !(column.runs && state.rows === "systems")
-    && !(column.test && !tested));
+    && !(column.test && !tested) && (column.key === "label" || rows.some((row) => cellText(row, column) !== "–")));
 }
-/** What the reader chose; without a choice, a column in which something stands. */
-const shownColumns = (rows) => possibleColumns().filter((column) => column.key === "label" || (state.columns.get(column.key) ?? rows.some((row) => cellText(row, column) !== "–")));
 const headOf = (column) => {
   const head = state.rows === "systems" ? column.head2 ?? column.head : column.head;
   return typeof head === "function" ? head() : head;
 };
-/** A box for each column. */
-function drawColumnChoice(shown) {
-  const boxes = possibleColumns().filter(({ key }) => key !== "label").map((column) => {
-    const box = make("input", { type: "checkbox", "data-column": column.key, onchange: (event) => { state.columns.set(column.key, event.target.checked); drawTable(); byId("columns").querySelector(`[data-column="${column.key}"]`)?.focus(); } });
-    box.checked = shown.includes(column);
-    return make("label", {}, box, headOf(column));
-  });
-  byId("columns").lastElementChild.replaceChildren(...boxes);
-}
-
 function compareRows(a, b) {
   const [x, y] = [a.cell(order.key), b.cell(order.key)];
   if (x === null || y === null || x === undefined || y === undefined) return (x ?? null) === null ? 1 : -1;
@@ -128,12 +116,12 @@ function drawTable() {
   }).join(" ").toLowerCase();
   const all = tableRows();
   const columns = shownColumns(all);
-  drawColumnChoice(columns);
   const rows = all.filter((row) => wanted.every((word) => about(row).includes(word))).sort(compareRows);
   byId("table").tHead.replaceChildren(make("tr", {}, columns.map(headCell)));
   const references = (set()?.references ?? []).map((reference) => referenceRow(reference, columns));
-  byId("table").tBodies[0].replaceChildren(...rows.map((row) => bodyRow(row, columns)), ...(wanted.length ? [] : references));
-  byId("shown").textContent = `${rows.length} of ${all.length}; the checked are drawn (at most ${COLOURS})`;
+  const none = rows.length ? [] : [make("tr", {}, make("td", { class: "text", colspan: columns.length }, wanted.length ? `No ${state.rows === "runs" ? "run" : "system"} matches “${byId("filter").value.trim()}”.` : "No runs."))];
+  byId("table").tBodies[0].replaceChildren(...rows.map((row) => bodyRow(row, columns)), ...none, ...(wanted.length ? [] : references));
+  byId("shown").textContent = `${rows.length} of ${all.length}; plotting the checked systems (at most ${COLOURS})`;
   viewChanged();
 }
 function headCell(column) {
@@ -145,20 +133,8 @@ function headCell(column) {
     drawTable();
     byId("table").querySelector(`[data-key="${column.key}"]`)?.focus();
   };
-  return make("th", { scope: "col", class: column.text ? "text" : "", "data-csv": JSON.stringify(fieldNames(column, name)), "aria-sort": sorted ? (order.down ? "descending" : "ascending") : null },
+  return make("th", { scope: "col", class: column.text ? "text" : "", "aria-sort": sorted ? (order.down ? "descending" : "ascending") : null },
     make("button", { type: "button", "data-key": column.key, title: column.spans ? DATA.spans : null, onclick: sort }, name));
-}
-/** What a column is in CSV: a mean and its deviation, an interval and an effect are fields of their own. */
-function fieldNames(column, name) {
-  if (column.key === "interval") return [`${MEASURES[state.measure]} low`, `${MEASURES[state.measure]} high`];
-  if (column.key === "delta") return [name, `${name} low`, `${name} high`];
-  return column.score && state.rows === "systems" ? [name, `${name} s.d.`] : [name];
-}
-function fieldValues(row, column) {
-  const value = row.cell(column.key) ?? null;
-  if (column.key === "interval") return testsNow()?.intervals[row.group] ?? [null, null];
-  if (column.key === "delta") return [value, ...(testsNow()?.effects[row.group]?.interval ?? [null, null])];
-  return column.score && state.rows === "systems" ? [value, deviation(row.runs.map((run) => valueOf(run, column.key)))] : [value];
 }
 /** Whether a system is better than the baseline by a column's measure, beyond chance. */
 function isBetter(row, column) {
@@ -169,26 +145,24 @@ function bodyRow(row, columns) {
   const drawn = state.slots.has(row.group);
   const cells = columns.map((column) => {
     const text = cellText(row, column);
-    const csv = JSON.stringify(fieldValues(row, column));
     if (column.key === "label") {
       const box = make("input", { type: "checkbox", onchange: (event) => { select(row.group, event.target.checked); state.picked = true; changed(); } });
       box.checked = drawn;
       box.disabled = !drawn && state.slots.size >= COLOURS;
-      return make("td", { class: "text name", title: text, "data-csv": csv }, make("label", { class: "pick" }, box, keyOf(row.group), make("span", { class: "clipped" }, breakable(text))));
+      return make("td", { class: "text name", title: text }, make("label", { class: "pick" }, box, keyOf(row.group), make("span", { class: "clipped" }, breakable(text))));
     }
     const status = column.key === "status" && text !== "ok";
     const kinds = [column.text ? "text" : "", isBetter(row, column) ? "better" : "", status ? "status" : ""].join(" ").trim();
     const opens = column.key === "seed" || column.key === "name";
-    return make("td", { class: kinds || null, "data-csv": csv, title: status ? row.runs.map((run) => DATA.runs[run].error).filter(Boolean)[0] : null },
+    return make("td", { class: kinds || null, title: status ? row.runs.map((run) => DATA.runs[run].error).filter(Boolean)[0] : null },
       opens ? make("button", { type: "button", class: "open", title: "Record, scores, curves and settings", "aria-label": `Show ${labelOf(row.runs[0])}`, onclick: () => openRun(row.runs[0]) }, text) : text);
   });
   return make("tr", { "data-group": row.group }, cells);
 }
 function referenceRow(reference, columns) {
-  const fields = (column) => fieldNames(column, "").map((_, place) => (place ? null : column.key === "label" ? reference.name : column.score ? reference[column.key] ?? null : null));
   return make("tr", { class: "reference" }, columns.map((column) =>
-    make("td", { "data-csv": JSON.stringify(fields(column)), class: column.key === "label" ? "text name" : column.text ? "text" : null },
-      column.key === "label" ? `${reference.name} (learns nothing)` : column.score && reference[column.key] !== undefined ? fixed(reference[column.key]) : "")));
+    make("td", { class: column.key === "label" ? "text name" : column.text ? "text" : null },
+      column.key === "label" ? `${reference.name} (untrained heuristic)` : column.score && reference[column.key] !== undefined ? fixed(reference[column.key]) : "")));
 }
 
 function drawTableNotes() {
@@ -196,7 +170,7 @@ function drawTableNotes() {
   const notes = [];
   if (now) {
     notes.push(`${now.name}: ${whole(now.questions)} questions, ${whole(now.unanswerable)} of them unanswerable; official SQuAD ${now.protocol} scores, metric ${now.metric}.`);
-    if (now.protocol === "2.0") notes.push("Scores at the null threshold that each run fitted on its calibration split; “F1 at 0” is at threshold 0.");
+    if (now.protocol === "2.0") notes.push("Scores at the null threshold that each run fitted on its calibration split; not so “F1, threshold 0”.");
     if (now.note) notes.push(`${now.split[0].toUpperCase()}${now.split.slice(1)}: ${now.note}.`);
     if (measures().includes("spans")) notes.push(...spanNotes(now));
     notes.push(testNote(now));
@@ -209,14 +183,15 @@ function testNote(now) {
   const effects = Object.keys(testsNow().effects).length;
   const [name, against] = [MEASURES[state.measure], DATA.groups[now.baseline].label];
   if (!effects) return `No tests of ${name} against ${against}.`;
-  return `Δ${name} against ${against}: over ${now.unit} and seeds, Holm-corrected over ${effects} comparisons. Bold: better than ${against}, p < ${SIGNIFICANT} so corrected.`;
+  const corrected = effects === 1 ? "no correction (1 comparison)" : `Holm's correction for ${effects} comparisons`;
+  return `Δ${name} against ${against}: intervals and p over ${now.unit} and seeds; ${corrected}. Bold: better than ${against}, corrected p < ${SIGNIFICANT}.`;
 }
 function spanNotes(now) {
-  const notes = [`Spans: ${DATA.spans}, the mean F1 of the best spans over the ${whole(now.questions - now.unanswerable)} answerable questions, which no threshold flatters.`];
+  const notes = [`${MEASURES.spans}: ${DATA.spans}, the mean F1 of the best spans over the ${whole(now.questions - now.unanswerable)} answerable questions; no threshold has a part in it.`];
   const untold = Object.keys(now.tests.f1.intervals).filter((group) => !now.tests.spans.intervals[group]);
   if (untold.length) {
     const few = untold.slice(0, 6).map((group) => DATA.groups[group].label).join("; ") + (untold.length > 6 ? `; and ${untold.length - 6} more` : "");
-    notes.push(`Neither interval nor test of the spans of ${few}: rows tell no best spans; qa-arch evaluate --run RUN writes them, or give --data FILE.`);
+    notes.push(`${MEASURES.spans} of ${few} is not tested: their rows lack the best spans; qa-arch evaluate --run RUN writes them.`);
   }
   return notes;
 }

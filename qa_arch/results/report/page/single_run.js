@@ -5,7 +5,7 @@ const RECORDED = {
   device: "Device", strategy: "Strategy", precision: "Precision", batch: "Batch size", train: "Training questions", parameters: "Parameters", fit: "Training, s",
   rate: "Windows per second", predict: "Scoring, s", memory: "Peak memory, MB", margin: "Null threshold", folder: "Folder",
 };
-const POINTS = { calibrated: "fitted threshold", never_null: "never null", margin_0: "threshold 0", oracle: "best threshold (a bound)", given: "given threshold" };
+const POINTS = { calibrated: "fitted threshold", never_null: "forced answer", margin_0: "threshold 0", oracle: "best threshold (upper bound)", given: "given threshold" };
 const SCORES = { exact: "EM", f1: "F1", HasAns_f1: "HasAns F1", NoAns_f1: "NoAns F1", threshold: "Threshold" };
 
 function openRun(run) {
@@ -17,7 +17,6 @@ function openRun(run) {
 }
 
 function drawRun() {
-  if (!DATA.runs.length) return;
   if (viewed.run === null || !runsOfSet().concat(unscored()).includes(viewed.run)) Object.assign(viewed, { run: bestRuns()[0] ?? 0, beside: null });
   const shown = [viewed.run, viewed.beside].filter((run) => run !== null);
   const options = (current, none) => [...(none ? [make("option", { value: "", selected: current === null }, "none")] : []),
@@ -79,5 +78,5 @@ function settingTables(shown, heads) {
   const whole = make("details", { id: "run-settings" }, make("summary", {}, `All ${keys.length} settings, hashes of data and versions of packages`), framed(table(keys), "Settings"));
   if (shown.length < 2) return [whole];
   const same = make("p", { class: "empty", id: "run-unlike" }, "These two runs differ in no setting.");
-  return [make("h3", { class: "apart" }, "What sets them apart"), unlike.length ? make("div", { id: "run-unlike" }, framed(table(unlike), "Settings that differ")) : same, whole];
+  return [make("h3", { class: "apart" }, "Settings that differ"), unlike.length ? make("div", { id: "run-unlike" }, framed(table(unlike), "Settings that differ")) : same, whole];
 }

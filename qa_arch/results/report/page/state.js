@@ -1,12 +1,10 @@
 // What is chosen, who wants to know, and what is known of runs and systems.
 const COLOURS = 8;
-const state = { set: 0, measure: "f1", slots: new Map(), over: "F1", rows: "systems", columns: new Map(), picked: false };
-const listeners = [];
-const onChange = (listener) => listeners.push(listener);
-const changed = () => listeners.forEach((listener) => listener());
+/** `slots`: colour of each drawn system; `offered`: the systems of the legend, drawn or not. */
+const state = { set: 0, measure: DATA.measure, slots: new Map(), offered: new Set(), over: "F1", rows: "systems", picked: false };
 
 const set = () => DATA.sets[state.set];
-const runsOfSet = () => (set() ? set().runs : DATA.runs.map((_, number) => number));
+const runsOfSet = () => (set() ? set().runs : []);
 const point = (run) => (set() && DATA.runs[run].scores[set().split] || {})[set() && set().point] || {};
 /** F1 on the answerable questions where "no answer" is never allowed: of the rows, else as it was recorded. */
 const spansOf = (run) => set()?.spans[run] ?? DATA.runs[run].scores[set()?.split]?.never_null?.HasAns_f1 ?? null;
@@ -28,6 +26,7 @@ const labelOf = (run) => {
 
 /** Draws `group`, or no longer; at most as many as there are colours. */
 function select(group, wanted) {
+  if (wanted) state.offered.add(group);
   if (!wanted) state.slots.delete(group);
   else if (!state.slots.has(group)) {
     const taken = new Set(state.slots.values());
@@ -50,6 +49,7 @@ function deviation(values) {
 /** The systems of highest F1 first, as many as there are colours for. */
 function selectBest(limit = 6) {
   state.slots.clear();
+  state.offered.clear();
   state.picked = false;
   const ranked = groupsOfSet().map((group) => [group, mean(runsOf(group).map((run) => point(run).f1 ?? null))]);
   ranked.sort((a, b) => (b[1] ?? -1) - (a[1] ?? -1));
@@ -60,6 +60,6 @@ const fixed = (value, digits = 1) =>
   value === null || value === undefined ? "–" : value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace("-", "−");
 const whole = (value) => fixed(value, 0);
 /** What the page can be switched to, as in the table and in full. */
-const MEASURES = { exact: "EM", f1: "F1", spans: "Spans" };
+const MEASURES = { exact: "EM", f1: "F1", spans: "F1, forced answer" };
 const nameOf = (measure) => (measure === "spans" ? DATA.spans : MEASURES[measure]);
 const measures = () => set()?.measures ?? ["exact", "f1"];

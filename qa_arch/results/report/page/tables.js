@@ -28,13 +28,11 @@ function plainTable(heads, rows, { left = [0], id = null } = {}) {
     make("tbody", {}, rows.map((row) => make("tr", {}, row.map((cell, place) => make("td", { class: side(place) }, cell))))));
 }
 
-/** The fields of a cell: those that it names (`data-csv`), else its text with plain signs and digits. */
-function fieldsOf(cell) {
-  if (cell.dataset.csv) return JSON.parse(cell.dataset.csv);
-  const text = cell.textContent.trim();
-  if (text === "–") return [""];
-  const plain = text.replace(/^−/, "-");
-  return [/^[-+]?\d{1,3}(,\d{3})+(\.\d+)?$/.test(plain) ? plain.replaceAll(",", "") : /^-[\d.]+$/.test(plain) ? plain : text];
+/** The text of a cell with plain signs and digits. */
+function fieldOf(cell) {
+  const text = cell.textContent.trim().replace(/^−/, "-");
+  if (text === "–") return "";
+  return /^[-+]?\d{1,3}(,\d{3})+(\.\d+)?$/.test(text) ? text.replaceAll(",", "") : text;
 }
 function csvField(value) {
   if (value === null || value === undefined) return "";
@@ -42,7 +40,7 @@ function csvField(value) {
   const text = typeof value === "string" && /^[=+@-]/.test(value) && !Number.isFinite(Number(value)) ? `'${value}` : String(value);
   return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
-const csvOf = (table) => [...table.rows].map((row) => [...row.cells].flatMap(fieldsOf).map(csvField).join(",")).join("\n") + "\n";
+const csvOf = (table) => [...table.rows].map((row) => [...row.cells].map(fieldOf).map(csvField).join(",")).join("\n") + "\n";
 
 function saveTable(table, name) {
   const place = URL.createObjectURL(new Blob([csvOf(table)], { type: "text/csv" }));

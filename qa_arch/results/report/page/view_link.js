@@ -22,14 +22,13 @@ function viewChanged() {
 }
 
 /** Shows what the address says; an address without a view only names a section to go to. */
-function readLink() {
+async function readLink() {
   const text = location.hash.slice(1);
   const tells = text.includes("=");
   if (tells || !written.ready) {
     const words = new URLSearchParams(tells ? text : "");
     for (const { key, take } of VIEW) take(words.getAll(key));
-    buildBrowser();
-    changed();
+    await Promise.all([buildBrowser(), changed()]); // only then is the way to a section as long as it stays
   }
   written.ready = true;
   if (!tells) written.section = byId(text) ? text : null;
@@ -37,11 +36,13 @@ function readLink() {
   viewChanged();
 }
 
+/** Copies the address; of a page on this disk only its name, as no other machine has the path. */
 async function copyLink() {
   const button = byId("copy-link");
   writeLink();
+  const name = location.protocol === "file:" ? location.pathname.split("/").pop() + location.hash : location.href;
   try {
-    await navigator.clipboard.writeText(location.href);
+    await navigator.clipboard.writeText(name);
     button.textContent = "Copied";
   } catch { // a browser may keep the clipboard from pages of the disk
     button.textContent = "In the address bar";
