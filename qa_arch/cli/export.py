@@ -37,17 +37,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the folder, and print what it holds and what the check of a graph measured."""
-    beside = args.out is None
+    in_run = args.out is None
     if args.to == "hf" and args.precision != "fp32":
         raise ConfigError(
             f"--precision {args.precision}: a Hugging Face folder holds fp32 weights; leave it out"
         )
-    if beside and (args.to == "hf" or args.precision != "fp32" or names_checkpoint(args.run_folder)):
+    if in_run and (args.to == "hf" or args.precision != "fp32" or names_checkpoint(args.run_folder)):
         raise ConfigError(
             "--out: name the folder to write; only a graph in fp32, of a run that was trained here, has its"
             " place beside the run"
         )
-    out = Path(args.run_folder) / ONNX if beside else Path(args.out)
+    out = Path(args.run_folder) / ONNX if in_run else Path(args.out)
     if args.to == "onnx":
         extras.require("onnx", "--to onnx")
     require_runs([args.run_folder])
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         source = source_of(Path(args.run_folder), predictor.record)
         with watching("checking", "windows") as watch:
             check = export_onnx(
-                predictor, out, precision=args.precision, source=source, beside_run=beside, watch=watch
+                predictor, out, precision=args.precision, source=source, beside_run=in_run, watch=watch
             )
         ours, theirs = check.torch_scores, check.onnx_scores
         print(

@@ -179,7 +179,7 @@ def library_model(predictor: SpanPredictor, encoder: Encoder) -> PreTrainedModel
     config = AutoConfig.for_model(kind, **(description | {"num_labels": 2}))
     qa_class = MODEL_FOR_QUESTION_ANSWERING_MAPPING.get(type(config), None)
     inside = {id(parameter) for parameter in encoder.parameters()}
-    beside = {
+    head_weights = {
         name.rpartition(".")[2]: parameter
         for name, parameter in predictor.model.named_parameters()
         if id(parameter) not in inside
@@ -188,7 +188,7 @@ def library_model(predictor: SpanPredictor, encoder: Encoder) -> PreTrainedModel
     batch = sample(predictor)
     try:
         getattr(model, model.base_model_prefix).load_state_dict(encoder.backbone.state_dict())
-        model.qa_outputs.load_state_dict(beside)
+        model.qa_outputs.load_state_dict(head_weights)
         with torch.inference_mode():
             ours, (start, end) = predictor.model(batch), library_logits(model, batch)
         pairs = (

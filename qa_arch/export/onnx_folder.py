@@ -214,8 +214,8 @@ def check(
     same = sum(a == b for a, b in zip(*places, strict=True))
     scores = []
     for ranking in (ours, theirs):
-        found = score(questions, {item.id: item.text(threshold) for item in ranking.best_predictions})
-        scores.append({"exact": found.exact, "f1": found.f1})
+        points = score(questions, {item.id: item.text(threshold) for item in ranking.best_predictions})
+        scores.append({"exact": points.exact, "f1": points.f1})
     result = Equality(
         data=questions.name,
         questions=len(questions),

@@ -167,8 +167,8 @@ def require_same_tokens(
         return
     reason = f"their vocabularies have {len(first):,} and {len(second):,} pieces"
     if same := first.get_vocab() == second.get_vocab():
-        one, other = (windows_of(questions, t, settings, segments=False) for t in (first, second))
-        same = one.template == other.template and np.array_equal(one.ids, other.ids)
+        ours, theirs = (windows_of(questions, t, settings, segments=False) for t in (first, second))
+        same = ours.template == theirs.template and np.array_equal(ours.ids, theirs.ids)
         reason = f"{questions.name} is cut otherwise, though their vocabularies are equal (case, say)"
     if not same:
         raise ConfigError(f"{names[0]} and {names[1]} do not read the same tokens: {reason}")

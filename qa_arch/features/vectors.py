@@ -112,10 +112,10 @@ def file_vectors(config: Config, words: Collection[str]) -> WordVectors:
     """The vectors of ``words`` and of the first words of the file or package that the config names."""
     require_vectors(config)
     vectors = _named(config.glove)
-    kept = vectors.only({*vectors.words[: config.glove.keep], *words})
-    unknown = np.mean(kept.rows(list(words)) == 0) if words else 0.0
+    selected = vectors.only({*vectors.words[: config.glove.keep], *words})
+    unknown = np.mean(selected.rows(list(words)) == 0) if words else 0.0
     log.info("%.1f%% of the distinct words have no vector", 100 * unknown)
-    return kept
+    return selected
 
 
 def assumed_shape(settings: Glove) -> tuple[int, int] | None:

@@ -155,13 +155,13 @@ class Answer:
         if place := self.in_sentence:
             before, span, after = map(escape, place)
             lines.append(f"{before}<mark>{span}</mark>{after}")
-        found = (
+        answered = (
             f"{escape(plain(self.text))} ({self.confidence:.0%})"
             if self
             else f"<em>no answer</em> ({self.no_answer_probability:.0%})"
         )
         others = (f"{escape(plain(span.text))} ({span.confidence:.0%})" for span in self.alternatives)
-        lines += [found, *(f"<small>{other}</small>" for other in others)]
+        lines += [answered, *(f"<small>{other}</small>" for other in others)]
         return "".join(f'<div dir="auto">{line}</div>' for line in lines)
 
     def as_dict(self) -> dict[str, Any]:

@@ -192,9 +192,9 @@ class Reader:
         spans: list[Span] = []
         no_answer = []
         for number, prediction in enumerate(predictions):
-            for found, confidence in self._confidences(prediction):
-                if found.text:
-                    spans.append(Span(found.text, found.start, found.end, number, found.score, confidence))
+            for span, confidence in self._confidences(prediction):
+                if span.text:
+                    spans.append(Span(span.text, span.start, span.end, number, span.score, confidence))
                 else:
                     no_answer.append(confidence)
         spans.sort(key=lambda span: -span.confidence)

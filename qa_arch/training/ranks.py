@@ -156,7 +156,7 @@ def ended_when_lost(
             if not lost or over.wait(notice):
                 continue
             # A rank may be lost by another's end: no memory is the cause.
-            rank, code = min(lost.items(), key=lambda each: each[1] != OUT_OF_MEMORY)
+            rank, code = min(lost.items(), key=lambda item: item[1] != OUT_OF_MEMORY)
             status: Status = "oom" if code == OUT_OF_MEMORY else "killed" if code < 0 else "failed"
             reason = {"oom": "ran out of memory", "killed": f"was killed by signal {-code}"}.get(
                 status, f"failed (exit code {code})"

@@ -130,7 +130,7 @@ _SHORT_MENTION_SHARE = 0.85
 """How often a single-subject passage says "the town" and not its name."""
 _ASIDE_SHARE = 0.15
 """How often names that are no answers stand before a fact, and behind one."""
-_OPENINGS = ("According to {person}, ", "As a letter of {year} has it, ", "As they say in {place}, ")
+_LEADS = ("According to {person}, ", "As a letter of {year} has it, ", "As they say in {place}, ")
 _CLOSINGS = (
     ", as {person} noted",
     ", says a chronicle of {year}",
@@ -267,6 +267,6 @@ def _statement(rng: Random, names: Names, fact: Fact, subject: str) -> tuple[str
     if fact.event:
         before = f"After {fact.event}, {before}"
     elif rng.random() < _ASIDE_SHARE:
-        before = names.fill(rng.choice(_OPENINGS)) + before
+        before = names.fill(rng.choice(_LEADS)) + before
     closing = names.fill(rng.choice(_CLOSINGS)) if rng.random() < _ASIDE_SHARE else ""
     return before[:1].upper() + before[1:], f"{after}{closing}."

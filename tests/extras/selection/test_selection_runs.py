@@ -218,12 +218,14 @@ def test_every_question_has_a_class(typed, read_json):
 def test_report_has_both_as_breakdowns(trained, typed):
     runs = find_runs([trained])
     types = read_types(typed)
-    (dev,) = [page_set for page_set in collect(runs, types=types).value["sets"] if page_set["split"] == "dev"]
+    page, _ = collect(runs, types=types, problems=[])
+    (dev,) = [page_set for page_set in page["sets"] if page_set["split"] == "dev"]
     breakdowns = {facet["key"]: facet for facet in dev["facets"]}
     assert set(breakdowns["class"]["names"]) == {label.partition(":")[0] for label in types.values()}
     assert set(breakdowns["sub"]["names"]) <= {*types.values(), "other"}
     assert sum(breakdowns["class"]["count"]) == 600
-    assert "class" not in {f["key"] for page_set in collect(runs).value["sets"] for f in page_set["facets"]}
+    untyped, _ = collect(runs, problems=[])
+    assert "class" not in {facet["key"] for page_set in untyped["sets"] for facet in page_set["facets"]}
 
 
 @pytest.mark.parametrize(
