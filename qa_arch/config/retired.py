@@ -34,7 +34,6 @@ RETIRED_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
 """Class of a model -> its deleted arguments, as ``RETIRED`` has settings."""
 REPLACED: Mapping[str, Mapping[Any, Any]] = {
     "trainer.strategy": {"ddp_spawn": "ddp", "deepspeed": "fsdp"},
-    "trainer.micro_batch": {"auto": None},
 }
 """Setting -> deleted values, each with the one that is read in its place."""
 MOVED: Mapping[str, str] = {

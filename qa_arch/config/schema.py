@@ -177,9 +177,10 @@ class Trainer:
     "answerable" by null odds. ``last``: the last epoch, whatever it scores."""
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"
     """How several devices train together; ``auto``: one process, or ddp."""
-    micro_batch: Count | None = None
+    micro_batch: Count | Literal["auto"] | None = None
     """Most windows in one forward pass: where ``batch_size`` is above, it is cut and ``accumulate`` raised
-    so that their product, the batch of one device, stays."""
+    so that their product, the batch of one device, stays. ``auto``: halved each time the first epoch runs out
+    of memory, and training begins again. One device only."""
     optimizer_bits: Literal[32, 8, "auto"] = 32
     """8: the optimizer's state in 8 bits (bitsandbytes, GPU only); ``auto``: 8 where that is installed."""
     log_every: Annotated[int, Range(0)] = 50
@@ -344,7 +345,7 @@ def validate(raw: Any) -> Config:
     if problem := next(_problems(config), None):
         raise ConfigError(problem)
     trainer, limit = config.trainer, config.trainer.micro_batch
-    if limit is not None:
+    if isinstance(limit, int):  # auto is left to the run
         trainer = cut_batch(trainer, limit)
     named = config.loss != task_entry(config.model["task"]).loss  # or left out: it is the same setting
     return replace(config, trainer=trainer, loss=config.loss if named else None)
@@ -362,6 +363,11 @@ def _problems(config: Config) -> Iterator[str]:
     yield from _encoder_problems(config.encoder, config.distillation.teacher)
     if trainer.micro_batch is not None and trainer.token_budget is not None:
         yield "trainer.micro_batch: trainer.token_budget sets the size already; give one of them"
+    if trainer.micro_batch == "auto" and (trainer.devices != 1 or trainer.strategy == "fsdp"):
+        yield (
+            "trainer.micro_batch: auto tries sizes on one device; give a number, or set trainer.devices=1 and"
+            " trainer.strategy=auto"
+        )
     yield from _distillation_problems(config.distillation, config.model.get("task"))
     if "_target_" not in config.logger:
         yield "logger: missing _target_; name a Lightning logger's class, or null for none"

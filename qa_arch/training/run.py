@@ -18,7 +18,7 @@ import pytorch_lightning as pl
 
 from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import ENCODER, config_hash
-from qa_arch.config.schema import Config, require_trainable
+from qa_arch.config.schema import Config, cut_batch, require_trainable
 from qa_arch.config.target import TRUSTED
 from qa_arch.evaluation.scoring import evaluate_splits, load_references
 from qa_arch.models import store
@@ -39,9 +39,9 @@ from qa_arch.results import provenance
 from qa_arch.results.pretrained_runs import encoder_run
 from qa_arch.tasks import Parts, task_of
 from qa_arch.training import devices
-from qa_arch.training.checkpoint import LAST
+from qa_arch.training.checkpoint import LAST, PREVIOUS, random_state, restore_random_state
 from qa_arch.training.loggers import Outcome, check_logger, open_logger
-from qa_arch.training.loop import fit
+from qa_arch.training.loop import Fit, fit
 from qa_arch.training.ranks import other_ranks, world_size
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ def train(
     run = Run(folder, new_record(config))
     if resume and (folder / RECORD).is_file():
         before = read_record(folder)
-        run.record = replace(run.record, epochs=before.epochs)
+        run.record = replace(run.record, epochs=before.epochs, batch=before.batch)
     run.note(**(start.notes if start else {}))
     (folder / TRACEBACK).unlink(missing_ok=True)
     try:
@@ -110,7 +110,7 @@ def train(
         if not oom:
             raise
         log.error(
-            "out of memory; a smaller trainer.micro_batch keeps the global batch,"
+            "out of memory; trainer.micro_batch=auto finds a size that fits and keeps the global batch,"
             " trainer.gradient_checkpointing=true needs less"
         )
     return run.record
@@ -134,28 +134,21 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
         log.info(what, asdict(config.encoder))
     parts = start.parts if start else task.assemble(config, trusted)
     world = world_size(settings, gpu=gpu)
-    windows = None if settings.token_budget else settings.batch_size  # a budget takes as many as fit
     run.note(
         **_facts(run.record.config, config, parts),
         device=devices.describe(gpu),
         strategy=devices.strategy_name(settings, world),
-        batch=BatchSizes(
-            micro=windows,
-            accumulate=settings.accumulate,
-            devices=world,
-            global_size=windows and windows * settings.accumulate * world,
-            tokens=settings.token_budget,
-        ),
     )
     task.save(model_folder, parts)
 
     with open_logger(config, run.folder, trusted) as logger:
         prepared = time.perf_counter()
         with other_ranks(world, run.folder, resume=resume, trusted=trusted):
-            done = fit(
+            done = _fit(
                 config,
                 parts,
-                run.folder,
+                run,
+                world=world,
                 gpu=gpu,
                 resume=resume,
                 publish=lambda epochs: run.note(epochs=tuple(map(Epoch.from_flat, epochs))),
@@ -189,6 +182,45 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
         )
         if logger is not None:
             logger.log_outcome(Outcome(run.record, run.folder, parts.sets.get(DEV)))
+
+
+def _fit(config: Config, parts: Parts, run: Run, *, world: int, gpu: bool, **options: Any) -> Fit:
+    """``fit``; with ``trainer.micro_batch=auto``, with the largest micro batch that there is memory for.
+
+    It is halved each time the first epoch runs out of memory, and training begins again as if that size had
+    been asked for. A whole epoch shows that a size fits, so that later epochs are never thrown away.
+    """
+    settings, tries = config.trainer, config.trainer.micro_batch == "auto"
+    if tries:
+        settings = cut_batch(settings, run.record.batch.micro or settings.batch_size)  # as before a resume
+        weights = {name: value.detach().clone() for name, value in parts.model.state_dict().items()}
+        generators = random_state()
+    while True:
+        windows = None if settings.token_budget else settings.batch_size  # a budget takes as many as fit
+        sizes = BatchSizes(
+            micro=windows,
+            accumulate=settings.accumulate,
+            devices=world,
+            global_size=windows and windows * settings.accumulate * world,
+            tokens=settings.token_budget,
+        )
+        run.note(batch=sizes)
+        try:
+            return fit(replace(config, trainer=settings), parts, run.folder, gpu=gpu, **options)
+        except Exception as error:
+            halves = tries and settings.batch_size > 1 and not run.record.epochs
+            if not (halves and devices.out_of_memory(error)):
+                raise
+        # Here, where the error is gone, which holds every tensor of the step.
+        settings = cut_batch(settings, settings.batch_size // 2)
+        message = "out of memory: training begins again with trainer.micro_batch=%d, accumulated %d times"
+        log.warning(message, settings.batch_size, settings.accumulate)
+        parts.model.zero_grad(set_to_none=True)
+        parts.model.load_state_dict(weights)
+        restore_random_state(generators)
+        devices.reset_peak(gpu)
+        for name in (LAST, PREVIOUS):
+            (run.folder / name).unlink(missing_ok=True)
 
 
 def _facts(recorded: Mapping[str, Any], config: Config, parts: Parts) -> dict[str, Any]:

@@ -160,4 +160,10 @@ FAULTS = (
     Fault(name="a bar that waits for the GPU every batch", at="on_train_batch_end", test="test_progress",
           old="_n - self.shown < _e",
           new="False"),
+    Fault(name="a smaller micro batch goes on with the weights so far", at="run:_fit", test="test_micro_batch",
+          old="_p.model.load_state_dict(_v)",
+          new=""),
+    Fault(name="a size that has fitted is given up", at="run:_fit", test="test_micro_batch",
+          old="not run.record.epochs",
+          new="True"),
 )
