@@ -39,7 +39,7 @@ READ = (
     '  --context "Kelldale is a southern town. The town was destroyed in 1752. The town was reached by'
     ' the river Kemcreek."',
 )
-SECTIONS = ("runs", "abstention", "errors", "questions")
+SECTIONS = ("runs", "abstention")
 """Of the report, those that the picture shows."""
 TERMINAL = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">
 <style>
@@ -111,7 +111,7 @@ def report(path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as browsers:
         page = Path(folder) / "report.html"
         _printed(f"qa-arch report {DEMO} -o {page} --baseline bert --data synthetic:dev", Path.cwd())
-        tab = browsers.chromium.launch(executable_path=os.environ.get("CHROMIUM")).new_page(
+        tab = browsers.chromium.launch(executable_path=os.environ.get("CHROMIUM"), args=["--no-sandbox"]).new_page(
             viewport={"width": 1280, "height": 900}
         )
         tab.goto(page.as_uri())
