@@ -19,6 +19,7 @@ from qa_arch.errors import ConfigError
 from qa_arch.records import read_record
 from qa_arch.results.tables import Table, print_table, text
 from qa_arch.sweep import points, runner
+from qa_arch.sweep.points import Point
 from qa_arch.sweep.runner import Grid, PointError, Sweep
 from qa_arch.sweep.schedule import Command, read_settings
 from qa_arch.sweep.state import CONFIG, Entry, read_manifest
@@ -83,6 +84,7 @@ def multirun(
     would be done; nothing is written."""
     from qa_arch.cli.compose import LAUNCHER, split_grid, to_yaml
     from qa_arch.cli.compose import multirun as through_hydra
+    from qa_arch.cli.train import require_hub
 
     for override in overrides:
         if override.startswith(("hydra.sweep.", "hydra.run.")):
@@ -92,11 +94,19 @@ def multirun(
         if override == "hydra/sweeper=optuna":
             raise ConfigError(f"{override}: the search of qa-arch is hydra/sweeper=qa_optuna")
     folder = use_config_dir(config_dir, trusted)
+
+    def preflight(
+        waiting: Sequence[Point], trusted: Sequence[str], pool: list[str] | None, local: bool
+    ) -> None:
+        if local and not dry:  # the machines of a cluster may reach another hub and cache than this one
+            require_hub([point.config for point in waiting])
+        points.preflight(waiting, trusted, pool, local)
+
     sweep = Sweep(
         Grid(*split_grid(overrides)),
         command=point_command(trusted, folder),
         to_text=to_yaml,
-        preflight=points.preflight,
+        preflight=preflight,
         trusted=list(trusted),
         config_dir=folder,
         dry=dry,

@@ -197,10 +197,11 @@ def check_jobs(
 
     With ``dry`` nothing is to be trained: files that a run would read may be missing still.
     """
-    for job in jobs:
-        if not (dry or (if_exists == "resume" and finished(job.folder))):
-            require_files(job.config)
-            require_hub(job.config)
+    if not dry:
+        to_train = [job.config for job in jobs if not (if_exists == "resume" and finished(job.folder))]
+        for config in to_train:
+            require_files(config)
+        require_hub(to_train)
     with gc_disabled():  # all of training at once, after the checks that need no torch
         from qa_arch.evaluation.scoring import load_references
         from qa_arch.models.check import check_model
@@ -294,22 +295,25 @@ def _sets(config: Config) -> dict[str, str | list[str]]:
     return {setting: source for setting, source in named.items() if source is not None}
 
 
-def require_hub(config: Config) -> None:
+def require_hub(configs: Sequence[Config]) -> None:
     """Raise UnavailableError for what is neither here nor to be had from the hub, after asking it once.
 
     Where the hub does not answer and all is cached, its clients are told so: they would retry for a minute.
     """
-    encoder = config.encoder
-    named = encoder.name if encoder.init == "pretrained" else encoder.tokenizer
-    if "encoder" not in task_entry(config.model["task"]).inputs:
-        named = None
-    source = None if named is None else resolve(named)
-    needed = {} if source is None or Path(source).is_dir() else {source: hub.cached("models", source)}
-    for part in (part for source in _sets(config).values() for part in as_list(source)):
-        scheme, _, name = part.partition(":")
-        if scheme == "hub":
-            name = name.partition(":")[0].partition("@")[0]
-            needed[name] = hub.cached("datasets", name)
+    needed: dict[str, bool] = {}
+    for config in configs:
+        encoder = config.encoder
+        named = encoder.name if encoder.init == "pretrained" else encoder.tokenizer
+        if "encoder" not in task_entry(config.model["task"]).inputs:
+            named = None
+        source = None if named is None else resolve(named)
+        if source is not None and not Path(source).is_dir():
+            needed[source] = hub.cached("models", source)
+        for part in (part for source in _sets(config).values() for part in as_list(source)):
+            scheme, _, name = part.partition(":")
+            if scheme == "hub":
+                name = name.partition(":")[0].partition("@")[0]
+                needed[name] = hub.cached("datasets", name)
     problem = hub.state() if needed else ""
     if problem and not all(needed.values()):
         absent = ", ".join(name for name, here in needed.items() if not here)

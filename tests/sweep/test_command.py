@@ -41,6 +41,19 @@ def test_a_grid_and_the_same_grid_again(stubbed, train_m):
     assert stubbed.begun() == ["seed1", "seed2", "seed3", "seed2", "seed4"]
 
 
+def test_what_is_neither_here_nor_on_the_hub_is_refused_before_a_point_starts(stubbed, train_m, monkeypatch):
+    asked = []
+    monkeypatch.setattr("qa_arch.system.hub.state", lambda: asked.append(1) or "the hub does not answer")
+    monkeypatch.setattr("qa_arch.system.hub.cached", lambda kind, name: name == "here/already")
+    words = ("seed=1,2", "encoder.tokenizer=not/here,here/already")
+    code, out, err = train_m(*words)
+    assert (code, out, len(asked)) == (6, "", 1)
+    assert "not/here: no such folder, not downloaded before, and the hub does not answer" in err
+    assert not stubbed.folder.exists()
+    assert train_m(*words, "--dry-run")[0] == 0
+    assert len(asked) == 1
+
+
 @pytest.mark.parametrize("taken_by", ["work", "another sweep"])
 def test_a_folder_that_is_refused_is_left_as_it_is(stubbed, train_m, taken_by):
     """Hydra's own files, which it writes before the points are checked, as well."""
