@@ -111,9 +111,9 @@ def report(path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as browsers:
         page = Path(folder) / "report.html"
         _printed(f"qa-arch report {DEMO} -o {page} --baseline bert --data synthetic:dev", Path.cwd())
-        tab = browsers.chromium.launch(executable_path=os.environ.get("CHROMIUM"), args=["--no-sandbox"]).new_page(
-            viewport={"width": 1280, "height": 900}
-        )
+        tab = browsers.chromium.launch(
+            executable_path=os.environ.get("CHROMIUM"), args=["--no-sandbox"]
+        ).new_page(viewport={"width": 1280, "height": 900})
         tab.goto(page.as_uri())
         tab.wait_for_selector("#questions table")
         shown = ", ".join(f"#{section}" for section in SECTIONS)
