@@ -69,6 +69,9 @@ def run(args: argparse.Namespace) -> int:
         conversation.texts = (_decoded(sys.stdin.buffer.read(), "standard input"),)
     else:
         raise ConfigError("no text to read: give --context or --file, as standard input has the questions")
+    if not (args.file or "".join(conversation.texts).strip() or sys.stdin.isatty()):
+        source = "standard input" if args.context is None else "--context"
+        raise ConfigError(f"{source}: holds no text; give one to read, by --context or --file")
     conversation.query("?" if args.question is None else args.question)  # refused before a model is loaded
     use_config_dir(args.config_dir, args.trust)
     conversation.reading = open_reader([args.run_folder], args).answer
