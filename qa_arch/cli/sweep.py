@@ -43,11 +43,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     status = actions.add_parser("status", help="show every point")
     resume = actions.add_parser("resume", help="run the points that are queued, were killed or failed")
-    for subparser in (status, resume):
+    retry = actions.add_parser("retry", help="run failed and out-of-memory points again, from the beginning")
+    for subparser in (status, resume, retry):
         subparser.add_argument("sweep", metavar="SWEEP", help="the sweep's folder")
         subparser.add_argument("--json", action="store_true", help="print one JSON object: counts and points")
-    resume.add_argument("--n-jobs", type=int, metavar="N", help="points at a time (default: as before)")
-    resume.add_argument("--devices", metavar="0,1,...", help="GPUs to assign to points (default: as before)")
+    for subparser in (resume, retry):
+        subparser.add_argument(
+            "--n-jobs", type=int, metavar="N", help="points at a time (default: as before)"
+        )
+        subparser.add_argument(
+            "--devices", metavar="0,1,...", help="GPUs to assign to points (default: as before)"
+        )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -66,9 +72,12 @@ def run(args: argparse.Namespace) -> int:
         use_config_dir(manifest.config_dir, manifest.trusted)
         settings = read_settings({**manifest.settings, **changes})
         command = point_command(manifest.trusted, manifest.config_dir)
-        todo = runner.unfinished(folder, manifest.points)
+        retry = args.action == "retry"
+        todo = (runner.unsuccessful if retry else runner.unfinished)(folder, manifest.points)
         if pool := runner.check_devices(todo, settings):
             points.preflight((), (), pool, True)
+        for entry in todo if retry else ():
+            runner.reset_point(folder / entry.name)
         try:
             runner.run_points(folder, manifest, todo, settings, command)
         except KeyboardInterrupt:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from qa_arch.config.files import is_unfinished, write_atomic
+from qa_arch.config.files import empty_folder, is_unfinished, write_atomic
 from qa_arch.config.identity import NEUTRAL
 from qa_arch.config.schema import SweepSettings
 from qa_arch.errors import ConfigError, QaArchError, RunError
@@ -19,6 +19,7 @@ from qa_arch.sweep import schedule
 from qa_arch.sweep.points import Point, make_points, title
 from qa_arch.sweep.state import (
     CONFIG,
+    LOG,
     MANIFEST,
     RESULTS,
     STATUS,
@@ -28,6 +29,7 @@ from qa_arch.sweep.state import (
     Status,
     actual_status,
     read_manifest,
+    read_status,
     record_of,
     value_of,
 )
@@ -240,6 +242,19 @@ def run_points(
 def unfinished(folder: Path, entries: Sequence[Entry]) -> list[Entry]:
     """Points without a result: queued, killed and failed ones."""
     return [e for e in entries if actual_status(folder / e.name, parent=False).status not in RESULTS]
+
+
+def unsuccessful(folder: Path, entries: Sequence[Entry]) -> list[Entry]:
+    """Points that failed or ran out of memory."""
+    again = ("failed", "oom")
+    return [e for e in entries if actual_status(folder / e.name, parent=False).status in again]
+
+
+def reset_point(folder: Path) -> None:
+    """Queue a point again: clear its folder except for config, log and number of attempts."""
+    with lock.hold(folder, "run"):
+        empty_folder(folder, keep=(CONFIG, STATUS, LOG, lock.LOCK))
+        Status(attempts=read_status(folder).attempts).write(folder)
 
 
 def _within(key: str, sections: Sequence[str]) -> bool:

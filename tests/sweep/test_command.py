@@ -124,7 +124,7 @@ def test_status(stubbed, train_m, capsys):
 
 
 def test_a_folder_without_a_sweep(tmp_path, capsys):
-    for action in ("status", "resume"):
+    for action in ("status", "resume", "retry"):
         assert main(["sweep", action, str(tmp_path)]) == 5
         assert "holds no sweep" in capsys.readouterr().err
         assert not list(tmp_path.iterdir())
