@@ -10,6 +10,7 @@ from qa_arch.errors import UnavailableError
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "8bit": ("bitsandbytes",),
+    "deepspeed": ("deepspeed",),
     "mlflow": ("mlflow",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "plots": ("matplotlib",),
@@ -43,5 +44,7 @@ def require_logger(name: str) -> None:
 def require_for(config: Config) -> None:
     """``require`` for everything that the settings ask for by name."""
     require_logger(str(config.logger["_target_"]).rpartition(".")[2])
+    if config.trainer.strategy == "deepspeed":
+        require("deepspeed", "trainer.strategy", ", or use trainer=fsdp")
     if config.trainer.optimizer_bits == 8:
         require("8bit", "trainer.optimizer_bits", ", or use 32")

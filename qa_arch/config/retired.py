@@ -1,8 +1,7 @@
 """Configs of earlier versions in today's settings: the only place that knows the old ones.
 
-Four tables say what a deletion leaves behind, so that every record stays readable and keeps its hash:
-``RETIRED`` settings, values that were ``REPLACED``, classes that ``MOVED``, and
-settings that others took the place of.
+Three tables say what a deletion leaves behind, so that every record stays readable and keeps its hash:
+``RETIRED`` settings, classes that ``MOVED``, and settings that were replaced.
 """
 
 from __future__ import annotations
@@ -32,10 +31,6 @@ RETIRED_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "qa_arch.extras.selection.models.QaLstm": {"k": 1, "type_dim": 0},
 }
 """Class of a model -> its deleted arguments, as ``RETIRED`` has settings."""
-REPLACED: Mapping[str, Mapping[Any, Any]] = {
-    "trainer.strategy": {"ddp_spawn": "ddp", "deepspeed": "fsdp"},
-}
-"""Setting -> deleted values, each with the one that is read in its place."""
 MOVED: Mapping[str, str] = {
     "baselines.qa_lstm.QaLstm": "qa_arch.extras.selection.models.QaLstm",
     "baselines.question_types.QuestionTypes": "qa_arch.extras.selection.models.QuestionTypes",
@@ -93,11 +88,6 @@ def upgrade(config: Any) -> Any:
     if not isinstance(config, Mapping):
         return config
     config = _without_retired(renamed(config, MOVED))
-    for setting, values in REPLACED.items():
-        section, _, key = setting.partition(".")
-        value = config[section].get(key) if isinstance(config.get(section), Mapping) else None
-        if isinstance(value, str) and value in values:
-            config = {**config, section: {**config[section], key: values[value]}}
     forms = {"model": _with_head, "logger": _with_target}
     sections = {key: form(config[key]) for key, form in forms.items() if isinstance(config.get(key), Mapping)}
     if (rankers := _rankers(config)) is not None:

@@ -175,7 +175,7 @@ class Trainer:
     """What of the calibration split chooses the epoch whose weights are kept. ``spans_auc`` needs no null
     threshold: F1 of the spans on answerable questions plus 100 times the area under the ROC curve of
     "answerable" by null odds. ``last``: the last epoch, whatever it scores."""
-    strategy: Literal["auto", "ddp", "fsdp"] = "auto"
+    strategy: Literal["auto", "ddp", "ddp_spawn", "fsdp", "deepspeed"] = "auto"
     """How several devices train together; ``auto``: one process, or ddp."""
     micro_batch: Count | Literal["auto"] | None = None
     """Most windows in one forward pass: where ``batch_size`` is above, it is cut and ``accumulate`` raised
@@ -363,7 +363,7 @@ def _problems(config: Config) -> Iterator[str]:
     yield from _encoder_problems(config.encoder, config.distillation.teacher)
     if trainer.micro_batch is not None and trainer.token_budget is not None:
         yield "trainer.micro_batch: trainer.token_budget sets the size already; give one of them"
-    if trainer.micro_batch == "auto" and (trainer.devices != 1 or trainer.strategy == "fsdp"):
+    if trainer.micro_batch == "auto" and (trainer.devices != 1 or trainer.strategy in ("fsdp", "deepspeed")):
         yield (
             "trainer.micro_batch: auto tries sizes on one device; give a number, or set trainer.devices=1 and"
             " trainer.strategy=auto"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import shutil
 import signal
 import threading
 import time
@@ -20,6 +21,7 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
+from pytorch_lightning.strategies import DeepSpeedStrategy
 
 from qa_arch.config.files import replacing
 from qa_arch.errors import QaArchError, RunError
@@ -74,7 +76,14 @@ class KeepLast(pl.Callback):
         raise KeyboardInterrupt
 
     def _save(self, trainer: pl.Trainer) -> None:
-        trainer.save_checkpoint(self.path, weights_only=False)  # optimizer and loops as well
+        if isinstance(trainer.strategy, DeepSpeedStrategy):  # a folder, to which every rank adds its shard
+            written = self.path.with_suffix(".partial")
+            trainer.save_checkpoint(written, weights_only=False)
+            if trainer.is_global_zero:
+                rotate(written)
+            trainer.strategy.barrier()
+        else:
+            trainer.save_checkpoint(self.path, weights_only=False)  # optimizer and loops as well
         self.saved = time.monotonic()
 
     @contextmanager
@@ -127,6 +136,15 @@ class DurableCheckpoints(TorchCheckpointIO):
             log.warning("%s; %s, and training goes on: free some space", error, left)
 
 
+def rotate(written: Path) -> None:
+    """Make the folder ``written`` the last checkpoint, and the last one the previous one."""
+    last, previous = (written.with_name(name) for name in (LAST, PREVIOUS))
+    if last.exists():
+        shutil.rmtree(previous, ignore_errors=True)
+        last.replace(previous)
+    written.replace(last)
+
+
 def newest(folder: Path) -> Path | None:
     """The newest whole checkpoint of a run folder, every part with the checksum it was written with; None
     where none was ever written.
@@ -135,6 +153,8 @@ def newest(folder: Path) -> Path | None:
     """
     paths = [path for path in (folder / LAST, folder / PREVIOUS) if path.exists()]
     for path in paths:
+        if path.is_dir():  # moved into place once all ranks had written
+            return path
         try:
             with zipfile.ZipFile(path) as archive:
                 if archive.testzip() is None:

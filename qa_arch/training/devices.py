@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy
+from pytorch_lightning.strategies import DDPStrategy, DeepSpeedStrategy, ModelParallelStrategy
 
 from qa_arch.config import extras
 from qa_arch.config.launched import launched
@@ -104,28 +104,40 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)
 
 
+SHARDED = ("fsdp", "deepspeed")
+"""Strategies under which no rank holds the whole of the optimizer's state."""
+
+
 def strategy_name(settings: Trainer, world: int) -> str:
     """The strategy as recorded; ``single`` for one process."""
-    if settings.strategy == "fsdp":
-        return "fsdp"
-    return "single" if world == 1 else "ddp"
+    if settings.strategy in SHARDED:
+        return settings.strategy
+    return "single" if world == 1 else "ddp" if settings.strategy == "auto" else settings.strategy
 
 
 def require_strategy(settings: Trainer, *, gpu: bool) -> None:
-    """Raise ConfigError where the strategy cannot work here; nothing is loaded yet."""
+    """Raise ConfigError or UnavailableError where the strategy cannot work here; nothing is loaded yet."""
     count = max(1, torch.cuda.device_count()) if gpu and launched() is None else None
     if count is not None and isinstance(settings.devices, int) and settings.devices > count:
         raise ConfigError(
             f"trainer.devices: {settings.devices}, but {count} GPU{'s are' if count > 1 else ' is'} visible"
             " here; ask for no more, or trainer.devices=auto"
         )
-    if settings.strategy == "fsdp" and not gpu:
+    if settings.strategy in SHARDED and not gpu:
         raise ConfigError(
-            "trainer.strategy: fsdp shards what GPUs hold, and there is none here; use trainer=ddp, or"
-            " trainer=cpu"
+            f"trainer.strategy: {settings.strategy} shards what GPUs hold, and there is none here;"
+            " use trainer=ddp, or trainer=cpu"
         )
     if settings.strategy == "fsdp" and settings.precision == "fp16":
         raise ConfigError("trainer.precision: fsdp has no scaler for fp16; use bf16 or fp32")
+    if settings.strategy == "deepspeed":
+        # Lightning and DeepSpeed would both divide by it, and an epoch's last few batches would be no step.
+        if settings.accumulate > 1:
+            raise ConfigError(
+                f"trainer.accumulate: {settings.accumulate}, but deepspeed takes a step each batch; use"
+                " trainer=fsdp, or trainer.accumulate=1 and trainer.micro_batch=null"
+            )
+        extras.require("deepspeed", "trainer.strategy", ", or use trainer=fsdp")
 
 
 def make_strategy(name: str, *, world: int) -> Any:
@@ -134,5 +146,7 @@ def make_strategy(name: str, *, world: int) -> Any:
         return ModelParallelStrategy(
             data_parallel_size=world, tensor_parallel_size=1, save_distributed_checkpoint=False
         )
+    if name == "deepspeed":
+        return DeepSpeedStrategy(stage=2)
     # Our only buffers are fixed word vectors: they are not sent about.
     return "auto" if name == "single" else DDPStrategy(broadcast_buffers=False)

@@ -80,7 +80,7 @@ def fit(
     data = TrainingData(task.batches(config, parts), settings, seed=config.seed, pin=gpu)
     world = int(os.environ.get("WORLD_SIZE", 1))
     strategy = devices.strategy_name(settings, world)
-    sharded = strategy == "fsdp"
+    sharded = strategy in devices.SHARDED
     trained = copy.deepcopy(parts.model) if sharded else parts.model
 
     def save_best(trainer: pl.Trainer) -> None:
@@ -102,6 +102,8 @@ def fit(
         devices=place.local_world if place else settings.devices,
         num_nodes=place.nodes if place else 1,
         strategy=devices.make_strategy(strategy, world=world),
+        # DeepSpeed has the gradients in shards and clips them itself.
+        gradient_clip_val=config.optim.clip or None if strategy == "deepspeed" else None,
         precision=devices.PRECISIONS[settings.precision],  # type: ignore[arg-type]
         max_epochs=settings.epochs,
         max_steps=settings.max_steps,

@@ -126,8 +126,8 @@ class TrainingModule(pl.LightningModule):
         self.random_states = []
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        # Not Lightning's clipping, which refuses fused optimizers without need.
-        if self.optim.clip:
+        # Not Lightning's clipping, which refuses fused optimizers without need; DeepSpeed has its own.
+        if self.optim.clip and self.trainer.gradient_clip_val is None:
             self.gradient_norm = torch.nn.utils.clip_grad_norm_(self.parameters(), self.optim.clip)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:

@@ -6,6 +6,7 @@ run folder a second time and does nothing for a caller without a command line.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import socket
 import subprocess
@@ -51,15 +52,18 @@ def world_size(settings: Trainer, *, gpu: bool) -> int:
 
 
 @contextmanager
-def other_ranks(world: int, folder: Path, *, resume: bool, trusted: Sequence[str]) -> Iterator[None]:
+def other_ranks(
+    world: int, folder: Path, *, resume: bool, trusted: Sequence[str], spawn: bool = False
+) -> Iterator[None]:
     """Run ranks 1 to ``world - 1`` during the body, which is rank 0; none of them outlives it.
 
-    Each is a program of its own. Where torchrun or srun has started the ranks already, the body is rank 0 of
-    those.
+    Each is a program of its own, or with ``spawn`` a process of ``multiprocessing``. Where torchrun or srun
+    has started the ranks already, the body is rank 0 of those.
     """
     own = launched() is None and world > 1
     before = dict(os.environ)
-    others: list[subprocess.Popen] = []
+    others: list[subprocess.Popen | Spawned] = []
+    start = Spawned if spawn else start_rank
     try:
         if not own:
             yield
@@ -70,7 +74,7 @@ def other_ranks(world: int, folder: Path, *, resume: bool, trusted: Sequence[str
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE=str(world))
         for rank in range(1, world):
             os.environ.update(LOCAL_RANK=str(rank))
-            others.append(start_rank(folder, "resume" if resume else "anew", *trusted))
+            others.append(start(folder, "resume" if resume else "anew", *trusted))
         os.environ.update(LOCAL_RANK="0")
         with ended_when_lost(others, folder):
             yield
@@ -95,6 +99,31 @@ def start_rank(folder: Path, *arguments: str) -> subprocess.Popen:
     """A rank as a program of its own; the run is in use until its last rank ends."""
     command = lifeline.module_command("qa_arch.training.ranks", str(folder), *arguments)
     return lifeline.start(command, pass_fds=lock.descriptors())
+
+
+class Spawned:
+    """A rank as a process that ``multiprocessing`` spawns, as a notebook can."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.process = context.Process(target=_tied, args=(os.getpid(), str(folder), *arguments))
+        self.process.start()
+
+    def wait(self, timeout: float | None = None) -> None:
+        self.process.join(timeout)
+        if self.process.is_alive():
+            raise TimeoutError(f"a rank is still at work {timeout:.0f} seconds after rank 0 ended")
+
+    def poll(self) -> int | None:
+        return self.process.exitcode
+
+    def kill(self) -> None:
+        self.process.kill()
+
+
+def _tied(parent: int, *arguments: str) -> None:
+    lifeline.die_with(parent)
+    main(*arguments)
 
 
 def leave_group() -> None:
@@ -130,7 +159,7 @@ def follow(config: Config, folder: Path, *, resume: bool, trusted: Sequence[str]
         leave_group()
 
 
-def _rank_out_of_memory(others: Sequence[subprocess.Popen], patience: float = ENDING) -> int | None:
+def _rank_out_of_memory(others: Sequence[subprocess.Popen | Spawned], patience: float = ENDING) -> int | None:
     """The rank, of ``others`` (1 and on), that ran out of memory; waits while some of them are ending."""
     until = time.monotonic() + patience
     while True:
@@ -144,7 +173,7 @@ def _rank_out_of_memory(others: Sequence[subprocess.Popen], patience: float = EN
 
 @contextmanager
 def ended_when_lost(
-    others: Sequence[subprocess.Popen], folder: Path, notice: float = NOTICE
+    others: Sequence[subprocess.Popen | Spawned], folder: Path, notice: float = NOTICE
 ) -> Iterator[None]:
     """End this process, its status recorded, where a process of ``others`` fails and the body hangs."""
     over = threading.Event()

@@ -143,7 +143,8 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
 
     with open_logger(config, run.folder, trusted) as logger:
         prepared = time.perf_counter()
-        with other_ranks(world, run.folder, resume=resume, trusted=trusted):
+        spawn = settings.strategy == "ddp_spawn"
+        with other_ranks(world, run.folder, resume=resume, trusted=trusted, spawn=spawn):
             done = _fit(
                 config,
                 parts,

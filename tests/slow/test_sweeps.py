@@ -43,6 +43,8 @@ SWEEPS = {
         [("ok", 2), ("failed", 2), ("ok", 2)],
     ),
     "two ranks, then one": (["trainer.devices=2,1"], [("ok", 2), ("ok", 1)]),
+    "spawned, then not": (["trainer=ddp_spawn,ddp", "trainer.devices=2"], [("ok", 2), ("ok", 2)]),
+    "not spawned, then spawned": (["trainer=ddp,ddp_spawn", "trainer.devices=2"], [("ok", 2), ("ok", 2)]),
     "side by side": (["trainer.devices=2", "seed=1,2", "sweep.n_jobs=2"], [("ok", 2), ("ok", 2)]),
 }
 

@@ -76,6 +76,9 @@ def test_the_preset_keeps_the_global_batch(overrides, micro, accumulate):
     [
         (["trainer.strategy=fsdp"], False, "fsdp shards what GPUs hold, and there is none here"),
         (["trainer.strategy=fsdp", "trainer.precision=fp16"], True, "no scaler for fp16"),
+        (["trainer=deepspeed"], False, "deepspeed shards what GPUs hold"),
+        (["trainer=deepspeed", "trainer.accumulate=2"], True, "accumulate: 2, but deepspeed"),
+        (["trainer=deepspeed", "trainer.micro_batch=2"], True, "trainer.micro_batch=null"),
     ],
 )
 def test_what_a_strategy_needs(overrides, gpu, message):
@@ -117,7 +120,9 @@ def test_a_strategy_that_cannot_work_is_refused_before_anything_is_loaded(tmp_pa
         ("auto", 1, "single"),
         ("ddp", 1, "single"),
         ("auto", 2, "ddp"),
+        ("ddp_spawn", 2, "ddp_spawn"),
         ("fsdp", 1, "fsdp"),
+        ("deepspeed", 2, "deepspeed"),
     ],
 )
 def test_the_name_of_what_trains(strategy, world, name):

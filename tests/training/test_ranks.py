@@ -105,6 +105,15 @@ def test_two_devices_take_the_steps_of_one(run_training):
         assert first.value("calibration_f1") == pytest.approx(second.value("calibration_f1"), abs=1e-6)
 
 
+def test_spawned_ranks_give_what_programs_give(run_training):
+    two = ("trainer.batch_size=4", "trainer.devices=2")
+    own = run_training(*two, "trainer.strategy=ddp", name="own")
+    spawned = run_training(*two, "trainer.strategy=ddp_spawn", name="spawned")
+    assert (own.record.strategy, spawned.record.strategy) == ("ddp", "ddp_spawn")
+    assert spawned.weights == own.weights
+    assert spawned.record.scores == own.record.scores
+
+
 @pytest.mark.slow
 def test_ranks_of_different_configs_do_not_train(run_training, monkeypatch):
     """Rank 0 takes itself for another run; rank 1 reads its config from the record."""
