@@ -89,6 +89,8 @@ def run(args: argparse.Namespace) -> int:
     }
     Query("question", ("text",), **options)  # refuses what is out of range before anything is read
     use_config_dir(args.config_dir, args.trust)
+    if args.on == "ray":
+        extras.require("ray", "--on ray")
     require_runs(args.run_folder)
     if args.out == "-" or args.out.endswith((".jsonl", ".ndjson")):
         return _lines(args, options)
@@ -141,8 +143,6 @@ def _lines(args: argparse.Namespace, options: dict[str, Any]) -> int:
         raise ConfigError("--data: name one file of JSON lines; join several: cat A B | ... --data -")
     if args.actors is not None and args.on != "ray":
         raise ConfigError("--actors is for --on ray")
-    if args.on == "ray":
-        extras.require("ray", "--on ray")
     from qa_arch.cli.watch import watching_file
     from qa_arch.serving.lines import actors, answer_file
 

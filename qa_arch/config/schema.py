@@ -76,6 +76,13 @@ class Data:
     open_dev: bool
     """Score dev when training ends. If false, only ``qa-arch evaluate --final`` does, and logs it."""
 
+    @property
+    def opened(self) -> dict[str, Source]:
+        """Setting -> source of the sets that training opens."""
+        dev = self.dev if self.open_dev else None
+        named = {"data.train": self.train, "data.calibration": self.calibration, "data.dev": dev}
+        return {setting: source for setting, source in named.items() if source is not None}
+
 
 @dataclass(frozen=True)
 class Features:
