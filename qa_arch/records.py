@@ -195,18 +195,13 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSizes:
-    """Windows (questions, pairs) of a micro batch, and what they are multiplied by for an optimizer step.
-
-    Under a token budget ``tokens`` is that of a micro batch, and ``micro`` and ``global_size``, which vary,
-    are None.
-    """
+    """Windows (questions, pairs) of a micro batch, and what they are multiplied by for an optimizer step."""
 
     micro: int | None = None
     accumulate: int | None = None
     devices: int | None = None
     global_size: int | None = None
     """The product of the three."""
-    tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

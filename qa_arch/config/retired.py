@@ -24,6 +24,7 @@ RETIRED: Mapping[str, Any] = {
     "pretraining.permute_sentences": True,
     "pretraining.span_length": 3.0,
     "pretraining.whole_words": False,
+    "trainer.token_budget": None,
 }
 """Deleted setting -> the value it always had. A config may have it at that value, which has no effect; the
 hash of a run counts it wherever its section is there."""

@@ -176,8 +176,6 @@ class Trainer:
     checkpoint_minutes: Positive
     """Minutes between two checkpoints inside an epoch; there is one at each epoch's end too."""
     progress: bool
-    token_budget: Count | None = None
-    """Padded tokens in one forward pass, in place of ``batch_size``: as many windows as fit."""
     select: Literal["f1", "exact", "loss", "spans_auc", "last"] = "f1"
     """What of the calibration split chooses the epoch whose weights are kept. ``spans_auc`` needs no null
     threshold: F1 of the spans on answerable questions plus 100 times the area under the ROC curve of
@@ -368,8 +366,6 @@ def _problems(config: Config) -> Iterator[str]:
             f" - max_question = {longest} (stride is the overlap of neighbouring windows)"
         )
     yield from _encoder_problems(config.encoder, config.distillation.teacher)
-    if trainer.micro_batch is not None and trainer.token_budget is not None:
-        yield "trainer.micro_batch: trainer.token_budget sets the size already; give one of them"
     if trainer.micro_batch == "auto" and (trainer.devices != 1 or trainer.strategy in ("fsdp", "deepspeed")):
         yield (
             "trainer.micro_batch: auto tries sizes on one device; give a number, or set trainer.devices=1 and"

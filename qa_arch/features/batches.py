@@ -8,7 +8,7 @@ plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -37,8 +37,7 @@ class Plan:
 def plan(
     lengths: ArrayLike,
     *,
-    batch_size: int | None = None,
-    token_budget: int | None = None,
+    batch_size: int,
     seed: int = 0,
     epoch: int = 0,
     shuffle: bool = True,
@@ -47,20 +46,15 @@ def plan(
 ) -> Plan:
     """Batches of one epoch, a pure function of the arguments.
 
-    A batch has ``batch_size`` rows, or as many as fit in ``token_budget`` padded tokens (at least
-    one). Every row occurs once, and every rank has the same number of batches: a rank without a row in the
-    last step gets a padding row. Without ``shuffle`` the longest rows come first.
+    A batch has at most ``batch_size`` rows. Every row occurs once, and every rank has the same number of
+    batches: a rank without a row in the last step gets a padding row. Without ``shuffle`` the longest rows
+    come first.
     """
     size = np.asarray(lengths, np.int64)
-    if (batch_size is None) == (token_budget is None) or (batch_size or token_budget or 0) < 1:
-        raise ConfigError("give one of batch_size and token_budget, at least 1")
-
-    def fits(longest: int) -> int:
-        return batch_size or max(1, (token_budget or 0) // max(longest, 1))
-
+    if batch_size < 1:
+        raise ConfigError("batch_size: at least 1")
     draw = np.random.default_rng((seed, epoch))
-    share = world * accumulate
-    work, leftover = _windows_of_work(size, fits, share, draw if shuffle else None)
+    work, leftover = _windows_of_work(size, batch_size * world * accumulate, draw if shuffle else None)
     if shuffle:
         work = [work[i] for i in draw.permutation(len(work))]
     if len(leftover):
@@ -68,30 +62,24 @@ def plan(
         work.append(leftover)
     batches, totals = [], []
     for rows in work:
-        steps = _split(rows, fits(int(size[rows].max())), world)
+        steps = _split(rows, batch_size, world)
         batches += steps
         totals += [len(rows)] * len(steps)
     return Plan(tuple(batches), tuple(totals))
 
 
-def _windows_of_work(
-    size: Longs, fits: Callable[[int], int], share: int, draw: np.random.Generator | None
-) -> tuple[list[Longs], Longs]:
+def _windows_of_work(size: Longs, count: int, draw: np.random.Generator | None) -> tuple[list[Longs], Longs]:
     """Full windows of work, each sorted longest first, and the rows left over for a shorter last one."""
     order = draw.permutation(len(size)) if draw else np.arange(len(size))
-    chunk = len(size)
-    if draw and len(size):
-        chunk = CHUNK_BATCHES * share * fits(int(size.mean()))
+    chunk = CHUNK_BATCHES * count if draw else max(1, len(size))
     work: list[Longs] = []
     leftover = np.zeros(0, np.int64)
-    for begin in range(0, len(order), max(chunk, 1)):
+    for begin in range(0, len(order), chunk):
         pool = np.concatenate([leftover, order[begin : begin + chunk]])
         pool = pool[np.argsort(-size[pool], kind="stable")]
-        done = 0
-        while done < len(pool) and done + (count := fits(int(size[pool[done]])) * share) <= len(pool):
-            work.append(pool[done : done + count])
-            done += count
-        leftover = pool[done:]
+        full = len(pool) // count * count
+        work.extend(pool[:full].reshape(-1, count))
+        leftover = pool[full:]
     return work, leftover
 
 
@@ -115,8 +103,7 @@ class BucketBatchSampler:
         self,
         lengths: ArrayLike,
         *,
-        batch_size: int | None = None,
-        token_budget: int | None = None,
+        batch_size: int,
         seed: int = 0,
         shuffle: bool = True,
         rank: int = 0,
@@ -131,7 +118,6 @@ class BucketBatchSampler:
             plan,
             self._lengths,
             batch_size=batch_size,
-            token_budget=token_budget,
             seed=seed,
             shuffle=shuffle,
             world=world,

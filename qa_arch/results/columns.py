@@ -172,8 +172,8 @@ def _cost(key: str) -> Callable[[RunRecord], Any]:
 def _batch(record: RunRecord) -> dict[str, Any]:
     """The sizes of the batch; as the config states them where the run ended before they were noted."""
     trainer, batch = record.config.get("trainer", {}), record.batch
-    size = trainer.get("batch_size") if trainer.get("token_budget") is None else None
-    stated = {"micro": size, "accumulate": trainer.get("accumulate"), "devices": trainer.get("devices")}
+    given = {"micro": "batch_size", "accumulate": "accumulate", "devices": "devices"}
+    stated = {key: trainer.get(name) for key, name in given.items()}
     sizes = {key: value if (own := getattr(batch, key)) is None else own for key, value in stated.items()}
     known = batch.global_size is None and all(isinstance(value, int) for value in sizes.values())
     return {"batch": prod(sizes.values()) if known else batch.global_size, **sizes}

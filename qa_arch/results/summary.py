@@ -54,7 +54,7 @@ RUN = (
 """Columns that are shown of the run as a whole."""
 SETTINGS = (
     *("encoder.layers", "encoder.width", "optim.lr", "optim.head_lr", "optim.schedule", "trainer.epochs"),
-    *("trainer.token_budget", "features.max_length", "features.stride", "decode.search"),
+    *("features.max_length", "features.stride", "decode.search"),
 )
 """Settings that are shown, beside the model's own and those of compression and distillation."""
 _BARS = "▁▂▃▄▅▆▇█"

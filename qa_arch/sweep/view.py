@@ -84,10 +84,7 @@ def oom_remedy(config: Mapping[str, Any]) -> str:
     trainer = config["trainer"]
     batch, accumulate = trainer["batch_size"], trainer["accumulate"]
     tries = []
-    if trainer.get("token_budget"):
-        budget = trainer["token_budget"] // 2
-        tries.append(f"trainer.token_budget={budget} trainer.accumulate={2 * accumulate}")
-    elif parts := next((n for n in range(2, batch + 1) if batch % n == 0), None):
+    if parts := next((n for n in range(2, batch + 1) if batch % n == 0), None):
         tries.append(f"trainer.batch_size={batch // parts} trainer.accumulate={accumulate * parts}")
     if not trainer["gradient_checkpointing"]:
         tries.append("trainer.gradient_checkpointing=true")

@@ -112,8 +112,6 @@ def fit(
         callbacks=[*callbacks, best, history, TrainingProgress(label, live=settings.progress), keep],
         # Ranks come from environment variables, inside a SLURM job as well.
         plugins=[DurableCheckpoints(), LightningEnvironment()],
-        # Under a token budget epochs differ in length, which Lightning reads off a new loader.
-        reload_dataloaders_every_n_epochs=int(settings.token_budget is not None),
         # Our callbacks and samplers take the place of these.
         num_sanity_val_steps=0,
         use_distributed_sampler=False,

@@ -226,8 +226,7 @@ class TrainingData(pl.LightningDataModule):
         """The training sampler of one rank."""
         return self.new_sampler(
             self.train.lengths,
-            batch_size=None if self.settings.token_budget else self.settings.batch_size,
-            token_budget=self.settings.token_budget,
+            batch_size=self.settings.batch_size,
             seed=self.seed,
             shuffle=True,
             rank=rank,

@@ -197,13 +197,11 @@ def _fit(config: Config, parts: Parts, run: Run, *, world: int, gpu: bool, **opt
         weights = {name: value.detach().clone() for name, value in parts.model.state_dict().items()}
         generators = random_state()
     while True:
-        windows = None if settings.token_budget else settings.batch_size  # a budget takes as many as fit
         sizes = BatchSizes(
-            micro=windows,
+            micro=settings.batch_size,
             accumulate=settings.accumulate,
             devices=world,
-            global_size=windows and windows * settings.accumulate * world,
-            tokens=settings.token_budget,
+            global_size=settings.batch_size * settings.accumulate * world,
         )
         run.note(batch=sizes)
         try:

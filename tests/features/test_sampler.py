@@ -11,10 +11,6 @@ from qa_arch.errors import ConfigError
 from qa_arch.features.batches import BucketBatchSampler, pad_share, plan
 
 lengths_of = st.lists(st.integers(3, 384), min_size=1, max_size=200)
-sizes = st.one_of(
-    st.fixed_dictionaries({"batch_size": st.integers(1, 40)}),
-    st.fixed_dictionaries({"token_budget": st.integers(384, 4000)}),
-)
 
 
 def real(rows):
@@ -22,14 +18,10 @@ def real(rows):
 
 
 @settings(max_examples=150, deadline=None)
-@given(lengths_of, sizes, st.integers(1, 4), st.integers(1, 4), st.booleans(), st.integers(0, 9))
+@given(lengths_of, st.integers(1, 40), st.integers(1, 4), st.integers(1, 4), st.booleans(), st.integers(0, 9))
 def test_every_row_once_and_every_rank_in_step(lengths, size, world, accumulate, shuffle, epoch):
-    ranks = [
-        BucketBatchSampler(
-            lengths, **size, seed=7, shuffle=shuffle, rank=r, world=world, accumulate=accumulate
-        )
-        for r in range(world)
-    ]
+    settings = {"batch_size": size, "seed": 7, "shuffle": shuffle, "world": world, "accumulate": accumulate}
+    ranks = [BucketBatchSampler(lengths, rank=rank, **settings) for rank in range(world)]
     for sampler in ranks:
         sampler.set_epoch(epoch)
     batches = [list(sampler) for sampler in ranks]
@@ -37,11 +29,8 @@ def test_every_row_once_and_every_rank_in_step(lengths, size, world, accumulate,
     assert len({len(rank) for rank in batches}) == 1
     assert all(len(sampler) == len(batches[0]) for sampler in ranks)
     for rows in (rows for rank in batches for rows in rank):
-        assert rows
+        assert 1 <= len(rows) <= size
         assert len(real(rows)) in (0, len(rows))
-        longest = max(lengths[row if row >= 0 else -1 - row] for row in rows)
-        assert len(rows) <= size.get("batch_size", 10**9)
-        assert len(rows) == 1 or longest * len(rows) <= size.get("token_budget", 10**9)
     for start in range(0, len(ranks[0]), accumulate):
         window = range(start, min(start + accumulate, len(ranks[0])))
         count = sum(len(real(rank[step])) for rank in batches for step in window)
@@ -125,7 +114,6 @@ def test_pad_share_counts_padding_rows():
 
 def test_settings_that_make_no_batches_are_refused():
     assert list(BucketBatchSampler([], batch_size=8)) == []
-    wrong = ({}, {"batch_size": 8, "token_budget": 100}, {"batch_size": 0}, {"batch_size": 1, "rank": 2})
-    for settings_ in wrong:
+    for wrong in ({"batch_size": 0}, {"batch_size": 1, "rank": 2}):
         with pytest.raises(ConfigError):
-            BucketBatchSampler([1, 2, 3], **settings_)
+            BucketBatchSampler([1, 2, 3], **wrong)

@@ -167,7 +167,6 @@ def test_the_environment_of_a_point(monkeypatch):
         (["trainer.batch_size=24"], "trainer.batch_size=12 trainer.accumulate=2 or "),
         (["trainer.batch_size=9", "trainer.accumulate=2"], "trainer.batch_size=3 trainer.accumulate=6 or "),
         (["trainer.batch_size=1"], "trainer.gradient_checkpointing=true or trainer.precision=bf16"),
-        (["trainer.token_budget=4096"], "trainer.token_budget=2048 trainer.accumulate=2 or "),
         (
             ["trainer.batch_size=1", "trainer.gradient_checkpointing=true", "trainer.precision=bf16"],
             "a shorter features.max_length",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -10,7 +9,6 @@ import pytest
 import torch
 
 from baselines.transformer import TransformerSpan
-from qa_arch.features import batches
 from qa_arch.features.batches import Collator
 from qa_arch.models import store
 from qa_arch.nn.losses import SpanLoss
@@ -43,21 +41,6 @@ def scores(monkeypatch):
         monkeypatch.setattr(SpanTask, "validation_scores", lambda *_: {"calibration_f1": next(following)})
 
     return arrange
-
-
-def test_a_token_budget_reads_every_window_once_an_epoch(configure, fitted, monkeypatch):
-    """Where its batches, and so the steps of an epoch, are another number in each epoch."""
-    monkeypatch.setattr(batches, "CHUNK_BATCHES", 2)  # a small set sorted whole would vary little
-    lengths = TASK.assemble(configure()).tables["train"].lengths
-
-    def steps(budget: int) -> list[int]:
-        plans = (batches.plan(lengths, token_budget=budget, seed=13, epoch=epoch) for epoch in range(4))
-        return [len(plan.batches) for plan in plans]
-
-    budget = next(budget for budget in range(60, 600, 10) if len(set(steps(budget))) > 1)
-    _, fit = fitted(f"trainer.token_budget={budget}", "trainer.epochs=4", name="budget")
-    assert [epoch["windows"] for epoch in fit.epochs] == [21] * 4
-    assert [epoch["step"] for epoch in fit.epochs] == list(itertools.accumulate(steps(budget)))
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])

@@ -84,7 +84,6 @@ def test_where_no_smaller_size_is_tried(run_training, memory, rows, after, epoch
     [
         (["trainer.devices=2"], "auto tries sizes on one device"),
         (["trainer=fsdp", "trainer.devices=1"], "auto tries sizes on one device"),
-        (["trainer.token_budget=100"], "token_budget sets the size"),
         (["trainer.micro_batch=half"], "trainer.micro_batch"),
     ],
 )
