@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 OWN = {extra.name: extra for extra in extras() if (ROOT / "qa_arch/extras" / extra.name).is_dir()}
 REST = (
     *("benchmarks", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE", "Makefile"),
-    ".github",
+    *(".github", ".ci"),
 )
 IMPORTED = """
 import importlib, pkgutil

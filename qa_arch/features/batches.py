@@ -8,6 +8,7 @@ plan.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -43,18 +44,22 @@ def plan(
     shuffle: bool = True,
     world: int = 1,
     accumulate: int = 1,
+    mates: Longs | None = None,
 ) -> Plan:
     """Batches of one epoch, a pure function of the arguments.
 
     A batch has at most ``batch_size`` rows. Every row occurs once, and every rank has the same number of
     batches: a rank without a row in the last step gets a padding row. Without ``shuffle`` the longest rows
-    come first.
+    come first. ``mates``: (N,) the row that each row shares a batch with, or -1; two are apart only where a
+    batch of an odd size holds nothing but mates.
     """
     size = np.asarray(lengths, np.int64)
     if batch_size < 1:
         raise ConfigError("batch_size: at least 1")
     draw = np.random.default_rng((seed, epoch))
     work, leftover = _windows_of_work(size, batch_size * world * accumulate, draw if shuffle else None)
+    if mates is not None:
+        *work, leftover = _reunite([*work, leftover], mates)
     if shuffle:
         work = [work[i] for i in draw.permutation(len(work))]
     if len(leftover):
@@ -63,6 +68,9 @@ def plan(
     batches, totals = [], []
     for rows in work:
         steps = _split(rows, batch_size, world)
+        if mates is not None:
+            ranks = iter(_reunite([own for step in steps for own in step], mates))
+            steps = [tuple(next(ranks) for _ in step) for step in steps]
         batches += steps
         totals += [len(rows)] * len(steps)
     return Plan(tuple(batches), tuple(totals))
@@ -92,6 +100,36 @@ def _split(rows: Longs, batch_size: int, world: int) -> list[tuple[Longs, ...]]:
     return steps
 
 
+def _reunite(groups: Sequence[Longs], mates: Longs) -> list[Longs]:
+    """Groups of the same sizes and nearly the same order, in which mates are together.
+
+    A row brings its mate along. Where one place of a group is left for two, the next row without a mate has
+    it, or one that the group has makes room. Groups of padding rows stay.
+    """
+    rows = [row for group in groups for row in group.tolist() if row >= 0]
+    present, seen = set(rows), set[int]()
+    units: deque[list[int]] = deque()
+    for row in rows:
+        if row not in seen:
+            units.append([row, int(mates[row])] if mates[row] in present else [row])
+            seen.update(units[-1])
+    reunited = []
+    for group in groups:
+        own = [[row] for row in group.tolist() if row < 0]
+        while room := len(group) - sum(map(len, own)):
+            fitting = next((unit for unit in units if len(unit) <= room), None)
+            if fitting is not None:
+                units.remove(fitting)
+                own.append(fitting)
+            elif single := next((unit for unit in own if len(unit) == 1), None):
+                own.remove(single)
+                units.append(single)
+            else:  # an odd place, and nothing but pairs
+                own.append([units[0].pop()])
+        reunited.append(np.array([row for unit in own for row in unit], np.int64))
+    return reunited
+
+
 class BucketBatchSampler:
     """Batches of one rank, for ``DataLoader(batch_sampler=...)``; see ``plan``.
 
@@ -109,6 +147,7 @@ class BucketBatchSampler:
         rank: int = 0,
         world: int = 1,
         accumulate: int = 1,
+        mates: Longs | None = None,
     ) -> None:
         if not 0 <= rank < world:
             raise ConfigError(f"rank {rank} is not one of {world} ranks")
@@ -122,6 +161,7 @@ class BucketBatchSampler:
             shuffle=shuffle,
             world=world,
             accumulate=accumulate,
+            mates=mates,
         )
         self._plan = self._plan_of(epoch=0)
 
@@ -190,6 +230,8 @@ class Collator:
     vectors: Longs | None = None
     """(V,) row of each vocabulary word in the word-vector table; None without word vectors."""
     labels: bool = True
+    mates: Longs | None = None
+    """(N,) row of the twin of each window, or -1; None without twins."""
     multiple: int = 1
     """The padded length is a multiple of this (8 suits tensor cores)."""
 
@@ -241,4 +283,11 @@ class Collator:
             end=torch.from_numpy(table.label_end[rows].astype(np.int64)),
             answerable=torch.from_numpy(table.answerable[rows]),
             weight=torch.from_numpy(real.astype(np.float32)),
+            twin=None if self.mates is None else torch.from_numpy(self._twins(self.mates, rows)),
         )
+
+    def _twins(self, mates: Longs, rows: Longs) -> Longs:
+        """(B,) place in the batch of the answerable twin of each unanswerable window; -1 for none."""
+        place = {row: at for at, row in enumerate(rows.tolist())}
+        twins = np.array([place.get(mate, -1) for mate in mates[rows].tolist()], np.int64)
+        return np.where(self.table.answerable[rows], -1, twins)

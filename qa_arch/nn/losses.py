@@ -32,6 +32,8 @@ from qa_arch.types.tensors import (
 
 Loss = Callable[[Any, Any], Tensor]
 """``(logits, labels) -> (B,)``."""
+TWIN_SPANS = 30
+"""Tokens of the longest span in the odds of ``TwinLoss``, as of the longest answer in ``conf/decode``."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,35 @@ class SpanLoss:
         span = start.gather(1, first[:, None])[:, 0] + end.gather(1, last[:, None])[:, 0]
         total = torch.logaddexp(log_sum_of_spans(start, end), null)
         return total - torch.where(labels.answerable & has_start & has_end, span, null)
+
+
+@dataclass(frozen=True)
+class TwinLoss(SpanLoss):
+    """``SpanLoss``, and a margin between the two questions of a pair of twins that share a batch::
+
+        loss_i = span loss_i + λ softplus(m - v(i) + v(i')),    i unanswerable, i' its answerable twin
+        v = null - log Σ_{s <= e < s + 30} exp(start_s + end_e)
+
+    v is the null odds with all spans in place of the best: whatever else a passage says to both questions,
+    their difference has to come from the few words in which they differ. λ (``twin_weight``) is the weight of
+    a pair beside that of a window, m is ``twin_margin``. Twins are questions of one passage of which
+    ``twin_likeness`` of the words are the same (``features.twins``). Cf. the pairs of Zhu et al. 2019.
+    """
+
+    twin_weight: Annotated[float, Range(0, above=True)] = 1.0
+    twin_margin: Annotated[float, Range(0)] = 1.0
+    twin_likeness: Annotated[float, Range(0, 1, above=True)] = 0.4
+    tasks: ClassVar = ("span",)
+
+    def __call__(self, logits: SpanLogits, labels: SpanLabels) -> Float[Tensor, "B"]:
+        loss = super().__call__(logits, labels)
+        if labels.twin is None:
+            return loss
+        start, end = at_least_float32(logits.start), at_least_float32(logits.end)
+        value = at_least_float32(logits.null) - log_sum_of_spans(start, end, TWIN_SPANS)
+        twins = labels.twin.clamp(min=0)
+        ranking = functional.softplus(self.twin_margin - value + value[twins])
+        return loss + self.twin_weight * ranking * (labels.twin >= 0)
 
 
 def cross_entropy(

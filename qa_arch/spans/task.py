@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,8 +25,10 @@ from qa_arch.config.schema import Config, Data
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import load_splits
-from qa_arch.features.batches import Collator
+from qa_arch.errors import ConfigError
+from qa_arch.features.batches import BucketBatchSampler, Collator
 from qa_arch.features.cache import windows_of
+from qa_arch.features.twins import twin_windows
 from qa_arch.features.vectors import assumed_shape, passage_vectors, vector_rows
 from qa_arch.features.windows import FeatureTable, check_ids, check_lengths, probe
 from qa_arch.metrics.confidence import auroc
@@ -40,6 +43,7 @@ from qa_arch.nn.precision import Precision, cast_weights
 from qa_arch.nn.word_encoder import AnyEncoder
 from qa_arch.records import (
     CALIBRATED,
+    CALIBRATION,
     GIVEN,
     MARGIN_0,
     NEVER_NULL,
@@ -215,7 +219,19 @@ class SpanTask(Task):
         collators = {
             split: Collator(table, vector_rows(parts.vectors, table)) for split, table in parts.tables.items()
         }
-        return Batches(collators["train"], collators.get("calibration"))
+        train, calibration = collators[TRAIN], collators.get(CALIBRATION)
+        likeness = getattr(parts.loss, "twin_likeness", None)
+        if likeness is None:
+            return Batches(train, calibration)
+        mates = twin_windows(parts.sets[TRAIN], train.table, likeness)
+        twins = int((mates >= 0).sum()) // 2
+        if not twins:
+            raise ConfigError(
+                f"loss.twin_likeness: no two training questions of a passage share {likeness:g} of their words, one"
+                " answerable and one not; lower it, or leave out loss=twins"
+            )
+        log.info("twins: %d pairs of an answerable and an unanswerable question", twins)
+        return Batches(replace(train, mates=mates), calibration, partial(BucketBatchSampler, mates=mates))
 
     def labels(self, batch: Batch) -> SpanLabels:
         assert batch.labels is not None

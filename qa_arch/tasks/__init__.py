@@ -73,7 +73,7 @@ class Batches:
 
     train: Collator
     calibration: Collator | None
-    sampler: type[BucketBatchSampler] = BucketBatchSampler
+    sampler: Callable[..., BucketBatchSampler] = BucketBatchSampler
 
 
 class Collector(Protocol):

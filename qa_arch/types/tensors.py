@@ -8,6 +8,7 @@ from typing import Self
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, cat
+from torch.nn import functional
 
 
 class Movable:
@@ -42,6 +43,8 @@ class SpanLabels(Movable):
     """True where the window holds the whole gold answer."""
     weight: Float[Tensor, "B"]
     """1 for a window that counts, 0 for one that only keeps an idle rank in step."""
+    twin: Int[Tensor, "B"] | None = None
+    """Place in the batch of a window's answerable twin, -1 for none; None where no twins are looked for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,15 +102,22 @@ LOWEST = -1e30
 """In place of -inf where gradients flow: a sum of two is still a number, and its exponential 0."""
 
 
-def log_sum_of_spans(start: Float[Tensor, "B T"], end: Float[Tensor, "B T"]) -> Float[Tensor, "B"]:
+def log_sum_of_spans(
+    start: Float[Tensor, "B T"], end: Float[Tensor, "B T"], longest: int | None = None
+) -> Float[Tensor, "B"]:
     """log Σ_{s <= e} exp(start_s + end_e) over all T (T + 1) / 2 spans of each window, exact, in O(T)::
 
         log Σ_s exp(start_s + r_s),   r_s = log Σ_{e >= s} exp(end_e)     r: cumulated from the last token
 
+    With ``longest`` over the spans of at most so many tokens alone, in O(T longest).
     Where no span is open it is about -2e30, which no score is, with gradients of 0 behind any other term.
     """
     start, end = start.clamp(min=LOWEST), end.clamp(min=LOWEST)
-    return (start + end.flip(1).logcumsumexp(1).flip(1)).logsumexp(1)
+    if longest is None:
+        ends = end.flip(1).logcumsumexp(1).flip(1)
+    else:
+        ends = functional.pad(end, (0, longest - 1), value=LOWEST).unfold(1, longest, 1).logsumexp(2)
+    return (start + ends).logsumexp(1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

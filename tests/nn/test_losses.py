@@ -13,7 +13,7 @@ from qa_arch.cli.compose import compose
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import Config, validate
 from qa_arch.errors import ConfigError
-from qa_arch.nn.losses import SequenceLoss, SpanLoss, build_loss
+from qa_arch.nn.losses import SequenceLoss, SpanLoss, TwinLoss, build_loss
 from qa_arch.types.tensors import SpanLabels, SpanLogits, StepLogits
 
 NO = -math.inf
@@ -218,6 +218,27 @@ def test_without_weights_of_its_own_the_verifier_has_those_of_the_spans():
     torch.testing.assert_close(actual, (plain + entropy) * weights * 8 / weights.sum())
 
 
+def test_twins_are_ranked_by_the_odds_of_no_answer():
+    """The second and the fourth window are unanswerable twins of the third and the first."""
+    logits, gold = windows([True, False, True, False, False])
+    logits = replace(logits, start=torch.cat([logits.start] * 8, 1), end=torch.cat([logits.end] * 8, 1))
+    twins = {1: 2, 3: 0}
+    gold = replace(gold, twin=torch.tensor([twins.get(row, -1) for row in range(5)]))
+
+    def value(row: int) -> torch.Tensor:
+        spans = spans_of_a_window(logits, row).items()
+        short = [score for (start, end), score in spans if end < start + 30]
+        assert len(short) < len(spans)
+        return logits.null[row] - torch.stack(short).logsumexp(0)
+
+    expected = span_loss(logits, gold)
+    for row, twin in twins.items():
+        expected[row] += 0.7 * torch.log1p(torch.exp(2 - value(row) + value(twin)))
+    torch.testing.assert_close(TwinLoss(twin_weight=0.7, twin_margin=2.0)(logits, gold), expected)
+    alone = replace(gold, twin=None)
+    assert torch.equal(TwinLoss()(logits, alone), span_loss(logits, alone))
+
+
 def test_what_a_loss_cannot_be():
     for share, named in ((0.0, "none are without"), (1.0, "all are without")):
         with pytest.raises(ConfigError, match=named):
@@ -250,6 +271,7 @@ def test_each_task_has_its_loss_and_naming_it_changes_nothing(model, choice, exp
         (["loss=label_smoothing", "loss.null_weight=0.5"], SpanLoss(0.5, 0.1, 0.25)),
         (["loss=joint"], SpanLoss(joint=True, null_share=0.25)),
         (["loss=weighted_verifier"], SpanLoss(verifier_null_weight="balanced", null_share=0.25)),
+        (["loss=twins", "loss.twin_weight=2"], TwinLoss(null_share=0.25, twin_weight=2.0)),
     ],
 )
 def test_a_loss_is_chosen_by_its_file(overrides, expected):

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from baselines.transformer import TransformerSpan
+from qa_arch.errors import ConfigError
 from qa_arch.features.batches import Collator
 from qa_arch.models import store
 from qa_arch.nn.losses import SpanLoss
@@ -44,7 +45,9 @@ def scores(monkeypatch):
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-@pytest.mark.parametrize("loss_settings", [[], ["loss=null_weight"]], ids=["plain", "weighted"])
+@pytest.mark.parametrize(
+    "loss_settings", [[], ["loss=null_weight"], ["loss=twins"]], ids=["plain", "weighted", "twins"]
+)
 def test_a_step_has_the_gradient_of_the_mean_over_its_windows(
     configure, tmp_path, monkeypatch, accumulate, loss_settings
 ):
@@ -76,6 +79,19 @@ def test_a_step_has_the_gradient_of_the_mean_over_its_windows(
     assert sum(sizes) == total
     assert sizes[-1] == total % (4 * accumulate)
     assert max(off) < 1e-6
+
+
+def test_twins_are_read_together_and_trained_on(configure, run_training):
+    config = configure("loss=twins", "trainer.batch_size=4")
+    made = TASK.batches(config, TASK.assemble(config))
+    batches = [made.train(rows) for rows in made.sampler(made.train.lengths, batch_size=4)]
+    twins = sum(int((batch.labels.twin >= 0).sum()) for batch in batches)
+    assert twins == int((made.train.mates >= 0).sum()) / 2 > 0
+    plain, ranked = (run_training(f"loss={loss}", name=loss) for loss in ("span", "twins"))
+    assert ranked.record.epochs[0].train_loss > plain.record.epochs[0].train_loss
+    unlike = configure("loss=twins", "loss.twin_likeness=1")
+    with pytest.raises(ConfigError, match=r"loss\.twin_likeness: no two training questions"):
+        TASK.batches(unlike, TASK.assemble(unlike))
 
 
 def test_a_ghost_changes_nothing(configure):

@@ -1,0 +1,109 @@
+"""Twins: which questions belong together, and the windows and batches that hold both."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qa_arch.features.batches import BucketBatchSampler, Collator
+from qa_arch.features.twins import twin_questions, twin_windows
+from qa_arch.features.windows import prepare
+
+HARBOUR = "The harbour of Velmora was dug by hand in 1804. Its lamp burns whale oil."
+LOCK = "The mayor re-opened the northern lock in 1923."
+QUESTIONS = (
+    ("When was the harbour of Velmora dug?", HARBOUR, "1804"),
+    ("When was the harbour of Velmora not dug?", HARBOUR, None),
+    ("When was the harbour of Anduin dug?", HARBOUR, None),
+    ("What does the lamp burn?", HARBOUR, "whale oil"),
+    ("Who painted it?", HARBOUR, None),
+    ("When was the harbour of Velmora dug?", LOCK, None),
+    ("When did the mayor re-open the southern lock?", LOCK, None),
+    ("When did the mayor re-open the northern lock?", LOCK, "1923"),
+)
+
+
+@pytest.mark.parametrize(
+    ("likeness", "expected"),
+    [(0.4, [[0, 1], [7, 6]]), (0.8, [[0, 1]]), (0.0, [[0, 1], [3, 2], [7, 6]]), (1.0, [])],
+)
+def test_the_most_alike_of_a_passage_are_twins(make_set, likeness, expected):
+    """Not the second most alike, nor one of another passage, and each question once."""
+    assert twin_questions(make_set(*QUESTIONS), likeness).tolist() == expected
+
+
+def test_the_windows_of_twins_read_the_same_part_of_the_passage(make_set, passage, bert):
+    """That which holds the answer, and its counterpart."""
+    asked = ("What burns in the lighthouse?", "What burns below the lighthouse?")
+    questions = make_set((asked[0], passage, ("whale oil", 2)), (asked[1], passage, None))
+    table = prepare(questions, bert, max_length=64, stride=16, max_question=16, segments=True)
+    mates = twin_windows(questions, table, 0.4)
+    (first,) = np.flatnonzero((mates >= 0) & (table.example == 0))
+    windows, others = np.flatnonzero(table.example == 0), np.flatnonzero(table.example == 1)
+    assert first == windows[table.answerable[windows]][0] > 0
+    assert mates[first] == others[first]
+    assert mates[others[first]] == first
+
+
+@st.composite
+def paired(draw):
+    """Lengths of rows of which some are mates, of like length, as twins are."""
+    pairs, singles = draw(st.integers(0, 30)), draw(st.integers(0, 40))
+    lengths = draw(st.lists(st.integers(3, 384), min_size=pairs + singles, max_size=pairs + singles))
+    count = 2 * pairs + singles
+    places = draw(st.permutations(range(count)))
+    size, mates = np.zeros(count, int), np.full(count, -1)
+    for number, length in enumerate(lengths):
+        own = places[2 * number : 2 * number + 2] if number < pairs else places[pairs + number :][:1]
+        size[own] = length
+        if len(own) == 2:
+            mates[own] = own[::-1]
+    return size, mates
+
+
+@settings(max_examples=150, deadline=None)
+@given(paired(), st.integers(1, 6), st.integers(1, 3), st.integers(1, 3), st.booleans())
+def test_mates_share_a_batch_and_no_row_is_lost(rows, half, world, accumulate, shuffle):
+    size, mates = rows
+    make = partial(
+        BucketBatchSampler, size, batch_size=2 * half, seed=5, shuffle=shuffle, accumulate=accumulate
+    )
+    plain, together = (
+        [list(make(rank=rank, world=world, mates=given)) for rank in range(world)] for given in (None, mates)
+    )
+    assert [[len(own) for own in rank] for rank in together] == [[len(own) for own in rank] for rank in plain]
+    batches = [own for rank in together for own in rank if own[0] >= 0]
+    assert sorted(row for own in batches for row in own) == list(range(len(size)))
+    apart = [row for own in batches for row in own if mates[row] >= 0 and mates[row] not in own]
+    full = sum(len(own) % 2 for own in batches if (mates[own] >= 0).all())
+    assert len(apart) <= 2 * full, "apart although a batch had room for both"
+
+
+def test_the_same_mates_meet_however_a_step_is_split():
+    size = np.random.default_rng(0).integers(20, 384, 400).repeat(2)
+    mates = np.arange(800) ^ 1
+    steps = []
+    for world, accumulate in ((1, 1), (1, 4), (2, 2)):
+        make = partial(BucketBatchSampler, size, batch_size=32 // (world * accumulate), mates=mates, seed=1)
+        ranks = [list(make(rank=rank, world=world, accumulate=accumulate)) for rank in range(world)]
+        assert all(mates[row] in own for rank in ranks for own in rank for row in own)
+        steps.append(
+            [
+                {row for rank in ranks for own in rank[i : i + accumulate] for row in own}
+                for i in range(0, len(ranks[0]), accumulate)
+            ]
+        )
+    assert steps[0] == steps[1] == steps[2]
+
+
+def test_labels_say_where_in_the_batch_the_twin_is(make_set, bert):
+    questions = make_set(*QUESTIONS)
+    table = prepare(questions, bert, max_length=64, stride=16, max_question=16, segments=True)
+    collate = Collator(table, mates=twin_windows(questions, table, 0.4))
+    assert collate([1, 3, 7, 0, 6]).labels.twin.tolist() == [3, -1, -1, -1, 2]
+    assert collate([1, 6, -1]).labels.twin.tolist() == [2, -1, -1]
+    assert Collator(table)([1, 0]).labels.twin is None
