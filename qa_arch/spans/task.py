@@ -227,8 +227,8 @@ class SpanTask(Task):
         twins = int((mates >= 0).sum()) // 2
         if not twins:
             raise ConfigError(
-                f"loss.twin_likeness: no two training questions of a passage share {likeness:g} of their words, one"
-                " answerable and one not; lower it, or leave out loss=twins"
+                "loss.twin_likeness: no two training questions of a passage, one answerable and one not, have"
+                f" {likeness:g} of their words in common; lower it, or leave out loss=twins"
             )
         log.info("twins: %d pairs of an answerable and an unanswerable question", twins)
         return Batches(replace(train, mates=mates), calibration, partial(BucketBatchSampler, mates=mates))

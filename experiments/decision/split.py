@@ -1,0 +1,65 @@
+"""The swapped split: test on 15 articles that were only ever trained on, train on most of fold A.
+
+    python experiments/decision/split.py --out data/swapped
+
+Reads the files of experiments/real_part through QA_ARCH_DATA. The articles of the official dev set that are
+neither in fold A nor in calibration are the test; every fourth article of fold A joins calibration; its other
+articles, and the balanced set without the articles of the test, are the training set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from qa_arch.config.files import write_json
+from qa_arch.data.question_sets import question_set
+from qa_arch.data.splits import require_disjoint
+from qa_arch.data.squad import read, write
+from qa_arch.types.text import QuestionSet
+
+EVERY = 4
+"""Of the articles of fold A, in file order, each of this number goes to calibration."""
+
+
+def swapped(
+    official: QuestionSet, fold_a: QuestionSet, calibration: QuestionSet, balanced: QuestionSet
+) -> dict[str, QuestionSet]:
+    """File name -> set; DataError where two share an article."""
+    titles = list(dict.fromkeys(example.title for example in fold_a.examples))
+    chosen = set(titles[EVERY - 1 :: EVERY])
+    test = official.titles - fold_a.titles - calibration.titles
+    parts = {
+        "train": [
+            *(example for example in fold_a.examples if example.title not in chosen),
+            *(example for example in balanced.examples if example.title not in test),
+        ],
+        "calibration": [
+            *calibration.examples,
+            *(example for example in fold_a.examples if example.title in chosen),
+        ],
+        "test": [example for example in official.examples if example.title in test],
+    }
+    sets = {name: question_set(f"{name}-v2.0.swapped", examples, "2.0") for name, examples in parts.items()}
+    require_disjoint(**sets)
+    return sets
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", required=True, type=Path, help="folder to write to")
+    folder = Path(os.environ.get("QA_ARCH_DATA", "data")) / "squad"
+    names = ("dev-v2.0", "dev-v2.0.fold_a", "calibration-v2.0", "train-v2.0.balanced")
+    out = parser.parse_args().out
+    for name, questions in swapped(*(read(folder / f"{name}.json") for name in names)).items():
+        write_json(out / f"{name}-v2.0.json", write(questions))
+        unanswerable = sum(not example.answerable for example in questions.examples)
+        articles, digits = len(questions.titles), questions.fingerprint[:16]
+        print(
+            f"{name}: {len(questions)} questions, {unanswerable} unanswerable, {articles} articles, {digits}"
+        )
+
+
+if __name__ == "__main__":
+    main()
