@@ -28,6 +28,10 @@ GROUPS = {
         ),
     },
     "score and compare": {
+        "register": (
+            "register",
+            "fix, before they are trained, which runs of an experiment may be scored on its closed dev set",
+        ),
         "evaluate": ("evaluate", "score prediction files as the official scripts do, or runs on a data set"),
         "tables": ("records:tables", "compare recorded runs, or rebuild the tables of experiments/"),
         "compare": ("records:compare", "test whether one system beats another, over articles and seeds"),

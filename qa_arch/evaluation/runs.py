@@ -20,6 +20,7 @@ from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, DataError, RunError, UnavailableError
+from qa_arch.evaluation.registration import require_registered
 from qa_arch.evaluation.scoring import Fits, calibrate, read, reference_scores, score
 from qa_arch.models.checkpoint_files import record_folder, run_config
 from qa_arch.records import (
@@ -92,6 +93,11 @@ def evaluate_runs(
             f"--decode: task {task.name} has no search, only spans are searched for; leave it out"
         )
     questions, split, overlap = open_set(record, config, request)
+    for run in request.runs if request.final else ():
+        member = read_record(run)
+        fingerprints = {TRAIN: member.fingerprint(TRAIN), CALIBRATION: member.fingerprint(CALIBRATION)}
+        fingerprints[DEV] = questions.fingerprint
+        require_registered(EXPERIMENTS / config.name, member.config, fingerprints)
     predictor = load()
     predictor.config = replace(predictor.config, decode=config.decode)
     if request.final:

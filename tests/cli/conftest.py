@@ -6,11 +6,13 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from qa_arch.cli.main import main
+from qa_arch.records import read_record, write_record
 
 
 @pytest.fixture(scope="session")
@@ -41,6 +43,22 @@ def settings(tmp_path, feature_cache) -> list[str]:
 def run_folder(trained, tmp_path) -> Path:
     """A copy of the run to change at will."""
     return Path(shutil.copytree(trained, tmp_path / trained.name))
+
+
+@pytest.fixture
+def closed_run(run_folder, tmp_path, monkeypatch):
+    """A run whose config keeps dev closed and that has not been scored on it, in an empty folder."""
+    record = read_record(run_folder)
+    config = record.config | {"data": record.config["data"] | {"open_dev": False}}
+    scored = {
+        name: {k: v for k, v in getattr(record, name).items() if k != "dev"}
+        for name in ("data", "scores", "references")
+    }
+    write_record(run_folder, replace(record, config=config, **scored))
+    for name in ("predictions.json", "questions.parquet"):
+        (run_folder / name).unlink()
+    monkeypatch.chdir(tmp_path)
+    return run_folder
 
 
 @pytest.fixture

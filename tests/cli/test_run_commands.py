@@ -28,22 +28,6 @@ def dev_file(tmp_path_factory):
     return write_json(tmp_path_factory.mktemp("data") / "dev.json", write(synthetic.named("dev")))
 
 
-@pytest.fixture
-def closed_run(run_folder, tmp_path, monkeypatch):
-    """A run whose config keeps dev closed and that has not been scored on it, in an empty folder."""
-    record = read_record(run_folder)
-    config = record.config | {"data": record.config["data"] | {"open_dev": False}}
-    scored = {
-        name: {k: v for k, v in getattr(record, name).items() if k != "dev"}
-        for name in ("data", "scores", "references")
-    }
-    write_record(run_folder, replace(record, config=config, **scored))
-    for name in ("predictions.json", "questions.parquet"):
-        (run_folder / name).unlink()
-    monkeypatch.chdir(tmp_path)
-    return run_folder
-
-
 def test_predict_then_evaluate_gives_the_recorded_scores(qa_arch, trained, dev_file, tmp_path, read_json):
     assert qa_arch("predict", trained, "--data", dev_file, "--out", tmp_path)[0] == 0
     assert read_json(tmp_path / "predictions.json") == read_json(trained / "predictions.json")

@@ -1,0 +1,91 @@
+"""``qa-arch register``: fix which runs an experiment may score on its closed dev set."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from qa_arch.cli.runs import add_config_dir, add_trust, use_config_dir
+from qa_arch.errors import ConfigError, RunError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: qa-arch register experiments/decision/plan.yaml"
+    parser.add_argument(
+        "plan",
+        type=Path,
+        metavar="PLAN.yaml",
+        help="arms: {NAME: KEY=VALUE ...} and seeds: [...]; registered.json is written beside it",
+    )
+    add_config_dir(parser)
+    add_trust(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the identities of all planned runs; never over those of an earlier registration."""
+    from qa_arch.cli.compose import compose
+    from qa_arch.cli.train import plan_job
+    from qa_arch.config.files import write_json
+    from qa_arch.config.target import TRUSTED
+    from qa_arch.evaluation.registration import REGISTERED, Registration, identity
+    from qa_arch.results import provenance
+    from qa_arch.tasks import task_of
+
+    target = args.plan.parent / REGISTERED
+    if target.exists():
+        raise RunError(f"{target}: is registered already; a change of plan is an experiment of its own")
+    arms, seeds = _read(args.plan)
+    folder = use_config_dir(args.config_dir, args.trust)
+    trusted = (*TRUSTED, *args.trust)
+    configs = {
+        name: {
+            seed: plan_job(compose([*words.split(), f"seed={seed}"], folder), trusted=trusted).config
+            for seed in seeds
+        }
+        for name, words in arms.items()
+    }
+    (first, *rest) = [config for by_seed in configs.values() for config in by_seed.values()]
+    if any((config.data, config.name) != (first.data, first.name) for config in rest):
+        raise ConfigError(f"{args.plan}: the arms differ in name or data; one experiment has one of each")
+    if first.data.open_dev or first.name != args.plan.resolve().parent.name:
+        raise ConfigError(
+            f"{args.plan}: its runs need data.open_dev=false and the name of the plan's folder, where --final"
+            f" looks for the registration; theirs is {first.name}"
+        )
+    sets = task_of(first.model).load_splits(replace(first.data, open_dev=True))
+    fingerprints = {split: questions.fingerprint for split, questions in sets.items()}
+    commit, dirty = provenance.commit()
+    registration = Registration(
+        date=provenance.now(),
+        commit=f"{commit}, changed" if dirty else commit,
+        sets={
+            split: {"name": questions.name, "questions": len(questions), "fingerprint": questions.fingerprint}
+            for split, questions in sets.items()
+        },
+        runs={
+            name: {str(seed): identity(asdict(config), fingerprints) for seed, config in by_seed.items()}
+            for name, by_seed in configs.items()
+        },
+    )
+    write_json(target, asdict(registration))
+    print(f"{len(arms)} arms of {len(seeds)} seeds: {target}")
+    return 0
+
+
+def _read(plan: Path) -> tuple[Mapping[str, str], list[int]]:
+    """Arms and seeds of the plan; ConfigError says what is wrong with the file."""
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        content: Any = yaml.safe_load(plan.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"{plan}: cannot be read: {error}") from error
+    arms, seeds = (content.get(key) if isinstance(content, dict) else None for key in ("arms", "seeds"))
+    if not (isinstance(arms, dict) and all(isinstance(words, str) for words in arms.values()) and arms):
+        raise ConfigError(f"{plan}: wants arms, a name each with the settings of its runs: KEY=VALUE ...")
+    if not (isinstance(seeds, list) and all(isinstance(seed, int) for seed in seeds) and seeds):
+        raise ConfigError(f"{plan}: wants a list of seeds")
+    return arms, seeds

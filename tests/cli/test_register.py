@@ -1,0 +1,73 @@
+"""``qa-arch register``, and what ``evaluate --final`` refuses from then on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from qa_arch.evaluation.registration import REGISTERED
+from qa_arch.records import read_record, write_record
+from qa_arch.results.provenance import DEV_ACCESS_LOG
+
+CLOSED = "model=bert debug=fast data.open_dev=false"
+
+
+@pytest.fixture
+def plan(tmp_path, monkeypatch):
+    """Write a plan into ``experiments/debug`` and say where."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "experiments/debug"
+    folder.mkdir(parents=True)
+
+    def write(text: str):
+        (folder / "plan.yaml").write_text(text)
+        return folder / "plan.yaml"
+
+    return write
+
+
+def test_only_registered_runs_are_scored_on_dev(qa_arch, plan, closed_run, read_json):
+    path = plan(f"arms:\n  plain: {CLOSED}\n  longer: {CLOSED} trainer.epochs=2\nseeds: [13, 14]\n")
+    final = ("evaluate", "--run", closed_run, "--final")
+    code, out, err = qa_arch("register", path)
+    assert (code, out.split(":")[0]) == (0, "2 arms of 2 seeds"), err
+    registered = read_json(path.with_name(REGISTERED))
+    assert len({identity for seeds in registered["runs"].values() for identity in seeds.values()}) == 4
+    assert set(registered["sets"]) == {"train", "calibration", "dev"}
+    assert qa_arch(*final)[0] == 0
+
+    log, record = path.with_name(DEV_ACCESS_LOG), read_record(closed_run)
+    before = log.read_text()
+    optim = {**record.config["optim"], "lr": 1.0}
+    other = replace(record.data["train"], fingerprint="0")
+    for changed, named in (
+        ({"config": {**record.config, "optim": optim}}, "other settings"),
+        ({"config": {**record.config, "seed": 15}}, "another seed"),
+        ({"data": {**record.data, "train": other}}, "other data: train"),
+    ):
+        write_record(closed_run, replace(record, **changed))
+        code, _, err = qa_arch(*final)
+        assert code == 2, err
+        assert named in err
+    assert log.read_text() == before
+    assert qa_arch("register", path)[0] == 5, "registered twice"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("arms: [", "cannot be read"),
+        ("seeds: [13]", "wants arms"),
+        (f"arms: {{a: {CLOSED}}}\nseeds: 13", "list of seeds"),
+        ("arms: {a: model=bert debug=fast}\nseeds: [13]", "data.open_dev=false"),
+        (f"arms: {{a: {CLOSED} name=other}}\nseeds: [13]", "theirs is other"),
+        (f"arms: {{a: {CLOSED}, b: {CLOSED} data.split_seed=4}}\nseeds: [13]", "differ in name or data"),
+        (f"arms: {{a: {CLOSED} optim.lrr=1}}\nseeds: [13]", "did you mean 'optim.lr'"),
+    ],
+)
+def test_a_plan_that_cannot_be_registered(qa_arch, plan, text, message):
+    code, _, err = qa_arch("register", path := plan(text))
+    assert code == 2
+    assert message in err
+    assert not path.with_name(REGISTERED).exists()
