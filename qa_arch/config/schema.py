@@ -244,8 +244,9 @@ class Distillation:
     teacher's ``soft_targets``.
     """
 
-    teacher: str | None = None
-    """A run folder, or a span checkpoint (a folder or a hub id); None: nothing is distilled."""
+    teacher: str | list[str] | None = None
+    """A run folder, or a span checkpoint (a folder or a hub id); of several the mean of their probabilities
+    teaches. None: nothing is distilled."""
     layers: Literal["none", "embeddings", "first", "every_other"] = "none"
     """Which weights of the teacher's encoder the student's begins with: none; its embeddings; or these and as
     many layers as the student has, the ``first`` ones or evenly spread (0, 2, 4 of 6)."""
@@ -253,6 +254,10 @@ class Distillation:
     soft_targets: Weight = 0.0
     temperature: Positive = 1.0
     """What both models' scores are divided by before the soft targets are compared."""
+
+    @property
+    def teachers(self) -> tuple[str, ...]:
+        return (self.teacher,) if isinstance(self.teacher, str) else tuple(self.teacher or ())
 
 
 @dataclass(frozen=True)
@@ -365,7 +370,7 @@ def _problems(config: Config) -> Iterator[str]:
             f"features.stride: {features.stride} leaves no step between windows; it must be below max_length"
             f" - max_question = {longest} (stride is the overlap of neighbouring windows)"
         )
-    yield from _encoder_problems(config.encoder, config.distillation.teacher)
+    yield from _encoder_problems(config.encoder, bool(config.distillation.teachers))
     if trainer.micro_batch == "auto" and (trainer.devices != 1 or trainer.strategy in ("fsdp", "deepspeed")):
         yield (
             "trainer.micro_batch: auto tries sizes on one device; give a number, or set trainer.devices=1 and"
@@ -407,7 +412,7 @@ def cut_batch(trainer: Trainer, limit: int) -> Trainer:
     return replace(trainer, batch_size=micro, accumulate=total // micro)
 
 
-def _encoder_problems(encoder: Encoder, teacher: str | None) -> Iterator[str]:
+def _encoder_problems(encoder: Encoder, taught: bool) -> Iterator[str]:
     given = [f"encoder.{key}" for key in OF_RANDOM if getattr(encoder, key) is not None]
     if encoder.init == "pretrained":
         if not encoder.name:
@@ -428,7 +433,7 @@ def _encoder_problems(encoder: Encoder, teacher: str | None) -> Iterator[str]:
             yield "encoder.width and encoder.vocabulary: words are learned with both, or with neither (null)"
         return
     needed = ["family", "layers", "width", "heads"]
-    if not (teacher or encoder.tokenizer):  # the vocabulary is that of a tokenizer
+    if not (taught or encoder.tokenizer):  # the vocabulary is that of a tokenizer
         needed.append("vocabulary")
     if missing := [f"encoder.{key}" for key in needed if getattr(encoder, key) is None]:
         yield f"encoder.init=random also needs {', '.join(missing)}"
@@ -444,7 +449,7 @@ def _is_label(encoder: Encoder) -> bool:
 
 def _distillation_problems(settings: Distillation, task: Any) -> Iterator[str]:
     distils = task_entry(task).distils
-    if settings.teacher is None:
+    if not settings.teachers:
         for item in fields(settings):
             if getattr(settings, item.name) != item.default:
                 yield (

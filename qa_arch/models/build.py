@@ -36,15 +36,15 @@ TOKENIZER_KINDS = {
 
 
 def make_tokenizer(
-    settings: EncoderSettings, train: QuestionSet, teacher: str | None = None
+    settings: EncoderSettings, train: QuestionSet, teachers: Sequence[str] = ()
 ) -> PreTrainedTokenizerBase:
     """``tokenizer_of`` the questions and passages of a set; for a random encoder whose settings name neither
-    a tokenizer nor a size for it, that of the ``teacher``, a run folder or a checkpoint."""
+    a tokenizer nor a size for it, that of the first of ``teachers``, a run folder or a checkpoint."""
     unsized = settings.vocabulary is None and not settings.tokenizer and settings.family != WORDS
-    if settings.init == "random" and teacher and unsized:
-        if names_checkpoint(teacher):
-            return load_tokenizer(str(open_checkpoint(teacher).folder))
-        return store.load_tokenizer(Path(teacher) / MODEL)
+    if settings.init == "random" and teachers and unsized:
+        if names_checkpoint(teachers[0]):
+            return load_tokenizer(str(open_checkpoint(teachers[0]).folder))
+        return store.load_tokenizer(Path(teachers[0]) / MODEL)
     return tokenizer_of(settings, (text for e in train.examples for text in (e.context, e.question)))
 
 

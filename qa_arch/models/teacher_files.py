@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from qa_arch.config.schema import Config, validate
@@ -16,19 +17,17 @@ SETTING = "distillation.teacher"
 def require_teacher(config: Config) -> None:
     """Raise RunError or ConfigError, before anything is loaded, for a teacher that is missing, unfinished,
     without weights or of another task. Of a hub id only the spelling is known here."""
-    teacher = config.distillation.teacher
-    if teacher is None:
-        return
-    try:
-        record = teacher_record(teacher)
-        own = validate(record.config).model["task"] if record else "span"
-    except QaArchError as error:
-        raise type(error)(f"{SETTING}: {error}") from error
-    if own != config.model["task"]:
-        raise ConfigError(
-            f"{SETTING}: {teacher} is of task {own}, the student of task {config.model['task']}; name a run"
-            " of the same task"
-        )
+    for teacher in config.distillation.teachers:
+        try:
+            record = teacher_record(teacher)
+            own = validate(record.config).model["task"] if record else "span"
+        except QaArchError as error:
+            raise type(error)(f"{SETTING}: {error}") from error
+        if own != config.model["task"]:
+            raise ConfigError(
+                f"{SETTING}: {teacher} is of task {own}, the student of task {config.model['task']}; name a"
+                " run of the same task"
+            )
 
 
 def teacher_record(teacher: str) -> RunRecord | None:
@@ -45,6 +44,11 @@ def teacher_record(teacher: str) -> RunRecord | None:
             " none; name a run that was trained here"
         )
     return record
+
+
+def joint(hashes: Sequence[str]) -> str:
+    """One hash of all; of a single one itself."""
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest()
 
 
 def teacher_identity(teacher: str) -> str:

@@ -111,12 +111,12 @@ class SpanTask(Task):
     def assemble(self, config: Config, trusted: Sequence[str] = TRUSTED) -> SpanParts:
         """Read the sets, cut windows, load vectors, build model and loss; cheap checks come first."""
         teacher = None
-        if config.distillation.teacher is not None:
+        if config.distillation.teachers:
             from qa_arch.tasks.teacher import load_teacher
 
             teacher = load_teacher(config, trusted)
         sets = self.load_splits(config.data)
-        tokenizer = make_tokenizer(config.encoder, sets["train"], config.distillation.teacher)
+        tokenizer = make_tokenizer(config.encoder, sets["train"], config.distillation.teachers)
         if teacher is not None:
             teacher.check(config, tokenizer, sets)
         windows = config.features
@@ -163,12 +163,10 @@ class SpanTask(Task):
 
         Raises DataError where the file of vectors cannot be read: its width would be a guess.
         """
-        tokenizer, teacher = None, config.distillation.teacher
-        own = (
-            config.encoder.vocabulary or teacher
-        )  # learned from the texts, or the teacher's: of unknown size
+        tokenizer, teachers = None, config.distillation.teachers
+        own = config.encoder.vocabulary or teachers  # learned from the texts, or the teacher's: size unknown
         if config.encoder.init == "random" and own:
-            tokenizer = make_tokenizer(config.encoder, self.load_splits(config.data)["train"], teacher)
+            tokenizer = make_tokenizer(config.encoder, self.load_splits(config.data)["train"], teachers)
         shape = assumed_shape(config.glove)
         with torch.device("meta"):
             encoder = make_encoder(config, tokenizer)

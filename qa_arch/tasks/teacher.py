@@ -29,12 +29,12 @@ from qa_arch.features.batches import Collator
 from qa_arch.features.cache import cache_file, read_or_build, require_same_tokens
 from qa_arch.features.vectors import vector_rows
 from qa_arch.features.windows import FeatureTable, array_names, check_ids
-from qa_arch.models.teacher_files import SETTING, require_teacher, teacher_identity
+from qa_arch.models.teacher_files import SETTING, joint, require_teacher, teacher_identity, teacher_record
 from qa_arch.nn.distillation import soft_target_loss
 from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.precision import HALVES, Precision, cast_weights
 from qa_arch.records import CALIBRATION, TRAIN, TeacherFacts
-from qa_arch.spans.loading import load_predictor
+from qa_arch.spans.loading import load_ensemble
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.tasks import read_table, wanted_device
 from qa_arch.types.tensors import Batch, SpanLogits
@@ -116,15 +116,16 @@ class SoftTargets:
 
 
 class Teacher:
-    """A trained model in evaluation mode, for the windows that a student is trained on.
+    """A trained model, or an ensemble of them, in evaluation mode for the windows of a student.
 
     It is no module: nothing of it is trained, counted or saved with the student. Its weights are in fp32
-    until ``prepare`` gives them the precision that it was trained in.
+    until ``prepare`` gives them the precision that it was trained in. Raises ConfigError for several of
+    different precisions.
     """
 
-    def __init__(self, predictor: SpanPredictor, source: str) -> None:
-        record = predictor.record
-        assert record is not None
+    def __init__(self, predictor: SpanPredictor, *sources: str) -> None:
+        assert predictor.record is not None
+        self.records = [teacher_record(source) or predictor.record for source in sources]
         self.model = predictor.model.eval().requires_grad_(False)
         self.encoder = encoder_of(self.model)
         self.tokenizer, self.vectors, self.segments = (
@@ -132,13 +133,16 @@ class Teacher:
             predictor.vectors,
             predictor.segments,
         )
-        recorded: Any = record.precision or record.setting("trainer", "precision")
-        self.record = record
-        self.precision: Precision = recorded if recorded in HALVES else "fp32"
+        recorded = {record.precision or record.setting("trainer", "precision") for record in self.records}
+        precisions: Any = {precision if precision in HALVES else "fp32" for precision in recorded}
+        if len(precisions) > 1:
+            raise ConfigError(f"{SETTING}: the runs were trained in {' and '.join(sorted(precisions))}")
+        self.precision: Precision = precisions.pop()
+        known = list(zip(sources, self.records, strict=True))
         self.facts = TeacherFacts(
-            name=Path(source).resolve().name if Path(source).is_dir() else record.model,
-            config_hash=record.config_hash,
-            fingerprint=record.setting("model", "revision") or teacher_identity(source),
+            name=" + ".join(Path(s).resolve().name if Path(s).is_dir() else r.model for s, r in known),
+            config_hash=joint([record.config_hash for record in self.records]),
+            fingerprint=joint([r.setting("model", "revision") or teacher_identity(s) for s, r in known]),
             precision=self.precision,
         )
 
@@ -162,8 +166,11 @@ class Teacher:
         self._check_titles(closed_titles(config.data), sets)
 
     def _check_titles(self, closed: Mapping[str, frozenset[str]], sets: Mapping[str, QuestionSet]) -> None:
-        seen, calibrated = self.record.trained_titles, frozenset(self.record.facts(CALIBRATION).titles)
-        if not seen:
+        seen, trained = set[str](), set[str]()
+        for record in self.records:
+            seen |= record.trained_titles
+            trained |= record.trained_titles - set(record.facts(CALIBRATION).titles)
+        if not all(record.trained_titles for record in self.records):
             log.warning(
                 "teacher %s: is not known to have been trained without the articles of calibration and dev",
                 self.facts.name,
@@ -171,7 +178,7 @@ class Teacher:
         judged = {split: questions.titles for split, questions in sets.items() if split != TRAIN}
         judged.update(closed)
         for split, titles in judged.items():
-            known = seen - calibrated if split == CALIBRATION else seen
+            known = frozenset(trained if split == CALIBRATION else seen)
             require_disjoint(**{f"what the teacher {self.facts.name} was trained on": known, split: titles})
         own = frozenset(title for questions in sets.values() for title in questions.titles)
         self.facts = replace(self.facts, titles=tuple(sorted(seen - own)))
@@ -226,19 +233,18 @@ def load_teacher(config: Config, trusted: Sequence[str]) -> Teacher | None:
     """The teacher that the config names, on the CPU; None where it names none.
 
     The random state is left as it was, so that a student begins as it would without. Raises what
-    ``load_predictor`` raises, with the setting's name.
+    ``load_ensemble`` raises, with the setting's name.
     """
-    source = config.distillation.teacher
-    if source is None:
+    sources = config.distillation.teachers
+    if not sources:
         return None
     require_teacher(config)
     try:
         with torch.random.fork_rng(devices=()):
-            predictor = load_predictor(source, device="cpu", trust=trusted)
+            predictor = load_ensemble(sources, device="cpu", trust=trusted)
     except QaArchError as error:
         raise type(error)(f"{SETTING}: {error}") from error
-    assert isinstance(predictor, SpanPredictor)
-    return Teacher(predictor, source)
+    return Teacher(predictor, *sources)
 
 
 @dataclass(frozen=True)

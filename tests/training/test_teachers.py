@@ -18,7 +18,7 @@ from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.features.batches import Collator
 from qa_arch.models.teacher_files import require_teacher
 from qa_arch.nn.encoder import encoder_of
-from qa_arch.spans.loading import load_predictor
+from qa_arch.spans.loading import average, load_predictor
 from qa_arch.spans.task import TASK
 from qa_arch.tasks import teacher as teachers
 from qa_arch.training.module import TrainingModule
@@ -177,6 +177,22 @@ def test_a_teacher_with_word_vectors_of_its_own(assembled, run_training, configu
     with torch.no_grad():
         expected = own.model(Collator(table, own.vectors.rows(table.vocabulary))(ROWS))
     same_logits(parts.distiller.targets(batch_of(parts)), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_several_teachers_teach_their_mean_probabilities(assembled, run_training, taught, teacher):
+    other = run_training("encoder.layers=4", "trainer.max_steps=1", name="other").folder
+    runs = f"distillation.teacher=[{teacher},{other}]"
+    done = run_training(*taught("soft_targets"), runs, "trainer.max_steps=1")
+    assert done.record.teacher.name == "teacher + other"
+    parts = assembled("soft_targets", runs)
+    batch = batch_of(parts)
+    expected = average([teacher_for(parts, folder).read(batch) for folder in (teacher, other)])
+    same_logits(parts.distiller.targets(batch), expected, rtol=1e-5, atol=1e-5)
+    alone = assembled("soft_targets").distiller.facts
+    assert (
+        len({alone.fingerprint, teacher_for(parts, other).facts.fingerprint, done.record.teacher.fingerprint})
+        == 3
+    )
 
 
 @pytest.fixture
