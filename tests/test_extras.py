@@ -128,10 +128,10 @@ def test_the_core_stands_alone(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("names", [*([name] for name in OWN), [*OWN]], ids=[*OWN, "all"])
 @pytest.mark.timeout(3600)
-def test_the_suite_passes_without(name, tmp_path):
-    root = without([name], tmp_path, (*COPIED, *REST))
-    require_no_command(root, [name])
+def test_the_suite_passes_without(names, tmp_path):
+    root = without(names, tmp_path, (*COPIED, *REST))
+    require_no_command(root, names)
     call(root, "-c", IMPORTED)
     call(root, "-m", "pytest", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider")
