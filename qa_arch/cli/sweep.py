@@ -9,12 +9,14 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import chdir
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from qa_arch.cli.runs import print_next_steps, require_hub, use_config_dir
+from qa_arch.config.schema import validate
 from qa_arch.errors import ConfigError
 from qa_arch.records import read_record
 from qa_arch.results.tables import Table, print_table, text
@@ -74,8 +76,10 @@ def run(args: argparse.Namespace) -> int:
         command = point_command(manifest.trusted, manifest.config_dir)
         retry = args.action == "retry"
         todo = (runner.unsuccessful if retry else runner.unfinished)(folder, manifest.points)
-        if pool := runner.check_devices(todo, settings):
-            points.preflight((), (), pool, True)
+        waiting = [_recorded(folder, entry) for entry in todo if (folder / entry.name / CONFIG).is_file()]
+        pool = runner.check_devices(todo, settings)
+        with chdir(manifest.cwd if Path(manifest.cwd).is_dir() else "."):  # where relative paths start
+            preflight(waiting, manifest.trusted, pool, True)
         for entry in todo if retry else ():
             runner.reset_point(folder / entry.name)
         try:
@@ -102,19 +106,11 @@ def multirun(
         if override == "hydra/sweeper=optuna":
             raise ConfigError(f"{override}: the search of qa-arch is hydra/sweeper=qa_optuna")
     folder = use_config_dir(config_dir, trusted)
-
-    def preflight(
-        waiting: Sequence[Point], trusted: Sequence[str], pool: list[str] | None, local: bool
-    ) -> None:
-        if local and not dry:  # the machines of a cluster may reach another hub and cache than this one
-            require_hub([point.config for point in waiting])
-        points.preflight(waiting, trusted, pool, local)
-
     sweep = Sweep(
         Grid(*split_grid(overrides)),
         command=point_command(trusted, folder),
         to_text=to_yaml,
-        preflight=preflight,
+        preflight=points.preflight if dry else preflight,
         trusted=list(trusted),
         config_dir=folder,
         dry=dry,
@@ -133,6 +129,21 @@ def multirun(
                 shutil.copytree(temporary, sweep.folder / HYDRA, dirs_exist_ok=True)
     assert sweep.folder is not None
     return (_plan if dry else _report)(sweep.folder, sweep.requested)
+
+
+def preflight(waiting: Sequence[Point], trusted: Sequence[str], pool: list[str] | None, local: bool) -> None:
+    """``points.preflight``, once it is known that what the points need of the hub can be had."""
+    if local:  # the machines of a cluster may reach another hub and cache than this one
+        require_hub([point.config for point in waiting])
+    points.preflight(waiting, trusted, pool, local)
+
+
+def _recorded(folder: Path, entry: Entry) -> Point:
+    """A point of a sweep that was begun, with the config in its folder."""
+    from qa_arch.cli.compose import merge
+
+    raw = merge(folder / entry.name / CONFIG, ())
+    return Point(tuple(entry.overrides), raw, validate(raw), entry.key)
 
 
 def point_command(trusted: Sequence[str], config_dir: str | None = None) -> Command:

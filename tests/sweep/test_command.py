@@ -140,13 +140,31 @@ def test_a_sweep_is_finished_by_resume(stubbed, train_m, capsys):
     assert sorted(stubbed.begun()) == ["seed1", "seed1", "seed2", "seed2", "seed3"]
 
 
+@pytest.mark.parametrize("action", ["resume", "retry"])
+def test_what_the_hub_no_longer_gives_is_refused_before_a_point_goes_on(
+    stubbed, train_m, monkeypatch, capsys, tmp_path, action
+):
+    monkeypatch.setattr("qa_arch.system.hub.cached", lambda kind, name: False)
+    monkeypatch.setattr("qa_arch.system.hub.state", lambda: "")
+    stubbed.does(seed1="failed")
+    train_m("seed=1,2", "encoder.tokenizer=not/here")
+    before = stubbed.begun()
+    monkeypatch.setattr("qa_arch.system.hub.state", lambda: "the hub does not answer")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert main(["sweep", action, str(stubbed.folder)]) == 6
+    assert "not/here: no such folder, not downloaded before" in capsys.readouterr().err
+    assert stubbed.begun() == before
+
+
 def test_resume_asks_for_the_devices_that_it_is_given(stubbed, train_m, monkeypatch, capsys):
     """Before a point is emptied or begun; where none is given none is asked for."""
     checked = []
 
     def refuse(points, trusted, pool, local):
         checked.append(pool)
-        raise ConfigError("sweep.devices: torch sees no device 9")
+        if pool:
+            raise ConfigError("sweep.devices: torch sees no device 9")
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     stubbed.does(seed1="failed")
@@ -160,7 +178,7 @@ def test_resume_asks_for_the_devices_that_it_is_given(stubbed, train_m, monkeypa
     assert stubbed.begun() == before
     assert (stubbed.point(1) / "last.ckpt").exists()
     assert main(["sweep", "resume", str(stubbed.folder)]) == 1
-    assert len(checked) == 1
+    assert checked == [["0", "9"], None]
 
 
 @pytest.mark.slow
