@@ -14,7 +14,7 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from qa_arch.config.check import read
+from qa_arch.config.check import read, suggest
 from qa_arch.config.files import is_unfinished, read_json, replacing, write_json
 from qa_arch.errors import ConfigError, RunError
 
@@ -490,8 +490,16 @@ def read_record(folder: str | Path) -> RunRecord:
     path = Path(folder)
     path = path / RECORD if path.is_dir() else path
     if not path.exists():
-        raise RunError(f"{path}: no such record; is this a run folder?")
+        raise RunError(_no_run(Path(folder)))
     return parse_record(read_json(path, "run it again or delete the folder"), path)
+
+
+def _no_run(folder: Path) -> str:
+    """What to say of a folder without a record: the runs in it, else the most similar one near it."""
+    inside, beside = (_records_below(place, f"*/{RECORD}") for place in (folder, folder.parent))
+    near = inside or {*beside, *_records_below(Path("runs"), f"**/{RECORD}")}
+    hint = suggest("" if inside else str(folder), (str(path.parent) for path in near), most=5)
+    return f"{folder}: {f'holds no {RECORD}' if folder.is_dir() else 'no such run folder'}{hint}"
 
 
 def read_finished(folder: str | Path) -> RunRecord:

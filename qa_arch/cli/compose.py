@@ -208,8 +208,7 @@ def _explain(error: Exception, overrides: Sequence[str], folders: Sequence[Path]
     if match := re.search(r"Could not find '([^']+)'", text):
         split = match[1].rpartition if match[1].startswith("hydra/") else match[1].partition
         group, _, choice = split("/")
-        known = groups(folders).get(group)
-        return f"{group}={choice} does not exist" + (suggest(choice, known) if known else "")
+        return f"{group}={choice} does not exist{suggest(choice, groups(folders).get(group, ()))}"
     if match := re.search(r"Could not override '([^']+)'", text):
         chosen = [word for word in overrides if word.partition("=")[0] in groups(folders)]
         return f"unknown setting '{match[1]}'{suggest_setting(match[1], _settings(chosen, folders))}"

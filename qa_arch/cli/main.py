@@ -7,8 +7,10 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 from qa_arch import __version__
+from qa_arch.config.check import suggest
 from qa_arch.errors import QaArchError
 from qa_arch.manifest import Command, offered
 from qa_arch.system import terminal
@@ -81,8 +83,6 @@ def _run(argv: list[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = next((word for word in arguments if not word.startswith("-")), None)
     if command is not None and command not in COMMANDS:
-        from qa_arch.config.check import suggest
-
         return _fail(f"unknown command '{command}'{suggest(command, COMMANDS)}", 2)
     parser = _parser(command)
     args, unparsed = parser.parse_known_args(arguments)
@@ -132,12 +132,24 @@ def _guarded(work: Callable[[], int], *, debug: bool, trusted: Sequence[str] = (
         )
 
 
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the usage, and for a wrong choice the most similar one."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"qa-arch: {message}; see {self.prog} --help\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            hint = suggest(str(value), map(str, action.choices))
+            raise argparse.ArgumentError(action, f"{value!r} is not a choice{hint}")
+
+
 def _parser(command: str | None) -> argparse.ArgumentParser:
     """Argument parser; only the module of the given subcommand is imported."""
     shown = {title: list(group) for title, group in GROUPS.items()}
     shown["extras"] = [name for name in COMMANDS if name not in OWN]
     listed = [f"\n{title}:" + "".join(map(_line, names)) for title, names in shown.items() if names]
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="qa-arch",
         usage="qa-arch [-h] [-V] [--debug] COMMAND ...",
         description="Train, score and compare span-extraction models.\n" + "\n".join(listed),
@@ -169,8 +181,8 @@ def _take_settings(
     takes = hasattr(args, "overrides")
     unknown = [word for word in unparsed if not takes or word.startswith("-") or "=" not in word]
     if unknown:
-        help_command = f"qa-arch {args.command} --help" if args.command else "qa-arch --help"
-        parser.error(f"unrecognized argument {unknown[0]!r}; {help_command} lists them")
+        parser.prog = " ".join(filter(None, ("qa-arch", args.command)))
+        parser.error(f"unrecognized argument {unknown[0]!r}")
     args.overrides = [*args.overrides, *unparsed]
 
 

@@ -51,14 +51,17 @@ def _bound(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else f"{value:g}"
 
 
-def suggest(name: str, known: typing.Iterable[str], where: str = "") -> str:
-    """`` (did you mean 'x'?)`` for a similar known name, else the list of known names.
+def suggest(name: str, known: typing.Iterable[str], where: str = "", most: int | None = None) -> str:
+    """`` (did you mean 'x'?)`` for a similar known name, else the list of known names, or ``most`` of them.
 
     ``where`` is the section that the names are of: a suggestion names the setting whole.
     """
     known = sorted(known)
     near = _nearest(name, known)
-    return f" (did you mean '{_join(where, near)}'?)" if near else f" (known: {', '.join(known)})"
+    if near or not known:
+        return f" (did you mean '{_join(where, near)}'?)" if near else ""
+    rest = ", ..." if most is not None and len(known) > most else ""
+    return f" (known: {', '.join(known[:most])}{rest})"
 
 
 def suggest_setting(name: str, known: typing.Iterable[str]) -> str:

@@ -68,6 +68,36 @@ def test_a_reader_that_goes_away_is_no_error(monkeypatch):
     assert silenced
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["export", "x", "--to", "onx"], "--to: 'onx' is not a choice (did you mean 'onnx'?)"),
+        (["sweep", "resum", "x"], "'resum' is not a choice (did you mean 'resume'?)"),
+        (["export", "x"], "required: --to; see qa-arch export --help"),
+    ],
+)
+def test_wrong_usage_is_told_in_one_line(qa_arch, arguments, message):
+    code, out, err = qa_arch(*arguments)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert message in err
+
+
+def test_a_run_that_is_not_there_is_suggested(qa_arch, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert qa_arch("show", "nope")[2] == "qa-arch: nope: no such run folder\n"
+    for name in ("bert-s1", "bert-s2"):
+        (tmp_path / "runs/own" / name).mkdir(parents=True)
+        (tmp_path / "runs/own" / name / "run.json").write_text("{}")
+    for given, hint in {
+        "runs/own/brt-s2": "no such run folder (did you mean 'runs/own/bert-s2'?)",
+        "nope": "no such run folder (known: runs/own/bert-s1, runs/own/bert-s2)",
+        "runs/own": "holds no run.json (known: runs/own/bert-s1, runs/own/bert-s2)",
+    }.items():
+        for command in (["show", given], ["ask", given, "--question", "q", "--context", "c"]):
+            code, _, err = qa_arch(*command)
+            assert (code, err) == (5, f"qa-arch: {given}: {hint}\n")
+
+
 def test_settings_may_stand_behind_an_option(qa_arch):
     before = qa_arch("params", "model=match_lstm/boundary", "model.hidden=10", "--json")
     assert before == qa_arch("params", "model=match_lstm/boundary", "--json", "model.hidden=10")

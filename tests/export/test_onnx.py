@@ -174,7 +174,7 @@ def change(folder, **values):
         (lambda f: change(f, inputs=["ids"]), r"its inputs are ids, mask.*says ids; export the run again"),
         (lambda f: change(f, precision="int4"), r"export\.json.*precision: 'int4'"),
         (lambda f: shutil.rmtree(f / "tokenizer"), r"no tokenizer\.json"),
-        (lambda f: (f / "run.json").unlink(), r"run\.json: no such record"),
+        (lambda f: (f / "run.json").unlink(), r"holds no run\.json"),
     ],
 )
 def test_a_damaged_folder_is_named(damage, message, exported, tmp_path):

@@ -125,7 +125,7 @@ def test_a_run_is_a_path_and_tells_itself_in_a_line(demo):
     assert f"bert, seed 13, ok: dev EM {point.exact:.1f}, F1 {point.f1:.1f}" in repr(demo)
     assert len(repr(demo.record)) < 100
     assert "F1" in demo._repr_html_()
-    with pytest.raises(RunError, match="no such record"):
+    with pytest.raises(RunError, match="no such run folder"):
         qa_arch.Run(DEMO / "nothing")
 
 

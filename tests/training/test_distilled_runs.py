@@ -128,7 +128,7 @@ def test_a_point_of_a_sweep_is_known_by_its_teachers_content(small, taught, teac
     (copy / "model" / "model.safetensors").write_bytes(b"other weights")
     assert sources(point(copy).config)["teacher"] != sources(point(teacher).config)["teacher"]
     assert point(copy).key != point(teacher).key
-    with pytest.raises(RunError, match=r"^seed=1: distillation\.teacher: .*no such record"):
+    with pytest.raises(RunError, match=r"^seed=1: distillation\.teacher: .*no such run folder"):
         point(tmp_path / "nowhere")
 
 

@@ -280,7 +280,7 @@ def test_folders_that_cannot_teach_are_named_before_anything_is_loaded(configure
         return tmp_path / name
 
     check(teacher)
-    with pytest.raises(RunError, match=r"distillation\.teacher: .*nowhere.*no such record"):
+    with pytest.raises(RunError, match=r"distillation\.teacher: .*nowhere.*no such run folder"):
         check(tmp_path / "nowhere")
     with pytest.raises(RunError, match=r"distillation\.teacher: .*status is 'failed'"):
         check(copied("unfinished", lambda record: record.update(status="failed")))
