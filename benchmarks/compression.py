@@ -178,7 +178,9 @@ def _precision(run: str, wanted: str | None) -> str | None:
 
 def _load(run: str, precision: str | None) -> SpanPredictor:
     """The run on the CPU."""
-    options = argparse.Namespace(device="cpu", precision=_precision(run, precision), trust=[])
+    options = argparse.Namespace(
+        device="cpu", precision=_precision(run, precision), trust=[], config_dir=None
+    )
     return open_span_predictor([run], options)
 
 

@@ -14,11 +14,9 @@ from rich.text import Text
 
 from qa_arch.cli.runs import (
     add_answer_options,
-    add_config_dir,
     add_engine,
     add_run_options,
     open_reader,
-    use_config_dir,
 )
 from qa_arch.errors import ConfigError, DataError, QaArchError
 from qa_arch.serving.answers import Answer, Query, plain
@@ -48,7 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print a JSON object a question (docs/asking.md)")
     add_run_options(parser)
     add_engine(parser)
-    add_config_dir(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -73,7 +70,6 @@ def run(args: argparse.Namespace) -> int:
         source = "standard input" if args.context is None else "--context"
         raise ConfigError(f"{source}: holds no text; give one to read, by --context or --file")
     conversation.query("?" if args.question is None else args.question)  # refused before a model is loaded
-    use_config_dir(args.config_dir, args.trust)
     conversation.reading = open_reader([args.run_folder], args).answer
     if args.question is None:
         conversation.run()

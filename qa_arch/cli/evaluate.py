@@ -40,7 +40,8 @@ METRICS: Mapping[str, Metrics] = offered("metrics")
 _FILE_OPTIONS = ("predictions", "na_prob", "protocol", "nbest", *(name.replace("-", "_") for name in METRICS))
 _CHECKPOINT_OPTIONS = ("calibration", "set")
 _RUN_OPTIONS = (
-    *("train", "final", "allow_overlap", "decode", "record", "precision", "device", "trust", "engine"),
+    *("train", "final", "allow_overlap", "decode", "record"),
+    *("precision", "device", "trust", "config_dir", "engine"),
     *_CHECKPOINT_OPTIONS,
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from qa_arch.cli.runs import add_trust, open_span_predictor, require_runs
+from qa_arch.cli.runs import add_config_dir, add_trust, open_span_predictor, require_runs
 from qa_arch.config import extras
 from qa_arch.errors import ConfigError
 from qa_arch.models.checkpoint_files import names_checkpoint
@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of an ONNX graph (default: fp32); its EM and F1 in int8 are printed",
     )
     add_trust(parser)
+    add_config_dir(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
     if args.to == "onnx":
         extras.require("onnx", "--to onnx")
     require_runs([args.run_folder])
-    loading = argparse.Namespace(device="cpu", precision="fp32", trust=args.trust, engine="torch")
-    predictor = open_span_predictor([args.run_folder], loading)
+    loading = {**vars(args), "device": "cpu", "precision": "fp32", "engine": "torch"}
+    predictor = open_span_predictor([args.run_folder], argparse.Namespace(**loading))
     from qa_arch.export.onnx_folder import export_onnx, sizes
 
     if args.to == "hf":

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from qa_arch.cli.runs import (
     add_answer_options,
-    add_config_dir,
     add_engine,
     add_on_error,
     add_questions,
@@ -21,7 +20,6 @@ from qa_arch.cli.runs import (
     open_reader,
     open_span_predictor,
     require_runs,
-    use_config_dir,
 )
 from qa_arch.config import extras
 from qa_arch.data.sources import open_passages
@@ -56,7 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         shown.add_options(parser)
     add_run_options(parser)
     add_engine(parser)
-    add_config_dir(parser)
     group = parser.add_argument_group("JSON lines", "options for --out FILE.jsonl")
     add_answer_options(group)
     group.add_argument(
@@ -88,7 +85,6 @@ def run(args: argparse.Namespace) -> int:
         "null_threshold": args.null_threshold,
     }
     Query("question", ("text",), **options)  # refuses what is out of range before anything is read
-    use_config_dir(args.config_dir, args.trust)
     if args.on == "ray":
         extras.require("ray", "--on ray")
     require_runs(args.run_folder)
@@ -172,7 +168,6 @@ def load_answering(args: argparse.Namespace, options: dict[str, Any]) -> Callabl
     """Load the model in this process, and return what answers a part with it."""
     from qa_arch.serving.lines import answer_part
 
-    use_config_dir(args.config_dir, args.trust)
     reader = open_reader(args.run_folder, args)
     if args.batch_size is not None:
         config = reader.predictor.config

@@ -108,13 +108,14 @@ def null_threshold(text: str) -> float:
 
 
 def add_device_options(parser: argparse._ActionsContainer) -> None:
-    """``--device --precision --trust`` of ``open_predictor``."""
+    """``--device --precision --trust --config-dir`` of ``open_predictor``."""
     parser.add_argument("--device", help="cpu, cuda, cuda:1 (default: a GPU where there is one)")
     precision = (
         "default: that of training (fp32 on a CPU where that is faster); int8 is for CPUs without bf16"
     )
     parser.add_argument("--precision", choices=PRECISIONS, help=precision)
     add_trust(parser)
+    add_config_dir(parser)
 
 
 def add_engine(parser: argparse._ActionsContainer) -> None:
@@ -145,6 +146,7 @@ def open_predictor(
     count as runs; ``settings`` change how the windows of one are cut and decoded.
     """
     require_runs(folders)
+    use_config_dir(args.config_dir, args.trust)
     with gc_disabled():
         import torch
 

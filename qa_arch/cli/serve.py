@@ -8,12 +8,10 @@ import os
 from pathlib import Path
 
 from qa_arch.cli.runs import (
-    add_config_dir,
     add_device_options,
     add_engine,
     open_reader,
     require_runs,
-    use_config_dir,
 )
 from qa_arch.config import extras
 from qa_arch.errors import ConfigError
@@ -54,14 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
     add_device_options(parser)
     add_engine(parser)
-    add_config_dir(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the address and serve until SIGTERM or Ctrl-C; requests under way are answered first."""
     extras.require("serve", "the service")
     require_runs(args.run_folder)
-    use_config_dir(args.config_dir, args.trust)
     from qa_arch.serving.app import create_app
     from qa_arch.serving.guard import LOOPBACK, ServiceOptions, address, bind, serve
 

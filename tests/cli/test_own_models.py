@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,15 @@ def test_a_new_model_keeps_to_the_contract_and_trains(tmp_path, quick, capsys):
     given = ["--config-dir", "mine", "--trust", "gated_span"]
     assert f"qa-arch train model=gated_span experiment=demo debug=fast {' '.join(given)}" in printed
     assert main(["train", "model=gated_span", *quick, *given]) == 0
-    assert next(Path("runs").glob("*/gated_span-s13-*/run.json")).is_file()
+    run = str(next(Path("runs").glob("*/gated_span-s13-*/run.json")).parent)
+    for command in (
+        ["ask", run, "--question", "Who?", "--context", "Ada did."],
+        ["predict", run, "--data", "synthetic:dev", "--out", "predictions"],
+    ):
+        sys.path.remove(str(tmp_path / "mine"))
+        for module in [module for module in sys.modules if module.startswith("gated_span")]:
+            del sys.modules[module]
+        assert main([*command, *given]) == 0
     capsys.readouterr()
     written = runpy.run_path("mine/tests/test_gated_span.py")
     written["test_gated_span_keeps_to_the_contract"]()
