@@ -66,4 +66,6 @@ def console(**options: Any) -> Console:
                 own = segment.control or segment.text.isprintable()
                 yield segment if own else Segment(shown(segment.text), segment.style)
 
-    return GuardedConsole(**options)
+    # Named here: once a bar is live, sys.stderr stands for the bar's console and no longer for the stream.
+    stream = sys.stderr if options.get("stderr") else sys.stdout
+    return GuardedConsole(**{"file": stream, **options})

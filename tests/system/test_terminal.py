@@ -6,6 +6,7 @@ import io
 import sys
 
 import pytest
+from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
@@ -47,6 +48,14 @@ def test_what_is_drawn():
     assert drawn.count(r"\u001b]0;owned") == 3
     assert "\x1b]" not in drawn
     assert "\x1b[1m" in drawn
+
+
+def test_a_bar_moves_the_cursor_of_a_guarded_terminal(capsys):
+    with terminal.guarded(), Progress(console=terminal.console(stderr=True, force_terminal=True)) as bar:
+        bar.add_task("reading")
+    written = capsys.readouterr().err
+    assert "\r\x1b[2Kreading" in written
+    assert "u001b" not in written
 
 
 def test_errors_of_a_command(capsys, tmp_path):
