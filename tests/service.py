@@ -21,11 +21,11 @@ from torch import nn
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import Config, validate
-from qa_arch.results.attention import AttentionMap
 from qa_arch.serving.app import create_app
 from qa_arch.serving.guard import ServiceOptions, address, bind, serve
 from qa_arch.serving.reader import Reader
 from qa_arch.spans.predictor import SpanPredictor
+from qa_arch.types.attention import AttentionMap
 from qa_arch.types.text import Candidate, Prediction
 
 WORD = re.compile(r"\w+|[^\w\s]+")
@@ -95,7 +95,7 @@ class RuleReader(Reader):
                 at for at, (first, _) in enumerate(words) if question[first].lower() == context[start].lower()
             ]
             weights[:, row, equal[0] if equal else -1] = 0.9
-        return AttentionMap("0", "", weights, np.array(passage, np.int32), np.array(words, np.int32))
+        return AttentionMap(weights, np.array(passage, np.int32), np.array(words, np.int32))
 
 
 def models() -> dict[str, RuleReader]:

@@ -24,7 +24,6 @@ from qa_arch.cli.runs import (
 from qa_arch.config import extras
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError
-from qa_arch.manifest import module_of
 from qa_arch.serving.answers import Query
 
 if TYPE_CHECKING:
@@ -49,9 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch-size", type=int, metavar="N", help="windows in one forward pass (default: the run's)"
     )
     add_on_error(parser)
-    parser.set_defaults(keep_attention=[], layer=None, head=None)
-    if shown := module_of("attention"):
-        shown.add_options(parser)
     add_run_options(parser)
     add_engine(parser)
     group = parser.add_argument_group("JSON lines", "options for --out FILE.jsonl")
@@ -98,43 +94,24 @@ def run(args: argparse.Namespace) -> int:
 
 def _official_files(args: argparse.Namespace) -> int:
     """Write predictions.json, nbest_predictions.json and null_odds.json."""
-    if args.keep_attention:
-        if len(args.run_folder) > 1 or args.engine == "onnx":
-            raise ConfigError("--keep-attention is for a single model, read by torch: name one RUN")
-        args.engine = "torch"
-    elif args.layer or args.head:
-        raise ConfigError("--layer and --head say which attention --keep-attention saves; give it too")
     from qa_arch.cli.watch import watching
-    from qa_arch.results.attention import write_attention
     from qa_arch.spans import files as formats
 
     questions = open_passages(args.data, on_error=args.on_error)
     for problem in questions.skipped:
         print(f"left out: {problem}", file=sys.stderr)
     predictor = open_span_predictor(args.run_folder, args)
-    keeper = module_of("attention").keeper(args, predictor, questions) if args.keep_attention else None
     threshold = predictor.null_threshold if args.null_threshold is None else args.null_threshold
-    predicted = []
     with watching("predicting", "questions") as watch:
         parts = predictor.read_parts(questions, batch_size=args.batch_size, watch=watch)
-        if keeper:
-            rankings = list(parts)
-            predicted = [answer for ranking in rankings for answer in ranking.best_predictions]
-            parts = iter(rankings)
         formats.write_parts(args.out, parts, threshold)
     written = Path(args.out) / "predictions.json"
     print(f"{written}: {len(questions)} questions answered at null threshold {threshold:g}")
-    if keeper:
-        ids = [id_ for word in args.keep_attention for id_ in word.split(",") if id_]
-        maps = keeper(questions, predicted, ids)
-        print(f"{write_attention(Path(args.run_folder[0]), maps)}: attention over {len(maps)} questions")
     return 0
 
 
 def _lines(args: argparse.Namespace, options: dict[str, Any]) -> int:
     """Answer a file or stream of JSON lines, here or on a Ray cluster."""
-    if args.keep_attention:
-        raise ConfigError("--keep-attention needs a set with ids: give --out a folder")
     if len(args.data) > 1:
         raise ConfigError("--data: name one file of JSON lines; join several: cat A B | ... --data -")
     if args.actors is not None and args.on != "ray":

@@ -23,11 +23,8 @@ from qa_arch.records import (
     read_record,
     write_record,
 )
-from qa_arch.results.attention import ATTENTION
 
 log = logging.getLogger(__name__)
-MOST_ATTENTION = 1
-"""MiB of kept attention that are copied; one question takes some tens of KiB."""
 PATH = re.compile(r"""(?<![\w./}~$…])/(?:[^\s/:;,'"()]+/)*([^\s/:;,'"()]+/[^\s/:;,'"()]+)""")
 """An absolute path of two parts or more; its last two are the group."""
 
@@ -37,9 +34,8 @@ def publish(run: Path, folder: Path) -> Path:
 
     Absolute paths of the config keep what stands below the data folder (``$QA_ARCH_DATA/...``) or the
     working folder; the config hash does not depend on them. Rows of the run's own training questions stay
-    behind: their scores are in the record. Attention that was kept for a few questions
-    goes along; where it is large it is left out, and the log says so. Raises RunError for a run that is still
-    running or whose config holds any other absolute path, and where the copy of another run is in the way.
+    behind: their scores are in the record. Raises RunError for a run that is still running or whose config
+    holds any other absolute path, and where the copy of another run is in the way.
     """
     record = read_record(run)
     if record.status == "running":
@@ -58,18 +54,13 @@ def publish(run: Path, folder: Path) -> Path:
                 place = questions_folder(copy, split)
                 place.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(rows, place / QUESTIONS)
-        if (maps := run / ATTENTION).is_file():
-            if (size := maps.stat().st_size / 2**20) <= MOST_ATTENTION:
-                shutil.copyfile(maps, copy / ATTENTION)
-            else:
-                log.warning("%s: %.1f MiB, left out (at most %d MiB are copied)", maps, size, MOST_ATTENTION)
     return target
 
 
 def _require_same_run(target: Path, run: Path, record: RunRecord) -> None:
     """Raise RunError where ``target`` holds anything but a copy of ``run``, whose ``record`` is given."""
     for path in sorted(target.rglob("*")):
-        if path.is_file() and path.name not in (RECORD, QUESTIONS, ATTENTION):
+        if path.is_file() and path.name not in (RECORD, QUESTIONS):
             raise RunError(f"{target}: holds {path.name}, which no published copy has; publish elsewhere")
     if not (target / RECORD).is_file():
         return

@@ -18,10 +18,10 @@ from typing import Any
 from batched.aio import AsyncBatchProcessor
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from qa_arch.results.attention import AttentionMap
 from qa_arch.serving.answers import Answer, Query
 from qa_arch.serving.guard import ServiceOptions, busy
 from qa_arch.serving.reader import Reader
+from qa_arch.types.attention import AttentionMap
 
 WAIT_MS = 2.0
 """How long a query waits for others, and how often an empty queue is looked at."""

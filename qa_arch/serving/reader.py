@@ -21,11 +21,11 @@ from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.manifest import module_of
 from qa_arch.metrics.confidence import confidences
 from qa_arch.nn.precision import Precision
-from qa_arch.results.attention import AttentionMap
 from qa_arch.serving.answers import Answer, Query, Span
 from qa_arch.spans.loading import Engine, load_predictor, require_spans
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.tasks import device_of
+from qa_arch.types.attention import AttentionMap
 from qa_arch.types.text import Candidate, Prediction
 
 Documents = str | Sequence[str]

@@ -15,7 +15,6 @@ from pages import commands, points
 
 from qa_arch.cli.main import COMMANDS, main
 from qa_arch.results import experiments
-from qa_arch.results.attention import ATTENTION, read_attention
 from qa_arch.results.experiments import TABLES, experiment_tables
 from qa_arch.results.tables import Table
 
@@ -76,8 +75,6 @@ def texts_of(path: Path) -> Iterator[str]:
                 yield from strings(column.to_pylist())
     elif path.suffix == ".json":
         yield from strings(json.loads(path.read_text(encoding="utf-8")))
-    elif path.name == ATTENTION:
-        yield from (question.id for question in read_attention(path.parent))
     elif path.suffix != ".png":
         yield path.read_text(encoding="utf-8")
 

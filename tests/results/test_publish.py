@@ -9,7 +9,6 @@ import pytest
 
 from qa_arch.errors import RunError
 from qa_arch.records import QUESTIONS, RECORD, read_record, write_questions, write_record
-from qa_arch.results.attention import ATTENTION
 from qa_arch.results.columns import named
 from qa_arch.results.publish import local, publish
 from qa_arch.results.tables import Table, fill
@@ -37,12 +36,7 @@ def run(tmp_path, make_record, monkeypatch):
     return folder
 
 
-def test_only_record_rows_and_small_attention_are_copied_and_paths_are_portable(
-    run, tmp_path, monkeypatch
-) -> None:
-    (run / ATTENTION).write_bytes(b"maps")
-    assert (publish(run, tmp_path / "small") / ATTENTION).read_bytes() == b"maps"
-    monkeypatch.setattr("qa_arch.results.publish.MOST_ATTENTION", 1e-6)
+def test_only_record_and_rows_are_copied_and_paths_are_portable(run, tmp_path) -> None:
     target = publish(run, tmp_path / "records")
     files = sorted(path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file())
     assert files == [QUESTIONS, RECORD, f"sets/calibration/{QUESTIONS}"]

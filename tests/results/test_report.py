@@ -16,7 +16,6 @@ from reports import page_parts
 from qa_arch.data.question_sets import question_set as made_set
 from qa_arch.errors import RunError
 from qa_arch.records import QUESTIONS, find_runs, read_questions, write_questions, write_record
-from qa_arch.results.attention import ATTENTION, AttentionMap, read_attention, write_attention
 from qa_arch.results.publish import shareable
 from qa_arch.results.questions import breakdowns, load_questions
 from qa_arch.results.report import page as pack
@@ -267,28 +266,6 @@ def test_facets_count_every_question_once(make_run, question_set):
     assert named["question"] == ["1–6"] * 6
     assert named["article"] == [example.title for example in questions.examples]
     assert all(len(facet.level) == 6 for facet in found.values())
-
-
-def attention_map(id_: str, seed: int = 0, fingerprint: str = "f" * 64) -> AttentionMap:
-    weights = np.random.default_rng(seed).dirichlet(np.ones(4), size=(2, 5)).astype(np.float16)
-    context, question = np.arange(10).reshape(5, 2), np.arange(6).reshape(3, 2)
-    return AttentionMap(id_, fingerprint, weights, context.astype(np.int32), question.astype(np.int32))
-
-
-@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 half"])
-def test_damaged_attention_is_named_and_left_out(runs, tmp_path, damage):
-    folder, questions = runs
-    shown = attention_map("q1-0", fingerprint=questions.fingerprint)
-    write_attention(folder / "proposed-1", [shown])
-    (folder / "proposed-2" / ATTENTION).write_bytes(damage)
-    with pytest.raises(RunError, match=ATTENTION):
-        read_attention(folder / "proposed-2")
-    made = write_report(find_runs([folder]), tmp_path / "r.html")
-    value, packs = page_parts(made.path)
-    assert list(value["attention"]) == ["2"]
-    assert any(ATTENTION in problem for problem in value["problems"])
-    kept = np.frombuffer(packs["attention-2-0"], np.uint8).reshape(2, 5, 4) / 255
-    assert kept == pytest.approx(shown.weights, abs=0.003)
 
 
 def test_a_browser_draws_the_page_and_asks_nothing_of_a_network(runs, tmp_path, visit):

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from qa_arch.records import find_runs
-from qa_arch.results.attention import AttentionMap, write_attention
 from qa_arch.results.report.page import write_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'qa-arch[dev]'")
@@ -43,10 +42,6 @@ def report(make_run, question_set, tmp_path):
             about |= {"commit": "abcdef0123456789", "dirty": True}
             about |= {"parameters": {"blocks": {"match": 5}, "total": 9}} if model == "proposed" else {}
             folder = make_run(f"{model}-{seed}", questions, model=model, **about)
-    weights = np.random.default_rng(0).dirichlet(np.ones(3), size=(2, 4)).astype(np.float16)
-    context = np.array([[0, 3], [4, 8], [9, 14], [15, 17]], np.int32)
-    asked = np.array([[0, 4], [5, 8]], np.int32)
-    write_attention(folder, [AttentionMap("q1-0", questions.fingerprint, weights, context, asked)])
     (folder / "model").mkdir()
     runs = find_runs([folder.parent])
     return write_report(runs, tmp_path / "r.html", questions=questions, baseline="bert").path, questions
@@ -70,7 +65,6 @@ def test_every_figure_is_drawn_at_every_width(report, visit, dark):
     page = visit(report[0], WIDTHS[0], dark=dark)
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
-        page.wait_for_selector("#figure-attention .heatmaplayer image", state="attached")
         until(page, fits_everywhere)
         check_figures(page, width)
 

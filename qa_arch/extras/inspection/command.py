@@ -1,12 +1,10 @@
-"""``qa-arch inspect``, and attention for the core: kept by ``predict``, shown by the service."""
+"""``qa-arch inspect``, and attention for the service."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from qa_arch.cli.runs import add_device_options, open_span_predictor, require_runs
@@ -17,9 +15,8 @@ from qa_arch.types.text import Example
 if TYPE_CHECKING:
     from torch import nn
 
-    from qa_arch.results.attention import AttentionMap
     from qa_arch.spans.predictor import SpanPredictor
-    from qa_arch.types.text import QuestionSet
+    from qa_arch.types.attention import AttentionMap
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,35 +81,6 @@ def _add_head_options(parser: argparse._ActionsContainer) -> None:
 # What the core calls -------------------------------------------------------------------------------
 
 
-def add_options(parser: argparse._ActionsContainer) -> None:
-    """``--keep-attention --layer --head`` of ``qa-arch predict``."""
-    parser.add_argument(
-        "--keep-attention",
-        nargs="+",
-        metavar="ID",
-        help="save the attention over these questions in the run folder (attention.npz): that of the"
-        " match-LSTM, or with --layer of the encoder",
-    )
-    _add_head_options(parser)
-
-
-def keeper(
-    args: argparse.Namespace, predictor: SpanPredictor, questions: QuestionSet
-) -> Callable[..., list[AttentionMap]]:
-    """What makes the maps of ``--keep-attention``; fails before a long prediction where it could not."""
-    from qa_arch.extras.inspection.layers import ALL, MATCH
-    from qa_arch.extras.inspection.reading import attention_map, attention_maps
-
-    layer, head = args.layer or MATCH, args.head
-    if layer == MATCH:
-        if head:
-            raise ConfigError("--head is for --layer L: the match-LSTM's directions are both saved")
-        head = ALL
-
-    attention_map(predictor, questions.examples[0], layer, head)
-    return partial(attention_maps, predictor, layer=layer, head=head)
-
-
 def shows(model: nn.Module) -> bool:
     """Whether the model has a match-LSTM, whose attention can be shown."""
     from qa_arch.extras.inspection.reading import find_match_lstm
@@ -125,7 +93,6 @@ def attention_of(predictor: SpanPredictor, question: str, context: str) -> Atten
 
     Raises ConfigError for a blank text, RunError where the model has no match-LSTM.
     """
-    from qa_arch.extras.inspection.layers import ALL, MATCH
-    from qa_arch.extras.inspection.reading import attention_map
+    from qa_arch.extras.inspection.reading import match_attention
 
-    return attention_map(predictor, Example("question", question, context), MATCH, ALL)
+    return match_attention(predictor, Example("question", question, context))

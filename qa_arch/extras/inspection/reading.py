@@ -5,7 +5,6 @@ Axes: ``B`` windows, ``N`` heads, ``T`` tokens; in ``(B, N, T, T)`` the first T 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,19 +14,19 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from qa_arch.data.question_sets import question_set
-from qa_arch.errors import ConfigError, DataError, RunError
-from qa_arch.extras.inspection.layers import MATCH, AttentionLayer, Inspection, Unit, label, select_heads
+from qa_arch.errors import ConfigError, RunError
+from qa_arch.extras.inspection.layers import MATCH, AttentionLayer, Inspection, Unit
 from qa_arch.features.batches import Collator
 from qa_arch.features.vectors import vector_rows
 from qa_arch.features.windows import FeatureTable, Window, assemble
 from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.nn.precision import Precision, mixed
-from qa_arch.results.attention import AttentionMap
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.tasks import device_of
+from qa_arch.types.attention import AttentionMap
 from qa_arch.types.tensors import Batch
-from qa_arch.types.text import Example, Prediction, QuestionSet
+from qa_arch.types.text import Example, Prediction
 
 NOTHING = Unit("(nothing)", "special", 0, 0)
 """The match-LSTM's word for units of the passage that match none of the question."""
@@ -44,22 +43,19 @@ def inspect_question(
     example: Example,
     *,
     window: int | None = None,
-    answer: Prediction | None = None,
     only: str | None = None,
 ) -> Inspection:
     """Every layer and head in one window: ``window``, from 1, or that which holds the answer.
 
-    ``answer`` is the predictor's, where it is known. ``only`` is ``MATCH`` for the match-LSTM alone, or any
-    layer of the encoder for the encoder alone. Raises ConfigError for a blank text and for a window out of
-    range, RunError where the model has no such attention.
+    ``only`` is ``MATCH`` for the match-LSTM alone. Raises ConfigError for a blank text and for a window out
+    of range, RunError where the model has no such attention.
     """
     for name, text in (("question", example.question), ("context", example.context)):
         if not text.strip():
             raise ConfigError(f"{name}: it is blank, so there is nothing to look at")
     questions = question_set("question", [example], "2.0")
     table = predictor.table(questions, cache=False)
-    if answer is None:
-        (answer,) = predictor.read(questions, table=table).best_predictions
+    (answer,) = predictor.read(questions, table=table).best_predictions
     if window is not None and not 1 <= window <= len(table):
         raise ConfigError(f"--window: {window} is out of range, the passage is read in {len(table)}")
     row = _window_of(table, answer) if window is None else window - 1
@@ -67,13 +63,13 @@ def inspect_question(
     batch = batch.to(device_of(predictor.model))
     matching = find_match_lstm(predictor.model)
     layers: list[AttentionLayer] = []
-    if only not in (None, MATCH) or (only is None and encoder_of(predictor.model) is not None):
+    if only is None and encoder_of(predictor.model) is not None:
         layers += _encoder_layers(predictor, example, table, row, batch)
-    if only in (None, MATCH) and matching is not None:
+    if matching is not None:
         layers.append(_match_layer(predictor, matching, example, table, row, batch))
     if not layers:
         raise RunError(
-            "attention: the model has no match-LSTM; --layer L takes the encoder's, where there is one"
+            "attention: the model has no match-LSTM" + (", and no encoder of layers" if only is None else "")
         )
     span = answer.at(predictor.null_threshold)
     first, last = int(table.token_start[row]), int(table.token_end[row]) - 1
@@ -90,53 +86,19 @@ def inspect_question(
     )
 
 
-def attention_map(
-    predictor: SpanPredictor,
-    example: Example,
-    layer: str,
-    head: str | None,
-    *,
-    answer: Prediction | None = None,
-    fingerprint: str = "",
-) -> AttentionMap:
-    """How the passage looks at the question, in the window that holds the answer, as a record has it.
-
-    ``layer`` and ``head`` are those of ``select_heads``, ``fingerprint`` that of the question's set. Raises
-    what ``inspect_question`` and ``select_heads`` do.
-    """
-    layers = inspect_question(predictor, example, answer=answer, only=layer).layers
-    chosen = select_heads(layers, layer, head)
-    units = {"passage": chosen[0][0].rows, "question": chosen[0][0].columns}
-    spans = {part: [(unit.start, unit.end) for unit in units[part] if unit.part == part] for part in units}
+def match_attention(predictor: SpanPredictor, example: Example) -> AttentionMap:
+    """The match-LSTM's attention in the window that holds the best span; raises what ``inspect_question``
+    does."""
+    layer = inspect_question(predictor, example, only=MATCH).layers[0]
+    spans = {
+        part: [(unit.start, unit.end) for unit in units if unit.part == part]
+        for part, units in (("passage", layer.rows), ("question", layer.columns))
+    }
     return AttentionMap(
-        example.id,
-        fingerprint,
-        np.stack([item.over_question(name) for item, name in chosen]),
+        np.stack([layer.over_question(name) for name in layer.heads]),
         np.array(spans["passage"], np.int32).reshape(-1, 2),
         np.array(spans["question"], np.int32).reshape(-1, 2),
-        tuple(label(item, name) for item, name in chosen),
-        encoder=layer != MATCH,
     )
-
-
-def attention_maps(
-    predictor: SpanPredictor,
-    questions: QuestionSet,
-    answers: Sequence[Prediction],
-    ids: Sequence[str],
-    *,
-    layer: str,
-    head: str | None,
-) -> list[AttentionMap]:
-    """The maps of the questions ``ids``; DataError for ids of no question, else as ``attention_map``."""
-    known = {item.id: (item, answer) for item, answer in zip(questions.examples, answers, strict=True)}
-    wanted = dict.fromkeys(ids)
-    if absent := [id_ for id_ in wanted if id_ not in known]:
-        raise DataError(f"--keep-attention: {questions.name} has no question {', '.join(absent[:5])}")
-    return [
-        attention_map(predictor, example, layer, head, answer=answer, fingerprint=questions.fingerprint)
-        for example, answer in (known[id_] for id_ in wanted)
-    ]
 
 
 def find_match_lstm(model: nn.Module) -> MatchLSTM | None:

@@ -27,7 +27,6 @@ from qa_arch.errors import RunError, UnavailableError
 from qa_arch.metrics.error_analysis import Boundary, Judged, Outcome
 from qa_arch.metrics.significance import Unit
 from qa_arch.records import Runs
-from qa_arch.results.attention import ATTENTION, read_attention
 from qa_arch.results.provenance import now, versions
 from qa_arch.results.publish import shareable
 from qa_arch.results.questions import BOUNDARIES, NAMES, Mistakes, Questions, mistakes
@@ -41,8 +40,6 @@ log = logging.getLogger(__name__)
 PAGE = Path(__file__).parent / "page"
 LIMIT = 30_000_000
 """Bytes of a page; rows of single questions are left out before it grows beyond."""
-MAPS = 40
-"""Attention maps of one run that a page holds."""
 WITH_PATHS = ("runs", "groups", "settings", "problems", "leftOut")
 """What a page tells of runs; not the names in a set's breakdowns, which are the data's."""
 SCRIPTS = (
@@ -58,7 +55,6 @@ SCRIPTS = (
     "figures.js",
     "errors.js",
     "questions.js",
-    "attention.js",
     "main.js",
 )
 COLUMNS = (
@@ -149,8 +145,6 @@ def write_report(
             packs[f"{number}-facets"] = pack_bytes(b"".join(f.level.tobytes() for f in scored.breakdowns))
         if scored.questions is not None:
             packs[f"{number}-texts"] = pack_texts(scored.questions)
-    room = (limit - sum(map(len, packs.values()))) // 2  # the rest is for rows of single questions
-    value["attention"] = _attention(runs, packs, problems, room=room)
     failed = sum(record.status != "ok" for _, record in runs)
     facts = f"{len(runs):,} run{'s' if len(runs) > 1 else ''}"
     facts += f", {failed:,} of them not finished" if failed else ""
@@ -207,46 +201,6 @@ def _add_rows(
         packs[f"{s}-run{number}"] = packed
         spare -= len(packed)
     return sorted(left_out)
-
-
-def _attention(
-    runs: Runs, packs: dict[str, str], problems: list[str], *, room: int
-) -> dict[str, list[dict[str, Any]]]:
-    """Pack at most ``MAPS`` maps a run, the newest first, while they fit into ``room`` bytes."""
-    shown = {}
-    for number, (folder, record) in enumerate(runs):
-        try:
-            stored = read_attention(folder)
-        except RunError as error:
-            problems.append(str(error))
-            continue
-        fingerprints = {facts.fingerprint for facts in record.data.values()}
-        known = [item for item in stored if item.fingerprint in fingerprints]
-        maps: list[dict[str, Any]] = []
-        for item in reversed(known[-MAPS:]):
-            scaled = (item.weights.astype("float32") * 255).round().clip(0, 255).astype("uint8")
-            packed = pack_bytes(scaled.tobytes())
-            if len(packed) > room:
-                break
-            room -= len(packed)
-            packs[f"attention-{number}-{len(maps)}"] = packed
-            maps.append(
-                {
-                    "id": item.id,
-                    "labels": list(item.labels),
-                    "encoder": item.encoder,
-                    "context": item.context.tolist(),
-                    "question": item.question.tolist(),
-                }
-            )
-        strange, left = len(stored) - len(known), len(known) - len(maps)
-        reasons = [f"{strange} maps are of questions that the run was not scored on"] if strange else []
-        reasons += [f"the newest {len(maps)} maps are shown, {left} are left out"] if left else []
-        if reasons:
-            problems.append(f"{folder / ATTENTION}: {'; '.join(reasons)}")
-        if maps:
-            shown[str(number)] = maps
-    return shown
 
 
 def _page(value: Mapping[str, Any], packs: Mapping[str, str]) -> bytes:

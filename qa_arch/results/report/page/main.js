@@ -13,14 +13,13 @@ function changed() {
   drawBar(); drawTable(); drawTableNotes(); drawRun();
   drawLearning(); drawCost(); drawAbstention(); drawCalibration(); drawErrors(); drawBreakdowns();
   viewChanged();
-  return Promise.all([drawAttention(), browser.found.length ? showQuestion() : null]);
+  return browser.found.length ? showQuestion() : null;
 }
 
 function drawAbout() {
   const facts = [["Written", `${DATA.created} by qa_arch ${DATA.version}`], ["Runs", `${DATA.runs.length}, of ${DATA.groups.length} system${DATA.groups.length === 1 ? "" : "s"}; a system is all seeds of one configuration`],
     ["Drawn by", `plotly.js ${Plotly.version}, MIT licence, part of this file`], ["Network", "nothing is loaded and nothing is sent"]];
   for (const one of DATA.sets) facts.push([`Set: ${one.name}`, `${one.split}, SQuAD ${one.protocol}, hash ${one.fingerprint}, ${one.runs.length} runs; texts ${one.texts ? "included" : "not included"}`]);
-  if (!Object.keys(DATA.attention).length) facts.push(["Attention", ["none was kept; ", make("code", {}, "qa-arch predict RUN --data FILE --out predictions --keep-attention ID"), " keeps it for the questions named"]]);
   if (DATA.leftOut.length) facts.push(["Left out", folded(`single questions of ${DATA.leftOut.length} runs, to stay below ${+(DATA.limit / 1e6).toFixed(2)} MB; a report of fewer runs has them`, DATA.leftOut)]);
   if (DATA.problems.length) facts.push(["Not usable", folded(`${DATA.problems.length} runs or files`, DATA.problems)]);
   byId("about-text").replaceChildren(make("dl", { class: "about", id: "about-list" }, facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, ...[value].flat())])));
