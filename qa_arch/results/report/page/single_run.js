@@ -1,5 +1,8 @@
 // One run: its record, scores, curves and settings, and what sets a second run apart from it.
 const viewed = { run: null, beside: null };
+
+/** Words stay whole, options with their hyphens, as far as they fit. */
+const command = (text) => make("code", { class: "command" }, text.split(" ").flatMap((word, i) => [i ? " " : "", make("span", {}, word)]));
 const RECORDED = {
   status: "Status", error: "Error", label: "System", seed: "Seed", experiment: "Experiment", created: "Created", commit: "Commit", config: "Config hash",
   device: "Device", strategy: "Strategy", precision: "Precision", batch: "Batch size", train: "Training questions", parameters: "Parameters", fit: "Training, s",
