@@ -22,8 +22,6 @@ RETIRED: Mapping[str, Any] = {
     "distillation.relation_heads": None,
     "distillation.relation_layer": None,
     "pretraining.permute_sentences": True,
-    "pretraining.span_length": 3.0,
-    "pretraining.whole_words": False,
     "trainer.token_budget": None,
 }
 """Deleted setting -> the value it always had. A config may have it at that value, which has no effect; the

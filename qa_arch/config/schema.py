@@ -217,7 +217,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Pretraining:
-    """What is hidden of a corpus, for models of the task ``masked_lm``."""
+    """What is hidden of a corpus, for models of the tasks ``masked_lm`` and ``masked_spans``."""
 
     mask_share: Annotated[float, Range(0, 0.9, above=True)] = 0.15
     """Share of a block's tokens that are predicted."""
@@ -225,6 +225,10 @@ class Pretraining:
     """Of these, the share that is replaced by the mask token."""
     replaced: Share = 0.1
     """Of these, the share that is replaced by a random word; the rest stays as it is."""
+    whole_words: bool = False
+    """Hide all pieces of a word or none of them."""
+    span_length: Annotated[float, Range(1)] = 3.0
+    """``masked_spans``: mean length of a hidden span in tokens, with ``whole_words`` in words."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ MODELS = {
     "classification": "question_types",
     "masked_lm": "pretrain/mlm",
     "causal_lm": "pretrain/causal",
+    "masked_spans": "pretrain/mlm_spans",
 }
 
 

@@ -39,6 +39,7 @@ RUNS = {
     "classification": ["model=question_types", "data=question_types", "model.hidden=5", "glove.dim=6"],
     "masked_lm": ["model=pretrain/mlm_nsp"],
     "causal_lm": ["model=pretrain/causal"],
+    "masked_spans": ["model=pretrain/mlm_spans"],
 }
 FILES = {
     "span": ["predictions.json", "nbest_predictions.json", "null_odds.json"],
@@ -47,6 +48,7 @@ FILES = {
     "classification": ["selections.json"],
     "masked_lm": [],
     "causal_lm": [],
+    "masked_spans": [],
 }
 
 

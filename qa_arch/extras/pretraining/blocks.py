@@ -7,11 +7,12 @@ next-sentence and sentence-order prediction, ``pairs``, hold whole sentences of 
 stored by ``datasets`` without special tokens around them.
 
 Masked language modelling hides 15% of the tokens of a block: 80% of them are masked, 10% replaced, 10% left
-as they are (Devlin et al. 2019, section 3.1). What is hidden is drawn from (seed, epoch, row) alone: anew in
-each epoch (Liu et al. 2019, section 4.1), and the same in every batch, process or worker that reads the
-block, so that a resumed run continues exactly. For validation it is drawn from the row alone: all epochs,
-seeds and processes score the same predictions. (The collator of transformers draws for each token of a batch
-by itself: its share varies, and what is hidden depends on the batch.)
+as they are (Devlin et al. 2019, section 3.1), one by one, by whole words, or in spans (Joshi et al. 2020,
+section 3.1). What is hidden is drawn from (seed, epoch, row) alone: anew in each epoch (Liu et al. 2019,
+section 4.1), and the same in every batch, process or worker that reads the block, so that a resumed run
+continues exactly. For validation it is drawn from the row alone: all epochs, seeds and processes score the
+same predictions. (The collator of transformers draws for each token of a batch by itself: its share varies,
+and what is hidden depends on the batch.)
 
 Axes: ``B`` blocks, ``T`` tokens, ``P`` predicted tokens, ``V`` vocabulary of the encoder.
 """
@@ -76,6 +77,8 @@ class LanguageTable:
     mask_token: int
     special: Bools
     """(V,) True on special tokens, which are neither hidden nor drawn as replacements."""
+    begins_word: Bools
+    """(V,) True on the pieces that begin a word."""
     protocol: str
     """Names the objective and all that its scores depend on beside text and model."""
 
@@ -161,6 +164,8 @@ def pack(
     special = np.ones(vocab_size, bool)  # embeddings beyond the vocabulary belong to no token
     special[: len(tokenizer)] = False
     special[tokenizer.all_special_ids] = True
+    begins_word = np.zeros(vocab_size, bool)
+    begins_word[: len(tokenizer)] = _begin_words(tokenizer)
     key = {
         "corpus": corpus.fingerprint,
         "tokenizer": tokenizer_hash(tokenizer),
@@ -180,7 +185,18 @@ def pack(
     columns = {"ids": "uint16" if len(tokenizer) <= 1 << 16 else "int32", "begun": "int64", "bytes": "int64"}
     columns |= {"sentences": "int64", "document": "int64"} if pairs else {}
     data = _stored(cache_dir, digest, columns, rows)
-    return LanguageTable(data, template, pairs, max_length, tokenizer.mask_token_id, special, protocol)
+    mask = tokenizer.mask_token_id
+    return LanguageTable(data, template, pairs, max_length, mask, special, begins_word, protocol)
+
+
+def _begin_words(tokenizer: PreTrainedTokenizerBase) -> list[bool]:
+    """Whether each piece of the vocabulary begins a word: in WordPiece one without the prefix of continuing
+    pieces, in byte-level BPE and Unigram one that is marked by a space; without such marks every piece."""
+    pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    if prefix := getattr(backend_of(tokenizer).model, "continuing_subword_prefix", None):
+        return [not piece.startswith(prefix) for piece in pieces]
+    marked = [piece.startswith(("Ġ", "▁")) for piece in pieces]
+    return marked if any(marked) else [True] * len(pieces)
 
 
 def _specials(template: Template, pairs: bool) -> int:
@@ -296,6 +312,8 @@ class LanguageCollator:
     objective: Literal["mlm", "nsp", "sop", "causal"] = "mlm"
     """``mlm`` hides tokens; ``nsp`` and ``sop`` hide them in pairs of which half are false; ``causal`` hides
     none."""
+    spans: bool = False
+    """Whether tokens are hidden in spans."""
 
     @property
     def lengths(self) -> Longs:
@@ -349,7 +367,7 @@ class LanguageCollator:
         else:
             first, second, follows = self._pair(row, draw)
         ids, segments = framed_row(self.table.template, first, second)
-        places = hidden_places(ids, self.table, self.noise, draw)
+        places = hidden_places(ids, self.table, self.noise, draw, spans=self.spans)
         return hide(ids, places, self.table, self.noise, draw), segments, places, ids[places], follows
 
     def _pair(self, row: int, draw: np.random.Generator) -> tuple[Longs, Longs, bool]:
@@ -407,13 +425,37 @@ def _padded(rows: Sequence[np.ndarray], value: int = 0) -> Tensor:
 
 
 def hidden_places(
-    ids: Longs, table: LanguageTable, settings: Pretraining, draw: np.random.Generator
+    ids: Longs,
+    table: LanguageTable,
+    settings: Pretraining,
+    draw: np.random.Generator,
+    *,
+    spans: bool = False,
 ) -> Longs:
     """Places of ``ids`` (T,) to predict, in order: ``mask_share`` of those that are not special, at least
-    one."""
+    one.
+
+    With ``whole_words`` all pieces of a word are hidden or none. With ``spans`` the text is divided at random
+    into spans, whose lengths are geometric with a mean of ``span_length`` tokens (with ``whole_words``
+    words). Words or spans are drawn until the share is reached; one that would exceed it is left out, unless
+    it is the first.
+    """
     open_ = np.flatnonzero(~table.special[ids])
     count = max(1, round(settings.mask_share * len(open_))) if len(open_) else 0
-    return np.sort(draw.choice(open_, count, replace=False))
+    if not (settings.whole_words or spans) or not count:
+        return np.sort(draw.choice(open_, count, replace=False))
+    begins = table.begins_word[ids[open_]] if settings.whole_words else np.ones(len(open_), bool)
+    if spans:
+        begins &= draw.random(len(open_)) < 1 / settings.span_length
+    begins |= np.diff(open_, prepend=-2) > 1  # a special token ends a word or span
+    units = np.split(open_, np.flatnonzero(begins)[1:])
+    chosen: list[int] = []
+    for number in draw.permutation(len(units)):
+        if not chosen or len(chosen) + len(units[number]) <= count:
+            chosen += units[number].tolist()
+        if len(chosen) >= count:
+            break
+    return np.sort(np.array(chosen, np.int64))
 
 
 def hide(

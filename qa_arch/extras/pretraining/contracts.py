@@ -108,4 +108,4 @@ TEXTS = Contract(
     _blocks,
     (*FOR_ALL, targets_have_scores, text_padding_has_no_effect, learns_two_stories, saved_weights_load),
 )
-CONTRACTS = dict.fromkeys(("masked_lm", "causal_lm"), TEXTS)
+CONTRACTS = dict.fromkeys(("masked_lm", "causal_lm", "masked_spans"), TEXTS)

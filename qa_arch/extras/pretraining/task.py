@@ -207,12 +207,14 @@ class LanguageTask(Task):
     has_validation_loss = False  # the collector's is exact: over tokens, not over blocks
     causal: ClassVar[bool] = False
     """Whether the targets are all tokens, each from those before it, and so spell out the whole text."""
+    spans: ClassVar[bool] = False
+    """Whether tokens are hidden in spans."""
 
     def collator(self, config: Config, table: LanguageTable, seed: int | None = None) -> LanguageCollator:
         """The batches of the objective; without ``seed`` those of validation."""
         pairs = _sentence_task(config)
         objective: Any = "causal" if self.causal else "mlm" if pairs == "none" else pairs
-        return LanguageCollator(table, config.pretraining, seed, objective)
+        return LanguageCollator(table, config.pretraining, seed, objective, self.spans)
 
     # Data ---------------------------------------------------------------------------------------
 
@@ -241,10 +243,11 @@ class LanguageTask(Task):
         cache: bool = True,
     ) -> LanguageTable:
         """The blocks of a corpus, from the cache where they are there already."""
-        sentence_task, noise, length = _sentence_task(config), config.pretraining, config.features.max_length
-        # What validation scores depend on. Words were never hidden as wholes, in runs that could choose it.
-        shares = {"mask_share": noise.mask_share, "masked": noise.masked, "replaced": noise.replaced}
-        measured = {} if self.causal else {"sentence_task": sentence_task, **shares, "whole_words": False}
+        sentence_task, length = _sentence_task(config), config.features.max_length
+        noise = asdict(config.pretraining)  # validation scores depend on it
+        if not self.spans:
+            del noise["span_length"]
+        measured = {} if self.causal else {"sentence_task": sentence_task, **noise}
         settings = json.dumps([tokenizer_hash(tokenizer), length, measured])
         return pack(
             split,
@@ -372,7 +375,14 @@ class CausalLanguageTask(LanguageTask):
     causal = True
 
 
-MASKED_LM, CAUSAL_LM = LanguageTask(), CausalLanguageTask()
+class MaskedSpansTask(LanguageTask):
+    """The same share of tokens, hidden in spans (SpanBERT, Joshi et al. 2020)."""
+
+    name = "masked_spans"
+    spans = True
+
+
+MASKED_LM, CAUSAL_LM, MASKED_SPANS = LanguageTask(), CausalLanguageTask(), MaskedSpansTask()
 
 
 def _sentence_task(config: Config) -> Any:

@@ -294,6 +294,51 @@ def test_of_the_hidden_tokens_80_percent_are_masked_10_replaced_and_10_left(full
     assert (hide(ids, places, full, everything, draw) == ids).all()
 
 
+@pytest.mark.parametrize(("family", "size"), [("wordpiece", 90), ("byte_bpe", 290), ("unigram", 80)])
+def test_words_are_hidden_whole(family, size):
+    tokenizer = tokenizers.build(family, STORIES, size)
+    table = pack(corpus_of(*STORIES), tokenizer, max_length=10**4)
+    ids = table.content(0)
+    assert table.begins_word[encoded(tokenizer, " Tarn honeyboats")].sum() == 2
+    within = ~table.begins_word[ids] & ~table.special[ids]
+    within &= np.r_[False, ~table.special[ids[:-1]]]  # a block may begin inside of a word
+    assert within.any()
+    hidden, alone = np.zeros(len(ids), bool), np.zeros(len(ids), bool)
+    for seed in range(30):
+        hidden[:] = alone[:] = False
+        for shown, whole in ((hidden, True), (alone, False)):
+            draw = np.random.default_rng(seed)
+            shown[hidden_places(ids, table, Pretraining(whole_words=whole), draw)] = True
+        assert (hidden[within] == np.roll(hidden, 1)[within]).all()
+        assert 0.9 * alone.sum() <= hidden.sum() <= alone.sum()
+        assert (alone[within] != np.roll(alone, 1)[within]).any()
+    word = np.array(encoded(tokenizer, " honeyboats"))
+    places = hidden_places(word, table, Pretraining(whole_words=True), np.random.default_rng(0))
+    assert places.tolist() == [*range(len(word))], "a word longer than the share, where there is no other"
+
+
+def test_spans_hide_the_share_in_runs_of_the_length_asked_for(full):
+    runs, ids = [], np.full(2000, full.words[0])
+    for seed in range(50):
+        draw = np.random.default_rng(seed)
+        places = hidden_places(ids, full, Pretraining(span_length=4.0), draw, spans=True)
+        assert 0.97 * 300 <= len(places) <= 300
+        runs += np.diff(np.flatnonzero(np.diff(places, prepend=-2, append=9999) > 1)).tolist()
+    # A drawn span lies next to another drawn one in 15% of the cases, and both are then one run.
+    assert np.mean(runs) == pytest.approx(4 / 0.85, rel=0.05)
+
+
+@pytest.mark.parametrize("objective", ["mlm", "sop"])
+def test_a_batch_of_spans_hides_neighbours(full, paired, objective):
+    table, share = full if objective == "mlm" else paired, []
+    for spans in (False, True):
+        collate = LanguageCollator(table, Pretraining(span_length=8.0), 1, objective, spans)
+        batch = collate((0, range(len(table))))
+        places = [own[real] for own, real in zip(batch.positions, batch.counted, strict=True)]
+        share.append(float(torch.cat([own.diff() == 1 for own in places]).float().mean()))
+    assert share[0] < 0.4 < 0.7 < share[1]
+
+
 def original(batch) -> torch.Tensor:
     """What a masked batch hides, put back in its place."""
     ids = batch.ids.clone()

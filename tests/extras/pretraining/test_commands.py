@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 from qa_arch.extras.pretraining.commands import KINDS
 from qa_arch.records import read_record
 
-OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal")
+OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal", "mlm_spans")
 
 
 # Tokenizers --------------------------------------------------------------------------------------

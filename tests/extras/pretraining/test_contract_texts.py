@@ -20,6 +20,7 @@ CASES = {
     "mlm_nsp": "bert",
     "mlm_sop": "roberta",
     "causal": "distilbert",
+    "mlm_spans": "bert",
     "causal-ours": "qa_transformer",
 }
 """Case -> family; each objective once, and one of them on our own Transformer."""

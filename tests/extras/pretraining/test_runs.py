@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import shutil
 from dataclasses import asdict, replace
@@ -14,7 +16,10 @@ from transformers import AutoModel, AutoTokenizer
 
 import qa_arch
 from qa_arch.errors import ConfigError, DataError
+from qa_arch.extras.pretraining.corpus import Corpus
 from qa_arch.extras.pretraining.task import BlockScores, language_scores
+from qa_arch.features import tokenizers
+from qa_arch.features.cache import tokenizer_hash
 from qa_arch.records import TOKENS, is_language, read_questions, read_record, write_record
 from qa_arch.results.columns import comparison
 from qa_arch.results.pretrained_runs import pretrained_run
@@ -25,7 +30,7 @@ from qa_arch.training.checkpoint import KeepLast
 from qa_arch.training.module import TrainingModule
 from qa_arch.training.run import train
 
-OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal")
+OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal", "mlm_spans")
 
 
 @pytest.fixture
@@ -89,6 +94,25 @@ def test_a_trained_run_loads_and_scores_as_it_did(run_of, name):
     rows = read_questions(folder / "sets" / "calibration")
     assert [block.loss for block in again.blocks] == pytest.approx(rows["loss"], rel=1e-5)
     assert [block.right for block in again.blocks] == rows["right"]
+
+
+def test_scores_are_compared_only_under_the_same_noise(configure, tiny_encoder):
+    tokenizer = tokenizers.build("wordpiece", ["Tarn keeps bees."], 50)
+
+    def protocol(model: str, *settings: str) -> str:
+        config = configure(*settings, model=model)
+        task = task_of(config.model)
+        corpus = Corpus("c", "c", "f", lambda: iter(["Tarn keeps bees."]), task.name)
+        return task.table(config, corpus, tokenizer, tiny_encoder(), cache=False).protocol
+
+    whole, longer = "pretraining.whole_words=true", "pretraining.span_length=5"
+    noise = {"mask_share": 0.15, "masked": 0.8, "replaced": 0.1, "whole_words": False}
+    settings = [tokenizer_hash(tokenizer), 32, {"sentence_task": "none", **noise}]
+    digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:8]
+    assert protocol("mlm") == protocol("mlm", longer) == f"masked_lm:{digest}", "as committed records have it"
+    assert protocol("mlm", whole) != protocol("mlm")
+    assert len({protocol("mlm_spans", *given) for given in ([], [whole], [longer], [whole, longer])}) == 4
+    assert protocol("causal") == protocol("causal", whole, longer)
 
 
 # Training ----------------------------------------------------------------------------------------
