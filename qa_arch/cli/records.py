@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qa_arch.cli.runs import split_columns
+from qa_arch.cli.runs import add_format, split_columns
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, RunError
@@ -27,7 +27,7 @@ from qa_arch.results.questions import BOUNDARIES, NAMES, Mistakes, open_scored
 from qa_arch.results.samples import MEASURES
 from qa_arch.results.summary import Summary, summarise
 from qa_arch.results.systems import find_system, labelled, two_systems
-from qa_arch.results.tables import FORMATS, Table, drawn, fill, render, terminal_width
+from qa_arch.results.tables import Table, drawn, fill, render, terminal_width
 from qa_arch.system import terminal
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def add_tables_arguments(parser: argparse.ArgumentParser) -> None:
         help="run folders, or folders of runs (default: runs), one table for each set they were scored on;"
         f" or folders of experiments, whose {TABLES} says what they show",
     )
-    _add_format(parser)
+    add_format(parser)
     add(
         "--columns",
         type=split_columns,
@@ -170,14 +170,7 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
         help="what intervals and tests are over, beside seeds (default: article, where the set has several)",
     )
     add("--top", type=int, default=20, metavar="N", help="how many questions to show (default: 20)")
-    _add_format(parser)
-
-
-def _add_format(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
-    parser.add_argument(
-        "--json", dest="format", action="store_const", const="json", help="the same as --format json"
-    )
+    add_format(parser)
 
 
 def run_compare(args: argparse.Namespace) -> int:
@@ -238,7 +231,7 @@ def add_power_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="articles that null thresholds are fitted on (default: as many as the runs had)",
     )
-    _add_format(parser)
+    add_format(parser)
 
 
 def run_power(args: argparse.Namespace) -> int:

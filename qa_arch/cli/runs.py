@@ -17,6 +17,7 @@ from qa_arch.data.sources import usage
 from qa_arch.errors import UnavailableError
 from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.records import CALIBRATION, DEV, Runs, read_record
+from qa_arch.results.tables import FORMATS
 from qa_arch.system.garbage import gc_disabled
 
 if TYPE_CHECKING:
@@ -190,6 +191,14 @@ def open_reader(folders: Sequence[str], args: argparse.Namespace) -> Reader:
     return Reader(predictor)
 
 
+def add_format(parser: argparse._ActionsContainer) -> None:
+    """``--format``, the ``form`` of ``results.tables.render``, and ``--json``."""
+    parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
+    parser.add_argument(
+        "--json", dest="format", action="store_const", const="json", help="the same as --format json"
+    )
+
+
 def split_columns(text: str) -> list[str]:
     """``--columns model,f1,auroc``: keys of ``results.columns``, which says what is unknown."""
     return [key.strip() for key in text.split(",") if key.strip()]
@@ -213,7 +222,7 @@ def next_steps(runs: Runs) -> list[str]:
     points = {folder: record.compared_point(split) for folder, record in done.items()}
     best = max(done, key=lambda folder: float((point.f1 if (point := points[folder]) else 0.0) or 0.0))
     commands = [["show", str(best), *shown]]
-    if not done[best].selects:
+    if not (done[best].selects or done[best].pretrains):
         commands.append(["ask", str(best)])
         systems = group_by_system(list(done.items()))
         if len(systems) > 1:

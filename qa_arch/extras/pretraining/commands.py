@@ -1,13 +1,19 @@
-"""``qa-arch pretrain tokenizer``: a tokenizer trained on a corpus."""
+"""``qa-arch pretrain``: train and compare tokenizers, and ask a pre-trained run for tokens."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
+from qa_arch.cli.runs import add_device_options, add_format, open_predictor
 from qa_arch.config.files import replacing_folder, write_json
-from qa_arch.errors import ConfigError
+from qa_arch.errors import ConfigError, RunError, UnavailableError
 from qa_arch.extras.pretraining.corpus import open_corpus
+from qa_arch.nn.encoder_configs import resolve
+from qa_arch.records import read_record
+from qa_arch.results.tables import Column, Table, number, render, terminal_width, text, two_decimals
+from qa_arch.system import hub
 
 CORPUS = "text files or folders (a blank line ends a document), squad:FILE or hub:NAME[:COLUMN]"
 KINDS = {"wordpiece": "wordpiece", "bpe": "byte_bpe", "unigram": "unigram"}
@@ -18,7 +24,9 @@ RECORD = "trained_on.json"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="pretrain_command", metavar="COMMAND", required=True)
-    add = commands.add_parser("tokenizer", help="train a tokenizer on a corpus").add_argument
+    tokenizer = commands.add_parser("tokenizer", help="train a tokenizer on a corpus")
+    tokenizer.set_defaults(action=_train)
+    add = tokenizer.add_argument
     add("corpus", nargs="+", metavar="CORPUS", help=CORPUS)
     add(
         "--kind",
@@ -29,8 +37,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--vocabulary", type=int, required=True, metavar="N", help="pieces, special tokens included")
     add("--out", required=True, metavar="DIR", help="the folder to write; it must be new")
 
+    compare = commands.add_parser("compare-tokenizers", help="how tokenizers split a corpus")
+    compare.set_defaults(action=_compare)
+    add = compare.add_argument
+    add("tokenizers", nargs="+", metavar="TOKENIZER", help="a folder, a pre-training run or a hub id")
+    default = "squad:synthetic:dev"
+    add("--text", nargs="+", default=[default], metavar="CORPUS", help=f"{CORPUS} (default: {default})")
+    add_format(compare)
+
+    ask = commands.add_parser("ask", help="fill in [MASK], or predict the token after a text")
+    ask.set_defaults(action=_ask)
+    ask.epilog = 'example: qa-arch pretrain ask RUN "My [MASK] is so cute."'
+    add = ask.add_argument
+    add("run_folder", metavar="RUN", help="a run of model=pretrain/...")
+    add(
+        "text", metavar="TEXT", help="with [MASK] at each token to predict; for pretrain/causal the beginning"
+    )
+    add("--top-k", type=int, default=5, metavar="K", help="most probable tokens to show (default: 5)")
+    add_device_options(ask)
+    add_format(ask)
+
 
 def run(args: argparse.Namespace) -> int:
+    """Run the subcommand."""
+    return args.action(args)
+
+
+def _train(args: argparse.Namespace) -> int:
     """Train a tokenizer, write its folder and print what it read."""
     out = Path(args.out)
     if out.exists():
@@ -45,4 +78,69 @@ def run(args: argparse.Namespace) -> int:
         record = {"corpus": corpus.source, "fingerprint": corpus.fingerprint, "documents": len(documents)}
         write_json(folder / RECORD, {**record, "kind": args.kind, "vocabulary": len(tokenizer)})
     print(f"{out}: {args.kind}, {len(tokenizer):,} pieces, from {len(documents):,} documents")
+    return 0
+
+
+def _compare(args: argparse.Namespace) -> int:
+    """Print a table with a row for each tokenizer."""
+    corpus = open_corpus(args.text)
+    for place in args.tokenizers:
+        source = resolve(place)
+        if not (Path(source).is_dir() or hub.cached("models", source)) and (problem := hub.state()):
+            raise UnavailableError(
+                f"TOKENIZER {place}: no such folder, not downloaded before, and {problem}; name a folder with"
+                " a tokenizer.json, or download once while online"
+            )
+    from qa_arch.extras.pretraining.tokenizer_figures import figures
+    from qa_arch.models.build import load_tokenizer
+
+    tokenizers = {place: load_tokenizer(place, setting="TOKENIZER") for place in args.tokenizers}
+    rows = [
+        {"tokenizer": place, **figures(tokenizer, corpus.documents())}
+        for place, tokenizer in tokenizers.items()
+    ]
+    columns = [
+        text("tokenizer", "tokenizer"),
+        number("vocabulary", "vocabulary"),
+        number("tokens_per_word", "tokens/word", two_decimals),
+        number("unsplit", "unsplit %"),
+        number("unknown", "unknown %", two_decimals),
+        number("p50", "p50"),
+        number("p95", "p95"),
+        number("longest", "longest"),
+    ]
+    notes = [
+        f"{corpus.source}: {rows[0]['documents']:,} documents, {rows[0]['words']:,} words",
+        "unsplit: words that are a single token; unknown: words with an unknown token",
+        "p50, p95, longest: tokens per document, special tokens included (compare features.max_length)",
+    ]
+    return _print(Table("Tokenizers", columns, rows, notes), args)
+
+
+def _ask(args: argparse.Namespace) -> int:
+    """Print the most probable tokens at each place."""
+    if args.top_k < 1:
+        raise ConfigError(f"--top-k {args.top_k}: must be at least 1")
+    if not read_record(args.run_folder).pretrains:
+        raise RunError(
+            f"{args.run_folder}: was not pre-trained on a corpus; name a run of model=pretrain/mlm or"
+            " pretrain/causal (qa-arch ask answers questions)"
+        )
+    predictor = open_predictor([args.run_folder], args)
+    places = predictor.fill(args.text, args.top_k)  # type: ignore[attr-defined]
+    rows = [
+        {"place": place, "token": token, "probability": probability}
+        for place, guesses in enumerate(places, start=1)
+        for token, probability in guesses
+    ]
+    columns = [
+        Column("place", "place"),
+        text("token", "token"),
+        number("probability", "probability", "{:.3f}".format),
+    ]
+    return _print(Table(args.text, columns, rows), args)
+
+
+def _print(table: Table, args: argparse.Namespace) -> int:
+    sys.stdout.write(render([table], args.format, terminal_width()))
     return 0

@@ -20,7 +20,9 @@ def _task(name: str) -> TaskEntry:
 
 EXTRA = Extra(
     "pretraining",
-    commands={"pretrain": Command(f"{__package__}.commands", "train a tokenizer on a corpus")},
+    commands={
+        "pretrain": Command(f"{__package__}.commands", "train and compare tokenizers, ask a pre-trained run")
+    },
     tasks={name: _task(name) for name in ("masked_lm", "causal_lm", "masked_spans")},
     families={"qa_transformer": f"{__package__}.transformer"},
     contracts=f"{__package__}.contracts",

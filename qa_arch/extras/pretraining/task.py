@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
@@ -24,21 +25,24 @@ from transformers import PreTrainedTokenizerBase
 from qa_arch.config.schema import Config, Data
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, DataError
-from qa_arch.extras.pretraining.blocks import LanguageCollator, LanguageTable, pack
+from qa_arch.extras.pretraining.blocks import LanguageCollator, LanguageTable, framed_row, pack
 from qa_arch.extras.pretraining.corpus import Corpus, load_splits, open_corpus
 from qa_arch.extras.pretraining.models import CausalLM, LanguageBatch, LanguageLogits, LanguageModel
 from qa_arch.features.batches import EpochBatchSampler
 from qa_arch.features.cache import tokenizer_hash
+from qa_arch.features.windows import probe
 from qa_arch.models import store
 from qa_arch.models.build import build_model, make_encoder, tokenizer_of
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.losses import build_loss
-from qa_arch.nn.precision import Precision, cast_weights
+from qa_arch.nn.precision import Precision, cast_weights, mixed
 from qa_arch.records import TOKENS, Point, Points, RunRecord, SplitFacts
-from qa_arch.tasks import Batches, Parts, Predictor, Task, Watch, read_table, task_of
+from qa_arch.tasks import Batches, Parts, Predictor, Task, Watch, device_of, read_table, task_of
 
 METRIC_VERSION = "language-1"
+MASK = "[MASK]"
+"""Marks a token to predict in a text, whatever the tokenizer's own mask token is."""
 
 log = logging.getLogger(__name__)
 
@@ -182,6 +186,41 @@ class LanguagePredictor(Predictor):
             precision=self.precision,
             watch=watch,
         )
+
+    def fill(self, text: str, top_k: int) -> list[list[tuple[str, float]]]:
+        """The ``top_k`` most probable tokens and their probabilities (0 to 1) at each [MASK] of ``text``, in
+        order; for a causal model those of the token after ``text``.
+
+        Raises ConfigError for a text without [MASK], for a causal model with one, and for a text of more
+        tokens than the model reads.
+        """
+        tokenizer, model = self.tokenizer, self.model
+        causal = isinstance(model, CausalLM)
+        if causal == (MASK in text):
+            hint = "the model predicts what follows the text" if causal else "put it where a token is missing"
+            raise ConfigError(f"the text has {'a' if causal else 'no'} {MASK}: {hint}")
+        marked = text.replace(MASK, str(tokenizer.mask_token))
+        given = tokenizer(marked, add_special_tokens=False, verbose=False)["input_ids"]
+        template = probe(tokenizer, model.encoder.has_segments)
+        row, _ = framed_row(template, np.array(given, np.int64))
+        ids = torch.from_numpy(row[: len(row) - len(template.after)] if causal else row)[None]
+        limit = model.encoder.max_tokens
+        if limit is not None and ids.shape[1] > limit:
+            raise ConfigError(f"the text has {ids.shape[1]} tokens and the model reads {limit}: shorten it")
+        last = torch.tensor([[ids.shape[1] - 1]])
+        places = last if causal else (ids == tokenizer.mask_token_id).nonzero()[:, 1][None]
+        real, device = torch.ones_like(ids, dtype=torch.bool), device_of(model)
+        segments = torch.zeros_like(ids) if model.encoder.has_segments else None
+        targets, counted = ids.gather(1, places), torch.ones_like(places, dtype=torch.bool)
+        batch = LanguageBatch(ids[:, 0], ids, real, segments, targets, counted, torch.ones(1), places)
+        with torch.inference_mode(), mixed(self.precision, device.type):
+            scores = model(batch.to(device)).tokens[0].float().softmax(-1)
+        known = scores[-1:, : len(tokenizer)] if causal else scores[:, : len(tokenizer)]
+        best = known.topk(min(top_k, len(tokenizer)))
+        return [
+            list(zip(tokenizer.convert_ids_to_tokens(tokens), chances, strict=True))
+            for tokens, chances in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
 
 
 # The task -------------------------------------------------------------------------------------------

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 from kills import contents
 from transformers import AutoTokenizer
 
+from qa_arch.cli.runs import next_steps
 from qa_arch.extras.pretraining.commands import KINDS
+from qa_arch.extras.pretraining.corpus import Corpus
 from qa_arch.records import read_record
+from qa_arch.spans.loading import load_predictor
 
 OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal", "mlm_spans")
 
@@ -64,6 +68,81 @@ def test_a_mistake_is_named_and_nothing_is_written(
     assert not (tmp_path / "out").exists()
 
 
+def test_tokenizers_are_compared_in_a_table(qa_arch, text_file, tmp_path, monkeypatch):
+    for name, size in (("ours", 300), ("other", 200)):
+        arguments = [text_file, "--vocabulary", size, "--out", tmp_path / name]
+        assert qa_arch("pretrain", "tokenizer", *arguments)[0] == 0
+    monkeypatch.chdir(tmp_path)
+    compare = ["pretrain", "compare-tokenizers", "ours", "other", "--text", text_file]
+    code, out, error = qa_arch(*compare)
+    assert (code, error) == (0, "")
+    assert f"{text_file}: 600 documents, 7,200 words" in out
+    code, out, _ = qa_arch(*compare, "--json")
+    rows = json.loads(out)[0]["rows"]
+    assert [row["tokenizer"] for row in rows] == ["ours", "other"]
+    assert rows[0]["vocabulary"] > rows[1]["vocabulary"]
+    assert rows[0]["tokens_per_word"] < rows[1]["tokens_per_word"]
+    assert qa_arch(*compare, "--format", "csv")[1].count("\n") == 3
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    code, _, error = qa_arch("pretrain", "compare-tokenizers", "missing/folder")
+    assert (code, "TOKENIZER missing/folder: no such folder" in error) == (6, True)
+
+
+# Asking ------------------------------------------------------------------------------------------
+
+
+def test_masked_tokens_are_listed_with_probabilities(qa_arch, run_of):
+    run, text = run_of("mlm"), "Tarn [MASK] nine [MASK]."
+    code, out, error = qa_arch("pretrain", "ask", run, text, "--top-k", "3", "--json")
+    assert code == 0, error
+    (table,) = json.loads(out)
+    assert [row["place"] for row in table["rows"]] == [1, 1, 1, 2, 2, 2]
+    predictor = load_predictor(run)
+    first, second = predictor.fill(text, 10**6)
+    shown = [(row["token"], row["probability"]) for row in table["rows"]]
+    assert shown == [*first[:3], *second[:3]]
+    assert sum(chance for _, chance in first) == pytest.approx(1, abs=1e-4)
+    assert first == sorted(first, key=lambda guess: -guess[1])
+    inputs = predictor.tokenizer(text, return_tensors="pt")
+    with torch.inference_mode():
+        hidden = predictor.model.encoder.backbone(**inputs)[0][:, [-3]]  # before the full stop and [SEP]
+        scores = predictor.model.scores(hidden)[0, 0].softmax(-1)
+    assert second[0][1] == pytest.approx(float(scores.max()), rel=1e-4)
+    assert second[0][0] == predictor.tokenizer.convert_ids_to_tokens(int(scores.argmax()))
+
+
+def test_a_causal_model_predicts_the_token_after_a_text(run_of, qa_arch):
+    run = run_of("causal")
+    code, out, error = qa_arch("pretrain", "ask", run, "Tarn keeps", "--top-k", "2")
+    assert (code, out.count("│     1 │")) == (0, 2), error
+    predictor = load_predictor(run)
+    (guesses,) = predictor.fill("Tarn keeps", 10**6)
+    task, config, encoder = predictor.task, predictor.config, predictor.model.encoder
+    corpus = Corpus("c", "c", "f", lambda: iter(["Tarn keeps bees"]))
+    table = task.table(config, corpus, predictor.tokenizer, encoder, cache=False)
+    batch = task.collator(config, table)([0])
+    place = len(predictor.tokenizer("Tarn keeps", add_special_tokens=False)["input_ids"])
+    with torch.inference_mode():
+        scores = predictor.model(batch).tokens[0, place].softmax(-1)
+    assert guesses[0][1] == pytest.approx(float(scores.max()), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("run", "text", "code", "message"),
+    [
+        ("mlm", "Tarn keeps bees.", 2, "the text has no [MASK]: put it where a token is missing"),
+        ("mlm", "bees " * 60 + "[MASK]", 2, "tokens and the model reads 32: shorten it"),
+        ("causal", "Tarn keeps [MASK].", 2, "the text has a [MASK]: the model predicts what follows"),
+        ("spans", "Tarn keeps [MASK].", 5, "was not pre-trained on a corpus; name a run of model=pretrain"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(qa_arch, run_of, spans, run, text, code, message):
+    actual, _, error = qa_arch("pretrain", "ask", spans if run == "spans" else run_of(run), text)
+    assert actual == code, error
+    assert message in error
+    assert len([line for line in error.splitlines() if line.startswith("qa-arch:")]) == 1
+
+
 # Other commands ----------------------------------------------------------------------------------
 
 
@@ -115,6 +194,11 @@ def test_where_answers_are_wanted_it_is_refused(qa_arch, run_of, spans, tmp_path
     assert code in (2, 4, 5), err
     assert message in err
     assert len([line for line in err.splitlines() if line.startswith("qa-arch:")]) == 1
+
+
+def test_nobody_is_advised_to_ask_it_a_question(run_of):
+    run = run_of("mlm")
+    assert [command.split()[1] for command in next_steps([(run, read_record(run))])] == ["show"]
 
 
 def test_parameters_are_counted_and_a_dry_run_checks(qa_arch, settings):
