@@ -1,18 +1,23 @@
-"""``qa-arch types``: the class of every question of a file, by a trained classifier of questions."""
+"""``qa-arch types`` classifies the questions of a file, ``qa-arch paraphrase`` compares pairs of them."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections import Counter
 
-from qa_arch.cli.runs import add_device_options, add_questions, open_predictor, require_runs
-from qa_arch.config.files import write_json
+from qa_arch.cli.runs import add_device_options, add_format, add_questions, open_predictor, require_runs
+from qa_arch.cli.watch import watching
+from qa_arch.config.files import write_atomic, write_json
 from qa_arch.data.sources import open_passages
-from qa_arch.errors import RunError
+from qa_arch.errors import ConfigError, RunError
+from qa_arch.extras.selection.paraphrases import paraphrase_scores, read_pairs
+from qa_arch.records import read_record
+from qa_arch.results.tables import Column, Table, number, plain, render, terminal_width, text, two_decimals
 from qa_arch.system.garbage import gc_disabled
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_types_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_folder", metavar="RUN", help="a run of model=question_types")
     add_questions(parser)
     parser.add_argument(
@@ -24,12 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_device_options(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run_types(args: argparse.Namespace) -> int:
     """Write the class of every question, print the number of questions per main class."""
     require_runs([args.run_folder])
     questions = open_passages(args.data)
     with gc_disabled():
-        from qa_arch.cli.watch import watching
         from qa_arch.extras.selection.predictor import SelectionPredictor
 
     predictor = open_predictor([args.run_folder], args)
@@ -42,4 +46,57 @@ def run(args: argparse.Namespace) -> int:
     counts = Counter(label.partition(":")[0] for label in labels)
     listed = ", ".join(f"{main} {count:,}" for main, count in counts.most_common())
     print(f"{path}: {len(questions):,} questions: {listed}")
+    return 0
+
+
+def add_paraphrase_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("run_folder", metavar="RUN", help="a run of model=qa_lstm/...")
+    add(
+        "--pairs",
+        required=True,
+        metavar="F.tsv",
+        help="two questions per line with a tab between, and if known a tab and 1 (paraphrase) or 0",
+    )
+    add("--out", metavar="F.tsv", help="write cosine and questions of each pair here (default: print them)")
+    add(
+        "--threshold",
+        type=float,
+        default=0.5,
+        metavar="T",
+        help="least cosine of a paraphrase (default: 0.5)",
+    )
+    add_device_options(parser)
+    add_format(parser)
+
+
+def run_paraphrase(args: argparse.Namespace) -> int:
+    """Print or write the cosine of each pair; with labels, print the scores."""
+    if not -1 <= args.threshold <= 1:
+        raise ConfigError(f"--threshold {args.threshold:g}: a cosine is from -1 to 1")
+    if read_record(args.run_folder).setting("model", "task") != "selection":
+        raise RunError(f"{args.run_folder}: does not compare questions; name a run of model=qa_lstm/...")
+    pairs = read_pairs(args.pairs)
+    predictor = open_predictor([args.run_folder], args)
+    with watching("comparing", "questions") as watch:
+        cosines = predictor.similarities([(p.first, p.second) for p in pairs], watch=watch)  # type: ignore
+    rows = [{"cosine": cosine, **pair._asdict()} for cosine, pair in zip(cosines, pairs, strict=True)]
+    tables = []
+    if args.out:
+        lines = (f"{row['cosine']:.6f}\t{row['first']}\t{row['second']}\n" for row in rows)
+        write_atomic(args.out, "".join(lines))
+    else:
+        cosine = number("cosine", "cosine", "{:.3f}".format)
+        tables.append(Table("Pairs", [cosine, text("first", "first"), text("second", "second")], rows))
+    labels = [pair.paraphrase for pair in pairs if pair.paraphrase is not None]
+    if labels:
+        scores = paraphrase_scores(cosines, labels, args.threshold)
+        formats = {"threshold": two_decimals}
+        columns = [Column(key, key.replace("_", " "), format=formats.get(key, plain)) for key in scores]
+        note = "in percent; oracle accuracy: at the threshold that is best for these labels, an upper bound"
+        tables.append(Table("Scores", columns, [scores], [note]))
+    if not tables:
+        print(f"{args.out}: {len(pairs):,} pairs")
+        return 0
+    sys.stdout.write(render(tables, args.format, terminal_width()))
     return 0

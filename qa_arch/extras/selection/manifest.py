@@ -11,7 +11,10 @@ _HERE = "qa_arch.extras.selection"
 EXTRA = Extra(
     "selection",
     commands={
-        "types": Command(f"{_HERE}.command", "classify the questions of a file with a trained classifier")
+        "paraphrase": Command(f"{_HERE}.command:paraphrase", "compare pairs of questions with a QA-LSTM"),
+        "types": Command(
+            f"{_HERE}.command:types", "classify the questions of a file with a trained classifier"
+        ),
     },
     tasks={
         "selection": TaskEntry(

@@ -79,18 +79,26 @@ class SelectionPredictor(Predictor):
         return sorted(ranked, key=lambda selected: -selected.score)
 
     def similarity(self, first: str, second: str) -> float:
-        """Similarity of two questions, from -1 to 1: paraphrases are near 1. 0 where one is blank.
+        """Similarity of two questions, from -1 to 1: paraphrases are near 1. 0 where one is blank."""
+        return self.similarities([(first, second)])[0]
+
+    def similarities(self, pairs: Sequence[tuple[str, str]], *, watch: Watch | None = None) -> list[float]:
+        """``similarity`` of each pair, in order.
 
         The attention of some models looks from the question at the candidate, so both directions are
         averaged.
         """
         self._require("selection")
-        texts = [words(first), words(second)]
-        if not all(texts):
-            return 0.0
-        questions = [SelectionQuestion(str(row), texts[row], (1 - row,), ()) for row in (0, 1)]
-        scores = self.read(selection_set("pair", texts, questions))
-        return (scores[0][0] + scores[1][0]) / 2
+        texts = [words(text) for pair in pairs for text in pair]
+        # Text 2i is the question and text 2i + 1 the candidate, and the other way round.
+        paired = [row for row in range(len(texts)) if texts[row] and texts[row ^ 1]]
+        means = [0.0] * len(pairs)
+        if paired:
+            questions = [SelectionQuestion(str(row), texts[row], (row ^ 1,), ()) for row in paired]
+            scores = self.read(selection_set("pairs", texts, questions), watch=watch)
+            for place, row in enumerate(paired):
+                means[row // 2] += scores[place][0] / 2
+        return means
 
     def classify(self, questions: Sequence[str], *, watch: Watch | None = None) -> list[str]:
         """The class (``MAIN:sub``) that each question most probably has, in order."""

@@ -6,9 +6,9 @@ from planting import Fault
 
 # fmt: off
 FAULTS = (
-    Fault(name="a question compared with itself", at="SelectionPredictor.similarity",
+    Fault(name="a question compared with itself", at="SelectionPredictor.similarities",
           test="test_the_predictor_ranks_and_compares",
-          old="(1 - _r,)",
+          old="(_r ^ 1,)",
           new="(_r,)"),
     Fault(name="a tie counts as right", at="rank_of_right", test="test_selection_scores",
           old="_s >= _b",

@@ -106,6 +106,15 @@ SELECTED, CLASSIFIED, SPANS, OUT = "SELECTED", "CLASSIFIED", "SPANS", "OUT"
         (["train", "model=question_types", "data=question_types", "model.classes=6"], "model.classes: 6;"),
         (["types", SPANS, "--data", "synthetic:dev", "--out", OUT], "does not classify questions"),
         (["types", SELECTED, "--data", "synthetic:dev", "--out", OUT], "task classification is wanted"),
+        (
+            ["paraphrase", CLASSIFIED, "--pairs", OUT],
+            "does not compare questions; name a run of model=qa_lst",
+        ),
+        (["paraphrase", SPANS, "--pairs", OUT], "does not compare questions"),
+        (
+            ["paraphrase", SELECTED, "--pairs", OUT, "--threshold", "2"],
+            "--threshold 2: a cosine is from -1 to 1",
+        ),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )
@@ -120,11 +129,14 @@ def test_incompatible_arguments_are_refused(
     assert len([line for line in err.splitlines() if line.startswith("qa-arch:")]) == 1
 
 
-def test_a_classifier_that_is_not_there_is_told_before_torch(tmp_path):
+def test_a_run_that_is_not_there_is_told_before_torch(tmp_path):
     run = tmp_path / "none"
-    call = ("types", run, "--data", "hub:some/set:validation", "--out", tmp_path / "t")
-    ((code, message, heavy),) = told(call)
-    assert (code, heavy, str(run) in message) == (5, [], True)
+    calls = (
+        ("types", run, "--data", "hub:some/set:validation", "--out", tmp_path / "t"),
+        ("paraphrase", run, "--pairs", tmp_path / "pairs.tsv"),
+    )
+    for code, message, heavy in told(*calls):
+        assert (code, heavy, str(run) in message) == (5, [], True)
 
 
 def test_the_predictor_ranks_and_compares(selecting):
@@ -142,6 +154,41 @@ def test_the_predictor_ranks_and_compares(selecting):
     assert predictor.similarity(first, second) == pytest.approx(sum(both) / 2, abs=1e-6)
     assert predictor.similarity(second, first) == pytest.approx(sum(both) / 2, abs=1e-6)
     assert predictor.similarity("", "Who?") == 0.0
+    pairs = [(first, second), ("", second), (second, second), (second, first)]
+    assert predictor.similarities(pairs) == pytest.approx([predictor.similarity(*pair) for pair in pairs])
+    assert predictor.similarities([]) == []
+
+
+PAIRS = [
+    ("Who wrote the song?", "When did the river rise in spring?"),
+    ("When did the river rise in spring?", "Who wrote the song?"),
+    ("Who wrote the song?", "Where is it?"),
+]
+
+
+@pytest.mark.parametrize("labels", [None, "100"])
+def test_pairs_are_compared_and_scored_with_labels(selecting, qa_arch, tmp_path, labels):
+    file, out = tmp_path / "pairs.tsv", tmp_path / "cosines.tsv"
+    rows = [(*pair, label) for pair, label in zip(PAIRS, labels, strict=True)] if labels else PAIRS
+    file.write_text("".join("\t".join(row) + "\n" for row in rows))
+    code, printed, error = qa_arch("paraphrase", selecting, "--pairs", file, "--threshold", "0.9", "--json")
+    assert code == 0, error
+    pairs, *scored = json.loads(printed)
+    cosines = [row["cosine"] for row in pairs["rows"]]
+    predictor = package.load_predictor(selecting, device="cpu")
+    assert cosines == pytest.approx([predictor.similarity(*pair) for pair in PAIRS], abs=1e-6)
+    assert [(row["first"], row["second"]) for row in pairs["rows"]] == PAIRS
+    assert len(scored) == bool(labels)
+    if labels:
+        (scores,) = scored[0]["rows"]
+        assert (scores["pairs"], scores["paraphrases"], scores["threshold"]) == (3, 1, 0.9)
+        assert scores["auroc"] in (25, 75), "a tie, and a win or a loss"
+    code, printed, error = qa_arch("paraphrase", selecting, "--pairs", file, "--out", out)
+    assert (code, "Who wrote" in printed) == (0, False), error
+    assert ("oracle accuracy" if labels else "cosines.tsv: 3 pairs") in printed
+    lines = [line.split("\t") for line in out.read_text().splitlines()]
+    assert [(first, second) for _, first, second in lines] == PAIRS
+    assert [float(line[0]) for line in lines] == pytest.approx(cosines, abs=1e-6)
 
 
 def test_parameters_are_counted(qa_arch):
