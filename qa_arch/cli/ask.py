@@ -1,4 +1,4 @@
-"""``qa-arch ask``: answer a question about texts, or one question after another."""
+"""``qa-arch ask``: answer questions about a text, one or many."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from qa_arch.serving.answers import Answer, Query, plain
 from qa_arch.system import terminal
 
 TOP_K = 3
-COMMANDS = "/file PATH ... reads other texts, /text takes one that is typed; an empty line or Ctrl-D ends"
+COMMANDS = "/file PATH ... reads other texts, /text lets you type one; an empty line or Ctrl-D ends"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="UTF-8 text files to read; several are searched for the same question",
     )
     add_answer_options(parser, TOP_K)
-    parser.add_argument("--json", action="store_true", help="print a JSON object a question (docs/asking.md)")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object per question (docs/asking.md)"
+    )
     add_run_options(parser)
     add_engine(parser)
 
@@ -65,10 +67,10 @@ def run(args: argparse.Namespace) -> int:
     elif args.question is not None:
         conversation.texts = (_decoded(sys.stdin.buffer.read(), "standard input"),)
     else:
-        raise ConfigError("no text to read: give --context or --file, as standard input has the questions")
+        raise ConfigError("no text to read: standard input holds the questions, so give --context or --file")
     if not (args.file or "".join(conversation.texts).strip() or sys.stdin.isatty()):
         source = "standard input" if args.context is None else "--context"
-        raise ConfigError(f"{source}: holds no text; give one to read, by --context or --file")
+        raise ConfigError(f"{source}: is empty; give a text with --context or --file")
     conversation.query("?" if args.question is None else args.question)  # refused before a model is loaded
     conversation.reading = open_reader([args.run_folder], args).answer
     if args.question is None:

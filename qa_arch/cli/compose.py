@@ -43,9 +43,11 @@ def compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[str
     """
     for override in overrides:
         if re.match(r"\+*sweep\.", override):
-            raise ConfigError(f"{override}: sets how a sweep is run; use it with train -m")
+            raise ConfigError(f"{override}: is a setting of sweeps; use it with train -m")
         if re.match(r"hydra\.(run|sweep)\.", override):
-            raise ConfigError(f"{override}: say where a run is kept with --folder DIR, or below runs_dir=DIR")
+            raise ConfigError(
+                f"{override}: name the run folder with --folder DIR, or its parent with runs_dir=DIR"
+            )
         _refuse_of_hydra(override, OF_HYDRA)
     with _explained(overrides, config_dir) as search:
         composed = hydra_compose("train", overrides=[*search, *overrides])
@@ -175,7 +177,7 @@ def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
         for key in map(str, changes):
             if isinstance(base.get(key), DictConfig) and not isinstance(changes[key], DictConfig):
                 raise ConfigError(
-                    f"{key}={changes[key]}: a repeated config takes single settings ({key}.KEY=VALUE)"
+                    f"{key}={changes[key]}: --config-from takes single settings ({key}.KEY=VALUE)"
                 )
         plain = OmegaConf.to_container(OmegaConf.merge(base, changes), resolve=True)
     except (OSError, UnicodeDecodeError, OmegaConfBaseException, YAMLError) as error:

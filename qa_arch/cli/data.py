@@ -30,11 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     sets = parser.add_subparsers(dest="set", metavar="SET", required=True)
     synthetic = sets.add_parser("synthetic", help="generated questions about invented things")
     add = synthetic.add_argument
-    add("--articles", type=int, required=True, metavar="N", help="15 questions each, or just under")
+    add("--articles", type=int, required=True, metavar="N", help="how many, of at most 15 questions each")
     add("--seed", type=int, default=0, metavar="S", help="same seed, same set (default: 0)")
     levels = "1: relation word shared, 2: paraphrased, 3: entity and relation to join (default: 1)"
     add("--level", type=int, choices=LEVELS, default=1, help=levels)
-    names = "names of one split occur in no other (default: train)"
+    names = "no name occurs in two splits (default: train)"
     add("--split", choices=SPLITS, default="train", help=names)
     add("--out", required=True, metavar="F", help="the JSON file to write")
     split = sets.add_parser("split", help="parts of a set that share no article")
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shares = f"shares of the questions, which sum to 1 (default: {' '.join(PARTS)})"
     add("--parts", nargs="+", default=list(PARTS), metavar="NAME=SHARE", help=shares)
     add("--seed", type=int, default=13, metavar="S", help="which articles (default: 13)")
-    add("--out", required=True, metavar="DIR", help="where NAME.json of each part goes")
+    add("--out", required=True, metavar="DIR", help="the folder for the parts, NAME.json each")
     add_on_error(split)
 
 
@@ -99,8 +99,8 @@ def add_stats_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print JSON: an object, or for several sets an object by source")
     add_on_error(parser)
     ceiling = (
-        "also score the gold answers widened to tokens of this encoder (a hub id, a folder or minilm): the"
-        " best that a model on it can reach"
+        "also print this encoder's score ceiling (a hub id, a folder or minilm): that of the gold answers,"
+        " widened to whole tokens"
     )
     add("--encoder", metavar="NAME", help=ceiling)
 

@@ -92,7 +92,7 @@ def devices() -> Iterator[Check]:
         try:
             yield Check(f"{library} int8", True, processor.engine(library, "int8"))
         except QaArchError as error:
-            yield Check(f"{library} int8", False, str(error), "read in fp32: --precision fp32")
+            yield Check(f"{library} int8", False, str(error), "use fp32: --precision fp32")
     for index in range(torch.cuda.device_count()):
         about = torch.cuda.get_device_properties(index)
         # Not torch's is_bf16_supported, which is also true where bf16 is only emulated.

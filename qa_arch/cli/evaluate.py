@@ -96,14 +96,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--calibration",
         nargs="+",
         metavar="SOURCE",
-        help="fit the null threshold of a downloaded checkpoint on this set (default: it is 0)",
+        help="fit the null threshold of a downloaded checkpoint on this set (default: threshold 0)",
     )
     add(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="how a downloaded checkpoint cuts and decodes texts, such as features.max_length=512",
+        help="how a downloaded checkpoint cuts texts into windows and decodes, such as"
+        " features.max_length=512",
     )
     add("--train", action="store_true", help="score the questions that the run was trained on")
     add(
@@ -166,7 +167,7 @@ def _score_files(args: argparse.Namespace) -> int:
     for file in filter(None, (predictions, null_scores)):
         _report(f"{file.path}: duplicate ids, the last value counts", file.duplicates)
         extra = [id_ for id_ in file.values if id_ not in known]
-        _report(f"{file.path}: extra ids, of no question, ignored", extra)
+        _report(f"{file.path}: ids of no question, ignored", extra)
     missing = missing_ids(questions, predictions.values)
     _report(f"{predictions.path}: questions without a prediction (of {len(questions)})", missing)
     odds = null_scores.values if null_scores else {}

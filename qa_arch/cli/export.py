@@ -45,8 +45,8 @@ def run(args: argparse.Namespace) -> int:
         )
     if in_run and (args.to == "hf" or args.precision != "fp32" or names_checkpoint(args.run_folder)):
         raise ConfigError(
-            "--out: name the folder to write; only a graph in fp32, of a run that was trained here, has its"
-            " place beside the run"
+            "--out: name the folder to write; only the fp32 graph of a run that was trained here is kept in"
+            " the run folder"
         )
     out = Path(args.run_folder) / ONNX if in_run else Path(args.out)
     if args.to == "onnx":

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WHAT",
         help=f"models, experiments, {SETTINGS} or another of what `qa-arch list` alone names",
     )
-    parser.add_argument("filter", nargs="*", metavar="FILTER", help="words that name or description have")
+    parser.add_argument("filter", nargs="*", metavar="FILTER", help="words to find in names and descriptions")
     parser.add_argument("--json", action="store_true", help="print a list of JSON objects")
     add_config_dir(parser)
 

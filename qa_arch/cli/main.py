@@ -22,11 +22,11 @@ GROUPS = {
         "params": ("train:params", "count a model's parameters by block, without loading weights"),
         "new-model": (
             "own_models:new_model",
-            "write a model of your own to begin with: package, YAML and test",
+            "start a model of your own: package, YAML and test",
         ),
         "check-model": (
             "own_models:check_model",
-            "check that a model keeps to the contract: masks, padding, gradients, saving, learning",
+            "check a model against the contract: masks, padding, gradients, saving, learning",
         ),
     },
     "score and compare": {
@@ -39,20 +39,20 @@ GROUPS = {
         "compare": ("records:compare", "test whether one system beats another, over articles and seeds"),
         "power": (
             "records:power",
-            "say what an experiment of a planned size would detect, from recorded runs",
+            "estimate from recorded runs what an experiment of a planned size would detect",
         ),
         "show": ("records:show", "show a run on one screen"),
-        "report": ("records:report", "write runs into one HTML page that opens from disk"),
+        "report": ("records:report", "write a report of runs: one HTML file that opens offline"),
     },
     "answer questions": {
-        "ask": ("ask", "answer a question about texts, or one question after another"),
+        "ask": ("ask", "answer questions about a text, one or many"),
         "predict": ("predict", "answer every question of a file with a trained run"),
         "serve": ("serve", "answer questions over REST and on a web page"),
         "export": ("export", "write a trained span model as a Hugging Face folder or an ONNX graph"),
     },
     "data, settings, installation": {
         "data": ("data", "write data sets: generated questions, or parts of a set by article"),
-        "stats": ("data:stats", "describe data sets: examples, negatives, articles, lengths"),
+        "stats": ("data:stats", "describe data sets: questions, unanswerable ones, articles, lengths"),
         "list": ("list", "list models, experiments, data, encoders and settings, with their documentation"),
         "completion": ("completion", "print the completion of commands, options and choices for bash"),
         "doctor": ("doctor", "check the installation, data and network, and say how to fix problems"),
@@ -125,7 +125,7 @@ def _guarded(work: Callable[[], int], *, debug: bool, trusted: Sequence[str] = (
         from qa_arch.cli.own_models import explain
 
         if place := explain(error, trusted):
-            return _fail(f"{place}; --debug shows how it came there", QaArchError.exit_code)
+            return _fail(f"{place}; --debug shows the traceback", QaArchError.exit_code)
         message = " ".join(str(error).split())[:300]
         return _fail(
             f"unexpected {type(error).__name__}: {message}; --debug shows where, please report it", INTERNAL

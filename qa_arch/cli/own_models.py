@@ -42,7 +42,7 @@ def add_new_model_arguments(parser: argparse.ArgumentParser) -> None:
         "--into",
         required=True,
         metavar="DIR",
-        help="the folder for --config-dir; it may hold other models of yours already",
+        help="the folder for --config-dir; it may already hold other models",
     )
 
 
@@ -96,7 +96,7 @@ def _check_name(name: str) -> None:
         or keyword.iskeyword(name)
         or name.lower() in NOT_TEXT
     ):
-        problem = "is no name for a package; take letters, digits and _, such as gated_span"
+        problem = "is not a package name; use letters, digits and _, such as gated_span"
     elif name in known["model"]:
         problem = f"model={name} is one of qa_arch's own; take another name"
     elif name in known or name == TESTS:
@@ -120,8 +120,8 @@ def add_check_model_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ENDING",
-        help="parameters whose name ends so may have a gradient of zero: a bias that shifts all scores of a"
-        " softmax alike",
+        help="parameters whose name ends like this may have zero gradient, such as a bias that shifts all"
+        " scores of a softmax equally",
     )
     add_config_dir(parser)
     add_trust(parser)
@@ -135,7 +135,7 @@ def run_check_model(args: argparse.Namespace) -> int:
         raise ConfigError("check-model: name the model, model=NAME; qa-arch list models shows what there is")
     for override in args.overrides:
         if override.startswith(OURS):
-            raise ConfigError(f"{override}: size and questions are check-model's own; leave it out")
+            raise ConfigError(f"{override}: check-model sets size and questions itself; leave it out")
     config_dir, trusted = use_config_dir(args.config_dir, args.trust), (*TRUSTED, *args.trust)
     section = validate(compose(args.overrides, config_dir)).model
     require_trusted(section, trusted, "model")
@@ -159,7 +159,7 @@ def run_check_model(args: argparse.Namespace) -> int:
                 print(f"      {reason}", flush=True)
                 failed += 1
             if reason and not number:  # all others would say the same
-                print(f"{len(checks) - 1} further checks were not made: they need this", flush=True)
+                print(f"{len(checks) - 1} further checks were skipped: they depend on this one", flush=True)
                 failed = len(checks)
                 break
     print(f"{len(checks) - failed} of {len(checks)} hold")

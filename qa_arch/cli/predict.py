@@ -41,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         required=True,
         metavar="PATH",
-        help="folder for predictions, n-best and null odds; or FILE.jsonl, or - for standard output, for an"
-        " answer a line, --data being a file of JSON lines or - (docs/asking.md)",
+        help="folder for predictions, n-best and null odds; or FILE.jsonl, or - for standard output, with"
+        " one answer per line, where --data is a file of JSON lines or - (docs/asking.md)",
     )
     parser.add_argument(
         "--batch-size", type=int, metavar="N", help="windows in one forward pass (default: the run's)"
@@ -55,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--if-exists",
         choices=("resume", "replace", "fail"),
-        help="if FILE.jsonl or a part of it exists (default: resume, which continues what a kill left and"
-        " does nothing if it is finished)",
+        help="if FILE.jsonl or a part of it exists (default: resume, which continues an interrupted file"
+        " and leaves a finished one as it is)",
     )
     group.add_argument(
         "--on",
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--actors",
         type=int,
         metavar="N",
-        help="processes on Ray (default: one a GPU, without a GPU one a CPU)",
+        help="processes on Ray (default: one per GPU, or per CPU where there is no GPU)",
     )
 
 
@@ -135,7 +135,7 @@ def _lines(args: argparse.Namespace, options: dict[str, Any]) -> int:
         print(f"{args.out}: all questions are answered already; --if-exists replace starts again")
         return 0
     words = [f"{args.out}: {summary.lines:,} lines"]
-    words += [f"{summary.before:,} of them from before"] if summary.before else []
+    words += [f"{summary.before:,} of them from an earlier call"] if summary.before else []
     words += [f'{summary.problems:,} left out (see their "error")'] if summary.problems else []
     print(", ".join(words), file=sys.stderr if args.out == "-" else sys.stdout)
     return 0

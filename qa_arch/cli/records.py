@@ -107,7 +107,7 @@ def _recorded_tables(roots: Sequence[str], columns: Sequence[str] | None) -> lis
 def _write_all() -> int:
     scripts = sorted(EXPERIMENTS.glob(f"*/{TABLES}"))
     if not scripts:
-        raise RunError(f"{EXPERIMENTS}/*/{TABLES}: there is none; call this in the root of a checkout")
+        raise RunError(f"{EXPERIMENTS}/*/{TABLES}: not found; run this in the root of a checkout")
     for script in scripts:
         tables = experiment_tables(script.parent)
         if not tables:
@@ -155,19 +155,20 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
         "--equivalence",
         type=float,
         metavar="POINTS",
-        help="with --baseline: also test that a system lies within so many points of it, by two one-sided"
-        " tests",
+        help="with --baseline: also test equivalence, that a system lies within this many points of it (two"
+        " one-sided tests)",
     )
     add(
         "--data",
         nargs="+",
         metavar="FILE",
-        help=f"the questions, for texts, and to sort untagged ones by question word: {usage()}",
+        help="the scored questions, to show their texts and to sort untagged ones by question word:"
+        f" {usage()}",
     )
     add(
         "--unit",
         choices=("question", "article"),
-        help="what intervals and tests are over, beside seeds (default: article, where the set has several)",
+        help="unit of intervals and tests, besides seeds (default: article, if the set has several)",
     )
     add("--top", type=int, default=20, metavar="N", help="how many questions to show (default: 20)")
     add_format(parser)
@@ -253,7 +254,7 @@ def run_power(args: argparse.Namespace) -> int:
 def _numbers(given: str) -> tuple[int, ...]:
     numbers = tuple(int(word) for word in given.split(","))
     if min(numbers) < 2:
-        raise argparse.ArgumentTypeError("at least 2: one says nothing of how others would differ")
+        raise argparse.ArgumentTypeError("at least 2: a single one has no variance")
     return numbers
 
 
@@ -266,18 +267,18 @@ _STYLES = {"ok": "bold green", "running": "bold blue"}
 _WIDE = 120
 _SIDE_BY_SIDE = 100
 """Characters of a line from which on two sections share it."""
-_MORE = "--data FILE, the file that the run was scored on, adds where spans went wrong, and articles"
+_MORE = "--data FILE (the scored set) adds articles and where spans went wrong"
 
 
 def add_show_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_folder", metavar="RUN", help="a run folder")
-    parser.add_argument("--split", default="dev", help="the set whose errors are split up (default: dev)")
+    parser.add_argument("--split", default="dev", help="the set whose errors are broken down (default: dev)")
     parser.add_argument(
         "--data",
         nargs="+",
         metavar="FILE",
-        help="the questions that the run was scored on, to split its errors by article and to see where spans"
-        f" went wrong: {usage()}",
+        help="the questions that the run was scored on, to break its errors down by article and show where"
+        f" spans went wrong: {usage()}",
     )
     parser.add_argument("--json", action="store_true", help="everything as JSON")
 
@@ -382,7 +383,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
         "--data",
         nargs="+",
         metavar="FILE",
-        help=f"the questions that runs were scored on, for texts: {usage()}",
+        help=f"the questions that the runs were scored on, to show their texts: {usage()}",
     )
     add(
         "--types",
@@ -400,7 +401,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--unit",
         choices=("question", "article"),
-        help="what intervals and tests are over, beside seeds (default: article, where the set has several)",
+        help="unit of intervals and tests, besides seeds (default: article, if the set has several)",
     )
     add(
         "--spans",
@@ -408,7 +409,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_const",
         const="spans",
         default="f1",
-        help="open the page with answerable F1 (forced answer); a switch on it changes the measure",
+        help="open the page with answerable F1 (forced answer); a switch in the page changes the measure",
     )
 
 

@@ -48,8 +48,8 @@ def add_config_dir(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--config-dir",
         metavar="DIR",
-        help="a folder with choices of your own for the config groups, such as DIR/model/mine.yaml; with"
-        " --trust PACKAGE that package may lie in it too",
+        help="a folder with your own choices for the config groups, such as DIR/model/mine.yaml; with"
+        " --trust PACKAGE it may also contain that package",
     )
 
 
@@ -126,8 +126,8 @@ def add_engine(parser: argparse._ActionsContainer) -> None:
         choices=ENGINES,
         default="auto",
         help="what computes the logits: torch, or ONNX Runtime with the graph that qa-arch export --to onnx"
-        " laid in the run folder (default: auto, the graph where it gives torch's answers in less time:"
-        " in fp32, on a CPU)",
+        " wrote into the run folder (default: auto, the graph where it gives torch's answers faster: in"
+        " fp32, on a CPU)",
     )
 
 

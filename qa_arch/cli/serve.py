@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="a name by which clients may ask for this machine (default: localhost; any with another --host)",
+        help="a host name that requests may use (default: localhost; any with another --host)",
     )
     parser.add_argument(
         "--token-file",
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     }
     print(*models, sep="\n")
     if not is_local and options.token is None:
-        print(f"anyone who reaches {args.host} can ask: set {TOKEN} or --token-file")
+        print(f"anyone who can reach {args.host} can use it: set {TOKEN} or --token-file")
     serve(
         create_app(models, options),
         bound,

@@ -100,7 +100,7 @@ def multirun(
 
     for override in overrides:
         if override.startswith(("hydra.sweep.", "hydra.run.")):
-            raise ConfigError(f"{override}: say where a sweep is kept with sweep.folder=DIR")
+            raise ConfigError(f"{override}: name the sweep's folder with sweep.folder=DIR")
         if override == "hydra/launcher=basic":
             raise ConfigError(f"{override}: would train every point in this process; {LAUNCHER} does not")
         if override == "hydra/sweeper=optuna":

@@ -37,7 +37,7 @@ IfExists = Literal["fail", "replace", "resume"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch train model=proposed experiment=squad2 glove.path=glove.840B.300d.txt"
     add = parser.add_argument
-    add("overrides", nargs="*", metavar="KEY=VALUE", help="settings, as Hydra takes them (see: qa-arch list)")
+    add("overrides", nargs="*", metavar="KEY=VALUE", help="settings in Hydra's syntax (see: qa-arch list)")
     add(
         "-m",
         "--multirun",

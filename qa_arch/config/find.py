@@ -43,8 +43,8 @@ def config_folders(own: str | Path | None = None) -> tuple[Path, ...]:
     for group, names in choices.items():
         if shared := set(names) & set(known[group]):
             raise ConfigError(
-                f"--config-dir {own}: {group}/{min(shared)}.yaml has the name of one of qa_arch's own, which"
-                " would be taken in its place; rename it"
+                f"--config-dir {own}: {group}/{min(shared)}.yaml has the name of one of qa_arch's own,"
+                " which would take precedence; rename it"
             )
     return *folders, folder
 

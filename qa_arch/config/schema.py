@@ -65,13 +65,13 @@ class Data:
     dev: Source | None
     calibration: Source | None
     hold_out_articles: Annotated[int, Range(0)]
-    """Articles taken from train for calibration where no calibration set is given."""
+    """Articles held out of train for calibration where no calibration set is given."""
     hold_out_share: Share
     """The same as a share of the questions (the thesis: 0.2)."""
     split_seed: int
     train_questions: Annotated[int, Range(0)]
     """Train on a seeded sample of articles, the last one cut at this many questions; 0 = all. Of a corpus:
-    the first so many documents."""
+    this many documents, from the first."""
     on_error: Literal["raise", "skip"]
     open_dev: bool
     """Score dev when training ends. If false, only ``qa-arch evaluate --final`` does, and logs it."""
@@ -177,7 +177,7 @@ class Trainer:
     """Minutes between two checkpoints inside an epoch; there is one at each epoch's end too."""
     progress: bool
     select: Literal["f1", "exact", "loss", "spans_auc", "last"] = "f1"
-    """What of the calibration split chooses the epoch whose weights are kept. ``spans_auc`` needs no null
+    """The calibration score that selects the epoch whose weights are kept. ``spans_auc`` needs no null
     threshold: F1 of the spans on answerable questions plus 100 times the area under the ROC curve of
     "answerable" by null odds. ``last``: the last epoch, whatever it scores."""
     strategy: Literal["auto", "ddp", "ddp_spawn", "fsdp", "deepspeed"] = "auto"
@@ -204,7 +204,7 @@ class Selection:
     margin: Positive = 0.2
     """By how much the cosine of a right answer must exceed that of a wrong one (``HingeLoss``)."""
     negatives: Count = 50
-    """Wrong answers drawn anew for each pair in each epoch; the hardest of them counts."""
+    """Wrong answers drawn for each pair in each epoch; the hardest of them counts."""
     max_question: Count = 200
     """Words of a question that are read."""
     max_answer: Count = 200
@@ -404,7 +404,7 @@ def _problems(config: Config) -> Iterator[str]:
     if trainer.precision == "fp16" and trainer.accelerator == "cpu":
         yield "trainer.precision: fp16 needs a GPU; use bf16 or fp32 on a CPU"
     if trainer.optimizer_bits == 8 and config.optim.name != "adamw":
-        yield f"trainer.optimizer_bits: {config.optim.name} has no state of 8 bits; use 32"
+        yield f"trainer.optimizer_bits: {config.optim.name} has no 8-bit state; use 32"
 
 
 def cut_batch(trainer: Trainer, limit: int) -> Trainer:

@@ -155,9 +155,7 @@ def open_set(record: RunRecord, config: Config, request: Request) -> tuple[Any, 
     if request.train:
         questions = task.load_splits(replace(config.data, dev=None))[TRAIN]
         if questions.fingerprint != record.fingerprint(TRAIN):
-            raise DataError(
-                f"--train: {config.data.train} is not the data that the run was trained on any more"
-            )
+            raise DataError(f"--train: {config.data.train} is no longer the data that the run was trained on")
     else:
         if config.data.dev is not None and (not data or not config.data.open_dev):
             dev = task.open(config.data.dev, name=DEV, on_error=on_error)
@@ -174,10 +172,10 @@ def open_set(record: RunRecord, config: Config, request: Request) -> tuple[Any, 
         )
     if closed != request.final:
         raise ConfigError(
-            f"{name}: the run's config keeps its dev set closed (data.open_dev: false); --final scores it"
-            " once everything is decided, and logs that"
+            f"{name}: the run's config holds its dev set out (data.open_dev: false); --final scores it once"
+            " all decisions are made, and logs the access"
             if closed
-            else f"--final: nothing keeps {name} closed for this run; leave it out"
+            else f"--final: {name} is not held out for this run; leave it out"
         )
     if request.null_threshold is not None and protocol != "2.0":
         raise ConfigError(
@@ -228,10 +226,10 @@ def _recorded_calibration(record: RunRecord, config: Config) -> Any:
     try:
         calibration = calibration_set(config)
     except (DataError, UnavailableError) as error:
-        log.warning("nothing is fitted and no heuristic scored: the calibration set is missing: %s", error)
+        log.warning("no threshold fitted, no heuristic scored: the calibration set is missing: %s", error)
         return None
     if calibration is None or calibration.fingerprint != recorded:
-        log.warning("nothing is fitted and no heuristic scored: the calibration set is not that of the run")
+        log.warning("no threshold fitted, no heuristic scored: the calibration set is not that of the run")
         return None
     return calibration
 

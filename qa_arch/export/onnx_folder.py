@@ -63,7 +63,7 @@ def new_folder(path: str | Path, *, replaces: str | None = None) -> Iterator[Pat
     target = Path(path)
     replaced = replaces is not None and (target / replaces).is_file()
     if target.is_file() or (target.is_dir() and any(target.iterdir()) and not replaced):
-        raise RunError(f"{target}: is in the way; name a new folder, or remove it first")
+        raise RunError(f"{target}: exists already; name a new folder, or remove it first")
     with replacing_folder(target) as temporary:
         yield temporary
 

@@ -108,7 +108,7 @@ def _download(source: str, revision: str | None) -> Path:
     except (OSError, ValueError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UnavailableError(
-            f"{source}: neither a folder here nor to be had from the hub ({reason}); check the spelling and"
+            f"{source}: neither a local folder nor available from the hub ({reason}); check the spelling and"
             " the network, or give a local folder with its config.json and model.safetensors"
         ) from error
 

@@ -201,9 +201,9 @@ class ModelMessage(_Response):
     null_threshold: float | None
     max_answer_tokens: int
     precision: str
-    engine: str = Field(description="What computes, and in which precision: `torch fp32`, `onnx fp32`.")
+    engine: str = Field(description="Engine and precision: `torch fp32`, `onnx fp32`.")
     device: str
-    attention: bool = Field(description="Whether `/v1/attention` has something to show.")
+    attention: bool = Field(description="Whether `/v1/attention` is available.")
     example: ExampleMessage = Field(description="A question that suits the model's training data.")
 
 
@@ -235,7 +235,7 @@ class ErrorDetails(BaseModel):
     message: str = Field(description="What is wrong.")
     field: str | None = Field(description="Where in the body.")
     remedy: str = Field(description="What to do.")
-    id: str | None = Field(None, description="Under which the server's log has more (status 500).")
+    id: str | None = Field(None, description="Id of the error in the server's log (status 500).")
 
 
 class ErrorMessage(BaseModel):

@@ -210,7 +210,7 @@ class Teacher:
             targets = read_table(
                 model, self.collate, collector, batch_size=batch_size, precision=self.precision
             )
-            log.info("teacher %s: has read them in %.0f s", self.facts.name, time.perf_counter() - begun)
+            log.info("teacher %s: predicted them in %.0f s", self.facts.name, time.perf_counter() - begun)
             return targets
 
         if cache_dir is None:

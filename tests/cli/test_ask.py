@@ -117,8 +117,8 @@ def test_what_is_typed_may_hold_mistakes(qa_arch, trained, monkeypatch, question
     ("content", "arguments", "code", "message"),
     [
         (b"Who?\n", (), 2, "--context or --file"),
-        (b"", ("--question", "Who?"), 2, "standard input: holds no text"),
-        (b"", ("--question", "Who?", "--context", " "), 2, "--context: holds no text"),
+        (b"", ("--question", "Who?"), 2, "standard input: is empty"),
+        (b"", ("--question", "Who?", "--context", " "), 2, "--context: is empty"),
         (b"x", ("--question", " "), 2, "question: is empty"),
         (b"/help\n", ("--context", "x"), 2, "/help: /file PATH"),
         (b"caf\xe9\n", ("--context", "x"), 4, "standard input: byte 3 is not UTF-8"),

@@ -58,8 +58,8 @@ def test_a_new_model_keeps_to_the_contract_and_trains(tmp_path, quick, capsys):
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("my-model", "no name for a package"),
-        ("../up", "no name for a package"),
+        ("my-model", "not a package name"),
+        ("../up", "not a package name"),
         ("bert", "one of qa_arch's own"),
         ("model", "for configs or tests"),
         ("torch", "can be imported already"),

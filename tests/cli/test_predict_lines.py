@@ -57,7 +57,7 @@ def test_an_unfinished_file_is_continued_with_the_same_run_and_settings(
         assert (code, "was made with another settings." in err) == (5, True)
     code, message, _ = qa_arch(*predict)
     assert code == 0
-    assert "21 of them from before" in message or "14 of them from before" in message
+    assert "21 of them from an earlier call" in message or "14 of them from an earlier call" in message
     assert out.read_bytes() == whole
     assert "answered already" in qa_arch(*predict)[1]
     assert qa_arch("evaluate", "--run", run_folder)[0] == 0  # scores anew, answers as before

@@ -163,7 +163,7 @@ def test_training_questions_of_other_data_are_not_scored(qa_arch, run_folder):
     write_record(run_folder, replace(record, data={**record.data, "train": other}))
     code, _, err = qa_arch("evaluate", "--run", run_folder, "--train")
     assert code == 4
-    assert "not the data that the run was trained on" in err
+    assert "no longer the data that the run was trained on" in err
     assert "train" not in read_record(run_folder).scores
 
 

@@ -130,7 +130,7 @@ def test_a_model_that_reads_its_head_otherwise_is_refused(fleet, tmp_path, monke
 
 def test_a_folder_in_the_way_is_left_alone(fleet, tmp_path):
     (tmp_path / "mine").write_text("")
-    with pytest.raises(RunError, match="is in the way"):
+    with pytest.raises(RunError, match="exists already"):
         export_hf(fleet["bert"], tmp_path)
 
 

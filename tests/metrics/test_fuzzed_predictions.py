@@ -159,4 +159,4 @@ def test_extra_ids_stay_on_a_single_line(tmp_path, capsys, plain):
     ids = [qa["id"] for qa in plain.all_questions(raw)]
     file.write_text(json.dumps({**dict.fromkeys(ids, ""), "x\ny": "", "\udc00": ""}), "utf-8")
     assert main(["evaluate", "--data", str(data), "--predictions", str(file)]) == 0
-    assert r"extra ids, of no question, ignored: 2: 'x\ny' '\udc00'" in capsys.readouterr().err
+    assert r"ids of no question, ignored: 2: 'x\ny' '\udc00'" in capsys.readouterr().err

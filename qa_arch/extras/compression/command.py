@@ -24,26 +24,26 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "scope": {
         "choices": ("global", "layer"),
-        "help": "magnitude: of all weights together (default), or of each matrix",
+        "help": "magnitude: rank all weights together (default), or each matrix by itself",
     },
     "ramp": {
         "type": float,
-        "help": "magnitude: share of the steps in which zeros become more (default: 0.5)",
+        "help": "magnitude: share of the training steps over which sparsity grows (default: 0.5)",
     },
-    "heads": {"type": int, "metavar": "N", "help": "heads: that each layer keeps"},
+    "heads": {"type": int, "metavar": "N", "help": "heads: how many each layer keeps"},
     "width": {"type": int, "metavar": "N", "help": "widths: units that each feed-forward network keeps"},
     "windows": {
         "type": int,
         "metavar": "N",
         "help": "heads, widths: training windows to judge by (default: 1024)",
     },
-    "layers": {"type": int, "metavar": "N", "help": "layers: that the encoder keeps"},
+    "layers": {"type": int, "metavar": "N", "help": "layers: how many the encoder keeps"},
     "choose": {"choices": ("every_other", "first"), "help": "layers: which (default: every_other)"},
     "embeddings": {"action": "store_true", "default": None, "help": "int8: the token embeddings too"},
     "epochs": {
         "type": int,
         "metavar": "N",
-        "help": "train it again, with the run's own settings and data (default: 0)",
+        "help": "epochs of training afterwards, with the run's own settings and data (default: 0)",
     },
     "lr": {"type": float, "metavar": "X", "help": "learning rate of that training (default: the run's)"},
 }

@@ -124,7 +124,7 @@ def compress(request: Request) -> RunRecord:
     work = out.with_name(f".{out.name}{UNFINISHED}")
     with hold(out.parent, "compression", name=f"{work.name}.lock"):
         if out.exists():
-            raise RunError(f"{out}: is in the way; name a new folder, or remove it first")
+            raise RunError(f"{out}: exists already; name a new folder, or remove it first")
         parent = open_parent(request.source, request.trust)
         steps = [*(parent.config.compression or ()), request.step]
         config = validate(asdict(replace(parent.config, compression=steps)))

@@ -27,7 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", nargs="+", metavar="SOURCE", help=f"in place of --question and --context: {usage()}")
     add("--id", metavar="ID", help="the question of --data")
     _add_head_options(parser)
-    add("--window", type=int, metavar="N", help="of a long text, from 1 (default: that with the answer)")
+    add(
+        "--window",
+        type=int,
+        metavar="N",
+        help="window of a long text, from 1 (default: the one with the answer)",
+    )
     add("--html", metavar="F.html", help="write a page with all layers and heads")
     add("--json", action="store_true", help="print all probabilities of the layers and heads chosen")
     add_device_options(parser)
@@ -69,12 +74,14 @@ def run(args: argparse.Namespace) -> int:
 def _add_head_options(parser: argparse._ActionsContainer) -> None:
     """``--layer --head`` of ``layers.select_heads``."""
     parser.add_argument(
-        "--layer", metavar="L", help="1 is above the embeddings; all; match is the match-LSTM"
+        "--layer",
+        metavar="L",
+        help="layer, from 1, the first above the embeddings; all; or match, the match-LSTM",
     )
     parser.add_argument(
         "--head",
         metavar="H",
-        help="from 1, of the match-LSTM forward or backward; mean (the default), all",
+        help="head, from 1, of the match-LSTM forward or backward; mean (the default); all",
     )
 
 

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="wordpiece",
         help="as BERT's, RoBERTa's (bytes) or ALBERT's (default: wordpiece)",
     )
-    add("--vocabulary", type=int, required=True, metavar="N", help="pieces, special tokens included")
+    add("--vocabulary", type=int, required=True, metavar="N", help="vocabulary size, special tokens included")
     add("--out", required=True, metavar="DIR", help="the folder to write; it must be new")
 
     compare = commands.add_parser("compare-tokenizers", help="how tokenizers split a corpus")

@@ -274,7 +274,7 @@ def test_a_training_that_broke_off_goes_on_where_it_stopped(parent, smaller, tmp
     assert {path.name for path in tmp_path.iterdir()} == {"whole", "broken"}
     assert not list(broken.glob("*.ckpt"))
     assert read_record(whole).best_epoch == 2, "of a rising sparsity the last epoch is kept"
-    with pytest.raises(RunError, match="is in the way"):
+    with pytest.raises(RunError, match="exists already"):
         smaller(parent, "int8", name="whole")
     with monkeypatch.context() as patch:
         patch.setattr(compressed_runs, "evaluate_splits", None)

@@ -181,7 +181,7 @@ async function draw() {
   const place = `${layerName(layer())}, ${headName(layer(), chosen.head)}`;
   const name = units[token][0];
   byId("shown").textContent = place[0].toUpperCase() + place.slice(1);
-  byId("scale").textContent = `full colour: ${number(largest)}, the most that a word gets here; special tokens may have more`;
+  byId("scale").textContent = `full colour: ${number(largest)}, the largest weight of a word here; special tokens may have more`;
   byId("selected").textContent = looks ? `“${name}” looks at` : `“${name}” is looked at by`;
   const sum = (part) => known.reduce((total, [unit, value]) => total + (unit[1] === part ? value : 0), 0);
   const parts = [1, 2, 0].filter((part) => known.some(([unit]) => unit[1] === part));

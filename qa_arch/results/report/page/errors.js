@@ -45,7 +45,7 @@ function drawWrongSpans(parent, runs) {
     ...(plausible ? [members.some((run) => of(run).with_plausible) ? `${count(members, (run) => of(run).plausible)} of ${count(members, (run) => of(run).with_plausible)}` : "–"] : [])]);
   const told = `Questions; of several seeds their mean. A boundary error shares words with a gold answer; a near miss is one with F1 of 50 or more.${plausible ? " Plausible: false answers that the data names as plausible ones, of those that could be." : ""}`;
   put(parent, make("figure", { id: "figure-wrong-spans" }, make("h3", {}, "Wrong spans"), framed(plainTable(heads, rows), "Wrong spans"),
-    make("figcaption", {}, told + (set().texts ? "" : " Where they lie to the gold needs the texts: --data FILE."))));
+    make("figcaption", {}, told + (set().texts ? "" : " Where they lie relative to the gold answer needs the texts: --data FILE."))));
 }
 
 /** Black or white, whichever is read more easily on a colour (WCAG 2, relative luminance). */

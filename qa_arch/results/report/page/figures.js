@@ -31,7 +31,7 @@ function learningFigures(parent, runs, traces, { prefix = "", height = 300, mark
   const key = state.measure === "spans" ? "calibration_spans_f1" : `calibration_${state.measure}`;
   const title = `Calibration ${nameOf(state.measure)} by epoch`;
   if (!runs.some((run) => column(run, key).some((value) => value !== null))) return absent(parent, `${prefix}learned`, title, "Not recorded.");
-  figure(parent, `${prefix}learned`, title, "On the held-out calibration split, by which the epoch is chosen.",
+  figure(parent, `${prefix}learned`, title, "On the held-out calibration split, which selects the epoch.",
     [...traces(runs, points(key)), chosen(key)], { height, xaxis: axis, yaxis: { title: `${nameOf(state.measure)}, %` } });
 }
 /** A value of each of a few runs, in words. */
@@ -67,7 +67,7 @@ function drawCost() {
       dots(drawn, drawn.map(value), drawn.map(score)),
     ], { height: 230, xaxis: axis, yaxis: { title: `${name}, %` }, margin: { l: 44, r: 10, t: 8, b: 38 } });
   }
-  const told = [left.same.length && scored.length ? `The same in all runs, and not drawn: ${left.same.join("; ")}.` : "", left.unknown.length ? `Not recorded: ${left.unknown.join("; ")}.` : ""];
+  const told = [left.same.length && scored.length ? `Not drawn, as all runs have the same: ${left.same.join("; ")}.` : "", left.unknown.length ? `Not recorded: ${left.unknown.join("; ")}.` : ""];
   byId("cost-note").textContent = told.filter(Boolean).join(" ");
 }
 
@@ -92,11 +92,11 @@ function drawAbstention() {
   figure(parent, "thresholds", `${state.over} over the null threshold`, `“No answer” is given where the null odds exceed the threshold; a mark is a run's own.${cut}`,
     [...systemTraces(runs, points("margin", state.over), { steps: true }), marks("margin", state.over)],
     { xaxis: { title: "null threshold", range: spread(margins) }, yaxis: { title: `${state.over}, %` } });
-  figure(parent, "risk", "Risk and coverage", `Risk: 100 − mean F1 of the questions that are answered, as the threshold lets more of them through.${cut}`,
+  figure(parent, "risk", "Risk and coverage", `Risk: 100 − mean F1 of the answered questions, as the threshold rises and more are answered.${cut}`,
     [...systemTraces(runs, points("coverage", "risk")), marks("coverage", "risk")],
     { xaxis: { title: "coverage: answered, %", range: [0, 101] }, yaxis: { title: "risk, %", rangemode: "tozero" } });
   if (!set().unanswerable) return absent(parent, "abstain", titles[2][1], "Every question of this set has an answer.");
-  figure(parent, "abstain", titles[2][1], "Of the questions abstained from, how many have no answer; of those without an answer, how many are abstained from.",
+  figure(parent, "abstain", titles[2][1], "Precision: abstentions that are right. Recall: unanswerable questions abstained from.",
     [...systemTraces(runs, points("recall", "precision")), marks("recall", "precision")],
     { xaxis: { title: "recall, %", range: [0, 101] }, yaxis: { title: "precision, %", range: [0, 102] } });
 }
@@ -120,8 +120,8 @@ function drawCalibration() {
     ["answers", "Is the answer right?", "Softmax of the answer over all candidates, and how many of the answers given match exactly."],
     ["fitted", "Is it right, by the fitted confidence?", "The confidence that is served, by the temperature fitted on calibration, and how many answers are right, “no answer” included."]];
   const missing = { answerability: "Every question of this set has an answer.",
-    answers: "These records hold no probabilities of answers: they were written before these were kept. qa-arch evaluate --run RUN writes them.",
-    fitted: "These records hold no confidences: they were written before these were kept. qa-arch evaluate --run RUN writes them." };
+    answers: "Records made before version 0.2 lack probabilities of answers. qa-arch evaluate --run RUN writes them.",
+    fitted: "Records made before version 0.2 lack confidences. qa-arch evaluate --run RUN writes them." };
   if (!runs.length) {
     byId("figure-ece")?.remove();
     return noRows(parent, kinds.map(([key, title]) => [`reliability-${key}`, title]));
@@ -134,8 +134,8 @@ function drawCalibration() {
       absent(parent, name, title, missing[key]);
       continue;
     }
-    const pooled = known.some((run) => runsOf(DATA.runs[run].group).length > 1) ? " Seeds of a system are taken together." : "";
-    figure(parent, name, title, `${told} On the dotted line confidence is what it claims; larger marks are more questions.${pooled}`, [even, ...bySystem(known).map(([group, members]) => {
+    const pooled = known.some((run) => runsOf(DATA.runs[run].group).length > 1) ? " Seeds of a system are pooled." : "";
+    figure(parent, name, title, `${told} Dotted line: perfect calibration. Larger marks: more questions.${pooled}`, [even, ...bySystem(known).map(([group, members]) => {
       const bins = pooledBins(members.map((run) => curvesOf(run)[key]));
       const most = Math.max(...bins.map(({ count }) => count));
       return {
@@ -150,7 +150,7 @@ function drawCalibration() {
     overSeeds(members, (run) => curvesOf(run).area, 2)]);
   put(parent, make("figure", { id: "figure-ece" }, make("h3", {}, "Calibration error"),
     framed(plainTable(["System", "ECE, has one", "ECE, right", "ECE, fitted", "Risk area"], rows), "Calibration error"),
-    make("figcaption", {}, "ECE: mean distance of confidence from truth over ten bins, 0 to 1. Risk area: mean risk over all coverages, in percent. ± is one standard deviation over seeds.")));
+    make("figcaption", {}, "ECE: mean gap between confidence and accuracy over ten bins, 0 to 1. Risk area: mean risk over all coverages, in percent. ± is one standard deviation over seeds.")));
 }
 /** The bins of several seeds as those of one: confidence and share by the number of questions. */
 function pooledBins(curves) {

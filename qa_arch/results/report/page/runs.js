@@ -170,7 +170,7 @@ function drawTableNotes() {
   const notes = [];
   if (now) {
     notes.push(`${now.name}: ${whole(now.questions)} questions, ${whole(now.unanswerable)} of them unanswerable; official SQuAD ${now.protocol} scores, metric ${now.metric}.`);
-    if (now.protocol === "2.0") notes.push("Scores at the null threshold that each run fitted on its calibration split; not so “F1, threshold 0”.");
+    if (now.protocol === "2.0") notes.push("Scores at the null threshold that each run fitted on its calibration split, except “F1, threshold 0”.");
     if (now.note) notes.push(`${now.split[0].toUpperCase()}${now.split.slice(1)}: ${now.note}.`);
     if (measures().includes("spans")) notes.push(...spanNotes(now));
     notes.push(testNote(now));
@@ -187,7 +187,7 @@ function testNote(now) {
   return `Δ${name} against ${against}: intervals and p over ${now.unit} and seeds; ${corrected}. Bold: better than ${against}, corrected p < ${SIGNIFICANT}.`;
 }
 function spanNotes(now) {
-  const notes = [`${MEASURES.spans}: ${DATA.spans}, the mean F1 of the best spans over the ${whole(now.questions - now.unanswerable)} answerable questions; no threshold has a part in it.`];
+  const notes = [`${MEASURES.spans}: ${DATA.spans}, the mean F1 of the best spans over the ${whole(now.questions - now.unanswerable)} answerable questions; independent of the null threshold.`];
   const untold = Object.keys(now.tests.f1.intervals).filter((group) => !now.tests.spans.intervals[group]);
   if (untold.length) {
     const few = untold.slice(0, 6).map((group) => DATA.groups[group].label).join("; ") + (untold.length > 6 ? `; and ${untold.length - 6} more` : "");

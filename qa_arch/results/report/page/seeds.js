@@ -49,4 +49,4 @@ function seedTraces(group, runs, points, { steps = false, band = true, colour = 
 const systemTraces = (runs, points, more = {}) => bySystem(runs).flatMap(([group, members]) => seedTraces(group, members, points, more));
 /** `runs` by their systems, in order: [group, runs]. */
 const bySystem = (runs) => [...new Set(runs.map((run) => DATA.runs[run].group))].map((group) => [group, runs.filter((run) => DATA.runs[run].group === group)]);
-const bandNote = (runs) => (bySystem(runs).some(([, members]) => members.length > 1) ? " Lines are means over seeds, bands reach from the lowest seed to the highest." : "");
+const bandNote = (runs) => (bySystem(runs).some(([, members]) => members.length > 1) ? " Lines: means over seeds. Bands: lowest to highest seed." : "");
