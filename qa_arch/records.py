@@ -496,8 +496,8 @@ def read_record(folder: str | Path) -> RunRecord:
 
 def _no_run(folder: Path) -> str:
     """What to say of a folder without a record: the runs in it, else the most similar one near it."""
-    inside, beside = (_records_below(place, f"*/{RECORD}") for place in (folder, folder.parent))
-    near = inside or {*beside, *_records_below(Path("runs"), f"**/{RECORD}")}
+    inside, siblings = (_records_below(place, f"*/{RECORD}") for place in (folder, folder.parent))
+    near = inside or {*siblings, *_records_below(Path("runs"), f"**/{RECORD}")}
     hint = suggest("" if inside else str(folder), (str(path.parent) for path in near), most=5)
     return f"{folder}: {f'holds no {RECORD}' if folder.is_dir() else 'no such run folder'}{hint}"
 
