@@ -183,6 +183,21 @@ def effect(
     return Effect(delta, _crossed([b - a] if paired else [-a, b], articles, left_out))
 
 
+def contrast(
+    systems: Sequence[Scores], *, articles: Articles | None = None, left_out: Sequence[float] = ()
+) -> Effect:
+    """Sum of the means of systems ``(R, N)``, each signed as it counts, all on the same N questions.
+
+    ``[-a, b]`` is ``effect(a, b)``; ``[a, -b, -c, d]`` is how much more d gains over c than b over a.
+    ``left_out`` are the sums with each calibration article in turn left out. Raises as ``effect`` does.
+    """
+    checked = [_checked(scores) for scores in systems]
+    if len(counts := {scores.shape[1] for scores in checked}) != 1:
+        raise ValueError(f"systems were scored on {' and '.join(map(str, sorted(counts)))} questions")
+    delta = float(sum(scores.mean() for scores in checked))
+    return Effect(delta, _crossed(checked, articles, left_out))
+
+
 def power(variance: Variance, difference: float) -> float:
     """Chance that a true ``difference`` is found at 1 - ``LEVEL``, two-sided (noncentral t)."""
     from scipy.special import nctdtr

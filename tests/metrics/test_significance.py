@@ -13,6 +13,7 @@ from qa_arch.metrics.significance import (
     Effect,
     Seeds,
     Variance,
+    contrast,
     effect,
     holm,
     in_order,
@@ -86,6 +87,20 @@ def test_pairs_of_runs_are_one_system_of_differences():
         assert len(paired.variance.seeds) == 1
     with pytest.raises(ValueError, match="3 and 2 runs make no pairs"):
         effect(a, b[:2], paired=True)
+
+
+def test_a_contrast_is_a_difference_and_a_difference_of_differences():
+    draw = np.random.default_rng(4)
+    a, b, articles = in_articles(draw, [4] * 6, article=1.0, seed=0.2, interaction=0.2, runs=4)
+    assert contrast([-a, b], articles=articles) == effect(a, b, articles=articles)
+    noise = (draw.normal(scale=0.01, size=scores.shape) for scores in (a, b[:3]))
+    c, d = (scores + more for scores, more in zip((a, b[:3] + 0.5), noise, strict=True))
+    found = contrast([a, -b, -c, d], articles=articles)
+    assert found.delta == pytest.approx((d.mean() - c.mean()) - (b.mean() - a.mean()))
+    assert found.variance.of_units < effect(a, b, articles=articles).variance.of_units / 10, "articles shared"
+    assert [part.runs for part in found.variance.seeds] == [4, 4, 4, 3]
+    with pytest.raises(ValueError, match="scored on 23 and 24 questions"):
+        contrast([-a, b[:, 1:]])
 
 
 def test_calibration_articles_add_the_variance_of_their_mean():

@@ -1,0 +1,64 @@
+"""Is the gain over the plain span head another one with the larger encoder? A difference of differences.
+
+    python experiments/answer/encoders.py
+
+Reads the committed records of the answer and of ``mpnet``; prints, for every measure, how much larger the gain
+of a model over ``bert`` is with all-mpnet-base-v2 than with MiniLM, over articles, seeds and calibration
+articles. p is corrected for the two models (Holm).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from qa_arch.metrics.significance import Effect, contrast, holm
+from qa_arch.records import DEV, find_runs
+from qa_arch.results.samples import AT_THRESHOLD, MEASURES, MeasureName, Samples, samples_of
+from qa_arch.results.systems import System
+
+HERE = Path(__file__).parent
+ENCODERS = {"MiniLM": "records", "MPNet": "mpnet/records"}
+MODELS = ("proposed", "ablation_together")
+
+
+def samples() -> Samples:
+    """The runs of both encoders, labelled ``MODEL ENCODER``."""
+    systems = []
+    for encoder, place in ENCODERS.items():
+        runs = find_runs([HERE / place])
+        for model in ("bert", *MODELS):
+            own = tuple(run for run in runs if run[1].model == model)
+            systems.append(System(f"{model} {encoder}", own))
+    return samples_of(systems, DEV)
+
+
+def gain(given: Samples, model: str, measure: MeasureName) -> Effect:
+    """Gain of ``model`` over ``bert`` with MPNet, less that with MiniLM."""
+    labels = ("bert MiniLM", f"{model} MiniLM", "bert MPNet", f"{model} MPNet")
+    signs = (1, -1, -1, 1)
+    where = given.where(measure)
+    at_threshold = measure in AT_THRESHOLD and given.calibration_articles(labels)
+    parts = [given.systems[label].left_out(measure, where) for label in labels] if at_threshold else []
+    return contrast(
+        [sign * given.scores(label, measure) for sign, label in zip(signs, labels, strict=True)],
+        articles=None if given.articles is None else given.articles[where],
+        left_out=np.dot(signs, parts).tolist() if parts else (),
+    )
+
+
+def main() -> None:
+    given = samples()
+    for measure, name in MEASURES.items():
+        effects = [gain(given, model, measure) for model in MODELS]
+        for model, found, p in zip(MODELS, effects, holm([e.p for e in effects]), strict=True):
+            low, high = found.interval
+            print(
+                f"{name}, {model}: {found.delta:+.2f} ({low:+.2f} .. {high:+.2f}), p {found.p:.4f},"
+                f" Holm {p:.4f}"
+            )
+
+
+if __name__ == "__main__":
+    main()
