@@ -2,20 +2,18 @@
 
     python experiments/answer/encoders.py
 
-Reads the committed records of the answer and of ``mpnet``; prints, for every measure, how much larger the gain
-of a model over ``bert`` is with all-mpnet-base-v2 than with MiniLM, over articles, seeds and calibration
-articles. p is corrected for the two models (Holm).
+Reads the committed records of the answer and of ``mpnet``; prints, for every measure, how much larger the
+gain of a model over ``bert`` is with all-mpnet-base-v2 than with MiniLM, over articles, seeds and
+calibration articles. p is corrected for the two models (Holm).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
-from qa_arch.metrics.significance import Effect, contrast, holm
+from qa_arch.metrics.significance import Effect, holm
 from qa_arch.records import DEV, find_runs
-from qa_arch.results.samples import AT_THRESHOLD, MEASURES, MeasureName, Samples, samples_of
+from qa_arch.results.samples import MEASURES, MeasureName, Samples, samples_of
 from qa_arch.results.systems import System
 
 HERE = Path(__file__).parent
@@ -36,16 +34,8 @@ def samples() -> Samples:
 
 def gain(given: Samples, model: str, measure: MeasureName) -> Effect:
     """Gain of ``model`` over ``bert`` with MPNet, less that with MiniLM."""
-    labels = ("bert MiniLM", f"{model} MiniLM", "bert MPNet", f"{model} MPNet")
-    signs = (1, -1, -1, 1)
-    where = given.where(measure)
-    at_threshold = measure in AT_THRESHOLD and given.calibration_articles(labels)
-    parts = [given.systems[label].left_out(measure, where) for label in labels] if at_threshold else []
-    return contrast(
-        [sign * given.scores(label, measure) for sign, label in zip(signs, labels, strict=True)],
-        articles=None if given.articles is None else given.articles[where],
-        left_out=np.dot(signs, parts).tolist() if parts else (),
-    )
+    signs = {"bert MiniLM": 1, f"{model} MiniLM": -1, "bert MPNet": -1, f"{model} MPNet": 1}
+    return given.contrast(signs, measure)
 
 
 def main() -> None:

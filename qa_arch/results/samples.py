@@ -11,7 +11,7 @@ import numpy as np
 
 from qa_arch.errors import RunError
 from qa_arch.metrics.confidence import area_values, auroc_values
-from qa_arch.metrics.significance import Effect, Interval, Unit, effect, mean_interval
+from qa_arch.metrics.significance import Effect, Interval, Unit, contrast, effect, mean_interval
 from qa_arch.metrics.threshold import fit_threshold
 from qa_arch.records import CALIBRATION, RunRecord
 from qa_arch.results.questions import (
@@ -126,14 +126,27 @@ class Samples:
         pairs: Sequence[int] | None = None,
     ) -> Effect:
         """B against A; with ``pairs`` run r of B was made of run ``pairs[r]`` of A."""
+        if pairs is None:
+            return self.contrast({a: -1, b: 1}, measure, where=where)
         where = self.where(measure) if where is None else where
         x, y = (self.scores(label, measure, where) for label in (a, b))
         return effect(
-            x if pairs is None else x[list(pairs)],
+            x[list(pairs)],
             y,
             articles=None if self.articles is None else self.articles[where],
-            paired=pairs is not None,
-            left_out=self._left_out(a, b, measure, where),
+            paired=True,
+            left_out=self._left_out({a: -1, b: 1}, measure, where),
+        )
+
+    def contrast(
+        self, weights: Mapping[str, float], measure: MeasureName, *, where: Bools | None = None
+    ) -> Effect:
+        """The sum of the systems' means, each times its weight; main effects are such sums."""
+        where = self.where(measure) if where is None else where
+        return contrast(
+            [weight * self.scores(label, measure, where) for label, weight in weights.items()],
+            articles=None if self.articles is None else self.articles[where],
+            left_out=self._left_out(weights, measure, where),
         )
 
     def calibration_articles(self, labels: Sequence[str]) -> int:
@@ -144,11 +157,11 @@ class Samples:
         known = self.split != CALIBRATION and len(splits) == len(counts) == 1
         return counts.pop() if known else 0
 
-    def _left_out(self, a: str, b: str, measure: MeasureName, where: Bools) -> Sequence[float]:
-        if measure not in AT_THRESHOLD or not self.calibration_articles((a, b)):
+    def _left_out(self, weights: Mapping[str, float], measure: MeasureName, where: Bools) -> Sequence[float]:
+        if measure not in AT_THRESHOLD or not self.calibration_articles([*weights]):
             return ()
-        x, y = (self.systems[label].left_out(measure, where) for label in (a, b))
-        return (y - x).tolist()
+        parts = [weight * self.systems[label].left_out(measure, where) for label, weight in weights.items()]
+        return np.sum(parts, axis=0).tolist()
 
 
 def samples_of(
