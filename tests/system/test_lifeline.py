@@ -62,7 +62,9 @@ def test_a_child_ends_with_its_killed_parent():
 
 @pytest.mark.skipif(not lifeline.LINUX, reason="reads /proc")
 def test_a_child_whose_parent_ended_before_it_was_tied():
-    done = subprocess.run([sys.executable, "-c", LATE, CHILD], stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LATE, TIED + "print('tied')"], stdout=subprocess.PIPE, text=True
+    )
     assert ended(int(done.stdout.splitlines()[0]))
     assert "tied" not in done.stdout
 
