@@ -45,7 +45,7 @@ FAULTS = (
           old="_r(_b(_r(_x, _m))[0], _m)",
           new="_b(_x.flip(1))[0].flip(1)"),
     Fault(name="scores in the order of the classes alone", at="QuestionTypes.forward",
-          test="test_every_class_has_a_score_and_padding_has_none",
+          test="test_contract_selection::test_it_keeps_to_the_contract",
           old="torch.gather(_l, 1, _b.candidate)",
           new="torch.nn.functional.pad(_l, (0, _b.candidate.shape[1] - _l.shape[1]))"),
     Fault(name="references of one's own are replaced", at="retired:rankers",
