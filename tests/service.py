@@ -25,8 +25,7 @@ from qa_arch.serving.app import create_app
 from qa_arch.serving.guard import ServiceOptions, address, bind, serve
 from qa_arch.serving.reader import Reader
 from qa_arch.spans.predictor import SpanPredictor
-from qa_arch.types.attention import AttentionMap
-from qa_arch.types.text import Candidate, Prediction
+from qa_arch.types.text import AttentionMap, Candidate, Prediction
 
 WORD = re.compile(r"\w+|[^\w\s]+")
 

@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from qa_arch.serving.answers import Answer, Query
 from qa_arch.serving.guard import ServiceOptions, busy
 from qa_arch.serving.reader import Reader
-from qa_arch.types.attention import AttentionMap
+from qa_arch.types.text import AttentionMap
 
 WAIT_MS = 2.0
 """How long a query waits for others, and how often an empty queue is looked at."""

@@ -25,8 +25,7 @@ from qa_arch.serving.answers import Answer, Query, Span
 from qa_arch.spans.loading import Engine, load_predictor, require_spans
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.tasks import device_of
-from qa_arch.types.attention import AttentionMap
-from qa_arch.types.text import Candidate, Prediction
+from qa_arch.types.text import AttentionMap, Candidate, Prediction
 
 Documents = str | Sequence[str]
 """A text, or several that are searched for the same question."""

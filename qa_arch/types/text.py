@@ -8,7 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 Protocol = Literal["1.1", "2.0"]
 """The SQuAD evaluation that a set belongs to: 2.0 has unanswerable questions, 1.1 has none."""
@@ -174,3 +178,16 @@ def question_word(question: str) -> str:
                 return _HOW.get(after, "how")
             return "who" if word in ("whom", "whose") else word
     return "other"
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionMap:
+    """Attention of a match-LSTM over the question, in the window that holds the best span."""
+
+    weights: npt.NDArray[np.floating]
+    """(2, C, Q + 1): direction, unit of the passage, unit of the question and, last, the word "nothing". Each
+    unit's sum to 1."""
+    context: npt.NDArray[np.int32]
+    """(C, 2) characters of each unit in the passage, end exclusive."""
+    question: npt.NDArray[np.int32]
+    """(Q, 2) the same in the question."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from qa_arch.spans.predictor import SpanPredictor
-    from qa_arch.types.attention import AttentionMap
+    from qa_arch.types.text import AttentionMap
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -24,9 +24,8 @@ from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.nn.precision import Precision, mixed
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.tasks import device_of
-from qa_arch.types.attention import AttentionMap
 from qa_arch.types.tensors import Batch
-from qa_arch.types.text import Example, Prediction
+from qa_arch.types.text import AttentionMap, Example, Prediction
 
 NOTHING = Unit("(nothing)", "special", 0, 0)
 """The match-LSTM's word for units of the passage that match none of the question."""

@@ -11,7 +11,8 @@ from qa_arch.cli.watch import watching
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.extras.selection.paraphrases import paraphrase_scores, read_pairs
+from qa_arch.extras.selection.scores import paraphrase_scores
+from qa_arch.extras.selection.sets import read_pairs
 from qa_arch.records import read_record
 from qa_arch.results.tables import Column, Table, number, plain, render, terminal_width, text, two_decimals
 from qa_arch.system.garbage import gc_disabled

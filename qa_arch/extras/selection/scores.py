@@ -1,4 +1,4 @@
-"""Scores of ranked candidates."""
+"""Scores of ranked candidates, and of pairs of questions by their similarity."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from math import isnan
 from statistics import fmean
 
+import numpy as np
+
+from qa_arch.metrics.confidence import auroc
 from qa_arch.records import RANKED, Point
 from qa_arch.types.text import SelectionSet
 
@@ -62,3 +65,28 @@ def score_points(questions: SelectionSet, scored: Scored) -> dict[str, Point]:
     if questions.main:
         scores["main_accuracy"] = selection_scores(ranks(questions, scored, main=True))["accuracy"]
     return {RANKED: Point(protocol=questions.protocol, metric_version=METRIC_VERSION, metrics=scores)}
+
+
+def paraphrase_scores(
+    similarities: Sequence[float], labels: Sequence[bool], threshold: float
+) -> dict[str, float | int | None]:
+    """Scores in percent of N > 0 pairs, where ``labels`` are True for paraphrases.
+
+    ``accuracy`` counts a pair of at least ``threshold`` as a paraphrase, ``oracle_accuracy`` is that at the
+    threshold which is best for these labels: an upper bound, not a result. ``auroc`` is None without both
+    kinds of pairs.
+    """
+    scores, positive = np.asarray(similarities, np.float64), np.asarray(labels, bool)
+    area = auroc(scores, positive)
+    _, place = np.unique(scores, return_inverse=True)
+    negatives, positives = np.bincount(place, ~positive), np.bincount(place, positive)
+    # Per threshold, at each distinct similarity or above all: negatives below it and positives from it on.
+    correct = np.r_[0, np.cumsum(negatives)] + np.r_[np.cumsum(positives[::-1])[::-1], 0]
+    return {
+        "pairs": len(scores),
+        "paraphrases": int(positive.sum()),
+        "threshold": threshold,
+        "accuracy": 100 * float(((scores >= threshold) == positive).mean()),
+        "oracle_accuracy": 100 * float(correct.max()) / len(scores),
+        "auroc": None if area is None else 100 * area,
+    }

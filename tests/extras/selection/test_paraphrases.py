@@ -7,7 +7,8 @@ import random
 import pytest
 
 from qa_arch.errors import DataError
-from qa_arch.extras.selection.paraphrases import Pair, paraphrase_scores, read_pairs
+from qa_arch.extras.selection.scores import paraphrase_scores
+from qa_arch.extras.selection.sets import Pair, read_pairs
 
 
 def test_pairs_with_and_without_labels(tmp_path):

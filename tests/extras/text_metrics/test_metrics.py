@@ -10,8 +10,7 @@ from collections import Counter
 import pytest
 
 from qa_arch.errors import DataError, UnavailableError
-from qa_arch.extras.text_metrics.cider import cider
-from qa_arch.extras.text_metrics.metrics import bleu, meteor, rouge, score
+from qa_arch.extras.text_metrics.metrics import bleu, cider, meteor, rouge, score
 
 libraries = pytest.mark.skipif(
     any(
