@@ -3,8 +3,8 @@
     python experiments/answer/encoders.py
 
 Reads the committed records of the answer and of ``mpnet``; prints, for every measure, how much larger the
-gain of a model over ``bert`` is with all-mpnet-base-v2 than with MiniLM, over articles, seeds and
-calibration articles. p is corrected for the two models (Holm).
+gain of a model over ``bert`` is with all-mpnet-base-v2 than with MiniLM, with its 95% interval over articles,
+seeds and calibration articles. p is corrected for the two models (Holm).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def main() -> None:
     given = samples()
     for measure, name in MEASURES.items():
         effects = [gain(given, model, measure) for model in MODELS]
-        for model, found, p in zip(MODELS, effects, holm([e.p for e in effects]), strict=True):
-            low, high = found.interval
+        for model, difference, p in zip(MODELS, effects, holm([e.p for e in effects]), strict=True):
+            low, high = difference.interval
             print(
-                f"{name}, {model}: {found.delta:+.2f} ({low:+.2f} .. {high:+.2f}), p {found.p:.4f},"
+                f"{name}, {model}: {difference.delta:+.2f} ({low:+.2f} .. {high:+.2f}), p {difference.p:.4f},"
                 f" Holm {p:.4f}"
             )
 
