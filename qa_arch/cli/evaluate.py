@@ -146,7 +146,7 @@ def _say(line: str) -> None:
 
 
 def _score_files(args: argparse.Namespace) -> int:
-    _refuse(args, _RUN_OPTIONS, "is for a trained run: give --run RUN with it")
+    _refuse(args, _RUN_OPTIONS, "is for a trained run: give --run RUN with it (or see qa-arch adopt)")
     if not args.data or not args.predictions:
         raise ConfigError("give --data and --predictions, or --run RUN to score a trained run")
     families = {name: family for name, family in METRICS.items() if getattr(args, name.replace("-", "_"))}
@@ -236,13 +236,13 @@ def _score_runs(args: argparse.Namespace) -> int:
     with gc_disabled():
         from qa_arch.cli.compose import compose, dotted
         from qa_arch.cli.watch import watching
-        from qa_arch.evaluation.runs import Request, adopt, evaluate_runs
+        from qa_arch.evaluation.runs import Request, checkpoint_run, evaluate_runs
         from qa_arch.results.summary import scores_table
         from qa_arch.results.tables import print_table
 
     if checkpoint is not None:
         changes = dotted(args.set)
-        folder, predictor = adopt(
+        folder, predictor = checkpoint_run(
             checkpoint,
             args.record,
             lambda: open_predictor([checkpoint], args, changes),

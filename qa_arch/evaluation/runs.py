@@ -1,8 +1,9 @@
 """Scoring runs on a set that a user names, and adding the result to their record.
 
-A downloaded checkpoint becomes a run first (``adopt``). A set may be scored where the run was not trained on
-its articles and where the config leaves it open: one with ``data.open_dev: false`` keeps its dev set closed,
-only ``--final`` scores on it, and each time a line in ``experiments/<name>/dev_openings.jsonl`` says so.
+A downloaded checkpoint becomes a run first (``checkpoint_run``). A set may be scored where the run was not
+trained on its articles and where the config leaves it open: one with ``data.open_dev: false`` keeps its dev
+set closed, only ``--final`` scores on it, and each time a line in ``experiments/<name>/dev_openings.jsonl``
+says so.
 """
 
 from __future__ import annotations
@@ -317,7 +318,7 @@ def _members_fits(runs: Sequence[str], predictor: Predictor) -> Fits:
 # Downloaded checkpoints ---------------------------------------------------------------------------
 
 
-def adopt(
+def checkpoint_run(
     source: str,
     folder: str | None,
     load: Callable[[], Predictor],

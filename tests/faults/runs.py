@@ -214,7 +214,7 @@ FAULTS = (
           test="test_a_folder_that_changed_is_refused",
           old="_r not in (None, _f.revision)",
           new="False"),
-    Fault(name="another checkpoint's record is taken over", at="evaluation.runs:adopt",
+    Fault(name="another checkpoint's record is taken over", at="checkpoint_run",
           test="test_other_settings_need_another_record",
           old="_t.config_hash != _r.config_hash",
           new="False"),
