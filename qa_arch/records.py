@@ -31,7 +31,8 @@ MARGIN_0 = "margin_0"
 CALIBRATED = "calibrated"
 """The null threshold that was fitted on the calibration split."""
 GIVEN = "given"
-"""The null threshold that ``qa-arch evaluate --null-threshold`` named."""
+"""The null threshold that ``qa-arch evaluate --null-threshold`` named; of an adopted run, its answers as they
+are."""
 NEVER_NULL = "never_null"
 """"No answer" is never given: the scores of the spans alone, and the only point of SQuAD 1.1."""
 ORACLE = "oracle"
@@ -40,7 +41,7 @@ RANKED = "ranked"
 """Candidates are ranked, there is no threshold."""
 TOKENS = "tokens"
 """Tokens are predicted, there is no threshold."""
-COMPARED = (CALIBRATED, NEVER_NULL, RANKED, TOKENS)
+COMPARED = (CALIBRATED, GIVEN, NEVER_NULL, RANKED, TOKENS)
 """The operating point that runs are compared at: the first of these that a split was scored at."""
 
 
@@ -440,6 +441,11 @@ class RunRecord:
         return any(facts.protocol == SELECTION for facts in self.data.values())
 
     @property
+    def adopted(self) -> bool:
+        """Whether the run is the answers of another system (``qa-arch adopt``): it has no weights."""
+        return "predictions" in self.config
+
+    @property
     def pretrains(self) -> bool:
         """Whether the run is a pre-training run, which predicts tokens and finds no spans."""
         return any(is_language(facts.protocol) for facts in self.data.values())
@@ -452,6 +458,10 @@ class RunRecord:
 RECORD = "run.json"
 CHECKPOINTS = "checkpoints"
 """The experiment of downloaded checkpoints that were not trained here."""
+ADOPTED = "adopted"
+"""The experiment of systems of which only the answers are here (``qa-arch adopt``)."""
+NO_SPANS, SCORED_EMPTY = "answers_not_in_passage", "questions_scored_as_empty"
+"""Extra facts of the set that such a system answered."""
 QUESTIONS = "questions.parquet"
 RECORDS = "records"
 """The folder of an experiment's committed runs."""
@@ -502,9 +512,17 @@ def _no_run(folder: Path) -> str:
     return f"{folder}: {f'holds no {RECORD}' if folder.is_dir() else 'no such run folder'}{hint}"
 
 
-def read_finished(folder: str | Path) -> RunRecord:
-    """The record of a run that can answer; RunError where the run is not finished."""
+def read_trained(folder: str | Path) -> RunRecord:
+    """The record of a run that was trained; RunError where only its answers are here."""
     record = read_record(folder)
+    if record.adopted:
+        raise RunError(f"{folder}: adopted from a prediction file: it has no weights; name a trained run")
+    return record
+
+
+def read_finished(folder: str | Path) -> RunRecord:
+    """The record of a run that can answer; RunError where the run is not finished, or has no weights."""
+    record = read_trained(folder)
     if record.status != "ok":
         raise RunError(
             f"{folder}: the run's status is '{record.status}', only a finished one can answer;"

@@ -147,8 +147,8 @@ def _match_lstm() -> list[PublishedRow]:
     greedy = f"{EVALUATE} {RUNS}/boundary-seed13 --decode greedy --record {RUNS}/greedy-seed13"
     members = " ".join(f"{RUNS}/boundary-seed{seed}" for seed in (13, 14, 15))
     rescored = (
-        "python experiments/table_2_3/rescored.py --dev dev-v1.1.json --predictions"
-        f" match_lstm_boundary_ensemble_v1.1_dev.json --record {RUNS}/rescored"
+        "qa-arch adopt --predictions match_lstm_boundary_ensemble_v1.1_dev.json --data dev-v1.1.json"
+        f" --name published-predictions --folder {RUNS}/rescored"
     )
     together = f"{EVALUATE} {members} --record {RUNS}/ensemble"
     rows: list[tuple[str, float, float, int, int, str, str]] = [

@@ -22,7 +22,7 @@ from qa_arch.config import extras
 from qa_arch.config.check import suggest, suggest_setting
 from qa_arch.config.find import config_folders, groups
 from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.records import RECORD, read_record
+from qa_arch.records import RECORD, read_trained
 
 LAUNCHER = "hydra/launcher=isolated"
 """Launcher that runs each point in its own processes; from ``hydra_plugins``."""
@@ -170,7 +170,7 @@ def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
 
     try:
         recorded = path.name == RECORD
-        base = OmegaConf.create(local(read_record(path).config)) if recorded else OmegaConf.load(path)
+        base = OmegaConf.create(local(read_trained(path).config)) if recorded else OmegaConf.load(path)
         if not isinstance(base, DictConfig):
             raise ConfigError(f"{path}: holds no settings")
         changes = OmegaConf.from_dotlist(list(overrides))

@@ -35,6 +35,7 @@ GROUPS = {
             "fix, before they are trained, which runs of an experiment may be scored on its closed dev set",
         ),
         "evaluate": ("evaluate", "score prediction files as the official scripts do, or runs on a data set"),
+        "adopt": ("adopt", "make a run of another system's answers, for tables, tests and reports"),
         "tables": ("records:tables", "compare recorded runs, or rebuild the tables of experiments/"),
         "compare": ("records:compare", "test whether one system beats another, over articles and seeds"),
         "power": (

@@ -16,7 +16,7 @@ from qa_arch.data.input_files import as_list
 from qa_arch.data.sources import usage
 from qa_arch.errors import UnavailableError
 from qa_arch.models.checkpoint_files import names_checkpoint
-from qa_arch.records import CALIBRATION, DEV, Runs, read_record
+from qa_arch.records import CALIBRATION, DEV, Runs, read_record, read_trained
 from qa_arch.results.tables import FORMATS
 from qa_arch.system.garbage import gc_disabled
 
@@ -132,10 +132,11 @@ def add_engine(parser: argparse._ActionsContainer) -> None:
 
 
 def require_runs(sources: Sequence[str]) -> None:
-    """Raise RunError for the first that is neither a run nor named like a checkpoint; imports no torch."""
+    """Raise RunError for the first that is neither a trained run nor named like a checkpoint; imports no
+    torch."""
     for source in sources:
         if not names_checkpoint(source):
-            read_record(source)
+            read_trained(source)
 
 
 def open_predictor(

@@ -220,11 +220,11 @@ def answerable_confidence(odds: Floats) -> Floats:
 def auroc(score: Floats, positive: Bools) -> float | None:
     """Area under the ROC curve, 0..1: how often a positive scores above a negative, ties counting half.
 
-    By the ranks of Mann & Whitney 1947; None where one of the two is missing.
+    By the ranks of Mann & Whitney 1947; None where one of the two is missing, or no score is known.
     """
     positives = int(positive.sum())
     pairs = positives * (len(positive) - positives)
-    if not pairs:
+    if not pairs or np.isnan(score).all():
         return None
     _, place, count = np.unique(score, return_inverse=True, return_counts=True)
     mean_rank = np.cumsum(count) - (count - 1) / 2

@@ -78,9 +78,9 @@ def judge(rows: Mapping[str, Sequence[Any]], questions: QuestionSet | None = Non
 
     ``rows``: ``id``, ``kind``, ``answerable``, ``abstained``, ``exact``, ``f1``, the offsets of the best span
     whatever the threshold (``start``, -1 if there was none, and ``end``), and whether it is right,
-    ``span_exact``. Where old records lack that the texts are scored again; without texts an answerable
-    question without an answer is then ``unanswered``. Raises DataError where the rows belong to other
-    questions.
+    ``span_exact``. Where old records lack that the texts are scored again; without texts, or where it is NaN,
+    an answerable question without an answer is then ``unanswered``. Raises DataError where the rows belong to
+    other questions.
     """
     by_id = {example.id: example for example in questions.examples} if questions else {}
     if questions and (unknown := [id_ for id_ in rows["id"] if id_ not in by_id]):
@@ -101,7 +101,7 @@ def judge(rows: Mapping[str, Sequence[Any]], questions: QuestionSet | None = Non
     for place, (id_, kind, answerable, abstained, exact, f1) in enumerate(zip(*columns, strict=True)):
         right = best[place] if best is not None and abstained else exact
         outcome = _outcome(bool(answerable), bool(abstained), bool(right))
-        if abstained and answerable and best is None:
+        if abstained and answerable and (best is None or best[place] != best[place]):  # NaN: not known
             outcome = "unanswered"
         example = by_id.get(id_)
         details: dict[str, Any] = {"article": example.title} if example else {}

@@ -21,6 +21,7 @@ from qa_arch.manifest import extras
 from qa_arch.metrics.confidence import auroc, reliability
 from qa_arch.metrics.threshold import Logistic, answerable_probability
 from qa_arch.records import (
+    ADOPTED,
     CALIBRATION,
     CHECKPOINTS,
     DEV,
@@ -361,7 +362,8 @@ def by_measure(runs: Runs) -> list[list[tuple[Path, RunRecord]]]:
     """Runs grouped into tables: one for each experiment and each set that it was scored on.
 
     A run without scores stands beside the first of its experiment that was trained on the same set.
-    Downloaded checkpoints are of no experiment: they stand in every table of the set they were scored on.
+    Downloaded checkpoints and adopted systems are of no experiment: they stand in every table of the set they
+    were scored on.
     """
     groups: dict[tuple[str, str, Measure | None], list[tuple[Path, RunRecord]]] = {}
     firsts: dict[tuple[str, Any], tuple[str, str, Measure | None]] = {}
@@ -370,8 +372,9 @@ def by_measure(runs: Runs) -> list[list[tuple[Path, RunRecord]]]:
         key = record.name, split, record.measure(split)
         first = firsts.setdefault((record.name, record.fingerprint(TRAIN)), key)
         groups.setdefault(key if record.scores else first, []).append((folder, record))
-    for key in [key for key in groups if key[0] == CHECKPOINTS]:
-        hosts = [other for other in groups if other[0] != CHECKPOINTS and other[1:] == key[1:]]
+    guests = (ADOPTED, CHECKPOINTS)
+    for key in [key for key in groups if key[0] in guests]:
+        hosts = [other for other in groups if other[0] not in guests and other[1:] == key[1:]]
         for host in hosts:
             groups[host] += groups[key]
         if hosts:
@@ -391,13 +394,17 @@ def _notes(runs: Runs, split: str, shown: Collection[str]) -> list[str]:
     if scored is not None:
         record, point = scored
         notes.append(_measured_on(record.facts(split), split, point.protocol))
-        if point.protocol == "2.0" and {"f1", "exact"} & set(shown):
-            notes.append(_fitted_on([r for _, r in runs if r.compared_point(split)]))
+        fitted = [r for _, r in runs if r.compared_point(split) and not r.adopted]
+        if point.protocol == "2.0" and fitted and {"f1", "exact"} & set(shown):
+            notes.append(_fitted_on(fitted))
     if downloaded := [record.model for _, record in runs if record.name == CHECKPOINTS]:
         notes.append(
             f"{', '.join(dict.fromkeys(downloaded))}: downloaded; what it was trained on is not known,"
             " perhaps these articles too"
         )
+    for record in (record for _, record in runs if record.name == ADOPTED):
+        counts = "".join(f"; {n:,} {key.replace('_', ' ')}" for key, n in record.facts(split).extra.items())
+        notes.append(f"{record.model}, seed {record.seed}: adopted, training data unknown{counts}")
     if "seconds" in shown:
         notes.append("seconds of training, without preparation and validation")
     if "peak_memory_mb" in shown:

@@ -152,8 +152,8 @@ def _outcomes(samples: Samples) -> str:
 
 
 def settings_table(a: System, b: System) -> Table:
-    """The settings in which the two systems differ; without a row where they differ in none."""
-    unlike = differing([a.record, b.record])
+    """The settings in which the two systems differ; no row where they differ in none, or one is adopted."""
+    unlike = {} if a.record.adopted or b.record.adopted else differing([a.record, b.record])
     if "model.name" in unlike:
         del unlike["model"]  # the same name again
 
@@ -207,7 +207,7 @@ def changed_table(
 
 def _given(rows: Questions, q: int, context: str) -> str:
     if rows.abstained[q] or rows.start[q] < 0:
-        return "no answer"
+        return "no answer" if rows.abstained[q] else "(not in the passage)"
     return context[rows.start[q] : rows.end[q]]
 
 

@@ -36,7 +36,7 @@ from qa_arch.types.text import QuestionSet, question_word
 
 UNTYPED = "not classified"
 """Stands for the class of a question that a file of classes does not know."""
-_NEEDED = ("id", "start", "end", "null_odds", "answerable", "abstained", "exact", "f1", "kind")
+_NEEDED = ("id", "start", "end", "answerable", "abstained", "exact", "f1", "kind")
 _DTYPES = {
     **dict.fromkeys(("answerable", "abstained"), np.bool_),
     **dict.fromkeys(("start", "end", "article"), np.int64),
@@ -69,6 +69,7 @@ class Questions:
     """Character offsets of the best span whatever the threshold; -1 where there is none."""
     end: Ints
     null_odds: Floats
+    """NaN where the system gives none."""
     span_exact: Floats | None = None
     """Scores of the best span, 0..1."""
     span_f1: Floats | None = None
@@ -128,6 +129,7 @@ def load_questions(run: Path, record: RunRecord, split: str = DEV) -> Questions:
     arrays: dict[str, Any] = {
         name: np.asarray(columns[name], dtype) for name, dtype in _DTYPES.items() if name in columns
     }
+    arrays.setdefault("null_odds", np.full(len(columns["id"]), np.nan))
     ids, kind = tuple(columns["id"]), tuple(columns["kind"])
     word = tuple(columns["word"]) if "word" in columns else None
     return Questions(folder=run, ids=ids, kind=kind, word=word, **arrays)

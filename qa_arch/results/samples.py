@@ -107,7 +107,8 @@ class Samples:
         sample = self.systems[label]
         scores = sample.scores(measure)
         if scores is None:
-            raise RunError(f"{sample.rows[0].folder}: its rows tell no best spans; score the run again")
+            unknown = f"{sample.rows[0].folder}: its rows do not tell {MEASURES[measure]}"
+            raise RunError(f"{unknown}; score the run again, or leave it out")
         return scores[:, self.where(measure) if where is None else where]
 
     def interval(self, label: str, measure: MeasureName) -> Interval:
@@ -214,6 +215,8 @@ def _scores(rows: Questions, measure: MeasureName) -> Floats | None:
     if rows.span_f1 is None or np.isnan(rows.span_f1[rows.answerable]).any():
         return None
     if measure == "aurc":
+        if np.isnan(rows.null_odds).all():
+            return None
         return area_values(rows.null_odds, rows.span_f1, rows.answerable)
     return np.where(rows.answerable, rows.span_f1, np.nan) if rows.answerable.any() else None
 

@@ -189,7 +189,8 @@ def _about(facts: SplitFacts) -> str:
     about = f"{facts.questions or 0:,} questions"
     if facts.protocol == SELECTION:
         return f"{about}, {facts.candidates or 0:,.1f} candidates each"
-    return f"{about} ({facts.unanswerable or 0:,} unanswerable), SQuAD {facts.protocol or '?'}"
+    extra = "".join(f", {count:,} {key.replace('_', ' ')}" for key, count in facts.extra.items())
+    return f"{about} ({facts.unanswerable or 0:,} unanswerable), SQuAD {facts.protocol or '?'}{extra}"
 
 
 def _provenance(record: RunRecord) -> list[tuple[str, str]]:

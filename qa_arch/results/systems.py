@@ -14,7 +14,7 @@ from qa_arch.errors import RunError
 from qa_arch.records import CALIBRATION, TRAIN, Measure, RunRecord, Runs
 from qa_arch.results.tables import Table
 
-_ASIDE = {*NEUTRAL, *PLACES, "seed"}
+_ASIDE = {*NEUTRAL, *PLACES, "predictions", "seed"}
 """Settings that do not make another system; the data counts by its fingerprint."""
 _PREFIXES = ("logger.", "references.")
 MOST_NAMES = 6
@@ -79,8 +79,9 @@ def settings(record: RunRecord) -> dict[str, Any]:
 
 
 def whole_config(record: RunRecord) -> dict[str, Any]:
-    """Dotted setting -> value of the whole config, as ``settings`` reads it."""
-    flat = {**defaults(), **dict(_flatten(upgrade(record.config)))}
+    """Dotted setting -> value of the whole config, as ``settings`` reads it; of adopted runs nothing else is
+    known."""
+    flat = {**({} if record.adopted else defaults()), **dict(_flatten(upgrade(record.config)))}
     if flat.get("encoder.init") == "random":  # a checkpoint of that name was not loaded
         flat["encoder.name"] = None
     return flat

@@ -155,6 +155,7 @@ def _run(folder: Path, record: RunRecord, group: int) -> dict[str, Any]:
         "memory": record.peak_memory_mb,
         "rate": record.examples_per_second,
         "margin": record.threshold.value if record.threshold else None,
+        "adopted": record.adopted,
         "epochs": [{key: finite(epoch.value(key)) for key in EPOCH} for epoch in record.epochs],
         "best": record.best_epoch,
         "scores": scores,
@@ -179,7 +180,11 @@ def _set(
     measures = [name for name in MEASURES if name != SPANS or scored.about.unanswerable]
     spans = {number: Sample([], [rows]).scores(SPANS) for number, rows in scored.rows.items()}
     references = (runs[number][1].references.get(scored.split) for number in scored.runs)
-    drawn = {str(number): curves(rows) for number, rows in scored.rows.items()}
+    known = {number: rows for number, rows in scored.rows.items() if not np.isnan(rows.null_odds).all()}
+    drawn = {str(number): curves(rows) for number, rows in known.items()}
+    for key, own in drawn.items():
+        if runs[int(key)][1].adopted:  # its odds are on a scale of their own
+            own.pop("answerability", None)
     return {
         "key": scored.key,
         "split": scored.split,

@@ -223,7 +223,8 @@ def _plotly() -> bytes:
 def pack_run(rows: Questions, judged: Mistakes | None = None) -> str:
     """Offsets, null odds, scores, flags and the mistake of every question of one run."""
     none = rows.start < 0
-    odds = np.clip(np.nan_to_num(rows.null_odds / ODDS_UNIT, nan=0.0).round(), -32767, 32767)
+    odds = np.clip(np.round(rows.null_odds / ODDS_UNIT), -32767, 32767)
+    odds = np.where(np.isnan(odds), -32768, odds)
     probability = np.zeros(len(rows)) if rows.probability is None else rows.probability
     flags = EXACT * (rows.exact > 0) + ABSTAINED * rows.abstained + NO_SPAN * none
     columns = {

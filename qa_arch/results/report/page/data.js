@@ -32,9 +32,10 @@ const rowsOf = once(async (key) => {
 const rowsKey = (set, run) => `${set}-run${run}`;
 const hasRows = (set, run) => has(`pack-${rowsKey(set, run)}`);
 
-/** Null odds of question q; infinite at the ends of their range. */
+/** Null odds of question q; infinite at the ends of their range, NaN where they are not known. */
 function oddsAt(rows, q) {
   const signed = (rows.odds[q] << 16) >> 16;
+  if (signed === -32768) return NaN;
   return Math.abs(signed) === 32767 ? Math.sign(signed) * Infinity : signed * DATA.oddsUnit;
 }
 const isRight = (rows, q) => (rows.flags[q] & 1) !== 0;

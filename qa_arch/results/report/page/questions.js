@@ -177,11 +177,11 @@ function answerTable(texts, q, answers) {
     const odds = oddsAt(columns, q);
     return make("tr", {},
       make("td", { class: "text" }, make("span", { class: "pick" }, keyOf(DATA.runs[run].group), labelOf(run) + tag)),
-      make("td", { class: "text" }, quote(span)),
+      make("td", { class: "text" }, span || isSilent(columns, q) ? quote(span) : "(not in the passage)"),
       make("td", { class: isRight(columns, q) ? "right" : "wrong", title: nameOfError(columns, q) }, isRight(columns, q) ? "✓" : "✗"),
       make("td", {}, fixed(columns.f1[q] * DATA.f1Unit, 2)),
-      make("td", {}, Number.isFinite(odds) ? fixed(odds, 2) : odds > 0 ? "∞" : "−∞"),
-      make("td", {}, DATA.runs[run].margin === null ? "forced answer" : fixed(DATA.runs[run].margin, 2)));
+      make("td", {}, Number.isNaN(odds) ? "–" : Number.isFinite(odds) ? fixed(odds, 2) : odds > 0 ? "∞" : "−∞"),
+      make("td", {}, DATA.runs[run].margin === null ? (DATA.runs[run].adopted ? "–" : "forced answer") : fixed(DATA.runs[run].margin, 2)));
   });
   const golden = gold === null ? [] : [make("tr", {}, make("td", { class: "text" }, "gold"), make("td", { class: "text" }, make("span", { class: gold === "no answer" ? null : "gold" }, gold)), ...Array.from({ length: 4 }, () => make("td")))];
   return framed(make("table", { class: "answers" }, make("thead", {}, make("tr", {}, head)), make("tbody", {}, golden, rows)), "Answers");

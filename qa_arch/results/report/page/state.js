@@ -5,7 +5,8 @@ const state = { set: 0, measure: DATA.measure, slots: new Map(), offered: new Se
 
 const set = () => DATA.sets[state.set];
 const runsOfSet = () => (set() ? set().runs : []);
-const point = (run) => (set() && DATA.runs[run].scores[set().split] || {})[set() && set().point] || {};
+const pointsOf = (run) => (set() && DATA.runs[run].scores[set().split]) || {};
+const point = (run) => pointsOf(run)[set()?.point] || (DATA.runs[run].adopted && pointsOf(run).given) || {};
 /** F1 on the answerable questions where "no answer" is never allowed: of the rows, else as it was recorded. */
 const spansOf = (run) => set()?.spans[run] ?? DATA.runs[run].scores[set()?.split]?.never_null?.HasAns_f1 ?? null;
 const scoreOf = (run, measure) => (measure === "spans" ? spansOf(run) : point(run)[measure] ?? null);

@@ -1,0 +1,185 @@
+"""``qa-arch adopt``: answers in any format become a run for tables, tests and reports."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+
+import pytest
+from reports import page_parts
+
+from qa_arch.data.answer_files import read_answers
+from qa_arch.data.question_sets import question_set
+from qa_arch.data.squad import write
+from qa_arch.errors import DataError
+from qa_arch.records import DEV, GIVEN, NEVER_NULL, find_runs, read_questions, read_record
+from qa_arch.types.text import Example, Gold
+
+MILL, INN = "The mill burnt in 1871, and again in 1902.", "Ada keeps the inn."
+QUESTIONS = question_set(
+    "made",
+    [
+        Example("a", "When did it burn again?", MILL, "Mill", (Gold("1902", 37),)),
+        Example("b", "Who?", MILL, "Mill"),
+        Example("c", "Who?", INN, "Inn", (Gold("Ada", 0),)),
+    ],
+    "2.0",
+)
+TEXTS, ODDS = {"a": "1902", "b": "", "c": "Eve"}, {"a": 0.25, "b": 0.75, "c": 0.5}
+
+
+def lines(*records) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def extracted(query, document, data, score, null):
+    """A reader's answers as ``to_dict`` of haystack gives them."""
+    fields = {"query": query, "document": {"content": document}, "meta": {}}
+    pairs = [(data, score), (None, null)]
+    return [{"type": "x", "init_parameters": {**fields, "data": d, "score": s}} for d, s in pairs if s]
+
+
+HARNESS = [
+    {
+        "doc_id": number,
+        "doc": {"id": id_, "question": "?"},
+        "resps": [["no"], [["-9", "False"]]],
+        "filtered_resps": [f" {TEXTS[id_] or 'Unanswerable'}", [str(math.log(ODDS[id_])), "False"]],
+    }
+    for number, id_ in enumerate(TEXTS)
+]
+COMPLETION = {"doc": {"doc_id": "a"}, "resps": [["1902"]], "filtered_resps": ["1902"]}
+HAYSTACK = [
+    extracted("When did it burn again?", MILL, "1902", 0.9, 0.25),
+    extracted("Who?", MILL, "The mill", 0.1, 0.75),
+    extracted("Who?", INN, "Eve", 0.6, 0.5),
+]
+PREDICTED = [{"id": id_, "text": text, "null_odds": ODDS[id_]} for id_, text in TEXTS.items()]
+
+
+@pytest.mark.parametrize(
+    ("content", "form", "odds"),
+    [
+        (json.dumps(TEXTS), "official", None),
+        (lines(*PREDICTED), "JSON lines", ODDS),
+        (lines(*HARNESS), "lm-evaluation-harness", ODDS),
+        (json.dumps(HAYSTACK), "haystack", ODDS),
+        (lines(*({"answers": own} for own in HAYSTACK)), "haystack", ODDS),
+        (json.dumps(dict(zip(TEXTS, HAYSTACK, strict=True))), "haystack", ODDS),
+        ('id,answer\na,1902\nb,\nc,"Eve"\n', "CSV", None),
+    ],
+)
+def test_each_format_is_recognised(tmp_path, content, form, odds):
+    (tmp_path / "answers").write_text(content)
+    answers = read_answers(tmp_path / "answers", QUESTIONS)
+    assert answers.texts == TEXTS
+    assert answers.form.startswith(form)
+    assert answers.null_odds == (None if odds is None else pytest.approx(odds))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"a": "x"}', "2 ids (b, c) have no answer; complete it, or give --missing empty"),
+        ('{"a": "x", "b": "", "c": "", "z": "y"}', "1 ids (z) are no questions of the data"),
+        ('{"a": "x", "a": "y", "b": "", "c": ""}', "a is answered twice"),
+        (lines(*PREDICTED, PREDICTED[0]), "line 4: a is answered twice"),
+        (lines(PREDICTED[0], {"id": "b", "error": "too long"}), "line 2: text: is missing"),
+        (lines(COMPLETION, {**COMPLETION, "doc": {}}), "line 2: doc.doc_id: is missing"),
+        (lines({**HARNESS[0], "filtered_resps": ["x", ["y"]]}), "filtered_resps: 'y' is no log-prob"),
+        (json.dumps([[{"query": "Who?", "data": "Ada", "score": 1}]]), "query: 2 questions of the data are"),
+        (json.dumps({"a": [{"data": "1902"}]}), "a: score: is missing"),
+        ("question,answer\n?,x\n", "no CSV with these columns; give official predictions"),
+        ("id,answer\na\n", "line 2: answer: is missing"),
+        ("[3]", "in no known format"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, content, message):
+    (tmp_path / "answers").write_text(content)
+    with pytest.raises(DataError) as error:
+        read_answers(tmp_path / "answers", QUESTIONS)
+    assert message in str(error.value)
+    assert str(tmp_path / "answers") in str(error.value)
+
+
+def test_what_the_file_leaves_out_and_what_no_passage_holds(tmp_path, monkeypatch, qa_arch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.json").write_text(json.dumps(write(QUESTIONS)))
+    (tmp_path / "p.json").write_text(json.dumps({"a": "1902", "c": "Eve"}))
+    command = ("adopt", "--predictions", "p.json", "--data", "data.json", "--name", "Eve's (2)", "--seed", 4)
+    code, out, _ = qa_arch(*command, "--missing", "empty")
+    folder = tmp_path / "runs/adopted/Eve_s_2-s4"
+    assert (code, out.startswith("EM 66.67 F1 66.67: ")) == (0, True)
+    assert "1 answers not in passage; 1 questions scored as empty" in out
+    assert set(read_record(folder).data[DEV].extra.values()) == {1}
+    assert (read_questions(folder)["start"], read_questions(folder)["end"]) == ([37, -1, -1], [41, -1, -1])
+    assert "1 answers not in passage" in qa_arch("show", folder)[1]
+    (tmp_path / "p.json").write_text(json.dumps({**TEXTS, "b": "1871"}))
+    assert "holds the record of something else" in qa_arch(*command)[2]
+
+
+def test_the_answers_of_a_run_are_that_run_again(trained, tmp_path, monkeypatch, qa_arch):
+    """Adopted with and without null odds, then in every command that reads records; refused by the others."""
+    monkeypatch.chdir(tmp_path)
+    data = ("--data", "synthetic:dev")
+    files = ("--predictions", trained / "predictions.json", *data)
+    odds = ("--na-prob", trained / "null_odds.json")
+    assert qa_arch("adopt", *files, *odds, "--name", "copy", "--folder", "runs/copy")[0] == 0
+    assert qa_arch("adopt", *files, "--name", "silent", "--folder", "runs/silent")[0] == 0
+    own, copy = read_record(trained), read_record("runs/copy")
+    compared = own.compared_point(DEV)
+    assert set(copy.scores[DEV]) == {GIVEN}  # what the run would answer in place of "no answer" is not known
+    metrics = copy.scores[DEV][GIVEN].metrics
+    assert {key: compared.metrics[key] for key in metrics if "best_" not in key and "_ap" not in key} == {
+        key: value for key, value in metrics.items() if "best_" not in key and "_ap" not in key
+    }
+
+    def rows(*command) -> list[dict]:
+        code, out, err = qa_arch(*command, "--json")
+        assert code == 0, err
+        return json.loads(out)[0]["rows"]
+
+    differences = rows("compare", trained, "runs/copy")
+    assert {row["delta"] for row in differences} == {0.0}
+    assert "AUROC, answerable" in {row["name"] for row in differences}
+    assert {row["name"] for row in rows("compare", trained, "runs/silent")}.isdisjoint({"AUROC, answerable"})
+    table = rows("tables", trained, "runs", "--columns", "model,f1,auroc,spans_f1")
+    mine, copied, silent = (next(r for r in table if r["model"] == m) for m in ("bert", "copy", "silent"))
+    assert copied["f1"] == silent["f1"] == mine["f1"]
+    assert (copied["auroc"], silent.get("auroc"), copied["spans_f1"]) == (mine["auroc"], None, None)
+    shown = json.loads(qa_arch("show", "runs/copy", *data, "--json")[1])
+    assert sum(shown["errors"].values()) == 600
+    assert shown["errors"]["answerable, not answered"] > 0
+    assert qa_arch("report", trained, "runs", *data, "-o", "r.html", "--baseline", "bert")[0] == 0
+    page, packs = page_parts(tmp_path / "r.html")
+    (scored,) = (each for each in page["sets"] if each["split"] == DEV)
+    assert set(scored["curves"]) == {"0", "1"}  # that without odds has none
+    assert "0-run2" in packs
+    for command in (
+        *("ask {} --question Who --context x", "serve {}", "predict {} --data synthetic:dev --out p"),
+        *("export {} --to onnx --out o", "evaluate --run {} --data synthetic:dev"),
+        *("inspect {} --question Who --context x", "train --config-from {} --folder x"),
+    ):
+        code, out, err = qa_arch(*shlex.split(command.format("runs/copy")))
+        assert (code, out, err.count("\n")) == (5, "", 1), command
+        assert ": adopted from a prediction file: it has no weights" in err
+
+
+@pytest.mark.parametrize(
+    ("file", "data", "point", "scores"),
+    [
+        ("bert_single_v2.0_dev.json", "dev-v2.0.json", GIVEN, (78.74, 81.78)),
+        ("match_lstm_boundary_ensemble_v1.1_dev.json", "dev-v1.1.json", NEVER_NULL, (67.63, 76.76)),
+    ],
+)
+def test_published_predictions(file, data, point, scores, real_data, tmp_path, qa_arch):
+    files = ("--predictions", real_data / "published" / file, "--data", real_data / "squad" / data)
+    code, out, _ = qa_arch("adopt", *files, "--name", "published", "--folder", tmp_path / "run")
+    assert (code, out.startswith("EM {} F1 {}: ".format(*scores))) == (0, True)
+    (_, record), *_ = find_runs([tmp_path / "run"])
+    metrics = record.scores[DEV][point].metrics
+    rows = read_questions(tmp_path / "run")
+    assert 100 * sum(rows["exact"]) / len(rows["id"]) == pytest.approx(record.compared_point(DEV).exact)
+    if point == NEVER_NULL:  # the committed record of the script that this command replaced
+        assert (metrics["exact_match"], metrics["f1"]) == (67.63481551561021, 76.75556184979695)
