@@ -99,7 +99,7 @@ FAULTS = (
           old="_f > _b.f1",
           new="_b is NONE or _f < _b.f1"),
     Fault(name="a prediction of null is no answer", at="read_predictions",
-          test="test_some_fuzzed_predictions",
+          test="test_the_line_stays_a_single_line_whatever_the_id_is",
           old="type(_v) is str",
           new="type(_v) is str or _v is None"),
     Fault(name="an id may break the line", at="shown_id",
