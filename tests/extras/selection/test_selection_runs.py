@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 from cli.test_cheap_checks import told
@@ -98,7 +99,13 @@ SELECTED, CLASSIFIED, SPANS, OUT = "SELECTED", "CLASSIFIED", "SPANS", "OUT"
         (["predict", SELECTED, "--data", "synthetic:dev", "--out", OUT], "selects answers"),
         (["evaluate", "--run", SELECTED, "--data", "insuranceqa:nowhere:dev"], "cannot be read"),
         (["evaluate", "--run", SELECTED, "--decode", "greedy", "--record", OUT], "only spans are searched"),
-        (["evaluate", "--run", SELECTED, "--text-metrics"], "predictions.json"),
+        pytest.param(
+            ["evaluate", "--run", SELECTED, "--text-metrics"],
+            "predictions.json",
+            marks=pytest.mark.skipif(
+                find_spec("qa_arch.extras.text_metrics") is None, reason="another extra"
+            ),
+        ),
         (["train", "model=bert", "data.train=insuranceqa:x:train"], "model=qa_lstm/c"),
         (["train", "model=bert", "data=question_types"], "no passages; use model=question_types"),
         (["train", "model=question_types", "data=squad2"], "no classes; use model=bert with it"),
