@@ -158,7 +158,7 @@ def test_a_damaged_graph_is_named_and_torch_reads(qa_arch, run, name):
     [
         (("export", "RUN", "--to", "hf"), 2, "--out: name the folder to write"),
         (("export", "RUN", "--to", "hf", "--precision", "int8", "--out", "x"), 2, "holds fp32 weights"),
-        (("export", "RUN", "--to", "onnx", "--precision", "int8"), 2, "only a graph in fp32"),
+        (("export", "RUN", "--to", "onnx", "--precision", "int8"), 2, "only the fp32 graph of a run"),
         (("ask", "RUN", *QUESTION, "--engine", "onnx"), 5, "there is no graph of the run"),
         (("ask", "OTHERS/onnx", *QUESTION, "--engine", "onnx"), 2, "downloaded checkpoint without a graph"),
     ],

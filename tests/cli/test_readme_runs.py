@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMPARING = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")
 OF_THE_DEMO = "runs/demo/proposed-s13-*"
-READING = {"ask", "predict", "evaluate", "tables", "compare", "show", "report"} & set(COMMANDS)
+READING = {"ask", "predict", "evaluate", "adopt", "tables", "compare", "show", "report"} & set(COMMANDS)
 TRAININGS = ("train model=bert experiment=squad2", "train model=proposed experiment=squad2")
 QUICK = ("debug=fast", "name=squad2", "glove.path=null", "trainer.progress=false")
 
@@ -35,6 +35,8 @@ def workplace(tmp_path, monkeypatch, feature_cache) -> dict[str, str]:
     (bert,), (proposed,) = (list(Path("runs/squad2").glob(f"{name}-*")) for name in ("bert", "proposed"))
     dev = synthetic.named("dev")
     write_json("dev-v2.0.json", write(dev))
+    write_json("answers.json", {e.id: e.answers[0].text if e.answers else "" for e in dev.examples})
+    write_json("na_prob.json", {e.id: float(not e.answers) for e in dev.examples})
     twins = [str(shutil.copytree(proposed, name)) for name in ("second", "third")]
     ids = (example.id for example in dev.examples)
     return {

@@ -70,7 +70,7 @@ def test_the_hub_gives_the_revision_that_was_scored(hub):
 
 
 def test_a_hub_that_cannot_be_reached(hub):
-    with pytest.raises(UnavailableError, match=r"velmora/other: neither a folder here nor .* the network"):
+    with pytest.raises(UnavailableError, match=r"velmora/other: neither a local folder nor .* the network"):
         open_checkpoint("velmora/other")
 
 
