@@ -28,7 +28,7 @@ from starlette.staticfiles import StaticFiles
 
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.manifest import module_of
-from qa_arch.serving.answers import Answer, Query
+from qa_arch.serving.answers import Query
 from qa_arch.serving.batching import Batcher, Telemetry
 from qa_arch.serving.guard import Guard, RefusalError, ServiceOptions
 from qa_arch.serving.reader import Reader
@@ -61,10 +61,6 @@ TAGS = ("body", "single", "batch")
 
 class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class _Response(BaseModel):
-    model_config = ConfigDict(from_attributes=True)
 
 
 def _query(question: str, context: str | None, documents: list[str] | None = None, **options: Any) -> Query:
@@ -153,7 +149,7 @@ class AttentionBody(_Model):
         return self
 
 
-class SpanMessage(_Response):
+class SpanMessage(BaseModel):
     """A span of a document: `documents[document][start:end] == text`, counted in characters (code points)."""
 
     text: str
@@ -164,7 +160,7 @@ class SpanMessage(_Response):
     confidence: float = Field(description="Probability that this span is right.")
 
 
-class AnswerMessage(_Response):
+class AnswerMessage(BaseModel):
     """The answer to a query. An empty `text` is no answer; then start, end, document, score are null."""
 
     text: str
@@ -180,19 +176,19 @@ class AnswerMessage(_Response):
     spans: list[SpanMessage] = Field(description="The best spans, also where there is no answer.")
 
 
-class AnswersMessage(_Response):
+class AnswersMessage(BaseModel):
     """The answers of a request, in the order of its queries; a single query has one."""
 
     model: str
     answers: list[AnswerMessage]
 
 
-class ExampleMessage(_Response):
+class ExampleMessage(BaseModel):
     question: str
     context: str
 
 
-class ModelMessage(_Response):
+class ModelMessage(BaseModel):
     """A model that can be asked."""
 
     name: str
@@ -207,13 +203,13 @@ class ModelMessage(_Response):
     example: ExampleMessage = Field(description="A question that suits the model's training data.")
 
 
-class ModelsMessage(_Response):
+class ModelsMessage(BaseModel):
     """The models that were named at start; the first is asked by default."""
 
     models: list[ModelMessage]
 
 
-class AttentionMessage(_Response):
+class AttentionMessage(BaseModel):
     """Attention of a match-LSTM over the question, in the window that holds the best span."""
 
     model: str
@@ -225,7 +221,7 @@ class AttentionMessage(_Response):
     )
 
 
-class HealthMessage(_Response):
+class HealthMessage(BaseModel):
     """`ok`."""
 
     status: str
@@ -318,7 +314,7 @@ def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = No
         answers = await batcher.answer(queries)
         for item in answers:
             service.telemetry.answers.labels(name, "yes" if item else "no").inc()
-        return AnswersMessage(model=name, answers=[_message(item) for item in answers])
+        return AnswersMessage(model=name, answers=[item.as_dict() for item in answers])
 
     @app.get("/v1/models", responses=ERRORS, summary="The models that can be asked")
     async def models_() -> ModelsMessage:
@@ -341,10 +337,6 @@ def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = No
     app.add_route("/docs", page, ["GET"], include_in_schema=False)
     app.mount("/page", StaticFiles(directory=FILES), name="page")
     return app
-
-
-def _message(answer: Answer) -> AnswerMessage:
-    return AnswerMessage.model_validate(answer.as_dict())
 
 
 def _add_attention(app: FastAPI, service: Service) -> None:
