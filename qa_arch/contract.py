@@ -7,8 +7,7 @@ of that model that raises ``ContractError``; the first line of its docstring say
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
@@ -232,11 +231,10 @@ def trained_run_answers_as_scored(contender: Contender) -> None:
 # What checks of a task are made of ------------------------------------------------------------------
 
 
-@contextmanager
-def learned_by_heart(
-    model: nn.Module, loss: Callable[[], Tensor], *, steps: int, lr: float
-) -> Iterator[None]:
-    """``model`` after ``steps`` of AdamW on ``loss`` without dropout; its weights are put back at the end."""
+def by_heart(contender: Contender, split: str, *, steps: int, lr: float) -> Any:
+    """The outputs for a split after ``steps`` of AdamW on it without dropout, enough to overfit it; the
+    model's weights are put back."""
+    model, batch = contender.model, contender.batch(split)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     layers = [layer for layer in model.modules() if isinstance(layer, nn.modules.dropout._DropoutNd)]
     shares = [layer.p for layer in layers]
@@ -247,21 +245,14 @@ def learned_by_heart(
         for _ in range(steps):
             model.train()
             optimizer.zero_grad()
-            loss().backward()
+            contender.loss(batch).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
-        yield
+        return contender.outputs(split)
     finally:
         model.load_state_dict(before)
         for layer, share in zip(layers, shares, strict=True):
             layer.p = share
-
-
-def by_heart(contender: Contender, split: str, *, steps: int, lr: float) -> Any:
-    """The outputs for a split after the model was trained until it should have overfitted it."""
-    batch = contender.batch(split)
-    with learned_by_heart(contender.model, lambda: contender.loss(batch), steps=steps, lr=lr):
-        return contender.outputs(split)
 
 
 def require_answers(expected: Mapping[str, Any], actual: Mapping[str, Any], steps: int) -> None:
