@@ -17,13 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from qa_arch.config import extras
 from qa_arch.config.files import replacing_folder, write_json
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import Config
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
 from qa_arch.data.synthetic import generate
-from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError
+from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.features.batches import Collator
 from qa_arch.features.vectors import vector_rows
 from qa_arch.metrics.squad import score
@@ -50,7 +51,6 @@ TIES = 0.01
 """Share of answers that may differ all the same: spans whose scores are as near may change places."""
 log = logging.getLogger(__name__)
 Logits = SpanLogits | StepLogits
-PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
 @contextmanager
@@ -66,17 +66,6 @@ def new_folder(path: str | Path, *, replaces: str | None = None) -> Iterator[Pat
         raise RunError(f"{target}: exists already; name a new folder, or remove it first")
     with replacing_folder(target) as temporary:
         yield temporary
-
-
-def sizes(folder: Path) -> dict[str, int]:
-    """Bytes of each file of ``folder``, and of each folder in it, the largest first."""
-    items = {
-        item.name: sum(file.stat().st_size for file in item.rglob("*") if file.is_file())
-        if item.is_dir()
-        else item.stat().st_size
-        for item in folder.iterdir()
-    }
-    return dict(sorted(items.items(), key=lambda item: -item[1]))
 
 
 class _Flat(nn.Module):
@@ -101,14 +90,11 @@ def write_graph(path: Path, predictor: SpanPredictor) -> tuple[tuple[str, ...], 
     in ``model.onnx.data`` beside it. Raises ConfigError for a model that cannot be traced or is not in fp32,
     UnavailableError without the packages.
     """
-    try:
-        from onnx_ir.passes.common import ClearMetadataAndDocStringPass
+    extras.require("onnx", "an ONNX graph")
+    from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 
-        from qa_arch.export.translation import TRANSLATIONS
-    except ImportError as error:
-        raise UnavailableError(
-            f"an ONNX graph needs onnx and onnxscript ({error}): pip install 'qa-arch[onnx]'"
-        ) from error
+    from qa_arch.export.translation import TRANSLATIONS
+
     if predictor.precision != "fp32" or device_of(predictor.model).type != "cpu":
         raise ConfigError("a graph is made of a model in fp32 on the CPU; load it so, and quantise the graph")
     batch = sample(predictor)
@@ -314,7 +300,7 @@ def export_onnx(
             segments=predictor.segments,
             precision="fp32",
             opset=OPSET,
-            versions=provenance.versions(PACKAGES),
+            versions=provenance.versions(extras.EXTRAS["onnx"]),
             source=source,
         )
         result = check(predictor, OnnxModel(folder / GRAPH, description), questions, watch)
