@@ -11,6 +11,7 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeRemainingColumn,
 )
@@ -21,15 +22,7 @@ from qa_arch.system import terminal
 @contextmanager
 def watching(doing: str, unit: str) -> Iterator[Callable[[int, int], None]]:
     """Yield ``watch(done, total)``; the bar is removed at the end."""
-    console = terminal.console(stderr=True)
-    columns = (
-        TextColumn(doing),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with _progress(TextColumn(doing), BarColumn(), MofNCompleteColumn(), TextColumn(unit)) as bar:
         task = bar.add_task(doing, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
@@ -37,18 +30,8 @@ def watching(doing: str, unit: str) -> Iterator[Callable[[int, int], None]]:
 @contextmanager
 def watching_file(doing: str, unit: str) -> Iterator[Callable[[int, int | None, int], None]]:
     """Yield ``watch(bytes done, bytes of the file, units done)``: time left by bytes, rate by units."""
-    console = terminal.console(stderr=True)
-    columns = (
-        TextColumn(doing),
-        BarColumn(),
-        DownloadColumn(),
-        TextColumn(f"{{task.fields[count]:,}} {unit}, {{task.fields[rate]:,.0f}}/s"),
-        TimeRemainingColumn(),
-    )
-    # Standard output is left alone: it may be where the answers go.
-    with Progress(
-        *columns, console=console, transient=True, redirect_stdout=False, disable=not console.is_terminal
-    ) as bar:
+    speed = TextColumn(f"{{task.fields[count]:,}} {unit}, {{task.fields[rate]:,.0f}}/s")
+    with _progress(TextColumn(doing), BarColumn(), DownloadColumn(), speed) as bar:
         task = bar.add_task(doing, total=None, count=0, rate=0.0)
         first: tuple[float, int] | None = None
 
@@ -62,3 +45,10 @@ def watching_file(doing: str, unit: str) -> Iterator[Callable[[int, int | None, 
             bar.update(task, completed=done, total=total, count=count, rate=rate)
 
         yield watch
+
+
+def _progress(*columns: ProgressColumn) -> Progress:
+    """A bar on a terminal's standard error; standard output is left alone, as the answers may go there."""
+    console, shown = terminal.console(stderr=True), (*columns, TimeRemainingColumn())
+    off = not console.is_terminal
+    return Progress(*shown, console=console, transient=True, redirect_stdout=False, disable=off)
