@@ -8,12 +8,13 @@ record is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar
 
+from qa_arch.config.check import read
 from qa_arch.config.files import read_json, write_json
-from qa_arch.errors import RunError
+from qa_arch.errors import ConfigError, RunError
 from qa_arch.records import CALIBRATION, RECORD, RunRecord, read_record
 from qa_arch.system import lock
 
@@ -104,8 +105,7 @@ def read_manifest(folder: Path) -> Manifest:
     raw = read_json(path, AGAIN)
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA_VERSION:
         raise RunError(f"{path}: is not of schema {SCHEMA_VERSION}, which this version reads; {AGAIN}")
-    points = [_build(Entry, point, path) for point in raw.pop("points", [])]
-    return replace(_build(Manifest, raw, path), points=points)
+    return _build(Manifest, raw, path)
 
 
 def read_status(folder: Path) -> Status:
@@ -113,10 +113,7 @@ def read_status(folder: Path) -> Status:
     path = folder / STATUS
     if not path.is_file():
         return Status()
-    status = _build(Status, read_json(path, AGAIN), path)
-    if status.status not in get_args(State):
-        raise RunError(f"{path}: status {status.status!r} is none of {', '.join(get_args(State))}")
-    return status
+    return _build(Status, read_json(path, AGAIN), path)
 
 
 def actual_status(folder: Path, *, parent: bool) -> Status:
@@ -148,8 +145,7 @@ def value_of(record: RunRecord | None) -> float | None:
 
 
 def _build(kind: type[T], raw: Any, path: Path) -> T:
-    names = {f.name for f in fields(kind)}  # type: ignore[arg-type]
     try:
-        return kind(**{key: value for key, value in raw.items() if key in names})
-    except (AttributeError, TypeError) as error:
+        return read(kind, raw)
+    except ConfigError as error:
         raise RunError(f"{path}: has another format than this version writes ({error})") from error
