@@ -74,13 +74,9 @@ missing (an encoder, a package, a device, the hub), 70 a fault of qa-arch itself
 INTERNAL, INTERRUPTED = 70, 130
 
 
+@terminal.guarded()
 def main(argv: list[str] | None = None) -> int:
     """Run one subcommand and return its exit code; argparse exits with 2 for wrong usage."""
-    with terminal.guarded():
-        return _run(argv)
-
-
-def _run(argv: list[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = next((word for word in arguments if not word.startswith("-")), None)
     if command is not None and command not in COMMANDS:

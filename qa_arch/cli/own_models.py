@@ -80,12 +80,8 @@ def write_model(name: str, folder: Path) -> list[Path]:
 
 def _filled(source: str, name: str) -> str:
     text = (STARTER / source).read_text(encoding="utf-8")
-    return text.replace(CLASS, class_name(name)).replace(NAME, name)
-
-
-def class_name(name: str) -> str:
-    """``gated_span`` -> ``GatedSpan``."""
-    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+    class_name = "".join(part[:1].upper() + part[1:] for part in name.split("_"))  # gated_span -> GatedSpan
+    return text.replace(CLASS, class_name).replace(NAME, name)
 
 
 def _check_name(name: str) -> None:

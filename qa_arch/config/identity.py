@@ -72,9 +72,8 @@ def _without(value: Any, path: str, dropped: Collection[str]) -> Any:
     if not isinstance(value, Mapping):
         return value
     named = ((key, f"{path}.{key}" if path else str(key)) for key in value)
-    counting = ((key, full) for key, full in named if full not in dropped and not _unset(full, value[key]))
-    return {str(key): _without(value[key], full, dropped) for key, full in counting}
-
-
-def _unset(setting: str, value: Any) -> bool:
-    return setting in OPTIONAL and value == OPTIONAL[setting]
+    return {
+        str(key): _without(value[key], full, dropped)
+        for key, full in named
+        if full not in dropped and not (full in OPTIONAL and value[key] == OPTIONAL[full])
+    }
