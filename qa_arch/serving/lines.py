@@ -57,8 +57,6 @@ log = logging.getLogger(__name__)
 IfExists = Literal["resume", "replace", "fail"]
 Reading = Callable[[Sequence[Query]], Sequence[Answer]]
 """``Reader.answer``, which answers queries in order."""
-Watch = Callable[[int, int | None, int], None]
-"""Progress callback: bytes of the input that are done, all bytes if known, lines answered by this call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +88,7 @@ class Summary:
     """Lines that this call could not answer."""
 
 
+AnswerPart = Callable[[Part], AnsweredPart]
 Answering = Callable[[Iterator[Part]], Iterable[AnsweredPart]]
 """Answers parts in their order, reading few of them ahead."""
 
@@ -103,12 +102,13 @@ def answer_file(
     settings: Mapping[str, Any],
     on_error: OnError = "raise",
     if_exists: IfExists = "resume",
-    watch: Watch = lambda *_: None,
+    watch: Callable[[int, int | None, int], None] = lambda *_: None,
 ) -> Summary | None:
     """Answer the questions of ``data`` into ``out`` (``-``: standard streams); None if that is done already.
 
     ``start`` loads ``models``, after all else is checked; ``settings`` are all others on which answers
-    depend. ``resume`` continues an unfinished file, or starts it. Raises DataError for the first faulty
+    depend. ``resume`` continues an unfinished file, or starts it. ``watch`` gets the bytes of the input that
+    are done, all bytes if known, and the lines that this call answered. Raises DataError for the first faulty
     line (with ``skip`` only for data that cannot be read at all), RunError where ``out`` is in the way.
     """
     path, partial = Path(out), Path(f"{out}.partial")
@@ -191,11 +191,7 @@ def open_input(data: str) -> Iterator[tuple[Iterator[Part], int | None]]:
 
     gzip is decompressed, whatever the file's name. Raises DataError where the file cannot be read.
     """
-    try:
-        opened = nullcontext(sys.stdin.buffer) if data == STANDARD else Path(data).open("rb")  # noqa: SIM115
-    except OSError as error:
-        raise DataError(f"{data}: cannot be read ({error.strerror}); check path and permissions") from None
-    with opened as file:
+    with nullcontext(sys.stdin.buffer) if data == STANDARD else _open(data) as file:
         seekable = data != STANDARD and file.seekable()
         packed = cast(Any, file).peek(2).startswith(b"\x1f\x8b")
         content = cast(BinaryIO, gzip.GzipFile(fileobj=file) if packed else file)
@@ -203,13 +199,19 @@ def open_input(data: str) -> Iterator[tuple[Iterator[Part], int | None]]:
         yield parts, os.fstat(file.fileno()).st_size if seekable else None
 
 
+def _open(data: str) -> BinaryIO:
+    try:
+        return Path(data).open("rb")
+    except OSError as error:
+        raise DataError(f"{data}: cannot be read ({error.strerror}); check path and permissions") from None
+
+
 def parts_of(file: BinaryIO, name: str, position: Callable[[], int]) -> Iterator[Part]:
     """The lines of ``file`` that are not blank, in parts; none is read before its part is wanted."""
     part: list[tuple[int, bytes]] = []
     number = size = 0
     try:
-        while line := file.readline():
-            number += 1
+        for number, line in enumerate(file, 1):
             if line.strip():
                 part.append((number, line))
                 size += len(line)
@@ -291,22 +293,18 @@ def origin_of(data: str, models: Sequence[str], settings: Mapping[str, Any]) -> 
 
     Raises DataError for data that cannot be read, RunError for a model that is no run.
     """
-    try:
-        with Path(data).open("rb") as file:
-            facts, digest = os.fstat(file.fileno()), hashlib.sha256(file.read(HEAD)).hexdigest()
-    except OSError as error:
-        raise DataError(f"{data}: cannot be read ({error.strerror}); check path and permissions") from None
-    stated = {
-        f"settings.{name}": str(value) if value in (math.inf, -math.inf) else value
-        for name, value in settings.items()
-    }
+    with _open(data) as file:
+        facts, digest = os.fstat(file.fileno()), hashlib.sha256(file.read(HEAD)).hexdigest()
     return {
         "data.name": Path(data).name,
         "data.size": facts.st_size,
         "data.modified": facts.st_mtime_ns,
         "data.head_sha256": digest,
         "models": [_model(model) for model in models],
-        **stated,
+        **{
+            f"settings.{name}": str(value) if value in (math.inf, -math.inf) else value
+            for name, value in settings.items()
+        },
         "part_lines": PART_LINES,
         "part_bytes": PART_BYTES,
         "qa_arch": __version__,
@@ -329,7 +327,6 @@ def _model(source: str) -> str:
 
 # On a Ray cluster -----------------------------------------------------------------------------------
 
-AnswerPart = Callable[[Part], AnsweredPart]
 WINDOW = 4
 """Parts per actor that are under way or wait for an earlier part: how far the file is read ahead."""
 RESTARTS, RETRIES = 10, 3
