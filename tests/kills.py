@@ -44,6 +44,13 @@ def contents(folder: Path) -> Contents:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 def check_recovery(
     deaths: Iterator[object],
     folder: Path,

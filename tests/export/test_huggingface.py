@@ -18,7 +18,7 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 from qa_arch.contract import logits_of
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.synthetic import generate
-from qa_arch.errors import ConfigError, RunError
+from qa_arch.errors import ConfigError
 from qa_arch.export.huggingface import export_hf, library_logits
 from qa_arch.features.batches import Collator
 from qa_arch.records import Point, RunRecord, SplitFacts, Threshold
@@ -126,12 +126,6 @@ def test_a_model_that_reads_its_head_otherwise_is_refused(fleet, tmp_path, monke
     monkeypatch.setattr(model, "__class__", Doubled)
     with pytest.raises(ConfigError, match="is more than an encoder of the library"):
         export_hf(fleet["bert"], tmp_path / "out")
-
-
-def test_a_folder_in_the_way_is_left_alone(fleet, tmp_path):
-    (tmp_path / "mine").write_text("")
-    with pytest.raises(RunError, match="exists already"):
-        export_hf(fleet["bert"], tmp_path)
 
 
 @pytest.fixture

@@ -93,13 +93,6 @@ def test_a_window_alone_is_read_as_in_a_batch(fleet, exported):
         torch.testing.assert_close(alone.null[0], whole.null[row], rtol=0, atol=1e-5)
 
 
-def test_the_reader_asks_a_graph(exported):
-    qa = qa_arch.load(exported("bert"))
-    text = "The song was written by Ada Stone in 1971."
-    answer = qa("Who wrote it?", text, null_threshold=float("inf"))
-    assert answer.text == text[answer.start : answer.end] != ""
-
-
 @pytest.mark.parametrize("case", ["bert", pytest.param("proposed", marks=pytest.mark.slow)])
 def test_int8_answers_nearly_the_same(case, fleet, tmp_path):
     check = export_onnx(fleet[case], tmp_path / "int8", precision="int8")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import json
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
+from kills import alive
 
 sys.path.append(str(Path(__file__).parent))  # the stub is a program as well
 stub = importlib.import_module("sweep_stub")
@@ -37,8 +40,10 @@ class Stubbed:
         sweep = stub.make_sweep(self.folder, self.plan, **settings)
         return sweep.launch(stub.points(*seeds, overrides=overrides))
 
-    def start(self, *seeds: int):
-        return stub.start_sweep(self.folder, self.plan, *seeds)
+    def start(self, *seeds: int) -> subprocess.Popen[bytes]:
+        """The same in a process of its own."""
+        command = [sys.executable, stub.__file__, "sweep", self.folder, self.plan, *map(str, seeds)]
+        return subprocess.Popen(command, start_new_session=True)
 
     @property
     def command(self):
@@ -72,6 +77,15 @@ def stubbed(tmp_path) -> Stubbed:
 
 
 @pytest.fixture
+def train_m(stubbed, monkeypatch, qa_arch):
+    """``train_m(*arguments)`` -> exit code, stdout, stderr of a sweep through Hydra, and its points train
+    nothing; nor do those of ``qa-arch sweep``."""
+    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda *_: stubbed.command)
+    monkeypatch.setattr("qa_arch.sweep.points.preflight", lambda *_: None)
+    return partial(qa_arch, "train", "-m", "debug=fast", f"sweep.folder={stubbed.folder}")
+
+
+@pytest.fixture
 def survivors():
     """``survivors(pids)``: those that are alive after a while in which they should have ended."""
 
@@ -82,10 +96,3 @@ def survivors():
         return [pid for pid in pids if alive(pid)]
 
     return look
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False

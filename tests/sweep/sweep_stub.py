@@ -117,12 +117,5 @@ def main() -> int:
     return int(any(isinstance(value, Exception) for value in values))
 
 
-def start_sweep(folder: Path, plan: Path, *seeds: int) -> subprocess.Popen[bytes]:
-    """The same in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, __file__, "sweep", str(folder), str(plan), *map(str, seeds)], start_new_session=True
-    )
-
-
 if __name__ == "__main__":
     sys.exit(main())

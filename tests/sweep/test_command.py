@@ -8,23 +8,9 @@ import subprocess
 import sys
 
 import pytest
+from kills import contents
 
-from qa_arch.cli.main import main
 from qa_arch.errors import ConfigError
-
-
-@pytest.fixture
-def train_m(stubbed, monkeypatch, capsys):
-    """``train_m(*arguments)`` -> exit code, stdout, stderr, with points that train nothing."""
-    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda *_: stubbed.command)
-    monkeypatch.setattr("qa_arch.sweep.points.preflight", lambda *_: None)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main(["train", "-m", "debug=fast", f"sweep.folder={stubbed.folder}", *arguments])
-        return code, *capsys.readouterr()
-
-    return call
 
 
 def test_a_grid_and_the_same_grid_again(stubbed, train_m):
@@ -69,10 +55,6 @@ def test_a_folder_that_is_refused_is_left_as_it_is(stubbed, train_m, taken_by):
     assert contents(stubbed.folder) == before
 
 
-def contents(folder) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -113,36 +95,35 @@ def test_models_are_compared_with_the_first(stubbed, train_m):
     assert f"qa-arch compare {stubbed.folder} --baseline bert --split calibration\n" in out
 
 
-def test_status(stubbed, train_m, capsys):
+def test_status(stubbed, train_m, qa_arch):
     train_m("seed=1,2")
-    capsys.readouterr()
-    assert main(["sweep", "status", str(stubbed.folder), "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+    code, out, _ = qa_arch("sweep", "status", stubbed.folder, "--json")
+    assert code == 0
+    shown = json.loads(out)
     assert shown["counts"] == {"ok": 2}
     first = shown["points"][0]
     assert (first["point"], first["status"], first["f1"], first["attempts"]) == ("seed=1", "ok", 51.0, 1)
 
 
-def test_a_folder_without_a_sweep(tmp_path, capsys):
+def test_a_folder_without_a_sweep(tmp_path, qa_arch):
     for action in ("status", "resume", "retry"):
-        assert main(["sweep", action, str(tmp_path)]) == 5
-        assert "holds no sweep" in capsys.readouterr().err
+        code, _, err = qa_arch("sweep", action, tmp_path)
+        assert (code, "holds no sweep" in err) == (5, True)
         assert not list(tmp_path.iterdir())
 
 
-def test_a_sweep_is_finished_by_resume(stubbed, train_m, capsys):
+def test_a_sweep_is_finished_by_resume(stubbed, train_m, qa_arch):
     stubbed.does(seed1="signal", seed2="failed")
     assert train_m("seed=1,2,3", "sweep.fail_fast=true")[0] == 1
     stubbed.does()
-    capsys.readouterr()
-    assert main(["sweep", "resume", str(stubbed.folder), "--n-jobs", "2", "--devices", "0,1"]) == 0
-    assert "3 points: 3 ok" in capsys.readouterr().out
+    code, out, _ = qa_arch("sweep", "resume", stubbed.folder, "--n-jobs", "2", "--devices", "0,1")
+    assert (code, "3 points: 3 ok" in out) == (0, True)
     assert sorted(stubbed.begun()) == ["seed1", "seed1", "seed2", "seed2", "seed3"]
 
 
 @pytest.mark.parametrize("action", ["resume", "retry"])
 def test_what_the_hub_no_longer_gives_is_refused_before_a_point_goes_on(
-    stubbed, train_m, monkeypatch, capsys, tmp_path, action
+    stubbed, train_m, monkeypatch, qa_arch, tmp_path, action
 ):
     monkeypatch.setattr("qa_arch.system.hub.cached", lambda kind, name: False)
     monkeypatch.setattr("qa_arch.system.hub.state", lambda: "")
@@ -152,12 +133,12 @@ def test_what_the_hub_no_longer_gives_is_refused_before_a_point_goes_on(
     monkeypatch.setattr("qa_arch.system.hub.state", lambda: "the hub does not answer")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert main(["sweep", action, str(stubbed.folder)]) == 6
-    assert "not/here: no such folder, not downloaded before" in capsys.readouterr().err
+    code, _, err = qa_arch("sweep", action, stubbed.folder)
+    assert (code, "not/here: no such folder, not downloaded before" in err) == (6, True)
     assert stubbed.begun() == before
 
 
-def test_resume_asks_for_the_devices_that_it_is_given(stubbed, train_m, monkeypatch, capsys):
+def test_resume_asks_for_the_devices_that_it_is_given(stubbed, train_m, monkeypatch, qa_arch):
     """Before a point is emptied or begun; where none is given none is asked for."""
     checked = []
 
@@ -172,12 +153,12 @@ def test_resume_asks_for_the_devices_that_it_is_given(stubbed, train_m, monkeypa
     monkeypatch.setattr("qa_arch.sweep.points.preflight", refuse)
     (stubbed.point(1) / "last.ckpt").write_text("")
     before = stubbed.begun()
-    assert main(["sweep", "resume", str(stubbed.folder), "--devices", "0,9"]) == 2
-    assert "no device 9" in capsys.readouterr().err
+    code, _, err = qa_arch("sweep", "resume", stubbed.folder, "--devices", "0,9")
+    assert (code, "no device 9" in err) == (2, True)
     assert checked == [["0", "9"]]
     assert stubbed.begun() == before
     assert (stubbed.point(1) / "last.ckpt").exists()
-    assert main(["sweep", "resume", str(stubbed.folder)]) == 1
+    assert qa_arch("sweep", "resume", stubbed.folder)[0] == 1
     assert checked == [["0", "9"], None]
 
 

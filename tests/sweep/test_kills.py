@@ -8,7 +8,6 @@ import signal
 
 import pytest
 
-from qa_arch.cli.main import main
 from qa_arch.errors import RunError
 from qa_arch.sweep import runner, schedule
 from qa_arch.sweep.state import Status, actual_status, read_manifest
@@ -129,17 +128,17 @@ def test_a_sweep_is_carried_out_by_one_process(stubbed):
     assert stubbed.begun().count("seed1") == 1
 
 
-def test_retry_begins_anew(stubbed, monkeypatch, capsys):
+@pytest.mark.usefixtures("train_m")
+def test_retry_begins_anew(stubbed, qa_arch):
     stubbed.does(seed1="failed", seed2="oom").launch(1, 2, 3)
     (stubbed.point(1) / "last.ckpt").write_text("old")
-    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda *_: stubbed.command)
-    assert main(["sweep", "resume", str(stubbed.folder), "--json"]) == 1
+    assert qa_arch("sweep", "resume", stubbed.folder, "--json")[0] == 1
     assert stubbed.begun() == ["seed1", "seed2", "seed3", "seed1"]
     assert (stubbed.point(1) / "last.ckpt").exists()
     stubbed.does()
-    capsys.readouterr()
-    assert main(["sweep", "retry", str(stubbed.folder), "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+    code, out, _ = qa_arch("sweep", "retry", stubbed.folder, "--json")
+    assert code == 0
+    shown = json.loads(out)
     assert shown["counts"] == {"ok": 3}
     assert [point["attempts"] for point in shown["points"]] == [3, 2, 1]
     assert not (stubbed.point(1) / "last.ckpt").exists()

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from qa_arch.cli.main import main
 from qa_arch.errors import ConfigError
 from qa_arch.records import Point, RunRecord
 from qa_arch.sweep.runner import PointError
@@ -124,16 +123,15 @@ def test_what_a_search_is_told_of_a_run(scores, value):
     assert value_of(RunRecord(**about, scores=points)) == value
 
 
-def test_through_hydra(stubbed, monkeypatch, capsys):
+def test_through_hydra(stubbed, train_m):
     """``train -m hydra/sweeper=qa_optuna``: points of our launcher, in one sweep that grows."""
-    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda *_: stubbed.command)
-    monkeypatch.setattr("qa_arch.sweep.points.preflight", lambda *_: None)
 
     def train(trials: int) -> str:
         found = ["hydra/sweeper=qa_optuna", f"hydra.sweeper.n_trials={trials}", "seed=range(1,50)"]
         space = ["optim.lr=tag(log,interval(1e-5,1e-3))", "model.dropout=choice(0.0,0.2)"]
-        assert main(["train", "-m", "debug=fast", f"sweep.folder={stubbed.folder}", *found, *space]) == 0
-        return capsys.readouterr().out
+        code, out, _ = train_m(*found, *space)
+        assert code == 0
+        return out
 
     assert "2 points: 2 ok" in train(2)
     out = train(3)

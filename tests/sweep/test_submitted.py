@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,17 +19,9 @@ pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
 
 
 @pytest.fixture
-def train_m(stubbed, monkeypatch, capsys):
-    """``train_m(*arguments)`` -> exit code, stdout; each point is a job of the local cluster."""
-    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda *_: stubbed.command)
-    monkeypatch.setattr("qa_arch.sweep.points.preflight", lambda *_: None)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        where = [f"sweep.folder={stubbed.folder}", "hydra/launcher=submitit_local"]
-        code = main(["train", "-m", "debug=fast", *where, *arguments])
-        return code, *capsys.readouterr()
-
-    return call
+def train_m(train_m):
+    """``train_m(*arguments)``, where each point is a job of the local cluster."""
+    return partial(train_m, "hydra/launcher=submitit_local")
 
 
 def test_each_point_is_a_job_that_leaves_its_state(stubbed, train_m):

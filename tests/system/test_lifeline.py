@@ -7,9 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from kills import alive
 
 from qa_arch.system import lifeline
 
@@ -32,13 +32,6 @@ child = lifeline.start([sys.executable, "-c", "import time; time.sleep(1)\n" + s
 print(child.pid, flush=True)
 os._exit(0)
 """
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def ended(pid: int, within: float = 10) -> bool:

@@ -14,7 +14,6 @@ import httpx2
 import pytest
 
 from qa_arch.cli import serve as command
-from qa_arch.cli.main import main
 from qa_arch.manifest import module_of
 from qa_arch.serving.answers import Query
 from qa_arch.serving.reader import load
@@ -81,28 +80,22 @@ def assert_same(answer, direct):
             assert answer[key] == value
 
 
-def test_without_the_packages_of_the_extra(runs, qa_arch_serve, monkeypatch):
+def test_without_the_packages_of_the_extra(runs, qa_arch, monkeypatch):
     (bert, _), _ = runs
     monkeypatch.setitem(sys.modules, "fastapi", None)
     for name in [name for name in sys.modules if name.startswith("qa_arch.serving")]:
         monkeypatch.delitem(sys.modules, name)
-    code, error = qa_arch_serve(bert)
+    code, _, error = qa_arch("serve", bert)
     assert (code, "pip install 'qa-arch[serve]'" in error) == (6, True)
 
 
-@pytest.fixture
-def qa_arch_serve(capsys):
-    """``qa_arch_serve(*arguments)`` -> exit code and standard error."""
-    return lambda *arguments: (main(["serve", *map(str, arguments)]), capsys.readouterr().err)
-
-
-def test_what_is_refused_before_models_are_loaded(runs, qa_arch_serve, tmp_path, monkeypatch):
+def test_what_is_refused_before_models_are_loaded(runs, qa_arch, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "open_reader", None)
     (bert, proposed), _ = runs
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        code, error = qa_arch_serve(bert, "--port", taken.getsockname()[1])
+        code, _, error = qa_arch("serve", bert, "--port", taken.getsockname()[1])
         assert (code, "choose another --port" in error) == (6, True)
     for arguments, message in (
         ((bert, proposed, bert), "named twice"),
@@ -110,9 +103,9 @@ def test_what_is_refused_before_models_are_loaded(runs, qa_arch_serve, tmp_path,
         ((bert, "--token-file", tmp_path / "none"), "--token-file"),
         ((bert, "--port", 70000), "--port: 70000 is out of range"),
     ):
-        code, error = qa_arch_serve(*arguments)
+        code, _, error = qa_arch("serve", *arguments)
         assert (code, message in error) == (2, True), error
-    code, error = qa_arch_serve(tmp_path, "--port", 0)
+    code, _, error = qa_arch("serve", tmp_path, "--port", 0)
     assert (code, str(tmp_path) in error) == (5, True)
 
 
