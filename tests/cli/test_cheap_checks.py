@@ -1,4 +1,4 @@
-"""What can be known at once is told at once: in a fresh interpreter, without torch and without the hub."""
+"""What can be known, or needs no model, loads no heavy package: in a fresh interpreter, without the hub."""
 
 from __future__ import annotations
 
@@ -6,17 +6,31 @@ import json
 import subprocess
 import sys
 
-HEAVY = ("torch", "transformers", "pytorch_lightning", "datasets", "huggingface_hub", "wandb")
+from qa_arch.cli.main import COMMANDS
+from qa_arch.config.files import write_json
+from qa_arch.data import synthetic
+from qa_arch.data.squad import write
+
+HEAVY = (
+    *("torch", "transformers", "pytorch_lightning", "datasets", "huggingface_hub", "wandb"),
+    *("evaluate", "baselines"),
+)
 PROGRAM = """
-import contextlib, io, json, sys
+import contextlib, importlib, io, json, pkgutil, sys
 from qa_arch.cli.main import main
-calls, missing, heavy = map(json.loads, sys.argv[1:])
+calls, missing, heavy, packages = map(json.loads, sys.argv[1:])
 for module in missing:
     sys.modules[module] = None
+for name in packages:
+    for module in pkgutil.iter_modules(importlib.import_module(name).__path__, f"{name}."):
+        importlib.import_module(module.name)
 messages = []
 for arguments in calls:
     with contextlib.redirect_stderr(io.StringIO()) as err, contextlib.redirect_stdout(io.StringIO()):
-        code = main(arguments)
+        try:
+            code = main(arguments)
+        except SystemExit as help:
+            code = help.code
     messages.append([code, err.getvalue().strip(), [name for name in heavy if sys.modules.get(name)]])
 print(json.dumps(messages))
 """
@@ -33,9 +47,10 @@ TYPOS = {
 }
 
 
-def told(*calls, missing=()):
-    """(exit code, message, heavy packages imported by then) of each call, all in one interpreter."""
-    texts = json.dumps([list(map(str, call)) for call in calls]), json.dumps(missing), json.dumps(HEAVY)
+def told(*calls, missing=(), heavy=HEAVY, packages=()):
+    """(exit code, message, heavy packages imported by then) of each call, all in one interpreter, which
+    begins with every module of ``packages``."""
+    texts = map(json.dumps, ([list(map(str, call)) for call in calls], missing, heavy, packages))
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *texts], capture_output=True, text=True, timeout=200
     )
@@ -102,3 +117,14 @@ def test_a_missing_extra_is_told_before_torch():
     for (module, message), (code, line, heavy) in zip(calls.values(), results, strict=True):
         assert (code, heavy) == (6, []), line
         assert f"{module} is not installed; pip install 'qa-arch{message}" in line
+
+
+def test_what_needs_no_model_loads_none(trained, tmp_path):
+    """Every module of the light packages, the help of every command, and commands that only read."""
+    light = [f"qa_arch.{name}" for name in ("config", "metrics", "results", "data", "sweep")]
+    data = write_json(tmp_path / "data.json", write(synthetic.named("dev")))
+    helped = [("--help",), *((command, "--help") for command in COMMANDS)]
+    calls = [*helped, ("stats", "--data", data), ("tables", trained)]
+    heavy = [*HEAVY, "hydra"]
+    assert told(*calls, heavy=heavy, packages=light) == [[0, "", []]] * len(calls)
+    assert told(("list", "settings"), heavy=heavy, packages=["qa_arch.cli"]) == [[0, "", ["hydra"]]]
