@@ -32,8 +32,23 @@ SUBMITTED = {
 }
 """Launchers of Hydra's submitit plugin -> our replacements with the same settings: the plugin would run a
 point inside the process of the job."""
-OF_HYDRA = r"\+*hydra[./]"
-"""What overrides of Hydra's own settings begin with."""
+SEARCHPATH = (r"\+*hydra\.searchpath", "name the folder of your own configs with --config-dir DIR")
+NO_EFFECT = "has no effect; a sweep (train -m) takes hydra/launcher and hydra/sweeper"
+OF_RUNS = (
+    (r"\+*sweep\.", "is a setting of sweeps; use it with train -m"),
+    (r"hydra\.(run|sweep)\.", "name the run folder with --folder DIR, or its parent with runs_dir=DIR"),
+    SEARCHPATH,
+    (r"\+*hydra[./]", NO_EFFECT),
+)
+"""Overrides that a run does not take -> what to do instead, also where Hydra would take them."""
+OF_SWEEPS = (
+    (r"hydra\.(run|sweep)\.", "name the sweep's folder with sweep.folder=DIR"),
+    (r"hydra/launcher=basic$", f"would train every point in this process; {LAUNCHER} does not"),
+    (r"hydra/sweeper=optuna$", "the search of qa-arch is hydra/sweeper=qa_optuna"),
+    SEARCHPATH,
+    (r"\+*hydra[./](?!launcher|sweeper)", NO_EFFECT),
+)
+"""The same of sweeps."""
 
 
 def compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[str, Any]:
@@ -41,14 +56,7 @@ def compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[str
 
     ``config_dir`` is a folder with further choices for the groups.
     """
-    for override in overrides:
-        if re.match(r"\+*sweep\.", override):
-            raise ConfigError(f"{override}: is a setting of sweeps; use it with train -m")
-        if re.match(r"hydra\.(run|sweep)\.", override):
-            raise ConfigError(
-                f"{override}: name the run folder with --folder DIR, or its parent with runs_dir=DIR"
-            )
-        _refuse_of_hydra(override, OF_HYDRA)
+    refuse(overrides, OF_RUNS)
     with _explained(overrides, config_dir) as search:
         composed = hydra_compose("train", overrides=[*search, *overrides])
         plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
@@ -70,14 +78,12 @@ def _refuse_unloaded(overrides: Sequence[str], encoder: dict[str, Any]) -> None:
         )
 
 
-def _refuse_of_hydra(override: str, refused: str) -> None:
-    """Raise ConfigError for a setting of Hydra's that matches ``refused`` and would change nothing."""
-    if re.match(r"\+*hydra\.searchpath", override):
-        raise ConfigError(f"{override}: name the folder of your own configs with --config-dir DIR")
-    if re.match(refused, override):
-        raise ConfigError(
-            f"{override}: has no effect; a sweep (train -m) takes hydra/launcher and hydra/sweeper"
-        )
+def refuse(overrides: Sequence[str], refused: Sequence[tuple[str, str]]) -> None:
+    """Raise ConfigError for the first override that one of ``refused`` matches."""
+    for override in overrides:
+        for pattern, instead in refused:
+            if re.match(pattern, override):
+                raise ConfigError(f"{override}: {instead}")
 
 
 @contextmanager
@@ -125,13 +131,11 @@ def split_grid(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     return fixed, [override.get_key_element() for override in settings if override.is_sweep_override()]
 
 
-def multirun(overrides: Sequence[str], task: Any, output: Path, config_dir: str | None = None) -> None:
+def multirun(overrides: Sequence[str], task: Any, output: Path, config_dir: str | None) -> None:
     """Run Hydra's sweeper over the points of ``overrides``; its own files go to ``output``.
 
     The default launcher is ``isolated``. Errors of points are not caught.
     """
-    for override in overrides:
-        _refuse_of_hydra(override, rf"{OF_HYDRA}(?!launcher|sweeper)")
     if any(override.startswith("encoder=") for override in overrides):
         compose(_first_point(overrides), config_dir)  # would it load that encoder?
     with _explained(overrides, config_dir) as search:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections import Counter
 from pathlib import Path
 
 from qa_arch.cli.runs import add_config_dir, add_trust, open_span_predictor, require_runs
@@ -55,13 +54,14 @@ def run(args: argparse.Namespace) -> int:
     require_runs([args.run_folder])
     loading = {**vars(args), "device": "cpu", "precision": "fp32", "engine": "torch"}
     predictor = open_span_predictor([args.run_folder], argparse.Namespace(**loading))
+    from qa_arch.export.onnx_folder import export_onnx, sizes
+
     if args.to == "hf":
         from qa_arch.export.huggingface import export_hf
 
         export_hf(predictor, out)
     else:
         from qa_arch.cli.watch import watching
-        from qa_arch.export.onnx_folder import export_onnx
         from qa_arch.spans.loading import source_of
 
         assert predictor.record is not None
@@ -76,9 +76,7 @@ def run(args: argparse.Namespace) -> int:
             f" {check.largest_difference:.1e}, {check.same_answers} of the answers the same; EM"
             f" {theirs['exact']:.2f} (torch {ours['exact']:.2f}), F1 {theirs['f1']:.2f} ({ours['f1']:.2f})"
         )
-    sizes: Counter[str] = Counter()  # of its files, and of the folders in it
-    for file in filter(Path.is_file, out.rglob("*")):
-        sizes[file.relative_to(out).parts[0]] += file.stat().st_size
-    for name, size in [*sizes.most_common(), (str(out), sizes.total())]:
+    of_parts = sizes(out)
+    for name, size in [*of_parts.most_common(), (str(out), of_parts.total())]:
         print(f"{size / 1e6:10.2f} MB  {name}")
     return 0

@@ -17,7 +17,6 @@ from typing import Any
 
 from qa_arch.cli.runs import print_next_steps, require_hub, use_config_dir
 from qa_arch.config.schema import validate
-from qa_arch.errors import ConfigError
 from qa_arch.records import read_record
 from qa_arch.results.tables import Table, print_table, text
 from qa_arch.sweep import points, runner
@@ -95,16 +94,10 @@ def multirun(
 ) -> int:
     """Run or resume a sweep; exit code 1 if a point failed or was not run. ``dry``: check it and print what
     would be done; nothing is written."""
-    from qa_arch.cli.compose import LAUNCHER, split_grid, to_yaml
+    from qa_arch.cli.compose import OF_SWEEPS, refuse, split_grid, to_yaml
     from qa_arch.cli.compose import multirun as through_hydra
 
-    for override in overrides:
-        if override.startswith(("hydra.sweep.", "hydra.run.")):
-            raise ConfigError(f"{override}: name the sweep's folder with sweep.folder=DIR")
-        if override == "hydra/launcher=basic":
-            raise ConfigError(f"{override}: would train every point in this process; {LAUNCHER} does not")
-        if override == "hydra/sweeper=optuna":
-            raise ConfigError(f"{override}: the search of qa-arch is hydra/sweeper=qa_optuna")
+    refuse(overrides, OF_SWEEPS)
     folder = use_config_dir(config_dir, trusted)
     sweep = Sweep(
         Grid(*split_grid(overrides)),

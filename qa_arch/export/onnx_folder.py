@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -66,6 +67,14 @@ def new_folder(path: str | Path, *, replaces: str | None = None) -> Iterator[Pat
         raise RunError(f"{target}: exists already; name a new folder, or remove it first")
     with replacing_folder(target) as temporary:
         yield temporary
+
+
+def sizes(folder: Path) -> Counter[str]:
+    """Bytes of each file of ``folder``, and of each folder in it."""
+    counted: Counter[str] = Counter()
+    for file in filter(Path.is_file, folder.rglob("*")):
+        counted[file.relative_to(folder).parts[0]] += file.stat().st_size
+    return counted
 
 
 class _Flat(nn.Module):

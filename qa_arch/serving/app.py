@@ -314,7 +314,7 @@ def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = No
         answers = await batcher.answer(queries)
         for item in answers:
             service.telemetry.answers.labels(name, "yes" if item else "no").inc()
-        return AnswersMessage(model=name, answers=[item.as_dict() for item in answers])
+        return AnswersMessage.model_validate({"model": name, "answers": [item.as_dict() for item in answers]})
 
     @app.get("/v1/models", responses=ERRORS, summary="The models that can be asked")
     async def models_() -> ModelsMessage:

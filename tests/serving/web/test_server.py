@@ -13,10 +13,6 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from qa_arch.errors import UnavailableError
-from qa_arch.serving.guard import address as address_of
-from qa_arch.serving.guard import bind
-
 HEAD = "POST /v1/answer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
@@ -147,14 +143,6 @@ def test_a_second_signal_does_not_wait(running):
         process.send_signal(signal.SIGTERM)
         assert pending.exception(timeout=20) or pending.result().status_code >= 500
         process.wait(timeout=20)
-
-
-def test_a_port_that_is_taken():
-    with bind("127.0.0.1", 0) as taken:
-        taken.listen()
-        with pytest.raises(UnavailableError, match=r"cannot be used .* choose another --port"):
-            bind("127.0.0.1", taken.getsockname()[1])
-        assert address_of(taken) == f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 def until(condition) -> None:
