@@ -22,7 +22,7 @@ class IsolatedLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         values = self.sweep.launch([(overrides, self._compose(overrides)) for overrides in job_overrides])
-        return [_Returned(overrides, value) for overrides, value in zip(job_overrides, values, strict=True)]
+        return [Returned(overrides, value) for overrides, value in zip(job_overrides, values, strict=True)]
 
     def _compose(self, overrides: Sequence[str]) -> Any:
         config = self.loader.load_sweep_config(self.config, list(overrides))
@@ -59,7 +59,7 @@ class SlurmJobsLauncher(_JobsLauncher):
     cluster = "slurm"
 
 
-class _Returned(JobReturn):
+class Returned(JobReturn):
     """A value, or an exception for the sweeper to raise without Hydra's extra line of output."""
 
     def __init__(self, overrides: Sequence[str], value: float | Exception) -> None:

@@ -65,15 +65,12 @@ def _translate(environment: MutableMapping[str, str]) -> None:
     environment["LOCAL_RANK"] = environment["SLURM_LOCALID"]
     environment["NODE_RANK"] = environment.get("SLURM_NODEID", "0")
     environment["LOCAL_WORLD_SIZE"] = str(tasks // nodes)
-    environment.setdefault("MASTER_ADDR", _first_host(environment.get("SLURM_STEP_NODELIST", "127.0.0.1")))
+    hosts = environment.get("SLURM_STEP_NODELIST", "127.0.0.1")
+    first = re.sub(r"\[(\w+)[^]]*\]", r"\1", hosts).partition(",")[0]  # gpu[03-05,9]-ib,login -> gpu03-ib
+    environment.setdefault("MASTER_ADDR", first)
     job, step = (int(environment.get(name, 0)) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
     # A prime apart: neither two steps of a job nor neighbouring jobs meet at one port.
     environment.setdefault("MASTER_PORT", str(20000 + (job + 1009 * step) % 20000))
-
-
-def _first_host(nodes: str) -> str:
-    """``gpu[03-05,9]-ib,login`` -> ``gpu03-ib``: the first value of every bracket."""
-    return re.sub(r"\[(\w+)[^]]*\]", r"\1", nodes).partition(",")[0]
 
 
 def _number(environment: MutableMapping[str, str], name: str) -> int:

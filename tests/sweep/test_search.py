@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import pytest
 
+from hydra_plugins.qa_arch_isolated.launcher import Returned
 from qa_arch.errors import ConfigError
 from qa_arch.records import Point, RunRecord
 from qa_arch.sweep.runner import PointError
@@ -18,17 +18,6 @@ Between, Choice = optuna.distributions.FloatDistribution, optuna.distributions.C
 SPACE = {"optim.lr": Between(1e-5, 1e-3, log=True), "model.dropout": Choice(("0.0", "0.3"))}
 
 
-@dataclass(frozen=True)
-class Returned:
-    value: float | Exception
-
-    @property
-    def return_value(self) -> float:
-        if isinstance(self.value, Exception):
-            raise self.value
-        return self.value
-
-
 class Launcher:
     """Notes the points it is given; each is worth what ``worth`` says of its settings."""
 
@@ -37,7 +26,8 @@ class Launcher:
 
     def __call__(self, points):
         self.batches.append([tuple(point) for point in points])
-        return [Returned(self.worth(dict(override.split("=") for override in point))) for point in points]
+        worths = [self.worth(dict(override.split("=") for override in point)) for point in points]
+        return [Returned((), worth) for worth in worths]
 
     @property
     def points(self):

@@ -45,15 +45,10 @@ def post(client, question):
     client.sendall(f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body)
 
 
-def queue_length(address) -> float:
+def metric(address, name) -> float:
+    """A figure of the first model; 0 where it is not counted yet."""
     lines = httpx2.get(f"{address}/metrics").text.splitlines()
-    (line,) = [line for line in lines if line.startswith('qa_arch_queue_length{model="first"}')]
-    return float(line.split()[-1])
-
-
-def batches(address) -> float:
-    lines = httpx2.get(f"{address}/metrics").text.splitlines()
-    return sum(float(x.split()[-1]) for x in lines if x.startswith('qa_arch_batch_size_count{model="first"}'))
+    return sum(float(x.split()[-1]) for x in lines if x.startswith(f'qa_arch_{name}{{model="first"}}'))
 
 
 def test_a_real_request_and_headers(address):
@@ -93,19 +88,19 @@ def test_what_is_no_http(address):
 
 
 def test_the_work_of_a_client_that_goes_away_is_dropped(address):
-    first, before = connection(address), batches(address)
+    first, before = connection(address), metric(address, "batch_size_count")
     post(first, "wait 1.5 mill")
     time.sleep(0.3)
     others = [connection(address) for _ in range(5)]
     for client in others:
         post(client, "wait 60 mill")
-    until(lambda: queue_length(address) == 6)
+    until(lambda: metric(address, "queue_length") == 6)
     for client in others:
         client.close()
-    until(lambda: queue_length(address) == 1)
+    until(lambda: metric(address, "queue_length") == 1)
     assert first.recv(65536).startswith(b"HTTP/1.1 200 ")
     assert ask(address, "mill").status_code == 200
-    assert batches(address) == before + 2  # none of the five
+    assert metric(address, "batch_size_count") == before + 2  # none of the five
     assert 'status="499"} 5.0' in httpx2.get(f"{address}/metrics").text
     first.close()
 
@@ -123,7 +118,7 @@ def test_the_event_loop_is_free_while_a_model_answers(address):
 def test_the_end_answers_what_is_under_way(running):
     with running() as (process, address), ThreadPoolExecutor() as pool:
         pending = [pool.submit(ask, address, "wait 2 mill") for _ in range(3)]
-        until(lambda: queue_length(address) == 3)
+        until(lambda: metric(address, "queue_length") == 3)
         process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
         with pytest.raises(httpx2.ConnectError):
@@ -137,7 +132,7 @@ def test_the_end_answers_what_is_under_way(running):
 def test_a_second_signal_does_not_wait(running):
     with running() as (process, address), ThreadPoolExecutor() as pool:
         pending = pool.submit(ask, address, "wait 4 mill")
-        until(lambda: queue_length(address) == 1)
+        until(lambda: metric(address, "queue_length") == 1)
         process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
         process.send_signal(signal.SIGTERM)
