@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from qa_arch.config.find import conf_folder
 from qa_arch.errors import ConfigError
 
 RETIRED: Mapping[str, Any] = {
@@ -51,20 +52,8 @@ HEADS: Mapping[str, dict[str, Any]] = {
     "linear": {"_target_": "qa_arch.nn.heads.LinearHead"},
 }
 """What ``model.pointer`` chose, before ``model.head`` did."""
-TENSORBOARD = {
-    "_target_": "pytorch_lightning.loggers.TensorBoardLogger",
-    "save_dir": "{folder}",
-    "name": "tensorboard",
-    "version": "",
-    "default_hp_metric": False,
-}
-WANDB = {
-    "_target_": "qa_arch.training.loggers.WandbLogger",
-    "name": "{name}",
-    "group": "{group}",
-    "save_dir": "{folder}",
-}
-"""What ``logger.name`` chose, before ``logger._target_`` did."""
+LOGGERS = ("none", "wandb", "tensorboard")
+"""What ``logger.name`` chose, before ``logger._target_`` did: choices of ``conf/logger`` today."""
 SPAN_HEURISTICS = "baselines.heuristics."
 RANKERS: Mapping[str, dict[str, dict[str, str]]] = {
     "selection": {
@@ -162,11 +151,10 @@ def _rankers(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _with_target(logger: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A service that was chosen by ``name``, as a ``_target_`` and the arguments of its class."""
-    if "_target_" in logger or "name" not in logger:
+    """A service that was chosen by ``name`` as today's choice of that name, with the settings that it had."""
+    if "_target_" in logger or logger.get("name") not in LOGGERS:
         return logger
-    if logger["name"] == "none":
-        return {"_target_": None}
-    if logger["name"] == "tensorboard":
-        return dict(TENSORBOARD)
-    return {**logger, **WANDB}
+    import yaml  # type: ignore[import-untyped]
+
+    today = yaml.safe_load((conf_folder() / f"logger/{logger['name']}.yaml").read_text(encoding="utf-8"))
+    return {**today, **{key: logger[key] for key in logger if key in today and key != "name"}}
