@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from qa_arch.extras.kernels import proof
-from qa_arch.extras.kernels.fused import launch
+from qa_arch.extras.kernels.fused import autograd
 from qa_arch.extras.kernels.fused.autograd import recur_fused
 from qa_arch.extras.kernels.fused.kernel_check import converted, example, states_and_gradients
 from qa_arch.extras.kernels.proof import suits
@@ -120,9 +120,9 @@ class Recorder:
     ],
 )
 def test_programs_that_meet_are_launched_together(together, launches, monkeypatch):
-    monkeypatch.setattr(launch, "programs_together", lambda _: together)
+    monkeypatch.setattr(autograd, "programs_together", lambda _: together)
     kernel = Recorder()
-    launch.launch(kernel, [torch.zeros(1)], launch.Sizes(C=2, B=40, Q=3, H=40), range(2))
+    autograd.launch(kernel, [torch.zeros(1)], autograd.Sizes(C=2, B=40, Q=3, H=40), range(2))
     assert kernel.launches == launches
 
 

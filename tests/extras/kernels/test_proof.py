@@ -117,7 +117,7 @@ def test_the_source_of_every_kernel_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(kernels, "__file__", str(tmp_path / "proof.py"))
     monkeypatch.setattr(kernels.loops, "__file__", str(loop))
     assert kernels.source_hash() == here
-    for name in ("fused/forward.py", "fused/parts.py", "recurrence.py"):
+    for name in ("fused/autograd.py", "fused/kernels.py", "recurrence.py"):
         before = kernels.source_hash()
         with (tmp_path / name).open("a") as file:
             file.write("#")

@@ -1,7 +1,7 @@
 """The recurrence of the match-LSTM on a GPU: all steps of a batch in one launch forward, one backward.
 
 ``recur_fused`` computes what ``qa_arch.nn.match_lstm.recur_plain`` computes, by the Triton kernels of
-``forward`` and ``backward``. The tape holds per step and row query, gates, state, cell and scores;
+``kernels``. The tape holds per step and row query, gates, state, cell and scores;
 the energies, the one large tensor of a step, are never in memory and are computed again. Gradients
 that no step waits for follow the loop: those of keys and score in one kernel, those of values, inputs
 and weights as products over all steps.
@@ -21,15 +21,18 @@ card.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from qa_arch.extras.kernels.fused.launch import Sizes, gradient_of_attention, launch
 from qa_arch.nn.recurrence import flat, gradient_of_inputs, gradient_of_state
+
+BLOCK = 16
+"""Question units of a tile; a tile of a product is twice as deep."""
 
 
 @torch.compiler.disable  # the compiler would launch the kernels itself, and not cooperatively
@@ -50,7 +53,7 @@ def recur_fused(
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs, reversal, keys, values, mask, score, bias, state) -> Tensor:
-        from qa_arch.extras.kernels.fused.forward import forward_kernel
+        from qa_arch.extras.kernels.fused.kernels import forward_kernel
 
         given = [x.contiguous() for x in (inputs, reversal, keys, values, mask, score, state)]
         sizes = Sizes(len(inputs), len(keys), keys.shape[1], len(score))
@@ -68,7 +71,7 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        from qa_arch.extras.kernels.fused.backward import backward_kernel
+        from qa_arch.extras.kernels.fused.kernels import backward_kernel
 
         steps, states, cells, scores, total, reversal, keys, values, score, bias, state = ctx.saved_tensors
         gradient, dscores, dcells = (torch.empty_like(x) for x in (steps, scores, cells[0]))
@@ -90,3 +93,76 @@ class _Fused(torch.autograd.Function):
             torch.zeros_like(bias),
             dstate.to(state.dtype),
         )
+
+
+# How the kernels are launched: what of the work runs at the same time, and in which pieces --------------
+
+
+class Sizes(NamedTuple):
+    """Steps, windows, question units, hidden width."""
+
+    C: int
+    B: int
+    Q: int
+    H: int
+
+
+def launch(kernel: Any, tensors: Sequence[Tensor], sizes: Sizes, steps: range) -> None:
+    """``steps``, upwards or downwards, of all rows; ``tensors`` are the kernel's, the working type last.
+
+    Programs of a group wait for each other, so they must run at the same time: as many groups as
+    surely do so share a launch, the others follow. Where not even one group does, the pieces between
+    the meetings are launched one by one.
+    """
+    from qa_arch.extras.kernels.fused.kernels import ROWS, UNITS
+
+    C, B, Q, H = sizes
+    slices, groups = -(-H // UNITS), -(-2 * B // ROWS)
+    partial = tensors[-1].new_empty(slices, 2 * B, Q)
+    arrived = torch.zeros(groups, dtype=torch.int32, device=partial.device)
+    # How the tensor cores multiply fp32: in one TF32 product where torch may, else in three.
+    precision = "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+    tile = {"H": H, "NS": slices, "R": ROWS, "U": UNITS, "QB": BLOCK, "KB": 2 * BLOCK}
+
+    def run(part: int, first: int, last: int, group0: int, count: int, together: bool) -> None:
+        kernel[slices, count](
+            *tensors, partial, arrived, C, B, Q, first, last, group0,
+            PART=part, PRECISION=precision, num_warps=8, launch_cooperative_grid=together, **tile,
+        )  # fmt: skip
+
+    with torch.cuda.device_of(partial):
+        if most := programs_together(partial.device) // slices:
+            for group0 in range(0, groups, most):
+                run(0, 0, C, group0, min(most, groups - group0), True)
+            return
+        for t in steps:
+            run(1, t, t + 1, 0, groups, False)
+            run(2, t, t + 1, 0, groups, False)
+
+
+def gradient_of_attention(
+    keys: Tensor, score: Tensor, steps: Tensor, dscores: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradients of ``keys`` and ``score`` by those of the scores of all steps."""
+    from qa_arch.extras.kernels.fused.kernels import keys_kernel
+
+    (C, B, _, Q), (H,) = dscores.shape, score.shape
+    blocks = -(-Q // BLOCK)
+    dkeys, dscore = steps.new_empty(B, Q, H), steps.new_empty(B, blocks, H)
+    with torch.cuda.device_of(keys):
+        keys_kernel[B, blocks, -(-H // 32)](
+            keys, score, steps, dscores, dkeys, dscore, C, B, Q, H=H, S=4, U=32, QB=BLOCK
+        )
+    return dkeys, dscore.sum((0, 1))
+
+
+def programs_together(device: torch.device) -> int:
+    """How many programs are sure to run at the same time: one on each multiprocessor.
+
+    None under Triton's interpreter, where one follows the other.
+    """
+    from triton import knobs
+
+    if device.type != "cuda" or knobs.runtime.interpret:
+        return 0
+    return torch.cuda.get_device_properties(device).multi_processor_count

@@ -1,0 +1,354 @@
+"""The Triton kernels: forward, backward, and what the two share. Importing this module imports Triton.
+
+Axes as in ``qa_arch.nn.recurrence``, with ``H`` for the hidden width. A *row* is a window in one direction,
+2b + d; a *slice* is ``U`` hidden units with all that belongs to them: their part of the query and of the four
+gates. A program owns one slice of one group of ``R`` rows.
+
+Forward: each slice computes its part of query and gates from the whole previous state and leaves its partial
+sum of the scores; after the meeting each adds up the partial sums of all slices, attends and updates its part
+of the state. A second meeting shows the state to all.
+
+Backward: in the loop each slice takes dh from the whole gradient of the step behind it and leaves its partial
+sum of the gradient of the attention; after the meeting it takes the energies again and finds the gradient of
+its part of the query. What no step waits for follows in one launch of its own.
+
+``PART`` 1 or 2 is the piece before or after the meeting alone, so that a host may launch the pieces one by
+one where programs do not run at the same time; 0 is everything with the meetings between.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+ROWS = 16
+"""Rows of a group: both directions of eight windows, one tile of a tensor core."""
+UNITS = 16
+"""Units of a slice: 24 slices × 4 groups fill 96 of an H200's 132 multiprocessors at H = 384, B = 32."""
+
+
+@triton.jit
+def sigmoid(x):
+    return 1 / (1 + tl.exp(-x))
+
+
+@triton.jit
+def tanh(x):
+    return 1 - 2 / (1 + tl.exp(2 * x))
+
+
+@triton.jit
+def meet(arrived, expected):
+    """Returns when ``expected`` arrivals were counted; what was stored before is seen by all after."""
+    tl.debug_barrier()
+    tl.atomic_add(arrived, 1, sem="release", scope="gpu")
+    count = tl.atomic_add(arrived, 0, sem="acquire", scope="gpu")
+    while count < expected:
+        count = tl.atomic_add(arrived, 0, sem="acquire", scope="gpu")
+    tl.debug_barrier()
+
+
+@triton.jit
+def place(group, B, H: tl.constexpr, R: tl.constexpr, U: tl.constexpr):
+    """Rows of this program and whether each exists, its units, and which of the tile (row, unit) exist."""
+    row = group * R + tl.arange(0, R)
+    unit = tl.program_id(0) * U + tl.arange(0, U)
+    return row.to(tl.int64), row < 2 * B, unit, (row < 2 * B)[:, None] & (unit < H)[None, :]
+
+
+@triton.jit
+def partial_sums(partial, row, at, there, B, Q, NS: tl.constexpr, R: tl.constexpr, QB: tl.constexpr):
+    """The sum over all slices of ``partial`` (slices, 2B, Q) at question units ``at``: (R, QB)."""
+    total = tl.zeros([R, QB], partial.dtype.element_ty)
+    for first in range(0, NS, 8):
+        part = first + tl.arange(0, 8)
+        cell = (part[:, None, None] * 2 * B + row[None, :, None]) * Q + at[None, None, :]
+        read = tl.load(partial + cell, (part < NS)[:, None, None] & there[None], 0, cache_modifier=".cg")
+        total += tl.sum(read, axis=0)
+    return total
+
+
+@triton.jit
+def responses(keys, query, row, unit, at, here, B, Q, H: tl.constexpr):
+    """r = 1 / (1 + exp(2(key + query))) for question units ``at``: (R, QB, U); tanh is 1 - 2r."""
+    cell = ((row // 2)[:, None, None] * Q + at[None, :, None]) * H + unit[None, None, :]
+    key = tl.load(keys + cell, here[:, None, :] & (at < Q)[None, :, None], 0).to(query.dtype)
+    return 1 / (1 + tl.exp(2 * (key + query[:, None, :])))
+
+
+@triton.jit
+def value(values, block: tl.constexpr, row, unit, at, here, Q, H: tl.constexpr, T: tl.constexpr):
+    """What question units ``at`` add to gate ``block`` where attended: (R, QB, U)."""
+    cell = ((row // 2)[:, None, None] * Q + at[None, :, None]) * (4 * H) + block * H + unit[None, None, :]
+    return tl.load(values + cell, here[:, None, :] & (at < Q)[None, :, None], 0).to(T)
+
+
+# Forward --------------------------------------------------------------------------------------------
+
+
+@triton.jit(do_not_specialize=["C", "B", "Q", "first", "last", "group0"])
+def forward_kernel(
+    inputs, reversal, keys, values, mask, score, state,  # as recur has them, contiguous
+    steps, states, cells,  # (C, B, 2, 5H), (C, B, 2, H) twice: what the steps leave behind
+    scores, total,  # (C, B, 2, Q), (C, B, 2): attention is exp(scores - total), 0 where masked
+    partial, arrived,  # (slices, 2B, Q) between slices; a counter per group, zero
+    C, B, Q, first, last, group0,
+    H: tl.constexpr, NS: tl.constexpr, R: tl.constexpr, U: tl.constexpr, QB: tl.constexpr, KB: tl.constexpr,
+    PART: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Steps ``first`` to ``last - 1`` of the groups from ``group0`` on."""
+    group = group0 + tl.program_id(1)
+    for t in range(first, last):
+        if PART != 2:
+            _enter(
+                inputs, reversal, keys, score, state, steps, states, partial, t, group,
+                B, Q, H, R, U, QB, KB, PRECISION,
+            )  # fmt: skip
+        if PART == 0:
+            meet(arrived + group, (2 * (t - first) + 1) * NS)
+        if PART != 1:
+            _attend(
+                values, mask, steps, states, cells, scores, total, partial, t, group,
+                B, Q, H, NS, R, U, QB,
+            )  # fmt: skip
+        if PART == 0:
+            meet(arrived + group, (2 * (t - first) + 2) * NS)
+
+
+@triton.jit
+def _enter(
+    inputs, reversal, keys, score, state, steps, states, partial, t, group,
+    B, Q, H: tl.constexpr, R: tl.constexpr, U: tl.constexpr, QB: tl.constexpr, KB: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Query and gates before attention, and the slice's share of the scores."""
+    T: tl.constexpr = steps.dtype.element_ty
+    row, exists, unit, here = place(group, B, H, R, U)
+    lane = tl.arange(0, 4 * U)
+    gate_unit = tl.program_id(0) * U + lane % U
+    gate, gate_here = (1 + lane // U) * H + gate_unit, exists[:, None] & (gate_unit < H)[None, :]
+    # The second direction reads each row's real units from the last to the first.
+    back = tl.load(reversal + t * B + row // 2, exists, 0)
+    step = tl.where(row % 2 == 0, t, back)
+    read = inputs + ((step * B + row // 2) * (5 * H))[:, None]
+    query = tl.load(read + unit[None, :], here, 0).to(T)
+    gates = tl.load(read + gate[None, :], gate_here, 0).to(T)
+    at_step = t * (2 * B) + row
+    if t > 0:
+        before = states + ((at_step - 2 * B) * H)[:, None]
+        for k0 in range(0, H, KB):
+            k = k0 + tl.arange(0, KB)
+            h = tl.load(before + k[None, :], exists[:, None] & (k < H)[None, :], 0, cache_modifier=".cg")
+            inner = (k < H)[:, None]
+            to_query = tl.load(state + unit[None, :] * H + k[:, None], inner & (unit < H)[None, :], 0)
+            to_gates = tl.load(state + gate[None, :] * H + k[:, None], inner & (gate_unit < H)[None, :], 0)
+            query = tl.dot(h, to_query.to(T), query, input_precision=PRECISION, out_dtype=T)
+            gates = tl.dot(h, to_gates.to(T), gates, input_precision=PRECISION, out_dtype=T)
+    left = steps + (at_step * (5 * H))[:, None]
+    tl.store(left + unit[None, :], query, here)
+    tl.store(left + gate[None, :], gates, gate_here)
+    slope = -2 * tl.load(score + unit, unit < H, 0).to(T)
+    for q0 in range(0, Q, QB):
+        at = q0 + tl.arange(0, QB)
+        r = responses(keys, query, row, unit, at, here, B, Q, H)
+        share = partial + ((tl.program_id(0) * 2 * B + row) * Q)[:, None] + at[None, :]
+        tl.store(share, tl.sum(r * slope[None, None, :], axis=2), exists[:, None] & (at < Q)[None, :])
+
+
+@triton.jit
+def _attend(
+    values, mask, steps, states, cells, scores, total, partial, t, group,
+    B, Q, H: tl.constexpr, NS: tl.constexpr, R: tl.constexpr, U: tl.constexpr, QB: tl.constexpr,
+):  # fmt: skip
+    """The softmax over the question, block by block, the attended gates with it; then the new state."""
+    T: tl.constexpr = steps.dtype.element_ty
+    row, exists, unit, here = place(group, B, H, R, U)
+    at_step = t * (2 * B) + row
+    highest, weight = tl.full([R], -1e30, T), tl.zeros([R], T)
+    o, i = tl.zeros([R, U], T), tl.zeros([R, U], T)
+    f, g = tl.zeros([R, U], T), tl.zeros([R, U], T)
+    for q0 in range(0, Q, QB):
+        at = q0 + tl.arange(0, QB)
+        there = exists[:, None] & (at < Q)[None, :]
+        block = partial_sums(partial, row, at, there, B, Q, NS, R, QB)
+        real = tl.load(mask + (row // 2)[:, None] * Q + at[None, :], there, 0) != 0
+        block = tl.where(real, block, float("-inf"))
+        if tl.program_id(0) == 0:
+            tl.store(scores + (at_step * Q)[:, None] + at[None, :], block, there)
+        new = tl.maximum(highest, tl.max(block, axis=1))
+        p, shrink = tl.exp(block - new[:, None]), tl.exp(highest - new)
+        weight, highest = weight * shrink + tl.sum(p, axis=1), new
+        p, shrink = p[:, :, None], shrink[:, None]
+        o = o * shrink + tl.sum(p * value(values, 0, row, unit, at, here, Q, H, T), axis=1)
+        i = i * shrink + tl.sum(p * value(values, 1, row, unit, at, here, Q, H, T), axis=1)
+        f = f * shrink + tl.sum(p * value(values, 2, row, unit, at, here, Q, H, T), axis=1)
+        g = g * shrink + tl.sum(p * value(values, 3, row, unit, at, here, Q, H, T), axis=1)
+    weight = tl.where(exists, weight, 1)
+    if tl.program_id(0) == 0:
+        tl.store(total + at_step, highest + tl.log(weight), exists)
+    share = (1 / weight)[:, None]
+    left = steps + (at_step * (5 * H))[:, None] + unit[None, :]
+    o = sigmoid(tl.load(left + H, here, 0) + o * share)
+    i = sigmoid(tl.load(left + 2 * H, here, 0) + i * share)
+    f = sigmoid(tl.load(left + 3 * H, here, 0) + f * share)
+    g = tanh(tl.load(left + 4 * H, here, 0) + g * share)
+    cell = (at_step * H)[:, None] + unit[None, :]
+    c = f * tl.load(cells + cell - 2 * B * H, here & (t > 0), 0) + i * g
+    tl.store(cells + cell, c, here)
+    tl.store(states + cell, o * tanh(c), here)
+    tl.store(left + H, o, here)
+    tl.store(left + 2 * H, i, here)
+    tl.store(left + 3 * H, f, here)
+    tl.store(left + 4 * H, g, here)
+
+
+# Backward -------------------------------------------------------------------------------------------
+
+
+@triton.jit(do_not_specialize=["C", "B", "Q", "first", "last", "group0"])
+def backward_kernel(
+    grad, keys, values, score, state,  # grad (C, B, 2, H) of the states
+    steps, cells, scores, total,  # what the forward kernel left
+    gradient, dscores, dcells,  # (C, B, 2, 5H) like steps, (C, B, 2, Q); (2B, H) from step to step
+    partial, arrived,
+    C, B, Q, first, last, group0,
+    H: tl.constexpr, NS: tl.constexpr, R: tl.constexpr, U: tl.constexpr, QB: tl.constexpr, KB: tl.constexpr,
+    PART: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Steps ``last - 1`` down to ``first`` of the groups from ``group0`` on."""
+    group = group0 + tl.program_id(1)
+    for done in range(0, last - first):
+        t = last - 1 - done
+        if PART != 2:
+            _return(
+                grad, values, state, steps, cells, gradient, dcells, partial, t, group,
+                C, B, Q, H, R, U, QB, KB, PRECISION,
+            )  # fmt: skip
+        if PART == 0:
+            meet(arrived + group, (2 * done + 1) * NS)
+        if PART != 1:
+            _attend_back(
+                keys, score, steps, scores, total, gradient, dscores, partial, t, group,
+                B, Q, H, NS, R, U, QB,
+            )  # fmt: skip
+        if PART == 0:
+            meet(arrived + group, (2 * done + 2) * NS)
+
+
+@triton.jit
+def _return(
+    grad, values, state, steps, cells, gradient, dcells, partial, t, group,
+    C, B, Q, H: tl.constexpr, R: tl.constexpr, U: tl.constexpr, QB: tl.constexpr, KB: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Gradients of state, cell and gates, and the slice's share of the attention's."""
+    T: tl.constexpr = steps.dtype.element_ty
+    row, exists, unit, here = place(group, B, H, R, U)
+    at_step = t * (2 * B) + row
+    cell = (at_step * H)[:, None] + unit[None, :]
+    carried = dcells + (row * H)[:, None] + unit[None, :]
+    dh = tl.load(grad + cell, here, 0).to(T)
+    if t < C - 1:
+        # Four parts of the long sum at once: the tile alone would keep two warps busy.
+        lane, inner = tl.arange(0, 4), tl.arange(0, KB)
+        behind = gradient + ((at_step + 2 * B) * (5 * H))[None, :, None]
+        through = tl.zeros([4, R, U], T)
+        for j0 in range(0, 5 * H, 4 * KB):
+            j = j0 + lane[:, None] * KB + inner[None, :]
+            given = exists[None, :, None] & (j < 5 * H)[:, None, :]
+            by = tl.load(behind + j[:, None, :], given, 0, cache_modifier=".cg")
+            wanted = (j < 5 * H)[:, :, None] & (unit < H)[None, None, :]
+            weight = tl.load(state + j[:, :, None] * H + unit[None, None, :], wanted, 0).to(T)
+            through = tl.dot(by, weight, through, input_precision=PRECISION, out_dtype=T)
+        dh += tl.sum(through, axis=0)
+    left = steps + (at_step * (5 * H))[:, None] + unit[None, :]
+    o, i = tl.load(left + H, here, 0), tl.load(left + 2 * H, here, 0)
+    f, g = tl.load(left + 3 * H, here, 0), tl.load(left + 4 * H, here, 0)
+    tanh_c = tanh(tl.load(cells + cell, here, 0))
+    dc = tl.load(carried, here & (t < C - 1), 0) + dh * o * (1 - tanh_c * tanh_c)
+    tl.store(carried, dc * f, here)
+    do = dh * tanh_c * o * (1 - o)
+    di = dc * g * i * (1 - i)
+    df = dc * tl.load(cells + cell - 2 * B * H, here & (t > 0), 0) * f * (1 - f)
+    dg = dc * i * (1 - g * g)
+    into = gradient + (at_step * (5 * H))[:, None] + unit[None, :]
+    tl.store(into + H, do, here)
+    tl.store(into + 2 * H, di, here)
+    tl.store(into + 3 * H, df, here)
+    tl.store(into + 4 * H, dg, here)
+    for q0 in range(0, Q, QB):
+        at = q0 + tl.arange(0, QB)
+        by = do[:, None, :] * value(values, 0, row, unit, at, here, Q, H, T)
+        by += di[:, None, :] * value(values, 1, row, unit, at, here, Q, H, T)
+        by += df[:, None, :] * value(values, 2, row, unit, at, here, Q, H, T)
+        by += dg[:, None, :] * value(values, 3, row, unit, at, here, Q, H, T)
+        share = partial + ((tl.program_id(0) * 2 * B + row) * Q)[:, None] + at[None, :]
+        tl.store(share, tl.sum(by, axis=2), exists[:, None] & (at < Q)[None, :])
+
+
+@triton.jit
+def _attend_back(
+    keys, score, steps, scores, total, gradient, dscores, partial, t, group,
+    B, Q, H: tl.constexpr, NS: tl.constexpr, R: tl.constexpr, U: tl.constexpr, QB: tl.constexpr,
+):  # fmt: skip
+    """Through the softmax into the query; attention and energies are computed again."""
+    T: tl.constexpr = steps.dtype.element_ty
+    row, exists, unit, here = place(group, B, H, R, U)
+    at_step = t * (2 * B) + row
+    logsum = tl.load(total + at_step, exists, 0)[:, None]
+    mean = tl.zeros([R], T)
+    for q0 in range(0, Q, QB):
+        at = q0 + tl.arange(0, QB)
+        there = exists[:, None] & (at < Q)[None, :]
+        block = tl.load(scores + (at_step * Q)[:, None] + at[None, :], there, float("-inf"))
+        mean += tl.sum(
+            tl.exp(block - logsum) * partial_sums(partial, row, at, there, B, Q, NS, R, QB), axis=1
+        )
+    query = tl.load(steps + (at_step * (5 * H))[:, None] + unit[None, :], here, 0)
+    into_query = tl.zeros([R, U], T)
+    for q0 in range(0, Q, QB):
+        at = q0 + tl.arange(0, QB)
+        there = exists[:, None] & (at < Q)[None, :]
+        block = tl.load(scores + (at_step * Q)[:, None] + at[None, :], there, float("-inf"))
+        by = partial_sums(partial, row, at, there, B, Q, NS, R, QB) - mean[:, None]
+        dscore = tl.exp(block - logsum) * by
+        if tl.program_id(0) == 0:
+            tl.store(dscores + (at_step * Q)[:, None] + at[None, :], dscore, there)
+        r = responses(keys, query, row, unit, at, here, B, Q, H)
+        into_query += tl.sum(dscore[:, :, None] * (r * (1 - r)), axis=1)
+    slope = 4 * tl.load(score + unit, unit < H, 0).to(T)
+    into = gradient + (at_step * (5 * H))[:, None] + unit[None, :]
+    tl.store(into, into_query * slope[None, :], here)
+
+
+@triton.jit(do_not_specialize=["C", "B", "Q"])
+def keys_kernel(
+    keys, score, steps, dscores,
+    dkeys, dscore,  # (B, Q, H); (B, blocks of Q, H), to be summed
+    C, B, Q, H: tl.constexpr, S: tl.constexpr, U: tl.constexpr, QB: tl.constexpr,
+):  # fmt: skip
+    """Gradients of keys and score: no step waits for them, so all steps are summed here at once.
+
+    A program owns ``QB`` question units of a window and ``U`` hidden units, and takes ``S`` of the
+    window's 2C readings at a time.
+    """
+    T: tl.constexpr = steps.dtype.element_ty
+    b = tl.program_id(0)
+    at, unit = tl.program_id(1) * QB + tl.arange(0, QB), tl.program_id(2) * U + tl.arange(0, U)
+    here = (at < Q)[:, None] & (unit < H)[None, :]
+    cell = (b * Q + at)[:, None] * H + unit[None, :]
+    key = tl.load(keys + cell, here, 0).to(T)
+    into_keys, into_score = tl.zeros([QB, U], T), tl.zeros([QB, U], T)
+    for n0 in range(0, 2 * C, S):
+        n = n0 + tl.arange(0, S)
+        row = (n // 2).to(tl.int64) * 2 * B + 2 * b + n % 2
+        by = tl.load(dscores + (row * Q)[:, None] + at[None, :], (n < 2 * C)[:, None] & (at < Q)[None, :], 0)
+        read = (n < 2 * C)[:, None] & (unit < H)[None, :]
+        query = tl.load(steps + (row * (5 * H))[:, None] + unit[None, :], read, 0)
+        r = 1 / (1 + tl.exp(2 * (key[None] + query[:, None, :])))
+        into_score += tl.sum(by[:, :, None] * r, axis=0)
+        into_keys += tl.sum(by[:, :, None] * (r * (1 - r)), axis=0)
+    slope = tl.load(score + unit, unit < H, 0).to(T)
+    tl.store(dkeys + cell, 4 * into_keys * slope[None, :], here)
+    block = b * tl.num_programs(1) + tl.program_id(1)
+    tl.store(dscore + block * H + unit, -2 * tl.sum(into_score, axis=0), unit < H)
