@@ -61,32 +61,10 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FeatureTable:
-    """All windows of a question set. Axes: ``N`` windows, ``X`` texts, ``K`` tokens, ``V`` words.
-
-    Windows are ordered by example, then by position in the passage. The token columns end with one row
-    that belongs to no text, without width and word; index -1 selects it.
-    """
+class FeatureTable(TokenColumns):
+    """All ``N`` windows of a question set, ordered by example, then by position in the passage."""
 
     template: Template
-    vocabulary: tuple[str, ...]
-    """The V distinct words of all texts, in their exact form."""
-    folded: Ints
-    """(V,) index of the case-folded form of each word: equal for words that differ only in case."""
-
-    text_offsets: Longs
-    """(X + 1,) tokens of text x are ``[text_offsets[x], text_offsets[x + 1])`` of the token columns."""
-    ids: Ints
-    """(K + 1,) vocabulary id of each piece."""
-    char_start: Ints
-    """(K + 1,) first character of each piece in its text; without white space at its edges."""
-    char_end: Ints
-    """(K + 1,) end of each piece, exclusive; equal to ``char_start`` for a piece of no width."""
-    word_number: Ints
-    """(K + 1,) running number, within the text, of the word that a piece belongs to; -1 for none."""
-    word: Ints
-    """(K + 1,) the same word as an index into ``vocabulary``; -1 for none."""
-
     example: Ints
     """(N,) row of the window's question in its set."""
     question_text: Ints

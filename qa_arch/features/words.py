@@ -38,16 +38,28 @@ _SPACE, _LETTER, _MARK, _SYMBOL = 0, 1, 2, 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenColumns:
-    """Token columns of a FeatureTable; see there for the fields."""
+    """Texts as tokens, and the words of these. Axes: ``X`` texts, ``K`` tokens, ``V`` words.
+
+    The token columns end with one row that belongs to no text, without width and word; index -1 selects it.
+    """
 
     vocabulary: tuple[str, ...]
+    """The V distinct words of all texts, in their exact form."""
     folded: Ints
+    """(V,) index of the case-folded form of each word: equal for words that differ only in case."""
+
     text_offsets: Longs
+    """(X + 1,) tokens of text x are ``[text_offsets[x], text_offsets[x + 1])`` of the token columns."""
     ids: Ints
+    """(K + 1,) vocabulary id of each piece."""
     char_start: Ints
+    """(K + 1,) first character of each piece in its text; without white space at its edges."""
     char_end: Ints
+    """(K + 1,) end of each piece, exclusive; equal to ``char_start`` for a piece of no width."""
     word_number: Ints
+    """(K + 1,) running number, within the text, of the word that a piece belongs to; -1 for none."""
     word: Ints
+    """(K + 1,) the same word as an index into ``vocabulary``; -1 for none."""
 
 
 def tokenize(texts: Sequence[str], backend: Tokenizer) -> TokenColumns:
