@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from qa_arch.config.check import Range
+from qa_arch.nn.encoder import AnyEncoder
 from qa_arch.nn.features import WordFeatures
 from qa_arch.nn.heads import span_logits
 from qa_arch.nn.match_lstm import MatchLSTM
@@ -19,7 +20,6 @@ from qa_arch.nn.pointer import PointerHead, SequenceHead
 from qa_arch.nn.recurrence import Kernel
 from qa_arch.nn.segments import put_steps, take
 from qa_arch.nn.text_lstm import TextLSTM
-from qa_arch.nn.word_encoder import AnyEncoder
 from qa_arch.types.tensors import Batch, SpanLogits, StepLogits
 
 

@@ -8,10 +8,10 @@ from torch import nn
 
 from qa_arch.config.check import Range
 from qa_arch.errors import ConfigError
+from qa_arch.nn.encoder import AnyEncoder
 from qa_arch.nn.heads import SpanHead, span_logits
 from qa_arch.nn.masking import fill, scored
 from qa_arch.nn.segments import take
-from qa_arch.nn.word_encoder import AnyEncoder
 from qa_arch.types.tensors import Batch, SpanLogits
 
 

@@ -304,7 +304,8 @@ def run_params(args: argparse.Namespace) -> int:
     require_trusted(config.model, trusted, "model")
     from qa_arch.tasks import task_of
 
-    counts = task_of(config.model).count_parameters(config, trusted)
+    counts = asdict(task_of(config.model).count_parameters(config, trusted))
+    del counts["nonzero"]  # which only a pruned run has
     if args.json:
         print(json.dumps(counts, indent=2))
         return 0

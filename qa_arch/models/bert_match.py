@@ -13,6 +13,7 @@ from torch.nn.functional import pad
 
 from qa_arch.config.check import Range
 from qa_arch.errors import ConfigError
+from qa_arch.nn.encoder import AnyEncoder
 from qa_arch.nn.features import WordFeatures
 from qa_arch.nn.heads import AttentionPooling, SpanHead, Verifier, span_logits
 from qa_arch.nn.masking import at_least_float32, masked_softmax, scored
@@ -21,7 +22,6 @@ from qa_arch.nn.pointer import PointerHead
 from qa_arch.nn.recurrence import Kernel
 from qa_arch.nn.segments import first_pieces, last_pieces, pool_words, take
 from qa_arch.nn.text_lstm import SuBiLSTM
-from qa_arch.nn.word_encoder import AnyEncoder
 from qa_arch.types.tensors import Batch, SpanLogits
 
 GAIN = 10.0

@@ -19,9 +19,9 @@ from qa_arch.features.vectors import WordVectors
 from qa_arch.models import store
 from qa_arch.models.check import check_model
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
+from qa_arch.nn.encoder import WORDS, AnyEncoder
 from qa_arch.nn.encoder_configs import WITHOUT_HUB, resolve
 from qa_arch.nn.encoder_factory import build_encoder, first_line
-from qa_arch.nn.word_encoder import WORDS, AnyEncoder
 from qa_arch.records import MODEL
 from qa_arch.types.text import QuestionSet
 

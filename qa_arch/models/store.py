@@ -14,10 +14,9 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from qa_arch.config.files import read_json, replacing, replacing_folder, write_json
 from qa_arch.errors import RunError
 from qa_arch.features.vectors import WordVectors
-from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.encoder import AnyEncoder, Encoder, encoder_from
 from qa_arch.nn.encoder_factory import quiet_loading
 from qa_arch.nn.precision import Precision, dequantised, take_int8
-from qa_arch.nn.word_encoder import AnyEncoder, encoder_from
 from qa_arch.records import PRETRAINED
 
 WEIGHTS, ENCODER, TOKENIZER, VECTORS = "model.safetensors", "encoder.json", "tokenizer", "vectors"

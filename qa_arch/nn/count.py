@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import nn
 
 from qa_arch.nn.features import WordFeatures
+from qa_arch.records import Parameters
 
 
-@dataclass(frozen=True, slots=True)
-class ParameterCount:
-    """How many parameters a model has; a fixed table of word vectors is counted separately."""
+def parameter_blocks(model: nn.Module) -> Parameters:
+    """Parameters of ``model`` by its direct children, those without any left out; works on meta tensors.
 
-    total: int
-    trainable: int
-    blocks: dict[str, int]
-    word_vectors: int
-
-
-def parameter_blocks(model: nn.Module) -> ParameterCount:
-    """Parameters of ``model`` by its direct children, those without any left out; works on meta tensors."""
+    A fixed table of word vectors is counted separately.
+    """
     blocks = {name: sum(p.numel() for p in child.parameters()) for name, child in model.named_children()}
     fixed = {
         id(module.vectors): module.vectors.numel()
@@ -29,7 +21,7 @@ def parameter_blocks(model: nn.Module) -> ParameterCount:
         and module.vectors is not None
         and not isinstance(module.vectors, nn.Parameter)
     }
-    return ParameterCount(
+    return Parameters(
         total=sum(p.numel() for p in model.parameters()),
         trainable=sum(p.numel() for p in model.parameters() if p.requires_grad),
         blocks={name: count for name, count in blocks.items() if count},

@@ -14,9 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from qa_arch.errors import ConfigError
-from qa_arch.nn.encoder import Encoder, WithBackbone
+from qa_arch.nn.encoder import AnyEncoder, Encoder, WithBackbone
 from qa_arch.nn.masking import at_least_float32
-from qa_arch.nn.word_encoder import AnyEncoder
 from qa_arch.types.tensors import SpanLogits
 
 Layers = Literal["none", "embeddings", "first", "every_other"]

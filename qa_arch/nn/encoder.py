@@ -1,4 +1,4 @@
-"""The encoder seam: ``(ids, mask, segments) -> (B, T, H)`` around any Hugging Face encoder.
+"""The encoder seam: ``(ids, mask, segments) -> (B, T, H)``, around any Hugging Face encoder or of words.
 
 Models name ``Encoder`` in their signatures, and a sweep checks these for all its points: so transformers
 is imported, for seconds, only where a backbone is made.
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Freeze = Literal["none", "all"] | int
 FEWER_HEADS = "fewer_heads"
 """The key of a description that says which heads were removed, beside the configuration."""
+WORDS = "words"
+"""The family, and the ``model_type`` of a saved description."""
 HEAD_COUNTS = ("num_attention_heads", "num_heads", "n_heads", "heads")
 """Attributes in which attention modules hold how many heads they have."""
 
@@ -201,6 +203,71 @@ class Encoder(WithBackbone):
         backbone = new_backbone(AutoConfig.for_model(description["model_type"], **values))
         removed = description.get(FEWER_HEADS)
         return cls(backbone, None if removed is None else FewerHeads(**removed))
+
+
+class WordEncoder(nn.Module):
+    """The encoder seam for words: ``out_dim`` is ``width``, and 0 where no vectors are learned.
+
+    With it a model of the time before pre-trained encoders takes the same windows, cache and decoding as
+    the others: the tokenizer gives one piece a word, and GloVe comes in by ``WordFeatures`` as anywhere.
+    ``std`` is that of the learned vectors at the start; 1/sqrt(width) where it is not given.
+    """
+
+    has_segments = False
+    has_cls: Literal[False] = False
+    max_tokens = None
+    depth = 0
+
+    def __init__(self, vocab_size: int, width: int = 0, *, std: float | None = None) -> None:
+        super().__init__()
+        self.vocab_size, self.out_dim = vocab_size, width
+        self.register_buffer(
+            "nothing", torch.empty(0), persistent=False
+        )  # has the model's device and precision
+        self.nothing: Tensor
+        self.embedding = nn.Embedding(vocab_size, width, padding_idx=0) if width else None
+        if self.embedding is not None:
+            nn.init.normal_(self.embedding.weight[1:], std=std or width**-0.5)
+
+    def forward(
+        self,
+        ids: Int[Tensor, "B T"],
+        mask: Bool[Tensor, "B T"],
+        segments: Int[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T H"]:
+        if segments is not None:
+            raise ValueError("words has no segment ids")
+        if self.embedding is None:
+            return self.nothing.new_zeros((*ids.shape, 0))
+        return self.embedding(ids)
+
+    def depth_of(self, parameter: str) -> int:
+        """0: there are no layers above the embeddings."""
+        return 0
+
+    def freeze(self, what: Freeze) -> WordEncoder:
+        """Hold ``"all"`` or ``"none"`` of the learned vectors fixed."""
+        if what not in ("none", "all"):
+            raise ConfigError(f"encoder.freeze={what}: words have no layers; none or all")
+        return self.requires_grad_(what == "none")
+
+    def describe(self) -> dict[str, Any]:
+        """All that ``from_description`` needs, as plain values."""
+        return {"model_type": WORDS, "vocab_size": self.vocab_size, "width": self.out_dim}
+
+    @classmethod
+    def from_description(cls, description: dict[str, Any]) -> WordEncoder:
+        """The same sizes with fresh vectors; weights are loaded into it."""
+        return cls(description["vocab_size"], description["width"])
+
+
+AnyEncoder = Encoder | WordEncoder
+
+
+def encoder_from(description: dict[str, Any]) -> AnyEncoder:
+    """The encoder that ``describe`` described, with fresh weights."""
+    kind = WordEncoder if description.get("model_type") == WORDS else Encoder
+    return kind.from_description(description)
 
 
 def register(family: str) -> None:

@@ -17,9 +17,18 @@ from transformers.utils import logging as hf_logging
 
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.manifest import offered
-from qa_arch.nn.encoder import Encoder, Freeze, class_of, new_backbone, register, without_pooler
+from qa_arch.nn.encoder import (
+    WORDS,
+    AnyEncoder,
+    Encoder,
+    Freeze,
+    WordEncoder,
+    class_of,
+    new_backbone,
+    register,
+    without_pooler,
+)
 from qa_arch.nn.encoder_configs import HUB_IDS, check_files, known_config, resolve
-from qa_arch.nn.word_encoder import WORDS, AnyEncoder, WordEncoder
 
 MOST_LAYERS = 1000
 """The most layers that a checkpoint's configuration may have: making a model of more would not end."""

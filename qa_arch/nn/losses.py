@@ -157,7 +157,7 @@ class TwinLoss(SpanLoss):
     v is the null odds with all spans in place of the best: whatever else a passage says to both questions,
     their difference has to come from the few words in which they differ. λ (``twin_weight``) is the weight of
     a pair beside that of a window, m is ``twin_margin``. Twins are questions of one passage of which
-    ``twin_likeness`` of the words are the same (``features.twins``). Cf. the pairs of Zhu et al. 2019.
+    ``twin_likeness`` of the words are the same (``features.batches``). Cf. the pairs of Zhu et al. 2019.
     """
 
     twin_weight: Annotated[float, Range(0, above=True)] = 1.0

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path
@@ -41,7 +41,7 @@ from qa_arch.models.onnx_model import DESCRIPTION, GRAPH, OnnxModel, read_descri
 from qa_arch.models.span_checkpoint import load_span_checkpoint
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.precision import Precision, cast_weights
-from qa_arch.records import MODEL, ONNX, Device, Parameters, RunRecord, Threshold, read_finished
+from qa_arch.records import MODEL, ONNX, Device, RunRecord, Threshold, read_finished
 from qa_arch.results import provenance
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.tasks import Predictor, device_of, task_of
@@ -90,7 +90,7 @@ def checkpoint_predictor(
             dirty=dirty,
             created=provenance.now(),
             versions=provenance.versions(),
-            parameters=Parameters(**asdict(parameter_blocks(model.model))),
+            parameters=parameter_blocks(model.model),
             threshold=Threshold(value=0.0, fitted_on="nothing"),
         )
     gpu = torch.device(device).type == "cuda"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -26,9 +26,8 @@ from qa_arch.config.target import TRUSTED
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import load_splits
 from qa_arch.errors import ConfigError
-from qa_arch.features.batches import BucketBatchSampler, Collator
+from qa_arch.features.batches import BucketBatchSampler, Collator, twin_windows
 from qa_arch.features.cache import windows_of
-from qa_arch.features.twins import twin_windows
 from qa_arch.features.vectors import assumed_shape, passage_vectors, vector_rows
 from qa_arch.features.windows import FeatureTable, check_ids, check_lengths, probe
 from qa_arch.metrics.confidence import auroc
@@ -38,9 +37,9 @@ from qa_arch.models import store
 from qa_arch.models.build import build_model, make_encoder, make_tokenizer
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.distillation import copy_layers
+from qa_arch.nn.encoder import AnyEncoder
 from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.nn.precision import Precision, cast_weights
-from qa_arch.nn.word_encoder import AnyEncoder
 from qa_arch.records import (
     CALIBRATED,
     CALIBRATION,
@@ -48,6 +47,7 @@ from qa_arch.records import (
     MARGIN_0,
     NEVER_NULL,
     TRAIN,
+    Parameters,
     Point,
     Points,
     RunRecord,
@@ -158,7 +158,7 @@ class SpanTask(Task):
         loss = _loss(config, tables, trusted)
         return SpanParts(sets, tables, predictor.vectors, model, loss, predictor.tokenizer, model.encoder)
 
-    def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
+    def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> Parameters:
         """On the meta device. ``word_vectors`` is None where they are wanted and no file is named.
 
         Raises DataError where the file of vectors cannot be read: its width would be a guess.
@@ -172,10 +172,8 @@ class SpanTask(Task):
             encoder = make_encoder(config, tokenizer)
             vectors = None if shape is None else torch.empty(max(1, shape[0]), shape[1])
             model = build_model(config.model, encoder, vectors, trusted)
-        counts = asdict(parameter_blocks(model))
-        if shape is not None and not shape[0]:
-            counts["word_vectors"] = None
-        return counts
+        counts = parameter_blocks(model)
+        return replace(counts, word_vectors=None) if shape is not None and not shape[0] else counts
 
     def save(self, folder: Path, parts: SpanParts) -> None:
         store.save_encoder(folder, parts.encoder)

@@ -35,7 +35,7 @@ from qa_arch.metrics.threshold import Logistic
 from qa_arch.nn import processor
 from qa_arch.nn.losses import Loss
 from qa_arch.nn.precision import Precision, mixed
-from qa_arch.records import Point, Points, RunRecord, SplitFacts
+from qa_arch.records import Parameters, Point, Points, RunRecord, SplitFacts
 
 Watch = Callable[[int, int], None]
 """Progress callback: called with the number of rows read so far and the number of all rows."""
@@ -164,8 +164,8 @@ class Task(ABC):
         """Read the data, build features and model."""
 
     @abstractmethod
-    def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
-        """total, trainable, blocks and word_vectors of the configured model, made without weights."""
+    def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> Parameters:
+        """Those of the configured model, made without weights."""
 
     @abstractmethod
     def save(self, folder: Path, parts: Any) -> None:

@@ -21,8 +21,7 @@ from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import Config, Trainer
 from qa_arch.errors import RunError
 from qa_arch.features.batches import BucketBatchSampler
-from qa_arch.nn.encoder import Encoder
-from qa_arch.nn.word_encoder import AnyEncoder
+from qa_arch.nn.encoder import AnyEncoder, Encoder
 from qa_arch.records import CALIBRATION
 from qa_arch.system.lifeline import die_with
 from qa_arch.tasks import Batches, Collator, Parts, gather, task_of

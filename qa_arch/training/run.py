@@ -29,7 +29,6 @@ from qa_arch.records import (
     RECORD,
     BatchSizes,
     Epoch,
-    Parameters,
     RunRecord,
     Seconds,
     read_record,
@@ -243,7 +242,7 @@ def _facts(recorded: Mapping[str, Any], config: Config, parts: Parts) -> dict[st
         "encoder": encoder,
         "precision": settings.precision,
         "optimizer_bits": settings.optimizer_bits,
-        "parameters": Parameters(**asdict(parameter_blocks(parts.model))),
+        "parameters": parameter_blocks(parts.model),
         "teacher": teacher,
     }
 

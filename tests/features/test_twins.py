@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qa_arch.features.batches import BucketBatchSampler, Collator
-from qa_arch.features.twins import twin_questions, twin_windows
+from qa_arch.features.batches import BucketBatchSampler, Collator, twin_questions, twin_windows
 from qa_arch.features.windows import prepare
 
 HARBOUR = "The harbour of Velmora was dug by hand in 1804. Its lamp burns whale oil."

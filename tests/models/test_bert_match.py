@@ -12,10 +12,10 @@ import torch
 from qa_arch.errors import ConfigError
 from qa_arch.models.bert_match import BertMatch
 from qa_arch.nn.count import parameter_blocks
+from qa_arch.nn.encoder import WordEncoder
 from qa_arch.nn.heads import LinearHead
 from qa_arch.nn.pointer import PointerHead
 from qa_arch.nn.segments import take
-from qa_arch.nn.word_encoder import WordEncoder
 
 VECTORS = torch.cat([torch.zeros(1, 7), torch.randn(5, 7, generator=torch.Generator().manual_seed(0))])
 

@@ -10,7 +10,7 @@ from families import OURS
 
 from baselines.transformer import TransformerSpan
 from qa_arch.errors import ConfigError
-from qa_arch.nn.word_encoder import WordEncoder
+from qa_arch.nn.encoder import WordEncoder
 
 FAMILIES = ["bert", "albert", "roberta", "distilbert", *OURS]
 

@@ -15,10 +15,9 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.nn import sdpa
-from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.encoder import Encoder, WordEncoder, encoder_from
 from qa_arch.nn.encoder_configs import MPNET_FOLDER, known_config, resolve
 from qa_arch.nn.encoder_factory import build_encoder
-from qa_arch.nn.word_encoder import WordEncoder, encoder_from
 
 FAMILIES = ["bert", "albert", "roberta", "distilbert", "electra", *OURS]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from qa_arch.nn.word_encoder import WordEncoder
+from qa_arch.nn.encoder import WordEncoder
 from qa_arch.training.module import make_optimizer, parameter_groups, schedule
 
 

@@ -37,7 +37,7 @@ from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.losses import build_loss
 from qa_arch.nn.precision import Precision, cast_weights, mixed
-from qa_arch.records import TOKENS, Point, Points, RunRecord, SplitFacts
+from qa_arch.records import TOKENS, Parameters, Point, Points, RunRecord, SplitFacts
 from qa_arch.tasks import Batches, Parts, Predictor, Task, Watch, device_of, read_table, task_of
 
 METRIC_VERSION = "language-1"
@@ -322,14 +322,14 @@ class LanguageTask(Task):
             )
         return LanguageParts(sets, tables, None, model, build_loss(config, trusted), tokenizer, encoder)
 
-    def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
+    def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> Parameters:
         """On the meta device. Reads the corpus where the tokenizer of a random encoder is trained on it."""
         tokenizer = None
         if config.encoder.init == "random":
             tokenizer = tokenizer_of(config.encoder, self.load_splits(config.data)["train"].documents())
         with torch.device("meta"):
             model = build_model(config.model, self._encoder(config, tokenizer), None, trusted)
-        return asdict(parameter_blocks(model))
+        return parameter_blocks(model)
 
     def _encoder(self, config: Config, tokenizer: PreTrainedTokenizerBase | None) -> Encoder:
         encoder = make_encoder(config, tokenizer)

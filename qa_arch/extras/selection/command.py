@@ -35,7 +35,7 @@ def run_types(args: argparse.Namespace) -> int:
     require_runs([args.run_folder])
     questions = open_passages(args.data)
     with gc_disabled():
-        from qa_arch.extras.selection.predictor import SelectionPredictor
+        from qa_arch.extras.selection.task import SelectionPredictor
 
     predictor = open_predictor([args.run_folder], args)
     if not isinstance(predictor, SelectionPredictor):

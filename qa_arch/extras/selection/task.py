@@ -1,16 +1,20 @@
-"""Answer selection: the right answer among candidates (Tan et al. 2015), or the class of a question."""
+"""Answer selection: the right answer among candidates (Tan et al. 2015), or the class of a question.
+
+The trained model ranks candidates, compares two questions or classifies questions.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from qa_arch.config.files import write_json
 from qa_arch.config.schema import Config, Data
@@ -24,23 +28,143 @@ from qa_arch.extras.selection.features import (
     selection_table,
     word_rows,
 )
-from qa_arch.extras.selection.predictor import ScoreCollector, SelectionPredictor
 from qa_arch.extras.selection.rankers import question_type
 from qa_arch.extras.selection.scores import Scored, ranks, score_points, selection_scores
-from qa_arch.extras.selection.sets import CLASSES, load_splits, open_for
+from qa_arch.extras.selection.sets import (
+    CLASSES,
+    class_set,
+    load_splits,
+    open_for,
+    selection_set,
+    words,
+)
 from qa_arch.features.batches import EpochBatchSampler
-from qa_arch.features.vectors import assumed_vectors
+from qa_arch.features.vectors import WordVectors, assumed_vectors
 from qa_arch.models import store
 from qa_arch.models.build import build_model
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.losses import build_loss
 from qa_arch.nn.precision import Precision, cast_weights
-from qa_arch.records import RANKED, Point, Points, RunRecord, SplitFacts
-from qa_arch.tasks import Batches, Parts, Task
+from qa_arch.records import RANKED, Parameters, Point, Points, RunRecord, SplitFacts
+from qa_arch.tasks import Batches, Parts, Predictor, Task, Watch, read_table
 from qa_arch.types.tensors import SelectionBatch
-from qa_arch.types.text import SelectionSet
+from qa_arch.types.text import SelectionQuestion, SelectionSet
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """A candidate and its score, the cosine with the question."""
+
+    text: str
+    place: int
+    """Where it stood among the candidates that were given."""
+    score: float
+
+
+class ScoreCollector:
+    """The scores of each question's candidates, by row of the question: a padding row repeats its own."""
+
+    def __init__(self) -> None:
+        self.parts: list[dict[int, list[float]]] = []
+
+    def add(self, batch: SelectionBatch, scores: Tensor) -> None:
+        counts = batch.offered.sum(1).tolist()
+        rows = zip(batch.index.tolist(), counts, scores.float().tolist(), strict=True)
+        self.parts.append({row: values[:count] for row, count, values in rows})
+
+    def merge(self, others: Iterable[list[dict[int, list[float]]]]) -> None:
+        self.parts = [part for parts in others for part in parts]
+
+    def result(self) -> dict[int, list[float]]:
+        return {row: values for part in self.parts for row, values in part.items()}
+
+
+class SelectionPredictor(Predictor):
+    """Scores candidates: those of a question (by a call), a second question (``similarity``), or classes."""
+
+    null_threshold = 0.0
+
+    def __init__(
+        self,
+        model: nn.Module,
+        vectors: WordVectors,
+        config: Config,
+        *,
+        record: RunRecord | None = None,
+        precision: Precision = "fp32",
+    ) -> None:
+        self.model, self.vectors, self.config, self.record = model.eval(), vectors, config, record
+        self.precision: Precision = precision
+        self._row = word_rows(vectors, config.selection.unknown_buckets)
+
+    def __call__(self, question: str, candidates: Sequence[str]) -> list[Selected]:
+        """The candidates, best first; equal ones in their order. None are ranked for a blank question."""
+        self._require("selection")
+        question_words = words(question)
+        if not question_words or not candidates:
+            return []
+        single = SelectionQuestion("0", question_words, range(len(candidates)), ())
+        scores = self.read(selection_set("question", map(words, candidates), [single]))[0]
+        ranked = [Selected(*row) for row in zip(candidates, range(len(scores)), scores, strict=True)]
+        return sorted(ranked, key=lambda selected: -selected.score)
+
+    def similarity(self, first: str, second: str) -> float:
+        """Similarity of two questions, from -1 to 1: paraphrases are near 1. 0 where one is blank."""
+        return self.similarities([(first, second)])[0]
+
+    def similarities(self, pairs: Sequence[tuple[str, str]], *, watch: Watch | None = None) -> list[float]:
+        """``similarity`` of each pair, in order.
+
+        The attention of some models looks from the question at the candidate, so both directions are
+        averaged.
+        """
+        self._require("selection")
+        texts = [words(text) for pair in pairs for text in pair]
+        # Text 2i is the question and text 2i + 1 the candidate, and the other way round.
+        paired = [row for row in range(len(texts)) if texts[row] and texts[row ^ 1]]
+        means = [0.0] * len(pairs)
+        if paired:
+            questions = [SelectionQuestion(str(row), texts[row], (row ^ 1,), ()) for row in paired]
+            scores = self.read(selection_set("pairs", texts, questions), watch=watch)
+            for place, row in enumerate(paired):
+                means[row // 2] += scores[place][0] / 2
+        return means
+
+    def classify(self, questions: Sequence[str], *, watch: Watch | None = None) -> list[str]:
+        """The class (``MAIN:sub``) that each question most probably has, in order."""
+        self._require("classification")
+        scored = self.read(class_set("questions", [(None, text) for text in questions]), watch=watch)
+        return [CLASSES[int(np.argmax(scored[row]))] for row in range(len(questions))]
+
+    def _require(self, task: str) -> None:
+        """RunError where the run was trained for another task."""
+        own = self.config.model["task"]
+        if own != task:
+            raise RunError(f"this run is of task {own} and one of task {task} is wanted; name another")
+
+    def table(self, questions: SelectionSet, *, cache: bool = True) -> SelectionTable:
+        """The features of a set."""
+        return selection_table(questions, self._row, self.config.selection)
+
+    def read(
+        self,
+        questions: SelectionSet,
+        *,
+        table: SelectionTable | None = None,
+        batch_size: int | None = None,
+        watch: Watch | None = None,
+    ) -> dict[int, list[float]]:
+        """The score of every candidate of every question of a set, by row of the question."""
+        return read_table(
+            self.model,
+            CandidateCollator(self.table(questions) if table is None else table),
+            ScoreCollector(),
+            batch_size=batch_size or self.config.trainer.eval_batch_size,
+            precision=self.precision,
+            watch=watch,
+        )
 
 
 class SelectionTask(Task):
@@ -92,7 +216,7 @@ class SelectionTask(Task):
         model = build_model(config.model, None, vectors, trusted)
         return Parts(sets, tables, vectors, model, build_loss(config, trusted))
 
-    def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
+    def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> Parameters:
         """On the meta device. Reads the data, as the number of trained vectors depends on its words."""
         if config.glove.use and not config.glove.path:
             vectors = assumed_vectors(config.glove, 0)
@@ -101,7 +225,7 @@ class SelectionTask(Task):
         with torch.device("meta"):
             matrix = torch.empty(vectors.matrix.shape)
             model = build_model(config.model, None, matrix, trusted)
-        return asdict(parameter_blocks(model))
+        return parameter_blocks(model)
 
     def save(self, folder: Path, parts: Parts) -> None:
         assert parts.vectors is not None
