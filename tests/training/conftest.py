@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from stops import CLOCKS, results_of
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import Config, validate
@@ -53,9 +55,6 @@ def configure(configure_once) -> Callable[..., Config]:
     return configure_once
 
 
-CLOCKS = ("seconds", "train_seconds", "validation_seconds", "windows_per_second")
-
-
 @dataclass(frozen=True)
 class Trained:
     record: RunRecord
@@ -63,10 +62,7 @@ class Trained:
 
     @property
     def results(self) -> tuple:
-        """What its record says, less the clock."""
-        epochs = [replace(epoch, **dict.fromkeys(CLOCKS[1:])) for epoch in self.record.epochs]
-        record = self.record
-        return epochs, record.best_epoch, record.threshold, record.scores, record.parameters
+        return results_of(self.record)
 
     @property
     def weights(self) -> bytes:
@@ -75,6 +71,11 @@ class Trained:
     @property
     def checkpoint(self) -> Path:
         return self.folder / "last.ckpt"
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What its last checkpoint holds."""
+        return torch.load(self.checkpoint, weights_only=True)
 
 
 @pytest.fixture
@@ -110,7 +111,7 @@ def same() -> Callable[..., None]:
             assert torch.equal(actual, expected), where
         elif isinstance(expected, dict):
             assert actual.keys() == expected.keys(), where
-            for key in set(expected) - set(CLOCKS):
+            for key in set(expected) - {"seconds", *CLOCKS}:
                 check(actual[key], expected[key], f"{where}.{key}")
         elif isinstance(expected, list | tuple):
             assert len(actual) == len(expected), where

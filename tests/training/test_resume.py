@@ -16,18 +16,13 @@ import pytest
 import torch
 from pytorch_lightning import LightningModule
 from pytorch_lightning.plugins.precision import MixedPrecision
+from stops import stopped_after
 
 from qa_arch.errors import RunError
 from qa_arch.records import read_record, write_record
 from qa_arch.spans.task import SpanTask
 from qa_arch.training import checkpoint, loop
-from qa_arch.training.checkpoint import (
-    LAST,
-    PREVIOUS,
-    KeepLast,
-    newest,
-    random_state,
-)
+from qa_arch.training.checkpoint import LAST, PREVIOUS, newest, random_state
 from qa_arch.training.module import TrainingModule
 
 TWO_EPOCHS = (
@@ -46,26 +41,6 @@ def straight(train_once):
     return train_once(*TWO_EPOCHS)
 
 
-class StoppedError(Exception):
-    pass
-
-
-@pytest.fixture
-def stop_after(monkeypatch):
-    """Raise right after the n-th checkpoint from now was written; 0 = never."""
-    left = [0]
-    save = KeepLast._save
-
-    def stopping(self, trainer):
-        save(self, trainer)
-        left[0] -= 1
-        if left[0] == 0:
-            raise StoppedError
-
-    monkeypatch.setattr(KeepLast, "_save", stopping)
-    return lambda checkpoints: left.__setitem__(0, checkpoints)
-
-
 @pytest.fixture
 def order(monkeypatch):
     """The window numbers of each batch as it is trained on, by (epoch, batch)."""
@@ -81,20 +56,14 @@ def order(monkeypatch):
 
 
 @pytest.fixture
-def stopped(run_training, stop_after):
+def stopped(run_training):
     """Train until the n-th checkpoint and no further."""
 
-    def run(checkpoints: int, *overrides: str, name: str = "stopped", resume: bool = False) -> None:
-        stop_after(checkpoints)
-        with pytest.raises(StoppedError):
-            run_training(*overrides, name=name, resume=resume)
-        stop_after(0)
+    def run(checkpoints: int, *overrides: str, resume: bool = False) -> None:
+        with stopped_after(checkpoints):
+            run_training(*overrides, name="stopped", resume=resume)
 
     return run
-
-
-def state(run) -> dict:
-    return torch.load(run.checkpoint, weights_only=True)
 
 
 def test_four_epochs_in_three_sittings(run_training, stopped, same, order):
@@ -113,7 +82,7 @@ def test_four_epochs_in_three_sittings(run_training, stopped, same, order):
     assert list(order.items()) == list(expected.items())
     assert resumed.weights == straight.weights
     assert resumed.results == straight.results
-    same(state(resumed), state(straight))
+    same(resumed.state, straight.state)
 
 
 def test_patience_goes_on_where_it_stood(run_training, stopped, monkeypatch):
@@ -139,11 +108,11 @@ def test_the_scale_of_half_precision_goes_on_too(run_training, stopped, same, mo
     trainer = loop.pl.Trainer
     monkeypatch.setattr(loop.pl, "Trainer", half)
     straight = run_training(*TWO_EPOCHS, name="straight")
-    assert state(straight)["MixedPrecision"]["scale"] == 2.0**7  # six steps
+    assert straight.state["MixedPrecision"]["scale"] == 2.0**7  # six steps
     stopped(4, *TWO_EPOCHS)
     resumed = run_training(*TWO_EPOCHS, name="stopped", resume=True)
     assert resumed.weights == straight.weights
-    same(state(resumed), state(straight))
+    same(resumed.state, straight.state)
 
 
 def test_a_damaged_checkpoint_costs_only_itself(run_training, straight, stopped, same, caplog, tmp_path):
@@ -155,7 +124,7 @@ def test_a_damaged_checkpoint_costs_only_itself(run_training, straight, stopped,
         resumed = run_training(*TWO_EPOCHS, name="stopped", resume=True)
     assert "last.ckpt: damaged" in caplog.text
     assert resumed.weights == straight.weights
-    same(state(resumed), state(straight))
+    same(resumed.state, straight.state)
     for harm in ("cut short", "empty", "one bit"):
         for name in (LAST, PREVIOUS):
             shutil.copy(tmp_path / "copy" / name, folder)
@@ -209,7 +178,7 @@ def test_a_full_disk_costs_only_what_it_had_no_room_for(
         through = run_training(*TWO_EPOCHS, name="through")
         assert through.weights == straight.weights
         assert sorted(path.name for path in through.folder.glob("*.ckpt")) == [LAST, PREVIOUS]
-        assert state(through)["global_step"] == 2
+        assert through.state["global_step"] == 2
         assert not list(through.folder.glob(".last*"))
         fill_the_disk_after(2)
         stopped(5, *TWO_EPOCHS)
@@ -217,7 +186,7 @@ def test_a_full_disk_costs_only_what_it_had_no_room_for(
     assert "the checkpoint before it is kept, and training goes on" in caplog.text
     resumed = run_training(*TWO_EPOCHS, name="stopped", resume=True)
     assert resumed.weights == straight.weights
-    same(state(resumed), state(straight))
+    same(resumed.state, straight.state)
 
 
 @pytest.mark.parametrize(("wrote", "now"), [(1, 2), (2, 1)])

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from stops import results_of, stopped_after
 from transformers import AutoModel, AutoTokenizer
 
 import qa_arch
@@ -26,7 +27,6 @@ from qa_arch.results.pretrained_runs import pretrained_run
 from qa_arch.results.systems import group_by_system
 from qa_arch.sweep.points import make_points, sources
 from qa_arch.tasks import task_named, task_of
-from qa_arch.training.checkpoint import KeepLast
 from qa_arch.training.module import TrainingModule
 from qa_arch.training.run import train
 
@@ -118,19 +118,6 @@ def test_scores_are_compared_only_under_the_same_noise(configure, tiny_encoder):
 # Training ----------------------------------------------------------------------------------------
 
 
-class StoppedError(Exception):
-    pass
-
-
-CLOCKS = ("train_seconds", "validation_seconds", "windows_per_second")
-
-
-def results_of(record) -> tuple:
-    """What a record says, less the clock."""
-    epochs = [replace(epoch, **dict.fromkeys(CLOCKS)) for epoch in record.epochs]
-    return epochs, record.best_epoch, record.scores, record.config_hash
-
-
 @pytest.mark.parametrize(
     ("model", "stop"),
     [
@@ -138,18 +125,10 @@ def results_of(record) -> tuple:
         pytest.param("mlm", 2, marks=pytest.mark.slow),
     ],
 )
-def test_resumed_is_the_same_as_never_stopped(run, monkeypatch, model, stop):
+def test_resumed_is_the_same_as_never_stopped(run, model, stop):
     settings = ["trainer.checkpoint_minutes=1e-9", "trainer.batch_size=2", "encoder.hidden_dropout=0.1"]
     straight, weights = run("straight", *settings, model=model)
-    save, count = KeepLast._save, iter(range(1, 1000))
-
-    def stopping(self, trainer):
-        save(self, trainer)
-        if next(count) == stop:
-            raise StoppedError
-
-    monkeypatch.setattr(KeepLast, "_save", stopping)
-    with pytest.raises(StoppedError):
+    with stopped_after(stop):
         run("stopped", *settings, model=model)
     resumed, resumed_weights = run("stopped", *settings, resume=True, model=model)
     assert results_of(resumed) == results_of(straight)

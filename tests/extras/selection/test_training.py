@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
+from stops import results_of, stopped_after
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.retired import upgrade
@@ -13,7 +13,6 @@ from qa_arch.config.schema import validate
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.extras.selection import task as selecting
 from qa_arch.extras.selection.task import TASK
-from qa_arch.training.checkpoint import KeepLast
 from qa_arch.training.run import train
 
 SMALL = [
@@ -43,32 +42,15 @@ def run(few_questions, tmp_path):
     return start
 
 
-def results_of(record) -> tuple:
-    """What a record says, less the clock."""
-    clocks = ("train_seconds", "validation_seconds", "windows_per_second")
-    epochs = [replace(epoch, **dict.fromkeys(clocks)) for epoch in record.epochs]
-    return epochs, record.best_epoch, record.scores, record.config_hash
-
-
-def test_resumed_is_the_same_as_never_stopped(run, monkeypatch):
+def test_resumed_is_the_same_as_never_stopped(run):
     straight, weights = run("straight")
     pairs = straight.epochs[0].windows
     assert pairs == straight.data["train"].questions > 5
     assert all(0 < epoch.train_loss < 0.3 + 2 for epoch in straight.epochs)
     assert all(math.isfinite(epoch.value("calibration_mrr")) for epoch in straight.epochs)
-    save = KeepLast._save
     for stop in (2, 6):  # in the first epoch and in the second
-        count = iter(range(1, 1000))
-
-        def stopping(self, trainer, count=count, stop=stop):
-            save(self, trainer)
-            if next(count) == stop:
-                raise RuntimeError("stopped")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(KeepLast, "_save", stopping)
-            with pytest.raises(RuntimeError, match="stopped"):
-                run(f"stopped{stop}")
+        with stopped_after(stop):
+            run(f"stopped{stop}")
         resumed, again = run(f"stopped{stop}", resume=True)
         assert results_of(resumed) == results_of(straight)
         assert again == weights
