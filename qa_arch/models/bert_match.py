@@ -130,7 +130,9 @@ class BertMatch(nn.Module):
         rows, nothing = self._with_residual(states, context, cls, context_mask)
         scores = self.pointer(rows, context_mask, nothing)
         verifier = self.verifier(rows, context_mask, cls) if self.verifier else None
-        starts, ends = self._boundaries(batch.context, batch.word)
+        starts = ends = batch.context  # the tokens at which an answer may start or end: one for each unit
+        if self.words:
+            starts, ends = first_pieces(starts, batch.word), last_pieces(ends, batch.word)
         return span_logits(scores, starts, ends, verifier, self.verifier_weight)
 
     def _units(
@@ -138,12 +140,6 @@ class BertMatch(nn.Module):
     ) -> tuple[Float[Tensor, "B K D"], Bool[Tensor, "B K"]]:
         """One text's pieces or words, at the front of their row."""
         return pool_words(tokens, mask, word) if self.words else take(tokens, mask)
-
-    def _boundaries(
-        self, context: Bool[Tensor, "B T"], word: Int[Tensor, "B T"]
-    ) -> tuple[Bool[Tensor, "B T"], Bool[Tensor, "B T"]]:
-        """The tokens at which an answer may start, and those at which it may end: one for each unit."""
-        return (first_pieces(context, word), last_pieces(context, word)) if self.words else (context, context)
 
     def _with_residual(
         self,

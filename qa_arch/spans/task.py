@@ -355,28 +355,25 @@ def question_rows(
     alone. Without a span, start and end are -1 and null_odds is +inf.
     ``article`` is a number: which questions are of one article.
     """
-    rows: dict[str, list[Any]] = {
-        "id": [answer.id for answer in answers],
+    ids = [answer.id for answer in answers]
+    scored = _in_order(questions, {answer.id: answer.text(threshold) for answer in answers}, ids)
+    spans = _in_order(questions, best_texts(answers), ids)
+    words = {example.id: question_word(example.question) for example in questions.examples}
+    articles = dict(zip((e.id for e in questions.examples), questions.article_numbers, strict=True))
+    return {
+        "id": ids,
         "start": [answer.best.start if answer.best else -1 for answer in answers],
         "end": [answer.best.end if answer.best else -1 for answer in answers],
         "null_odds": [answer.null_odds for answer in answers],
         "windows": [answer.windows for answer in answers],
+        "article": [articles[id_] for id_ in ids],
+        "kind": [s.kind for s in scored],
+        "word": [words[id_] for id_ in ids],
+        **{key: [getattr(s, key) for s in scored] for key in ("answerable", "abstained", "exact", "f1")},
+        "span_exact": [s.exact for s in spans],
+        "span_f1": [s.f1 for s in spans],
+        "probability": [round(answer.best.probability, 4) if answer.best else 0.0 for answer in answers],
     }
-    scored = _in_order(questions, {answer.id: answer.text(threshold) for answer in answers}, rows["id"])
-    spans = _in_order(questions, best_texts(answers), rows["id"])
-    question_texts = {example.id: example.question for example in questions.examples}
-    articles = dict(zip((e.id for e in questions.examples), questions.article_numbers, strict=True))
-    rows["article"] = [articles[id_] for id_ in rows["id"]]
-    rows["kind"] = [s.kind for s in scored]
-    rows["word"] = [question_word(question_texts[id_]) for id_ in rows["id"]]
-    rows["answerable"] = [s.answerable for s in scored]
-    rows["abstained"] = [s.abstained for s in scored]
-    rows["exact"] = [s.exact for s in scored]
-    rows["f1"] = [s.f1 for s in scored]
-    rows["span_exact"] = [s.exact for s in spans]
-    rows["span_f1"] = [s.f1 for s in spans]
-    rows["probability"] = [round(answer.best.probability, 4) if answer.best else 0.0 for answer in answers]
-    return rows
 
 
 def answerable_auroc(questions: QuestionSet, answers: Sequence[Prediction]) -> float | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from nn.test_match_lstm import reference as match
 from torch import Tensor
 
 from baselines.match_lstm import MatchLSTMBoundary, MatchLSTMSequence
@@ -70,21 +71,6 @@ def preprocess(lstm, text: list[Tensor]) -> list[Tensor]:
     if lstm.back is None:
         return ahead
     return [a + b for a, b in zip(ahead, read(lstm.back, text[::-1])[::-1], strict=True)]
-
-
-def match(part, passage: list[Tensor], question: list[Tensor]) -> list[Tensor]:
-    """Equations 2 to 4 in one direction."""
-    rows = torch.stack([*question, torch.zeros(L, dtype=torch.float64)])
-    h = c = torch.zeros(L, dtype=torch.float64)
-    states = []
-    for p in passage:
-        G = torch.tanh(part.question(rows) + part.passage(p) + part.state(h))
-        attended = part.score(G)[:, 0].softmax(0) @ rows
-        o, i, f, g = (part.gates_passage(p) + part.gates_attended(attended) + part.gates_state(h)).chunk(4)
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-        h = torch.sigmoid(o) * torch.tanh(c)
-        states.append(h)
-    return states
 
 
 def matched(model, question: Tensor, context: Tensor) -> Tensor:

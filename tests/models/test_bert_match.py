@@ -19,23 +19,12 @@ from qa_arch.nn.segments import take
 
 VECTORS = torch.cat([torch.zeros(1, 7), torch.randn(5, 7, generator=torch.Generator().manual_seed(0))])
 
-BI_BOUNDARY = partial(PointerHead, hidden=6, bidirectional=True)
-
 OPTIONS = {
-    "default": {},
-    "glove": {"vectors": VECTORS, "overlap_flag": True},
     "trained_glove": {"vectors": VECTORS, "train_vectors": True},
     "no_match": {"match": False},
     "no_residual": {"residual": False},
-    "words": {"matching": "words", "vectors": VECTORS},
     "linear": {"head": LinearHead, "no_answer": "both"},
-    "bi_boundary": {"head": BI_BOUNDARY},
-    "verifier": {"no_answer": "verifier"},
     "both": {"no_answer": "both", "verifier_weight": 0.5},
-    "suffix_prefix": {"suffix_prefix": 3},
-    "alignment": {"alignment": True},
-    "attention_gain": {"attention_gain": 3.0},
-    "pooled": {"sentinel": "pooled"},
     "pooled_no_residual": {"sentinel": "pooled", "residual": False},
     "pooled_suffix_prefix": {"sentinel": "pooled", "match": False, "suffix_prefix": 2},
     "everything": {
@@ -43,7 +32,7 @@ OPTIONS = {
         "overlap_flag": True,
         "suffix_prefix": 2,
         "matching": "words",
-        "head": BI_BOUNDARY,
+        "head": partial(PointerHead, hidden=6, bidirectional=True),
         "no_answer": "both",
         "alignment": True,
         "attention_gain": 2.0,
@@ -51,6 +40,7 @@ OPTIONS = {
     },
     "no_match_words_linear": {"match": False, "head": LinearHead, "matching": "words", "suffix_prefix": 2},
 }
+"""Those that no YAML of ``conf/model`` has: ``tests/test_contract.py`` tries the others."""
 # Zero in exact arithmetic: a constant added to all scores of a softmax, and what multiplies h_0 = 0.
 WITHOUT_GRADIENT = ("score.bias", "cell.weight_hh", "key.bias")
 

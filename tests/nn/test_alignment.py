@@ -3,23 +3,10 @@
 from __future__ import annotations
 
 import torch
+from nn.test_match_lstm import LENGTHS, example
 
 from qa_arch.models.bert_match import SMALL, Alignment
 from qa_arch.nn.match_lstm import MatchLSTM
-
-LENGTHS = [(7, 3), (4, 5), (1, 1)]  # (context, question) units of each example
-
-
-def example(dtype=torch.float64, in_dim=6, hidden=5):
-    torch.manual_seed(0)
-    model = Alignment(in_dim, hidden).to(dtype)
-    for parameter in model.parameters():
-        parameter.data.normal_(0.0, 0.5)
-    C, Q = (max(lengths) for lengths in zip(*LENGTHS, strict=True))
-    context, question = torch.randn(3, C, in_dim, dtype=dtype), torch.randn(3, Q, in_dim, dtype=dtype)
-    context_mask = torch.arange(C) < torch.tensor([c for c, _ in LENGTHS])[:, None]
-    question_mask = torch.arange(Q) < torch.tensor([q for _, q in LENGTHS])[:, None]
-    return model, context, question, context_mask, question_mask
 
 
 def direction(model, x):
@@ -40,7 +27,7 @@ def by_hand(model, p, question):
 
 
 def test_it_follows_the_equations_at_every_length():
-    model, context, question, context_mask, question_mask = example()
+    model, context, question, context_mask, question_mask = example(kind=Alignment)
     question = question.masked_fill(~question_mask[..., None], 1e3)  # must not matter
     actual = model(context, question, context_mask, question_mask)
     attention = model.attention(context, question, question_mask)
@@ -54,7 +41,7 @@ def test_it_follows_the_equations_at_every_length():
 
 
 def test_every_parameter_and_input_receives_a_finite_gradient():
-    _, context, question, context_mask, question_mask = example()
+    _, context, question, context_mask, question_mask = example(kind=Alignment)
     model = Alignment(6, 5).double()  # as it begins
     context[0, 0], question[0, 0] = 0.0, 0.0  # words without a vector
     context.requires_grad_()

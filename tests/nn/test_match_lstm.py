@@ -16,9 +16,9 @@ from qa_arch.nn.text_lstm import SuBiLSTM, TextLSTM
 LENGTHS = [(7, 3), (4, 5), (1, 1)]  # (context, question) units of each example
 
 
-def example(dtype=torch.float64, in_dim=6, hidden=5):
+def example(dtype=torch.float64, in_dim=6, hidden=5, kind=MatchLSTM):
     torch.manual_seed(0)
-    model = MatchLSTM(in_dim, hidden).to(dtype)
+    model = kind(in_dim, hidden).to(dtype)
     for parameter in model.parameters():  # biases included
         parameter.data.normal_(0.0, 0.5)
     C, Q = (max(lengths) for lengths in zip(*LENGTHS, strict=True))

@@ -26,7 +26,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--context", metavar="TEXT", help="the text to read")
     add("--data", nargs="+", metavar="SOURCE", help=f"in place of --question and --context: {usage()}")
     add("--id", metavar="ID", help="the question of --data")
-    _add_head_options(parser)
+    add(
+        "--layer",
+        metavar="L",
+        help="layer, from 1, the first above the embeddings; all; or match, the match-LSTM",
+    )
+    add(
+        "--head",
+        metavar="H",
+        help="head, from 1, of the match-LSTM forward or backward; mean (the default); all",
+    )
     add(
         "--window",
         type=int,
@@ -69,20 +78,6 @@ def run(args: argparse.Namespace) -> int:
     elif not args.html:
         print_table(inspection_table(inspection, chosen))
     return 0
-
-
-def _add_head_options(parser: argparse._ActionsContainer) -> None:
-    """``--layer --head`` of ``layers.select_heads``."""
-    parser.add_argument(
-        "--layer",
-        metavar="L",
-        help="layer, from 1, the first above the embeddings; all; or match, the match-LSTM",
-    )
-    parser.add_argument(
-        "--head",
-        metavar="H",
-        help="head, from 1, of the match-LSTM forward or backward; mean (the default); all",
-    )
 
 
 # What the core calls -------------------------------------------------------------------------------

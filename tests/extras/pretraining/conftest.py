@@ -6,12 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
+from models.conftest import tiny_encoder  # noqa: F401
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import Config, validate
-from qa_arch.nn.encoder import Encoder
-from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.training.run import train
 
 NAMES = ("Tarn", "Mira", "Bell", "Ada", "Otto", "Quill", "Sten", "Yara")
@@ -86,13 +84,3 @@ def spans(run_of, fine_tuning, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("spans") / "run"
     train(fine_tuning(run_of("mlm")), folder=folder)
     return folder
-
-
-@pytest.fixture
-def tiny_encoder() -> Callable[..., Encoder]:
-    def build(family: str = "bert") -> Encoder:
-        torch.manual_seed(3)
-        sizes = {"layers": 2, "width": 16, "heads": 2, "vocab_size": 50, "max_positions": 40}
-        return build_encoder(init="random", family=family, pad_token_id=0, initializer_range=0.25, **sizes)
-
-    return build
