@@ -5,17 +5,16 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
-import sys
 import time
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import stub_loggers
 import torch
 import wandb
+from training.wandb_files import offline_runs
 
 from qa_arch.config import extras
 from qa_arch.config.target import TRUSTED
@@ -33,16 +32,6 @@ pytestmark = [
     pytest.mark.usefixtures("offline_wandb"),
 ]
 STUBS = (*TRUSTED, "stub_loggers")
-
-
-@pytest.fixture(scope="module")
-def offline_runs():
-    """``offline_runs(folder)`` of the reader beside this file."""
-    spec = importlib.util.spec_from_file_location("wandb_files", Path(__file__).with_name("wandb_files.py"))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look themselves up there
-    spec.loader.exec_module(module)
-    return module.offline_runs
 
 
 @pytest.fixture
@@ -137,7 +126,7 @@ def test_event_files_hold_curves_in_groups_and_few_scores(run_training):
     assert "_hparams_/session_start_info" in events.summary_metadata
 
 
-def test_wandb_has_curves_predictions_and_tables(run_training, offline_runs, few_questions, monkeypatch):
+def test_wandb_has_curves_predictions_and_tables(run_training, few_questions, monkeypatch):
     monkeypatch.setenv("WANDB_RUN_GROUP", "sweep-1")
     done = run_training("logger=wandb", "logger.tags=[mine]", "trainer.epochs=2", "name=trial")
     (file,) = (word.partition("=")[2] for word in few_questions if word.startswith("data.dev="))
@@ -168,17 +157,13 @@ def test_wandb_has_curves_predictions_and_tables(run_training, offline_runs, few
 
 
 @pytest.mark.slow
-def test_several_ranks_are_one_run(run_training, offline_runs):
+def test_several_ranks_are_one_run(run_training):
     steps = ("trainer.epochs=2", "trainer.log_every=2", "optim.clip=0")
     done = run_training("logger=wandb", "trainer.devices=2", *steps)
     (run,) = offline_runs(done.folder)
     assert run.exit_code == 0
     assert curve(run, "train/loss") == pytest.approx([epoch.train_loss for epoch in done.record.epochs])
     assert len(curve(run, "step/gradient_norm")) == done.record.epochs[-1].step // 2
-
-
-def wandb_logger(**settings):
-    return loggers.WandbLogger(**{"project": "tests", **settings})
 
 
 def test_a_resumed_run_goes_on_in_the_same_run_of_wandb(tmp_path, monkeypatch):
@@ -217,7 +202,7 @@ def test_without_a_login_wandb_stays_offline(tmp_path, monkeypatch):
     for key, mode in ((None, "auto"), ("0" * 40, "auto"), ("0" * 40, "offline")):
         if key:
             monkeypatch.setenv("WANDB_API_KEY", key)
-        wandb_logger(mode=mode, save_dir=str(tmp_path))
+        loggers.WandbLogger(project="tests", mode=mode, save_dir=str(tmp_path))
     assert modes == ["offline", "online", "offline"]
 
 
