@@ -107,7 +107,7 @@ class SpanPredictor(Predictor):
         watch: Watch | None = None,
         decode: Decode | None = None,
     ) -> Ranking:
-        """The ranked answers to each question of a set, in order; see ``Ranking.answers``.
+        """The ranked answers to each question of a set, in order.
 
         ``table`` holds the set's windows where they are made already. ``watch`` counts windows. ``decode``
         is used in place of the config's.

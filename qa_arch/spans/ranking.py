@@ -102,7 +102,7 @@ class Ranking:
     """(Q,) int64: row of the best non-empty span; -1 if there is none."""
     null_odds: np.ndarray
     """(Q,) float64: null score minus the score of ``best``, or under ``decode.null_odds=any`` minus the log
-    sum of all spans' (``answers.rank``); +inf where there is no span."""
+    sum of all spans' (``rank``); +inf where there is no span."""
     windows: np.ndarray
     """(Q,) int64: number of windows of the context."""
     texts: Mapping[int, str] = field(default_factory=dict)
