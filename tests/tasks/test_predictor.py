@@ -71,29 +71,23 @@ def test_what_is_no_unicode_is_an_error_that_says_so(predictor):
         predictor("Who?", "half a pair \ud83d of surrogates")
 
 
-def test_single_calls_and_the_whole_set_agree(predictor):
-    questions = generate(1, 5, 1, "dev")
-    together = predictor.read(questions).predictions()
-    assert len({answer.windows for answer in together}) > 1
-    for example, expected in zip(questions.examples, together, strict=True):
-        actual = predictor(example.question, example.context)
-        assert actual.text(0.0) == expected.text(0.0)
-        assert actual.null_odds == pytest.approx(expected.null_odds, abs=1e-4)
-        assert (actual.best.start, actual.best.end) == (expected.best.start, expected.best.end)
-
-
-def test_the_make_up_of_batches_does_not_matter(predictor):
+def test_all_ways_of_asking_agree(predictor):
+    """Whatever batches are made of, in any order, and each question by itself."""
     questions = generate(1, 5, 1, "dev")
     backwards = question_set("backwards", reversed(questions.examples), "2.0")
     expected = {a.id: a for a in predictor.read(questions, batch_size=32).predictions()}
-    for other in (
+    assert len({answer.windows for answer in expected.values()}) > 1
+    readings = (
         predictor.read(questions, batch_size=1),
         predictor.read(questions, batch_size=7),
         predictor.read(backwards, batch_size=5),
-    ):
-        for answer in other.predictions():
-            assert answer.text(0.0) == expected[answer.id].text(0.0)
-            assert answer.null_odds == pytest.approx(expected[answer.id].null_odds, abs=1e-4)
+    )
+    single = [replace(predictor(e.question, e.context), id=e.id) for e in questions.examples]
+    for answer in (*single, *(answer for ranking in readings for answer in ranking.predictions())):
+        other = expected[answer.id]
+        assert answer.text(0.0) == other.text(0.0)
+        assert answer.null_odds == pytest.approx(other.null_odds, abs=1e-4)
+        assert (answer.best.start, answer.best.end) == (other.best.start, other.best.end)
 
 
 def test_dropout_is_off_while_reading(predictor, tiny_config):
