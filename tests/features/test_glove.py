@@ -13,7 +13,7 @@ import pytest
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
-from qa_arch.data.input_files import PACKAGES, packaged_files
+from qa_arch.data.input_files import MODULE, PACKAGED, packaged_files
 from qa_arch.errors import DataError, UnavailableError
 from qa_arch.features.vectors import (
     WordVectors,
@@ -156,24 +156,24 @@ def test_the_real_file_is_read_as_torchtext_reads_it(real_data):
 
 
 WORDS = ("the", "Mill", "mill", "1804", "naïve", "rare")
-NAME, PACKAGE = next(iter(PACKAGES.items()))
 
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """The files of an installed package with six words; and the text file of the same vectors."""
     matrix = np.asfortranarray(np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32))
-    folder = tmp_path / "site" / PACKAGE.module
+    folder = tmp_path / "site" / MODULE
     (folder / "data").mkdir(parents=True)
     (folder / "__init__.py").write_text("raise AssertionError('the package is not to be run')")
-    np.save(folder / PACKAGE.matrix, matrix)
-    pq.write_table(pa.table({"index": list(WORDS)}), folder / PACKAGE.words)
     monkeypatch.syspath_prepend(str(folder.parent))
-    sys.modules.pop(PACKAGE.module, None)
+    sys.modules.pop(MODULE, None)
+    files = packaged_files(PACKAGED)
+    np.save(files.matrix, matrix)
+    pq.write_table(pa.table({"index": list(WORDS)}), files.words)
     lines = (f"{word} {' '.join(map(repr, row.tolist()))}\n" for word, row in zip(WORDS, matrix, strict=True))
     text = tmp_path / "vectors.txt"
     text.write_text("".join(lines))
-    return packaged_files(NAME), text
+    return files, text
 
 
 def test_a_run_gets_the_vectors_of_the_text_file(package):
@@ -188,7 +188,7 @@ def test_a_run_gets_the_vectors_of_the_text_file(package):
 
 def test_a_config_names_it_and_says_how_many_words_are_unknown(package, caplog):
     config = validate(compose(["model=proposed", "glove=6b_50d", "experiment=demo", "glove=6b_50d"]))
-    assert (config.glove.use, config.glove.path) == (True, NAME)
+    assert (config.glove.use, config.glove.path) == (True, PACKAGED)
     assert assumed_shape(config.glove) == (7, 4)
     table = type("Table", (), {"vocabulary": ("Mill", "unknown")})()
     caplog.set_level("INFO")
@@ -209,7 +209,7 @@ def test_a_point_of_a_sweep_is_known_by_what_the_package_holds(package, monkeypa
 def test_a_package_that_is_not_there_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UnavailableError, match="make glove"):
-        packaged_files(NAME)
+        packaged_files(PACKAGED)
     assert packaged_files("glove.txt") is None
 
 
@@ -228,8 +228,8 @@ def test_damaged_packages_are_refused(package):
 
 @pytest.mark.data
 def test_the_first_words_are_those_of_the_text_file(real_data):
-    pytest.importorskip(PACKAGE.module)
+    pytest.importorskip(MODULE)
     text = read_vectors(real_data / "glove" / "glove.6B.50d.10k.txt")
-    vectors = packaged_vectors(packaged_files(NAME))
+    vectors = packaged_vectors(packaged_files(PACKAGED))
     assert len(vectors.words) == 400_000
     assert vectors.only(vectors.words[:10_000]).fingerprint == text.fingerprint
