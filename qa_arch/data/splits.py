@@ -119,25 +119,17 @@ def subset(questions: QuestionSet, n: int, seed: int) -> QuestionSet:
     return question_set(f"{questions.name}.{n}", examples, questions.protocol)
 
 
-def shared_articles(**sets: QuestionSet | Collection[str]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Pair of names -> sorted titles that both sets (or collections of titles) contain; no empty ones."""
-    titles = {name: frozenset(s.titles if isinstance(s, QuestionSet) else s) for name, s in sets.items()}
-    pairs = {(a, b): tuple(sorted(titles[a] & titles[b])) for a, b in combinations(titles, 2)}
-    return {pair: shared for pair, shared in pairs.items() if shared}
-
-
 def require_disjoint(**sets: QuestionSet | Collection[str]) -> None:
-    """Raise DataError, naming sets and titles, where any two sets share an article."""
-    faults = [
-        f"{a} and {b} share {len(titles)} article{'s'[: len(titles) > 1]} ({_listed(titles)})"
-        for (a, b), titles in shared_articles(**sets).items()
-    ]
+    """Raise DataError, naming sets and titles, where any two sets (or collections of titles) share an
+    article."""
+    titles = {name: frozenset(s.titles if isinstance(s, QuestionSet) else s) for name, s in sets.items()}
+    faults = []
+    for a, b in combinations(titles, 2):
+        if shared := sorted(titles[a] & titles[b]):
+            first = ", ".join(map(repr, shared[:5])) + (", ..." if len(shared) > 5 else "")
+            faults.append(f"{a} and {b} share {len(shared)} article{'s'[: len(shared) > 1]} ({first})")
     if faults:
         raise DataError(f"{'; '.join(faults)}; remove them from one of the sets or split by article")
-
-
-def _listed(titles: tuple[str, ...], most: int = 5) -> str:
-    return ", ".join(map(repr, titles[:most])) + (", ..." if len(titles) > most else "")
 
 
 def _shuffled(titles: Iterable[str], seed: int) -> list[str]:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qa_arch.data.question_sets import fingerprint, question_set
-from qa_arch.data.splits import by_article, hold_out, require_disjoint, shared_articles, subset
+from qa_arch.data.splits import by_article, hold_out, require_disjoint, subset
 from qa_arch.data.squad import read
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.types.text import Example, Gold, QuestionSet
@@ -128,17 +128,12 @@ def test_a_subset_depends_on_the_seed_and_grows():
 def test_shared_articles_are_named():
     first, second = made([2, 2, 2]), made([1, 1])
     other = frozenset({"A2", "Z"})
-    assert shared_articles(train=first, dev=second, past=other) == {
-        ("train", "dev"): ("A0", "A1"),
-        ("train", "past"): ("A2",),
-    }
     with pytest.raises(DataError) as caught:
         require_disjoint(train=first, dev=second, past=other)
     assert "train and dev share 2 articles ('A0', 'A1'); train and past share 1 article ('A2');" in str(
         caught.value
     )
     require_disjoint(dev=second, past=other)
-    assert shared_articles(dev=second) == {}
 
 
 @pytest.mark.data
