@@ -15,7 +15,7 @@ from benchmarks.targets import Measure, Measurement, speedup
 from benchmarks.timing import Pairs, once
 from qa_arch.config.files import write_json
 from qa_arch.data.squad import write
-from qa_arch.metrics.significance import effect
+from qa_arch.metrics.significance import contrast
 from qa_arch.metrics.squad import score_questions
 from qa_arch.nn.encoder_configs import resolve
 from qa_arch.nn.processor import bf16_is_faster
@@ -84,7 +84,7 @@ def _compare_scores(dev: QuestionSet, folder: Path) -> str:
 
 def describe(ours: np.ndarray, theirs: np.ndarray) -> str:
     """F1 (1, N) of the spans of either side in words: means, difference, and whether it is noise."""
-    difference = effect(theirs, ours)
+    difference = contrast([-theirs, ours])
     low, high = difference.interval
     verdict = "within" if low <= 0 <= high else "**beyond**"
     return (

@@ -199,15 +199,15 @@ def thresholds(odds: Floats, value: Floats, answerable: Bools, *, points: int = 
     )
 
 
-def reliability(confidence: Floats, true: Bools, *, bins: int = BINS) -> Reliability:
+def reliability(confidence: Floats, true: Bools) -> Reliability:
     """How often a prediction of a given ``confidence`` (0..1) is ``true``, by bins of confidence."""
     finite = np.isfinite(confidence)
     confidence, true = confidence[finite], true[finite].astype(np.float64)
-    bin_of = np.minimum((confidence * bins).astype(np.int64), bins - 1)
-    count = np.bincount(bin_of, minlength=bins)
+    bin_of = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
+    count = np.bincount(bin_of, minlength=BINS)
     nonempty = count > 0
-    mean = np.bincount(bin_of, confidence, bins)[nonempty] / count[nonempty]
-    observed = np.bincount(bin_of, true, bins)[nonempty] / count[nonempty]
+    mean = np.bincount(bin_of, confidence, BINS)[nonempty] / count[nonempty]
+    observed = np.bincount(bin_of, true, BINS)[nonempty] / count[nonempty]
     ece = float(np.sum(np.abs(mean - observed) * count[nonempty]) / max(len(confidence), 1))
     return Reliability(mean, observed, count[nonempty], ece)
 

@@ -142,12 +142,6 @@ class Effect:
         return float(stdtr(self.variance.freedom, difference / self.error))
 
 
-def mean_sd(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and sample standard deviation (n - 1); None for a single value."""
-    array = np.asarray(values, dtype=np.float64)
-    return float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else None
-
-
 def mean_interval(scores: Scores, articles: Articles | None = None) -> Interval:
     """95% interval of the mean of ``scores`` ``(R, N)`` over articles (or questions), the R runs as given.
 
@@ -157,39 +151,18 @@ def mean_interval(scores: Scores, articles: Articles | None = None) -> Interval:
     return Effect(float(mean.mean()), _crossed([mean[None]], articles)).interval
 
 
-def effect(
-    a: Scores,
-    b: Scores,
-    *,
-    articles: Articles | None = None,
-    paired: bool = False,
-    left_out: Sequence[float] = (),
-) -> Effect:
-    """Compare systems on the same N questions: ``a`` is ``(R, N)``, ``b`` is ``(S, N)``.
-
-    ``articles`` ``(N,)`` are the numbers of the questions' articles. With one run of a system its seed cannot
-    be drawn again: the test is then about that run. With ``paired`` run r of B was made of run r of A
-    (R = S): what the runs of a pair share does not widen the interval. ``left_out`` ``(C,)`` are the
-    differences with each calibration article in turn left out when null thresholds are fitted.
-
-    Raises ValueError without questions, with a single article, or where shapes differ.
-    """
-    a, b = _checked(a), _checked(b)
-    if a.shape[1] != b.shape[1]:
-        raise ValueError(f"systems were scored on {a.shape[1]} and {b.shape[1]} questions")
-    if paired and len(a) != len(b):
-        raise ValueError(f"{len(a)} and {len(b)} runs make no pairs")
-    delta = float(b.mean() - a.mean())
-    return Effect(delta, _crossed([b - a] if paired else [-a, b], articles, left_out))
-
-
 def contrast(
     systems: Sequence[Scores], *, articles: Articles | None = None, left_out: Sequence[float] = ()
 ) -> Effect:
     """Sum of the means of systems ``(R, N)``, each signed as it counts, all on the same N questions.
 
-    ``[-a, b]`` is ``effect(a, b)``; ``[a, -b, -c, d]`` is how much more d gains over c than b over a.
-    ``left_out`` are the sums with each calibration article in turn left out. Raises as ``effect`` does.
+    ``[-a, b]`` is how much better b is, ``[a, -b, -c, d]`` how much more d gains over c than b over a.
+    ``[b - a]`` is the first again where run r of b was made of run r of a: what the runs of a pair share does
+    not widen the interval. ``articles`` ``(N,)`` are the numbers of the questions' articles. With one run of
+    a system its seed cannot be drawn again: the test is then about that run. ``left_out`` ``(C,)`` are the
+    sums with each calibration article in turn left out when null thresholds are fitted.
+
+    Raises ValueError without questions, with a single article, or where shapes differ.
     """
     checked = [_checked(scores) for scores in systems]
     if len(counts := {scores.shape[1] for scores in checked}) != 1:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.metrics.significance import POWER, Effect, Interval, Unit, holm, in_order, mean_sd, power
+from qa_arch.metrics.significance import POWER, Effect, Interval, Unit, holm, in_order, power
 from qa_arch.records import CALIBRATION, DEV, Runs
 from qa_arch.results.questions import Bools, Floats, Questions, stacked
 from qa_arch.results.samples import AT_THRESHOLD, MEASURES, UNITS, MeasureName, Samples, samples_of
@@ -373,8 +373,9 @@ def _same_seeds(baseline: System, system: System) -> list[int]:
 
 def _mean_figures(key: str, scores: Floats) -> dict[str, float | None]:
     """Mean and standard deviation over the runs of ``(R, N)``."""
-    mean, sd = mean_sd(scores.mean(1).tolist())
-    return {f"{key}_mean": round(mean, _PLACES), f"{key}_sd": None if sd is None else round(sd, _PLACES)}
+    means = scores.mean(1)
+    sd = round(float(means.std(ddof=1)), _PLACES) if len(means) > 1 else None
+    return {f"{key}_mean": round(float(means.mean()), _PLACES), f"{key}_sd": sd}
 
 
 def _ends(key: str, interval: Interval) -> dict[str, float]:

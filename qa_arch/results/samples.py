@@ -11,7 +11,7 @@ import numpy as np
 
 from qa_arch.errors import RunError
 from qa_arch.metrics.confidence import area_values, auroc_values
-from qa_arch.metrics.significance import Effect, Interval, Unit, contrast, effect, mean_interval
+from qa_arch.metrics.significance import Effect, Interval, Unit, contrast, mean_interval
 from qa_arch.metrics.threshold import fit_threshold
 from qa_arch.records import CALIBRATION, RunRecord
 from qa_arch.results.questions import (
@@ -112,10 +112,7 @@ class Samples:
         return scores[:, self.where(measure) if where is None else where]
 
     def interval(self, label: str, measure: MeasureName) -> Interval:
-        where = self.where(measure)
-        return mean_interval(
-            self.scores(label, measure), None if self.articles is None else self.articles[where]
-        )
+        return mean_interval(self.scores(label, measure), self._articles_of(self.where(measure)))
 
     def effect(
         self,
@@ -127,28 +124,34 @@ class Samples:
         pairs: Sequence[int] | None = None,
     ) -> Effect:
         """B against A; with ``pairs`` run r of B was made of run ``pairs[r]`` of A."""
+        weights = {a: -1, b: 1}
         if pairs is None:
-            return self.contrast({a: -1, b: 1}, measure, where=where)
+            return self.contrast(weights, measure, where=where)
         where = self.where(measure) if where is None else where
         x, y = (self.scores(label, measure, where) for label in (a, b))
-        return effect(
-            x[list(pairs)],
-            y,
-            articles=None if self.articles is None else self.articles[where],
-            paired=True,
-            left_out=self._left_out({a: -1, b: 1}, measure, where),
-        )
+        return self._contrast([y - x[list(pairs)]], weights, measure, where)
 
     def contrast(
         self, weights: Mapping[str, float], measure: MeasureName, *, where: Bools | None = None
     ) -> Effect:
         """The sum of the systems' means, each times its weight; main effects are such sums."""
         where = self.where(measure) if where is None else where
-        return contrast(
-            [weight * self.scores(label, measure, where) for label, weight in weights.items()],
-            articles=None if self.articles is None else self.articles[where],
-            left_out=self._left_out(weights, measure, where),
-        )
+        scores = [weight * self.scores(label, measure, where) for label, weight in weights.items()]
+        return self._contrast(scores, weights, measure, where)
+
+    def _contrast(
+        self, scores: Sequence[Floats], weights: Mapping[str, float], measure: MeasureName, where: Bools
+    ) -> Effect:
+        left_out: Sequence[float] = ()
+        if measure in AT_THRESHOLD and self.calibration_articles([*weights]):
+            parts = [
+                weight * self.systems[label].left_out(measure, where) for label, weight in weights.items()
+            ]
+            left_out = np.sum(parts, axis=0).tolist()
+        return contrast(scores, articles=self._articles_of(where), left_out=left_out)
+
+    def _articles_of(self, where: Bools) -> Ints | None:
+        return None if self.articles is None else self.articles[where]
 
     def calibration_articles(self, labels: Sequence[str]) -> int:
         """Of how many calibration articles the tests know the share, 0 where they do not."""
@@ -157,12 +160,6 @@ class Samples:
         counts = {0 if sample.thresholds is None else sample.thresholds.shape[1] for sample in samples}
         known = self.split != CALIBRATION and len(splits) == len(counts) == 1
         return counts.pop() if known else 0
-
-    def _left_out(self, weights: Mapping[str, float], measure: MeasureName, where: Bools) -> Sequence[float]:
-        if measure not in AT_THRESHOLD or not self.calibration_articles([*weights]):
-            return ()
-        parts = [weight * self.systems[label].left_out(measure, where) for label, weight in weights.items()]
-        return np.sum(parts, axis=0).tolist()
 
 
 def samples_of(

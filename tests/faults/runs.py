@@ -166,7 +166,7 @@ FAULTS = (
           test="test_published",
           old="(_b, None)",
           new="(_b,)"),
-    Fault(name="articles of other questions", at="Samples.effect",
+    Fault(name="articles of other questions", at="Samples._articles_of",
           test="test_every_figure_is_over_its_own_questions_and_articles",
           old="self.articles[_w]",
           new="self.articles[: int(_w.sum())]"),

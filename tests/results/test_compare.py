@@ -14,7 +14,7 @@ from qa_arch.data.question_sets import question_set as made_set
 from qa_arch.data.squad import write
 from qa_arch.errors import RunError
 from qa_arch.metrics.confidence import area_values, auroc, auroc_values, thresholds
-from qa_arch.metrics.significance import effect, holm
+from qa_arch.metrics.significance import contrast, holm
 from qa_arch.records import QUESTIONS, RECORD, find_runs, read_questions, write_questions
 from qa_arch.results.comparisons import FITTED, SINGLE_RUN, against_baseline, changed_table, compare
 from qa_arch.results.questions import load_aligned, load_questions
@@ -61,7 +61,7 @@ def test_every_figure_is_over_its_own_questions_and_articles(with_articles, unit
     assert [row["name"] for row in table.rows] == list(expected)
     for row, (of, where) in zip(table.rows, expected.values(), strict=True):
         scores = {side: 100 * np.stack([of(run)[where] for run in runs]) for side, runs in rows.items()}
-        tested = effect(*scores.values(), articles=None if unit else NUMBERS[where])
+        tested = contrast([-scores["a"], scores["b"]], articles=None if unit else NUMBERS[where])
         assert row["questions"] == where.sum()
         for side, own in scores.items():
             assert (row[f"{side}_mean"], row[f"{side}_sd"]) == pytest.approx(
@@ -271,7 +271,7 @@ def test_articles_come_from_the_scored_set_where_rows_do_not_tell_them(sides):
     row = compare(a, b, unit="article", questions=questions).rows[1]
     numbers = np.array([int(example.title == "Title 1") for example in questions.examples])
     x, y = (100 * np.stack([run.f1 for run in load_aligned(s.runs, "dev")]) for s in (a, b))
-    assert row["p"] == pytest.approx(effect(x, y, articles=numbers).p, abs=1e-6)
+    assert row["p"] == pytest.approx(contrast([-x, y], articles=numbers).p, abs=1e-6)
     alone = made_set("made-up", [replace(e, title="") for e in questions.examples], "2.0")
     with pytest.raises(RunError, match="all questions are of one article"):
         compare(a, b, unit="article", questions=alone)
