@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from math import inf
 from textwrap import fill as fill_text
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 FORMATS = ("text", "markdown", "latex", "json", "csv")
 NOTHING = "–"
 """What stands in a cell without a figure."""
-_WIDE = 1000
-"""Columns of a page without a terminal: nothing is folded or cut."""
 BORDER, RULE = 1, 3
 """Characters of a frame: at the left edge, and for each column its padding and the line behind it."""
 NARROW, LONG = 12, 20
@@ -296,19 +295,20 @@ def _text(table: Table, width: int | None) -> str:
     """The table and a line a note, within ``width``, and a note of what the table had no place for."""
     from rich.console import Console
 
+    layout = fit(table.columns, cells(table), width or inf)
     page = io.StringIO()
-    Console(file=page, width=width or _WIDE).print(drawn(table, width))
+    Console(file=page, width=width or _framed(layout.widths)).print(drawn(table, width or inf))
     if width is None:
         return page.getvalue() + "".join(f"  {note}\n" for note in table.notes)
     notes = list(table.notes)
-    if left_out := fit(table.columns, cells(table), width).left_out:
-        shown = f"not shown in {width} characters: {', '.join(left_out)}"
+    if layout.left_out:
+        shown = f"not shown in {width} characters: {', '.join(layout.left_out)}"
         notes.append(f"{shown}; a wider terminal or a pipe (| cat) has every column")
     wrapped = (fill_text(note, width, initial_indent="  ", subsequent_indent="    ") for note in notes)
     return page.getvalue() + "".join(f"{note}\n" for note in wrapped)
 
 
-def drawn(table: Table, width: int | None = None) -> Any:
+def drawn(table: Table, width: float) -> Any:
     """The table for a rich console, within ``width``."""
     from rich.markup import escape as literal
     from rich.table import Table as Drawn
@@ -316,15 +316,14 @@ def drawn(table: Table, width: int | None = None) -> Any:
 
     drawn = Drawn(title=literal(table.title) or None, title_justify="left")
     lines = cells(table)
-    layout = None if width is None else fit(table.columns, lines, width)
-    places = range(len(table.columns)) if layout is None else layout.places
-    for number, place in enumerate(places):
-        column, own = table.columns[place], None if layout is None else layout.widths[number]
-        justify: Any = "left" if column.left else "right"
-        whole = own is None and not column.left
-        drawn.add_column(column.heading, justify=justify, overflow="fold", no_wrap=whole, width=own)
+    layout = fit(table.columns, lines, width)
+    for place, own in zip(layout.places, layout.widths, strict=True):
+        column = table.columns[place]
+        drawn.add_column(
+            column.heading, justify="left" if column.left else "right", overflow="fold", width=own
+        )
     for row in lines[1:]:
-        drawn.add_row(*(Text(row[place]) for place in places))  # brackets are no markup
+        drawn.add_row(*(Text(row[place]) for place in layout.places))  # brackets are no markup
     return drawn
 
 
@@ -336,7 +335,7 @@ class Layout(NamedTuple):
     left_out: Sequence[str]
 
 
-def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> Layout:
+def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: float) -> Layout:
     """The layout of ``cells``, headings first, in ``width`` characters."""
     texts = [[row[place] for row in cells] for place in range(len(columns))]
     least = [_least(column, *text) for column, text in zip(columns, texts, strict=True)]
