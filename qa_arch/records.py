@@ -545,11 +545,8 @@ def parse_record(raw: Any, path: str | Path = RECORD) -> RunRecord:
         for section in SECTIONS & record.config.keys():
             if not isinstance(record.config[section], Mapping):
                 raise ConfigError(f"config.{section}: expected a mapping")
-        if (
-            not math.isfinite(record.null_threshold)
-            and record.threshold
-            and record.threshold.value is not None
-        ):
+        limit = record.threshold.value if record.threshold else None
+        if limit is not None and not math.isfinite(limit):
             raise ConfigError("threshold.value: expected a finite number, or null")
     except ConfigError as error:
         raise RunError(f"{path}: {error}; score the run again or copy it anew") from None

@@ -32,9 +32,9 @@ def now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def commit(folder: Path | None = None) -> tuple[str | None, bool | None]:
+def commit() -> tuple[str | None, bool | None]:
     """The checkout's commit and whether it has uncommitted changes; (None, None) outside one."""
-    where = folder or Path(__file__).resolve().parents[2]
+    where = Path(__file__).resolve().parents[2]
 
     def git(*arguments: str) -> str:
         done = subprocess.run(
@@ -97,12 +97,9 @@ def log_dev_access(folder: str | Path, opening: DevAccess) -> Path:
     line = (json.dumps(asdict(opening), ensure_ascii=False) + "\n").encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            os.write(handle, line)
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        with path.open("ab", buffering=0) as file:
+            file.write(line)
+            os.fsync(file.fileno())
     except OSError as error:
         raise RunError(f"{path}: cannot be written ({error.strerror}); the set was not opened") from error
     return path
