@@ -251,24 +251,19 @@ def difference_plot(
     title: str,
     baseline: str,
     *,
-    records: Globs = "**",
-    split: str = DEV,
-    names: Mapping[str, str] | None = None,
+    names: Mapping[str, str],
 ) -> Sequence[Path]:
     """Differences from a ``baseline`` in F1, and in answerable F1 (forced answer), with their 95% intervals;
     nothing before two systems are recorded. ``names`` are what readers call them."""
     panels = {
-        MEASURES[measure]: baseline_table(
-            folder, title, baseline, records=records, split=split, measure=measure
-        )
-        for measure in _DRAWN
+        MEASURES[measure]: baseline_table(folder, title, baseline, measure=measure) for measure in _DRAWN
     }
     if not all(table.rows for table in panels.values()):
         return ()
     caption = (
         "Bars: 95% intervals, not corrected for the number of comparisons. Grey: p is 0.05 or more after"
         " Holm's correction, so the difference may be chance."
-        f" Baseline: {(names or {}).get(baseline, baseline)}."
+        f" Baseline: {names.get(baseline, baseline)}."
     )
     return draw.difference_figure(panels, folder / file, title=title, caption=caption, names=names)
 

@@ -35,8 +35,6 @@ _STYLE = {
 }
 _UNDATED = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
 
-DRAWN = ("model", "exact", "f1", "HasAns_f1", "NoAns_f1")
-"""The columns of a table that is made to be drawn: no seconds, so its notes speak of scores alone."""
 MEASURES: Mapping[str, str] = {
     "train_loss": "training loss",
     "calibration_loss": "calibration loss",
@@ -132,7 +130,7 @@ def plain_panel(panel: Any, axis: str) -> None:
 
 
 def comparison_figure(
-    table: Table, path: str | Path, *, measures: Sequence[str] = DRAWN, by: str = "f1"
+    table: Table, path: str | Path, *, measures: Sequence[str], by: str
 ) -> tuple[Path, Path]:
     """Draw ``table`` as a dot plot, a panel a measure and a line a model, the highest mean of ``by`` on top.
 
@@ -145,7 +143,7 @@ def comparison_figure(
     return save_figure(lambda: _draw_dots(table, shown, by), path)
 
 
-def drawable(table: Table, measures: Sequence[str] = DRAWN) -> list[str]:
+def drawable(table: Table, measures: Sequence[str]) -> list[str]:
     """Those of the measures that are percentages and that any row has."""
     return [k for k in measures if COLUMNS[k].mark and any(r.get(k) is not None for r in table.rows)]
 
@@ -181,7 +179,7 @@ def _is_reference(row: Row) -> bool:
     return row.get("seed") is None
 
 
-def _draw_dots(table: Table, measures: Sequence[str], by: str = "f1") -> Any:
+def _draw_dots(table: Table, measures: Sequence[str], by: str) -> Any:
     drawn = lines(table, by)
     left = max(1.4, 0.2 + 0.085 * max(len(name) for name, _ in drawn))
     figure, (panels,) = panel_grid(
@@ -241,7 +239,7 @@ def difference_figure(
     *,
     title: str,
     caption: str,
-    names: Mapping[str, str] | None = None,
+    names: Mapping[str, str],
 ) -> tuple[Path, Path]:
     """Draw baseline tables beside each other.
 
@@ -250,16 +248,11 @@ def difference_figure(
     difference with p below 0.05 after correction is coloured, another one is grey: it may be chance. Raises
     ConfigError where no system was tested.
     """
-    systems = ranked_systems(next(iter(panels.values())))
-    if not systems:
+    tested = [row for row in next(iter(panels.values())).rows if row.get("delta") is not None]
+    if not tested:
         raise ConfigError(f"{title}: no system was tested against a baseline")
-    return save_figure(lambda: _draw_differences(panels, systems, title, caption, names or {}), path)
-
-
-def ranked_systems(table: Table) -> list[str]:
-    """The systems that have a difference, the largest first."""
-    rows = [row for row in table.rows if row.get("delta") is not None]
-    return [str(row["model"]) for row in sorted(rows, key=lambda row: -row["delta"])]
+    systems = [str(row["model"]) for row in sorted(tested, key=lambda row: -row["delta"])]
+    return save_figure(lambda: _draw_differences(panels, systems, title, caption, names), path)
 
 
 def _draw_differences(

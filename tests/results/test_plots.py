@@ -10,9 +10,10 @@ import pytest
 
 from qa_arch.errors import UnavailableError
 from qa_arch.results.columns import comparison
-from qa_arch.results.figures import DRAWN, _draw_dots, comparison_figure, drawable, lines
+from qa_arch.results.figures import _draw_dots, comparison_figure, drawable, lines
 
 pytest.importorskip("matplotlib")
+DRAWN = ("exact", "f1", "HasAns_f1", "NoAns_f1")
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def table(make_record):
         (Path("runs/c"), make_record("proposed", 66.0, seed=14)),
         (Path("runs/d"), make_record("roberta", None, status="oom")),
     ]
-    return comparison(runs, columns=DRAWN)
+    return comparison(runs, columns=("model", *DRAWN))
 
 
 def marks(panel) -> dict[int, list[float]]:
@@ -33,7 +34,7 @@ def marks(panel) -> dict[int, list[float]]:
 
 
 def test_every_mark_stands_at_its_score(table):
-    panels = _draw_dots(table, drawable(table)).axes
+    panels = _draw_dots(table, drawable(table, DRAWN), "f1").axes
     assert [panel.get_title(loc="left") for panel in panels] == ["EM", "F1", "HasAns F1", "NoAns F1"]
     assert marks(panels[0]) == {0: [60.0, 66.0], 1: [40.0], 3: [50.0]}
     assert marks(panels[1]) == {0: [62.0, 68.0], 1: [42.0], 3: [50.0]}
@@ -48,9 +49,9 @@ def test_every_mark_stands_at_its_score(table):
 
 
 def test_both_files_the_same_every_time_without_a_date(table, tmp_path):
-    first = comparison_figure(table, tmp_path / "new" / "one.png")
+    first = comparison_figure(table, tmp_path / "new" / "one.png", measures=DRAWN, by="f1")
     assert [path.name for path in first] == ["one.svg", "one.png"]
-    again = comparison_figure(table, tmp_path / "two")
+    again = comparison_figure(table, tmp_path / "two", measures=DRAWN, by="f1")
     assert [path.name for path in again] == ["two.svg", "two.png"]
     for one, two in zip(first, again, strict=True):
         assert one.read_bytes() == two.read_bytes()
@@ -63,4 +64,4 @@ def test_both_files_the_same_every_time_without_a_date(table, tmp_path):
 def test_without_matplotlib_the_remedy_is_named(table, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UnavailableError, match=r"pip install 'qa-arch\[plots\]'"):
-        comparison_figure(table, tmp_path / "figure.svg")
+        comparison_figure(table, tmp_path / "figure.svg", measures=DRAWN, by="f1")
