@@ -14,9 +14,18 @@ import pytest
 
 from qa_arch.cli import data as cli
 from qa_arch.data.squad import read
-from qa_arch.data.synthetic import DEMO_LEVELS, DEMO_SEED, KINDS, LEVELS, generate, named
+from qa_arch.data.synthetic import (
+    DEMO_LEVELS,
+    DEMO_SEED,
+    EVENTS,
+    KINDS,
+    LEVELS,
+    RELATIONS,
+    SUBJECTS,
+    generate,
+    named,
+)
 from qa_arch.data.synthetic.names import SPLITS, split_of
-from qa_arch.data.synthetic.passages import EVENTS, RELATIONS, SUBJECTS
 from qa_arch.errors import ConfigError
 from qa_arch.types.text import Example, QuestionSet
 
