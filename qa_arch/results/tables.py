@@ -85,10 +85,6 @@ class Table:
     rows: Sequence[Mapping[str, Any]]
     notes: Sequence[str] = ()
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return tuple(column.key for column in self.columns)
-
     def __repr__(self) -> str:
         return markdown(self)
 

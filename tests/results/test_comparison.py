@@ -27,7 +27,7 @@ def test_rows(make_record):
     assert (bert["f1_at_0"], bert["f1_oracle"], bert["spans_f1"]) == (61.0, 63.0, 54.0)
     assert (bert["answerable_ap"], proposed["answerable_ap"]) == (None, 71.5)
     assert (proposed["exact"], proposed["run"], proposed["seconds"]) == (65.0, "run1", 61.25)
-    assert table.keys == SPAN_COLUMNS
+    assert [column.key for column in table.columns] == list(SPAN_COLUMNS)
     assert "1,200 questions, of them 600 unanswerable" in table.notes[0]
     assert "fitted on calibration" in table.notes[1]
 

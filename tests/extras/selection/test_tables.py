@@ -35,7 +35,7 @@ def make_selection():
 def test_rows_columns_and_note(make_selection, make_record):
     failed = make_selection("qa_lstm_i", status="oom", scores={}, references={})
     table = comparison([(Path("a"), make_selection()), (Path("i"), failed)])
-    assert table.keys == SELECTION_COLUMNS
+    assert [column.key for column in table.columns] == list(SELECTION_COLUMNS)
     overlap, own, _ = table.rows
     assert (overlap["model"], overlap["accuracy"]) == ("word-overlap", 80.0)
     assert (own["accuracy"], own["mrr"], own["seconds"]) == (40.0, 60.0, 61.25)
