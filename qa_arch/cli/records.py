@@ -302,10 +302,10 @@ def _print_run(summary: Summary) -> None:
 
     # With the width alone rich takes 80 columns for TERM=dumb.
     console = terminal.console(width=terminal_width() or _WIDE, height=25)
-    style = _STYLES.get(summary.status, "bold red")
-    console.print(Text.assemble((summary.title, "bold"), "   ", (summary.status, style)))
-    if summary.error:
-        console.print(Text(summary.error.strip().splitlines()[-1], style="red"))
+    style = _STYLES.get(summary.record.status, "bold red")
+    console.print(Text.assemble((summary.title, "bold"), "   ", (summary.record.status, style)))
+    if summary.record.error:
+        console.print(Text(summary.record.error.strip().splitlines()[-1], style="red"))
     if summary.scores.rows:
         console.print(drawn(summary.scores, console.width))
     sections = [_grid(head, summary.facts[head]) for head in ("run", "settings")]
@@ -354,7 +354,7 @@ def _curves(summary: Summary) -> Any:
     for name, bars, values in summary.curves:
         known = [f"{value:.2f}" for value in values if value is not None]
         rows.append((name, bars, " → ".join(dict.fromkeys((known[0], known[-1])))))
-    epochs, best = len(summary.curves[0][2]), summary.best_epoch
+    epochs, best = len(summary.curves[0][2]), summary.record.best_epoch
     chosen = "" if best is None else f", number {best + 1} kept"
     return _grid(f"{epochs} epoch{'s' if epochs > 1 else ''}{chosen}", rows)
 

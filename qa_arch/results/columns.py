@@ -41,7 +41,7 @@ from qa_arch.records import (
 from qa_arch.results.tables import Column, Table, two_decimals
 
 if TYPE_CHECKING:
-    from qa_arch.results.questions import Questions
+    from qa_arch.results.questions import Bools, Floats, Questions
 
 
 @dataclass(frozen=True)
@@ -191,20 +191,12 @@ def _answerable_ece(scored: Scored) -> float | None:
     if scored.rows is None or fitted is None:
         return None
     logistic = Logistic(fitted.slope, fitted.intercept)
-    probability = answerable_probability(scored.rows.null_odds, logistic)
-    return 100 * reliability(probability, scored.rows.answerable).ece
+    return _ece(answerable_probability(scored.rows.null_odds, logistic), scored.rows.answerable)
 
 
-def _ece(rows: Questions) -> float | None:
-    if rows.probability is None or rows.span_exact is None:
-        return None
-    return 100 * reliability(rows.probability, rows.span_exact > 0).ece
-
-
-def _fitted_ece(rows: Questions) -> float | None:
-    if rows.confidence is None:
-        return None
-    return 100 * reliability(rows.confidence, rows.exact > 0).ece
+def _ece(confidence: Floats | None, score: Floats | Bools | None) -> float | None:
+    """Of confidence in what has a score above 0; None where the rows lack one of the two."""
+    return None if confidence is None or score is None else 100 * reliability(confidence, score > 0).ece
 
 
 _ENTRIES = (
@@ -275,8 +267,8 @@ _ENTRIES = (
     _run("examples_per_second", "windows/s", lambda record: record.examples_per_second),
     _run("peak_memory_mb", "peak MB", lambda record: record.peak_memory_mb),
     _rows("auroc", "AUROC, answerable", _auroc, mark=("#0072B2", "X")),
-    _rows("ece", "ECE, spans", _ece, mark=("#D55E00", "d")),
-    _rows("ece_fitted", "ECE, fitted", _fitted_ece, mark=("#009E73", "d")),
+    _rows("ece", "ECE, spans", lambda rows: _ece(rows.probability, rows.span_exact), mark=("#D55E00", "d")),
+    _rows("ece_fitted", "ECE, fitted", lambda rows: _ece(rows.confidence, rows.exact), mark=("#009E73", "d")),
     Column("answerable_ece", "ECE, answerable", _answerable_ece, _is_scored_run, on_request=True),
 )
 
@@ -289,6 +281,22 @@ def _of_extras() -> Iterable[Column]:
 COLUMNS: dict[str, Column] = {column.key: column for column in (*_ENTRIES, *_of_extras())}
 """Every column of runs by its key, in the order in which programs are given the figures."""
 
+EPOCH: Mapping[str, str] = {
+    "train_loss": "training loss",
+    "train_labels": "loss of labels",
+    "train_soft_targets": "loss of soft targets",
+    "calibration_loss": "calibration loss",
+    "calibration_exact": "calibration EM",
+    "calibration_f1": "calibration F1",
+    "calibration_f1_at_0": "calibration F1 at threshold 0",
+    "calibration_spans_f1": "calibration answerable F1 (forced answer)",
+    "calibration_perplexity": "calibration perplexity",
+    "calibration_token_accuracy": "calibration token accuracy",
+    "calibration_bits_per_byte": "calibration bits per byte",
+    "train_seconds": "seconds of training",
+    "windows_per_second": "windows a second",
+}
+"""What is recorded once an epoch, and its heading."""
 MEMORY = {
     "cuda": "peak memory: what was allocated on the first GPU",
     "cpu": "peak memory: the resident memory of the first process, libraries included",

@@ -24,7 +24,7 @@ from qa_arch.config.files import read_json
 from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.records import DEV, RECORD, RECORDS, Globs, Runs, recorded
 from qa_arch.results import figures as draw
-from qa_arch.results.columns import SPAN_COLUMNS, comparison, named
+from qa_arch.results.columns import EPOCH, SPAN_COLUMNS, comparison, named
 from qa_arch.results.comparisons import against_baseline, compare
 from qa_arch.results.provenance import dev_access_note
 from qa_arch.results.samples import MEASURES, MeasureName
@@ -211,8 +211,8 @@ def learning_curves(
 ) -> Sequence[Path]:
     """``measures`` by epoch, a line a system."""
     for key in measures:
-        if key not in draw.MEASURES:
-            raise ConfigError(f"measures: unknown measure '{key}'{suggest(key, draw.MEASURES)}")
+        if key not in EPOCH:
+            raise ConfigError(f"measures: unknown measure '{key}'{suggest(key, EPOCH)}")
     runs = [run for run in recorded(folder, records) if run[1].epochs]
     return draw.curves_figure(runs, measures, title=title, path=folder / file) if runs else ()
 

@@ -15,7 +15,7 @@ from typing import Any
 from qa_arch.config.files import replacing
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.records import RunRecord, Runs
-from qa_arch.results.columns import COLUMNS
+from qa_arch.results.columns import COLUMNS, EPOCH
 from qa_arch.results.systems import group_by_system
 from qa_arch.results.tables import Table
 
@@ -35,20 +35,6 @@ _STYLE = {
 }
 _UNDATED = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
 
-MEASURES: Mapping[str, str] = {
-    "train_loss": "training loss",
-    "calibration_loss": "calibration loss",
-    "calibration_exact": "calibration EM",
-    "calibration_f1": "calibration F1",
-    "calibration_f1_at_0": "calibration F1 at threshold 0",
-    "calibration_spans_f1": "calibration answerable F1 (forced answer)",
-    "calibration_perplexity": "calibration perplexity",
-    "calibration_token_accuracy": "calibration token accuracy",
-    "calibration_bits_per_byte": "calibration bits per byte",
-    "train_seconds": "seconds of training",
-    "windows_per_second": "windows a second",
-}
-"""What is recorded once an epoch and can be drawn, and its heading."""
 Row = Mapping[str, Any]
 
 
@@ -344,7 +330,7 @@ def _draw_curves(runs: Runs, measures: Sequence[str], title: str) -> Any:
     )
     figure.text(0.12 / width, 1 - 0.1 / height, title, va="top", fontsize=11, fontweight="bold", color=INK)
     for panel, measure in zip(panels, measures, strict=True):
-        panel.set_title(MEASURES[measure], loc="left", fontsize=9.5, color=INK)
+        panel.set_title(EPOCH[measure], loc="left", fontsize=9.5, color=INK)
         panel.set_xlabel("epoch", color=FAINT, fontsize=8)
         panel.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
         panel.spines[["top", "right", "left"]].set_visible(False)

@@ -25,7 +25,7 @@ from qa_arch.records import (
     is_language,
     is_of_spans,
 )
-from qa_arch.results.columns import COLUMNS, Scored, figures, named
+from qa_arch.results.columns import COLUMNS, EPOCH, Scored, figures, named
 from qa_arch.results.questions import NAMES, Mistakes, load_questions, mistakes
 from qa_arch.results.systems import settings
 from qa_arch.results.tables import Table, text
@@ -58,16 +58,10 @@ SETTINGS = (
 )
 """Settings that are shown, beside the model's own and those of compression and distillation."""
 _BARS = "▁▂▃▄▅▆▇█"
-_CURVES = {
-    "train_loss": "training loss",
-    "train_labels": "loss of labels",
-    "train_soft_targets": "loss of soft targets",
-    "calibration_loss": "calibration loss",
-    "calibration_exact": "calibration EM",
-    "calibration_f1": "calibration F1",
-    "calibration_perplexity": "calibration perplexity",
-    "calibration_token_accuracy": "calibration token accuracy",
-}
+_CURVES = (
+    *("train_loss", "train_labels", "train_soft_targets", "calibration_loss", "calibration_exact"),
+    *("calibration_f1", "calibration_perplexity", "calibration_token_accuracy"),
+)
 
 
 @dataclass(frozen=True)
@@ -75,14 +69,12 @@ class Summary:
     """What ``qa-arch show`` shows; ``facts`` are headed lists of name and value."""
 
     title: str
-    status: str
-    error: str | None
+    record: RunRecord
     facts: Mapping[str, Sequence[tuple[str, str]]]
     scores: Table
     """A row for each scored set and operating point."""
     curves: Sequence[tuple[str, str, Sequence[float | None]]]
     """Name, sparkline and the value of each epoch."""
-    best_epoch: int | None
     mistakes: Mistakes | None
     """Every question judged; None where the run has no rows of questions."""
     note: str | None
@@ -93,12 +85,12 @@ class Summary:
         errors = {} if result is None else result.outcomes(result.counts)
         return {
             "title": self.title,
-            "status": self.status,
-            "error": self.error,
+            "status": self.record.status,
+            "error": self.record.error,
             "facts": {head: dict(pairs) for head, pairs in self.facts.items()},
             "scores": [dict(row) for row in self.scores.rows],
             "curves": {name: list(values) for name, _, values in self.curves},
-            "best_epoch": self.best_epoch,
+            "best_epoch": self.record.best_epoch,
             "errors": {NAMES[outcome]: number for outcome, number in errors.items()} or None,
             "mistakes": None if result is None else result.as_dict(),
             "note": self.note,
@@ -121,16 +113,10 @@ def summarise(
             note = str(error)
     return Summary(
         title=f"{record.name} / {folder.resolve().name}",
-        status=record.status,
-        error=record.error,
-        facts={
-            "settings": _settings(record),
-            "run": _run(record),
-            "provenance": _provenance(record),
-        },
+        record=record,
+        facts={"settings": _settings(record), "run": _run(record), "provenance": _provenance(record)},
         scores=scores_table(record),
         curves=_curves(record.epochs),
-        best_epoch=record.best_epoch,
         mistakes=result,
         note=note,
     )
@@ -225,8 +211,8 @@ def scores_table(record: RunRecord) -> Table:
 
 def _curves(epochs: Sequence[Epoch]) -> list[tuple[str, str, list[float | None]]]:
     curves = []
-    for key, name in _CURVES.items():
+    for key in _CURVES:
         values = [epoch.value(key) for epoch in epochs]
         if any(value is not None for value in values):
-            curves.append((name, sparkline(values), values))
+            curves.append((EPOCH[key], sparkline(values), values))
     return curves
