@@ -27,8 +27,6 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 _TIE = 1e-9
 """Rounding tolerance: sums of F1 that differ by less count as equal."""
-_STEPS, _SETTLED = 100, 1e-10
-"""Bounds of Newton's method: its steps, and the fall of the loss at which it ends."""
 
 
 def class_weights(answerable: Sequence[bool], prior: float | None) -> tuple[float, float]:
@@ -163,9 +161,12 @@ def fit_answerability(odds: Floats, answerable: Bools, prior: float | None = Non
     """Logistic regression of ``answerable`` on the null odds, classes weighted as ``class_weights`` has it.
 
     Platt 1999: the targets are (N+ + 1) / (N+ + 2) and 1 / (N- + 2), so that questions which a threshold
-    separates without an error have a finite slope. Newton's method with halved steps, on standardised odds
-    (Lin et al. 2007). Questions with odds that are not finite are left out; None without both kinds.
+    separates without an error have a finite slope. By BFGS, on standardised odds. Questions with odds that
+    are not finite are left out; None without both kinds.
     """
+    from scipy.optimize import minimize
+    from scipy.special import expit
+
     finite = np.isfinite(odds)
     odds, answerable = odds[finite], answerable[finite]
     positives = int(answerable.sum())
@@ -177,30 +178,13 @@ def fit_answerability(odds: Floats, answerable: Bools, prior: float | None = Non
     target = np.where(answerable, (positives + 1) / (positives + 2), 1 / (negatives + 2))
     of_negative, of_positive = class_weights(answerable.tolist(), prior)
     weight = np.where(answerable, of_positive, of_negative)
-    slope, intercept = _newton(inputs, target, weight).tolist()
+
+    def cross_entropy(coefficients: Floats) -> tuple[float, Floats]:
+        """The weighted mean, and its gradient."""
+        logit = coefficients @ inputs
+        loss = weight * (np.logaddexp(0, logit) - target * logit)
+        return loss.mean(), inputs @ (weight * (expit(logit) - target)) / len(odds)
+
+    fitted = minimize(cross_entropy, np.zeros(2), jac=True, method="BFGS", options={"gtol": 1e-10})
+    slope, intercept = fitted.x.tolist()
     return Logistic(slope / scale, intercept - slope * centre / scale)
-
-
-def _newton(inputs: Floats, target: Floats, weight: Floats) -> Floats:
-    """The ``(2,)`` coefficients of least weighted cross-entropy; ``inputs`` is ``(2, N)``."""
-    coefficients = np.zeros(2)
-    loss = _cross_entropy(inputs, target, weight, coefficients)
-    for _ in range(_STEPS):
-        probability = 1 / (1 + np.exp(-coefficients @ inputs))
-        gradient = inputs @ (weight * (probability - target))
-        curvature = (inputs * weight * probability * (1 - probability)) @ inputs.T
-        step = np.linalg.solve(curvature + 1e-12 * np.eye(2), gradient)
-        size = 1.0
-        while (new := _cross_entropy(inputs, target, weight, coefficients - size * step)) > loss:
-            size /= 2
-            if size < _SETTLED:
-                return coefficients
-        coefficients, settled, loss = coefficients - size * step, loss - new < _SETTLED, new
-        if settled:
-            break
-    return coefficients
-
-
-def _cross_entropy(inputs: Floats, target: Floats, weight: Floats, coefficients: Floats) -> float:
-    logit = coefficients @ inputs
-    return float(np.sum(weight * (np.logaddexp(0, logit) - target * logit)))
