@@ -180,7 +180,7 @@ FAULTS = (
     Fault(name="runs scored at another threshold are refitted", at="samples:_left_out", test="test_samples",
           old="not np.allclose(___)",
           new="False"),
-    Fault(name="abstaining rightly earns nothing", at="thresholds", test="test_curves",
+    Fault(name="abstaining rightly earns nothing", at="thresholds", test="test_confidence",
           old='{**___, "score": 100 * (_g + _b + _l) / _n}',
           new='{**___, "score": 100 * (_g + _b) / _n}'),
     Fault(name="a threshold of 0 taken for none", at="Reader._answer",
