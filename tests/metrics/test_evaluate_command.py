@@ -26,18 +26,21 @@ def write(path, value) -> str:
     return str(path)
 
 
+def squad(path, version: str, qas) -> str:
+    article = {"title": "Mill", "paragraphs": [{"context": CONTEXT, "qas": qas}]}
+    return write(path, {"version": version, "data": [article]})
+
+
 @pytest.fixture
 def data(tmp_path):
     qas = [{"id": k, "question": "?", "answers": v, "is_impossible": not v} for k, v in ANSWERS.items()]
-    article = {"title": "Mill", "paragraphs": [{"context": CONTEXT, "qas": qas}]}
-    return write(tmp_path / "data.json", {"version": "v2.0", "data": [article]})
+    return squad(tmp_path / "data.json", "v2.0", qas)
 
 
 @pytest.fixture
 def data_11(tmp_path):
     qas = [{"id": k, "question": "?", "answers": v} for k, v in ANSWERS.items() if v]
-    article = {"title": "Mill", "paragraphs": [{"context": CONTEXT, "qas": qas}]}
-    return write(tmp_path / "data11.json", {"version": "1.1", "data": [article]})
+    return squad(tmp_path / "data11.json", "1.1", qas)
 
 
 @pytest.fixture

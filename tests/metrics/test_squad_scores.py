@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import random
 
 import pytest
 
@@ -150,20 +149,3 @@ def test_published_predictions(data, published, exact, f1, real_data, plain):
     articles = json.loads(path.read_text("utf-8"))["data"]
     reference = plain.evaluate_11 if questions.protocol == "1.1" else plain.evaluate_20
     assert scores.official == reference(articles, texts)
-
-
-@pytest.mark.data
-def test_parity_on_perturbed_real_predictions(real_data, plain):
-    path = real_data / "squad" / "dev-v2.0.json"
-    articles = json.loads(path.read_text("utf-8"))["data"]
-    texts = json.loads((real_data / "published" / "bert_single_v2.0_dev.json").read_text("utf-8"))
-    rng = random.Random(11)
-    swapped = list(texts.values())
-    rng.shuffle(swapped)
-    texts = {
-        id_: rng.choice((text, text[1:], f"the {text}.", other, "", text + " " + other))
-        for (id_, text), other in zip(texts.items(), swapped, strict=True)
-    }
-    null = {id_: round(rng.random(), 3) for id_ in texts}
-    got = score(read(path), texts, null_scores=null, threshold=0.6).official
-    assert json.dumps(got) == json.dumps(plain.evaluate_20(articles, texts, null, 0.6))

@@ -28,20 +28,13 @@ def points(exact: float, protocol: str) -> dict:
     if protocol == "1.1":
         scores = {"exact_match": exact, "f1": exact + 5, "threshold": None}
         return {"never_null": scores | {"protocol": protocol, "metric_version": "1"}}
-    made = {}
-    for name, shift in {"margin_0": -1, "calibrated": 0, "oracle": 1, "never_null": -20}.items():
-        made[name] = {
-            "exact": exact + shift,
-            "f1": exact + shift + 2,
-            "HasAns_exact": exact + shift + 10,
-            "HasAns_f1": exact + shift + 14,
-            "NoAns_exact": exact + shift - 10,
-            "NoAns_f1": exact + shift - 10,
-            "threshold": 0.25,
-            "protocol": protocol,
-            "metric_version": "1",
-        }
-    return made
+    plus = {"exact": 0, "f1": 2, "HasAns_exact": 10, "HasAns_f1": 14, "NoAns_exact": -10, "NoAns_f1": -10}
+    measured = {"threshold": 0.25, "protocol": protocol, "metric_version": "1"}
+    shifts = {"margin_0": -1, "calibrated": 0, "oracle": 1, "never_null": -20}
+    return {
+        name: {key: exact + shift + more for key, more in plus.items()} | measured
+        for name, shift in shifts.items()
+    }
 
 
 def flat_record(model="bert", exact=60.0, *, data="d1", protocol="2.0", split="dev", **changes) -> dict:
@@ -77,6 +70,8 @@ def make_record():
     return make
 
 
+EPOCH = ("train_loss", "calibration_loss", "calibration_f1", "calibration_exact")
+LEARNED = (2.0, 1.5, 60.0, 55.0), (1.0, 1.2, 70.0, 65.0)
 MADE = {
     "contexts": ["The mill burnt in 1871. Ada Stone built it again.", "Nothing is known of the old bridge."],
     "questions": [
@@ -159,20 +154,7 @@ def make_run(tmp_path):
             "scores": {"dev": point},
             "margin": {"value": 0.5, "fitted_on": "calibration"},
             "batch": {"micro": 8, "accumulate": 1, "devices": 1, "global": 8},
-            "epochs": [
-                {
-                    "train_loss": 2.0,
-                    "calibration_loss": 1.5,
-                    "calibration_f1": 60.0,
-                    "calibration_exact": 55.0,
-                },
-                {
-                    "train_loss": 1.0,
-                    "calibration_loss": 1.2,
-                    "calibration_f1": 70.0,
-                    "calibration_exact": 65.0,
-                },
-            ],
+            "epochs": [dict(zip(EPOCH, values, strict=True)) for values in LEARNED],
             "best_epoch": 1,
         }
         write_record(folder, parse_record(flat_record(model) | given | changes))

@@ -15,7 +15,6 @@ from qa_arch.models.checkpoint_files import CHECKPOINT
 from qa_arch.records import CHECKPOINTS, find_runs
 from qa_arch.results.columns import COLUMNS, SPAN_COLUMNS, by_measure, comparison
 from qa_arch.results.questions import load_questions
-from qa_arch.results.tables import render
 
 ASKED = ("model", "f1", "auroc", "ece", "ece_fitted")
 
@@ -52,14 +51,8 @@ def test_the_status_stands_where_a_run_has_no_score():
     assert COLUMNS["exact"].text({"exact": 61.04, "status": "ok"}) == "61.0"
 
 
-def test_they_stand_in_tables_latex_and_the_report(runs, tmp_path, capsys):
+def test_they_stand_in_the_report(runs, tmp_path, capsys):
     folder, _ = runs
-    for form in ("markdown", "latex", "text", "csv"):
-        page = render([comparison(find_runs([folder]), columns=ASKED)], form)
-        heads = ("auroc", "ece") if form == "csv" else ("AUROC, answerable", "ECE, spans")
-        assert all(head in page for head in heads), form
-    assert main(["tables", str(folder), "--columns", "model,auroc,ece", "--format", "latex"]) == 0
-    assert "model & AUROC, answerable & ECE, spans" in capsys.readouterr().out
     out = tmp_path / "r.html"
     assert main(["report", str(folder), "--columns", "auroc,ece", "-o", str(out)]) == 0
     value, _ = page_parts(out)

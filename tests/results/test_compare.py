@@ -135,10 +135,8 @@ def test_calibration_compares_where_dev_is_held_out(sides):
 
 
 def test_rows_that_do_not_fit_are_refused_by_name(make_run, question_set):
-    questions, other = question_set(), question_set(extra=" Really?")
-    a, b = make_run("a", questions), make_run("b", other)
-    with pytest.raises(RunError, match="do not compare"):
-        compare(*two_systems(find_runs([a]), find_runs([b])))
+    questions = question_set()
+    a = make_run("a", questions)
     shuffled = make_run("c", questions, rows={"id": read_questions(a)["id"][::-1]})
     with pytest.raises(RunError, match="another order"):
         load_aligned(find_runs([a, shuffled]), "dev")

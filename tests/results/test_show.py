@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from qa_arch.cli.main import main
 from qa_arch.data.question_sets import question_set as made_set
 from qa_arch.data.squad import write
 from qa_arch.records import QUESTIONS, find_runs, write_record
@@ -15,16 +15,14 @@ from qa_arch.results.questions import load_questions, mistakes
 from qa_arch.types.text import Gold
 
 
-def show(capsys, *arguments):
-    capsys.readouterr()
-    code = main(["show", *map(str, arguments)])
-    out = capsys.readouterr()
-    return code, out.out, out.err
+@pytest.fixture
+def show(command):
+    return partial(command, "show")
 
 
-def test_everything_is_on_the_screen(make_run, question_set, capsys):
+def test_everything_is_on_the_screen(make_run, question_set, show):
     folder = make_run("bert-s13", question_set(), commit="abcdef0123456", dirty=True)
-    code, out, _ = show(capsys, folder)
+    code, out, _ = show(folder)
     assert code == 0
     for part in ("bert-s13", "ok", "calibrated", "threshold 0", "█▁", "2.00 → 1.00", "number 2 kept"):
         assert part in out
@@ -37,29 +35,29 @@ def test_everything_is_on_the_screen(make_run, question_set, capsys):
         "0.500, fitted on",
     ):
         assert part in out
-    assert show(capsys, folder / "run.json")[1] == out
+    assert show(folder / "run.json")[1] == out
 
 
 @pytest.mark.parametrize("status", ["oom", "failed", "killed", "running"])
-def test_runs_that_did_not_finish(make_record, tmp_path, capsys, status):
+def test_runs_that_did_not_finish(make_record, tmp_path, show, status):
     write_record(
         tmp_path, make_record(exact=None, status=status, error="Traceback\n  at x\nMemoryError: too much")
     )
-    code, out, _ = show(capsys, tmp_path)
+    code, out, _ = show(tmp_path)
     assert code == 0
     assert status in out
     assert "MemoryError: too much" in out
     assert "at x" not in out
 
 
-def test_missing_rows_are_said_and_no_error(make_run, question_set, capsys):
+def test_missing_rows_are_said_and_no_error(make_run, question_set, show):
     folder = make_run("a", question_set())
     (folder / QUESTIONS).unlink()
-    code, out, _ = show(capsys, folder)
+    code, out, _ = show(folder)
     assert code == 0
     assert "wrong span" not in out
     assert "score the run" in out
-    assert json.loads(show(capsys, folder, "--json")[1])["errors"] is None
+    assert json.loads(show(folder, "--json")[1])["errors"] is None
 
 
 ROWS = {
@@ -79,7 +77,7 @@ def rows_of(folder):
     return load_questions(path, record)
 
 
-def test_old_records_do_not_claim_to_tell_abstentions_apart(make_run, question_set, capsys):
+def test_old_records_do_not_claim_to_tell_abstentions_apart(make_run, question_set, show):
     questions = question_set()
     rows = {name: values for name, values in ROWS.items() if name != "span_exact"}
     folder = make_run("a", questions, rows=rows, keep_spans=False)
@@ -87,12 +85,12 @@ def test_old_records_do_not_claim_to_tell_abstentions_apart(make_run, question_s
     assert found.outcomes(found.counts) == {
         **{"right": 2, "wrong_span": 1, "unanswered": 1, "undue_answer": 2}
     }
-    assert "missed answer  " not in show(capsys, folder)[1]
+    assert "missed answer  " not in show(folder)[1]
     assert mistakes(rows_of(folder), questions).counts.outcomes["wrong_abstention"] == 1  # the texts tell
 
 
 def test_with_the_data_errors_are_split_by_boundary_article_and_plausible_answer(
-    make_run, question_set, tmp_path, capsys
+    make_run, question_set, tmp_path, show
 ):
     questions = question_set()
     plausible = Gold("1871", 18)
@@ -100,11 +98,11 @@ def test_with_the_data_errors_are_split_by_boundary_article_and_plausible_answer
     questions = made_set("made-up", swap, "2.0")
     folder, file = make_run("a", questions, rows=ROWS), tmp_path / "data.json"
     file.write_text(json.dumps(write(questions)))
-    code, out, _ = show(capsys, folder, "--data", file)
+    code, out, _ = show(folder, "--data", file)
     assert code == 0
     for part in ("part of the gold", "plausible, of 1", "By article, the worst first", "Title 1", "negation"):
         assert part in out
-    found = json.loads(show(capsys, folder, "--data", file, "--json")[1])["mistakes"]
+    found = json.loads(show(folder, "--data", file, "--json")[1])["mistakes"]
     assert found["boundaries"] == {"short": 1, "long": 0, "crossing": 0, "apart": 0, "same": 0}
     assert (found["plausible"], found["with_plausible"]) == (1, 1)
     one, other = (found["by_article"][f"Title {n}"] for n in (0, 1))
@@ -112,6 +110,6 @@ def test_with_the_data_errors_are_split_by_boundary_article_and_plausible_answer
     assert (other["questions"], other["outcomes"]["wrong_abstention"]) == (2, 1)
     assert found["by_kind"]["negation"]["outcomes"]["right"] == 1
     assert sum(kind["questions"] for kind in found["by_kind"].values()) == 6
-    without = json.loads(show(capsys, folder, "--json")[1])["mistakes"]
+    without = json.loads(show(folder, "--json")[1])["mistakes"]
     assert without["by_article"] == {}
     assert "boundaries" not in without

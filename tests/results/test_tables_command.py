@@ -45,12 +45,7 @@ def experiment(here, make_record):
     columns = '["model", "exact", "spans_f1"]'
     two = f'runs_table(folder, "Two", records="v2", columns={columns}, published=[{published}])'
     script(folder, f'{two}, runs_table(folder, "One", records="v1")')
-    log_dev_access(
-        folder,
-        DevAccess(
-            date="2026-01-02", commit="a" * 40, config_hash="b" * 64, run="bert", data="x", fingerprint="d1"
-        ),
-    )
+    log_dev_access(folder, OPENING)
     return folder
 
 
