@@ -212,11 +212,6 @@ def reliability(confidence: Floats, true: Bools) -> Reliability:
     return Reliability(mean, observed, count[nonempty], ece)
 
 
-def answerable_confidence(odds: Floats) -> Floats:
-    """Probability that the question is answerable: softmax of the best span score against the null score."""
-    return 1 / (1 + np.exp(np.clip(odds, -700, 700)))
-
-
 def auroc(score: Floats, positive: Bools) -> float | None:
     """Area under the ROC curve, 0..1: how often a positive scores above a negative, ties counting half.
 

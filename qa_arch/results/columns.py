@@ -273,12 +273,8 @@ _ENTRIES = (
 )
 
 
-def _of_extras() -> Iterable[Column]:
-    modules = [extra.columns for extra in extras() if extra.columns]
-    return [column for module in modules for column in import_module(module).COLUMNS]
-
-
-COLUMNS: dict[str, Column] = {column.key: column for column in (*_ENTRIES, *_of_extras())}
+_OF_EXTRAS = [column for e in extras() if e.columns for column in import_module(e.columns).COLUMNS]
+COLUMNS: dict[str, Column] = {column.key: column for column in (*_ENTRIES, *_OF_EXTRAS)}
 """Every column of runs by its key, in the order in which programs are given the figures."""
 
 EPOCH: Mapping[str, str] = {
@@ -340,8 +336,13 @@ def comparison(
         )
     shown = named(columns or _usual(runs, split))
     requested = {column.key for column in shown} | set(also)
-    scored = [Scored(r.model, split, r.compared_point(split), r, folder, root) for folder, r in runs]
-    rows = [figures(row, requested) for row in (*_heuristics(runs, split), *scored)]
+    # The heuristics once: their scores depend on the data alone.
+    references: Mapping[str, Any] = next(
+        (r.references[split] for _, r in runs if r.references.get(split)), {}
+    )
+    scored = [Scored(name, split, point) for name, point in references.items()]
+    scored += [Scored(r.model, split, r.compared_point(split), r, folder, root) for folder, r in runs]
+    rows = [figures(row, requested) for row in scored]
     return Table(
         title or f"{runs[0][1].name}: {split}",
         shown,
@@ -388,12 +389,6 @@ def by_measure(runs: Runs) -> list[list[tuple[Path, RunRecord]]]:
         if hosts:
             del groups[key]
     return [groups[key] for key in sorted(groups, key=str)]
-
-
-def _heuristics(runs: Runs, split: str) -> list[Scored]:
-    """The heuristics, once: their scores depend on the data alone."""
-    scored: Mapping[str, Any] = next((r.references[split] for _, r in runs if r.references.get(split)), {})
-    return [Scored(name, split, point) for name, point in scored.items()]
 
 
 def _notes(runs: Runs, split: str, shown: Collection[str]) -> list[str]:

@@ -271,13 +271,14 @@ def against_baseline(
     where, name = samples.where(measure), MEASURES[measure]
     any_effect = next(iter(effects.values()), None)
     detectable = sorted(tested.detectable for tested in effects.values())
+    family = f"Holm over {len(others)} comparisons" if len(others) > 1 else "no correction (1 comparison)"
     sizes = " to ".join(dict.fromkeys(f"{size:.1f}" for size in (*detectable[:1], *detectable[-1:])))
     notes = [
         f"{int(where.sum()):,} questions; ± standard deviation over seeds; intervals of"
         f" {' and '.join(MEASURES[key] for key in shown)} over {UNITS[samples.unit]}, the runs as given",
         f"Δ: {name} against {baseline.label}{', run by run of the same seed' if paired else ''};"
         f" {_tests(samples, list(samples.systems) if measure in AT_THRESHOLD else [], any_effect)}",
-        f"tested in this order: {', '.join(order)}" if order else _family(len(others)),
+        f"tested in this order: {', '.join(order)}" if order else family,
         *([f"{_DETECTABLE.format(name)}: {sizes}"] if effects else []),
         *([SINGLE_RUN] if any(len(system.runs) == 1 for system in systems) else []),
         *([FITTED] if split == CALIBRATION else []),
@@ -344,10 +345,6 @@ def power_table(
         *([f"the null threshold fitted on {calibration or counted} calibration articles"] if counted else []),
     ]
     return Table("Power of planned experiments", columns, rows, notes)
-
-
-def _family(size: int) -> str:
-    return f"Holm over {size} comparisons" if size > 1 else "no correction (1 comparison)"
 
 
 def _corrected(effects: Mapping[str, Effect], order: Sequence[str]) -> dict[str, float]:

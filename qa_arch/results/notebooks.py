@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from html import escape
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qa_arch.data.input_files import as_list
 from qa_arch.metrics.significance import Unit
 from qa_arch.records import CALIBRATION, DEV, RECORD, RunRecord, find_runs, is_of_spans, read_record
 from qa_arch.results.columns import Scored, figures, named
@@ -101,7 +102,7 @@ class Run:
             judged = mistakes(load_questions(self.folder, self.record, split)).judged
             frame["outcome"] = [NAMES[row.outcome] for row in judged]
         if data is not None:
-            _add_texts(frame, self, split, [data] if isinstance(data, str) else list(data))
+            _add_texts(frame, self, split, as_list(data))
         return frame
 
     def __repr__(self) -> str:
@@ -129,7 +130,7 @@ def runs(
     from pandas import DataFrame
 
     requested = {column.key for column in named(columns)}
-    matches = find_runs(_paths(folders))
+    matches = find_runs(as_list(folders))
     systems = {str(path): system.label for system in group_by_system(matches) for path, _ in system.runs}
     rows = []
     for path, record in matches:
@@ -162,16 +163,12 @@ def compare(
     A notebook shows the table; ``.rows`` are its figures. Raises RunError for runs that were not scored on
     the same set by the same protocol; runs that have not finished are left out, as a note says.
     """
-    systems, notes = comparable(find_runs(_paths(folders)), split)
+    systems, notes = comparable(find_runs(as_list(folders)), split)
     parent = find_system(systems, baseline)
     table = against_baseline(
         systems, parent, split=split, measure=measure, unit=unit, order=order, equivalence=equivalence
     )
     return replace(table, notes=[*table.notes, *notes])
-
-
-def _paths(folders: Place | Sequence[Place]) -> list[str]:
-    return [fspath(folders)] if isinstance(folders, str | PathLike) else [fspath(path) for path in folders]
 
 
 def _set_name(record: RunRecord, split: str) -> str | None:

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -322,7 +323,7 @@ class Mistakes:
 
     def as_dict(self) -> dict[str, Any]:
         """``figures`` over all, by kind and by article."""
-        by = {"by_kind": kind_name, "by_article": _article}
+        by = {"by_kind": kind_name, "by_article": attrgetter("article")}
         groups = {name: self._by(key).items() for name, key in by.items()}
         split = {name: {key: self._figures(own) for key, own in group} for name, group in groups.items()}
         return {"texts": self.texts, **self.figures, **split}
@@ -330,7 +331,7 @@ class Mistakes:
     def tables(self) -> list[Table]:
         """By kind, where the data tags kinds, and by article, where the texts are there: the worst first."""
         kinds = [self._table("kind", kind_name)] if any(row.kind for row in self.judged) else []
-        return [*kinds, self._table("article", _article)] if self.texts else kinds
+        return [*kinds, self._table("article", attrgetter("article"))] if self.texts else kinds
 
     def _by(self, key: Callable[[Judged], str | None]) -> dict[str, ErrorCounts]:
         groups: dict[str, list[Judged]] = {}
@@ -373,7 +374,3 @@ def mistakes(rows: Questions, questions: QuestionSet | None = None) -> Mistakes:
 
 def kind_name(row: Judged) -> str:
     return _kind(row.kind, row.answerable)
-
-
-def _article(row: Judged) -> str | None:
-    return row.article

@@ -14,9 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit
 
 from qa_arch.errors import RunError
-from qa_arch.metrics.confidence import Reliability, answerable_confidence, reliability, thresholds
+from qa_arch.metrics.confidence import Reliability, reliability, thresholds
 from qa_arch.metrics.significance import Unit, holm
 from qa_arch.records import (
     CALIBRATED,
@@ -351,8 +352,8 @@ def curves(rows: Questions) -> dict[str, Any]:
         "area": by_f1.area,
     }
     if not rows.answerable.all():
-        confidence = answerable_confidence(rows.null_odds)
-        result["answerability"] = _reliability(reliability(confidence, rows.answerable))
+        # The softmax of the best span's score against the null score.
+        result["answerability"] = _reliability(reliability(expit(-rows.null_odds), rows.answerable))
     if rows.probability is not None:
         given = ~rows.abstained
         result["answers"] = _reliability(reliability(rows.probability[given], rows.exact[given] > 0))
