@@ -323,6 +323,7 @@ class Mistakes:
 
     def as_dict(self) -> dict[str, Any]:
         """``figures`` over all, by kind and by article."""
+        by: dict[str, Callable[[Judged], str | None]]
         by = {"by_kind": kind_name, "by_article": attrgetter("article")}
         groups = {name: self._by(key).items() for name, key in by.items()}
         split = {name: {key: self._figures(own) for key, own in group} for name, group in groups.items()}
