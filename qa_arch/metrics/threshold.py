@@ -16,15 +16,13 @@ from math import inf, isfinite, nextafter
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from qa_arch.errors import DataError
+from qa_arch.metrics.confidence import Bools, Floats
 from qa_arch.metrics.squad import QuestionScore, Scores, aggregate, missing_ids, score_questions
 from qa_arch.records import CALIBRATED, MARGIN_0, NEVER_NULL, ORACLE
 from qa_arch.types.text import Prediction, QuestionSet
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 _TIE = 1e-9
 """Rounding tolerance: sums of F1 that differ by less count as equal."""
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from qa_arch.config.check import suggest
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.manifest import extras
-from qa_arch.metrics.confidence import auroc, reliability
+from qa_arch.metrics.confidence import Bools, Floats, auroc, reliability
 from qa_arch.metrics.threshold import Logistic, answerable_probability
 from qa_arch.records import (
     ADOPTED,
@@ -41,7 +41,7 @@ from qa_arch.records import (
 from qa_arch.results.tables import Column, Table, two_decimals
 
 if TYPE_CHECKING:
-    from qa_arch.results.questions import Bools, Floats, Questions
+    from qa_arch.results.questions import Questions
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from qa_arch.errors import ConfigError, RunError
+from qa_arch.metrics.confidence import Bools, Floats
 from qa_arch.metrics.significance import POWER, Effect, Interval, Unit, holm, in_order, power
 from qa_arch.records import CALIBRATION, DEV, Runs
-from qa_arch.results.questions import Bools, Floats, Questions, stacked
+from qa_arch.results.questions import Questions, stacked
 from qa_arch.results.samples import AT_THRESHOLD, MEASURES, UNITS, MeasureName, Samples, samples_of
 from qa_arch.results.systems import System, differing, distinct_seeds, group_by_system
 from qa_arch.results.tables import Column, Table, number, text, two_decimals

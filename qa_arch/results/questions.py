@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import DataError, RunError
+from qa_arch.metrics.confidence import Bools, Floats, Ints
 from qa_arch.metrics.error_analysis import Boundary, ErrorCounts, Judged, Outcome, count, judge
 from qa_arch.records import (
     CALIBRATION,
@@ -45,10 +46,6 @@ _DTYPES = {
         ("exact", "f1", "null_odds", "span_exact", "span_f1", "probability", "confidence"), np.float64
     ),
 }
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,18 +10,11 @@ from typing import Literal
 import numpy as np
 
 from qa_arch.errors import RunError
-from qa_arch.metrics.confidence import area_values, auroc_values
+from qa_arch.metrics.confidence import Bools, Floats, Ints, area_values, auroc_values
 from qa_arch.metrics.significance import Effect, Interval, Unit, contrast, mean_interval
 from qa_arch.metrics.threshold import fit_threshold
 from qa_arch.records import CALIBRATION, RunRecord
-from qa_arch.results.questions import (
-    Bools,
-    Floats,
-    Ints,
-    Questions,
-    load_aligned,
-    load_questions,
-)
+from qa_arch.results.questions import Questions, load_aligned, load_questions
 from qa_arch.results.systems import System, same_measure
 from qa_arch.types.text import QuestionSet
 
