@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from broken_records import changed
 
 from qa_arch.errors import RunError
 from qa_arch.records import (
@@ -114,14 +115,6 @@ def places(value, prefix=()):
         yield (*prefix, key)
         if prefix != ("config",):
             yield from places(item, (*prefix, key))
-
-
-def changed(value, place, new):
-    key, *rest = place
-    inner = changed(value[key], rest, new) if rest else new
-    if isinstance(value, dict):
-        return {**value, key: inner}
-    return [*value[:key], inner, *value[key + 1 :]]
 
 
 def test_records_within_a_run_are_no_runs(make_record, tmp_path):
