@@ -86,18 +86,14 @@ def _recognised(path: Path, questions: QuestionSet) -> tuple[str, Iterable[Row]]
             return "haystack answers", _of_haystack(path, content)
         return "official predictions", _of_official(path)
     noun = "line" if isinstance(content, Lines) else "record"
-    numbered = (
-        content
-        if isinstance(content, Lines)
-        else enumerate(content if isinstance(content, list) else [content], 1)
-    )
-    records = [(f"{noun} {number}", record) for number, record in numbered]
+    if not isinstance(content, Lines):
+        content = enumerate(content if isinstance(content, list) else [content], 1)
+    records = [(f"{noun} {number}", record) for number, record in content]
     first = records[0][1] if records else None
     keys = first.keys() if isinstance(first, dict) else {"answers"} if isinstance(first, list) else set()
     if "doc" in keys:
-        return f'lm-evaluation-harness samples, "{UNANSWERABLE}" read as no answer', _of_harness(
-            path, records
-        )
+        form = f'lm-evaluation-harness samples, "{UNANSWERABLE}" read as no answer'
+        return form, _of_harness(path, records)
     if "id" in keys:
         return "JSON lines of qa-arch predict", _of_lines(path, records)
     if keys & {"answers", "query", "init_parameters"}:

@@ -112,10 +112,8 @@ def subset(questions: QuestionSet, n: int, seed: int) -> QuestionSet:
     if n >= len(questions):
         return questions
     rank = {title: place for place, title in enumerate(_shuffled(questions.titles, seed))}
-    drawn = sorted(range(len(questions)), key=lambda index: (rank[questions.examples[index].title], index))[
-        :n
-    ]
-    examples = (questions.examples[index] for index in sorted(drawn))
+    order = sorted(range(len(questions)), key=lambda index: (rank[questions.examples[index].title], index))
+    examples = (questions.examples[index] for index in sorted(order[:n]))
     return question_set(f"{questions.name}.{n}", examples, questions.protocol)
 
 

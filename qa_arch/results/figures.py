@@ -293,13 +293,6 @@ def curves_figure(runs: Runs, measures: Sequence[str], *, title: str, path: Path
     return save_figure(lambda: _draw_curves(runs, measures, title), path)
 
 
-def by_system(runs: Runs) -> dict[str, list[RunRecord]]:
-    """The seeds of each system, systems by name; runs of other settings are another system."""
-    ordered = sorted(runs, key=lambda run: (run[1].model, run[1].seed))
-    systems = sorted(group_by_system(ordered), key=lambda system: system.label)
-    return {system.label: [record for _, record in system.runs] for system in systems}
-
-
 def mean_line(records: Sequence[RunRecord], measure: str) -> list[tuple[int, float]]:
     """(epoch from 1, mean over the runs that reached it) of a measure."""
     values: dict[int, list[float]] = {}
@@ -315,7 +308,11 @@ def _draw_curves(runs: Runs, measures: Sequence[str], title: str) -> Any:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    systems = by_system(runs)
+    grouped = group_by_system(sorted(runs, key=lambda run: (run[1].model, run[1].seed)))
+    systems = {
+        system.label: [record for _, record in system.runs]
+        for system in sorted(grouped, key=lambda system: system.label)
+    }
     several = any(len(records) > 1 for records in systems.values())
     handles, labels = _curves_legend(systems)
     width = max(1.0 + 3.1 * len(measures), LEAST_WIDTH)

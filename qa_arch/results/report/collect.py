@@ -105,7 +105,12 @@ def collect(
             reasons.append(why)
             if scored.rows:
                 problems.append(f"--baseline, on {scored.title}: {why}; not tested there")
-        requested = {str(number): _columns(scored, runs, number, columns) for number in scored.runs}
+        requested = {}
+        for number in scored.runs:
+            folder, record = runs[number]
+            point = record.compared_point(scored.split)
+            row = figures(Scored(record.model, scored.split, point, record, folder), columns)
+            requested[str(number)] = {key: row.get(key) for key in columns}
         value = _set(scored, runs, group_of, reference, unit)
         shown.append({**value, "untested": why, "columns": requested})
     if baseline and len(reasons) == len(sets):
@@ -117,14 +122,6 @@ def collect(
         "askedColumns": [{"key": c.key, "head": c.heading, "text": c.left} for c in named(columns)],
     }
     return value, sets
-
-
-def _columns(scored: ScoredSet, runs: Runs, number: int, keys: Sequence[str]) -> dict[str, Any]:
-    """The figures of one run in the columns that were asked for."""
-    folder, record = runs[number]
-    row = Scored(record.model, scored.split, record.compared_point(scored.split), record, folder)
-    computed = figures(row, keys)
-    return {key: computed.get(key) for key in keys}
 
 
 def _run(folder: Path, record: RunRecord, group: int) -> dict[str, Any]:
@@ -164,8 +161,8 @@ def _run(folder: Path, record: RunRecord, group: int) -> dict[str, Any]:
 
 
 def _figures(point: Point) -> dict[str, Any]:
-    figures = {key: point.threshold if key == "threshold" else point.metric(key) for key in FIGURES}
-    return {key: value for key, value in figures.items() if value is not None}
+    flat = {**point.flat(), "exact": point.exact}
+    return {key: flat[key] for key in FIGURES if flat.get(key) is not None}
 
 
 def _set(
