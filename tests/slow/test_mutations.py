@@ -37,7 +37,7 @@ def test_what_counts_as_caught(tmp_path):
         at="normalise",
         old='" ".join(_w)',
         new='" ".join(_w)',
-        test="test_answer_text",
+        test="test_squad_scores",
     )
     assert copy.outcome(fault).verdict == "survived"
     broken = replace(fault, at="answer_text:ARTICLES", old="ARTICLES = _a", new="import rere")
