@@ -40,9 +40,9 @@ def test_what_counts_as_caught(tmp_path):
         test="test_squad_scores",
     )
     assert copy.outcome(fault).verdict == "survived"
-    broken = replace(fault, at="answer_text:ARTICLES", old="ARTICLES = _a", new="import rere")
+    broken = replace(fault, at="squad:ARTICLES", old="ARTICLES = _a", new="import rere")
     assert copy.outcome(broken).verdict == "broken"
     with pytest.raises(
-        mutations.StaleFaultError, match=r"0 times in normalise \(qa_arch/metrics/answer_text\.py\)"
+        mutations.StaleFaultError, match=r"0 times in normalise \(qa_arch/metrics/squad\.py\)"
     ):
         copy.outcome(replace(fault, old="no_such_function(___)", new=""))
