@@ -116,7 +116,12 @@ class SplitFacts(_Open):
     left_out: int | None = None
     """Of answer selection: questions with nothing to select."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Facts that only one kind of run has."""
+    """Facts that only one kind of run has; ``language`` where answers are not English."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The numbers of ``extra``."""
+        return {key: value for key, value in self.extra.items() if isinstance(value, int)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     record = adopt(questions, answers, folder, name=args.name, seed=args.seed, file=file.name)
     point = record.compared_point(DEV)
     assert point is not None
-    counts = [f"{count:,} {key.replace('_', ' ')}" for key, count in record.facts(DEV).extra.items()]
+    counts = [f"{count:,} {key.replace('_', ' ')}" for key, count in record.facts(DEV).counts.items()]
     about = "; ".join([f"{len(questions):,} questions", *counts, answers.form])
     print(f"EM {point.exact:.2f} F1 {point.f1:.2f}: {folder} ({about})")
     return 0

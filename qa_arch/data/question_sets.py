@@ -18,6 +18,7 @@ from typing import Any
 
 from qa_arch.data.formats import OnError
 from qa_arch.errors import DataError
+from qa_arch.metrics.languages import ENGLISH
 from qa_arch.types.text import Example, Gold, Problem, Protocol, QuestionSet
 
 _NOUN = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object"}
@@ -200,16 +201,21 @@ def passage_title(context: object) -> str:
 
 
 def question_set(
-    name: str, examples: Iterable[Example], protocol: Protocol, skipped: Iterable[Problem] = ()
+    name: str,
+    examples: Iterable[Example],
+    protocol: Protocol,
+    skipped: Iterable[Problem] = (),
+    language: str = ENGLISH,
 ) -> QuestionSet:
     """A QuestionSet of ``examples`` with its fingerprint computed."""
     examples = tuple(examples)
-    return QuestionSet(name, examples, protocol, fingerprint(examples), tuple(skipped))
+    return QuestionSet(name, examples, protocol, fingerprint(examples, language), tuple(skipped), language)
 
 
-def fingerprint(examples: Iterable[Example]) -> str:
-    """SHA-256 (hex) of all fields of all questions in order; the same on every machine."""
-    digest = hashlib.sha256()
+def fingerprint(examples: Iterable[Example], language: str = ENGLISH) -> str:
+    """SHA-256 (hex) of all fields of all questions in order, and of a language that is not English; the same
+    on every machine."""
+    digest = hashlib.sha256(b"" if language == ENGLISH else language.encode())
     previous = None
     for example in examples:
         # Consecutive questions on a passage hash its text once: null means "the same as before".

@@ -73,7 +73,8 @@ def require(source: Paths, want: Holds, setting: str = "") -> None:
         )
 
 
-def _files(source: Paths) -> list[Path]:
+def files(source: Paths) -> list[Path]:
+    """The files of a source, in order; none where its name identifies it."""
     scheme, parts = _resolve(source)
     return [file for part in parts for file in _format(scheme).files(part)]
 
@@ -84,7 +85,7 @@ def identity(source: Paths) -> str:
     Raises DataError for a missing file.
     """
     scheme, parts = _resolve(source)
-    hashes = "+".join(map(content_hash, _files(source))) or "+".join(parts)
+    hashes = "+".join(map(content_hash, files(source))) or "+".join(parts)
     return f"{scheme}:{hashes}" if scheme else hashes
 
 
@@ -92,7 +93,7 @@ def available(source: Paths) -> bool:
     """Whether the source needs no network and its files exist."""
     offline = _format(_resolve(source)[0]).offline
     try:
-        return offline and all(file.exists() for file in _files(source))
+        return offline and all(file.exists() for file in files(source))
     except DataError:
         return False
 
@@ -100,7 +101,7 @@ def available(source: Paths) -> bool:
 def require_present(source: Paths, setting: str) -> None:
     """Raise DataError, naming the config key ``setting``, where a file of ``source`` does not exist."""
     try:
-        missing = [file for file in _files(source) if not file.exists()]
+        missing = [file for file in files(source) if not file.exists()]
     except DataError as error:
         raise DataError(f"{setting}: {error}") from None
     if missing:

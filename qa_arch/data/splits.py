@@ -114,7 +114,7 @@ def subset(questions: QuestionSet, n: int, seed: int) -> QuestionSet:
     rank = {title: place for place, title in enumerate(_shuffled(questions.titles, seed))}
     order = sorted(range(len(questions)), key=lambda index: (rank[questions.examples[index].title], index))
     examples = (questions.examples[index] for index in sorted(order[:n]))
-    return question_set(f"{questions.name}.{n}", examples, questions.protocol)
+    return question_set(f"{questions.name}.{n}", examples, questions.protocol, language=questions.language)
 
 
 def require_disjoint(**sets: QuestionSet | Collection[str]) -> None:
@@ -137,7 +137,7 @@ def _shuffled(titles: Iterable[str], seed: int) -> list[str]:
 def _pick(questions: QuestionSet, titles: Iterable[str], name: str) -> QuestionSet:
     wanted = frozenset(titles)
     examples = (example for example in questions.examples if example.title in wanted)
-    return question_set(name, examples, questions.protocol)
+    return question_set(name, examples, questions.protocol, language=questions.language)
 
 
 def _assign(sizes: Mapping[str, int], fractions: Mapping[str, float], seed: int) -> dict[str, list[str]]:

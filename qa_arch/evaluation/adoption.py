@@ -71,7 +71,7 @@ def adopt(
                 protocol=protocol,
                 questions=len(questions),
                 unanswerable=sum(not example.answerable for example in questions.examples),
-                extra={key: count for key, count in counts.items() if count},
+                extra={**questions.other_language, **{key: count for key, count in counts.items() if count}},
             )
         },
         versions=provenance.versions(),

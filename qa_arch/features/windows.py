@@ -24,7 +24,7 @@ from qa_arch.features.words import (
     tokenize,
     unlimited,
 )
-from qa_arch.metrics.squad import best_overlap, normalise
+from qa_arch.metrics.squad import Normalised, best_overlap
 from qa_arch.types.text import QuestionSet
 
 if TYPE_CHECKING:
@@ -391,15 +391,15 @@ def ceiling(questions: QuestionSet, table: FeatureTable) -> Ceiling:
     window = np.full(len(questions), -1)
     rows = np.flatnonzero(table.answerable)
     window[table.example[rows]] = rows  # any window will do: all hold the same gold tokens
-    lost, inexact, exact, f1 = [], [], 0, 0.0
+    lost, inexact, exact, f1, normal = [], [], 0, 0.0, Normalised(questions.language)
     answerable = [number for number, example in enumerate(questions.examples) if example.answerable]
     for number in answerable:
         example, row = questions.examples[number], int(window[number])
         if row < 0:
             lost.append(example.id)
             continue
-        golds = [normalise(gold.text) for gold in example.answers]
-        best = best_overlap(normalise(snapped(table, row, example.context)), golds, "2.0")
+        golds = [normal[gold.text] for gold in example.answers]
+        best = best_overlap(normal[snapped(table, row, example.context)], golds, "2.0")
         exact, f1 = exact + best.exact, f1 + best.f1
         if not best.exact:
             inexact.append(example.id)

@@ -18,6 +18,7 @@ from operator import add, itemgetter
 from typing import Any, NamedTuple
 
 from qa_arch.errors import DataError
+from qa_arch.metrics.languages import ENGLISH, normaliser
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import Protocol, QuestionSet
 
@@ -140,7 +141,7 @@ class QuestionScore(NamedTuple):
 def score_questions(
     questions: QuestionSet, predictions: Mapping[str, str], protocol: Protocol | None = None
 ) -> tuple[QuestionScore, ...]:
-    """Score every question that has a prediction, in file order.
+    """Score every question that has a prediction, in file order, by the rules of the set's language.
 
     Args:
         questions: the gold answers.
@@ -150,7 +151,7 @@ def score_questions(
     Raises DataError for a question without answers under protocol 1.1.
     """
     protocol = protocol or questions.protocol
-    normal = _Normalised()
+    normal = Normalised(questions.language)
     scored = []
     for example in questions.examples:
         text = predictions.get(example.id)
@@ -171,11 +172,14 @@ def score_questions(
     return tuple(scored)
 
 
-class _Normalised(dict[str, str]):
-    """Cache: text -> normalised text. Most gold and predicted texts occur several times."""
+class Normalised(dict[str, str]):
+    """Cache: text -> normalised text of a language. Most gold and predicted texts occur several times."""
+
+    def __init__(self, language: str = ENGLISH) -> None:
+        self._normalise = normalise if language == ENGLISH else normaliser(language)
 
     def __missing__(self, text: str) -> str:
-        normal = self[text] = normalise(text)
+        normal = self[text] = self._normalise(text)
         return normal
 
 

@@ -406,7 +406,7 @@ def _notes(runs: Runs, split: str, shown: Collection[str]) -> list[str]:
             " perhaps these articles too"
         )
     for record in (record for _, record in runs if record.name == ADOPTED):
-        counts = "".join(f"; {n:,} {key.replace('_', ' ')}" for key, n in record.facts(split).extra.items())
+        counts = "".join(f"; {n:,} {key.replace('_', ' ')}" for key, n in record.facts(split).counts.items())
         notes.append(f"{record.model}, seed {record.seed}: adopted, training data unknown{counts}")
     if "seconds" in shown:
         notes.append("seconds of training, without preparation and validation")
@@ -446,4 +446,7 @@ def _measured_on(facts: SplitFacts, split: str, protocol: str) -> str:
     if protocol == SELECTION:
         offered = f"{facts.candidates or 0:,.1f} candidates each on average"
         return f"{questions}, {offered}; where scores are equal the right candidate stands last"
-    return f"{questions}, of them {facts.unanswerable or 0:,} unanswerable; official SQuAD {protocol} scores"
+    negatives = f"of them {facts.unanswerable or 0:,} unanswerable"
+    language = facts.extra.get("language")
+    rules = f", answers compared by the rules of language {language}" if language else ""
+    return f"{questions}, {negatives}; official SQuAD {protocol} scores{rules}"

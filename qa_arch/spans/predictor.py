@@ -136,7 +136,7 @@ class SpanPredictor(Predictor):
         """
         for begin in range(0, len(questions), size):
             examples = questions.examples[begin : begin + size]
-            part = question_set(questions.name, examples, questions.protocol)
+            part = question_set(questions.name, examples, questions.protocol, language=questions.language)
             yield self.read(part, table=self.table(part, cache=False), batch_size=batch_size)
             if watch is not None:
                 watch(begin + len(examples), len(questions))

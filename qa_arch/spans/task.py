@@ -106,6 +106,7 @@ class SpanTask(Task):
             windows=len(table),
             truncated_questions=table.truncated_questions,
             lost_answers=table.lost_answers,
+            extra=questions.other_language,
         )
 
     def assemble(self, config: Config, trusted: Sequence[str] = TRUSTED) -> SpanParts:

@@ -77,6 +77,8 @@ class QuestionSet:
     fingerprint: str
     """SHA-256 over the content of the questions (order included), not over file bytes."""
     skipped: tuple[Problem, ...] = ()
+    language: str = "en"
+    """By whose rules answers are normalised (``metrics.languages``)."""
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -84,6 +86,11 @@ class QuestionSet:
     @property
     def titles(self) -> frozenset[str]:
         return frozenset(example.title for example in self.examples)
+
+    @property
+    def other_language(self) -> dict[str, str]:
+        """What a record says of a language that is not English; of English nothing."""
+        return {} if self.language == "en" else {"language": self.language}
 
     @property
     def article_numbers(self) -> list[int]:

@@ -135,7 +135,10 @@ def test_every_format_states_itself():
         assert form.usage.startswith(f"{scheme}:")
         assert form.usage in usage(form.holds)
         assert scheme in (import_module(modules[scheme]).__doc__ or "").splitlines()[0]
-    assert usage() == ("SQuAD JSON (files, folders, globs), hub:NAME:SPLIT, mrqa:FILE or synthetic:SPLIT")
+    assert usage() == (
+        "SQuAD JSON (files, folders, globs), hub:NAME:SPLIT, language:CODE:SOURCE, mrqa:FILE or"
+        " synthetic:SPLIT"
+    )
 
 
 def test_only_the_registry_and_formats_know_schemes():

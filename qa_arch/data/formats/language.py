@@ -1,0 +1,47 @@
+"""``language:CODE:SOURCE``: a set whose answers are not English, from any other source.
+
+``language:de:xquad.de.json`` and ``language:ar:hub:facebook/mlqa:test`` are scored by the rules of their
+language (``metrics.languages``), without this by SQuAD's for English. The language is part of the set's
+fingerprint, so that scores by different rules never stand in a table together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from qa_arch.config.check import suggest
+from qa_arch.data.formats import Format, OnError
+from qa_arch.data.question_sets import question_set
+from qa_arch.errors import DataError
+from qa_arch.metrics.languages import LANGUAGES
+from qa_arch.types.text import QuestionSet
+
+
+def _parts(source: str) -> tuple[str, str]:
+    language, _, inner = source.partition(":")
+    if language not in LANGUAGES or not inner:
+        raise DataError(
+            f"language:{source}: write language:CODE:SOURCE, such as language:de:FILE"
+            f"{suggest(language, LANGUAGES)}"
+        )
+    return language, inner
+
+
+def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> QuestionSet:
+    from qa_arch.data.sources import open_passages
+
+    language, inner = _parts(sources[0])
+    questions = open_passages(inner, name=name, on_error=on_error)
+    return question_set(
+        questions.name, questions.examples, questions.protocol, questions.skipped, language=language
+    )
+
+
+def _files(source: str) -> list[Path]:
+    from qa_arch.data.sources import files
+
+    return files(_parts(source)[1])
+
+
+FORMAT = Format("language:CODE:SOURCE", "a set in another language", open=_open, files=_files)

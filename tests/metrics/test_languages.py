@@ -1,0 +1,117 @@
+"""Answers in other languages against the definition of MLQA's evaluation, written out plainly."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from qa_arch.data.question_sets import question_set
+from qa_arch.data.sources import identity, open_passages, portable
+from qa_arch.errors import DataError
+from qa_arch.metrics.languages import LANGUAGES, normaliser
+from qa_arch.metrics.squad import aggregate, normalise, score_questions
+from qa_arch.types.text import Example, Gold
+
+MLQA = ("ar", "de", "es", "hi", "vi", "zh")
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        ("de", "Die „Mühle“ des Müllers", "mühle müllers"),
+        ("es", "¿La Casa de las Flores?", "casa de flores"),
+        ("vi", "Những cái nhà của tôi", "nhà tôi"),
+        ("ar", "الكتاب، القديم", "كتاب قديم"),
+        ("zh", "北京大学，1898 年 Peking U.", "北 京 大 学 1898 年 peking u"),
+        ("hi", "हिन्दी। भाषा", "हिन्दी भाषा"),
+        ("ru", "«Дом» у реки — 12%", "дом у реки 12"),
+    ],
+)
+def test_an_answer_is_normalised_by_the_rules_of_its_language(language, text, expected):
+    assert normaliser(language)(text) == expected
+
+
+def test_a_set_is_scored_by_the_rules_of_its_language():
+    examples = [Example("q", "Wo?", "Neben der Mühle steht ein Haus.", "T", (Gold("der Mühle", 6),))]
+    german = question_set("set", examples, "1.1", language="de")
+    english = question_set("set", examples, "1.1")
+    exact = [aggregate(score_questions(s, {"q": "die Mühle"}), "1.1").exact for s in (german, english)]
+    assert exact == [100.0, 0.0]
+    assert german.fingerprint != english.fingerprint
+
+
+def test_a_source_names_the_language(tmp_path):
+    qas = [{"id": "q", "question": "Wo?", "answers": [{"text": "der Mühle", "answer_start": 6}]}]
+    articles = [{"title": "T", "paragraphs": [{"context": "Neben der Mühle.", "qas": qas}]}]
+    file = tmp_path / "set.json"
+    file.write_text(json.dumps({"version": "1.1", "data": articles}), encoding="utf-8")
+    german = open_passages(f"language:de:{file}")
+    assert german.language == "de"
+    assert german.name == "set"
+    assert open_passages(f"language:en:{file}").fingerprint == open_passages(str(file)).fingerprint
+    assert identity(f"language:de:{file}") != identity(str(file))
+    with pytest.raises(DataError, match=r"language:dd:.*known: ar, de"):
+        open_passages(f"language:dd:{file}")
+
+
+def test_a_portable_source_keeps_the_language(tmp_path, monkeypatch):
+    monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path))
+    assert portable(f"language:de:{tmp_path}/set.json") == "language:de:$QA_ARCH_DATA/set.json"
+
+
+@pytest.fixture(scope="module")
+def official(real_data: Path):
+    """The official evaluation of MLQA."""
+    spec = importlib.util.spec_from_file_location("mlqa", real_data / "official/mlqa_evaluation_v1.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("language", MLQA)
+def test_fuzzed_answers_equal_the_official_evaluation(language, official):
+    draw = random.Random(language)
+    pieces = [
+        *"aA Zß.,'$%-–„“«»¿¡、。।٪ \t\n\u00a0\u200d１北京ال",
+        *"der",
+        "die",
+        "el",
+        "las",
+        "của",
+        "những",
+        "ال",
+        "un",
+        "Ало",
+    ]
+    ours = normaliser(language)
+    for _ in range(17_000):
+        text = "".join(draw.choices(pieces, k=draw.randint(0, 12)))
+        text += chr(draw.choice((draw.randrange(0x20, 0x3100), draw.randrange(0x4E00, 0xA000))))
+        assert ours(text) == official.normalize_answer(text, language), repr(text)
+
+
+@pytest.mark.parametrize("language", ["ar", "de", "es", "zh"])
+def test_scores_of_xquad_equal_the_official_evaluation(language, official, real_data):
+    file = real_data / f"xquad/xquad.{language}.json"
+    questions = open_passages(f"language:{language}:{file}")
+    draw = random.Random(0)
+    predictions = {}
+    for example in questions.examples:
+        start = max(0, example.answers[0].start - draw.randint(0, 6))
+        predictions[example.id] = example.context[start : start + draw.randint(1, 30)]
+    scores = aggregate(score_questions(questions, predictions), "1.1")
+    data = json.loads(file.read_text(encoding="utf-8"))["data"]
+    assert dict(scores.official) == official.evaluate(data, predictions, language)
+    assert scores.exact > 0
+    assert scores.exact < scores.f1
+
+
+def test_english_keeps_the_rules_of_squad():
+    assert LANGUAGES[0] == "en"
+    assert normalise("The „Mill“") == "„mill“"  # MLQA would drop the quotes
