@@ -407,6 +407,10 @@ class RunRecord:
     def fingerprint(self, split: str) -> str | None:
         return self.facts(split).fingerprint
 
+    def split_of(self, fingerprint: str) -> str | None:
+        """The name of the scored set with this fingerprint; None where the run was not scored on it."""
+        return next((split for split in self.scores if self.fingerprint(split) == fingerprint), None)
+
     @property
     def trained_titles(self) -> frozenset[str]:
         """Articles that the run, or its teacher, was trained or calibrated on."""

@@ -38,6 +38,7 @@ GROUPS = {
         "adopt": ("adopt", "make a run of another system's answers, for tables, tests and reports"),
         "tables": ("records:tables", "compare recorded runs, or rebuild the tables of experiments/"),
         "compare": ("records:compare", "test whether one system beats another, over articles and seeds"),
+        "suite": ("suite", "score systems on several test sets: one table, with paired tests"),
         "power": (
             "records:power",
             "estimate from recorded runs what an experiment of a planned size would detect",

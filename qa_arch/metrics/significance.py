@@ -34,7 +34,7 @@ import numpy.typing as npt
 Scores = npt.NDArray[np.float64]
 Articles = npt.NDArray[np.int64]
 
-Unit = Literal["question", "article"]
+Unit = Literal["question", "article", "passage"]
 """What is drawn again, beside the seeds."""
 
 LEVEL = 0.95

@@ -191,10 +191,10 @@ def _answerable_ece(scored: Scored) -> float | None:
     if scored.rows is None or fitted is None:
         return None
     logistic = Logistic(fitted.slope, fitted.intercept)
-    return _ece(answerable_probability(scored.rows.null_odds, logistic), scored.rows.answerable)
+    return ece(answerable_probability(scored.rows.null_odds, logistic), scored.rows.answerable)
 
 
-def _ece(confidence: Floats | None, score: Floats | Bools | None) -> float | None:
+def ece(confidence: Floats | None, score: Floats | Bools | None) -> float | None:
     """Of confidence in what has a score above 0; None where the rows lack one of the two."""
     return None if confidence is None or score is None else 100 * reliability(confidence, score > 0).ece
 
@@ -267,8 +267,8 @@ _ENTRIES = (
     _run("examples_per_second", "windows/s", lambda record: record.examples_per_second),
     _run("peak_memory_mb", "peak MB", lambda record: record.peak_memory_mb),
     _rows("auroc", "AUROC, answerable", _auroc, mark=("#0072B2", "X")),
-    _rows("ece", "ECE, spans", lambda rows: _ece(rows.probability, rows.span_exact), mark=("#D55E00", "d")),
-    _rows("ece_fitted", "ECE, fitted", lambda rows: _ece(rows.confidence, rows.exact), mark=("#009E73", "d")),
+    _rows("ece", "ECE, spans", lambda rows: ece(rows.probability, rows.span_exact), mark=("#D55E00", "d")),
+    _rows("ece_fitted", "ECE, fitted", lambda rows: ece(rows.confidence, rows.exact), mark=("#009E73", "d")),
     Column("answerable_ece", "ECE, answerable", _answerable_ece, _is_scored_run, on_request=True),
 )
 

@@ -97,16 +97,16 @@ def compare(
     for (name, measure, where), tested, p in zip([*chosen, *kinds], effects, corrected, strict=True):
         row: dict[str, Any] = {"name": name, "questions": int(where.sum())}
         for side in "ab":
-            row |= _mean_figures(side, samples.scores(side.upper(), measure, where))
-        rows.append(row | _effect_figures(tested, p))
+            row |= mean_figures(side, samples.scores(side.upper(), measure, where))
+        rows.append(row | effect_figures(tested, p))
     columns = [
         text("name", ""),
         number("questions", "questions", weight=-1),
-        _mean_column("a", f"A: {a.label}"),
-        _mean_column("b", f"B: {b.label}"),
-        *_delta_columns("B − A"),
-        _P,
-        _P_HOLM,
+        mean_column("a", f"A: {a.label}"),
+        mean_column("b", f"B: {b.label}"),
+        *delta_columns("B − A"),
+        P_VALUE,
+        P_HOLM,
     ]
     counts = [len(system.runs) for system in (a, b)]
     seeds = ("1 run" if count == 1 else f"{count} seeds" for count in counts)
@@ -262,10 +262,10 @@ def against_baseline(
     for system in systems:
         row: dict[str, Any] = {"model": system.label, "seeds": len(system.runs)}
         for key in shown:
-            row |= _mean_figures(key, samples.scores(system.label, key))
-            row |= _ends(key, samples.interval(system.label, key))
+            row |= mean_figures(key, samples.scores(system.label, key))
+            row |= ends(key, samples.interval(system.label, key))
         if tested := effects.get(system.label):
-            row |= _effect_figures(tested, corrected[system.label])
+            row |= effect_figures(tested, corrected[system.label])
             if equivalence is not None:
                 row["p_equivalent"] = round(tested.p_equivalent(equivalence), _PLACES)
         made.append(row)
@@ -287,11 +287,11 @@ def against_baseline(
     columns = [text("model", "model"), number("seeds", "seeds")]
     for key in shown:
         columns += [
-            _mean_column(key, MEASURES[key], weight=int(key == shown[-1])),
-            _interval_column(key, weight=-1),
+            mean_column(key, MEASURES[key], weight=int(key == shown[-1])),
+            interval_column(key, weight=-1),
         ]
-    columns += [*_delta_columns(f"Δ {name}" if name != "F1" else "ΔF1"), _P]
-    columns.append(replace(_P_HOLM, heading="p, in order") if order else _P_HOLM)
+    columns += [*delta_columns(f"Δ {name}" if name != "F1" else "ΔF1"), P_VALUE]
+    columns.append(replace(P_HOLM, heading="p, in order") if order else P_HOLM)
     if equivalence is not None:
         columns.append(number("p_equivalent", f"p, within ±{equivalence:g}", _p_value))
     return Table(title or f"{split}: every system against {baseline.label}", columns, made, notes)
@@ -369,28 +369,33 @@ def _same_seeds(baseline: System, system: System) -> list[int]:
     return [seeds.index(seed) for seed in others]
 
 
-def _mean_figures(key: str, scores: Floats) -> dict[str, float | None]:
+def rounded(value: float | None) -> float | None:
+    """A figure as tables keep it."""
+    return None if value is None else round(float(value), _PLACES)
+
+
+def mean_figures(key: str, scores: Floats) -> dict[str, float | None]:
     """Mean and standard deviation over the runs of ``(R, N)``."""
     means = scores.mean(1)
-    sd = round(float(means.std(ddof=1)), _PLACES) if len(means) > 1 else None
-    return {f"{key}_mean": round(float(means.mean()), _PLACES), f"{key}_sd": sd}
+    sd = means.std(ddof=1) if len(means) > 1 else None
+    return {f"{key}_mean": rounded(means.mean()), f"{key}_sd": rounded(sd)}
 
 
-def _ends(key: str, interval: Interval) -> dict[str, float]:
+def ends(key: str, interval: Interval) -> dict[str, float]:
     """The ends of a 95% interval."""
     return {f"{key}_95_{end}": round(value, _PLACES) for end, value in interval._asdict().items()}
 
 
-def _effect_figures(effect: Effect, p_holm: float | None) -> dict[str, float | None]:
+def effect_figures(effect: Effect, p_holm: float | None) -> dict[str, float | None]:
     return {
         "delta": round(effect.delta, _PLACES),
-        **_ends("delta", effect.interval),
+        **ends("delta", effect.interval),
         "p": round(effect.p, _PLACES),
-        "p_holm": None if p_holm is None else round(p_holm, _PLACES),
+        "p_holm": rounded(p_holm),
     }
 
 
-def _mean_column(key: str, heading: str, *, weight: int = 0) -> Column:
+def mean_column(key: str, heading: str, *, weight: int = 0) -> Column:
     """A mean, with its standard deviation over seeds where there are several."""
 
     def spread(mean: float, sd: float | None) -> str:
@@ -399,7 +404,7 @@ def _mean_column(key: str, heading: str, *, weight: int = 0) -> Column:
     return number(key, heading, spread, (f"{key}_mean", f"{key}_sd"), weight=weight)
 
 
-def _interval_column(key: str, sign: str = "", *, weight: int) -> Column:
+def interval_column(key: str, sign: str = "", *, weight: int) -> Column:
     def ends(low: float, high: float) -> str:
         return f"{low:{sign}.2f} .. {high:{sign}.2f}"
 
@@ -407,15 +412,15 @@ def _interval_column(key: str, sign: str = "", *, weight: int) -> Column:
     return number(f"{key}_interval", "95% interval", ends, keys, weight=weight)
 
 
-def _delta_columns(heading: str) -> list[Column]:
+def delta_columns(heading: str) -> list[Column]:
     """A difference and its interval, which a narrow terminal shows before what they are the difference of."""
     delta = number("delta", heading, lambda delta: f"{delta:+.2f}", weight=2)
-    return [delta, _interval_column("delta", "+", weight=2)]
+    return [delta, interval_column("delta", "+", weight=2)]
 
 
 def _p_value(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-_P = number("p", "p", _p_value, weight=1)
-_P_HOLM = number("p_holm", "p, Holm", _p_value, weight=2)
+P_VALUE = number("p", "p", _p_value, weight=1)
+P_HOLM = number("p_holm", "p, Holm", _p_value, weight=2)

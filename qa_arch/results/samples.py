@@ -29,7 +29,7 @@ MEASURES: Mapping[MeasureName, str] = {
 """Headings. The first two are taken at the fitted null threshold, the others need none: best spans of the
 answerable questions alone; telling answerable from unanswerable ones; risk over coverage (less is better)."""
 AT_THRESHOLD: tuple[MeasureName, ...] = ("exact", "f1")
-UNITS: Mapping[Unit, str] = {"question": "questions", "article": "articles"}
+UNITS: Mapping[Unit, str] = {"question": "questions", "article": "articles", "passage": "passages"}
 GROUPS = 20
 """Of calibration articles at most: more are left out in groups."""
 
@@ -78,10 +78,12 @@ class Samples:
     systems: Mapping[str, Sample]
     articles: Ints | None
     """(N,) number of each question's article; None: questions are drawn."""
+    drawn: Unit = "article"
+    """Whether ``articles`` are these, or passages."""
 
     @property
     def unit(self) -> Unit:
-        return "question" if self.articles is None else "article"
+        return "question" if self.articles is None else self.drawn
 
     @property
     def first(self) -> Questions:

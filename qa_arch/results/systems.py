@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -212,15 +213,16 @@ def _different(columns: Iterable[Sequence[Any]]) -> int:
 
 
 def _short_names(settings: Iterable[str]) -> list[str]:
-    """The last parts of dotted settings, of those that share it the whole."""
-    whole = list(settings)
+    """The last parts of dotted settings, of those that share it the whole; of a class its section."""
+    whole = [key.removesuffix("._target_") for key in settings]
     short = [key.rpartition(".")[2] for key in whole]
     return [last if short.count(last) == 1 else key for key, last in zip(whole, short, strict=True)]
 
 
 def _shortened(values: Sequence[Any]) -> list[str]:
-    """The values, where they still differ with only the last part of paths and six digits of numbers."""
-    short = [f"{value:g}" if isinstance(value, float) else str(value).rpartition("/")[2] for value in values]
+    """The values, where they still differ with only the last part of paths and classes and six digits of
+    numbers."""
+    short = [f"{v:g}" if isinstance(v, float) else re.split(r"/|^qa_arch\..*\.", str(v))[-1] for v in values]
     whole = [str(value) for value in values]
     return short if len(set(short)) == len(set(whole)) else whole
 

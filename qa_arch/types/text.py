@@ -6,7 +6,7 @@ Offsets are always character (code point) offsets into ``Example.context``, end 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -95,8 +95,17 @@ class QuestionSet:
     @property
     def article_numbers(self) -> list[int]:
         """The number of each question's article, from 0 in the order of the file."""
-        numbers: dict[str, int] = {}
-        return [numbers.setdefault(example.title, len(numbers)) for example in self.examples]
+        return _numbered(example.title for example in self.examples)
+
+    @property
+    def passage_numbers(self) -> list[int]:
+        """The same of passages."""
+        return _numbered(example.context for example in self.examples)
+
+
+def _numbered(names: Iterable[str]) -> list[int]:
+    numbers: dict[str, int] = {}
+    return [numbers.setdefault(name, len(numbers)) for name in names]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,142 @@
+"""``qa-arch suite``: every system on every set of a list, in one table with paired tests.
+
+A suite is a file: ``sets``, by name, each with the ``data`` that ``--data`` would take, and where wanted the
+``unit`` of intervals and ``published`` figures. Runs with weights are scored on the sets that their record
+lacks; adopted systems stand beside the sets that they answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+
+from qa_arch.cli.runs import add_device_options, add_engine, add_format, open_predictor, use_config_dir
+from qa_arch.config.check import read, suggest
+from qa_arch.config.find import conf_folder
+from qa_arch.data.input_files import as_list
+from qa_arch.data.sources import local, open_passages
+from qa_arch.errors import ConfigError, DataError
+from qa_arch.metrics.significance import Unit
+from qa_arch.records import RunRecord, Runs, find_runs, read_record
+from qa_arch.results.suites import TestSet, suite_tables
+from qa_arch.results.systems import find_system, group_by_system
+from qa_arch.results.tables import render, terminal_width
+from qa_arch.system.garbage import gc_disabled
+
+log = logging.getLogger(__name__)
+GROUP = "suite"
+
+
+@dataclass(frozen=True)
+class SetFile:
+    """A set as a suite's file names it."""
+
+    data: str | list[str]
+    unit: Unit | None = None
+    published: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SuiteFile:
+    sets: dict[str, SetFile]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("suite", metavar="SUITE", help=f"{', '.join(_names(conf_folder()))}, or a YAML file of your own")
+    add("runs", nargs="*", metavar="RUNS", help="run folders, or folders of runs (default: runs)")
+    add("--baseline", metavar="NAME", help="test every system against this one on every set")
+    add(
+        "--scored-only",
+        action="store_true",
+        help="score nothing, and show what the records hold (default: score runs on the sets they lack)",
+    )
+    add_format(parser)
+    add_device_options(parser)
+    add_engine(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Score what is missing, then print the tables; what was left out is said on stderr."""
+    use_config_dir(args.config_dir, args.trust)
+    suite = _read(args.suite, args.config_dir)
+    found = find_runs(args.runs or ["runs"])
+    runs: Runs = [run for run in found if _of_spans(run[1]) and run[1].status == "ok"]
+    sources = {name: [local(source) for source in as_list(given.data)] for name, given in suite.sets.items()}
+    sets = [
+        TestSet(name, open_passages(sources[name], name=name), given.unit, given.published)
+        for name, given in suite.sets.items()
+    ]
+    if not args.scored_only:
+        runs = _score(runs, sets, sources, args)
+    systems = group_by_system(runs)
+    baseline = find_system(systems, args.baseline).label if args.baseline else None
+    title = Path(args.suite).stem
+    tables = suite_tables(systems, sets, baseline, title=title)
+    sys.stdout.write(render(tables, args.format, terminal_width()))
+    return 0
+
+
+def _of_spans(record: RunRecord) -> bool:
+    return record.setting("model", "task") == "span"
+
+
+def _score(
+    runs: Runs, sets: Sequence[TestSet], sources: Mapping[str, list[str]], args: argparse.Namespace
+) -> Runs:
+    """Score every trained run on the sets it lacks; the runs as they are recorded then. What may not be
+    scored (articles it was trained on, a closed dev set) is said and left out."""
+    lacking = {
+        folder: [test.name for test in sets if record.split_of(test.questions.fingerprint) is None]
+        for folder, record in runs
+        if not record.adopted
+    }
+    if not any(lacking.values()):
+        return runs
+    with gc_disabled():
+        from qa_arch.cli.watch import watching
+        from qa_arch.evaluation.runs import Request, evaluate_runs
+
+    for folder, names in lacking.items():
+        load = cache(partial(open_predictor, [str(folder)], args))
+        for name in names:
+            doing = f"{folder} on {name}"
+            log.info("scoring %s", doing)
+            request = Request(runs=[str(folder)], data=sources[name], trust=args.trust)
+            try:
+                evaluate_runs(request, load, partial(watching, doing, "rows"))
+            except (ConfigError, DataError) as error:
+                log.warning("left out: %s: %s", doing, error)
+    return [(folder, read_record(folder)) for folder, _ in runs]
+
+
+def _read(name: str, config_dir: str | None) -> SuiteFile:
+    """The suite of that name, or in that file; ConfigError says what is wrong with it."""
+    import yaml  # type: ignore[import-untyped]
+
+    folders = [conf_folder(), *([Path(config_dir)] if config_dir else [])]
+    places = [folder / GROUP / f"{name}.yaml" for folder in folders]
+    path = next((place for place in (Path(name), *places) if place.is_file()), None)
+    if path is None:
+        known = [known for folder in folders for known in _names(folder)]
+        raise ConfigError(f"{name}: no such suite or file{suggest(name, known)}")
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    try:
+        suite = read(SuiteFile, content)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    if not suite.sets:
+        raise ConfigError(f"{path}: names no set; give sets: NAME: data: SOURCE")
+    return suite
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.stem for path in (folder / GROUP).glob("*.yaml"))

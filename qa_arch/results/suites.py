@@ -1,0 +1,194 @@
+"""Systems on several test sets: a table of systems and sets, and one of the tests behind it.
+
+A system stands beside a set where one of its runs was scored on it, which the fingerprint of the set says:
+adopted answers and trained runs alike. Sets of SQuAD 1.1 are compared by the F1 of spans, as is the dev set
+then, so that a drop from dev is not that of abstaining.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from qa_arch.errors import RunError
+from qa_arch.metrics.significance import Unit, holm
+from qa_arch.records import DEV, NEVER_NULL, ORACLE, RunRecord
+from qa_arch.results.columns import ece
+from qa_arch.results.comparisons import (
+    P_HOLM,
+    P_VALUE,
+    SINGLE_RUN,
+    delta_columns,
+    effect_figures,
+    ends,
+    interval_column,
+    mean_column,
+    mean_figures,
+    rounded,
+)
+from qa_arch.results.questions import load_questions
+from qa_arch.results.samples import UNITS, MeasureName, Sample, Samples, drawn_articles
+from qa_arch.results.systems import System, distinct_seeds
+from qa_arch.results.tables import Column, Table, number, text, two_decimals
+from qa_arch.types.text import QuestionSet
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """A set of a suite, opened."""
+
+    __test__ = False  # pytest would collect it
+
+    name: str
+    questions: QuestionSet
+    unit: Unit | None = None
+    """None: articles where there are several."""
+    published: Mapping[str, float] = field(default_factory=dict)
+    """F1 by system, as others have published it."""
+
+    @property
+    def measure(self) -> MeasureName:
+        """What systems are compared by on the set."""
+        return "spans" if self.questions.protocol == "1.1" else "f1"
+
+
+def suite_tables(
+    systems: Sequence[System], sets: Sequence[TestSet], baseline: str | None = None, *, title: str = "Suite"
+) -> list[Table]:
+    """The table of ``systems`` and ``sets``, and for each set its intervals, drop from dev, differences from
+    ``baseline`` (a label) with p-values corrected over all sets (Holm), calibration error and threshold.
+
+    RunError where no system was scored on any set.
+    """
+    by_set = [_on(systems, test) for test in sets]
+    if not any(samples.systems for samples in by_set):
+        raise RunError("none of the runs was scored on any set of the suite")
+    return [
+        _grid(systems, sets, by_set, title),
+        _details(systems, sets, by_set, baseline, f"{title}: intervals, tests and calibration"),
+    ]
+
+
+def _on(systems: Sequence[System], test: TestSet) -> Samples:
+    """The systems that were scored on the set."""
+    known = {}
+    for system in systems:
+        places = [(folder, r, r.split_of(test.questions.fingerprint)) for folder, r in system.runs]
+        scored = [(folder, record, split) for folder, record, split in places if split]
+        distinct_seeds(System(system.label, tuple((folder, record) for folder, record, _ in scored)))
+        if scored:
+            rows = [load_questions(folder, record, split) for folder, record, split in scored]
+            known[system.label] = Sample([record for _, record, _ in scored], rows)
+    if test.unit == "passage":
+        return Samples(test.name, known, np.array(test.questions.passage_numbers), "passage")
+    rows = [row for sample in known.values() for row in sample.rows]
+    return Samples(test.name, known, drawn_articles(rows, test.unit, test.questions) if rows else None)
+
+
+def _grid(systems: Sequence[System], sets: Sequence[TestSet], by_set: Sequence[Samples], title: str) -> Table:
+    rows: list[dict[str, Any]] = []
+    for system in systems:
+        row: dict[str, Any] = {"model": system.label, "seeds": len({r.seed for _, r in system.runs})}
+        dev = [value for _, record in system.runs if (value := _dev(record, "f1")) is not None]
+        if dev:
+            row |= mean_figures("dev", np.array(dev)[:, None])
+        for test, samples in zip(sets, by_set, strict=True):
+            if system.label in samples.systems:
+                row |= mean_figures(test.name, samples.scores(system.label, test.measure))
+        rows.append(row)
+    for name in dict.fromkeys(name for test in sets for name in test.published):
+        figures = {f"{test.name}_mean": test.published.get(name) for test in sets}
+        rows.append({"model": f"{name} (published)"} | figures)
+    columns = [text("model", "model"), number("seeds", "seeds"), mean_column("dev", "dev", weight=-1)]
+    columns += [mean_column(test.name, test.name) for test in sets]
+    notes = ["F1, mean ± standard deviation over seeds"]
+    for test in sets:
+        language = (
+            f", by the rules of language {test.questions.language}" if test.questions.other_language else ""
+        )
+        forced = ", of the best spans" if test.measure == "spans" else " at the null threshold of calibration"
+        notes.append(f"{test.name}: {len(test.questions):,} questions, F1{forced}{language}")
+    return Table(title, columns, rows, notes)
+
+
+def _details(
+    systems: Sequence[System],
+    sets: Sequence[TestSet],
+    by_set: Sequence[Samples],
+    baseline: str | None,
+    title: str,
+) -> Table:
+    rows: list[dict[str, Any]] = []
+    tested: list[tuple[dict[str, Any], Any]] = []
+    for test, samples in zip(sets, by_set, strict=True):
+        for label, sample in samples.systems.items():
+            scores = samples.scores(label, test.measure)
+            row: dict[str, Any] = {"set": test.name, "model": label, "seeds": len(sample.rows)}
+            row |= mean_figures("f1", scores) | ends("f1", samples.interval(label, test.measure))
+            row |= _beyond(test, sample, scores.mean(1).tolist())
+            rows.append(row)
+            if baseline and baseline in samples.systems and label != baseline:
+                tested.append((row, samples.effect(baseline, label, test.measure)))
+    corrected = holm([effect.p for _, effect in tested])
+    for (row, effect), p in zip(tested, corrected, strict=True):
+        row |= effect_figures(effect, p)
+    columns: list[Column] = [text("set", "set"), text("model", "model"), mean_column("f1", "F1", weight=3)]
+    columns += [interval_column("f1", weight=-1), _signed("from_dev", "from dev")]
+    if baseline:
+        columns += [*delta_columns("Δ"), P_VALUE, P_HOLM]
+    columns += [number("ece", "ECE", weight=-1), number("aurc", "AURC", weight=-1)]
+    columns.append(number("threshold_loss", "lost by threshold", two_decimals, weight=-1))
+    units = dict.fromkeys(UNITS[samples.unit] for samples in by_set if samples.systems)
+    notes = [
+        f"intervals over {' or '.join(units)}; from dev: F1 minus that of the run's dev set, both of spans"
+        " where the set is of SQuAD 1.1",
+        *(
+            [f"Δ: against {baseline}; Holm over {len(tested)} comparisons, all sets together"]
+            if tested
+            else []
+        ),
+        "ECE of fitted confidences; AURC: risk over coverage of the best spans; lost by threshold: F1 at the"
+        " set's own best null threshold minus F1 at that of calibration",
+        *([SINGLE_RUN] if any(row["seeds"] == 1 for row in rows) else []),
+    ]
+    return Table(title, columns, rows, notes)
+
+
+def _signed(key: str, heading: str) -> Column:
+    return number(key, heading, lambda value: f"{value:+.2f}", weight=1)
+
+
+def _beyond(test: TestSet, sample: Sample, f1: Sequence[float]) -> dict[str, Any]:
+    """What becomes of scores, confidences and threshold beyond the dev set: means over the runs."""
+    drops, losses = [], []
+    for record, value in zip(sample.records, f1, strict=True):
+        split, dev = record.split_of(test.questions.fingerprint), _dev(record, test.measure)
+        if split != DEV and dev is not None:
+            drops.append(value - dev)
+        if split and (best := record.point(split, ORACLE)) and (own := record.compared_point(split)):
+            losses.append((best.f1 or 0.0) - (own.f1 or 0.0))
+    errors = [error for rows in sample.rows if (error := ece(rows.confidence, rows.exact)) is not None]
+    risk = sample.scores("aurc")
+    figures = {
+        "from_dev": fmean(drops) if drops else None,
+        "ece": fmean(errors) if errors else None,
+        "aurc": None if risk is None else float(risk.mean()),
+        "threshold_loss": fmean(losses) if losses else None,
+    }
+    return {key: rounded(value) for key, value in figures.items()}
+
+
+def _dev(record: RunRecord, measure: MeasureName) -> float | None:
+    """F1 on the run's dev set, at the null threshold or of the best spans."""
+    if measure == "f1":
+        point = record.compared_point(DEV)
+        return None if point is None else point.f1
+    spans = record.point(DEV, NEVER_NULL)
+    if spans is None:
+        return None
+    answerable = spans.metric("HasAns_f1")
+    return spans.f1 if answerable is None else answerable

@@ -1,0 +1,122 @@
+"""``qa-arch suite``: systems on several sets, scored where a record lacks one, else from the records."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from qa_arch.config.files import write_json
+from qa_arch.data.question_sets import question_set
+from qa_arch.data.sources import open_passages
+from qa_arch.data.squad import write
+from qa_arch.data.synthetic import generate
+from qa_arch.records import NEVER_NULL, ORACLE, read_record
+
+
+@pytest.fixture
+def suite(tmp_path):
+    """A suite of a set with unanswerable questions and one of SQuAD 1.1 in German."""
+    mixed = generate(3, 4, 1, "dev")
+    spans = question_set("spans", [example for example in mixed.examples if example.answers], "1.1")
+    write_json(tmp_path / "mixed.json", write(mixed))
+    write_json(tmp_path / "spans.json", write(spans))
+    sets = {
+        "mixed": {"data": str(tmp_path / "mixed.json"), "unit": "passage"},
+        "german": {"data": f"language:de:{tmp_path}/spans.json", "published": {"people": 91.0}},
+    }
+    file = tmp_path / "small.yaml"
+    file.write_text(yaml.safe_dump({"sets": sets}, sort_keys=False))
+    return file
+
+
+@pytest.fixture
+def adopted(suite, tmp_path, qa_arch):
+    """A system that answers the German set alone, always rightly."""
+    source = f"language:de:{tmp_path}/spans.json"
+    texts = {example.id: example.answers[0].text for example in open_passages(source).examples}
+    (tmp_path / "right.json").write_text(json.dumps(texts))
+    arguments = ("--predictions", tmp_path / "right.json", "--data", source, "--name", "right")
+    code, _, err = qa_arch("adopt", *arguments, "--folder", tmp_path / "right")
+    assert code == 0, err
+    return tmp_path / "right"
+
+
+def test_a_trained_run_and_an_adopted_system_on_two_sets(suite, adopted, run_folder, qa_arch):
+    code, out, err = qa_arch("suite", suite, run_folder, adopted, "--baseline", "right", "--json")
+    assert code == 0, err
+    grid, details = json.loads(out)
+    by_model = {row["model"]: row for row in grid["rows"]}
+    record = read_record(run_folder)
+    splits = {record.facts(split).name: split for split in record.scores}
+    german, mixed = splits["spans"], splits["mixed"]
+    assert by_model["bert"]["german_mean"] == pytest.approx(record.point(german, NEVER_NULL).f1, abs=1e-6)
+    assert by_model["bert"]["mixed_mean"] == pytest.approx(record.compared_point(mixed).f1, abs=1e-6)
+    assert by_model["right"]["german_mean"] == 100
+    assert "mixed_mean" not in by_model["right"]
+    assert by_model["people (published)"]["german_mean"] == 91
+    assert any("by the rules of language de" in note for note in grid["notes"])
+    rows = {(row["set"], row["model"]): row for row in details["rows"]}
+    assert set(rows) == {("mixed", "bert"), ("german", "bert"), ("german", "right")}
+    lost = record.point(mixed, ORACLE).f1 - record.compared_point(mixed).f1
+    assert rows["mixed", "bert"]["threshold_loss"] == pytest.approx(lost, abs=1e-6)
+    drop = record.point(german, NEVER_NULL).f1 - record.point("dev", NEVER_NULL).metric("HasAns_f1")
+    assert rows["german", "bert"]["from_dev"] == pytest.approx(drop, abs=1e-6)
+    behind = by_model["bert"]["german_mean"] - 100
+    assert rows["german", "bert"]["delta"] == pytest.approx(behind, abs=1e-5)
+    assert any("passages or articles" in note for note in details["notes"])
+
+
+def test_what_is_scored_already_is_not_scored_again(suite, run_folder, qa_arch, caplog):
+    assert qa_arch("suite", suite, run_folder)[0] == 0
+    assert "scoring" in caplog.text
+    caplog.clear()
+    (run_folder / "model").rename(run_folder / "elsewhere")
+    code, _, err = qa_arch("suite", suite, run_folder)
+    assert code == 0, err
+    assert "scoring" not in caplog.text
+
+
+def test_nothing_is_scored_on_request(suite, adopted, run_folder, qa_arch):
+    code, out, _ = qa_arch("suite", suite, run_folder, adopted, "--scored-only", "--json")
+    assert code == 0
+    assert [row["model"] for row in json.loads(out)[1]["rows"]] == ["right"]
+    assert set(read_record(run_folder).scores) == {"calibration", "dev"}
+    code, _, err = qa_arch("suite", suite, run_folder, "--scored-only")
+    assert code == 5
+    assert "none of the runs was scored on any set" in err
+
+
+def test_a_set_with_articles_of_the_training_data_is_left_out(suite, run_folder, qa_arch, caplog):
+    content = yaml.safe_load(suite.read_text())
+    content["sets"]["seen"] = {"data": "synthetic:train"}
+    suite.write_text(yaml.safe_dump(content, sort_keys=False))
+    code, out, _ = qa_arch("suite", suite, run_folder, "--json")
+    assert code == 0
+    assert "left out" in caplog.text
+    assert "training and calibration data" in caplog.text
+    assert {row["set"] for row in json.loads(out)[1]["rows"]} == {"mixed", "german"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("sets: {a: {dta: x}}", "unknown setting 'sets.a.dta' (did you mean 'sets.a.data'?)"),
+        ("sets: {a: {data: x, unit: row}}", "sets.a.unit: 'row' is not a choice"),
+        ("sets: {}", "names no set"),
+        ("sets: [", "cannot be read"),
+    ],
+)
+def test_a_faulty_suite_is_refused(tmp_path, qa_arch, content, message):
+    (tmp_path / "s.yaml").write_text(content)
+    code, _, err = qa_arch("suite", tmp_path / "s.yaml", tmp_path)
+    assert code == 2
+    assert f"{tmp_path}/s.yaml" in err
+    assert message in err
+
+
+def test_an_unknown_suite_is_refused(qa_arch):
+    code, _, err = qa_arch("suite", "shift")
+    assert code == 2
+    assert "shift: no such suite or file (did you mean 'shifts'?)" in err
