@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -21,17 +22,19 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from qa_arch.config.files import write_atomic
+from qa_arch.config.files import write_atomic, write_json
 from qa_arch.config.schema import Config
 from qa_arch.data.sources import licence
 from qa_arch.errors import ConfigError
 from qa_arch.export.onnx_folder import new_folder, sample
 from qa_arch.features.windows import probe
 from qa_arch.features.words import backend_of, unlimited
+from qa_arch.models.checkpoint_files import READING, Reading
 from qa_arch.models.span_checkpoint import SpanCheckpoint
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_factory import quiet_loading
-from qa_arch.records import RunRecord, SplitFacts
+from qa_arch.records import RunRecord, SplitFacts, Threshold
+from qa_arch.results.summary import POINTS
 from qa_arch.results.tables import markdown_cell
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.types.tensors import Batch
@@ -133,7 +136,23 @@ def export_hf(predictor: SpanPredictor, out: str | Path) -> None:
     with new_folder(out) as folder, quiet_loading():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+        write_json(folder / READING, _reading(predictor))
         write_atomic(folder / CARD, model_card(predictor))
+
+
+def _reading(predictor: SpanPredictor) -> dict[str, Any]:
+    """How ``qa_arch.load`` reads the folder: as the model was scored."""
+    config, record = predictor.config, predictor.record
+    threshold = record.threshold if record else None
+    value = None if math.isinf(predictor.null_threshold) else predictor.null_threshold
+    return asdict(
+        Reading(
+            features=replace(config.features, cache_dir=None),
+            decode=config.decode,
+            threshold=threshold or Threshold(value=value, fitted_on="nothing"),
+            confidence=record.confidence if record else None,
+        )
+    )
 
 
 def _name(predictor: SpanPredictor) -> str:
@@ -240,8 +259,8 @@ def model_card(predictor: SpanPredictor) -> str:
 def _table(record: RunRecord | None) -> str:
     """A row for each set and operating point of the record."""
     rows = [
-        f"| {_inline(split)} | {_inline(name)} | {_number(point.threshold)} | {_inline(point.protocol)} |"
-        + "".join(f" {_number(point.metric(metric))} |" for metric in METRICS)
+        f"| {_inline(split)} | {_inline(POINTS.get(name, name))} | {_number(point.threshold)} |"
+        f" {_inline(point.protocol)} |" + "".join(f" {_number(point.metric(metric))} |" for metric in METRICS)
         for split, points in (record.scores if record else {}).items()
         for name, point in points.items()
     ]
@@ -251,7 +270,7 @@ def _table(record: RunRecord | None) -> str:
         "| split | operating point | null threshold | SQuAD protocol | EM | F1 | HasAns F1 | NoAns F1 |",
         "|---|---|---:|---|---:|---:|---:|---:|",
     )
-    return "\n".join([*head, *rows, "", "`oracle` is tuned on the scored questions: a bound, no result."])
+    return "\n".join([*head, *rows, "", "The oracle is tuned on the scored questions: a bound, no result."])
 
 
 def _inline(text: object) -> str:

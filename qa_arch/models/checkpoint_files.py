@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from qa_arch.config.check import read
+from qa_arch.config.files import read_json
 from qa_arch.config.find import conf_folder
 from qa_arch.config.identity import files_hash
-from qa_arch.config.schema import Config, validate
+from qa_arch.config.schema import Config, Decode, Features, validate
 from qa_arch.errors import ConfigError, RunError, UnavailableError
 from qa_arch.nn.encoder_configs import CONFIG, INDEX, check_files
-from qa_arch.records import CHECKPOINTS, RECORD
+from qa_arch.records import CHECKPOINTS, RECORD, Confidence, Threshold
 
 WEIGHTS = ("model.safetensors", INDEX)
 NEEDED = ("*.json", "*.safetensors", "*.txt", "*.model")
@@ -29,6 +31,28 @@ SETTABLE = ("features", "decode")
 """The sections that its user may change; all others say what it is."""
 Settings = Mapping[str, Mapping[str, Any]]
 """Section -> setting -> value."""
+READING = "qa_arch.json"
+"""Beside the weights of an exported model: how it was scored, which is how it is read again."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What ``READING`` holds."""
+
+    features: Features
+    decode: Decode
+    threshold: Threshold
+    confidence: Confidence | None = None
+
+    @classmethod
+    def of(cls, folder: Path) -> Reading | None:
+        """That of a checkpoint's folder; None where it has none. ConfigError for one that is faulty."""
+        if not (folder / READING).is_file():
+            return None
+        try:
+            return read(cls, read_json(folder / READING, "export the model again"))
+        except ConfigError as error:
+            raise ConfigError(f"{folder / READING}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -134,12 +158,13 @@ def checkpoint_settings(
     revision: str,
     precision: str,
     max_tokens: int | None,
+    reading: Reading | None = None,
     changes: Settings | None = None,
 ) -> dict[str, Any]:
     """The config of the checkpoint ``source``, read in ``precision``.
 
-    Its windows and answers are SQuAD's conventions (384 tokens that overlap by 128, questions of 64, answers
-    of 30), with ``changes`` in their place.
+    Its windows and answers are those of ``reading``, else SQuAD's conventions (384 tokens that overlap by
+    128, questions of 64, answers of 30), with ``changes`` in their place.
 
     Where the model reads at most ``max_tokens``, windows that nobody asked for shrink in proportion. Raises
     ConfigError for a change of another section, and for windows that are longer than the model reads.
@@ -150,7 +175,11 @@ def checkpoint_settings(
             raise ConfigError(
                 f"{section}: says what the checkpoint is, and cannot be set; {' and '.join(SETTABLE)} can"
             )
-    features = _within(_choice("features/windows"), max_tokens) | dict(changes.get("features", {}))
+    features, decode = _within(_choice("features/windows"), max_tokens), _choice("decode/band")
+    if reading is not None:
+        features |= asdict(reading.features) | {"cache_dir": features["cache_dir"]}
+        decode = asdict(reading.decode)
+    features |= changes.get("features", {})
     settings = {
         "name": CHECKPOINTS,
         "seed": 0,
@@ -175,7 +204,7 @@ def checkpoint_settings(
             "revision": revision,
             "precision": precision,
         },
-        "decode": _choice("decode/band") | dict(changes.get("decode", {})),
+        "decode": decode | dict(changes.get("decode", {})),
         "references": _choice("references/spans"),
     }
     longest = run_config(settings).features.max_length

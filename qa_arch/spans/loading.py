@@ -30,6 +30,7 @@ from qa_arch.features.cache import tokenizer_hash
 from qa_arch.features.vectors import WordVectors
 from qa_arch.models import store
 from qa_arch.models.checkpoint_files import (
+    Reading,
     Settings,
     checkpoint_settings,
     is_checkpoint,
@@ -63,19 +64,21 @@ def checkpoint_predictor(
 ) -> SpanPredictor:
     """The checkpoint that ``source`` names, as ``record`` says that it was scored, or as one that is new.
 
-    A new one has null threshold 0, which nothing was fitted on, and neither training nor seed is known;
-    ``settings`` change how its texts are cut and decoded. Raises RunError where the files are not those that
-    were scored.
+    A new one is read as ``qa-arch export`` wrote down beside it; else its null threshold is 0, which nothing
+    was fitted on. Neither training nor seed is known; ``settings`` change how its texts are cut and decoded.
+    Raises RunError where the files are not those that were scored.
     """
     files = open_checkpoint(source, None if record is None else record.setting("model", "revision"))
     model, tokenizer, segments = load_span_checkpoint(files)
     if record is None:
+        reading = Reading.of(files.folder)
         config = checkpoint_settings(
             files.source,
             name=files.name,
             revision=files.revision,
             precision=precision,
             max_tokens=model.max_tokens,
+            reading=reading,
             changes=settings,
         )
         commit, dirty = provenance.commit()
@@ -91,7 +94,8 @@ def checkpoint_predictor(
             created=provenance.now(),
             versions=provenance.versions(),
             parameters=parameter_blocks(model.model),
-            threshold=Threshold(value=0.0, fitted_on="nothing"),
+            threshold=reading.threshold if reading else Threshold(value=0.0, fitted_on="nothing"),
+            confidence=reading.confidence if reading else None,
         )
     gpu = torch.device(device).type == "cuda"
     name = torch.cuda.get_device_name(device) if gpu else provenance.processor()

@@ -22,6 +22,7 @@ from qa_arch.errors import ConfigError
 from qa_arch.export.huggingface import export_hf, library_logits
 from qa_arch.features.batches import Collator
 from qa_arch.records import Point, RunRecord, SplitFacts, Threshold
+from qa_arch.serving.reader import load
 from qa_arch.types.text import Example
 
 FAMILIES = ["bert", "roberta", "distilbert", "albert", "linear"]
@@ -103,6 +104,7 @@ def test_only_safetensors_hold_weights(folders):
         "tokenizer.json",
         "tokenizer_config.json",
         "README.md",
+        "qa_arch.json",
     }
     with safe_open(folders("bert") / "model.safetensors", "pt") as file:
         assert "qa_outputs.weight" in file.keys()  # noqa: SIM118  it is no mapping
@@ -181,3 +183,18 @@ def test_the_card_s_lines_for_transformers_run(card):
     answer = output.getvalue().strip("\n")
     assert answer
     assert answer in "The song was written by Ada Stone in 1971."
+
+
+def test_the_folder_is_read_as_the_model_was_scored(card, fleet):
+    qa, own = load(card.parent), fleet["bert"].config
+    assert qa.null_threshold == 0.25
+    assert qa.predictor.config.decode == own.decode
+    assert qa.predictor.config.features.max_length == own.features.max_length
+    assert qa.predictor.record.threshold.fitted_on == "calibration"
+
+
+def test_a_faulty_note_of_how_it_was_scored_is_named(card):
+    note = card.parent / "qa_arch.json"
+    note.write_text(note.read_text().replace('"stride"', '"strid"'))
+    with pytest.raises(ConfigError, match=r"qa_arch\.json"):
+        load(card.parent)
