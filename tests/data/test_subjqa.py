@@ -1,0 +1,62 @@
+"""SubjQA's CSV files: a row a question, its marker of unanswerable ones, and faults named by line."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+
+from qa_arch.data.sources import open_passages
+from qa_arch.errors import DataError
+
+REVIEW = 'The strap is wide. It has a "double" zipper, too. ANSWERNOTFOUND'
+ROWS = [
+    {"q_review_id": "a", "human_ans_spans": "The strap is wide", "human_ans_indices": "(0, 17)"},
+    {"q_review_id": "a", "human_ans_spans": "ANSWERNOTFOUND", "human_ans_indices": "(50, 64)"},
+    {"q_review_id": "b", "human_ans_spans": "too . ANSWERNOTFOUND", "human_ans_indices": "(45, 64)"},
+]
+
+
+def write(path, rows):
+    common = {"item_id": "B0", "question": "How is the strap?", "review": REVIEW, "domain": "electronics"}
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [*common, *ROWS[0]])
+        writer.writeheader()
+        writer.writerows(common | row for row in rows)
+    return f"subjqa:{path}"
+
+
+def test_every_row_is_a_question(tmp_path):
+    questions = open_passages(write(tmp_path / "electronics.test.csv", ROWS))
+    first, *unanswerable = questions.examples
+    assert questions.protocol == "2.0"
+    assert [example.id for example in questions.examples] == ["a-1", "a-2", "b-1"]
+    assert [answer.text for answer in first.answers] == ["The strap is wide"]
+    assert first.context == 'The strap is wide. It has a "double" zipper, too.'
+    assert first.title == "B0"
+    assert not any(example.answerable for example in unanswerable)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"human_ans_indices": "0-17"}, "line 2, human_ans_indices: '0-17' is no pair of offsets"),
+        ({"human_ans_indices": "(0, 0)"}, r"line 2, question 'a-1', answers\[0\].text: is empty"),
+    ],
+)
+def test_a_faulty_row_is_named(tmp_path, change, message):
+    with pytest.raises(DataError, match=message):
+        open_passages(write(tmp_path / "set.csv", [ROWS[0] | change]))
+
+
+def test_another_file_is_refused(tmp_path):
+    (tmp_path / "set.csv").write_text("id,question\n1,Who?\n")
+    with pytest.raises(DataError, match=r"has no column item_id, q_review_id, .* is it a file of SubjQA"):
+        open_passages(f"subjqa:{tmp_path}/set.csv")
+
+
+def test_the_published_counts(real_data):
+    """6,310 questions about reviews of six domains, 3,523 of them unanswerable."""
+    questions = open_passages(f"subjqa:{real_data}/subjqa/*.csv")
+    assert len(questions) == 6310
+    assert sum(not example.answerable for example in questions.examples) == 3523
