@@ -10,13 +10,14 @@ from __future__ import annotations
 import glob
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from qa_arch.config.check import read, suggest
 from qa_arch.config.files import is_unfinished, read_json, replacing, write_json
 from qa_arch.errors import ConfigError, RunError
+from qa_arch.system.lock import LOCK, holder
 
 SCHEMA = 2
 SELECTION = "selection"
@@ -504,13 +505,16 @@ def write_record(folder: str | Path, record: RunRecord) -> Path:
 def read_record(folder: str | Path) -> RunRecord:
     """The record in a run folder (or a path to the file itself), of this schema or of the one before.
 
-    RunError names the file, the field and the remedy where it cannot be used.
+    A run that no longer holds its lock is ``killed``. RunError names the file, the field and the remedy where
+    the record cannot be used.
     """
     path = Path(folder)
     path = path / RECORD if path.is_dir() else path
     if not path.exists():
         raise RunError(_no_run(Path(folder)))
-    return parse_record(read_json(path, "run it again or delete the folder"), path)
+    record = parse_record(read_json(path, "run it again or delete the folder"), path)
+    stale = record.status == "running" and (path.parent / LOCK).exists() and not holder(path.parent)
+    return replace(record, status="killed") if stale else record
 
 
 def _no_run(folder: Path) -> str:
@@ -535,7 +539,7 @@ def read_finished(folder: str | Path) -> RunRecord:
     if record.status != "ok":
         raise RunError(
             f"{folder}: the run's status is '{record.status}', only a finished one can answer;"
-            " go on with it: qa-arch train --config-from RUN --folder RUN --if-exists resume"
+            f" go on with it: qa-arch train --config-from {folder} --folder {folder} --resume"
         )
     return record
 

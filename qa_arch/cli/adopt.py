@@ -15,6 +15,7 @@ from qa_arch.system.garbage import gc_disabled
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: qa-arch adopt --predictions answers.json --data dev-v2.0.json --name gpt-x"
     add = parser.add_argument
     add("--predictions", required=True, metavar="P", help=f"the answers: {FORMATS}")
     add("--na-prob", metavar="N", help="JSON object: question id -> no-answer probability or null odds (2.0)")

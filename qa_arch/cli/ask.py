@@ -13,6 +13,7 @@ from typing import Any
 from rich.text import Text
 
 from qa_arch.cli.runs import (
+    RUN_HELP,
     add_answer_options,
     add_engine,
     add_run_options,
@@ -27,7 +28,11 @@ COMMANDS = "/file PATH ... reads other texts, /text lets you type one; an empty 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_folder", metavar="RUN", help="a run folder")
+    parser.epilog = (
+        "example: qa-arch ask deepset/roberta-base-squad2"
+        " --question 'Who wrote it?' --context 'Ada Stone wrote it.'"
+    )
+    parser.add_argument("run_folder", metavar="RUN", help=RUN_HELP)
     parser.add_argument(
         "--question",
         metavar="TEXT",

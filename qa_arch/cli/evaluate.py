@@ -47,6 +47,7 @@ _RUN_OPTIONS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: qa-arch evaluate --run runs/squad2/bert-s13 --data dev-v2.0.json"
     add = parser.add_argument
     add(
         "--data",

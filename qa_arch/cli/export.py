@@ -13,6 +13,7 @@ from qa_arch.records import ONNX
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: qa-arch export runs/squad2/bert-s13 --to hf --out bert-squad2"
     parser.add_argument("run_folder", metavar="RUN", help="a run folder")
     parser.add_argument(
         "--to",

@@ -160,7 +160,8 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
     choices = parser.add_subparsers(dest="command", metavar="COMMAND", help=argparse.SUPPRESS)
     for name, offer in COMMANDS.items():
         about = offer.summary
-        sub = choices.add_parser(name, prog=f"qa-arch {name}", description=f"{about[0].upper()}{about[1:]}.")
+        described = f"{about[0].upper()}{about[1:]}."
+        sub = choices.add_parser(name, prog=f"qa-arch {name}", description=described, allow_abbrev=False)
         # Suppressed where absent, or it would overwrite a --debug in front of the subcommand.
         sub.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=traceback)
         if name == command:
@@ -180,7 +181,8 @@ def _take_settings(
     unknown = [word for word in unparsed if not takes or word.startswith("-") or "=" not in word]
     if unknown:
         parser.prog = " ".join(filter(None, ("qa-arch", args.command)))
-        parser.error(f"unrecognized argument {unknown[0]!r}")
+        written = f"; a setting is written {unknown[0].strip('-')}=VALUE" if takes else ""
+        parser.error(f"unrecognized argument {unknown[0]!r}{written}")
     args.overrides = [*args.overrides, *unparsed]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qa_arch.cli.runs import (
+    RUN_HELP,
     add_answer_options,
     add_engine,
     add_on_error,
@@ -35,7 +36,10 @@ SETTINGS = ("precision", "engine", "batch_size")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_folder", metavar="RUN", nargs="+", help="a run folder; several are an ensemble")
+    parser.epilog = "example: qa-arch predict runs/squad2/bert-s13 --data questions.jsonl --out answers.jsonl"
+    parser.add_argument(
+        "run_folder", metavar="RUN", nargs="+", help=f"{RUN_HELP}; several runs are an ensemble"
+    )
     add_questions(parser)
     parser.add_argument(
         "--out",

@@ -39,6 +39,7 @@ README = Path("README.md")
 
 
 def add_tables_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: qa-arch tables runs/squad2 --format markdown"
     add = parser.add_argument
     add(
         "runs",
@@ -125,6 +126,7 @@ def _write_all() -> int:
 
 
 def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: qa-arch compare runs/squad2 --baseline bert"
     add = parser.add_argument
     add(
         "runs",
@@ -213,6 +215,7 @@ def run_compare(args: argparse.Namespace) -> int:
 
 
 def add_power_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: qa-arch power runs/squad2 --baseline bert --seeds 5,10"
     add = parser.add_argument
     add("runs", nargs="*", metavar="RUNS", help="run folders, or folders of runs (default: runs)")
     add("--baseline", required=True, metavar="NAME", help="the system that the others are compared with")
@@ -271,6 +274,7 @@ _MORE = "--data FILE (the scored set) adds articles and where spans went wrong"
 
 
 def add_show_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: qa-arch show runs/squad2/bert-s13 --data dev-v2.0.json"
     parser.add_argument("run_folder", metavar="RUN", help="a run folder")
     parser.add_argument("--split", default="dev", help="the set whose errors are broken down (default: dev)")
     parser.add_argument(
@@ -355,7 +359,7 @@ def _curves(summary: Summary) -> Any:
         known = [f"{value:.2f}" for value in values if value is not None]
         rows.append((name, bars, " → ".join(dict.fromkeys((known[0], known[-1])))))
     epochs, best = len(summary.curves[0][2]), summary.record.best_epoch
-    chosen = "" if best is None else f", number {best + 1} kept"
+    chosen = "" if best is None else f"; epoch {best + 1} was kept"
     return _grid(f"{epochs} epoch{'s' if epochs > 1 else ''}{chosen}", rows)
 
 
@@ -376,6 +380,7 @@ def _errors(mistakes: Mistakes | None) -> Any:
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: qa-arch report runs/squad2 -o report.html --data dev-v2.0.json"
     add = parser.add_argument
     add("runs", nargs="*", metavar="RUNS", help="run folders, folders of runs or globs (default: runs)")
     add("-o", "--out", default="report.html", metavar="F.html", help="default: report.html")

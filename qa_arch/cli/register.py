@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.cli.runs import add_config_dir, add_trust, use_config_dir
-from qa_arch.errors import ConfigError, RunError
+from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.evaluation.registration import REGISTERED
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,34 +27,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the identities of all planned runs; never over those of an earlier registration."""
-    from qa_arch.cli.compose import compose
-    from qa_arch.cli.train import plan_job
-    from qa_arch.config.files import write_json
-    from qa_arch.config.target import TRUSTED
-    from qa_arch.evaluation.registration import REGISTERED, Registration, identity
-    from qa_arch.results import provenance
-    from qa_arch.tasks import task_of
-
     target = args.plan.parent / REGISTERED
     if target.exists():
         raise RunError(f"{target}: is registered already; a change of plan is an experiment of its own")
     arms, seeds = _read(args.plan)
+    from qa_arch.cli.compose import compose
+    from qa_arch.cli.train import plan_job
+    from qa_arch.config.files import write_json
+    from qa_arch.config.schema import Config
+    from qa_arch.config.target import TRUSTED
+    from qa_arch.evaluation.registration import Registration, identity
+    from qa_arch.results import provenance
+    from qa_arch.tasks import task_of
+
     folder = use_config_dir(args.config_dir, args.trust)
     trusted = (*TRUSTED, *args.trust)
-    configs = {
-        name: {
-            seed: plan_job(compose([*words.split(), f"seed={seed}"], folder), trusted=trusted).config
-            for seed in seeds
-        }
-        for name, words in arms.items()
-    }
+    configs: dict[str, dict[int, Config]] = {}
+    for name, words in arms.items():
+        try:
+            composed = {seed: compose([*words.split(), f"seed={seed}"], folder) for seed in seeds}
+            configs[name] = {seed: plan_job(raw, trusted=trusted).config for seed, raw in composed.items()}
+        except ConfigError as error:
+            raise ConfigError(f"{args.plan}: arm {name}: {error}") from None
     (first, *rest) = [config for by_seed in configs.values() for config in by_seed.values()]
     if any((config.data, config.name) != (first.data, first.name) for config in rest):
         raise ConfigError(f"{args.plan}: the arms differ in name or data; one experiment has one of each")
-    if first.data.open_dev or first.name != args.plan.resolve().parent.name:
+    if first.data.open_dev:
         raise ConfigError(
-            f"{args.plan}: its runs need data.open_dev=false and the name of the plan's folder, where --final"
-            f" looks for the registration; theirs is {first.name}"
+            f"{args.plan}: the dev set of its runs is open; add data.open_dev=false to each arm"
+        )
+    if first.name != (wanted := args.plan.resolve().parent.name):
+        raise ConfigError(
+            f"{args.plan}: its runs are of experiment {first.name}, whose registration --final looks for in"
+            f" experiments/{first.name}; add name={wanted} to each arm, or move the plan there"
         )
     sets = task_of(first.model).load_splits(replace(first.data, open_dev=True))
     fingerprints = {split: questions.fingerprint for split, questions in sets.items()}
@@ -81,8 +87,10 @@ def _read(plan: Path) -> tuple[Mapping[str, str], list[int]]:
 
     try:
         content: Any = yaml.safe_load(plan.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigError(f"{plan}: cannot be read: {error}") from error
+    except OSError as error:
+        raise DataError(f"{plan}: cannot be read ({error.strerror}); check the path") from error
+    except (ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"{plan}: is no YAML: {error}") from error
     arms, seeds = (content.get(key) if isinstance(content, dict) else None for key in ("arms", "seeds"))
     if not (isinstance(arms, dict) and all(isinstance(words, str) for words in arms.values()) and arms):
         raise ConfigError(f"{plan}: wants arms, a name each with the settings of its runs: KEY=VALUE ...")

@@ -66,6 +66,9 @@ def use_config_dir(config_dir: str | None, trusted: Sequence[str]) -> str | None
     return folder
 
 
+RUN_HELP = "a run folder, an exported folder or graph, or a downloaded checkpoint (a folder or OWNER/NAME)"
+
+
 def add_questions(parser: argparse._ActionsContainer) -> None:
     """``--data``: a source, or several files, for ``data.sources``."""
     parser.add_argument("--data", nargs="+", required=True, metavar="SOURCE", help=usage())
@@ -227,7 +230,9 @@ def next_steps(runs: Runs) -> list[str]:
         commands.append(["ask", str(best)])
         systems = group_by_system(list(done.items()))
         if len(systems) > 1:
-            commands.append(["compare", str(best.parent), "--baseline", systems[0].label, *shown])
+            labels = [system.label for system in systems]
+            baseline = "bert" if "bert" in labels else labels[0]
+            commands.append(["compare", str(best.parent), "--baseline", baseline, *shown])
     return [shlex.join(["qa-arch", *words]) for words in commands]
 
 

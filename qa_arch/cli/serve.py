@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from qa_arch.cli.runs import (
+    RUN_HELP,
     add_device_options,
     add_engine,
     open_reader,
@@ -27,8 +28,9 @@ LIMITS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: qa-arch serve runs/squad2/bert-s13 --port 8000"
     parser.add_argument(
-        "run_folder", metavar="RUN", nargs="+", help="a run folder; the first answers by default"
+        "run_folder", metavar="RUN", nargs="+", help=f"{RUN_HELP}; the first answers by default"
     )
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default: this machine only)"

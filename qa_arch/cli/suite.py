@@ -47,6 +47,7 @@ class SuiteFile:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: qa-arch suite shifts runs/squad2 --baseline bert"
     add = parser.add_argument
     add("suite", metavar="SUITE", help=f"{', '.join(_names(conf_folder()))}, or a YAML file of your own")
     add("runs", nargs="*", metavar="RUNS", help="run folders, or folders of runs (default: runs)")
@@ -65,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
     """Score what is missing, then print the tables; what was left out is said on stderr."""
     use_config_dir(args.config_dir, args.trust)
     suite = _read(args.suite, args.config_dir)
-    found = find_runs(args.runs or ["runs"])
-    runs: Runs = [run for run in found if _of_spans(run[1]) and run[1].status == "ok"]
+    all_runs = find_runs(args.runs or ["runs"])
+    runs: Runs = [run for run in all_runs if _of_spans(run[1]) and run[1].status == "ok"]
     sources = {name: [local(source) for source in as_list(given.data)] for name, given in suite.sets.items()}
     sets = [
         TestSet(name, open_passages(sources[name], name=name), given.unit, given.published)

@@ -60,19 +60,22 @@ def read_answers(
     if na_prob is not None:
         odds = read_null_scores(na_prob).values
         if lacking := [id_ for id_ in texts if id_ not in odds]:
-            raise DataError(f"{na_prob}: {_few(lacking)} have an answer and no number; give one for each")
+            raise DataError(f"{na_prob}: {_few(lacking)} with an answer and no number; give one for each")
     ids = dict.fromkeys(example.id for example in questions.examples)
     if unknown := [id_ for id_ in {**texts, **odds} if id_ not in ids]:
-        raise DataError(f"{path}: {_few(unknown)} are no questions of the data; name what was answered")
+        raise DataError(
+            f"{path}: {_few(unknown)} not in the data; give with --data the set that was answered"
+        )
     if (missing := missing_ids(questions, texts)) and not empty:
-        raise DataError(f"{path}: {_few(missing)} have no answer; complete it, or give --missing empty")
+        raise DataError(f"{path}: {_few(missing)} without an answer; complete it, or give --missing empty")
     known = {id_: float(odds.get(id_, math.inf)) for id_ in ids} if len(odds) >= len(texts) else None
     return Answers(form, {id_: texts.get(id_, "") for id_ in ids}, known, len(missing))
 
 
 def _few(ids: Collection[str]) -> str:
     """How many ids, and the first of them."""
-    return f"{len(ids)} ids ({', '.join(map(shown_id, islice(ids, 5)))}{', ...' * (len(ids) > 5)})"
+    shown = ", ".join(map(shown_id, islice(ids, 5))) + ", ..." * (len(ids) > 5)
+    return f"{len(ids)} id{'s' * (len(ids) > 1)} ({shown})"
 
 
 def _recognised(path: Path, questions: QuestionSet) -> tuple[str, Iterable[Row]]:

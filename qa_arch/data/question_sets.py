@@ -179,7 +179,9 @@ def build(name: str, files: Iterable[tuple[str, bool, Questions]], on_error: OnE
                 where = f"{item.label}, {fault.where}" if isinstance(item, RawQuestion) else fault.where
                 problem = Problem(file, where, fault.message)
                 if on_error == "raise":
-                    raise DataError(f"{problem} (on_error=skip leaves such records out)") from None
+                    raise DataError(
+                        f"{problem} (--on-error skip, or data.on_error=skip of a config, leaves them out)"
+                    ) from None
                 problems.append(problem)
                 continue
             places[example.id] = f"{item.position} of {file}"

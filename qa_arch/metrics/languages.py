@@ -35,8 +35,8 @@ class _Punctuation(dict[int, int | None]):
     def __missing__(self, code: int) -> int | None:
         character = chr(code)
         drops = character in string.punctuation or unicodedata.category(character).startswith("P")
-        kept = self[code] = None if drops else code
-        return kept
+        self[code] = None if drops else code
+        return self[code]
 
 
 def normaliser(language: str) -> Callable[[str], str]:

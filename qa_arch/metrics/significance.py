@@ -109,9 +109,9 @@ class Effect:
 
     @property
     def interval(self) -> Interval:
-        """95%, not corrected for other comparisons."""
+        """95%, not corrected for other comparisons; cut at ±100, as measures are percentages."""
         half = _quantile(self.variance.freedom, (1 + LEVEL) / 2) * self.error
-        return Interval(self.delta - half, self.delta + half)
+        return Interval(max(-100.0, self.delta - half), min(100.0, self.delta + half))
 
     @property
     def error(self) -> float:

@@ -214,8 +214,8 @@ _ENTRIES = (
     _spans("recall", "recall", "token_recall"),
     _spans("precision", "precision", "token_precision"),
     _spans("answerable_ap", "AP, answerable", "pr_oracle_ap", mark=("#E69F00", "P")),
-    _spans("answerable_precision", "answered P", on_request=True),
-    _spans("answerable_recall", "answered R", on_request=True),
+    _spans("answerable_precision", "answering precision", on_request=True),
+    _spans("answerable_recall", "answering recall", on_request=True),
     Column(
         "null_threshold",
         "null threshold",

@@ -128,6 +128,8 @@ def _tests(samples: Samples, labels: Sequence[str], tested: Effect | None, thres
     counted = samples.calibration_articles(labels)
     where = f" ({threshold})" if threshold else ""
     drawn = f", the null threshold{where} over {counted} calibration articles" if counted else ""
+    if labels and not counted and samples.split != CALIBRATION and not samples.first.answerable.all():
+        drawn = f", the null threshold{where} as given, its uncertainty left out"
     return f"intervals of differences and p: over {units} and seeds, crossed{drawn}; Student's t"
 
 

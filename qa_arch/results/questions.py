@@ -154,7 +154,11 @@ def stacked(rows: Sequence[Questions], column: str) -> Floats:
 def open_scored(source: Sequence[str], record: RunRecord, split: str) -> QuestionSet:
     """Open the set on which the run's ``split`` was scored; DataError where ``source`` is another set."""
     about = record.facts(split)
-    questions = open_passages(list(source), on_error=record.setting("data", "on_error") or "raise")
+    try:
+        questions = open_passages(list(source), on_error=record.setting("data", "on_error") or "raise")
+    except DataError as error:
+        named = record.setting("data", split)
+        raise DataError(f"{error}" + (f"; the run's {split} is {named}" if named else "")) from None
     if questions.fingerprint != about.fingerprint:
         raise DataError(
             f"{' '.join(source)}: not the questions that the runs were scored on ({split} is"

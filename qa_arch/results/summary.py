@@ -36,7 +36,7 @@ POINTS = {
     MARGIN_0: "threshold 0",
     GIVEN: "given",
     NEVER_NULL: "forced answer",
-    ORACLE: "oracle (a bound)",
+    ORACLE: "oracle (upper bound)",
     RANKED: "none",
     TOKENS: "none",
 }
@@ -196,9 +196,10 @@ def _provenance(record: RunRecord) -> list[tuple[str, str]]:
 def scores_table(record: RunRecord) -> Table:
     """A row for each set that the run was scored on and each of its operating points."""
     rows = []
+    unfitted = record.threshold is not None and record.threshold.fitted_on == "nothing"
     for split, points in record.scores.items():
         for key in POINTS:
-            if key in points:
+            if key in points and not (key == CALIBRATED and unfitted):  # that of threshold 0 again
                 point = points[key]
                 place = {"model": split, "run": POINTS[key], "margin": key}
                 scores = {**point.flat(), "exact": point.exact}

@@ -166,8 +166,10 @@ def _may_begin(path: Path, partial: Path, origin: Mapping[str, Any] | None, if_e
     for name in {**origin, **recorded}:
         old, new = recorded.get(name), origin.get(name)
         if old != new:
-            change = f"another {name} ({clip(str(old))}, now {clip(str(new))})"
-            raise RunError(f"{existing}: was made with {change}; {remedy}")
+            before, now = (", ".join(v) if isinstance(v, list) else str(v) for v in (old, new))
+            raise RunError(
+                f"{existing}: was made with {name} {clip(before)}, which now are {clip(now)}; {remedy}"
+            )
     return existing == partial
 
 

@@ -81,8 +81,8 @@ def test_each_format_is_recognised(tmp_path, content, form, odds):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"a": "x"}', "2 ids (b, c) have no answer; complete it, or give --missing empty"),
-        ('{"a": "x", "b": "", "c": "", "z": "y"}', "1 ids (z) are no questions of the data"),
+        ('{"a": "x"}', "2 ids (b, c) without an answer; complete it, or give --missing empty"),
+        ('{"a": "x", "b": "", "c": "", "z": "y"}', "1 id (z) not in the data"),
         ('{"a": "x", "a": "y", "b": "", "c": ""}', "a is answered twice"),
         (lines(*PREDICTED, PREDICTED[0]), "line 4: a is answered twice"),
         (lines(PREDICTED[0], {"id": "b", "error": "too long"}), "line 2: text: is missing"),

@@ -112,7 +112,7 @@ def test_a_faulty_question_raises_or_is_left_out(tmp_path, case):
     else:
         path, value, parts = RECORD_CASES[case]
         file = written(tmp_path, changed(GOOD, path, value))
-    refused(file, [*parts, "on_error=skip"])
+    refused(file, [*parts, "on-error skip"])
     questions = read(file, on_error="skip")
     assert len(questions) == 1
     (problem,) = questions.skipped

@@ -24,7 +24,7 @@ def test_everything_is_on_the_screen(make_run, question_set, show):
     folder = make_run("bert-s13", question_set(), commit="abcdef0123456", dirty=True)
     code, out, _ = show(folder)
     assert code == 0
-    for part in ("bert-s13", "ok", "calibrated", "threshold 0", "█▁", "2.00 → 1.00", "number 2 kept"):
+    for part in ("bert-s13", "ok", "calibrated", "threshold 0", "█▁", "2.00 → 1.00", "epoch 2 was kept"):
         assert part in out
     for part in (
         "abcdef012345, with uncommitted",

@@ -107,9 +107,9 @@ def test_wherever_the_file_is_torn_nothing_is_lost_or_repeated(answer, whole, tm
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("same size", "another data.head_sha256"),
-        ("time", "another data.modified"),
-        ("settings", r"another settings.top_k \('None', now '3'\)"),
+        ("same size", "data.head_sha256"),
+        ("time", "data.modified"),
+        ("settings", "settings.top_k 'None', which now are '3'"),
         ("origin", "out.jsonl.origin.json: cannot be read"),
     ],
 )

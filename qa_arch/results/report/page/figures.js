@@ -116,9 +116,9 @@ function spread(values) {
 function drawCalibration() {
   const parent = byId("calibration-figures");
   const runs = curveRuns();
-  const kinds = [["answerability", "Has it an answer?", "Softmax of the best span against “no answer”, and how many of those questions have an answer."],
+  const kinds = [["answerability", "Is it answerable?", "Softmax of the best span against “no answer”, and how many of those questions have an answer."],
     ["answers", "Is the answer right?", "Softmax of the answer over all candidates, and how many of the answers given match exactly."],
-    ["fitted", "Is it right, by the fitted confidence?", "The confidence that is served, by the temperature fitted on calibration, and how many answers are right, “no answer” included."]];
+    ["fitted", "Is it right? (fitted confidence)", "The confidence that is served, by the temperature fitted on calibration, and how many answers are right, “no answer” included."]];
   const missing = { answerability: "Every question of this set has an answer.",
     answers: "Records made before version 0.2 lack probabilities of answers. qa-arch evaluate --run RUN writes them.",
     fitted: "Records made before version 0.2 lack confidences. qa-arch evaluate --run RUN writes them." };
@@ -149,7 +149,7 @@ function drawCalibration() {
     ...[["answerability", "ece"], ["answers", "ece"], ["fitted", "ece"]].map(([kind, key]) => overSeeds(members, (run) => curvesOf(run)[kind]?.[key], 3)),
     overSeeds(members, (run) => curvesOf(run).area, 2)]);
   put(parent, make("figure", { id: "figure-ece" }, make("h3", {}, "Calibration error"),
-    framed(plainTable(["System", "ECE, has one", "ECE, right", "ECE, fitted", "Risk area"], rows), "Calibration error"),
+    framed(plainTable(["System", "ECE, answerable", "ECE, right", "ECE, fitted", "Risk area"], rows), "Calibration error"),
     make("figcaption", {}, "ECE: mean gap between confidence and accuracy over ten bins, 0 to 1. Risk area: mean risk over all coverages, in percent. ± is one standard deviation over seeds.")));
 }
 /** The bins of several seeds as those of one: confidence and share by the number of questions. */

@@ -57,8 +57,14 @@ function selectBest(limit = 6) {
   ranked.slice(0, limit).forEach(([group]) => select(group, true));
 }
 
+/** As Python rounds, so that the page has the figures of the tables: of two equally near the even one. */
+const rounded = (value, digits) => {
+  const scaled = value * 10 ** digits;
+  const between = Number.isInteger(value * 2 ** (digits + 1)) && Math.abs(scaled % 1) === 0.5;
+  return between ? (2 * Math.round(scaled / 2)) / 10 ** digits : Number(value.toFixed(digits));
+};
 const fixed = (value, digits = 1) =>
-  value === null || value === undefined ? "–" : value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace("-", "−");
+  value === null || value === undefined ? "–" : rounded(value, digits).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace("-", "−");
 const whole = (value) => fixed(value, 0);
 /** What the page can be switched to, as in the table and in full. */
 const MEASURES = { exact: "EM", f1: "F1", spans: "F1, forced answer" };
