@@ -24,7 +24,7 @@ from qa_arch.cli.runs import (
 )
 from qa_arch.config import extras
 from qa_arch.data.sources import open_passages
-from qa_arch.errors import ConfigError
+from qa_arch.errors import ConfigError, DataError
 from qa_arch.serving.answers import Query
 
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ def _lines(args: argparse.Namespace, options: dict[str, Any]) -> int:
         raise ConfigError("--data: name one file of JSON lines; join several: cat A B | ... --data -")
     if args.actors is not None and args.on != "ray":
         raise ConfigError("--actors is for --on ray")
+    if args.data[0] != "-" and not Path(args.data[0]).exists():
+        raise DataError(f"{args.data[0]}: no such file; check the path")
     from qa_arch.cli.watch import watching_file
     from qa_arch.serving.lines import actors, answer_file
 

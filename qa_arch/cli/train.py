@@ -75,21 +75,22 @@ def run(args: argparse.Namespace) -> int:
     use_config_dir(args.config_dir, args.trust)
     trusted = (*TRUSTED, *args.trust)
     jobs = _plan(args, launch, trusted)
+    first_rank = launch is None or not launch.rank  # it checks, records and scores the run
+    for job in jobs if first_rank and not args.dry_run else ():
+        require_usable(job, args.if_exists)
     check_jobs(jobs, args.if_exists, trusted, dry=args.dry_run)
     if args.dry_run:
         from qa_arch.cli.compose import to_yaml
 
         print("---\n".join(to_yaml(job.raw) for job in jobs), end="")
         return 0
-    if launch is not None and launch.rank:  # rank 0 checks, records and scores the run
+    if not first_rank:
         if args.if_exists != "resume" or not finished(jobs[0].folder):
             from qa_arch.training.ranks import follow
 
             logging.getLogger("qa_arch").setLevel(logging.WARNING)
             follow(jobs[0].config, jobs[0].folder, resume=args.if_exists == "resume", trusted=trusted)
         return 0
-    for job in jobs:
-        require_usable(job, args.if_exists)
     go_on = len(jobs) > 1 and not args.debug
     runs = [(job.folder, train_job(job, args.if_exists, trusted, go_on=go_on)) for job in jobs]
     _show(runs, compared=bool(args.models))

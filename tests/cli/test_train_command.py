@@ -67,7 +67,7 @@ def test_run_folder(trained):
 def test_refuses_a_folder_in_use(qa_arch, trained, stub_training, feature_cache):
     code, _, err = qa_arch("train", "--config-from", trained, "--folder", trained)
     assert code == 5
-    assert "--if-exists resume" in err
+    assert "is finished; --if-exists replace" in err
     assert not stub_training.calls
 
 
