@@ -28,7 +28,7 @@ from qa_arch.records import (
 )
 from qa_arch.results import provenance
 from qa_arch.spans.files import PREDICTIONS
-from qa_arch.spans.task import ALWAYS_ANSWER, question_rows
+from qa_arch.spans.rows import ALWAYS_ANSWER, question_rows
 from qa_arch.types.text import Candidate, Example, Prediction, QuestionSet
 
 

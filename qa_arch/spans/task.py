@@ -8,7 +8,6 @@ Feature, and the model), ``batches`` (-> Batch), ``collector`` (logits -> ranked
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
@@ -30,9 +28,8 @@ from qa_arch.features.batches import BucketBatchSampler, Collator, twin_windows
 from qa_arch.features.cache import windows_of
 from qa_arch.features.vectors import assumed_shape, passage_vectors, vector_rows
 from qa_arch.features.windows import FeatureTable, check_ids, check_lengths, probe
-from qa_arch.metrics.confidence import auroc
-from qa_arch.metrics.squad import METRIC_VERSION, QuestionScore, aggregate, score, score_questions
-from qa_arch.metrics.threshold import Logistic, at_thresholds, best_texts, calibrate, fit_answerability
+from qa_arch.metrics.squad import METRIC_VERSION, score
+from qa_arch.metrics.threshold import Logistic, calibrate, fit_answerability
 from qa_arch.models import store
 from qa_arch.models.build import build_model, make_encoder, make_tokenizer
 from qa_arch.nn.count import parameter_blocks
@@ -56,17 +53,23 @@ from qa_arch.records import (
 from qa_arch.spans.files import write_parts
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.spans.ranking import Ranking
+from qa_arch.spans.rows import (
+    ALWAYS_ANSWER,
+    answerable_auroc,
+    in_order,
+    odds_and_truth,
+    operating_points,
+    question_rows,
+)
 from qa_arch.spans.search import SpanCollector
 from qa_arch.tasks import Batches, Parts, Task
 from qa_arch.types.tensors import Batch, SpanLabels, SpanLogits, StepLogits
-from qa_arch.types.text import Prediction, QuestionSet, question_word
+from qa_arch.types.text import QuestionSet
 
 if TYPE_CHECKING:
     from qa_arch.tasks.teacher import Teacher
 
 log = logging.getLogger(__name__)
-ALWAYS_ANSWER = math.inf
-"""The threshold at which "no answer" is never given."""
 NEARLY_ALL = 0.98
 """Share of "no answer" above which ``SpanTask.warning`` warns."""
 
@@ -264,11 +267,11 @@ class SpanTask(Task):
     def fit_answerability(
         self, questions: QuestionSet, outputs: Ranking, prior: float | None = None
     ) -> Logistic | None:
-        return fit_answerability(*_odds_and_truth(questions, outputs.best_predictions), prior)
+        return fit_answerability(*odds_and_truth(questions, outputs.best_predictions), prior)
 
     def fit_temperature(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> float:
         answers = outputs.best_predictions
-        scored = _in_order(questions, {a.id: a.text(threshold) for a in answers}, [a.id for a in answers])
+        scored = in_order(questions, {a.id: a.text(threshold) for a in answers}, [a.id for a in answers])
         return outputs.fit_temperature(np.array([s.exact > 0 for s in scored], bool), threshold)
 
     def confidence(self, outputs: Ranking, threshold: float, temperature: float) -> list[float]:
@@ -344,78 +347,3 @@ class SequenceTask(SpanTask):
 
 
 SEQUENCE = SequenceTask()
-
-
-def question_rows(
-    questions: QuestionSet, answers: Sequence[Prediction], threshold: float
-) -> dict[str, list[Any]]:
-    """Columns of ``questions.parquet``: scores at ``threshold``, offsets, null odds, question word; no text.
-
-    ``start``, ``end``, ``span_exact``, ``span_f1`` and ``probability`` are those of the best span whatever
-    the threshold: with them any threshold can be scored, and confidence compared with truth, from the record
-    alone. Without a span, start and end are -1 and null_odds is +inf.
-    ``article`` is a number: which questions are of one article.
-    """
-    ids = [answer.id for answer in answers]
-    scored = _in_order(questions, {answer.id: answer.text(threshold) for answer in answers}, ids)
-    spans = _in_order(questions, best_texts(answers), ids)
-    words = {example.id: question_word(example.question) for example in questions.examples}
-    articles = dict(zip((e.id for e in questions.examples), questions.article_numbers, strict=True))
-    return {
-        "id": ids,
-        "start": [answer.best.start if answer.best else -1 for answer in answers],
-        "end": [answer.best.end if answer.best else -1 for answer in answers],
-        "null_odds": [answer.null_odds for answer in answers],
-        "windows": [answer.windows for answer in answers],
-        "article": [articles[id_] for id_ in ids],
-        "kind": [s.kind for s in scored],
-        "word": [words[id_] for id_ in ids],
-        **{key: [getattr(s, key) for s in scored] for key in ("answerable", "abstained", "exact", "f1")},
-        "span_exact": [s.exact for s in spans],
-        "span_f1": [s.f1 for s in spans],
-        "probability": [round(answer.best.probability, 4) if answer.best else 0.0 for answer in answers],
-    }
-
-
-def answerable_auroc(questions: QuestionSet, answers: Sequence[Prediction]) -> float | None:
-    """Area under the ROC curve of "answerable" by null odds, percent; None without both kinds."""
-    odds, answerable = _odds_and_truth(questions, answers)
-    area = auroc(-odds, answerable)
-    return None if area is None else 100 * area
-
-
-def _odds_and_truth(
-    questions: QuestionSet, answers: Sequence[Prediction]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    answerable = {example.id: example.answerable for example in questions.examples}
-    odds = np.array([answer.null_odds for answer in answers], dtype=np.float64)
-    return odds, np.array([answerable[answer.id] for answer in answers], dtype=np.bool_)
-
-
-def operating_points(
-    questions: QuestionSet, answers: Sequence[Prediction], threshold: float
-) -> dict[str, Point]:
-    """Scores by the name of the operating point, each with its threshold, protocol and metric version.
-
-    ``margin_0``, ``calibrated`` (at ``threshold``) and ``oracle`` (fitted on this very set: a bound)
-    for SQuAD 2.0, and ``never_null`` for both protocols: what the spans alone are worth.
-    """
-    if questions.protocol == "2.0":
-        points = at_thresholds(questions, answers, threshold)
-    else:
-        spans = score_questions(questions, best_texts(answers))
-        points = {NEVER_NULL: aggregate(spans, questions.protocol)}
-    return {
-        name: Point(
-            threshold=scores.threshold if math.isfinite(scores.threshold) and name != NEVER_NULL else None,
-            protocol=scores.protocol,
-            metric_version=METRIC_VERSION,
-            metrics=scores.flat(),
-        )
-        for name, scores in points.items()
-    }
-
-
-def _in_order(questions: QuestionSet, texts: Mapping[str, str], ids: Sequence[str]) -> list[QuestionScore]:
-    scored = {s.id: s for s in score_questions(questions, texts)}
-    return [scored[id_] for id_ in ids]

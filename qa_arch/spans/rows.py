@@ -1,0 +1,96 @@
+"""Scores of answers: operating points, and the rows of single questions. No torch here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qa_arch.metrics.confidence import auroc
+from qa_arch.metrics.squad import METRIC_VERSION, QuestionScore, aggregate, score_questions
+from qa_arch.metrics.threshold import at_thresholds, best_texts
+from qa_arch.records import NEVER_NULL, Point
+from qa_arch.types.text import Prediction, QuestionSet, question_word
+
+ALWAYS_ANSWER = math.inf
+"""The threshold at which "no answer" is never given."""
+
+
+def question_rows(
+    questions: QuestionSet, answers: Sequence[Prediction], threshold: float
+) -> dict[str, list[Any]]:
+    """Columns of ``questions.parquet``: scores at ``threshold``, offsets, null odds, question word; no text.
+
+    ``start``, ``end``, ``span_exact``, ``span_f1`` and ``probability`` are those of the best span whatever
+    the threshold: with them any threshold can be scored, and confidence compared with truth, from the record
+    alone. Without a span, start and end are -1 and null_odds is +inf.
+    ``article`` is a number: which questions are of one article.
+    """
+    ids = [answer.id for answer in answers]
+    scored = in_order(questions, {answer.id: answer.text(threshold) for answer in answers}, ids)
+    spans = in_order(questions, best_texts(answers), ids)
+    words = {example.id: question_word(example.question) for example in questions.examples}
+    articles = dict(zip((e.id for e in questions.examples), questions.article_numbers, strict=True))
+    return {
+        "id": ids,
+        "start": [answer.best.start if answer.best else -1 for answer in answers],
+        "end": [answer.best.end if answer.best else -1 for answer in answers],
+        "null_odds": [answer.null_odds for answer in answers],
+        "windows": [answer.windows for answer in answers],
+        "article": [articles[id_] for id_ in ids],
+        "kind": [s.kind for s in scored],
+        "word": [words[id_] for id_ in ids],
+        **{key: [getattr(s, key) for s in scored] for key in ("answerable", "abstained", "exact", "f1")},
+        "span_exact": [s.exact for s in spans],
+        "span_f1": [s.f1 for s in spans],
+        "probability": [round(answer.best.probability, 4) if answer.best else 0.0 for answer in answers],
+    }
+
+
+def answerable_auroc(questions: QuestionSet, answers: Sequence[Prediction]) -> float | None:
+    """Area under the ROC curve of "answerable" by null odds, percent; None without both kinds."""
+    odds, answerable = odds_and_truth(questions, answers)
+    area = auroc(-odds, answerable)
+    return None if area is None else 100 * area
+
+
+def odds_and_truth(
+    questions: QuestionSet, answers: Sequence[Prediction]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """``(N,)`` null odds of the answers, and whether their questions are answerable."""
+    answerable = {example.id: example.answerable for example in questions.examples}
+    odds = np.array([answer.null_odds for answer in answers], dtype=np.float64)
+    return odds, np.array([answerable[answer.id] for answer in answers], dtype=np.bool_)
+
+
+def operating_points(
+    questions: QuestionSet, answers: Sequence[Prediction], threshold: float
+) -> dict[str, Point]:
+    """Scores by the name of the operating point, each with its threshold, protocol and metric version.
+
+    ``margin_0``, ``calibrated`` (at ``threshold``) and ``oracle`` (fitted on this very set: a bound)
+    for SQuAD 2.0, and ``never_null`` for both protocols: what the spans alone are worth.
+    """
+    if questions.protocol == "2.0":
+        points = at_thresholds(questions, answers, threshold)
+    else:
+        spans = score_questions(questions, best_texts(answers))
+        points = {NEVER_NULL: aggregate(spans, questions.protocol)}
+    return {
+        name: Point(
+            threshold=scores.threshold if math.isfinite(scores.threshold) and name != NEVER_NULL else None,
+            protocol=scores.protocol,
+            metric_version=METRIC_VERSION,
+            metrics=scores.flat(),
+        )
+        for name, scores in points.items()
+    }
+
+
+def in_order(questions: QuestionSet, texts: Mapping[str, str], ids: Sequence[str]) -> list[QuestionScore]:
+    """The scores of ``texts`` in the order of ``ids``."""
+    scored = {s.id: s for s in score_questions(questions, texts)}
+    return [scored[id_] for id_ in ids]
