@@ -123,7 +123,9 @@ def tensors(output: Any) -> dict[str, Tensor]:
 
 def difference(actual: Tensor, expected: Tensor) -> float:
     """The largest difference of two tensors of a shape; infinite where only one is finite, or one is NaN."""
-    apart = (actual - expected).abs().masked_fill(actual == expected, 0.0).nan_to_num(math.inf)
+    apart = (
+        (actual - expected).abs().masked_fill(actual == expected, 0.0).nan_to_num(math.inf, posinf=math.inf)
+    )
     return float(apart.max()) if apart.numel() else 0.0
 
 

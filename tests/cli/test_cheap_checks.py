@@ -124,7 +124,10 @@ def test_what_needs_no_model_loads_none(trained, tmp_path):
     light = [f"qa_arch.{name}" for name in ("config", "metrics", "results", "data", "sweep")]
     data = write_json(tmp_path / "data.json", write(synthetic.named("dev")))
     helped = [("--help",), *((command, "--help") for command in COMMANDS)]
-    calls = [*helped, ("stats", "--data", data), ("tables", trained)]
+    right = {example.id: "" for example in synthetic.named("dev").examples}
+    answers = write_json(tmp_path / "answers.json", right)
+    adopted = ("adopt", "--predictions", answers, "--data", data, "--name", "x", "--folder", tmp_path / "x")
+    calls = [*helped, ("stats", "--data", data), ("tables", trained), adopted]
     heavy = [*HEAVY, "hydra"]
     assert told(*calls, heavy=heavy, packages=light) == [[0, "", []]] * len(calls)
     assert told(("list", "settings"), heavy=heavy, packages=["qa_arch.cli"]) == [[0, "", ["hydra"]]]

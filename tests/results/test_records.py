@@ -30,6 +30,7 @@ from qa_arch.results.provenance import (
     read_dev_accesses,
 )
 from qa_arch.results.summary import summarise
+from qa_arch.system.lock import LOCK, hold
 
 OPENING = DevAccess(
     date="2026-01-02T03:04:05", commit="abcdef012", config_hash="9" * 64, run="r", data="d", fingerprint="f"
@@ -165,3 +166,13 @@ def test_openings_only_grow(tmp_path):
         file.write('{"date": 1}\n')
     with pytest.raises(RunError, match="line 3"):
         read_dev_accesses(folder)
+
+
+def test_a_killed_run_is_told(make_record, tmp_path):
+    """Its lock is there and nobody holds it; a run that goes on holds it, and a copied record has none."""
+    write_record(tmp_path, replace(make_record(), status="running"))
+    assert read_record(tmp_path).status == "running"
+    with hold(tmp_path, "run"):
+        assert read_record(tmp_path).status == "running"
+    (tmp_path / LOCK).write_text("process 1 on elsewhere")
+    assert read_record(tmp_path).status == "killed"
