@@ -1,0 +1,332 @@
+"""``pipeline("question-answering")`` of transformers 4: the same windows, scores, ties and dictionaries.
+
+Source: transformers 4.57.6, pipelines/question_answering.py, with fast tokenizers.
+
+Axes: ``B`` windows, ``T`` tokens of a window.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from tokenizers import Encoding
+from transformers import PreTrainedTokenizerBase
+
+from qa_arch.errors import ConfigError
+from qa_arch.extras.compat.squad import SquadExample
+from qa_arch.models.build import load_tokenizer
+from qa_arch.models.checkpoint_files import open_checkpoint
+from qa_arch.models.span_checkpoint import load_span_checkpoint
+from qa_arch.records import RECORD
+from qa_arch.tasks import device_of
+
+TASK = "question-answering"
+WITHOUT_EFFECT = {"framework", "max_question_len", "num_workers", "padding", "use_fast"}
+"""Arguments that are accepted; ``max_question_len`` had no effect with fast tokenizers either."""
+REFUSED = ("trust_remote_code", "model_kwargs")
+"""Arguments that may be empty and nothing else."""
+WITH_SEGMENTS = ("albert", "rembert")
+"""Model types whose tokenizers no longer ask for segment ids in transformers 5, as they did before."""
+NO_SCORE = 1000000
+"""Score of "no answer" where there is no window."""
+OUTSIDE = np.float32(-10000.0)
+"""Logit of what is no text."""
+
+Answer = dict[str, Any]
+Floats = npt.NDArray[np.float32]
+
+
+def pipeline(
+    task: str,
+    model: Any,
+    tokenizer: Any = None,
+    device: int | str | torch.device | None = None,
+    *,
+    revision: str | None = None,
+    **options: Any,
+) -> QuestionAnsweringPipeline:
+    """What ``transformers.pipeline(task, model, ...)`` gave for "question-answering".
+
+    ``model`` and ``tokenizer`` are hub ids (OWNER/NAME, at ``revision``), folders or objects; ``device`` is the
+    first accelerator by default, -1 where the model is. ``options`` are defaults of the call. Weights come from
+    safetensors alone, and no code of a checkpoint is run.
+
+    Raises KeyError for another task, ValueError for a model object without a tokenizer and for options out of
+    range, TypeError for unknown ones; ConfigError for a run of qa_arch and for a model without a span head,
+    UnavailableError for what cannot be read.
+    """
+    if task != TASK:
+        raise KeyError(f"task {task!r} is not {TASK!r}: for others call transformers.pipeline")
+    if isinstance(model, str | Path):
+        if (Path(model) / RECORD).is_file():
+            raise ConfigError(f"{model}: is a run of qa_arch; open it with qa_arch.load({str(model)!r})")
+        loaded = load_span_checkpoint(open_checkpoint(model, revision))
+        model, tokenizer = loaded.model.model, loaded.tokenizer if tokenizer is None else tokenizer
+    if tokenizer is None:
+        raise ValueError("a model object comes without its tokenizer: pass tokenizer=")
+    if isinstance(tokenizer, str | Path):
+        tokenizer = load_tokenizer(str(tokenizer), setting="tokenizer")
+    return QuestionAnsweringPipeline(model, tokenizer, device, **options)
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Arguments of a call; lengths in tokens."""
+
+    top_k: int = 1
+    doc_stride: int | None = None
+    """Overlap of neighbouring windows; None is half a window, at most 128."""
+    max_answer_len: int = 15
+    max_seq_len: int | None = None
+    """None is 384, or what the tokenizer allows where that is less."""
+    handle_impossible_answer: bool = False
+    align_to_words: bool = True
+    batch_size: int = 1
+
+    def updated(self, given: Mapping[str, Any]) -> _Options:
+        """These options with those of ``given`` that are not None."""
+        given = {key: value for key, value in given.items() if value is not None}
+        if (top_k := given.pop("topk", None)) is not None:
+            warnings.warn("topk is deprecated: use top_k", UserWarning, stacklevel=3)
+            given.setdefault("top_k", top_k)
+        for key in REFUSED:
+            if given.pop(key, None):
+                raise ValueError(f"{key}: is not supported")
+        options = replace(self, **{key: given[key] for key in given.keys() - WITHOUT_EFFECT})
+        for key in ("top_k", "max_answer_len", "batch_size"):
+            if (value := getattr(options, key)) < 1:
+                raise ValueError(f"{key} parameter should be >= 1 (got {value})")
+        return options
+
+
+class _Window(NamedTuple):
+    question: int
+    """Number of its question."""
+    encoding: Encoding
+    allowed: npt.NDArray[np.bool_]
+    """(T,) where the answer may be: the text, and [CLS]."""
+
+
+class QuestionAnsweringPipeline:
+    """Answers questions about texts; ``pipeline`` makes it."""
+
+    task = TASK
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: PreTrainedTokenizerBase,
+        device: int | str | torch.device | None = None,
+        **options: Any,
+    ) -> None:
+        if not any("QuestionAnswering" in base.__name__ for base in type(model).__mro__):
+            raise ConfigError(f"{type(model).__name__}: has no span head; give a ...ForQuestionAnswering")
+        self._defaults = _Options().updated(options)
+        self.tokenizer = tokenizer
+        self._columns = {
+            "input_ids": ("ids", tokenizer.pad_token_id),
+            "attention_mask": ("attention_mask", 0),
+            "token_type_ids": ("type_ids", tokenizer.pad_token_type_id),
+        }
+        self.device = _device(device, model)
+        self.model = model.to(self.device).eval()
+
+    def __call__(self, *args: Any, question: Any = None, context: Any = None, **options: Any) -> Any:
+        """The answer to a question about a text as {"score", "start", "end", "answer"}.
+
+        Given are ``question`` and ``context``, each a text or a list of texts (one context serves all
+        questions), or in their place two texts, a dict or ``SquadExample``, or several of these. With several
+        questions a list; ``top_k`` > 1 makes each answer a list of at most so many, best first (fewer where
+        there are fewer). ``start`` and ``end`` are characters of the text.
+
+        ``score`` is a probability of a window, summed over all spans with that answer, whatever its case.
+        ``handle_impossible_answer`` adds "" with the lowest probability that "no answer" has in a window;
+        ``align_to_words`` widens answers to whole words.
+
+        Raises ValueError for what is no question with a text, KeyError for a dict without these keys,
+        ValueError for options out of range, TypeError for unknown ones.
+        """
+        chosen = self._defaults.updated(options)
+        pairs = [_pair(item) for item in _items(args, question, context)]
+        windows = (window for n, pair in enumerate(pairs) for window in self._windows(n, *pair, chosen))
+        ranked: list[dict[str, Answer]] = [{} for _ in pairs]
+        null = [float(NO_SCORE)] * len(pairs)
+        while batch := list(islice(windows, chosen.batch_size)):
+            for window, logits in zip(batch, self._logits(batch), strict=True):
+                row = window.question
+                spans, null_score = _best_spans(*logits, window.allowed, chosen)
+                null[row] = min(null[row], null_score)
+                self._add(ranked[row], spans, window, pairs[row][1], chosen.align_to_words)
+        answers = [_best(own.values(), score, chosen) for own, score in zip(ranked, null, strict=True)]
+        return answers[0] if len(answers) == 1 else answers
+
+    @property
+    def _question_first(self) -> bool:
+        return self.tokenizer.padding_side == "right"
+
+    def _windows(self, number: int, question: str, context: str, options: _Options) -> Iterator[_Window]:
+        most = min(self.tokenizer.model_max_length, 384)
+        length = most if options.max_seq_len is None else options.max_seq_len
+        stride = min(length // 2, 128) if options.doc_stride is None else options.doc_stride
+        if stride > length:
+            raise ValueError(f"`doc_stride` ({stride}) is larger than `max_seq_len` ({length})")
+        encoded = self.tokenizer(
+            *((question, context) if self._question_first else (context, question)),
+            truncation="only_second" if self._question_first else "only_first",
+            max_length=length,
+            stride=stride,
+            return_overflowing_tokens=True,
+        )
+        part = int(self._question_first)
+        for encoding in encoded.encodings:
+            allowed = [
+                sequence == part or id_ == self.tokenizer.cls_token_id
+                for sequence, id_ in zip(encoding.sequence_ids, encoding.ids, strict=True)
+            ]
+            yield _Window(number, encoding, np.array(allowed))
+
+    @torch.inference_mode()
+    def _logits(self, windows: Sequence[_Window]) -> Iterator[tuple[Floats, Floats]]:
+        """Scores of each token of a window as start and as end of the answer, (T,), without padding."""
+        wanted = {*self.tokenizer.model_input_names}
+        if self.model.config.model_type in WITH_SEGMENTS:
+            wanted.add("token_type_ids")
+        wanted &= inspect.signature(self.model.forward).parameters.keys()
+        longest = max(len(window.encoding) for window in windows)
+        inputs = {}
+        for name, (attribute, fill) in self._columns.items():
+            if name in wanted:
+                rows = [getattr(window.encoding, attribute) for window in windows]
+                gaps = [[fill] * (longest - len(row)) for row in rows]
+                pairs = zip(rows, gaps, strict=True) if self._question_first else zip(gaps, rows, strict=True)
+                inputs[name] = torch.tensor([left + right for left, right in pairs], device=self.device)
+        output = self.model(**inputs)
+        scores = (logits.float().cpu().numpy() for logits in (output.start_logits, output.end_logits))
+        for window, *rows in zip(windows, *scores, strict=True):
+            length = len(window.encoding)
+            start, end = (row[:length] if self._question_first else row[-length:] for row in rows)
+            yield start, end
+
+    def _add(
+        self,
+        answers: dict[str, Answer],
+        spans: Iterable[tuple[int, int, float]],
+        window: _Window,
+        context: str,
+        align: bool,
+    ) -> None:
+        """Add the scores of the spans of a window to ``answers``, by their text in lower case."""
+        for first, last, score in spans:
+            start, end = _characters(window.encoding, first, last, int(self._question_first), align)
+            text = context[start:end]
+            fresh = {"score": 0.0, "start": start, "end": end, "answer": text}
+            answers.setdefault(text.lower(), fresh)["score"] += score
+
+
+def _items(args: tuple[Any, ...], question: Any, context: Any) -> list[Any]:
+    """The questions of a call, each a dict or an example."""
+    if args:
+        items = args[0] if len(args) == 1 else list(args)
+        if len(args) == 2 and all(isinstance(text, str) for text in args):
+            items = {"question": args[0], "context": args[1]}
+    elif isinstance(question, str) and isinstance(context, str):
+        items = {"question": question, "context": context}
+    elif isinstance(question, list) and isinstance(context, str | list):
+        contexts = [context] * len(question) if isinstance(context, str) else context
+        if len(contexts) != len(question):
+            raise ValueError(f"there are {len(question)} questions and {len(contexts)} contexts")
+        pairs = zip(question, contexts, strict=True)
+        items = [{"question": text, "context": passage} for text, passage in pairs]
+    else:
+        raise ValueError("give question= and context=: texts, or lists of texts")
+    if isinstance(items, dict | SquadExample):
+        return [items]
+    if isinstance(items, str) or not isinstance(items, Iterable):
+        raise ValueError(f"{items!r}: give a dict with question and context, or a list of them")
+    return list(items)
+
+
+def _pair(item: Any) -> tuple[str, str]:
+    """Question and context of a dict or an example."""
+    if isinstance(item, SquadExample):
+        return item.question_text, item.context_text
+    if not isinstance(item, Mapping):
+        raise ValueError(f"{item!r}: give a dict with question and context, or a SquadExample")
+    for key in ("question", "context"):
+        if key not in item:
+            raise KeyError(f"a dict with the keys question and context is wanted; {key} is not there")
+        if not isinstance(item[key], str) or not item[key]:
+            raise ValueError(f"{key}: a text with at least one character is wanted, not {item[key]!r}")
+    return item["question"], item["context"]
+
+
+def _best_spans(
+    start: Floats, end: Floats, allowed: npt.NDArray[np.bool_], options: _Options
+) -> tuple[list[tuple[int, int, float]], float]:
+    """The best spans of a window as (first token, last token, probability), best first; and the probability
+    of its first token, "no answer".
+
+    Axes: ``start``, ``end`` and ``allowed`` are (T,).
+    """
+    start, end = (_softmax(np.where(allowed, logits, OUTSIDE)) for logits in (start, end))
+    null_score = float(start[0] * end[0])
+    start[0] = end[0] = 0.0
+    products = np.tril(np.triu(np.outer(start, end)), options.max_answer_len - 1)
+    scores = products.ravel()
+    # Several spans may widen to the same words.
+    count = options.top_k * 2 + 10 if options.align_to_words else options.top_k
+    if count == 1:
+        best = np.array([scores.argmax()])
+    elif count >= len(scores):
+        best = np.argsort(-scores)
+    else:
+        best = np.argpartition(-scores, count)[:count]
+        best = best[np.argsort(-scores[best])]
+    # The first token counts as text, whatever it is: its spans have probability 0 and come last.
+    reachable = {0, *np.flatnonzero(allowed).tolist()}
+    pairs = zip(*(axis.tolist() for axis in np.unravel_index(best, products.shape)), strict=True)
+    spans = [(s, e, float(products[s, e])) for s, e in pairs if s in reachable and e in reachable]
+    return spans, null_score
+
+
+def _softmax(logits: Floats) -> Floats:
+    powers = np.exp(logits - logits.max())
+    return powers / powers.sum()
+
+
+def _characters(encoding: Encoding, first: int, last: int, part: int, align: bool) -> tuple[int, int]:
+    """Start and end of tokens ``first`` to ``last`` in the text, which is sequence ``part`` of the pair."""
+    if align:
+        words = [encoding.token_to_word(token) for token in (first, last)]
+        places = [None if word is None else encoding.word_to_chars(word, part) for word in words]
+        if places[0] and places[1]:  # special tokens have no word, nor have some tokenizers
+            return places[0][0], places[1][1]
+    return encoding.offsets[first][0], encoding.offsets[last][1]
+
+
+def _best(answers: Iterable[Answer], null_score: float, options: _Options) -> Any:
+    """The best of the answers of a question; a list where there is not exactly one."""
+    ranked = list(answers)
+    if options.handle_impossible_answer:
+        ranked.append({"score": null_score, "start": 0, "end": 0, "answer": ""})
+    ranked = sorted(ranked, key=lambda answer: answer["score"], reverse=True)[: options.top_k]
+    return ranked[0] if len(ranked) == 1 else ranked
+
+
+def _device(wanted: int | str | torch.device | None, model: Any) -> torch.device:
+    """The device that ``wanted`` names; None is the first accelerator, or the CPU where there is none."""
+    if isinstance(wanted, str | torch.device):
+        return torch.device(wanted)
+    if wanted == -1:
+        return device_of(model)
+    accelerator = torch.accelerator.current_accelerator()
+    return torch.device("cpu") if accelerator is None else torch.device(accelerator.type, wanted or 0)
