@@ -186,11 +186,11 @@ class QuestionAnsweringPipeline:
             stride=stride,
             return_overflowing_tokens=True,
         )
-        part = int(self._question_first)
         for encoding in encoded.encodings:
+            # With padding on the left the old pipeline took everything for text, the question as well.
             allowed = [
-                sequence == part or id_ == self.tokenizer.cls_token_id
-                for sequence, id_ in zip(encoding.sequence_ids, encoding.ids, strict=True)
+                part == 1 or id_ == self.tokenizer.cls_token_id or not self._question_first
+                for part, id_ in zip(encoding.sequence_ids, encoding.ids, strict=True)
             ]
             yield _Window(number, encoding, np.array(allowed))
 

@@ -19,6 +19,8 @@ from itertools import accumulate, chain, product
 from operator import add, itemgetter
 from typing import Any, NamedTuple
 
+from tokenizers.decoders import WordPiece
+
 from qa_arch.config.files import write_atomic
 from qa_arch.extras.compat.squad import SquadExample, SquadFeatures, SquadResult
 from qa_arch.metrics.squad import best_overlap, normalise
@@ -316,10 +318,17 @@ def _named(
             window = span.window
             pieces = window.tokens[span.start : span.end + 1]
             first, last = window.token_to_orig_map[span.start], window.token_to_orig_map[span.end]
-            plain = " ".join(tokenizer.convert_tokens_to_string(pieces).split())
+            plain = " ".join(_joined(pieces, tokenizer).split())
             text = get_final_text(plain, " ".join(words[first : last + 1]), lower_case)
             if text in seen:
                 continue
         seen.add(text)
         named.append((text, span))
     return named
+
+
+def _joined(pieces: list[str], tokenizer: Any) -> str:
+    """The text of ``pieces``; of WordPiece with the spaces around punctuation that fast tokenizers remove."""
+    if isinstance(tokenizer.backend_tokenizer.decoder, WordPiece):
+        return " ".join(pieces).replace(" ##", "")
+    return tokenizer.convert_tokens_to_string(pieces)
