@@ -56,9 +56,9 @@ def pipeline(
 ) -> QuestionAnsweringPipeline:
     """What ``transformers.pipeline(task, model, ...)`` gave for "question-answering".
 
-    ``model`` and ``tokenizer`` are hub ids (OWNER/NAME, at ``revision``), folders or objects; ``device`` is the
-    first accelerator by default, -1 where the model is. ``options`` are defaults of the call. Weights come from
-    safetensors alone, and no code of a checkpoint is run.
+    ``model`` and ``tokenizer`` are hub ids (OWNER/NAME, at ``revision``), folders or objects; ``device`` is
+    the first accelerator by default, and -1 where the model is. ``options`` are defaults of the call. Weights
+    come from safetensors alone, and no code of a checkpoint is run.
 
     Raises KeyError for another task, ValueError for a model object without a tokenizer and for options out of
     range, TypeError for unknown ones; ConfigError for a run of qa_arch and for a model without a span head,

@@ -27,6 +27,13 @@ from qa_arch.metrics.squad import best_overlap, normalise
 
 NO_SCORE = 1000000
 """Null score of a question whose windows all have a higher one."""
+Texts = Mapping[str, str]
+"""Question id -> predicted text."""
+Scores = Mapping[str, float]
+"""Question id -> score, 0 to 1, or null odds."""
+Flags = Mapping[str, bool]
+"""Question id -> whether it is answerable."""
+Values = dict[str, Any]
 
 normalize_answer = normalise
 
@@ -47,14 +54,12 @@ def compute_f1(a_gold: str | None, a_pred: str | None) -> float:
     return best_overlap(predicted, [gold], "2.0").f1
 
 
-Scored = dict[str, float]
-"""Question id -> score, 0 to 1."""
-
-
-def get_raw_scores(examples: Iterable[SquadExample], preds: Mapping[str, str]) -> tuple[Scored, Scored]:
+def get_raw_scores(
+    examples: Iterable[SquadExample], preds: Texts
+) -> tuple[dict[str, float], dict[str, float]]:
     """Exact match and F1 against the best gold, by question id; prints the ids that have no prediction."""
-    exact_scores: Scored = {}
-    f1_scores: Scored = {}
+    exact_scores: dict[str, float] = {}
+    f1_scores: dict[str, float] = {}
     for example in examples:
         id_ = example.qas_id
         if id_ not in preds:
@@ -67,11 +72,8 @@ def get_raw_scores(examples: Iterable[SquadExample], preds: Mapping[str, str]) -
 
 
 def apply_no_ans_threshold(
-    scores: Mapping[str, float],
-    na_probs: Mapping[str, float],
-    qid_to_has_ans: Mapping[str, bool],
-    na_prob_thresh: float,
-) -> Scored:
+    scores: Scores, na_probs: Scores, qid_to_has_ans: Flags, na_prob_thresh: float
+) -> dict[str, float]:
     """``scores`` with an abstention for every null score above ``na_prob_thresh``; KeyError without one."""
     return {
         id_: float(not qid_to_has_ans[id_]) if na_probs[id_] > na_prob_thresh else score
@@ -79,9 +81,7 @@ def apply_no_ans_threshold(
     }
 
 
-def make_eval_dict(
-    exact_scores: Mapping[str, float], f1_scores: Mapping[str, float], qid_list: Sequence[str] | None = None
-) -> dict[str, Any]:
+def make_eval_dict(exact_scores: Scores, f1_scores: Scores, qid_list: Sequence[str] | None = None) -> Values:
     """Means in percent and the number of questions: of ``qid_list``, or of all where that is empty.
 
     Raises KeyError for an id without a score, ZeroDivisionError without scores.
@@ -91,16 +91,13 @@ def make_eval_dict(
     return {"exact": exact, "f1": f1, "total": len(ids)}
 
 
-def merge_eval(main_eval: dict[str, Any], new_eval: Mapping[str, Any], prefix: str) -> None:
+def merge_eval(main_eval: Values, new_eval: Values, prefix: str) -> None:
     """Add the values of ``new_eval`` to ``main_eval``, as ``PREFIX_KEY``."""
     main_eval.update({f"{prefix}_{key}": value for key, value in new_eval.items()})
 
 
 def find_best_thresh(
-    preds: Mapping[str, str],
-    scores: Mapping[str, float],
-    na_probs: Mapping[str, float],
-    qid_to_has_ans: Mapping[str, bool],
+    preds: Texts, scores: Scores, na_probs: Scores, qid_to_has_ans: Flags
 ) -> tuple[float, float]:
     """Highest mean score (percent) over all null thresholds, and the first threshold that gives it."""
     ranked = [id_ for id_ in sorted(na_probs, key=na_probs.__getitem__) if id_ in scores]
@@ -114,10 +111,7 @@ def find_best_thresh(
 
 
 def find_best_thresh_v2(
-    preds: Mapping[str, str],
-    scores: Mapping[str, float],
-    na_probs: Mapping[str, float],
-    qid_to_has_ans: Mapping[str, bool],
+    preds: Texts, scores: Scores, na_probs: Scores, qid_to_has_ans: Flags
 ) -> tuple[float, float, float]:
     """As ``find_best_thresh``, and the mean score of the answerable questions, 0 to 1."""
     answerable = [id_ for id_ in sorted(na_probs, key=na_probs.__getitem__) if qid_to_has_ans[id_]]
@@ -126,12 +120,12 @@ def find_best_thresh_v2(
 
 
 def find_all_best_thresh(
-    main_eval: dict[str, Any],
-    preds: Mapping[str, str],
-    exact_raw: Mapping[str, float],
-    f1_raw: Mapping[str, float],
-    na_probs: Mapping[str, float],
-    qid_to_has_ans: Mapping[str, bool],
+    main_eval: Values,
+    preds: Texts,
+    exact_raw: Scores,
+    f1_raw: Scores,
+    na_probs: Scores,
+    qid_to_has_ans: Flags,
 ) -> None:
     """Add ``best_exact``, ``best_f1`` and their thresholds to ``main_eval``."""
     for key, raw in (("exact", exact_raw), ("f1", f1_raw)):
@@ -140,12 +134,12 @@ def find_all_best_thresh(
 
 
 def find_all_best_thresh_v2(
-    main_eval: dict[str, Any],
-    preds: Mapping[str, str],
-    exact_raw: Mapping[str, float],
-    f1_raw: Mapping[str, float],
-    na_probs: Mapping[str, float],
-    qid_to_has_ans: Mapping[str, bool],
+    main_eval: Values,
+    preds: Texts,
+    exact_raw: Scores,
+    f1_raw: Scores,
+    na_probs: Scores,
+    qid_to_has_ans: Flags,
 ) -> None:
     """As ``find_all_best_thresh``, with ``has_ans_exact`` and ``has_ans_f1`` (0 to 1) behind them."""
     find_all_best_thresh(main_eval, preds, exact_raw, f1_raw, na_probs, qid_to_has_ans)
@@ -155,10 +149,10 @@ def find_all_best_thresh_v2(
 
 def squad_evaluate(
     examples: Iterable[SquadExample],
-    preds: Mapping[str, str],
-    no_answer_probs: Mapping[str, float] | None = None,
+    preds: Texts,
+    no_answer_probs: Scores | None = None,
     no_answer_probability_threshold: float = 1.0,
-) -> dict[str, Any]:
+) -> Values:
     """All scores (percent) of the predictions ``preds``, by question id; a null score above the threshold is
     "no answer". The best thresholds are fitted on the scored questions themselves: upper bounds, no results.
     """
@@ -224,10 +218,6 @@ class _Span(NamedTuple):
     @property
     def score(self) -> float:
         return self.start_logit + self.end_logit
-
-
-Window = tuple[SquadFeatures, SquadResult]
-Candidates = list[tuple[str, _Span]]
 
 
 def compute_predictions_logits(
@@ -298,7 +288,7 @@ def _spans(window: SquadFeatures, result: SquadResult, n_best: int, longest: int
             yield _Span(result.start_logits[start], result.end_logits[end], window, start, end)
 
 
-def _null(windows: Iterable[Window]) -> tuple[float, _Span]:
+def _null(windows: Iterable[tuple[SquadFeatures, SquadResult]]) -> tuple[float, _Span]:
     """The lowest score that "no answer" has in a window, and the "no answer" of that window."""
     spans = (_Span(result.start_logits[0], result.end_logits[0]) for _, result in windows)
     return min(chain([(NO_SCORE, _Span(0, 0))], ((span.score, span) for span in spans)), key=itemgetter(0))
@@ -306,9 +296,9 @@ def _null(windows: Iterable[Window]) -> tuple[float, _Span]:
 
 def _named(
     spans: Iterable[_Span], words: Sequence[str], tokenizer: Any, lower_case: bool, n_best: int
-) -> Candidates:
+) -> list[tuple[str, _Span]]:
     """The first ``n_best`` spans of different texts, with their texts; ``words`` are those of the example."""
-    named: Candidates = []
+    named: list[tuple[str, _Span]] = []
     seen = set()
     for span in spans:
         if len(named) >= n_best:

@@ -10,10 +10,11 @@ from typing import Any
 from checkpoints import make_checkpoint
 from metrics.test_fuzzed_predictions import near, text
 
-WORDS = (
+SENTENCE = (
     "Mira paints red boats in the harbour of Velmora and Old Tarn keeps nine bees there since 1,204 o'clock"
-    " Zürich naïve co-op (rope) U.S. 50% snow! Thirty-two mills, ferry; \"quoted\" a an the İstanbul 東京 £5 x²"
-).split()
+    ' Zürich naïve co-op (rope) U.S. 50% snow! Thirty-two mills, ferry; "quoted" a an the İstanbul 東京 £5'
+)
+WORDS = SENTENCE.split(" ")
 QUESTIONS = ("Who paints?", "What does Old Tarn keep in the harbour since 1,204?", "Why", "  where is  it ")
 SPACES = (" ", " ", " ", " ", "  ", "\n", "\t", "\u202f", "\xa0")
 FAMILIES = ("bert", "roberta", "albert", "deberta-v2")
@@ -99,13 +100,13 @@ def prediction(rng: random.Random, family: str) -> dict[str, Any]:
 
 def answer(rng: random.Random, family: str) -> dict[str, Any]:
     pairs = [
-        {"question": rng.choice(QUESTIONS), "context": passage(rng, rng.choice((2, 20, 90))) or "x"}
+        {"question": rng.choice(QUESTIONS), "context": passage(rng, rng.choice((2, 20, 150))) or "x"}
         for _ in range(rng.choice((1, 1, 1, 3)))
     ]
-    length = rng.choice((40, 48, 60))
+    length = rng.choice((72, 96, 128))
     options = {
         "max_seq_len": length,
-        "doc_stride": rng.choice((0, 2, 5)),
+        "doc_stride": rng.choice((0, 5, 30, 200)),
         "top_k": rng.choice((1, 1, 3, 40)),
         "max_answer_len": rng.choice((1, 5, 15)),
         "handle_impossible_answer": rng.random() < 0.5,
@@ -120,10 +121,30 @@ def answer(rng: random.Random, family: str) -> dict[str, Any]:
     }
 
 
+def write_sets(folder: Path, rng: random.Random, count: int) -> list[str]:
+    """The names of new data sets of random texts; questions of some have no answer and do not say so."""
+    for number in range(count * 10):
+        questions = [
+            {
+                "id": f"q{n}",
+                "question": "Who?",
+                **({"is_impossible": rng.random() < 0.5} if rng.random() < 0.8 else {}),
+                "answers": [
+                    {"text": "Mira", "answer_start": rng.randint(0, 3)} for _ in range(rng.randint(n, 3))
+                ],
+            }
+            for n in range(2)
+        ]
+        article = {"title": "t", "paragraphs": [{"context": passage(rng, 9) + " Mira", "qas": questions}]}
+        (folder / f"set{number}.json").write_text(json.dumps({"data": [article]}), encoding="utf-8")
+    return [f"set{number}.json" for number in range(count * 10)]
+
+
 def write_cases(folder: Path, scale: int = 1) -> dict[str, list[Any]]:
     """Cases by kind, ``scale`` times as many; the models, tokenizers and data sets lie in ``folder``."""
     for family in FAMILIES:
-        make_checkpoint(family, folder / family, [" ".join(WORDS * 3), *QUESTIONS])
+        positions = {"max_position_embeddings": 162}
+        make_checkpoint(family, folder / family, [f"{SENTENCE} " * 3, *QUESTIONS], **positions)
         model = json.loads((folder / family / "tokenizer.json").read_text(encoding="utf-8"))["model"]
         if family == "bert":
             pieces = sorted(model["vocab"], key=model["vocab"].__getitem__)
@@ -138,7 +159,7 @@ def write_cases(folder: Path, scale: int = 1) -> dict[str, list[Any]]:
         "evaluations": [evaluation(rng) for _ in range(100 * scale)],
         "final_texts": [final_text(rng) for _ in range(500 * scale)],
         "logits": [
-            {"logits": [round(rng.gauss(0, 3), rng.choice((0, 6))) for _ in range(rng.randint(0, 40))], "n": n}
+            {"logits": [round(rng.gauss(0, 3), 6 * (n > 1)) for _ in range(rng.randint(0, 40))], "n": n}
             for n in (1, 5, 20) * 10 * scale
         ],
         "features": [
@@ -151,5 +172,11 @@ def write_cases(folder: Path, scale: int = 1) -> dict[str, list[Any]]:
             for training in (True, False) * 5 * scale
         ],
         "predictions": [prediction(rng, family) for family in FAMILIES[:3] for _ in range(10 * scale)],
+        "processors": [
+            {"version": version, "training": training, "file": name}
+            for version in "12"
+            for training in (True, False)
+            for name in write_sets(folder, rng, scale)
+        ],
         "answers": [answer(rng, family) for family in FAMILIES for _ in range(25 * scale)],
     }

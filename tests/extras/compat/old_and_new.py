@@ -1,7 +1,7 @@
 """The same calls of transformers 4 and of the names that take its place.
 
-``old_and_new.py CASES.json FOLDER`` prints the values that the interpreter's own transformers gives, which must
-be of version 4; ``values`` gives ours. An exception is a value as well: the name of its class.
+``old_and_new.py CASES.json FOLDER`` writes the values of the interpreter's transformers, which must be
+of version 4, to ``FOLDER/old.json``; ``values`` gives ours. An exception is a value as well: its class.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _pair(case, folder, names):
 def _evaluation(case, folder, names):
     metrics = names.squad_metrics
     examples = [
-        names.squad.SquadExample(id_, "q", "a b", None, None, "t", [{"text": text} for text in golds], not golds)
+        names.squad.SquadExample(id_, "q", "a b", None, None, "t", [{"text": text} for text in golds])
         for id_, golds in case["golds"].items()
     ]
     arguments = [examples, case["texts"]]
@@ -108,7 +108,7 @@ def _answers(case, folder, names):
 def _processors(case, folder, names):
     read = {"1": names.squad.SquadV1Processor, "2": names.squad.SquadV2Processor}[case["version"]]()
     call = read.get_train_examples if case["training"] else read.get_dev_examples
-    return [vars(example) for example in call(str(folder), case["file"])]
+    return [sorted(vars(example).items()) for example in call(str(folder), case["file"])]
 
 
 KINDS = {

@@ -1,0 +1,199 @@
+"""The pipeline on small models: answers that transformers 4.57.6 gave, its arguments and its errors."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from checkpoints import make_checkpoint
+from transformers import AutoModel, AutoModelForQuestionAnswering, AutoTokenizer, BertModel
+
+from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.extras.compat.pipeline import pipeline
+from qa_arch.extras.compat.squad import SquadExample
+
+TASK = "question-answering"
+QUESTION = "Who keeps bees?"
+TEXT = (
+    "Mira Stone paints red boats in Velmora's harbour. Old Tarn keeps thirty-two bees, and nobody knows why."
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Models whose weights are waves, the same with every version of torch."""
+    root = tmp_path_factory.mktemp("waves")
+    for family in ("bert", "roberta", "albert"):
+        make_checkpoint(family, root / family, [TEXT, QUESTION], max_position_embeddings=162)
+        model = AutoModelForQuestionAnswering.from_pretrained(root / family)
+        with torch.no_grad():
+            for n, parameter in enumerate(model.parameters()):
+                wave = torch.sin(torch.arange(parameter.numel(), dtype=torch.float64) * (n + 1))
+                parameter.copy_(wave.reshape(parameter.shape))
+        model.save_pretrained(root / family)
+    return root
+
+
+@pytest.fixture
+def qa(folder):
+    return pipeline(TASK, folder / "bert", device="cpu")
+
+
+def answer(score: float, start: int, end: int) -> dict:
+    return {"score": pytest.approx(score, rel=1e-4), "start": start, "end": end, "answer": TEXT[start:end]}
+
+
+THREE = [
+    answer(0.0018648315453901887, 48, 72),
+    answer(0.0018478066194802523, 39, 72),
+    answer(0.0018459424609318376, 41, 72),
+]
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "expected"),
+    [
+        ("bert", {}, THREE[0]),
+        ("bert", {"align_to_words": False}, THREE[0]),
+        ("bert", {"top_k": 3}, THREE),
+        ("bert", {"top_k": 3, "handle_impossible_answer": True}, THREE),
+        (
+            "bert",
+            {"max_seq_len": 24, "doc_stride": 4, "top_k": 2},
+            [answer(0.00804303027689457, 59, 80), answer(0.007866717875003815, 59, 72)],
+        ),
+        ("bert", {"max_answer_len": 1}, answer(0.001763150910846889, 71, 72)),
+        (
+            "roberta",
+            {"top_k": 2},
+            [answer(0.0020784540101885796, 22, 49), answer(0.001083454699255526, 11, 49)],
+        ),
+        (
+            "roberta",
+            {"align_to_words": False, "max_seq_len": 32, "doc_stride": 8},
+            answer(0.003222608007490635, 96, 103),
+        ),
+        (
+            "albert",
+            {"top_k": 2},
+            [answer(0.003782300162129104, 0, 49), answer(0.0019222836708649993, 0, 17)],
+        ),
+    ],
+)
+def test_answers(folder, family, options, expected):
+    qa = pipeline(TASK, model=str(folder / family), device=-1)
+    assert qa(question=QUESTION, context=TEXT, **options) == expected
+    # Defaults of the call.
+    assert pipeline(TASK, folder / family, device=-1, **options)(QUESTION, TEXT) == expected
+
+
+def test_padding_on_the_left(qa):
+    qa.tokenizer.padding_side = "left"
+    assert qa(question=QUESTION, context=TEXT) == answer(0.002567774965427816, 0, 0)
+
+
+def test_batches_padded_on_the_left(tmp_path):
+    qa = pipeline(TASK, make_checkpoint("deberta-v2", tmp_path / "deberta", [TEXT]), device="cpu")
+    qa.tokenizer.padding_side = "left"  # positions are relative: padding does not move them
+    many = {"top_k": 5, "max_seq_len": 48, "doc_stride": 4}
+    alone = qa(QUESTION, TEXT, **many)
+    for batched in qa([{"question": QUESTION, "context": TEXT}] * 2, batch_size=5, **many):
+        assert [{**row, "score": pytest.approx(row["score"], rel=1e-4)} for row in alone] == batched
+
+
+def test_no_answer_has_its_lowest_probability(qa):
+    given = {"max_seq_len": 24, "doc_stride": 4, "top_k": 1000}
+    rows = qa(QUESTION, TEXT, handle_impossible_answer=True, **given)
+    null = next(row for row in rows if not row["answer"] and row["score"])
+    assert null == {"score": null["score"], "start": 0, "end": 0, "answer": ""}
+    assert null["score"] < rows[0]["score"]
+    assert not any(row["score"] for row in qa(QUESTION, TEXT, **given) if not row["answer"])
+
+
+def test_equal_answers_of_several_places_are_one(qa):
+    rows = qa("Who?", "Bees. bees BEES", top_k=50, max_answer_len=1)
+    assert [row["answer"].lower() for row in rows].count("bees") == 1
+
+
+@pytest.mark.parametrize("size", [2, 3, 64])
+def test_windows_of_several_questions_share_batches(qa, size):
+    pairs = [{"question": QUESTION, "context": text} for text in (TEXT, TEXT * 3, "Mira", TEXT[:50])]
+    settings = {"max_seq_len": 24, "doc_stride": 4, "top_k": 3}
+    alone = qa(pairs, **settings)
+    assert len(alone) == 4
+    for rows, batched in zip(alone, qa(pairs, batch_size=size, **settings), strict=True):
+        rows, batched = ([rows] if isinstance(rows, dict) else rows for rows in (rows, batched))
+        assert [{**row, "score": pytest.approx(row["score"], rel=1e-4)} for row in rows] == batched
+
+
+def test_forms_of_a_question(qa):
+    one = qa(question=QUESTION, context=TEXT)
+    pair = {"question": QUESTION, "context": TEXT}
+    example = SquadExample(None, QUESTION, TEXT, None, None, None)
+    for same in (qa(pair), qa([pair]), qa(example), qa(question=[QUESTION], context=TEXT), qa(iter([pair]))):
+        assert same == one
+    both = qa(question=[QUESTION, "Why?"], context=TEXT)
+    assert both == qa(question=[QUESTION, "Why?"], context=[TEXT, TEXT])
+    assert both == qa(pair, {"question": "Why?", "context": TEXT})
+    assert both[0] == one
+    assert qa([]) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "error"),
+    [
+        (({"question": "Who?"},), {}, KeyError),
+        (({"question": "Who?", "context": ""},), {}, ValueError),
+        (({"question": None, "context": TEXT},), {}, ValueError),
+        ((["Who?"],), {}, ValueError),
+        ((3,), {}, ValueError),
+        ((), {}, ValueError),
+        ((), {"question": "Who?", "context": [TEXT]}, ValueError),
+        ((), {"question": ["Who?"], "context": [TEXT, TEXT]}, ValueError),
+        (("Who?", TEXT), {"top_k": 0}, ValueError),
+        (("Who?", TEXT), {"max_answer_len": 0}, ValueError),
+        (("Who?", TEXT), {"max_seq_len": 24, "doc_stride": 25}, ValueError),
+        (("Who?", TEXT), {"trust_remote_code": True}, ValueError),
+        (("Who?", TEXT), {"topp": 3}, TypeError),
+    ],
+)
+def test_errors_of_a_call(qa, given, options, error):
+    with pytest.raises(error):
+        qa(*given, **options)
+
+
+def test_old_arguments(qa):
+    with pytest.warns(UserWarning, match="use top_k"):
+        assert qa(QUESTION, TEXT, topk=3) == THREE
+    assert qa(QUESTION, TEXT, max_question_len=1, padding=True, num_workers=2, top_k=None) == THREE[0]
+    assert qa.task == TASK
+
+
+def test_a_model_object(folder):
+    model = AutoModelForQuestionAnswering.from_pretrained(folder / "bert").train()
+    tokenizer = AutoTokenizer.from_pretrained(folder / "bert")
+    for given in (tokenizer, str(folder / "bert")):
+        qa = pipeline(TASK, model, given, torch.device("cpu"), model_kwargs={}, framework="pt")
+        assert qa(QUESTION, TEXT) == THREE[0]
+        assert qa.device == torch.device("cpu")
+    with pytest.raises(ValueError, match="pass tokenizer="):
+        pipeline(TASK, model)
+    bare = BertModel(model.config)
+    with pytest.raises(ConfigError, match="BertModel: has no span head"):
+        pipeline(TASK, bare, tokenizer)
+
+
+def test_what_is_no_checkpoint_of_a_span_model(folder, tmp_path):
+    with pytest.raises(KeyError, match=r"'summarization' is not .* transformers\.pipeline"):
+        pipeline("summarization", folder / "bert")
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"run of qa_arch; open it with qa_arch\.load\("):
+        pipeline(TASK, tmp_path)
+    make_checkpoint("bert", tmp_path / "bare", [TEXT], model_class=AutoModel)
+    with pytest.raises(ConfigError, match="no trained span head"):
+        pipeline(TASK, tmp_path / "bare")
+    pickled = tmp_path / "pickled"
+    pickled.mkdir()
+    (pickled / "config.json").write_text((folder / "bert/config.json").read_text())
+    (pickled / "pytorch_model.bin").write_bytes(b"cos\nsystem\n")
+    with pytest.raises(UnavailableError, match="are not opened"):
+        pipeline(TASK, pickled)
