@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,6 +77,16 @@ def pipeline(
     if isinstance(tokenizer, str | Path):
         tokenizer = load_tokenizer(str(tokenizer), setting="tokenizer")
     return QuestionAnsweringPipeline(model, tokenizer, device, **options)
+
+
+def in_front_of(others: Callable[..., Any]) -> Callable[..., Any]:
+    """``transformers.pipeline`` with its old task: ``others`` is that of version 5."""
+
+    @wraps(others)
+    def both(task: Any = None, *args: Any, **options: Any) -> Any:
+        return (pipeline if task == TASK else others)(task, *args, **options)
+
+    return both
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """``transformers.data.metrics.squad_metrics`` of transformers 4, by its names, arguments and exact values.
 
 The scores are those of ``metrics.squad``, which counts every question once; here a question without a
-prediction stays unanswerable in the best thresholds, as it did there. ``compute_predictions_log_probs``, for
-the beam heads of XLNet and XLM, is left out.
+prediction stays unanswerable in the best thresholds, as it did there.
 
 Source: transformers 4.57.6, data/metrics/squad_metrics.py, after the official script of SQuAD 2.0
 (Rajpurkar et al. 2018).
@@ -275,6 +274,11 @@ def compute_predictions_logits(
         if path:
             write_atomic(path, json.dumps(content, indent=4) + "\n")
     return texts
+
+
+def compute_predictions_log_probs(*_: Any, **__: Any) -> dict[str, str]:
+    """There so that scripts which import it can be loaded; raises NotImplementedError."""
+    raise NotImplementedError("beam heads (XLNet, XLM) are not supported: use compute_predictions_logits")
 
 
 def _spans(window: SquadFeatures, result: SquadResult, n_best: int, longest: int) -> Iterator[_Span]:
