@@ -169,6 +169,7 @@ class QuestionAnsweringPipeline:
         chosen = self._defaults.updated(options)
         pairs = [_pair(item) for item in _items(args, question, context)]
         windows = (window for n, pair in enumerate(pairs) for window in self._windows(n, *pair, chosen))
+        part = int(self._question_first)
         ranked: list[dict[str, Answer]] = [{} for _ in pairs]
         null = [float(NO_SCORE)] * len(pairs)
         while batch := list(islice(windows, chosen.batch_size)):
@@ -176,7 +177,11 @@ class QuestionAnsweringPipeline:
                 row = window.question
                 spans, null_score = _best_spans(*logits, window.allowed, chosen)
                 null[row] = min(null[row], null_score)
-                self._add(ranked[row], spans, window, pairs[row][1], chosen.align_to_words)
+                for first, last, score in spans:
+                    start, end = _characters(window.encoding, first, last, part, chosen.align_to_words)
+                    text = pairs[row][1][start:end]
+                    fresh = {"score": 0.0, "start": start, "end": end, "answer": text}
+                    ranked[row].setdefault(text.lower(), fresh)["score"] += score
         answers = [_best(own.values(), score, chosen) for own, score in zip(ranked, null, strict=True)]
         return answers[0] if len(answers) == 1 else answers
 
@@ -227,30 +232,15 @@ class QuestionAnsweringPipeline:
             start, end = (row[:length] if self._question_first else row[-length:] for row in rows)
             yield start, end
 
-    def _add(
-        self,
-        answers: dict[str, Answer],
-        spans: Iterable[tuple[int, int, float]],
-        window: _Window,
-        context: str,
-        align: bool,
-    ) -> None:
-        """Add the scores of the spans of a window to ``answers``, by their text in lower case."""
-        for first, last, score in spans:
-            start, end = _characters(window.encoding, first, last, int(self._question_first), align)
-            text = context[start:end]
-            fresh = {"score": 0.0, "start": start, "end": end, "answer": text}
-            answers.setdefault(text.lower(), fresh)["score"] += score
-
 
 def _items(args: tuple[Any, ...], question: Any, context: Any) -> list[Any]:
     """The questions of a call, each a dict or an example."""
+    if len(args) == 2 and all(isinstance(text, str) for text in args):
+        args, question, context = (), *args
     if args:
-        items = args[0] if len(args) == 1 else list(args)
-        if len(args) == 2 and all(isinstance(text, str) for text in args):
-            items = {"question": args[0], "context": args[1]}
+        items = args[0] if len(args) == 1 else args
     elif isinstance(question, str) and isinstance(context, str):
-        items = {"question": question, "context": context}
+        items = [{"question": question, "context": context}]
     elif isinstance(question, list) and isinstance(context, str | list):
         contexts = [context] * len(question) if isinstance(context, str) else context
         if len(contexts) != len(question):
@@ -261,7 +251,7 @@ def _items(args: tuple[Any, ...], question: Any, context: Any) -> list[Any]:
         raise ValueError("give question= and context=: texts, or lists of texts")
     if isinstance(items, dict | SquadExample):
         return [items]
-    if isinstance(items, str) or not isinstance(items, Iterable):
+    if not isinstance(items, Iterable):
         raise ValueError(f"{items!r}: give a dict with question and context, or a list of them")
     return list(items)
 

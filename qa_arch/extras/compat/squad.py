@@ -198,6 +198,7 @@ def squad_convert_examples_to_features(
     windows = _Windows(
         tokenizer=tokenizer,
         template=probe(tokenizer, has_segment_ids(tokenizer)),
+        special=frozenset(tokenizer.all_special_ids),
         length=max_seq_length,
         step=doc_stride,
         question=max_query_length,
@@ -220,6 +221,7 @@ class _Windows:
 
     tokenizer: PreTrainedTokenizerBase
     template: Template
+    special: frozenset[int]
     length: int
     step: int
     question: int
@@ -259,7 +261,7 @@ class _Windows:
                 token_type_ids=[token.segment * template.segments for token in window] + [0] * padding,
                 cls_index=cls_index,
                 p_mask=[
-                    int(t != cls_index and (t < len(head) or id_ in tokenizer.all_special_ids))
+                    int(t != cls_index and (t < len(head) or id_ in self.special))
                     for t, id_ in enumerate(input_ids)
                 ],
                 example_index=0,

@@ -16,13 +16,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import accumulate, chain, product
 from operator import add, itemgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokenizers.decoders import WordPiece
 
 from qa_arch.config.files import write_atomic
-from qa_arch.extras.compat.squad import SquadExample, SquadFeatures, SquadResult
 from qa_arch.metrics.squad import best_overlap, normalise
+
+if TYPE_CHECKING:  # compute_f1 needs no torch
+    from qa_arch.extras.compat.squad import SquadExample, SquadFeatures, SquadResult
 
 NO_SCORE = 1000000
 """Null score of a question whose windows all have a higher one."""
@@ -32,7 +34,8 @@ Scores = Mapping[str, float]
 """Question id -> score, 0 to 1, or null odds."""
 Flags = Mapping[str, bool]
 """Question id -> whether it is answerable."""
-Values = dict[str, Any]
+Means = dict[str, Any]
+"""Rates in percent and numbers of questions."""
 
 normalize_answer = normalise
 
@@ -80,7 +83,7 @@ def apply_no_ans_threshold(
     }
 
 
-def make_eval_dict(exact_scores: Scores, f1_scores: Scores, qid_list: Sequence[str] | None = None) -> Values:
+def make_eval_dict(exact_scores: Scores, f1_scores: Scores, qid_list: Sequence[str] | None = None) -> Means:
     """Means in percent and the number of questions: of ``qid_list``, or of all where that is empty.
 
     Raises KeyError for an id without a score, ZeroDivisionError without scores.
@@ -90,7 +93,7 @@ def make_eval_dict(exact_scores: Scores, f1_scores: Scores, qid_list: Sequence[s
     return {"exact": exact, "f1": f1, "total": len(ids)}
 
 
-def merge_eval(main_eval: Values, new_eval: Values, prefix: str) -> None:
+def merge_eval(main_eval: Means, new_eval: Means, prefix: str) -> None:
     """Add the values of ``new_eval`` to ``main_eval``, as ``PREFIX_KEY``."""
     main_eval.update({f"{prefix}_{key}": value for key, value in new_eval.items()})
 
@@ -119,12 +122,7 @@ def find_best_thresh_v2(
 
 
 def find_all_best_thresh(
-    main_eval: Values,
-    preds: Texts,
-    exact_raw: Scores,
-    f1_raw: Scores,
-    na_probs: Scores,
-    qid_to_has_ans: Flags,
+    main_eval: Means, preds: Texts, exact_raw: Scores, f1_raw: Scores, na_probs: Scores, qid_to_has_ans: Flags
 ) -> None:
     """Add ``best_exact``, ``best_f1`` and their thresholds to ``main_eval``."""
     for key, raw in (("exact", exact_raw), ("f1", f1_raw)):
@@ -133,12 +131,7 @@ def find_all_best_thresh(
 
 
 def find_all_best_thresh_v2(
-    main_eval: Values,
-    preds: Texts,
-    exact_raw: Scores,
-    f1_raw: Scores,
-    na_probs: Scores,
-    qid_to_has_ans: Flags,
+    main_eval: Means, preds: Texts, exact_raw: Scores, f1_raw: Scores, na_probs: Scores, qid_to_has_ans: Flags
 ) -> None:
     """As ``find_all_best_thresh``, with ``has_ans_exact`` and ``has_ans_f1`` (0 to 1) behind them."""
     find_all_best_thresh(main_eval, preds, exact_raw, f1_raw, na_probs, qid_to_has_ans)
@@ -151,7 +144,7 @@ def squad_evaluate(
     preds: Texts,
     no_answer_probs: Scores | None = None,
     no_answer_probability_threshold: float = 1.0,
-) -> Values:
+) -> Means:
     """All scores (percent) of the predictions ``preds``, by question id; a null score above the threshold is
     "no answer". The best thresholds are fitted on the scored questions themselves: upper bounds, no results.
     """

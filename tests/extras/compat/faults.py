@@ -6,7 +6,7 @@ from planting import Fault
 
 # fmt: off
 FAULTS = (
-    Fault(name="compat answers by their case", at="QuestionAnsweringPipeline.add",
+    Fault(name="compat answers by their case", at="QuestionAnsweringPipeline.__call__",
           test="test_equal_answers_of_several_places_are_one",
           old="_t.lower()",
           new="_t"),
