@@ -13,7 +13,7 @@ import logging
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -227,6 +227,8 @@ class _Windows:
     question: int
     """The most tokens of a question."""
     padded: int
+    known: dict[str, list[str]] = field(default_factory=dict)
+    """Word -> its pieces: most words come back, and a call of the tokenizer is slow."""
 
     def of(self, example: SquadExample, training: bool) -> Iterator[SquadFeatures]:
         """The windows of ``example``; none, and a warning, where its answer is not at its place."""
@@ -278,8 +280,10 @@ class _Windows:
 
     def _pieces(self, word: str) -> list[str]:
         """The pieces of a word as they are within a text, where RoBERTa's tokenizer has seen a space."""
-        within = isinstance(self.tokenizer, RobertaTokenizer) and not word[0].isspace()
-        return self.tokenizer.tokenize(f" {word}" if within else word)
+        if word not in self.known:
+            within = isinstance(self.tokenizer, RobertaTokenizer) and not word[0].isspace()
+            self.known[word] = self.tokenizer.tokenize(f" {word}" if within else word)
+        return self.known[word]
 
     def _answer(self, example: SquadExample, pieces: Sequence[tuple[str, int]]) -> tuple[int, int]:
         """First and last piece of the answer: of its words, or the fewer pieces that are its own."""

@@ -90,7 +90,7 @@ def prediction(rng: random.Random, family: str) -> dict[str, Any]:
     return {
         "family": family,
         "examples": [example(rng, number, 60) for number in range(rng.randint(1, 4))],
-        "settings": settings(rng),
+        "settings": {**settings(rng), "padding_strategy": rng.choice(("max_length", "do_not_pad"))},
         "seed": rng.random(),
         "digits": rng.choice((0, 6)),  # 0: with ties
         "options": [rng.choice((1, 3, 20)), rng.choice((1, 5, 30)), rng.random() < 0.7],

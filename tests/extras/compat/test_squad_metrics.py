@@ -176,3 +176,8 @@ def test_a_file_that_cannot_be_written(tmp_path):
     (tmp_path / "nbest.json").mkdir()
     with pytest.raises(QaArchError, match="nbest"):
         predict(tmp_path, null=False)
+
+
+def test_what_is_left_out_says_so():
+    with pytest.raises(NotImplementedError, match="use compute_predictions_logits"):
+        squad_metrics.compute_predictions_log_probs([], [], [])
