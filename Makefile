@@ -47,6 +47,7 @@ setup: $(DEV) ## create .venv and install qa_arch with its development tools
 $(CORE): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "make: no $(PYTHON); install Python 3.11 or newer, or say PYTHON=..."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Python 3.11 or newer is needed"; exit 1; }
+	@echo "installing qa_arch and PyTorch into $(VENV): about 3 GB, a few minutes"
 ifeq ($(TORCH),keep)
 	@test -x $(BIN)/python || $(PYTHON) -m venv --system-site-packages $(VENV)
 else

@@ -26,6 +26,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import FileResponse, JSONResponse
 from starlette.staticfiles import StaticFiles
 
+from qa_arch.config.check import suggest
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.manifest import module_of
 from qa_arch.serving.answers import Query
@@ -390,7 +391,12 @@ async def _of_field(_: Request, problems: Any) -> JSONResponse:
         message = f"no valid JSON: {context['error']} (character {error['loc'][-1]})"
         return RefusalError(400, message, remedy=REMEDIES[400]).response()
     field = field_name([*error["loc"], *([context["field"]] if "field" in context else [])])
-    remedy = "leave it out" if kind == "extra_forbidden" else "change it as the message says"
+    remedy = "/docs shows what the field takes"
+    if kind == "extra_forbidden":
+        known = {*SingleBody.model_fields, *BatchBody.model_fields}
+        remedy = f"leave it out{suggest(str(error['loc'][-1]), known)}"
+    if kind == "model_attributes_type":
+        message = "an object with the fields of a query is wanted"
     status = 400 if kind == "invalid_text" else 422
     return RefusalError(status, message, field=field, remedy=remedy).response()
 

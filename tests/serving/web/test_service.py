@@ -226,6 +226,11 @@ def test_wrong_fields_are_named(service, body, field):
     assert error_of(response, 422)["field"] == field
 
 
+def test_a_misspelt_field_is_told_the_right_one(service):
+    error = error_of(service().post("/v1/answer", json={"question": "a", "contxt": "b"}), 422)
+    assert error["remedy"] == "leave it out (did you mean 'context'?)"
+
+
 def test_too_many(service):
     client = service(max_queue=2, max_documents=2)
     body = {"question": "a", "documents": ["b"] * 3}
