@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     if args.to == "hf":
         from qa_arch.export.huggingface import export_hf
 
-        export_hf(predictor, out)
+        export_hf(predictor, out, Path(args.run_folder))
     else:
         from qa_arch.cli.watch import watching
         from qa_arch.spans.loading import source_of

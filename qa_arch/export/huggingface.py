@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import EvalResult, ModelCardData
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import (
@@ -24,17 +26,21 @@ from transformers import (
 
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.config.schema import Config
+from qa_arch.data.input_files import as_list
 from qa_arch.data.sources import licence
-from qa_arch.errors import ConfigError
+from qa_arch.errors import ConfigError, RunError
 from qa_arch.export.onnx_folder import new_folder, sample
 from qa_arch.features.windows import probe
 from qa_arch.features.words import backend_of, unlimited
 from qa_arch.models.checkpoint_files import READING, Reading
 from qa_arch.models.span_checkpoint import SpanCheckpoint
 from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.encoder_configs import HUB_IDS
 from qa_arch.nn.encoder_factory import quiet_loading
-from qa_arch.records import RunRecord, SplitFacts, Threshold
+from qa_arch.records import CALIBRATION, TRAIN, RunRecord, SplitFacts, Threshold
+from qa_arch.results.samples import AT_THRESHOLD, UNITS, samples_of
 from qa_arch.results.summary import POINTS
+from qa_arch.results.systems import System
 from qa_arch.results.tables import markdown_cell
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.types.tensors import Batch
@@ -48,10 +54,7 @@ CARD = "README.md"
 METRICS = ("exact", "f1", "HasAns_f1", "NoAns_f1")
 _PAGE = """\
 ---
-library_name: transformers
-pipeline_tag: question-answering
-license: unknown
-tags: [extractive-question-answering, qa_arch]
+{front}
 ---
 
 # {title}
@@ -62,6 +65,8 @@ An extractive question-answering model: it answers a question about a text with 
 ## Scores
 
 {scores}
+
+Scored again with `qa-arch evaluate --run FOLDER --data FILE`.
 
 The null threshold is **{threshold}** ({fitted}): a window has no answer where the score of "no answer"
 (start + end logit of the first token) exceeds that of its best span by more.
@@ -118,10 +123,11 @@ print(text[offsets[first, 0]:offsets[last, 1]] if null_odds <= {limit} else "no 
 """
 
 
-def export_hf(predictor: SpanPredictor, out: str | Path) -> None:
+def export_hf(predictor: SpanPredictor, out: str | Path, run: Path | None = None) -> None:
     """Write model (safetensors), config, tokenizer and model card; loads with AutoModelForQuestionAnswering.
 
-    The model is an encoder with one linear map to a start and an end score, whose null is the first token's.
+    ``run`` is the run's folder, whose rows of questions give the card its intervals. The model is an encoder
+    with one linear map to a start and an end score, whose null is the first token's.
     Raises ConfigError for any other, RunError where ``out`` is in the way.
     """
     if isinstance(predictor.model, SpanCheckpoint):
@@ -137,7 +143,7 @@ def export_hf(predictor: SpanPredictor, out: str | Path) -> None:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         write_json(folder / READING, _reading(predictor))
-        write_atomic(folder / CARD, model_card(predictor))
+        write_atomic(folder / CARD, model_card(predictor, run))
 
 
 def _reading(predictor: SpanPredictor) -> dict[str, Any]:
@@ -233,11 +239,12 @@ def library_logits(model: PreTrainedModel, batch: Batch) -> tuple[torch.Tensor, 
     return output.start_logits, output.end_logits
 
 
-def model_card(predictor: SpanPredictor) -> str:
+def model_card(predictor: SpanPredictor, run: Path | None = None) -> str:
     """The card of the predictor's folder, in Markdown with the front matter of the hub."""
     record, config, threshold = predictor.record, predictor.config, predictor.null_threshold
     always = math.isinf(threshold)
     return _PAGE.format(
+        front=_front_matter(config, record, run).to_yaml(),
         title=_inline(record.model if record else config.model.get("name")),
         commit=f" (commit {_inline(record.commit[:10])})" if record and record.commit else "",
         seed=config.seed,
@@ -254,6 +261,53 @@ def model_card(predictor: SpanPredictor) -> str:
         question=config.features.max_question,
         answer=config.decode.max_answer_tokens,
     )
+
+
+def _front_matter(config: Config, record: RunRecord | None, run: Path | None) -> ModelCardData:
+    """What the hub reads of a card: base model, data sets, and scores as a ``model-index``."""
+    name, encoder = str(record.model if record else config.model.get("name")), str(config.encoder.name)
+    on_the_hub = config.encoder.init == "pretrained" and not Path(encoder).exists()
+    sources = [source.split(":")[1] for source in as_list(config.data.train) if source.startswith("hub:")]
+    return ModelCardData(
+        model_name=name,
+        library_name="transformers",
+        pipeline_tag="question-answering",
+        license="unknown",
+        tags=["extractive-question-answering", "qa_arch"],
+        base_model=HUB_IDS.get(encoder, encoder) if on_the_hub else None,
+        datasets=sources or None,
+        eval_results=list(_results(record, run)) if record and record.scores else None,
+    )
+
+
+def _results(record: RunRecord, run: Path | None) -> Iterator[EvalResult]:
+    """EM and F1 of every set on which nothing was trained or fitted, at the operating point that runs are
+    compared at, with their 95% intervals."""
+    for split in record.scores:
+        point, facts, samples = record.compared_point(split), record.facts(split), None
+        if point is None or split in (TRAIN, CALIBRATION):
+            continue
+        if run is not None:
+            with suppress(RunError):
+                samples = samples_of([System("run", ((run, record),))], split)
+        for metric in AT_THRESHOLD:
+            measured: dict[str, Any] = {
+                "protocol": f"SQuAD {point.protocol}",
+                "null_threshold": point.threshold,
+            }
+            if samples is not None:
+                interval = [round(end, 2) for end in samples.interval("run", metric)]
+                measured |= {"interval_95": interval, "interval_over": UNITS[samples.unit]}
+            yield EvalResult(
+                task_type="question-answering",
+                dataset_type=str(facts.name),
+                dataset_name=str(facts.name),
+                dataset_split=split,
+                dataset_args={"sha256": facts.fingerprint},
+                metric_type="exact_match" if metric == "exact" else metric,
+                metric_value=point.metric(metric),
+                metric_args=measured,
+            )
 
 
 def _table(record: RunRecord | None) -> str:

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 import torch
 from families import OURS
+from huggingface_hub import ModelCard
 from safetensors import safe_open
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
@@ -173,6 +174,16 @@ def test_the_card_says_what_the_record_knows(card):
         "seed 13",
     ):
         assert words in text
+
+
+def test_the_hub_reads_the_scores(card):
+    data = ModelCard.load(card).data
+    exact, f1 = data.eval_results
+    assert (exact.metric_type, exact.metric_value, f1.metric_value) == ("exact_match", 61.25, 64.5)
+    assert f1.metric_args == {"protocol": "SQuAD 2.0", "null_threshold": 0.25}
+    assert f1.dataset_split == "dev"
+    assert data.pipeline_tag == "question-answering"
+    assert data.model_name == "bert\n# <b>mine</b>"
 
 
 def test_the_card_s_lines_for_transformers_run(card):
