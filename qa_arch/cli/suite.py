@@ -17,19 +17,18 @@ from pathlib import Path
 
 from qa_arch.cli.runs import add_device_options, add_engine, add_format, open_predictor, use_config_dir
 from qa_arch.config.check import read, suggest
-from qa_arch.config.find import conf_folder
+from qa_arch.config.find import SUITES, conf_folder
 from qa_arch.data.input_files import as_list
 from qa_arch.data.sources import local, open_passages
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.metrics.significance import Unit
-from qa_arch.records import RunRecord, Runs, find_runs, read_record
+from qa_arch.records import Runs, find_runs, read_record
 from qa_arch.results.suites import TestSet, suite_tables
 from qa_arch.results.systems import find_system, group_by_system
 from qa_arch.results.tables import render, terminal_width
 from qa_arch.system.garbage import gc_disabled
 
 log = logging.getLogger(__name__)
-GROUP = "suite"
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,11 @@ def run(args: argparse.Namespace) -> int:
     use_config_dir(args.config_dir, args.trust)
     suite = _read(args.suite, args.config_dir)
     all_runs = find_runs(args.runs or ["runs"])
-    runs: Runs = [run for run in all_runs if _of_spans(run[1]) and run[1].status == "ok"]
+    runs: Runs = [
+        (folder, record)
+        for folder, record in all_runs
+        if record.status == "ok" and not (record.selects or record.pretrains)
+    ]
     sources = {name: [local(source) for source in as_list(given.data)] for name, given in suite.sets.items()}
     sets = [
         TestSet(name, open_passages(sources[name], name=name), given.unit, given.published)
@@ -81,10 +84,6 @@ def run(args: argparse.Namespace) -> int:
     tables = suite_tables(systems, sets, baseline, title=title)
     sys.stdout.write(render(tables, args.format, terminal_width()))
     return 0
-
-
-def _of_spans(record: RunRecord) -> bool:
-    return record.setting("model", "task") == "span"
 
 
 def _score(
@@ -121,7 +120,7 @@ def _read(name: str, config_dir: str | None) -> SuiteFile:
     import yaml  # type: ignore[import-untyped]
 
     folders = [conf_folder(), *([Path(config_dir)] if config_dir else [])]
-    places = [folder / GROUP / f"{name}.yaml" for folder in folders]
+    places = [folder / SUITES / f"{name}.yaml" for folder in folders]
     path = next((place for place in (Path(name), *places) if place.is_file()), None)
     if path is None:
         known = [known for folder in folders for known in _names(folder)]
@@ -140,4 +139,4 @@ def _read(name: str, config_dir: str | None) -> SuiteFile:
 
 
 def _names(folder: Path) -> list[str]:
-    return sorted(path.stem for path in (folder / GROUP).glob("*.yaml"))
+    return sorted(path.stem for path in (folder / SUITES).glob("*.yaml"))

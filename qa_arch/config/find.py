@@ -8,6 +8,9 @@ from pathlib import Path
 from qa_arch.errors import ConfigError
 from qa_arch.manifest import extras
 
+SUITES = "suite"
+"""Folder beside the config groups with lists of test sets (``qa-arch suite``)."""
+
 
 def conf_folder() -> Path:
     """Folder with ``train.yaml`` and the config groups."""
@@ -51,7 +54,8 @@ def config_folders(own: str | Path | None = None) -> tuple[Path, ...]:
 
 def groups(folders: Sequence[Path]) -> dict[str, list[str]]:
     """The choices of each config group, from the files; ``conf/`` and extras say which groups there are."""
-    names = sorted(path.name for conf in _own_folders() for path in conf.iterdir() if path.is_dir())
+    folders_there = (path for conf in _own_folders() for path in conf.iterdir() if path.is_dir())
+    names = sorted(path.name for path in folders_there if path.name != SUITES)
     choices: dict[str, list[str]] = {name: [] for name in names}
     for folder in folders:
         for group, more in _choices(folder, names).items():

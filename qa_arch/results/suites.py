@@ -111,7 +111,11 @@ def _grid(systems: Sequence[System], sets: Sequence[TestSet], by_set: Sequence[S
             f", by the rules of language {test.questions.language}" if test.questions.other_language else ""
         )
         forced = ", of the best spans" if test.measure == "spans" else " at the null threshold of calibration"
-        notes.append(f"{test.name}: {len(test.questions):,} questions, F1{forced}{language}")
+        nothing = sum(not example.answerable for example in test.questions.examples)
+        counts = f"{len(test.questions):,} questions" + (
+            f", of them {nothing:,} unanswerable" if nothing else ""
+        )
+        notes.append(f"{test.name}: {counts}; F1{forced}{language}")
     return Table(title, columns, rows, notes)
 
 

@@ -173,7 +173,7 @@ def _settle(point: Running, code: int, *, stopped: bool = False) -> Status:
         status = replace(status, status="ok")
     elif stopped:
         status = replace(status, status="killed", error="interrupted")
-    elif record is not None and fresh and record.status in ("oom", "failed", "killed"):
+    elif record is not None and fresh and record.error:
         status = replace(status, status=record.status, error=record.error)
     elif code < 0:
         message = f"killed by {signal.Signals(-code).name}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from types import SimpleNamespace
@@ -37,11 +38,22 @@ def passages(tmp_path, monkeypatch):
         lines.append({"context": example.context, "qas": [question]})
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=lambda *_, **__: rows))
     (tmp_path / "squad.json").write_text(json.dumps(write(questions)))
+    with (tmp_path / "reviews.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(
+            ["item_id", "q_review_id", "question", "review", "human_ans_spans", "human_ans_indices"]
+        )
+        for example in answerable:
+            gold = example.answers[0]
+            span = [gold.text, f"({gold.start}, {gold.end})"]
+            table.writerow([example.title, example.id, example.question, example.context, *span])
     (tmp_path / "small.jsonl").write_text("\n".join(map(json.dumps, lines)))
     return {
         "": str(tmp_path / "squad.json"),
         "hub": "hub:some/set:dev",
+        "language": f"language:de:{tmp_path / 'squad.json'}",
         "mrqa": f"mrqa:{tmp_path / 'small.jsonl'}",
+        "subjqa": f"subjqa:{tmp_path / 'reviews.csv'}",
         "synthetic": "synthetic:dev:L1",
     }
 
@@ -51,7 +63,7 @@ def test_every_scheme_is_covered(passages):
     assert {*with_passages, ""} == set(passages)
 
 
-@pytest.mark.parametrize("scheme", ["", "hub", "mrqa", "synthetic"])
+@pytest.mark.parametrize("scheme", ["", "hub", "language", "mrqa", "subjqa", "synthetic"])
 def test_commands_without_a_model(qa_arch, passages, tmp_path, scheme):
     source = passages[scheme]
     questions = open_passages(source)

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from qa_arch.evaluation.registration import REGISTERED
+from qa_arch.errors import RunError
+from qa_arch.evaluation.registration import REGISTERED, read_registration
 from qa_arch.records import read_record, write_record
 from qa_arch.results.provenance import DEV_ACCESS_LOG
 
@@ -71,3 +72,9 @@ def test_a_plan_that_cannot_be_registered(qa_arch, plan, text, message):
     assert code == 2
     assert message in err
     assert not path.with_name(REGISTERED).exists()
+
+
+def test_a_damaged_registration_is_named(tmp_path):
+    (tmp_path / REGISTERED).write_text('{"date": "2026"}')
+    with pytest.raises(RunError, match=r"registered\.json: is no registration"):
+        read_registration(tmp_path)

@@ -10,6 +10,7 @@ import pytest
 
 from qa_arch.config.files import write_json
 from qa_arch.data import synthetic
+from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import write
 from qa_arch.records import Confidence, Threshold, read_questions, read_record, write_record
 from qa_arch.results.provenance import DEV_ACCESS_LOG, read_dev_accesses
@@ -237,3 +238,35 @@ def test_a_run_is_read_out_in_another_way(qa_arch, trained, run_folder, tmp_path
     assert qa_arch(*arguments)[0] == 0  # the same again goes into the same record
     code, _, err = qa_arch("evaluate", "--run", str(run_folder), "--decode", "grid", "--record", str(out))
     assert (code, "holds the record of something else" in err) == (5, True)
+
+
+def test_where_scores_go_is_said_before_a_model_is_loaded(qa_arch, trained, dev_file, tmp_path):
+    for arguments in (
+        (trained, "--record", tmp_path / "r"),
+        (trained, trained),
+        (trained, "--decode", "greedy"),
+    ):
+        code, _, err = qa_arch("evaluate", "--run", *arguments, "--data", dev_file)
+        assert (code, "need --record DIR" in err) == (2, True)
+
+
+def test_a_set_of_spans_takes_no_threshold_and_never_the_name_of_a_split(qa_arch, run_folder, tmp_path):
+    mixed = synthetic.generate(2, 5, 1, "dev")
+    spans = question_set("s", [example for example in mixed.examples if example.answers], "1.1")
+    file = write_json(tmp_path / "train.json", write(spans))
+    code, _, err = qa_arch("evaluate", "--run", run_folder, "--data", file, "--null-threshold", "1")
+    assert (code, "has no unanswerable questions (1.1)" in err) == (2, True)
+    assert qa_arch("evaluate", "--run", run_folder, "--data", file)[0] == 0
+    assert set(read_record(run_folder).scores) == {"calibration", "dev", "train-set"}
+
+
+def test_a_decoding_of_a_run_whose_calibration_set_changed_has_no_fitted_threshold(
+    qa_arch, run_folder, dev_file, tmp_path, caplog
+):
+    record = read_record(run_folder)
+    other = replace(record.data["calibration"], fingerprint="0" * 64)
+    write_record(run_folder, replace(record, data={**record.data, "calibration": other}))
+    arguments = ("--decode", "greedy", "--record", tmp_path / "greedy")
+    assert qa_arch("evaluate", "--run", run_folder, "--data", dev_file, *arguments)[0] == 0
+    assert "the calibration set is not that of the run" in caplog.text
+    assert read_record(tmp_path / "greedy").threshold == Threshold(value=0.0, fitted_on="nothing")

@@ -175,7 +175,7 @@ def test_a_training_in_python_is_that_of_the_command_and_names_what_to_do_next(
     folder = Path(caplog.messages[0].removeprefix("run: "))
     steps = [line[8:] for line in out.splitlines() if "qa-arch " in line]
     assert steps == [f"qa-arch show {folder}", f"qa-arch ask {folder}"]
-    with pytest.raises(RunError, match="already exists"):
+    with pytest.raises(RunError, match="is finished"):
         qa_arch_in_python.train(["model=bert", *settings])
     before = (folder / RECORD).stat().st_mtime_ns
     run = qa_arch_in_python.train(["model=bert", *settings], if_exists="resume")
