@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--name", required=True, metavar="X", help="the name of the system in tables")
     add("--seed", type=int, default=0, metavar="S", help="which of several runs of that system (default: 0)")
     add("--folder", metavar="RUN", help=f"the run folder (default: runs/{ADOPTED}/NAME-sSEED)")
-    missing = "what questions that the file leaves out are: an error (default), or not answered"
+    missing = "questions missing from the file: an error (default), or an empty answer"
     add("--missing", choices=("error", "empty"), default="error", help=missing)
 
 

@@ -24,9 +24,9 @@ complete -o default -F _qa_arch qa-arch
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "for this shell: source <(qa-arch completion); for every one: write that into ~/.bashrc"
+    parser.epilog = "this shell: source <(qa-arch completion); every shell: add that line to ~/.bashrc"
     parser.add_argument("shell", nargs="?", choices=("bash",), default="bash")
-    parser.add_argument("--line", metavar="TEXT", help="print what may stand at the end of this command line")
+    parser.add_argument("--line", metavar="TEXT", help="print the completions of this command line")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -28,7 +28,7 @@ PARTS = ("train=0.64", "calibration=0.16", "dev=0.2")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     sets = parser.add_subparsers(dest="set", metavar="SET", required=True)
-    synthetic = sets.add_parser("synthetic", help="generated questions about invented things")
+    synthetic = sets.add_parser("synthetic", help="generated questions about invented entities")
     add = synthetic.add_argument
     add("--articles", type=int, required=True, metavar="N", help="how many, of at most 15 questions each")
     add("--seed", type=int, default=0, metavar="S", help="same seed, same set (default: 0)")
@@ -37,10 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = "no name occurs in two splits (default: train)"
     add("--split", choices=SPLITS, default="train", help=names)
     add("--out", required=True, metavar="F", help="the JSON file to write")
-    split = sets.add_parser("split", help="parts of a set that share no article")
+    split = sets.add_parser("split", help="split a set by article")
     add_questions(split)
     add = split.add_argument
-    shares = f"shares of the questions, which sum to 1 (default: {' '.join(PARTS)})"
+    shares = f"shares of the questions, summing to 1 (default: {' '.join(PARTS)})"
     add("--parts", nargs="+", default=list(PARTS), metavar="NAME=SHARE", help=shares)
     add("--seed", type=int, default=13, metavar="S", help="which articles (default: 13)")
     add("--out", required=True, metavar="DIR", help="the folder for the parts, NAME.json each")
@@ -99,8 +99,8 @@ def add_stats_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print JSON: an object, or for several sets an object by source")
     add_on_error(parser)
     ceiling = (
-        "also print this encoder's score ceiling (a hub id, a folder or minilm): that of the gold answers,"
-        " widened to whole tokens"
+        "also print the score ceiling of this encoder (a hub id, a folder or minilm): the score of gold"
+        " answers widened to whole tokens"
     )
     add("--encoder", metavar="NAME", help=ceiling)
 

@@ -53,20 +53,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data",
         nargs="+",
         metavar="D",
-        help=f"questions with gold answers: {usage()} (with --run: its dev set, or any set of its task)",
+        help=f"questions with gold answers: {usage()} (default with --run: its dev set)",
     )
     add(
         "--null-threshold",
         type=float,
         metavar="T",
-        help='null odds, or no-answer scores, above T mean "no answer" (of files, the official default is'
-        f" {OFFICIAL_THRESHOLD}; with --run: one more threshold to score at)",
+        help='null odds, or no-answer scores, above T mean "no answer" (default for files: the official'
+        f" {OFFICIAL_THRESHOLD}; with --run: an additional threshold to score at)",
     )
     add("--out", metavar="O", help="also write the scores to this file, as JSON")
     add = parser.add_argument_group("scoring prediction files").add_argument
     add("--predictions", metavar="P", help='JSON object: question id -> answer, "" = no answer')
     add("--na-prob", metavar="N", help="JSON object: question id -> no-answer probability or null odds (2.0)")
-    add("--protocol", choices=("auto", "1.1", "2.0"), default="auto", help="default: what the data file says")
+    add("--protocol", choices=("auto", "1.1", "2.0"), default="auto", help="default: that of the data file")
     for name, family in METRICS.items():
         add(f"--{name}", action="store_true", help=family.summary)
     if METRICS:
@@ -82,11 +82,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="run_folder",
         metavar="RUN",
         nargs="+",
-        help="instead of --predictions: a run folder, several of which are an ensemble; or a downloaded"
-        " checkpoint, a folder or a hub id (OWNER/NAME) of any AutoModelForQuestionAnswering",
+        help="instead of --predictions: a run folder, or several as an ensemble; or a downloaded checkpoint:"
+        " a folder or a hub id (OWNER/NAME) of any AutoModelForQuestionAnswering",
     )
     add("--json", action="store_true", help="print the scores as JSON, not as a table")
-    add("--decode", metavar="NAME", help="decode as in conf/decode/NAME.yaml")
+    add("--decode", metavar="NAME", help="decode as conf/decode/NAME.yaml says")
     add(
         "--record",
         metavar="DIR",
@@ -97,15 +97,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--calibration",
         nargs="+",
         metavar="SOURCE",
-        help="fit the null threshold of a downloaded checkpoint on this set (default: threshold 0)",
+        help="fit the null threshold of a downloaded checkpoint on this set (default: that of an exported"
+        " folder, else 0)",
     )
     add(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="how a downloaded checkpoint cuts texts into windows and decodes, such as"
-        " features.max_length=512",
+        help="windows and decoding of a downloaded checkpoint, such as features.max_length=512",
     )
     add("--train", action="store_true", help="score the questions that the run was trained on")
     add(
@@ -116,7 +116,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--allow-overlap",
         action="store_true",
-        help="score a set that shares articles with the run's training data; the scores then say so",
+        help="score a set that shares articles with the run's training data, and mark the scores",
     )
     add_device_options(group)
     add_engine(group)

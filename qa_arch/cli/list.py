@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what",
         nargs="?",
         metavar="WHAT",
-        help=f"models, experiments, {SETTINGS} or another of what `qa-arch list` alone names",
+        help=f"models, experiments, {SETTINGS}, ... (`qa-arch list` alone shows all)",
     )
     parser.add_argument("filter", nargs="*", metavar="FILTER", help="words to find in names and descriptions")
     parser.add_argument("--json", action="store_true", help="print a list of JSON objects")

@@ -32,13 +32,13 @@ GROUPS = {
     "score and compare": {
         "register": (
             "register",
-            "fix, before they are trained, which runs of an experiment may be scored on its closed dev set",
+            "pre-register the runs that may be scored on an experiment's held-out dev set",
         ),
         "evaluate": ("evaluate", "score prediction files as the official scripts do, or runs on a data set"),
-        "adopt": ("adopt", "make a run of another system's answers, for tables, tests and reports"),
+        "adopt": ("adopt", "turn another system's answers into a run, for tables, tests and reports"),
         "tables": ("records:tables", "compare recorded runs, or rebuild the tables of experiments/"),
         "compare": ("records:compare", "test whether one system beats another, over articles and seeds"),
-        "suite": ("suite", "score systems on several test sets: one table, with paired tests"),
+        "suite": ("suite", "score systems on several test sets, with paired tests"),
         "power": (
             "records:power",
             "estimate from recorded runs what an experiment of a planned size would detect",
@@ -53,10 +53,10 @@ GROUPS = {
         "export": ("export", "write a trained span model as a Hugging Face folder or an ONNX graph"),
     },
     "data, settings, installation": {
-        "data": ("data", "write data sets: generated questions, or parts of a set by article"),
-        "stats": ("data:stats", "describe data sets: questions, unanswerable ones, articles, lengths"),
+        "data": ("data", "write data sets: generated questions, or a set split by article"),
+        "stats": ("data:stats", "describe data sets: questions, answerability, articles, lengths"),
         "list": ("list", "list models, experiments, data, encoders and settings, with their documentation"),
-        "completion": ("completion", "print the completion of commands, options and choices for bash"),
+        "completion": ("completion", "print a bash script that completes commands, options and choices"),
         "doctor": ("doctor", "check the installation, data and network, and say how to fix problems"),
     },
 }
@@ -70,8 +70,8 @@ COMMANDS: dict[str, Command] = OWN | offered("commands") | OWN
 """Subcommand -> where it is; behind our own those of extras."""
 EXIT_CODES = """\
 exit codes: 0 success, 1 a run failed or a file cannot be written, 2 wrong usage or settings,
-3 questions without a prediction, 4 unusable data, 5 unusable run folder, 6 something outside is
-missing (an encoder, a package, a device, the hub), 70 a fault of qa-arch itself, 130 interrupted"""
+3 questions without a prediction, 4 unusable data, 5 unusable run folder, 6 something needed is
+unavailable (an encoder, a package, a device, the hub), 70 a bug in qa-arch, 130 interrupted"""
 INTERNAL, INTERRUPTED = 70, 130
 
 

@@ -37,7 +37,7 @@ TESTS = "tests"
 
 def add_new_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch new-model gated --into mine"
-    parser.add_argument("name", metavar="NAME", help="of the package and of model=NAME")
+    parser.add_argument("name", metavar="NAME", help="name of the package and in model=NAME")
     parser.add_argument(
         "--into",
         required=True,

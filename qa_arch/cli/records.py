@@ -46,7 +46,7 @@ def add_tables_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         metavar="RUNS",
         help="run folders, or folders of runs (default: runs), one table for each set they were scored on;"
-        f" or folders of experiments, whose {TABLES} says what they show",
+        f" or folders of experiments, with the tables of their {TABLES}",
     )
     add_format(parser)
     add(
@@ -135,14 +135,14 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
         help="A and B: a run each, or a folder or quoted glob of the seeds of one system; with --baseline all"
         " runs to compare (default: runs)",
     )
-    add("--baseline", metavar="NAME", help="compare every system below RUN with the one of this name")
+    add("--baseline", metavar="NAME", help="compare every system in RUN with this one")
     add("--split", default=DEV, help="the scored set (default: dev)")
     add(
         "--measure",
         choices=tuple(MEASURES),
         default="f1",
         help="with --baseline: what is compared (default: f1); spans: answerable F1 (forced answer); auroc:"
-        " telling answerable from unanswerable questions; aurc: risk over coverage",
+        " no-answer detection; aurc: area under the risk-coverage curve",
     )
     add("--spans", dest="measure", action="store_const", const="spans", help="the same as --measure spans")
     add(
@@ -150,22 +150,21 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
         type=split_columns,
         default=(),
         metavar="NAME,...",
-        help="with --baseline: test these systems in this order, fixed beforehand, each only after those"
-        " before it, and the others by Holm after all of them (default: Holm over all)",
+        help="with --baseline: test these systems in this pre-specified order, each only if all before it"
+        " were significant, then the others by Holm (default: Holm over all)",
     )
     add(
         "--equivalence",
         type=float,
         metavar="POINTS",
-        help="with --baseline: also test equivalence, that a system lies within this many points of it (two"
-        " one-sided tests)",
+        help="with --baseline: also test whether a system is within this many points of it (two one-sided"
+        " tests)",
     )
     add(
         "--data",
         nargs="+",
         metavar="FILE",
-        help="the scored questions, to show their texts and to sort untagged ones by question word:"
-        f" {usage()}",
+        help=f"the scored questions, to show their texts and group untagged ones by question word: {usage()}",
     )
     add(
         "--unit",

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "plan",
         type=Path,
         metavar="PLAN.yaml",
-        help="arms: {NAME: KEY=VALUE ...} and seeds: [...]; registered.json is written beside it",
+        help="arms: {NAME: KEY=VALUE ...} and seeds: [...]; registered.json is written beside this file",
     )
     add_config_dir(parser)
     add_trust(parser)

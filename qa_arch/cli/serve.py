@@ -19,7 +19,7 @@ from qa_arch.errors import ConfigError
 
 TOKEN = "QA_ARCH_TOKEN"
 LIMITS = {
-    "--max-queue": (128, "queries that wait for a model"),
+    "--max-queue": (128, "queries that may wait for a model"),
     "--max-batch": (16, "queries answered together"),
     "--max-characters": (200_000, "characters of a request"),
     "--timeout": (60.0, "seconds for an answer"),
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--token-file",
         metavar="FILE",
-        help=f"file with the token that clients must send (default: the variable {TOKEN}; none: no token)",
+        help=f"file with the token that clients must send (default: the variable {TOKEN}, if set)",
     )
     for option, (default, about) in LIMITS.items():
         parser.add_argument(

@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--scored-only",
         action="store_true",
-        help="score nothing, and show what the records hold (default: score runs on the sets they lack)",
+        help="score nothing, show what the records hold (default: score runs on the sets they lack)",
     )
     add_format(parser)
     add_device_options(parser)

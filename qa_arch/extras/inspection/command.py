@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--question", metavar="TEXT")
     add("--context", metavar="TEXT", help="the text to read")
     add("--data", nargs="+", metavar="SOURCE", help=f"in place of --question and --context: {usage()}")
-    add("--id", metavar="ID", help="the question of --data")
+    add("--id", metavar="ID", help="id of a question in --data")
     add(
         "--layer",
         metavar="L",
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--head",
         metavar="H",
-        help="head, from 1, of the match-LSTM forward or backward; mean (the default); all",
+        help="head, from 1; mean (the default); all; for the match-LSTM forward or backward",
     )
     add(
         "--window",

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--vocabulary", type=int, required=True, metavar="N", help="vocabulary size, special tokens included")
     add("--out", required=True, metavar="DIR", help="the folder to write; it must be new")
 
-    compare = commands.add_parser("compare-tokenizers", help="how tokenizers split a corpus")
+    compare = commands.add_parser("compare-tokenizers", help="compare how tokenizers split a corpus")
     compare.set_defaults(action=_compare)
     add = compare.add_argument
     add("tokenizers", nargs="+", metavar="TOKENIZER", help="a folder, a pre-training run or a hub id")

@@ -21,7 +21,9 @@ def _task(name: str) -> TaskEntry:
 EXTRA = Extra(
     "pretraining",
     commands={
-        "pretrain": Command(f"{__package__}.commands", "train and compare tokenizers, ask a pre-trained run")
+        "pretrain": Command(
+            f"{__package__}.commands", "train and compare tokenizers, query a pre-trained run"
+        )
     },
     tasks={name: _task(name) for name in ("masked_lm", "causal_lm", "masked_spans")},
     families={"qa_transformer": f"{__package__}.transformer"},

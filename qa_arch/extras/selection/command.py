@@ -57,7 +57,7 @@ def add_paraphrase_arguments(parser: argparse.ArgumentParser) -> None:
         "--pairs",
         required=True,
         metavar="F.tsv",
-        help="two questions per line with a tab between, and if known a tab and 1 (paraphrase) or 0",
+        help="two tab-separated questions per line, and optionally a third field: 1 (paraphrase) or 0",
     )
     add("--out", metavar="F.tsv", help="write cosine and questions of each pair here (default: print them)")
     add(
@@ -65,7 +65,7 @@ def add_paraphrase_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.5,
         metavar="T",
-        help="least cosine of a paraphrase (default: 0.5)",
+        help="minimum cosine of a paraphrase (default: 0.5)",
     )
     add_device_options(parser)
     add_format(parser)
