@@ -27,7 +27,7 @@ from transformers import (
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.config.schema import Config
 from qa_arch.data.input_files import as_list
-from qa_arch.data.sources import licence
+from qa_arch.data.sources import licence, split_scheme
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.export.onnx_folder import new_folder, sample
 from qa_arch.features.windows import probe
@@ -267,7 +267,8 @@ def _front_matter(config: Config, record: RunRecord | None, run: Path | None) ->
     """What the hub reads of a card: base model, data sets, and scores as a ``model-index``."""
     name, encoder = str(record.model if record else config.model.get("name")), str(config.encoder.name)
     on_the_hub = config.encoder.init == "pretrained" and not Path(encoder).exists()
-    sources = [source.split(":")[1] for source in as_list(config.data.train) if source.startswith("hub:")]
+    schemes = [split_scheme(source) for source in as_list(config.data.train)]
+    sources = [place.partition(":")[0] for scheme, place in schemes if scheme == "hub"]
     return ModelCardData(
         model_name=name,
         library_name="transformers",

@@ -40,6 +40,8 @@ def copy(tmp_path) -> Path:
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     for path in [*ROOT.glob("*.md"), ROOT / "CITATION.cff"]:
         shutil.copy(path, tmp_path)
+    (tmp_path / "qa_arch").mkdir()
+    shutil.copy(ROOT / "qa_arch/manifest.py", tmp_path / "qa_arch")  # pages link to it
     return tmp_path
 
 

@@ -97,7 +97,7 @@ def test_a_training_in_a_terminal_is_stopped_and_goes_on(small, tmp_path, width)
     progress = [line for line in terminal.lines if "loss" in line and "done in" not in line]
     assert progress
     assert all("━" in line for line in progress)
-    assert any(re.search(r"\d/6, \d+:\d\d left, loss \d", line) for line in progress)
+    assert any(re.search(r"\d/6, loss \d", line) for line in progress)  # too few batches to tell a time left
     assert max(map(cell_len, progress)) <= width
     assert any("calibration f1" in line for line in progress) == (width == 120)
     step = checkpoint_step(terminal)
