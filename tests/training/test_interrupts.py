@@ -99,7 +99,7 @@ def test_a_training_in_a_terminal_is_stopped_and_goes_on(small, tmp_path, width)
     assert all("━" in line for line in progress)
     assert any(re.search(r"\d/6, loss \d", line) for line in progress)  # too few batches to tell a time left
     assert max(map(cell_len, progress)) <= width
-    assert any("calibration f1" in line for line in progress) == (width == 120)
+    assert all(len(line) <= width for line in progress)
     step = checkpoint_step(terminal)
     assert read_record(folder).status == "killed"
     assert (folder / "last.ckpt").is_file()
@@ -108,7 +108,7 @@ def test_a_training_in_a_terminal_is_stopped_and_goes_on(small, tmp_path, width)
     command = re.search(r"go on: qa-arch (train .*--if-exists resume)", terminal.text.replace("\r\n", " "))
     assert command
     again = Terminal(shlex.split(command[1]), width, tmp_path)
-    again.wait_for("left, loss")
+    again.wait_for("/6, loss")
     again.press(CTRL_C)
     assert again.finish() == 130
     assert checkpoint_step(again) > step
