@@ -9,6 +9,7 @@ import shlex
 import pytest
 from reports import page_parts
 
+from qa_arch.cli.main import COMMANDS
 from qa_arch.data.answer_files import read_answers
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import write
@@ -161,6 +162,8 @@ def test_the_answers_of_a_run_are_that_run_again(trained, tmp_path, monkeypatch,
         *("export {} --to onnx --out o", "evaluate --run {} --data synthetic:dev"),
         *("inspect {} --question Who --context x", "train --config-from {} --folder x"),
     ):
+        if command.split()[0] not in COMMANDS:
+            continue  # of an extra that is not here
         code, out, err = qa_arch(*shlex.split(command.format("runs/copy")))
         assert (code, out, err.count("\n")) == (5, "", 1), command
         assert ": adopted from a prediction file: it has no weights" in err
