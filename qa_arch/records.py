@@ -426,6 +426,14 @@ class RunRecord:
         points = self.scores.get(split, {})
         return next((points[name] for name in COMPARED if name in points), None)
 
+    def spans_f1(self, split: str) -> Number | None:
+        """F1 on the answerable questions where "no answer" is never given; of SQuAD 1.1 that is F1."""
+        point = self.point(split, NEVER_NULL)
+        if point is None:
+            return None
+        value = point.metric("HasAns_f1")
+        return point.f1 if value is None and point.protocol == "1.1" else value
+
     def measure(self, split: str) -> Measure | None:
         """None where the record has no scores of the split."""
         point, facts = self.compared_point(split), self.facts(split)

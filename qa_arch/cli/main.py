@@ -181,7 +181,7 @@ def _take_settings(
     unknown = [word for word in unparsed if not takes or word.startswith("-") or "=" not in word]
     if unknown:
         parser.prog = " ".join(filter(None, ("qa-arch", args.command)))
-        written = f"; a setting is written {unknown[0].strip('-')}=VALUE" if takes else ""
+        written = f"; a setting is written {unknown[0].strip('-').partition('=')[0]}=VALUE" if takes else ""
         parser.error(f"unrecognized argument {unknown[0]!r}{written}")
     args.overrides = [*args.overrides, *unparsed]
 

@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from qa_arch.cli.runs import add_config_dir, add_trust, use_config_dir
-from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.config.files import read_yaml, write_json
+from qa_arch.errors import ConfigError, RunError
 from qa_arch.evaluation.registration import REGISTERED
 
 
@@ -33,7 +33,6 @@ def run(args: argparse.Namespace) -> int:
     arms, seeds = _read(args.plan)
     from qa_arch.cli.compose import compose
     from qa_arch.cli.train import plan_job
-    from qa_arch.config.files import write_json
     from qa_arch.config.schema import Config
     from qa_arch.config.target import TRUSTED
     from qa_arch.evaluation.registration import Registration, identity
@@ -83,14 +82,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _read(plan: Path) -> tuple[Mapping[str, str], list[int]]:
     """Arms and seeds of the plan; ConfigError says what is wrong with the file."""
-    import yaml  # type: ignore[import-untyped]
-
-    try:
-        content: Any = yaml.safe_load(plan.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"{plan}: cannot be read ({error.strerror}); check the path") from error
-    except (ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"{plan}: is no YAML: {error}") from error
+    content = read_yaml(plan)
     arms, seeds = (content.get(key) if isinstance(content, dict) else None for key in ("arms", "seeds"))
     if not (isinstance(arms, dict) and all(isinstance(words, str) for words in arms.values()) and arms):
         raise ConfigError(f"{plan}: wants arms, a name each with the settings of its runs: KEY=VALUE ...")

@@ -17,13 +17,14 @@ from pathlib import Path
 
 from qa_arch.cli.runs import add_device_options, add_engine, add_format, open_predictor, use_config_dir
 from qa_arch.config.check import read, suggest
+from qa_arch.config.files import read_yaml
 from qa_arch.config.find import SUITES, conf_folder
 from qa_arch.data.input_files import as_list
 from qa_arch.data.sources import local, open_passages
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.metrics.significance import Unit
 from qa_arch.records import Runs, find_runs, read_record
-from qa_arch.results.suites import TestSet, suite_tables
+from qa_arch.results.suites import SuiteSet, suite_tables
 from qa_arch.results.systems import find_system, group_by_system
 from qa_arch.results.tables import render, terminal_width
 from qa_arch.system.garbage import gc_disabled
@@ -63,8 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Score what is missing, then print the tables; what was left out is said on stderr."""
-    use_config_dir(args.config_dir, args.trust)
-    suite = _read(args.suite, args.config_dir)
+    suite = _read(args.suite, use_config_dir(args.config_dir, args.trust))
     all_runs = find_runs(args.runs or ["runs"])
     runs: Runs = [
         (folder, record)
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     ]
     sources = {name: [local(source) for source in as_list(given.data)] for name, given in suite.sets.items()}
     sets = [
-        TestSet(name, open_passages(sources[name], name=name), given.unit, given.published)
+        SuiteSet(name, open_passages(sources[name], name=name), given.unit, given.published)
         for name, given in suite.sets.items()
     ]
     if not args.scored_only:
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _score(
-    runs: Runs, sets: Sequence[TestSet], sources: Mapping[str, list[str]], args: argparse.Namespace
+    runs: Runs, sets: Sequence[SuiteSet], sources: Mapping[str, list[str]], args: argparse.Namespace
 ) -> Runs:
     """Score every trained run on the sets it lacks; the runs as they are recorded then. What may not be
     scored (articles it was trained on, a closed dev set) is said and left out."""
@@ -117,18 +117,13 @@ def _score(
 
 def _read(name: str, config_dir: str | None) -> SuiteFile:
     """The suite of that name, or in that file; ConfigError says what is wrong with it."""
-    import yaml  # type: ignore[import-untyped]
-
     folders = [conf_folder(), *([Path(config_dir)] if config_dir else [])]
     places = [folder / SUITES / f"{name}.yaml" for folder in folders]
     path = next((place for place in (Path(name), *places) if place.is_file()), None)
     if path is None:
         known = [known for folder in folders for known in _names(folder)]
         raise ConfigError(f"{name}: no such suite or file{suggest(name, known)}")
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    content = read_yaml(path)
     try:
         suite = read(SuiteFile, content)
     except ConfigError as error:

@@ -225,11 +225,8 @@ def require_usable(job: Job, if_exists: IfExists) -> None:
     if all(path.name == LOCK or is_unfinished(path) for path in folder.iterdir()):
         return
     if if_exists == "fail":
-        done = finished(folder)
-        state = "is finished" if done else "already exists; --if-exists resume continues it"
-        raise RunError(
-            f"{folder}: {state}{';' if done else ','} --if-exists replace trains it from the beginning"
-        )
+        state = "is finished;" if finished(folder) else "already exists; --if-exists resume continues it,"
+        raise RunError(f"{folder}: {state} --if-exists replace trains it from the beginning")
     if not (folder / CONFIG).is_file():
         raise RunError(f"{folder}: holds no {CONFIG}, so it is not a run and was not changed")
     if if_exists == "resume" and (folder / RECORD).is_file():

@@ -17,7 +17,7 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
-from qa_arch.errors import QaArchError, RunError
+from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
 
 UNFINISHED = ".unfinished"
 """Ending of temporary files and folders: what no process holds a lock on was left by one that was killed."""
@@ -61,6 +61,21 @@ def read_json(path: str | os.PathLike[str], remedy: str) -> Any:
         return parse_json(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RunError(f"{path}: cannot be read ({error}); {remedy}") from error
+
+
+def read_yaml(path: Path) -> Any:
+    """The value in a YAML file of a user's: plain values, no objects.
+
+    Raises DataError for a file that cannot be read, ConfigError for one that is no YAML.
+    """
+    import yaml  # type: ignore[import-untyped]  # slow for what reads none
+
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    except (ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: cannot be read, as it is no YAML: {error}") from error
 
 
 def parse_json(text: str | bytes) -> Any:

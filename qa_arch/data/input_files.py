@@ -5,6 +5,7 @@ A fault here concerns a whole file, so it raises whatever ``on_error`` is.
 
 from __future__ import annotations
 
+import csv
 import glob
 import gzip
 import hashlib
@@ -117,6 +118,21 @@ def _parsed(path: Path, text: str, line: int | None = None) -> Any:
             f"{path}: broken JSON at {place}: {getattr(error, 'msg', error)}; correct that place or fetch the"
             " file again"
         ) from None
+
+
+def csv_rows(path: Path, columns: Sequence[str], remedy: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """(line, row) of a CSV file with a header; cells that a row lacks are empty.
+
+    Raises DataError, which ends with ``remedy`` where ``columns`` are missing, and for what is no CSV.
+    """
+    rows = csv.DictReader(io.StringIO(decoded(path)), restval="", strict=True)
+    if missing := [name for name in columns if name not in (rows.fieldnames or ())]:
+        raise DataError(f"{path}: has no column {', '.join(missing)}; {remedy}")
+    try:
+        for row in rows:
+            yield rows.line_num, row
+    except csv.Error as error:
+        raise DataError(f"{path}: line {rows.line_num}: {error}; correct that line") from None
 
 
 def decoded(path: Path) -> str:

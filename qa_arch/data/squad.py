@@ -6,8 +6,6 @@ preserved byte for byte.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Iterator
@@ -16,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.data.formats import Format, OnError
-from qa_arch.data.input_files import Lines, Paths, as_list, decoded, expand, load
+from qa_arch.data.input_files import Lines, Paths, as_list, csv_rows, expand, load
 from qa_arch.data.question_sets import (
     Questions,
     RawQuestion,
@@ -73,17 +71,14 @@ def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     ``answers`` and ``starts`` hold one value or a JSON list, and nothing for an unanswerable question. Where
     there is no column ``title``, each passage is an article of its own. Raises DataError.
     """
-    rows = csv.DictReader(io.StringIO(decoded(path)), restval="", strict=True)
-    if missing := [name for name in _CSV if name not in (rows.fieldnames or ())]:
-        raise DataError(f"{path}: has no column {', '.join(missing)}; the columns are {', '.join(_CSV)}")
-    try:
-        for row in rows:
+    for line, row in csv_rows(path, _CSV, f"the columns are {', '.join(_CSV)}"):
+        try:
             starts = [int(start) for start in _cell(row["starts"])]
             answers = {"text": _cell(row["answers"]), "answer_start": starts}
-            title = row.get("title") or passage_title(row["context"])
-            yield rows.line_num, {**row, "title": title, "answers": answers}
-    except (csv.Error, ValueError) as error:
-        raise DataError(f"{path}: line {rows.line_num}: {error}; correct that line") from None
+        except ValueError as error:
+            raise DataError(f"{path}: line {line}: {error}; correct that line") from None
+        title = row.get("title") or passage_title(row["context"])
+        yield line, {**row, "title": title, "answers": answers}
 
 
 def _cell(text: str) -> list[Any]:

@@ -32,7 +32,7 @@ from qa_arch.errors import ConfigError, RunError
 from qa_arch.export.onnx_folder import new_folder, sample
 from qa_arch.features.windows import probe
 from qa_arch.features.words import backend_of, unlimited
-from qa_arch.models.checkpoint_files import READING, Reading
+from qa_arch.models.checkpoint_files import SERVED_AS, ServedAs
 from qa_arch.models.span_checkpoint import SpanCheckpoint
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_configs import HUB_IDS
@@ -142,17 +142,17 @@ def export_hf(predictor: SpanPredictor, out: str | Path, run: Path | None = None
     with new_folder(out) as folder, quiet_loading():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        write_json(folder / READING, _reading(predictor))
+        write_json(folder / SERVED_AS, _served_as(predictor))
         write_atomic(folder / CARD, model_card(predictor, run))
 
 
-def _reading(predictor: SpanPredictor) -> dict[str, Any]:
+def _served_as(predictor: SpanPredictor) -> dict[str, Any]:
     """How ``qa_arch.load`` reads the folder: as the model was scored."""
     config, record = predictor.config, predictor.record
     threshold = record.threshold if record else None
     value = None if math.isinf(predictor.null_threshold) else predictor.null_threshold
     return asdict(
-        Reading(
+        ServedAs(
             features=replace(config.features, cache_dir=None),
             decode=config.decode,
             threshold=threshold or Threshold(value=value, fitted_on="nothing"),

@@ -29,15 +29,28 @@ CHECKPOINT = "qa_arch.models.span_checkpoint.SpanCheckpoint"
 """``model._target_`` of a checkpoint that was not trained here."""
 SETTABLE = ("features", "decode")
 """The sections that its user may change; all others say what it is."""
+_UNKNOWN_DATA: Mapping[str, Any] = {
+    "name": "unknown",
+    "train": [],
+    "dev": None,
+    "calibration": None,
+    "hold_out_articles": 0,
+    "hold_out_share": 0.0,
+    "split_seed": 0,
+    "train_questions": 0,
+    "on_error": "raise",
+    "open_dev": True,
+}
+"""The data of a checkpoint, of which nothing is known."""
 Settings = Mapping[str, Mapping[str, Any]]
 """Section -> setting -> value."""
-READING = "qa_arch.json"
+SERVED_AS = "qa_arch.json"
 """Beside the weights of an exported model: how it was scored, which is how it is read again."""
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What ``READING`` holds."""
+class ServedAs:
+    """What ``SERVED_AS`` holds."""
 
     features: Features
     decode: Decode
@@ -45,14 +58,14 @@ class Reading:
     confidence: Confidence | None = None
 
     @classmethod
-    def of(cls, folder: Path) -> Reading | None:
+    def of(cls, folder: Path) -> ServedAs | None:
         """That of a checkpoint's folder; None where it has none. ConfigError for one that is faulty."""
-        if not (folder / READING).is_file():
+        if not (folder / SERVED_AS).is_file():
             return None
         try:
-            return read(cls, read_json(folder / READING, "export the model again"))
+            return read(cls, read_json(folder / SERVED_AS, "export the model again"))
         except ConfigError as error:
-            raise ConfigError(f"{folder / READING}: {error}") from None
+            raise ConfigError(f"{folder / SERVED_AS}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -158,12 +171,12 @@ def checkpoint_settings(
     revision: str,
     precision: str,
     max_tokens: int | None,
-    reading: Reading | None = None,
+    served_as: ServedAs | None = None,
     changes: Settings | None = None,
 ) -> dict[str, Any]:
     """The config of the checkpoint ``source``, read in ``precision``.
 
-    Its windows and answers are those of ``reading``, else SQuAD's conventions (384 tokens that overlap by
+    Its windows and answers are those of ``served_as``, else SQuAD's conventions (384 tokens that overlap by
     128, questions of 64, answers of 30), with ``changes`` in their place.
 
     Where the model reads at most ``max_tokens``, windows that nobody asked for shrink in proportion. Raises
@@ -176,25 +189,14 @@ def checkpoint_settings(
                 f"{section}: says what the checkpoint is, and cannot be set; {' and '.join(SETTABLE)} can"
             )
     features, decode = _within(_choice("features/windows"), max_tokens), _choice("decode/band")
-    if reading is not None:
-        features |= asdict(reading.features) | {"cache_dir": features["cache_dir"]}
-        decode = asdict(reading.decode)
+    if served_as is not None:
+        features |= asdict(served_as.features) | {"cache_dir": features["cache_dir"]}
+        decode = asdict(served_as.decode)
     features |= changes.get("features", {})
     settings = {
         "name": CHECKPOINTS,
         "seed": 0,
-        "data": {
-            "name": "unknown",
-            "train": [],
-            "dev": None,
-            "calibration": None,
-            "hold_out_articles": 0,
-            "hold_out_share": 0.0,
-            "split_seed": 0,
-            "train_questions": 0,
-            "on_error": "raise",
-            "open_dev": True,
-        },
+        "data": dict(_UNKNOWN_DATA),
         "features": features,
         "encoder": {"name": source, "init": "pretrained"},
         "model": {

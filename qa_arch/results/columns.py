@@ -26,7 +26,6 @@ from qa_arch.records import (
     CHECKPOINTS,
     DEV,
     MARGIN_0,
-    NEVER_NULL,
     ORACLE,
     SELECTION,
     TRAIN,
@@ -149,15 +148,6 @@ def _f1_at(key: str, heading: str, name: str) -> Column:
     return Column(key, heading, value, _is_scored_run)
 
 
-def _spans_f1(scored: Any) -> Any:
-    """F1 on the answerable questions where "no answer" is never given; of SQuAD 1.1 that is F1."""
-    point = scored.record.point(scored.split, NEVER_NULL)
-    if point is None:
-        return None
-    value = point.metric("HasAns_f1")
-    return point.f1 if value is None and scored.point.protocol == "1.1" else value
-
-
 def _encoder(record: RunRecord) -> str | None:
     """The pre-training run that the encoder is from, else its name, else its family."""
     if record.encoder:
@@ -242,7 +232,13 @@ _ENTRIES = (
     ),
     _f1_at("f1_at_0", "F1 at threshold 0", MARGIN_0),
     _f1_at("f1_oracle", "F1 oracle", ORACLE),
-    Column("spans_f1", "answerable F1 (forced answer)", _spans_f1, _is_scored_run, mark=("#56B4E9", "v")),
+    Column(
+        "spans_f1",
+        "answerable F1 (forced answer)",
+        lambda scored: scored.record.spans_f1(scored.split),
+        _is_scored_run,
+        mark=("#56B4E9", "v"),
+    ),
     _run("encoder", "encoder", _encoder, left=True, on_request=True),
     _run("parameters", "parameters", lambda record: record.parameters.total),
     _small("nonzero", "not zero", lambda record: record.parameters.nonzero or record.parameters.total),

@@ -407,11 +407,11 @@ def mean_column(key: str, heading: str, *, weight: int = 0) -> Column:
 
 
 def interval_column(key: str, sign: str = "", *, weight: int) -> Column:
-    def ends(low: float, high: float) -> str:
+    def both(low: float, high: float) -> str:
         return f"{low:{sign}.2f} .. {high:{sign}.2f}"
 
     keys = (f"{key}_95_low", f"{key}_95_high")
-    return number(f"{key}_interval", "95% interval", ends, keys, weight=weight)
+    return number(f"{key}_interval", "95% interval", both, keys, weight=weight)
 
 
 def delta_columns(heading: str) -> list[Column]:

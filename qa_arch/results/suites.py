@@ -16,7 +16,7 @@ import numpy as np
 
 from qa_arch.errors import RunError
 from qa_arch.metrics.significance import Unit, holm
-from qa_arch.records import DEV, NEVER_NULL, ORACLE, RunRecord
+from qa_arch.records import DEV, ORACLE, RunRecord
 from qa_arch.results.columns import ece
 from qa_arch.results.comparisons import (
     P_HOLM,
@@ -38,10 +38,8 @@ from qa_arch.types.text import QuestionSet
 
 
 @dataclass(frozen=True)
-class TestSet:
+class SuiteSet:
     """A set of a suite, opened."""
-
-    __test__ = False  # pytest would collect it
 
     name: str
     questions: QuestionSet
@@ -57,7 +55,7 @@ class TestSet:
 
 
 def suite_tables(
-    systems: Sequence[System], sets: Sequence[TestSet], baseline: str | None = None, *, title: str = "Suite"
+    systems: Sequence[System], sets: Sequence[SuiteSet], baseline: str | None = None, *, title: str = "Suite"
 ) -> list[Table]:
     """The table of ``systems`` and ``sets``, and for each set its intervals, drop from dev, differences from
     ``baseline`` (a label) with p-values corrected over all sets (Holm), calibration error and threshold.
@@ -73,7 +71,7 @@ def suite_tables(
     ]
 
 
-def _on(systems: Sequence[System], test: TestSet) -> Samples:
+def _on(systems: Sequence[System], test: SuiteSet) -> Samples:
     """The systems that were scored on the set."""
     known = {}
     for system in systems:
@@ -89,7 +87,9 @@ def _on(systems: Sequence[System], test: TestSet) -> Samples:
     return Samples(test.name, known, drawn_articles(rows, test.unit, test.questions) if rows else None)
 
 
-def _grid(systems: Sequence[System], sets: Sequence[TestSet], by_set: Sequence[Samples], title: str) -> Table:
+def _grid(
+    systems: Sequence[System], sets: Sequence[SuiteSet], by_set: Sequence[Samples], title: str
+) -> Table:
     rows: list[dict[str, Any]] = []
     for system in systems:
         row: dict[str, Any] = {"model": system.label, "seeds": len({r.seed for _, r in system.runs})}
@@ -121,7 +121,7 @@ def _grid(systems: Sequence[System], sets: Sequence[TestSet], by_set: Sequence[S
 
 def _details(
     systems: Sequence[System],
-    sets: Sequence[TestSet],
+    sets: Sequence[SuiteSet],
     by_set: Sequence[Samples],
     baseline: str | None,
     title: str,
@@ -166,7 +166,7 @@ def _signed(key: str, heading: str) -> Column:
     return number(key, heading, lambda value: f"{value:+.2f}", weight=1)
 
 
-def _beyond(test: TestSet, sample: Sample, f1: Sequence[float]) -> dict[str, Any]:
+def _beyond(test: SuiteSet, sample: Sample, f1: Sequence[float]) -> dict[str, Any]:
     """What becomes of scores, confidences and threshold beyond the dev set: means over the runs."""
     drops, losses = [], []
     for record, value in zip(sample.records, f1, strict=True):
@@ -191,8 +191,4 @@ def _dev(record: RunRecord, measure: MeasureName) -> float | None:
     if measure == "f1":
         point = record.compared_point(DEV)
         return None if point is None else point.f1
-    spans = record.point(DEV, NEVER_NULL)
-    if spans is None:
-        return None
-    answerable = spans.metric("HasAns_f1")
-    return spans.f1 if answerable is None else answerable
+    return record.spans_f1(DEV)

@@ -30,7 +30,7 @@ from qa_arch.features.cache import tokenizer_hash
 from qa_arch.features.vectors import WordVectors
 from qa_arch.models import store
 from qa_arch.models.checkpoint_files import (
-    Reading,
+    ServedAs,
     Settings,
     checkpoint_settings,
     is_checkpoint,
@@ -71,14 +71,14 @@ def checkpoint_predictor(
     files = open_checkpoint(source, None if record is None else record.setting("model", "revision"))
     model, tokenizer, segments = load_span_checkpoint(files)
     if record is None:
-        reading = Reading.of(files.folder)
+        served_as = ServedAs.of(files.folder)
         config = checkpoint_settings(
             files.source,
             name=files.name,
             revision=files.revision,
             precision=precision,
             max_tokens=model.max_tokens,
-            reading=reading,
+            served_as=served_as,
             changes=settings,
         )
         commit, dirty = provenance.commit()
@@ -94,8 +94,8 @@ def checkpoint_predictor(
             created=provenance.now(),
             versions=provenance.versions(),
             parameters=parameter_blocks(model.model),
-            threshold=reading.threshold if reading else Threshold(value=0.0, fitted_on="nothing"),
-            confidence=reading.confidence if reading else None,
+            threshold=served_as.threshold if served_as else Threshold(value=0.0, fitted_on="nothing"),
+            confidence=served_as.confidence if served_as else None,
         )
     gpu = torch.device(device).type == "cuda"
     name = torch.cuda.get_device_name(device) if gpu else provenance.processor()

@@ -9,16 +9,13 @@ reviewed items.
 from __future__ import annotations
 
 import ast
-import csv
-import io
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from qa_arch.data.formats import Format, OnError
-from qa_arch.data.input_files import Paths, as_list, decoded, expand
+from qa_arch.data.input_files import Paths, as_list, csv_rows, expand
 from qa_arch.data.question_sets import RawQuestion, RecordError, build
-from qa_arch.errors import DataError
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import QuestionSet
 
@@ -33,27 +30,21 @@ def _open(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> Quest
 
 
 def _questions(path: Path) -> Iterator[RawQuestion | RecordError]:
-    rows = csv.DictReader(io.StringIO(decoded(path), newline=""), strict=True)
-    if missing := [name for name in _COLUMNS if name not in (rows.fieldnames or ())]:
-        raise DataError(f"{path}: has no column {', '.join(missing)}; is it a file of SubjQA?")
     seen: Counter[str] = Counter()
-    try:
-        for row in rows:
-            position = f"line {rows.line_num}"
-            item, identity, question, review, span, indices = (row[name] or "" for name in _COLUMNS)
-            seen[identity] += 1
-            context, answers = review.removesuffix(_NOTHING).rstrip(), []
-            if _NOTHING not in span:
-                try:
-                    start, end = ast.literal_eval(indices)
-                    answers = [{"text": context[start:end], "answer_start": start}]
-                except (ValueError, TypeError, SyntaxError):
-                    yield RecordError(f"{position}, human_ans_indices", f"{indices!r} is no pair of offsets")
-                    continue
-            fields = {"id": f"{identity}-{seen[identity]}", "title": item, "question": question}
-            yield RawQuestion(position, {**fields, "context": context, "answers": answers})
-    except csv.Error as error:
-        raise DataError(f"{path}: line {rows.line_num}: {error}; correct that line") from None
+    for line, row in csv_rows(path, _COLUMNS, "is it a file of SubjQA?"):
+        item, identity, question, review, span, indices = (row[name] for name in _COLUMNS)
+        seen[identity] += 1
+        context, answers = review.removesuffix(_NOTHING).rstrip(), []
+        if _NOTHING not in span:
+            try:
+                start, end = ast.literal_eval(indices)
+                answers = [{"text": context[start:end], "answer_start": start}]
+            except (ValueError, TypeError, SyntaxError):
+                fault = f"{indices!r} is no pair of offsets"
+                yield RecordError(f"line {line}, human_ans_indices", fault)
+                continue
+        fields = {"id": f"{identity}-{seen[identity]}", "title": item, "question": question}
+        yield RawQuestion(f"line {line}", {**fields, "context": context, "answers": answers})
 
 
 FORMAT = Format("subjqa:FILE", "a SubjQA file", open=_open, joins=True)
