@@ -31,8 +31,7 @@ from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
 from qa_arch.errors import QaArchError
 from qa_arch.models.checkpoint_files import run_config
-from qa_arch.models.onnx_model import GRAPH
-from qa_arch.records import DEV, Cost, read_record, write_record
+from qa_arch.records import DEV, GRAPH, Cost, read_record, write_record
 from qa_arch.results import provenance
 from qa_arch.results.columns import Scored, figures, named
 from qa_arch.results.tables import Table, render

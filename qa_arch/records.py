@@ -487,6 +487,8 @@ MODEL = "model"
 """The folder of a run's weights, its encoder and its tokenizer; what is published has none."""
 PRETRAINED = "encoder"
 """The folder within ``MODEL`` of a pre-training run's encoder and tokenizer, as transformers opens them."""
+TOKENIZER, VECTORS = "tokenizer", "vectors"
+"""The folders within ``MODEL`` of tokenizer and word vectors."""
 SECTIONS = frozenset(
     (
         *("data", "features", "encoder", "glove", "model", "optim", "trainer", "decode"),
@@ -494,8 +496,9 @@ SECTIONS = frozenset(
     )
 )
 """What is a mapping in a record's config, wherever it is there."""
-ONNX = "onnx"
-"""The folder of a run's graph for ONNX Runtime, if ``qa-arch export`` laid one; the record is the run's."""
+ONNX, GRAPH = "onnx", "model.onnx"
+"""The folder of a run's graph for ONNX Runtime, if ``qa-arch export`` wrote one, and the graph within it; the
+record is the run's."""
 Runs = Sequence[tuple[Path, RunRecord]]
 """Run folders with their records."""
 Globs = str | Sequence[str]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qa_arch.cli.runs import (
     RUN_HELP,
@@ -24,12 +24,9 @@ from qa_arch.cli.runs import (
 )
 from qa_arch.config import extras
 from qa_arch.data.sources import open_passages
-from qa_arch.errors import ConfigError, DataError
+from qa_arch.errors import ConfigError
 from qa_arch.serving.answers import Query
-
-if TYPE_CHECKING:
-    from qa_arch.serving.lines import AnsweredPart, Answering, Part
-
+from qa_arch.serving.lines import AnsweredPart, Answering, Part, actors, answer_file, answer_part
 
 SETTINGS = ("precision", "engine", "batch_size")
 """Options that answers in JSON lines depend on, beside those of a query."""
@@ -120,10 +117,7 @@ def _lines(args: argparse.Namespace, options: dict[str, Any]) -> int:
         raise ConfigError("--data: name one file of JSON lines; join several: cat A B | ... --data -")
     if args.actors is not None and args.on != "ray":
         raise ConfigError("--actors is for --on ray")
-    if args.data[0] != "-" and not Path(args.data[0]).exists():
-        raise DataError(f"{args.data[0]}: no such file; check the path")
     from qa_arch.cli.watch import watching_file
-    from qa_arch.serving.lines import actors, answer_file
 
     load = partial(load_answering, args, options)
     with watching_file("predicting", "questions") as watch:
@@ -149,8 +143,6 @@ def _lines(args: argparse.Namespace, options: dict[str, Any]) -> int:
 
 def load_answering(args: argparse.Namespace, options: dict[str, Any]) -> Callable[[Part], AnsweredPart]:
     """Load the model in this process, and return what answers a part with it."""
-    from qa_arch.serving.lines import answer_part
-
     reader = open_reader(args.run_folder, args)
     if args.batch_size is not None:
         config = reader.predictor.config

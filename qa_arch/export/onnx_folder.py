@@ -30,10 +30,10 @@ from qa_arch.features.batches import Collator
 from qa_arch.features.vectors import vector_rows
 from qa_arch.metrics.squad import score
 from qa_arch.models import store
-from qa_arch.models.onnx_model import DESCRIPTION, GRAPH, INPUTS, OUTPUTS, Description, Equality, OnnxModel
+from qa_arch.models.onnx_model import DESCRIPTION, INPUTS, OUTPUTS, Description, Equality, OnnxModel
 from qa_arch.nn import processor
 from qa_arch.nn.precision import Precision
-from qa_arch.records import RunRecord, Threshold, write_record
+from qa_arch.records import GRAPH, RunRecord, Threshold, write_record
 from qa_arch.results import provenance
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.spans.ranking import Ranking

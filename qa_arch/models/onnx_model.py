@@ -21,7 +21,7 @@ from qa_arch.nn.precision import Precision
 from qa_arch.nn.processor import onnx_int8, session_options
 from qa_arch.types.tensors import Batch, SpanLogits, StepLogits
 
-GRAPH, DESCRIPTION = "model.onnx", "export.json"
+DESCRIPTION = "export.json"
 INPUTS = ("ids", "mask", "segments", "question", "context", "word", "overlap", "vector")
 """Fields of ``Batch`` that a graph may read."""
 OUTPUTS = (

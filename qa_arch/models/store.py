@@ -17,9 +17,9 @@ from qa_arch.features.vectors import WordVectors
 from qa_arch.nn.encoder import AnyEncoder, Encoder, encoder_from
 from qa_arch.nn.encoder_factory import quiet_loading
 from qa_arch.nn.precision import Precision, dequantised, take_int8
-from qa_arch.records import PRETRAINED
+from qa_arch.records import PRETRAINED, TOKENIZER, VECTORS
 
-WEIGHTS, ENCODER, TOKENIZER, VECTORS = "model.safetensors", "encoder.json", "tokenizer", "vectors"
+WEIGHTS, ENCODER = "model.safetensors", "encoder.json"
 
 
 def save_encoder(folder: Path, encoder: AnyEncoder) -> None:

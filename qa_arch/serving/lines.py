@@ -33,9 +33,7 @@ from qa_arch.data.formats import OnError
 from qa_arch.data.question_sets import RecordError, clip, json_type
 from qa_arch.errors import ConfigError, DataError, RunError, UnavailableError
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
-from qa_arch.models.onnx_model import GRAPH
-from qa_arch.models.store import TOKENIZER, VECTORS
-from qa_arch.records import MODEL, ONNX, Seconds, read_record
+from qa_arch.records import GRAPH, MODEL, ONNX, TOKENIZER, VECTORS, Seconds, read_record
 from qa_arch.serving.answers import Answer, Query
 from qa_arch.system import lock
 from qa_arch.types.text import Problem

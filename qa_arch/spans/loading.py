@@ -38,11 +38,11 @@ from qa_arch.models.checkpoint_files import (
     open_checkpoint,
     run_config,
 )
-from qa_arch.models.onnx_model import DESCRIPTION, GRAPH, OnnxModel, read_description
+from qa_arch.models.onnx_model import DESCRIPTION, OnnxModel, read_description
 from qa_arch.models.span_checkpoint import load_span_checkpoint
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.precision import Precision, cast_weights
-from qa_arch.records import MODEL, ONNX, Device, RunRecord, Threshold, read_finished
+from qa_arch.records import GRAPH, MODEL, ONNX, Device, RunRecord, Threshold, read_finished
 from qa_arch.results import provenance
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.tasks import Predictor, device_of, task_of

@@ -15,8 +15,8 @@ from jaxtyping import config as shapes
 from safetensors.torch import load_file, save_file
 
 from qa_arch.cli.main import main
-from qa_arch.models.onnx_model import DESCRIPTION, GRAPH
-from qa_arch.records import MODEL, ONNX, find_runs, read_record
+from qa_arch.models.onnx_model import DESCRIPTION
+from qa_arch.records import GRAPH, MODEL, ONNX, find_runs, read_record
 
 TEXT = "The song was written by Ada Stone in 1971."
 QUESTION = ("--question", "Who wrote it?", "--context", TEXT, "--null-threshold", "inf")

@@ -18,7 +18,8 @@ from qa_arch.export import onnx_folder
 from qa_arch.export.onnx_folder import export_onnx, largest_difference
 from qa_arch.features.batches import Collator
 from qa_arch.features.vectors import vector_rows
-from qa_arch.models.onnx_model import DESCRIPTION, GRAPH, OnnxModel, read_description
+from qa_arch.models.onnx_model import DESCRIPTION, OnnxModel, read_description
+from qa_arch.records import GRAPH
 from qa_arch.spans.loading import load_predictor
 
 CASES = (

@@ -45,7 +45,6 @@ from qa_arch.extras.compression.structured import (
 )
 from qa_arch.models import store
 from qa_arch.models.checkpoint_files import names_checkpoint
-from qa_arch.models.onnx_model import GRAPH
 from qa_arch.models.teacher_files import SETTING
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.encoder import Encoder
@@ -53,6 +52,7 @@ from qa_arch.nn.precision import int8_state
 from qa_arch.records import (
     CALIBRATION,
     DEV,
+    GRAPH,
     MODEL,
     TRAIN,
     Parent,

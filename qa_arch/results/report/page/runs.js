@@ -70,7 +70,7 @@ const unscored = () => DATA.runs.map((_, run) => run).filter((run) => !Object.ke
 function cellText(row, column) {
   const value = row.cell(column.key);
   const tests = testsNow();
-  if (column.key === "interval") return tests?.intervals[row.group] ? tests.intervals[row.group].map((end) => fixed(end)).join(" – ") : "–";
+  if (column.key === "interval") return tests?.intervals[row.group] ? tests.intervals[row.group].map((end) => fixed(end)).join(" .. ") : "–";
   if (column.key === "delta" && tests?.effects[row.group]) {
     const { delta, interval } = tests.effects[row.group];
     return `${signed(delta)}  [${interval.map(signed).join(", ")}]`;
