@@ -18,6 +18,7 @@ from qa_arch.config.check import read, suggest
 from qa_arch.config.files import is_unfinished, read_json, replacing, write_json
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.system.lock import LOCK, holder
+from qa_arch.types.text import QuestionSet
 
 SCHEMA = 2
 SELECTION = "selection"
@@ -118,6 +119,18 @@ class SplitFacts(_Open):
     """Of answer selection: questions with nothing to select."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Facts that only one kind of run has; ``language`` where answers are not English."""
+
+    @classmethod
+    def of(cls, questions: QuestionSet) -> SplitFacts:
+        """What a set of questions about passages tells by itself, without titles."""
+        return cls(
+            name=questions.name,
+            fingerprint=questions.fingerprint,
+            protocol=questions.protocol,
+            questions=len(questions),
+            unanswerable=sum(not example.answerable for example in questions.examples),
+            extra=questions.other_language,
+        )
 
     @property
     def counts(self) -> dict[str, int]:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 
+import numpy as np
+
 from qa_arch.cli.runs import add_device_options, add_engine, add_format, open_predictor, use_config_dir
 from qa_arch.config.check import read, suggest
 from qa_arch.config.files import read_yaml
@@ -23,11 +25,12 @@ from qa_arch.data.input_files import as_list
 from qa_arch.data.sources import local, open_passages
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.metrics.significance import Unit
-from qa_arch.records import Runs, find_runs, read_record
+from qa_arch.records import Runs, SplitFacts, find_runs, read_record
 from qa_arch.results.suites import SuiteSet, suite_tables
 from qa_arch.results.systems import find_system, group_by_system
 from qa_arch.results.tables import render, terminal_width
 from qa_arch.system.garbage import gc_disabled
+from qa_arch.types.text import QuestionSet
 
 log = logging.getLogger(__name__)
 
@@ -73,8 +76,7 @@ def run(args: argparse.Namespace) -> int:
     ]
     sources = {name: [local(source) for source in as_list(given.data)] for name, given in suite.sets.items()}
     sets = [
-        SuiteSet(name, open_passages(sources[name], name=name), given.unit, given.published)
-        for name, given in suite.sets.items()
+        _opened(name, given, open_passages(sources[name], name=name)) for name, given in suite.sets.items()
     ]
     if not args.scored_only:
         runs = _score(runs, sets, sources, args)
@@ -86,13 +88,18 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _opened(name: str, given: SetFile, questions: QuestionSet) -> SuiteSet:
+    passages = np.array(questions.passage_numbers) if given.unit == "passage" else None
+    return SuiteSet(name, SplitFacts.of(questions), given.unit, passages, given.published)
+
+
 def _score(
     runs: Runs, sets: Sequence[SuiteSet], sources: Mapping[str, list[str]], args: argparse.Namespace
 ) -> Runs:
     """Score every trained run on the sets it lacks; the runs as they are recorded then. What may not be
     scored (articles it was trained on, a closed dev set) is said and left out."""
     lacking = {
-        folder: [test.name for test in sets if record.split_of(test.questions.fingerprint) is None]
+        folder: [test.name for test in sets if test.split_in(record) is None]
         for folder, record in runs
         if not record.adopted
     }

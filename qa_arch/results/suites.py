@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from qa_arch.errors import RunError
+from qa_arch.metrics.confidence import Ints
 from qa_arch.metrics.significance import Unit, holm
-from qa_arch.records import DEV, ORACLE, RunRecord
+from qa_arch.records import DEV, ORACLE, RunRecord, SplitFacts
 from qa_arch.results.columns import ece
 from qa_arch.results.comparisons import (
     P_HOLM,
@@ -34,24 +35,29 @@ from qa_arch.results.questions import load_questions
 from qa_arch.results.samples import UNITS, MeasureName, Sample, Samples, drawn_articles
 from qa_arch.results.systems import System, distinct_seeds
 from qa_arch.results.tables import Column, Table, number, text, two_decimals
-from qa_arch.types.text import QuestionSet
 
 
 @dataclass(frozen=True)
 class SuiteSet:
-    """A set of a suite, opened."""
+    """A set of a suite: what identifies it, and how figures on it are told."""
 
     name: str
-    questions: QuestionSet
+    facts: SplitFacts
     unit: Unit | None = None
-    """None: articles where there are several."""
+    """What is drawn; None: articles where there are several."""
+    passages: Ints | None = None
+    """(N,) number of each question's passage, where passages are drawn."""
     published: Mapping[str, float] = field(default_factory=dict)
     """F1 by system, as others have published it."""
 
     @property
     def measure(self) -> MeasureName:
         """What systems are compared by on the set."""
-        return "spans" if self.questions.protocol == "1.1" else "f1"
+        return "spans" if self.facts.protocol == "1.1" else "f1"
+
+    def split_in(self, record: RunRecord) -> str | None:
+        """What the run calls the set; None where it was not scored on it."""
+        return record.split_of(str(self.facts.fingerprint))
 
 
 def suite_tables(
@@ -75,16 +81,16 @@ def _on(systems: Sequence[System], test: SuiteSet) -> Samples:
     """The systems that were scored on the set."""
     known = {}
     for system in systems:
-        places = [(folder, r, r.split_of(test.questions.fingerprint)) for folder, r in system.runs]
+        places = [(folder, r, test.split_in(r)) for folder, r in system.runs]
         scored = [(folder, record, split) for folder, record, split in places if split]
         distinct_seeds(System(system.label, tuple((folder, record) for folder, record, _ in scored)))
         if scored:
             rows = [load_questions(folder, record, split) for folder, record, split in scored]
             known[system.label] = Sample([record for _, record, _ in scored], rows)
-    if test.unit == "passage":
-        return Samples(test.name, known, np.array(test.questions.passage_numbers), "passage")
+    if test.passages is not None:
+        return Samples(test.name, known, test.passages, "passage")
     rows = [row for sample in known.values() for row in sample.rows]
-    return Samples(test.name, known, drawn_articles(rows, test.unit, test.questions) if rows else None)
+    return Samples(test.name, known, drawn_articles(rows, test.unit) if rows else None)
 
 
 def _grid(
@@ -107,14 +113,11 @@ def _grid(
     columns += [mean_column(test.name, test.name) for test in sets]
     notes = ["F1, mean ± standard deviation over seeds"]
     for test in sets:
-        language = (
-            f", by the rules of language {test.questions.language}" if test.questions.other_language else ""
-        )
+        facts, code = test.facts, test.facts.extra.get("language")
+        language = f", by the rules of language {code}" if code else ""
         forced = ", of the best spans" if test.measure == "spans" else " at the null threshold of calibration"
-        nothing = sum(not example.answerable for example in test.questions.examples)
-        counts = f"{len(test.questions):,} questions" + (
-            f", of them {nothing:,} unanswerable" if nothing else ""
-        )
+        nothing = f", of them {facts.unanswerable:,} unanswerable" if facts.unanswerable else ""
+        counts = f"{facts.questions:,} questions{nothing}"
         notes.append(f"{test.name}: {counts}; F1{forced}{language}")
     return Table(title, columns, rows, notes)
 
@@ -170,7 +173,7 @@ def _beyond(test: SuiteSet, sample: Sample, f1: Sequence[float]) -> dict[str, An
     """What becomes of scores, confidences and threshold beyond the dev set: means over the runs."""
     drops, losses = [], []
     for record, value in zip(sample.records, f1, strict=True):
-        split, dev = record.split_of(test.questions.fingerprint), _dev(record, test.measure)
+        split, dev = test.split_in(record), _dev(record, test.measure)
         if split != DEV and dev is not None:
             drops.append(value - dev)
         if split and (best := record.point(split, ORACLE)) and (own := record.compared_point(split)):

@@ -98,18 +98,13 @@ class SpanTask(Task):
         return load_splits(data)
 
     def facts(self, questions: QuestionSet, table: FeatureTable, *, titles: bool) -> SplitFacts:
-        return SplitFacts(
-            name=questions.name,
-            fingerprint=questions.fingerprint,
-            protocol=questions.protocol,
-            questions=len(questions),
-            unanswerable=sum(not example.answerable for example in questions.examples),
+        return replace(
+            SplitFacts.of(questions),
             titles=tuple(sorted(questions.titles)) if titles else (),
             skipped=len(questions.skipped),
             windows=len(table),
             truncated_questions=table.truncated_questions,
             lost_answers=table.lost_answers,
-            extra=questions.other_language,
         )
 
     def assemble(self, config: Config, trusted: Sequence[str] = TRUSTED) -> SpanParts:
