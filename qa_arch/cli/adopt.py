@@ -44,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
     point = record.compared_point(DEV)
     assert point is not None
     counts = [f"{count:,} {key.replace('_', ' ')}" for key, count in record.facts(DEV).counts.items()]
-    about = "; ".join([f"{len(questions):,} questions", *counts, answers.form])
+    others = [f"{answers.others:,} answers to other questions left out"] if answers.others else []
+    about = "; ".join([f"{len(questions):,} questions", *counts, *others, answers.form])
     print(f"EM {point.exact:.2f} F1 {point.f1:.2f}: {folder} ({about})")
     return 0

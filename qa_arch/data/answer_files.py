@@ -39,6 +39,8 @@ class Answers:
     """Question id -> null odds or no-answer probability; None where the system gives none."""
     missing: int
     """Questions that the file leaves out: their answers are empty."""
+    others: int
+    """Answers in the file to questions of other sets, which are left out."""
 
 
 def read_answers(
@@ -46,8 +48,9 @@ def read_answers(
 ) -> Answers:
     """The answers in ``path`` to ``questions``; ``na_prob`` is an official file of no-answer probabilities.
 
-    With ``empty``, questions that the file leaves out have an empty answer. Raises DataError, which names
-    file, record, field and remedy, also for ids of other questions and for questions that are left out.
+    The file may answer further questions. With ``empty``, questions that it leaves out have an empty answer,
+    and it may then answer no others: it could be the file of another set. Raises DataError, which names file,
+    record, field and remedy, also for questions that are left out.
     """
     form, rows = _recognised(path, questions)
     texts: dict[str, str] = {}
@@ -62,14 +65,14 @@ def read_answers(
         if lacking := [id_ for id_ in texts if id_ not in odds]:
             raise DataError(f"{na_prob}: {_few(lacking)} with an answer and no number; give one for each")
     ids = dict.fromkeys(example.id for example in questions.examples)
-    if unknown := [id_ for id_ in {**texts, **odds} if id_ not in ids]:
+    if (unknown := [id_ for id_ in {**texts, **odds} if id_ not in ids]) and empty:
         raise DataError(
             f"{path}: {_few(unknown)} not in the data; give with --data the set that was answered"
         )
     if (missing := missing_ids(questions, texts)) and not empty:
         raise DataError(f"{path}: {_few(missing)} without an answer; complete it, or give --missing empty")
     known = {id_: float(odds.get(id_, math.inf)) for id_ in ids} if len(odds) >= len(texts) else None
-    return Answers(form, {id_: texts.get(id_, "") for id_ in ids}, known, len(missing))
+    return Answers(form, {id_: texts.get(id_, "") for id_ in ids}, known, len(missing), len(unknown))
 
 
 def _few(ids: Collection[str]) -> str:

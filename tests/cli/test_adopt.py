@@ -83,7 +83,6 @@ def test_each_format_is_recognised(tmp_path, content, form, odds):
     ("content", "message"),
     [
         ('{"a": "x"}', "2 ids (b, c) without an answer; complete it, or give --missing empty"),
-        ('{"a": "x", "b": "", "c": "", "z": "y"}', "1 id (z) not in the data"),
         ('{"a": "x", "a": "y", "b": "", "c": ""}', "a is answered twice"),
         (lines(*PREDICTED, PREDICTED[0]), "line 4: a is answered twice"),
         (lines(PREDICTED[0], {"id": "b", "error": "too long"}), "line 2: text: is missing"),
@@ -102,6 +101,14 @@ def test_what_is_wrong_is_named(tmp_path, content, message):
         read_answers(tmp_path / "answers", QUESTIONS)
     assert message in str(error.value)
     assert str(tmp_path / "answers") in str(error.value)
+
+
+def test_answers_to_other_questions_are_left_out_unless_the_file_could_be_of_another_set(tmp_path):
+    (tmp_path / "answers").write_text(json.dumps({**TEXTS, "z": "y"}))
+    answers = read_answers(tmp_path / "answers", QUESTIONS)
+    assert (answers.texts, answers.others) == (TEXTS, 1)
+    with pytest.raises(DataError, match=r"1 id \(z\) not in the data"):
+        read_answers(tmp_path / "answers", QUESTIONS, empty=True)
 
 
 def test_what_the_file_leaves_out_and_what_no_passage_holds(tmp_path, monkeypatch, qa_arch):
