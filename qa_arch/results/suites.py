@@ -97,11 +97,13 @@ def _grid(
     systems: Sequence[System], sets: Sequence[SuiteSet], by_set: Sequence[Samples], title: str
 ) -> Table:
     rows: list[dict[str, Any]] = []
+    shown = {test.facts.fingerprint for test in sets}
     for system in systems:
         row: dict[str, Any] = {"model": system.label, "seeds": len({r.seed for _, r in system.runs})}
-        dev = [value for _, record in system.runs if (value := _dev(record, "f1")) is not None]
+        trained = [r for _, r in system.runs if not r.adopted and r.fingerprint(DEV) not in shown]
+        dev = [value for record in trained if (value := _dev(record, "f1")) is not None]
         if dev:
-            row |= mean_figures("dev", np.array(dev)[:, None])
+            row |= mean_figures("own_dev", np.array(dev)[:, None])
         for test, samples in zip(sets, by_set, strict=True):
             if system.label in samples.systems:
                 row |= mean_figures(test.name, samples.scores(system.label, test.measure))
@@ -109,13 +111,15 @@ def _grid(
     for name in dict.fromkeys(name for test in sets for name in test.published):
         figures = {f"{test.name}_mean": test.published.get(name) for test in sets}
         rows.append({"model": f"{name} (published)"} | figures)
-    columns = [text("model", "model"), number("seeds", "seeds"), mean_column("dev", "dev", weight=-1)]
+    columns = [text("model", "model"), number("seeds", "seeds")]
+    if any("own_dev_mean" in row for row in rows):
+        columns.append(mean_column("own_dev", "dev of the run", weight=-1))
     columns += [mean_column(test.name, test.name) for test in sets]
     notes = ["F1, mean ± standard deviation over seeds"]
     for test in sets:
         facts, code = test.facts, test.facts.extra.get("language")
         language = f", by the rules of language {code}" if code else ""
-        forced = ", of the best spans" if test.measure == "spans" else " at the null threshold of calibration"
+        forced = ", of the best spans" if test.measure == "spans" else " at the null threshold of calibration, if any"
         nothing = f", of them {facts.unanswerable:,} unanswerable" if facts.unanswerable else ""
         counts = f"{facts.questions:,} questions{nothing}"
         notes.append(f"{test.name}: {counts}; F1{forced}{language}")

@@ -1,0 +1,57 @@
+"""The model that the common question-answering script trains, and its answers to each set.
+
+    python experiments/systems/common_script.py ENCODER TRAIN.json OUT SET.json...
+
+writes ``OUT/model`` (once) and, for each set, ``OUT/SET/predictions.json`` and ``OUT/SET/null_odds.json``,
+which ``qa-arch adopt`` reads.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+from transformers import AutoTokenizer, BertForQuestionAnswering, set_seed
+
+from benchmarks import peers
+from benchmarks.common_script import ATTENTION_DROPOUT, SEED, fine_tune, predict
+from qa_arch.config.files import write_json
+from qa_arch.data.sources import open_passages
+
+
+def null_odds(entries: list[peers.Entry]) -> float:
+    """The log odds of "no answer" against the best span of an n-best list."""
+    null = next(entry["probability"] for entry in entries if not entry["text"])
+    best = next((entry["probability"] for entry in entries if entry["text"]), 0.0)
+    return math.log(max(null, 1e-300)) - math.log(max(best, 1e-300))
+
+
+def main() -> None:
+    encoder, train, out, *sets = sys.argv[1:]
+    folder = Path(out) / "model"
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    if not folder.exists():
+        set_seed(SEED)
+        model = BertForQuestionAnswering.from_pretrained(
+            encoder, attention_probs_dropout_prob=ATTENTION_DROPOUT
+        )
+        fine_tune(model, peers.prepare(open_passages(train).examples, tokenizer))
+        model.save_pretrained(folder)
+    model = BertForQuestionAnswering.from_pretrained(folder)
+    for path in map(Path, sets):
+        questions = open_passages(str(path)).examples
+        readable = peers.prepare_to_predict(questions, tokenizer)
+        logits = predict(model, readable)
+        contexts = [example.context for example in questions]
+        texts, lists = peers.post_process(contexts, readable.windows, readable.features, *logits)
+        ids = [example.id for example in questions]
+        target = Path(out) / path.stem
+        target.mkdir(parents=True, exist_ok=True)
+        write_json(target / "predictions.json", dict(zip(ids, texts, strict=True)))
+        write_json(target / "null_odds.json", dict(zip(ids, map(null_odds, lists), strict=True)))
+        print(f"{target}: {len(ids)} questions")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""The sets of this experiment that are parts of others.
+
+    python experiments/systems/sample.py --out data/systems
+
+Reads the files of experiments/real_part, SQuADShifts and XQuAD through QA_ARCH_DATA. For the prompted model
+300 questions of each set are drawn with seed 13; SQuAD 1.1 is the answerable half of dev; XQuAD loses the
+articles that the models were trained or calibrated on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from random import Random
+
+from qa_arch.config.files import write_json
+from qa_arch.data.question_sets import question_set
+from qa_arch.data.squad import read, write
+from qa_arch.types.text import QuestionSet
+
+SEED, QUESTIONS = 13, 300
+TRANSLATED = {"german": "xquad/xquad.de", "spanish": "xquad/xquad.es"}
+SAMPLED = {
+    "dev": "squad/dev-v2.0.fold_a",
+    "calibration": "squad/calibration-v2.0",
+    "amazon": "shifts/amazon_reviews_v1.0",
+}
+
+
+def sample(questions: QuestionSet, name: str) -> QuestionSet:
+    """``QUESTIONS`` of the set, in the order of the file."""
+    rows = sorted(Random(SEED).sample(range(len(questions)), QUESTIONS))
+    return question_set(name, [questions.examples[row] for row in rows], questions.protocol)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", required=True, type=Path, help="folder to write to")
+    out, folder = parser.parse_args().out, Path(os.environ.get("QA_ARCH_DATA", "data"))
+    sets = {name: read(folder / f"{file}.json") for name, file in SAMPLED.items()}
+    made = {f"{name}_{QUESTIONS}": sample(questions, name) for name, questions in sets.items()}
+    answerable = [example for example in sets["dev"].examples if example.answerable]
+    made["dev_answerable"] = question_set("dev_answerable", answerable, "1.1")
+    known = read(folder / "squad/train-v2.0.balanced.json").titles | sets["calibration"].titles
+    for name, file in TRANSLATED.items():
+        unseen = [example for example in read(folder / f"{file}.json").examples if example.title not in known]
+        made[name] = question_set(name, unseen, "1.1")
+    for name, questions in made.items():
+        write_json(out / f"{name}.json", write(questions))
+        unanswerable = sum(not example.answerable for example in questions.examples)
+        print(f"{name}: {len(questions)} questions, {unanswerable} unanswerable")
+
+
+if __name__ == "__main__":
+    main()
