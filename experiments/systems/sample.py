@@ -2,8 +2,8 @@
 
     python experiments/systems/sample.py --out data/systems
 
-Reads the files of experiments/real_part, SQuADShifts and XQuAD through QA_ARCH_DATA. For the prompted model
-300 questions of each set are drawn with seed 13; SQuAD 1.1 is the answerable half of dev; XQuAD loses the
+Reads the files of experiments/answer, SQuADShifts and XQuAD through QA_ARCH_DATA. With seed 13, 4,000 training
+questions are drawn, and for the prompted model 300 questions of each set; SQuAD 1.1 is the answerable half of dev; XQuAD loses the
 articles that the models were trained or calibrated on.
 """
 
@@ -19,7 +19,7 @@ from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import read, write
 from qa_arch.types.text import QuestionSet
 
-SEED, QUESTIONS = 13, 300
+SEED, TRAINED, QUESTIONS = 13, 4000, 300
 TRANSLATED = {"german": "xquad/xquad.de", "spanish": "xquad/xquad.es"}
 SAMPLED = {
     "dev": "squad/dev-v2.0.fold_a",
@@ -28,9 +28,9 @@ SAMPLED = {
 }
 
 
-def sample(questions: QuestionSet, name: str) -> QuestionSet:
-    """``QUESTIONS`` of the set, in the order of the file."""
-    rows = sorted(Random(SEED).sample(range(len(questions)), QUESTIONS))
+def sample(questions: QuestionSet, name: str, size: int) -> QuestionSet:
+    """``size`` questions of the set, in the order of the file."""
+    rows = sorted(Random(SEED).sample(range(len(questions)), size))
     return question_set(name, [questions.examples[row] for row in rows], questions.protocol)
 
 
@@ -39,10 +39,13 @@ def main() -> None:
     parser.add_argument("--out", required=True, type=Path, help="folder to write to")
     out, folder = parser.parse_args().out, Path(os.environ.get("QA_ARCH_DATA", "data"))
     sets = {name: read(folder / f"{file}.json") for name, file in SAMPLED.items()}
-    made = {f"{name}_{QUESTIONS}": sample(questions, name) for name, questions in sets.items()}
+    train = read(folder / "squad/train-v2.0.balanced.json")
+    made = {"train": sample(train, "train", TRAINED)}
+    for name, questions in sets.items():
+        made[f"{name}_{QUESTIONS}"] = sample(questions, f"{name}_{QUESTIONS}", QUESTIONS)
     answerable = [example for example in sets["dev"].examples if example.answerable]
     made["dev_answerable"] = question_set("dev_answerable", answerable, "1.1")
-    known = read(folder / "squad/train-v2.0.balanced.json").titles | sets["calibration"].titles
+    known = train.titles | sets["calibration"].titles
     for name, file in TRANSLATED.items():
         unseen = [example for example in read(folder / f"{file}.json").examples if example.title not in known]
         made[name] = question_set(name, unseen, "1.1")
