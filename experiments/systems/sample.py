@@ -2,9 +2,9 @@
 
     python experiments/systems/sample.py --out data/systems
 
-Reads the files of experiments/answer, SQuADShifts and XQuAD through QA_ARCH_DATA. With seed 13, 4,000 training
-questions are drawn, and for the prompted model 300 questions of each set; SQuAD 1.1 is the answerable half of dev; XQuAD loses the
-articles that the models were trained or calibrated on.
+Reads the files of experiments/answer, SQuADShifts and XQuAD through QA_ARCH_DATA. With seed 13, 4,000
+training questions are drawn, and for the prompted model 300 questions of each set; SQuAD 1.1 is the
+answerable half of dev; XQuAD loses the articles that the models were trained or calibrated on.
 """
 
 from __future__ import annotations

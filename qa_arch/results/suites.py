@@ -119,7 +119,8 @@ def _grid(
     for test in sets:
         facts, code = test.facts, test.facts.extra.get("language")
         language = f", by the rules of language {code}" if code else ""
-        forced = ", of the best spans" if test.measure == "spans" else " at the null threshold of calibration, if any"
+        spans, at = ", of the best spans", " at the null threshold of calibration, if any"
+        forced = spans if test.measure == "spans" else at
         nothing = f", of them {facts.unanswerable:,} unanswerable" if facts.unanswerable else ""
         counts = f"{facts.questions:,} questions{nothing}"
         notes.append(f"{test.name}: {counts}; F1{forced}{language}")
