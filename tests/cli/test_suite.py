@@ -55,6 +55,8 @@ def test_a_trained_run_and_an_adopted_system_on_two_sets(suite, adopted, run_fol
     assert by_model["bert"]["mixed_mean"] == pytest.approx(record.compared_point(mixed).f1, abs=1e-6)
     assert by_model["right"]["german_mean"] == 100
     assert "mixed_mean" not in by_model["right"]
+    assert by_model["bert"]["own_dev_mean"] == pytest.approx(record.compared_point("dev").f1, abs=1e-6)
+    assert "own_dev_mean" not in by_model["right"]
     assert by_model["people (published)"]["german_mean"] == 91
     assert any("by the rules of language de" in note for note in grid["notes"])
     rows = {(row["set"], row["model"]): row for row in details["rows"]}
