@@ -10,6 +10,7 @@ from qa_arch.config import extras
 from qa_arch.errors import ConfigError
 from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.records import ONNX
+from qa_arch.system import hub
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="fp32",
         help="of an ONNX graph (default: fp32); its EM and F1 in int8 are printed",
     )
+    group = parser.add_argument_group("the Hugging Face hub", "options for --to hf")
+    group.add_argument("--push", metavar="REPO", help="upload the folder to this repository (OWNER/NAME)")
+    group.add_argument("--private", action="store_true", help="make a new repository private")
+    group.add_argument(
+        "--dry-run", action="store_true", help="write the folder and say what --push would upload"
+    )
     add_trust(parser)
     add_config_dir(parser)
 
@@ -49,10 +56,16 @@ def run(args: argparse.Namespace) -> int:
             "--out: name the folder to write; only the fp32 graph of a run that was trained here is kept in"
             " the run folder"
         )
+    if args.to != "hf" and (args.push or args.private or args.dry_run):
+        raise ConfigError("--push, --private and --dry-run are for --to hf")
+    if not args.push and (args.private or args.dry_run):
+        raise ConfigError("--private and --dry-run are for --push REPO; name the repository")
     out = Path(args.run_folder) / ONNX if in_run else Path(args.out)
     if args.to == "onnx":
         extras.require("onnx", "--to onnx")
     require_runs([args.run_folder])
+    if args.push:
+        hub.require_upload(args.push, dry=args.dry_run)
     loading = {**vars(args), "device": "cpu", "precision": "fp32", "engine": "torch"}
     predictor = open_span_predictor([args.run_folder], argparse.Namespace(**loading))
     from qa_arch.export.onnx_folder import export_onnx, sizes
@@ -80,4 +93,8 @@ def run(args: argparse.Namespace) -> int:
     of_parts = sizes(out)
     for name, size in [*of_parts.most_common(), (str(out), of_parts.total())]:
         print(f"{size / 1e6:10.2f} MB  {name}")
+    if args.push and args.dry_run:
+        print(f"dry run: --push would upload these to {args.push}")
+    elif args.push:
+        print(f"uploaded: {hub.upload(out, args.push, private=args.private)}")
     return 0

@@ -1,5 +1,5 @@
-"""The Hugging Face hub: whether it answers, and what of it is in the local caches. None of its clients is
-imported: they take seconds, and without a network they retry for a minute."""
+"""The Hugging Face hub: whether it answers, what of it is in the local caches, and uploads to it. Its client
+is imported for uploads alone: it takes a second, and without a network it retries for a minute."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import urllib.request
 from functools import cache
 from pathlib import Path
 from typing import Literal
+
+from qa_arch.errors import ConfigError, UnavailableError
 
 SECONDS = 2.0
 """After which the hub counts as unreachable."""
@@ -34,6 +36,43 @@ def cached(kind: Literal["models", "datasets"], name: str) -> bool:
         return any(folder.glob(f"models--{name.replace('/', '--')}/snapshots/*/config.json"))
     folder = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets")
     return any(folder.glob(f"{name.replace('/', '___')}/*"))
+
+
+def require_upload(repository: str, *, dry: bool = False) -> None:
+    """Raise ConfigError for what is no name of a repository; UnavailableError where, unless ``dry``, the hub
+    does not answer or nobody is logged in."""
+    from huggingface_hub import get_token
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(repository)
+    except ValueError as error:
+        raise ConfigError(f"--push: {error}") from None
+    if not dry and (problem := state()):
+        raise UnavailableError(f"--push {repository}: {problem}; --dry-run needs no network")
+    if not dry and get_token() is None:
+        raise UnavailableError(f"--push {repository}: not logged in; hf auth login, or set HF_TOKEN")
+
+
+def upload(folder: Path, repository: str, *, private: bool) -> str:
+    """Upload a folder in one commit, to a repository that is made if need be; the address of the commit.
+
+    UnavailableError where the hub refuses it.
+    """
+    from huggingface_hub import HfApi
+
+    hub = HfApi()
+    try:
+        hub.create_repo(repository, private=private, exist_ok=True)
+        commit = hub.upload_folder(
+            repo_id=repository, folder_path=folder, commit_message="Upload a model of qa-arch"
+        )
+    except Exception as error:  # of whichever HTTP client the library uses
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise UnavailableError(
+            f"--push {repository}: {reason}; the folder is complete: hf upload {repository} {folder}"
+        ) from error
+    return str(commit.commit_url)
 
 
 @cache

@@ -14,6 +14,7 @@ from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import write
 from qa_arch.records import Confidence, Threshold, read_questions, read_record, write_record
 from qa_arch.results.provenance import DEV_ACCESS_LOG, read_dev_accesses
+from qa_arch.system import hub
 from qa_arch.types.text import question_word
 
 OFFICIAL = ("exact", "f1", "total", "HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1")
@@ -270,3 +271,30 @@ def test_a_decoding_of_a_run_whose_calibration_set_changed_has_no_fitted_thresho
     assert qa_arch("evaluate", "--run", run_folder, "--data", dev_file, *arguments)[0] == 0
     assert "the calibration set is not that of the run" in caplog.text
     assert read_record(tmp_path / "greedy").threshold == Threshold(value=0.0, fitted_on="nothing")
+
+
+def test_a_dry_run_lists_what_it_would_upload(trained, tmp_path, qa_arch, monkeypatch):
+    monkeypatch.setattr(hub, "upload", lambda *_, **__: pytest.fail("uploaded"))
+    options = ("--to", "hf", "--out", tmp_path / "hf", "--push", "me/model", "--dry-run")
+    code, out, err = qa_arch("export", trained, *options)
+    assert code == 0, err
+    assert "model.safetensors" in out
+    assert out.splitlines()[-1] == "dry run: --push would upload these to me/model"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--to", "onnx", "--push", "me/model"), 2, "are for --to hf"),
+        (("--to", "hf", "--out", "hf", "--private"), 2, "name the repository"),
+        (("--to", "hf", "--out", "hf", "--push", "a/b/c"), 2, "--push: "),
+        (("--to", "hf", "--out", "hf", "--push", "me/model"), 6, "HF_HUB_OFFLINE is set"),
+    ],
+)
+def test_what_cannot_be_uploaded_is_not_exported(
+    trained, tmp_path, monkeypatch, qa_arch, options, code, message
+):
+    monkeypatch.chdir(tmp_path)
+    refused, _, err = qa_arch("export", trained, *options)
+    assert (refused, message in err) == (code, True), err
+    assert not list(tmp_path.iterdir())

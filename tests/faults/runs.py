@@ -323,4 +323,11 @@ FAULTS = (
           test="test_no_checkpoint_chooses_its_attention",
           old="config._attn_implementation = None",
           new=""),
+    Fault(name="a private repository is public", at="hub:upload",
+          test="test_a_folder_becomes_one_commit_of_a_repository",
+          old="_h.create_repo(_r, private=_p, exist_ok=True)",
+          new="_h.create_repo(_r, private=False, exist_ok=True)"),
+    Fault(name="a dry run uploads", at="cli.export:run", test="test_a_dry_run_lists_what_it_would_upload",
+          old="args.push and args.dry_run",
+          new="args.push and False"),
 )

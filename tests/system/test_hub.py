@@ -1,0 +1,110 @@
+"""Uploads to a hub that speaks its protocol on this machine."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from huggingface_hub import constants
+
+from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.system import hub
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Takes repositories of ``me`` and remembers every request."""
+
+    requests: list
+
+    def do_POST(self):
+        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.requests.append((self.path, self.headers["Authorization"], content))
+        code, answer = 200, {}
+        if self.path == "/api/repos/create":
+            asked = json.loads(content)
+            answer = {"url": f"https://huggingface.co/{asked['organization']}/{asked['name']}"}
+            code = 200 if asked["organization"] == "me" else 403
+        elif self.path.endswith("/preupload/main"):
+            files = [file["path"] for file in json.loads(content)["files"]]
+            answer = {
+                "files": [{"path": path, "uploadMode": "regular", "shouldIgnore": False} for path in files]
+            }
+        elif self.path.endswith("/commit/main"):
+            answer = {
+                "commitUrl": "https://huggingface.co/me/model/commit/1",
+                "commitOid": "1",
+                "success": True,
+            }
+        body = json.dumps(answer).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_HEAD(self):
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def requests(monkeypatch):
+    """What a hub is asked that is the only one while the test runs."""
+    Hub.requests = []
+    server = HTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setenv("HF_ENDPOINT", address)
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    hub._answers.cache_clear()
+    yield Hub.requests
+    hub._answers.cache_clear()
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_folder_becomes_one_commit_of_a_repository(requests, tmp_path):
+    (tmp_path / "config.json").write_text('{"a": 1}')
+    (tmp_path / "deeper").mkdir()
+    (tmp_path / "deeper/vocab.txt").write_text("word\n")
+    hub.require_upload("me/model")
+    assert hub.upload(tmp_path, "me/model", private=True) == "https://huggingface.co/me/model/commit/1"
+    made, *_, committed = requests
+    assert made[0] == "/api/repos/create"
+    assert made[1] == "Bearer hf_secret"
+    asked = json.loads(made[2])
+    assert asked.get("visibility") == "private" or asked.get("private") is True  # by version of the library
+    lines = [json.loads(line) for line in committed[2].splitlines()]
+    assert {line["value"]["path"] for line in lines if line["key"] == "file"} == {
+        "config.json",
+        "deeper/vocab.txt",
+    }
+
+
+def test_what_the_hub_refuses_is_said_in_a_line_with_what_to_do(requests, tmp_path):
+    with pytest.raises(UnavailableError) as error:
+        hub.upload(tmp_path, "they/model", private=False)
+    assert f"hf upload they/model {tmp_path}" in str(error.value)
+    assert "403" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_what_cannot_be_uploaded_is_refused_before_anything_is_done(requests, monkeypatch):
+    with pytest.raises(ConfigError, match="--push"):
+        hub.require_upload("a/b/c")
+    monkeypatch.delenv("HF_TOKEN")
+    with pytest.raises(UnavailableError, match="hf auth login"):
+        hub.require_upload("me/model")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UnavailableError, match="HF_HUB_OFFLINE is set"):
+        hub.require_upload("me/model")
+    hub.require_upload("me/model", dry=True)
+    assert not requests
