@@ -41,7 +41,7 @@ FAULTS = (
           old="_m == 'f1'",
           new="True"),
     Fault(name="a suite scores anew what is scored", at="cli.suite:_score", test="test_suite",
-          old="_r.split_of(_t.questions.fingerprint) is None",
+          old="_t.split_in(_r) is None",
           new="True"),
     Fault(name="a killed run is still running", at="read_record", test="test_a_killed_run_is_told",
           old="not holder(_p.parent)",
