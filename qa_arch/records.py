@@ -290,6 +290,11 @@ class Threshold:
     prior: Number | None = None
     """The share that unanswerable questions counted as in the fit; None: that which they had in the split."""
 
+    @property
+    def limit(self) -> float:
+        """The value, ``inf`` where "no answer" is never given."""
+        return math.inf if self.value is None else float(self.value)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answerability:
@@ -457,9 +462,7 @@ class RunRecord:
     @property
     def null_threshold(self) -> float:
         """Null odds above it mean "no answer"; ``inf``: never given, 0: nothing was fitted."""
-        if self.threshold is None:
-            return 0.0
-        return math.inf if self.threshold.value is None else float(self.threshold.value)
+        return self.threshold.limit if self.threshold else 0.0
 
     @property
     def temperature(self) -> float:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from qa_arch.config.files import write_json
 from qa_arch.config.identity import config_hash
 from qa_arch.data.answer_files import Answers
-from qa_arch.errors import RunError
+from qa_arch.errors import DataError, RunError
 from qa_arch.metrics.squad import METRIC_VERSION, aggregate, score_questions
 from qa_arch.records import (
     ADOPTED,
+    CALIBRATION,
     DEV,
     GIVEN,
     NEVER_NULL,
@@ -22,37 +26,40 @@ from qa_arch.records import (
     RunRecord,
     SplitFacts,
     Threshold,
+    questions_folder,
     read_record,
     write_questions,
     write_record,
 )
 from qa_arch.results import provenance
 from qa_arch.spans.files import PREDICTIONS
+from qa_arch.spans.ranking import Ranking, with_null
 from qa_arch.spans.rows import ALWAYS_ANSWER, question_rows
 from qa_arch.types.text import Candidate, Example, Prediction, QuestionSet
 
 
 def adopt(
-    questions: QuestionSet, answers: Answers, folder: Path, *, name: str, seed: int, file: str
+    questions: QuestionSet,
+    answers: Answers,
+    folder: Path,
+    *,
+    name: str,
+    seed: int,
+    file: str,
+    calibration: tuple[QuestionSet, Answers] | None = None,
 ) -> RunRecord:
     """Write record, rows of questions and predictions of the system ``name``, whose answers are in ``file``.
 
-    RunError where the folder holds the record of something else.
+    With its answers to a ``calibration`` set, null threshold and confidence are fitted on these as those of a
+    trained model are, and scores are at the same operating points. Without, answers are scored as they are.
+    DataError where the two sets share articles or null odds are missing, RunError where the folder holds the
+    record of something else.
     """
-    odds, texts, protocol = answers.null_odds, answers.texts, questions.protocol
-    given = [
-        Prediction(e.id, _best(e, texts[e.id]), odds[e.id] if odds else math.nan, windows=0)
-        for e in questions.examples
-    ]
     config = {"name": ADOPTED, "seed": seed, "model": {"task": "span", "name": name}, "predictions": file}
-    hashes = {DEV: questions.fingerprint, "answers": config_hash({"texts": texts, "odds": odds})}
-    elsewhere = sum(answer.best is not None and answer.best.start < 0 for answer in given)
-    counts = {NO_SPANS: elsewhere, SCORED_EMPTY: answers.missing}
-    scored, scores = score_questions(questions, texts), {}
-    if protocol == "2.0":
-        scores[GIVEN] = aggregate(scored, protocol, null_scores=odds, threshold=ALWAYS_ANSWER)
-    if protocol == "1.1" or all(texts.values()):
-        scores[NEVER_NULL] = aggregate(scored, protocol)
+    hashes = {DEV: questions.fingerprint, "answers": _hash(answers)}
+    if calibration is not None:
+        _check_calibration(questions, answers, *calibration)
+        hashes |= {CALIBRATION: calibration[0].fingerprint, "calibration_answers": _hash(calibration[1])}
     commit, dirty = provenance.commit()
     record = RunRecord(
         status="ok",
@@ -64,27 +71,62 @@ def adopt(
         commit=commit,
         dirty=dirty,
         created=provenance.now(),
-        data={
-            DEV: SplitFacts(
-                name=questions.name,
-                fingerprint=questions.fingerprint,
-                protocol=protocol,
-                questions=len(questions),
-                unanswerable=sum(not example.answerable for example in questions.examples),
-                extra={**questions.other_language, **{key: count for key, count in counts.items() if count}},
-            )
-        },
+        data={DEV: _facts(questions, answers)},
         versions=provenance.versions(),
-        threshold=Threshold(value=None, fitted_on="nothing") if protocol == "1.1" else None,
-        scores={
-            DEV: {
-                point: Point(protocol=protocol, metric_version=METRIC_VERSION, metrics=score.flat())
-                for point, score in scores.items()
-            }
-        },
     )
     if (folder / RECORD).is_file() and read_record(folder).config_hash != record.config_hash:
         raise RunError(f"{folder}: holds the record of something else; choose another --folder")
+    if calibration is None:
+        record = _score_as_given(record, questions, answers, folder)
+    else:
+        record = _calibrate(record, questions, answers, folder, *calibration)
+    write_record(folder, record)
+    return record
+
+
+def _hash(answers: Answers) -> str:
+    return config_hash({"texts": answers.texts, "odds": answers.null_odds})
+
+
+def _check_calibration(
+    questions: QuestionSet, answers: Answers, calibration: QuestionSet, calibration_answers: Answers
+) -> None:
+    """DataError where nothing can be fitted, or it would be fitted on what is scored."""
+    shared = sorted(questions.titles & calibration.titles - {""})
+    if shared or questions.fingerprint == calibration.fingerprint:
+        named = f" ({shared[0]!r}, ...)" if shared else ""
+        raise DataError(
+            f"{calibration.name}: shares {len(shared) or 'all'} articles with {questions.name}{named};"
+            " calibrate on articles that are not scored"
+        )
+    for of, given in ((questions.name, answers), (calibration.name, calibration_answers)):
+        if given.null_odds is None:
+            raise DataError(
+                f"{of}: the answers have no null odds, by which the threshold is fitted; add them to the"
+                " file, or give --na-prob and --calibration-na-prob"
+            )
+
+
+def _facts(questions: QuestionSet, answers: Answers) -> SplitFacts:
+    """Facts of the set, and how many of its answers are no span of the passage, or missing."""
+    elsewhere = sum(answers.texts[example.id] not in example.context for example in questions.examples)
+    counts = {NO_SPANS: elsewhere, SCORED_EMPTY: answers.missing}
+    facts = SplitFacts.of(questions)
+    return replace(facts, extra={**facts.extra, **{key: count for key, count in counts.items() if count}})
+
+
+def _score_as_given(record: RunRecord, questions: QuestionSet, answers: Answers, folder: Path) -> RunRecord:
+    """The record with scores of the answers as they are; writes rows and predictions."""
+    odds, texts, protocol = answers.null_odds, answers.texts, questions.protocol
+    given = [
+        Prediction(e.id, _best(e, texts[e.id]), odds[e.id] if odds else math.nan, windows=0)
+        for e in questions.examples
+    ]
+    scored, scores = score_questions(questions, texts), {}
+    if protocol == "2.0":
+        scores[GIVEN] = aggregate(scored, protocol, null_scores=odds, threshold=ALWAYS_ANSWER)
+    if protocol == "1.1" or all(texts.values()):
+        scores[NEVER_NULL] = aggregate(scored, protocol)
     unknown = {"windows", "probability", *(() if odds else ("null_odds",))}
     rows = question_rows(questions, given, ALWAYS_ANSWER)
     for key in ("span_exact", "span_f1") if protocol == "2.0" else ():  # what "no answer" hides is not known
@@ -93,8 +135,63 @@ def adopt(
         ]
     write_json(folder / PREDICTIONS, texts)
     write_questions(folder, {key: values for key, values in rows.items() if key not in unknown})
-    write_record(folder, record)
-    return record
+    points = {
+        point: Point(protocol=protocol, metric_version=METRIC_VERSION, metrics=score.flat())
+        for point, score in scores.items()
+    }
+    threshold = Threshold(value=None, fitted_on="nothing") if protocol == "1.1" else None
+    return replace(record, threshold=threshold, scores={DEV: points})
+
+
+def _calibrate(
+    record: RunRecord,
+    questions: QuestionSet,
+    answers: Answers,
+    folder: Path,
+    calibration: QuestionSet,
+    calibration_answers: Answers,
+) -> RunRecord:
+    """The record with what is fitted on ``calibration`` and the scores of both sets; writes rows and, of
+    ``questions``, predictions."""
+    from qa_arch.evaluation.scoring import fit  # imports torch, as does the task
+    from qa_arch.spans.task import TASK
+
+    outputs = {CALIBRATION: ranking(calibration, calibration_answers), DEV: ranking(questions, answers)}
+    fits, scores = fit(TASK, calibration, outputs[CALIBRATION]), {}
+    fitted = replace(record, **vars(fits))
+    threshold, temperature = fitted.null_threshold, fitted.temperature
+    for split, scored in ((CALIBRATION, calibration), (DEV, questions)):
+        rows = TASK.rows(scored, outputs[split], threshold)
+        rows["confidence"] = TASK.confidence(outputs[split], threshold, temperature)
+        known = {key: values for key, values in rows.items() if key not in ("windows", "probability")}
+        write_questions(questions_folder(folder, split), known)
+        scores[split] = TASK.points(scored, outputs[split], threshold)
+    TASK.write_predictions(folder, questions, outputs[DEV], threshold)
+    facts = replace(_facts(calibration, calibration_answers), titles=tuple(sorted(calibration.titles)))
+    return replace(fitted, data={**record.data, CALIBRATION: facts}, scores=scores)
+
+
+def ranking(questions: QuestionSet, answers: Answers) -> Ranking:
+    """Each answer as a span of score 0, and "no answer", whose score are the null odds.
+
+    An empty text is a system that abstains at any threshold, as a model without any span: only "no answer" is
+    a candidate then, and the null odds are +inf.
+    """
+    assert answers.null_odds is not None
+    given = [_best(example, answers.texts[example.id]) for example in questions.examples]
+    odds = np.array([answers.null_odds[example.id] for example in questions.examples], np.float64)
+    question = np.flatnonzero([span is not None for span in given])
+    spans = [span for span in given if span is not None]
+    start, end = (np.array([getattr(s, name) for s in spans], np.int64) for name in ("start", "end"))
+    zeros, nothing = np.zeros((2, len(spans)), np.float32), np.zeros(len(odds), np.float32)
+    null, windows = (odds.astype(np.float32), nothing), nothing.astype(np.int64)
+    ranked = with_null(questions.examples, question, (start, end, *zeros), null, windows, n_best=1)
+    texts = zip(ranked.best[question].tolist(), spans, strict=True)
+    return replace(
+        ranked,
+        null_odds=np.where(ranked.best >= 0, odds, np.inf),  # in full precision
+        texts={row: span.text for row, span in texts if span.start < 0},
+    )
 
 
 def _best(example: Example, text: str) -> Candidate | None:

@@ -31,7 +31,7 @@ from qa_arch.records import (
     questions_folder,
     write_questions,
 )
-from qa_arch.tasks import Parts, Predictor, Watch, task_of
+from qa_arch.tasks import Parts, Predictor, Task, Watch, task_of
 
 log = logging.getLogger(__name__)
 
@@ -133,17 +133,24 @@ def evaluate_splits(
 
 
 def calibrate(predictor: Predictor, calibration: Reading) -> Fits:
-    """Fit null threshold and answerability, and the temperature at that threshold; the predictor gets them.
+    """Fit what ``fit`` fits, for the config's ``calibration.prior``; the predictor gets it."""
+    config = predictor.config
+    fits = fit(task_of(config.model), calibration.questions, calibration.outputs, config.calibration.prior)
+    if fits.threshold is not None:
+        predictor.null_threshold = fits.threshold.limit
+    if fits.confidence is not None:
+        predictor.temperature = fits.confidence.value
+    return fits
 
-    Unanswerable questions count as ``calibration.prior`` says, where there are questions of both kinds.
+
+def fit(task: Task, questions: Any, outputs: Any, prior: float | None = None) -> Fits:
+    """Null threshold and answerability, and the temperature at that threshold, of a calibration split.
+
+    Unanswerable questions count as the share ``prior``, where there are questions of both kinds.
     """
-    task, prior = task_of(predictor.config.model), predictor.config.calibration.prior
-    questions, outputs = calibration.questions, calibration.outputs
-    threshold = predictor.null_threshold = task.fit_threshold(questions, outputs, prior)
+    threshold = task.fit_threshold(questions, outputs, prior)
     logistic = task.fit_answerability(questions, outputs, prior)
     temperature = task.fit_temperature(questions, outputs, threshold)
-    if temperature is not None:
-        predictor.temperature = temperature
     return Fits(
         threshold=Threshold(
             value=threshold if math.isfinite(threshold) else None,

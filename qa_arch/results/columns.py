@@ -393,7 +393,7 @@ def _notes(runs: Runs, split: str, shown: Collection[str]) -> list[str]:
     if scored is not None:
         record, point = scored
         notes.append(_measured_on(record.facts(split), split, point.protocol))
-        fitted = [r for _, r in runs if r.compared_point(split) and not r.adopted]
+        fitted = [r for _, r in runs if r.compared_point(split) and (r.threshold or not r.adopted)]
         if point.protocol == "2.0" and fitted and {"f1", "exact"} & set(shown):
             notes.append(_fitted_on(fitted))
     if downloaded := [record.model for _, record in runs if record.name == CHECKPOINTS]:

@@ -233,7 +233,7 @@ def rank(
         unique = _first_of_equal(question, start, end)
         row, column, question, start, end = (x[unique] for x in (row, column, question, start, end))
     columns = start, end, spans.start_logit[row, column], spans.end_logit[row, column]
-    ranking = _with_null(examples, question, columns, (null_start, null_end), expected, n_best)
+    ranking = with_null(examples, question, columns, (null_start, null_end), expected, n_best)
     if spans.any_span is None:
         return ranking
     return replace(ranking, null_odds=_odds_of_any(spans.null, spans.any_span, example, ranking.best))
@@ -291,7 +291,7 @@ def _first_of_equal(question: np.ndarray, start: np.ndarray, end: np.ndarray) ->
     return np.sort(np.unique(key, return_index=True)[1])
 
 
-def _with_null(
+def with_null(
     examples: Sequence[Example],
     question: np.ndarray,
     spans: tuple[np.ndarray, ...],

@@ -6,15 +6,29 @@ import json
 import math
 import shlex
 
+import numpy as np
 import pytest
 from reports import page_parts
 
 from qa_arch.cli.main import COMMANDS
 from qa_arch.data.answer_files import read_answers
 from qa_arch.data.question_sets import question_set
+from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.errors import DataError
-from qa_arch.records import DEV, GIVEN, NEVER_NULL, find_runs, read_questions, read_record
+from qa_arch.evaluation.runs import calibration_set
+from qa_arch.models.checkpoint_files import run_config
+from qa_arch.records import (
+    CALIBRATION,
+    DEV,
+    GIVEN,
+    NEVER_NULL,
+    ORACLE,
+    find_runs,
+    questions_folder,
+    read_questions,
+    read_record,
+)
 from qa_arch.types.text import Example, Gold
 
 MILL, INN = "The mill burnt in 1871, and again in 1902.", "Ada keeps the inn."
@@ -174,6 +188,80 @@ def test_the_answers_of_a_run_are_that_run_again(trained, tmp_path, monkeypatch,
         code, out, err = qa_arch(*shlex.split(command.format("runs/copy")))
         assert (code, out, err.count("\n")) == (5, "", 1), command
         assert ": adopted from a prediction file: it has no weights" in err
+
+
+@pytest.fixture
+def answered(trained, tmp_path):
+    """The best spans of a trained run as files, and the arguments that adopt them with calibration."""
+    record = read_record(trained)
+    sets = {CALIBRATION: calibration_set(run_config(record.config)), DEV: open_passages("synthetic:dev")}
+    for split, questions in sets.items():
+        rows = read_questions(questions_folder(trained, split))
+        passages = {example.id: example.context for example in questions.examples}
+        columns = zip(*(rows[name] for name in ("id", "start", "end", "null_odds")), strict=True)
+        predicted = [{"id": i, "text": passages[i][a:b], "null_odds": odds} for i, a, b, odds in columns]
+        (tmp_path / f"{split}.jsonl").write_text(lines(*predicted))
+        (tmp_path / f"{split}.json").write_text(json.dumps(write(questions)))
+    names = ("predictions", "dev.jsonl", "data", "dev.json", "calibration", "calibration.json")
+    names += ("calibration-predictions", "calibration.jsonl")
+    files = [f"--{name}" if "." not in name else tmp_path / name for name in names]
+    return ["adopt", "--name", "copy", *files]
+
+
+def test_null_odds_are_calibrated_as_those_of_a_model(trained, answered, tmp_path, qa_arch):
+    code, out, err = qa_arch(*answered, "--folder", tmp_path / "copy")
+    assert code == 0, err
+    own, copy = read_record(trained), read_record(tmp_path / "copy")
+    assert f"null threshold {own.null_threshold:.4g}, fitted on" in out
+    assert copy.threshold == own.threshold
+    assert copy.answerability.slope == pytest.approx(own.answerability.slope)
+    for split in (CALIBRATION, DEV):
+        assert list(copy.scores[split]) == list(own.scores[split])
+        for name, point in copy.scores[split].items():
+            assert point.threshold == own.point(split, name).threshold
+            assert point.metrics == pytest.approx(own.point(split, name).metrics)
+        rows, model = (read_questions(questions_folder(run, split)) for run in (tmp_path / "copy", trained))
+        assert rows["exact"] == model["exact"]
+        margin = np.abs(np.array(rows["null_odds"]) - copy.null_threshold) / copy.temperature
+        assert rows["confidence"] == pytest.approx(1 / (1 + np.exp(-margin)), abs=1e-4)  # of two candidates
+    assert copy.point(DEV, ORACLE).f1 >= copy.compared_point(DEV).f1
+    assert copy.facts(CALIBRATION).fingerprint == own.facts(CALIBRATION).fingerprint
+    official = json.loads((tmp_path / "copy/predictions.json").read_text())
+    assert official == json.loads((trained / "predictions.json").read_text())
+    table = json.loads(qa_arch("tables", tmp_path / "copy", "--json")[1])
+    assert any("null threshold fitted on calibration" in note for note in table[0]["notes"])
+
+
+def test_the_scored_set_does_not_move_the_threshold(answered, tmp_path, qa_arch):
+    assert qa_arch(*answered, "--folder", tmp_path / "a")[0] == 0
+    moved = [json.loads(line) for line in (tmp_path / "dev.jsonl").read_text().splitlines()]
+    shifted = [{**answer, "null_odds": answer["null_odds"] + 3} for answer in moved]
+    (tmp_path / "dev.jsonl").write_text(lines({**shifted[0], "text": ""}, *shifted[1:]))
+    code, out, _ = qa_arch(*answered, "--folder", tmp_path / "b")
+    assert (code, "1 empty answers, which abstain at any threshold" in out) == (0, True)
+    a, b = read_record(tmp_path / "a"), read_record(tmp_path / "b")
+    assert (b.threshold, b.confidence) == (a.threshold, a.confidence)
+    assert b.point(DEV, ORACLE).threshold == pytest.approx(a.point(DEV, ORACLE).threshold + 3)
+    assert read_questions(tmp_path / "b")["null_odds"][0] == math.inf
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"--calibration": "dev.json", "--calibration-predictions": "dev.jsonl"}, "that are not scored"),
+        ({"--calibration-predictions": "texts.json"}, "calibration: the answers have no null odds"),
+        ({"--calibration-predictions": None}, "give the set and --calibration-predictions"),
+        ({"--calibration": None}, "give the set and --calibration-predictions"),
+    ],
+)
+def test_a_calibration_that_cannot_be_used(answered, tmp_path, qa_arch, change, message):
+    predicted = map(json.loads, (tmp_path / "calibration.jsonl").read_text().splitlines())
+    (tmp_path / "texts.json").write_text(json.dumps({answer["id"]: answer["text"] for answer in predicted}))
+    options = dict(zip(answered[1::2], answered[2::2], strict=True))
+    options |= {name: value and tmp_path / value for name, value in change.items()}
+    given = [part for name, value in options.items() if value for part in (name, value)]
+    code, _, err = qa_arch("adopt", *given, "--folder", tmp_path / "x")
+    assert (code in (2, 4), message in err, (tmp_path / "x").exists()) == (True, True, False), err
 
 
 @pytest.mark.parametrize(
