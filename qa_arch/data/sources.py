@@ -76,7 +76,10 @@ def require(source: Paths, want: Holds, setting: str = "") -> None:
 def files(source: Paths) -> list[Path]:
     """The files of a source, in order; none where its name identifies it."""
     scheme, parts = _resolve(source)
-    return [file for part in parts for file in _format(scheme).files(part)]
+    form = _format(scheme)
+    if form.wraps:
+        return files(form.wraps(parts[0])[1])
+    return [file for part in parts for file in form.files(part)]
 
 
 def identity(source: Paths) -> str:
@@ -85,15 +88,21 @@ def identity(source: Paths) -> str:
     Raises DataError for a missing file.
     """
     scheme, parts = _resolve(source)
+    if wraps := _format(scheme).wraps:
+        option, inner = wraps(parts[0])
+        return f"{scheme}:{option}:{identity(inner)}"
     hashes = "+".join(map(content_hash, files(source))) or "+".join(parts)
     return f"{scheme}:{hashes}" if scheme else hashes
 
 
 def available(source: Paths) -> bool:
     """Whether the source needs no network and its files exist."""
-    offline = _format(_resolve(source)[0]).offline
+    scheme, parts = _resolve(source)
+    form = _format(scheme)
     try:
-        return offline and all(file.exists() for file in files(source))
+        if form.wraps:
+            return available(form.wraps(parts[0])[1])
+        return form.offline and all(file.exists() for file in files(source))
     except DataError:
         return False
 

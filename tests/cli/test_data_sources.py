@@ -55,6 +55,7 @@ def passages(tmp_path, monkeypatch):
         "mrqa": f"mrqa:{tmp_path / 'small.jsonl'}",
         "subjqa": f"subjqa:{tmp_path / 'reviews.csv'}",
         "synthetic": "synthetic:dev:L1",
+        "typos": "typos:13:synthetic:dev:L1",
     }
 
 
@@ -63,7 +64,7 @@ def test_every_scheme_is_covered(passages):
     assert {*with_passages, ""} == set(passages)
 
 
-@pytest.mark.parametrize("scheme", ["", "hub", "language", "mrqa", "subjqa", "synthetic"])
+@pytest.mark.parametrize("scheme", ["", "hub", "language", "mrqa", "subjqa", "synthetic", "typos"])
 def test_commands_without_a_model(qa_arch, passages, tmp_path, scheme):
     source = passages[scheme]
     questions = open_passages(source)

@@ -136,8 +136,8 @@ def test_every_format_states_itself():
         assert form.usage in usage(form.holds)
         assert scheme in (import_module(modules[scheme]).__doc__ or "").splitlines()[0]
     assert usage() == (
-        "SQuAD JSON (files, folders, globs), hub:NAME:SPLIT, language:CODE:SOURCE, mrqa:FILE, subjqa:FILE or"
-        " synthetic:SPLIT"
+        "SQuAD JSON (files, folders, globs), hub:NAME:SPLIT, language:CODE:SOURCE, mrqa:FILE, subjqa:FILE,"
+        " synthetic:SPLIT or typos:SEED:SOURCE"
     )
 
 

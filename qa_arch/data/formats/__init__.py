@@ -40,6 +40,8 @@ class Format:
     holds: Holds = "passages"
     files: Callable[[str], Sequence[Path]] = expand
     """Files of a source, whose content identifies it. Empty where the name identifies it."""
+    wraps: Callable[[str], tuple[str, str]] | None = None
+    """(option, source) of a format that changes the set of any other source; the files are those of that."""
     joins: bool = False
     """Whether several sources make a single set. If not, ``open`` gets exactly one source."""
     offline: bool = True

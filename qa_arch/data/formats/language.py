@@ -8,7 +8,6 @@ fingerprint, so that scores by different rules never stand in a table together.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from qa_arch.config.check import suggest
 from qa_arch.data.formats import Format, OnError
@@ -38,10 +37,4 @@ def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> QuestionSe
     )
 
 
-def _files(source: str) -> list[Path]:
-    from qa_arch.data.sources import files
-
-    return files(_parts(source)[1])
-
-
-FORMAT = Format("language:CODE:SOURCE", "a set in another language", open=_open, files=_files)
+FORMAT = Format("language:CODE:SOURCE", "a set in another language", open=_open, wraps=_parts)
