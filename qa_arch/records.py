@@ -129,6 +129,7 @@ class SplitFacts(_Open):
             protocol=questions.protocol,
             questions=len(questions),
             unanswerable=sum(not example.answerable for example in questions.examples),
+            skipped=len(questions.skipped),
             extra=questions.other_language,
         )
 

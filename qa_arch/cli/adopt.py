@@ -6,7 +6,7 @@ import argparse
 import re
 from pathlib import Path
 
-from qa_arch.cli.runs import add_questions
+from qa_arch.cli.runs import add_on_error, add_questions
 from qa_arch.data.answer_files import FORMATS, read_answers
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError
@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--predictions", required=True, metavar="P", help=f"the answers: {FORMATS}")
     add("--na-prob", metavar="N", help="JSON object: question id -> no-answer probability or null odds (2.0)")
     add_questions(parser)
+    add_on_error(parser)
     add("--name", required=True, metavar="X", help="the name of the system in tables")
     add("--seed", type=int, default=0, metavar="S", help="which of several runs of that system (default: 0)")
     add("--folder", metavar="RUN", help=f"the run folder (default: runs/{ADOPTED}/NAME-sSEED)")
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     if not name:
         raise ConfigError("--name: needs a letter or a digit, as it names the system and its folder")
     folder = Path(args.folder or f"runs/{ADOPTED}/{name}-s{args.seed}")
-    questions = open_passages(args.data, name=DEV)
+    questions = open_passages(args.data, name=DEV, on_error=args.on_error)
     if questions.protocol == "1.1" and args.na_prob and not args.calibration:
         raise ConfigError("--na-prob: SQuAD 1.1 has no unanswerable questions; leave it out")
     if bool(args.calibration) != bool(args.calibration_predictions):
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     answers = read_answers(file, questions, na_prob=args.na_prob, empty=args.missing == "empty")
     calibration = None
     if args.calibration:
-        fitted_on = open_passages(args.calibration, name=CALIBRATION)
+        fitted_on = open_passages(args.calibration, name=CALIBRATION, on_error=args.on_error)
         own = Path(args.calibration_predictions)
         calibration = fitted_on, read_answers(own, fitted_on, na_prob=args.calibration_na_prob)
     with gc_disabled():

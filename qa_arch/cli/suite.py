@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from qa_arch.cli.runs import add_device_options, add_engine, add_format, open_pr
 from qa_arch.config.check import read, suggest
 from qa_arch.config.files import read_yaml
 from qa_arch.config.find import SUITES, conf_folder
+from qa_arch.data.formats import OnError
 from qa_arch.data.input_files import as_list
 from qa_arch.data.sources import local, open_passages
 from qa_arch.errors import ConfigError, DataError
@@ -30,7 +31,6 @@ from qa_arch.results.suites import SuiteSet, suite_tables
 from qa_arch.results.systems import find_system, group_by_system
 from qa_arch.results.tables import render, terminal_width
 from qa_arch.system.garbage import gc_disabled
-from qa_arch.types.text import QuestionSet
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,11 @@ class SetFile:
     data: str | list[str]
     unit: Unit | None = None
     published: dict[str, float] = field(default_factory=dict)
+    on_error: OnError = "raise"
+
+    @property
+    def sources(self) -> list[str]:
+        return [local(source) for source in as_list(self.data)]
 
 
 @dataclass(frozen=True)
@@ -74,12 +79,9 @@ def run(args: argparse.Namespace) -> int:
         for folder, record in all_runs
         if record.status == "ok" and not (record.selects or record.pretrains)
     ]
-    sources = {name: [local(source) for source in as_list(given.data)] for name, given in suite.sets.items()}
-    sets = [
-        _opened(name, given, open_passages(sources[name], name=name)) for name, given in suite.sets.items()
-    ]
+    sets = [_opened(name, given) for name, given in suite.sets.items()]
     if not args.scored_only:
-        runs = _score(runs, sets, sources, args)
+        runs = _score(runs, sets, suite, args)
     systems = group_by_system(runs)
     baseline = find_system(systems, args.baseline).label if args.baseline else None
     title = Path(args.suite).stem
@@ -88,14 +90,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _opened(name: str, given: SetFile, questions: QuestionSet) -> SuiteSet:
+def _opened(name: str, given: SetFile) -> SuiteSet:
+    questions = open_passages(given.sources, name=name, on_error=given.on_error)
     passages = np.array(questions.passage_numbers) if given.unit == "passage" else None
-    return SuiteSet(name, SplitFacts.of(questions), given.unit, passages, given.published)
+    numbers = np.array(questions.contrast_numbers)
+    contrasts = numbers if len(np.unique(numbers)) < len(numbers) else None
+    return SuiteSet(name, SplitFacts.of(questions), given.unit, passages, contrasts, given.published)
 
 
-def _score(
-    runs: Runs, sets: Sequence[SuiteSet], sources: Mapping[str, list[str]], args: argparse.Namespace
-) -> Runs:
+def _score(runs: Runs, sets: Sequence[SuiteSet], suite: SuiteFile, args: argparse.Namespace) -> Runs:
     """Score every trained run on the sets it lacks; the runs as they are recorded then. What may not be
     scored (articles it was trained on, a closed dev set) is said and left out."""
     lacking = {
@@ -114,7 +117,8 @@ def _score(
         for name in names:
             doing = f"{folder} on {name}"
             log.info("scoring %s", doing)
-            request = Request(runs=[str(folder)], data=sources[name], trust=args.trust)
+            data, on_error = suite.sets[name].sources, suite.sets[name].on_error
+            request = Request(runs=[str(folder)], data=data, on_error=on_error, trust=args.trust)
             try:
                 evaluate_runs(request, load, partial(watching, doing, "rows"))
             except (ConfigError, DataError) as error:

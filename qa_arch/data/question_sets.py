@@ -107,7 +107,8 @@ def to_example(raw: RawQuestion, contexts: dict[str, str]) -> Example:
     optional = {name for name in ("plausible_answers", "kind") if fields.get(name) is not None}
     plausible = _golds(fields, "plausible_answers", context) if "plausible_answers" in optional else ()
     kind = _text(fields, "kind") if "kind" in optional else None
-    return Example(identity, question, context, title, answers, plausible, kind)
+    original = _text(fields, "original_id") if fields.get("original_id") else None
+    return Example(identity, question, context, title, answers, plausible, kind, original)
 
 
 def _text(holder: Mapping[str, Any], name: str, where: str = "") -> str:
@@ -226,6 +227,8 @@ def fingerprint(examples: Iterable[Example], language: str = ENGLISH) -> str:
         answers = [[gold.text, gold.start] for gold in example.answers]
         plausible = [[gold.text, gold.start] for gold in example.plausible]
         record = [example.id, example.title, example.question, context, answers, plausible, example.kind]
+        if example.original is not None:  # so that the fingerprints of sets without contrasts stay
+            record.append(example.original)
         digest.update(json.dumps(record).encode("ascii"))
     return digest.hexdigest()
 

@@ -158,6 +158,8 @@ def _qa(example: Example, two: bool) -> dict[str, Any]:
         qa["plausible_answers"] = _plain(example.plausible)
     if example.kind is not None:
         qa["kind"] = example.kind
+    if example.original is not None:
+        qa["original_id"] = example.original
     return qa
 
 

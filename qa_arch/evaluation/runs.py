@@ -20,6 +20,7 @@ from typing import Any
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED
+from qa_arch.data.formats import OnError
 from qa_arch.errors import ConfigError, DataError, RunError, UnavailableError
 from qa_arch.evaluation.registration import require_registered
 from qa_arch.evaluation.scoring import Fits, calibrate, read, reference_scores, score
@@ -56,6 +57,8 @@ class Request:
     """Run folders; several are an ensemble."""
     data: Sequence[str] | None = None
     """The set; None: the run's dev set."""
+    on_error: OnError | None = None
+    """How its faulty records are treated; None: as the config says."""
     decode: str | None = None
     """The name of another decoding, and its ``settings``."""
     settings: Mapping[str, Any] | None = None
@@ -149,7 +152,8 @@ def open_set(record: RunRecord, config: Config, request: Request) -> tuple[Any, 
     Raises DataError or ConfigError where it may not be scored as requested; the message names the option that
     helps.
     """
-    task, on_error, data = task_of(config.model), config.data.on_error, request.data
+    task, data = task_of(config.model), request.data
+    on_error = request.on_error or config.data.on_error
     if not request.train and not data and config.data.dev is None:
         raise ConfigError("data.dev: the run's config names no dev set; give one with --data")
     dev: Any = None

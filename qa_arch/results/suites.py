@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from qa_arch.errors import RunError
-from qa_arch.metrics.confidence import Ints
+from qa_arch.metrics.confidence import Floats, Ints
 from qa_arch.metrics.significance import Unit, holm
 from qa_arch.records import DEV, ORACLE, RunRecord, SplitFacts
 from qa_arch.results.columns import ece
@@ -47,6 +47,8 @@ class SuiteSet:
     """What is drawn; None: articles where there are several."""
     passages: Ints | None = None
     """(N,) number of each question's passage, where passages are drawn."""
+    contrasts: Ints | None = None
+    """(N,) number of each question's contrast set, where some have several questions."""
     published: Mapping[str, float] = field(default_factory=dict)
     """F1 by system, as others have published it."""
 
@@ -122,7 +124,8 @@ def _grid(
         spans, at = ", of the best spans", " at the null threshold of calibration, if any"
         forced = spans if test.measure == "spans" else at
         nothing = f", of them {facts.unanswerable:,} unanswerable" if facts.unanswerable else ""
-        counts = f"{facts.questions:,} questions{nothing}"
+        skipped = f" ({facts.skipped:,} faulty records left out)" if facts.skipped else ""
+        counts = f"{facts.questions:,} questions{nothing}{skipped}"
         notes.append(f"{test.name}: {counts}; F1{forced}{language}")
     return Table(title, columns, rows, notes)
 
@@ -152,6 +155,9 @@ def _details(
     columns += [interval_column("f1", weight=-1), _signed("from_dev", "from dev")]
     if baseline:
         columns += [*delta_columns("Δ"), P_VALUE, P_HOLM]
+    contrasts = any(row["consistency"] is not None for row in rows)
+    if contrasts:
+        columns.append(number("consistency", "consistency", two_decimals))
     columns += [number("ece", "ECE", weight=-1), number("aurc", "AURC", weight=-1)]
     columns.append(number("threshold_loss", "lost by threshold", two_decimals, weight=-1))
     units = dict.fromkeys(UNITS[samples.unit] for samples in by_set if samples.systems)
@@ -165,6 +171,11 @@ def _details(
         ),
         "ECE of fitted confidences; AURC: risk over coverage of the best spans; lost by threshold: F1 at the"
         " set's own best null threshold minus F1 at that of calibration",
+        *(
+            ["consistency: % of the contrast sets (a question and its contrasts) with every answer exact"]
+            if contrasts
+            else []
+        ),
         *([SINGLE_RUN] if any(row["seeds"] == 1 for row in rows) else []),
     ]
     return Table(title, columns, rows, notes)
@@ -185,13 +196,28 @@ def _beyond(test: SuiteSet, sample: Sample, f1: Sequence[float]) -> dict[str, An
             losses.append((best.f1 or 0.0) - (own.f1 or 0.0))
     errors = [error for rows in sample.rows if (error := ece(rows.confidence, rows.exact)) is not None]
     risk = sample.scores("aurc")
+    forced = test.measure == "spans"
+    exact = [rows.span_exact if forced else rows.exact for rows in sample.rows]
+    whole = [
+        _consistency(test.contrasts, right)
+        for right in exact
+        if test.contrasts is not None and right is not None
+    ]
     figures = {
         "from_dev": fmean(drops) if drops else None,
+        "consistency": fmean(whole) if whole else None,
         "ece": fmean(errors) if errors else None,
         "aurc": None if risk is None else float(risk.mean()),
         "threshold_loss": fmean(losses) if losses else None,
     }
     return {key: rounded(value) for key, value in figures.items()}
+
+
+def _consistency(contrasts: Ints, exact: Floats) -> float:
+    """Contrast consistency (Gardner et al. 2020): % of the contrast sets of several questions with an exact
+    answer to every question."""
+    questions, right = np.bincount(contrasts), np.bincount(contrasts, exact)
+    return float(100 * np.mean((right == questions)[questions > 1]))
 
 
 def _dev(record: RunRecord, measure: MeasureName) -> float | None:

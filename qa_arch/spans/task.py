@@ -101,7 +101,6 @@ class SpanTask(Task):
         return replace(
             SplitFacts.of(questions),
             titles=tuple(sorted(questions.titles)) if titles else (),
-            skipped=len(questions.skipped),
             windows=len(table),
             truncated_questions=table.truncated_questions,
             lost_answers=table.lost_answers,

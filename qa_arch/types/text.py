@@ -49,6 +49,8 @@ class Example:
     """Answers that look right and are not (SQuAD 2.0 marks them on unanswerable questions)."""
     kind: str | None = None
     """Why the question is hard or unanswerable, where the data says so (``negation``, ...)."""
+    original: str | None = None
+    """The id of the question that this is a contrast of (a small change that changes the answer)."""
 
     @property
     def answerable(self) -> bool:
@@ -102,9 +104,15 @@ class QuestionSet:
         """The same of passages."""
         return _numbered(example.context for example in self.examples)
 
+    @property
+    def contrast_numbers(self) -> list[int]:
+        """The same of contrast sets: a question and its contrasts (Gardner et al. 2020)."""
+        ids = {example.id for example in self.examples}
+        return _numbered(e.original if e.original in ids else e.id for e in self.examples)
 
-def _numbered(names: Iterable[str]) -> list[int]:
-    numbers: dict[str, int] = {}
+
+def _numbered(names: Iterable[str | None]) -> list[int]:
+    numbers: dict[str | None, int] = {}
     return [numbers.setdefault(name, len(numbers)) for name in names]
 
 

@@ -70,6 +70,46 @@ def test_a_trained_run_and_an_adopted_system_on_two_sets(suite, adopted, run_fol
     assert any("passages or articles" in note for note in details["notes"])
 
 
+def test_the_consistency_of_contrast_sets(tmp_path, qa_arch):
+    """By hand: a and its contrasts right, b's contrast wrong; c stands alone, d's original is elsewhere, e is
+    faulty."""
+    context = "Ada Stone built the mill."
+    offset = {"a": 0, "a1": 0, "a2": 0, "b": 0, "b1": 0, "c": 0, "d": 0, "e": 1}
+    originals = {"a1": "a", "a2": "a", "b1": "b", "d": "x"}
+    records = [
+        {"id": id_, "title": id_, "context": context, "question": "Who?", "original_id": originals.get(id_)}
+        | {"answers": {"text": ["Ada Stone"], "answer_start": [start]}}
+        for id_, start in offset.items()
+    ]
+    data, answers = tmp_path / "set.jsonl", tmp_path / "answers.json"
+    data.write_text("\n".join(map(json.dumps, records)))
+    answers.write_text(json.dumps({id_: "the mill" if id_ in ("b1", "c") else "Ada Stone" for id_ in offset}))
+    file = tmp_path / "contrast.yaml"
+    file.write_text(yaml.safe_dump({"sets": {"small": {"data": str(data), "on_error": "skip"}}}))
+    system = ("--predictions", answers, "--data", data, "--name", "x", "--folder", tmp_path / "x")
+    code, _, err = qa_arch("adopt", *system, "--on-error", "skip")
+    assert code == 0, err
+    code, out, err = qa_arch("suite", file, tmp_path / "x", "--json")
+    assert code == 0, err
+    grid, details = json.loads(out)
+    assert details["rows"][0]["consistency"] == 50
+    assert any("consistency" in note for note in details["notes"])
+    assert "small: 7 questions (1 faulty records left out)" in grid["notes"][1]
+
+
+def test_a_trained_run_is_scored_without_the_faulty_records(suite, run_folder, tmp_path, qa_arch):
+    content = json.loads((tmp_path / "spans.json").read_text())
+    content["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["answer_start"] += 1
+    write_json(tmp_path / "spans.json", content)
+    sets = {"spans": {"data": f"{tmp_path}/spans.json", "on_error": "skip"}}
+    suite.write_text(yaml.safe_dump({"sets": sets}))
+    code, out, err = qa_arch("suite", suite, run_folder, "--json")
+    assert code == 0, err
+    (row,) = json.loads(out)[1]["rows"]
+    assert row["consistency"] is None
+    assert not any("consistency" in note for note in json.loads(out)[1]["notes"])
+
+
 def test_what_is_scored_already_is_not_scored_again(suite, run_folder, qa_arch, caplog):
     assert qa_arch("suite", suite, run_folder)[0] == 0
     assert "scoring" in caplog.text

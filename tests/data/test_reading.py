@@ -183,6 +183,7 @@ def examples(draw, identity: str, two: bool) -> Example:
         answers=tuple(draw(golds)) if answerable else (),
         plausible=() if answerable else tuple(draw(golds | st.just([]))),
         kind=draw(st.none() | TEXTS),
+        original=draw(st.none() | TEXTS),
     )
 
 
@@ -234,8 +235,9 @@ def test_the_fingerprint_sees_every_field_order_and_context_but_not_objects():
         {"answers": (), "plausible": (Gold("1204", 30),)},
         {"plausible": ()},
         {"kind": None},
+        {"original": "b"},
     ]
-    assert len({fingerprint([replace(BASE, **change)]) for change in [{}, *changes]}) == 9
+    assert len({fingerprint([replace(BASE, **change)]) for change in [{}, *changes]}) == 10
     other, copy = replace(BASE, id="b", context=RIVER), replace(BASE, id="c", context="".join(list(TOWER)))
     assert fingerprint([BASE, other]) != fingerprint([other, BASE])
     assert fingerprint([BASE, other, copy]) != fingerprint([BASE, other, replace(copy, context=RIVER)])
