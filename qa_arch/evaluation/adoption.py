@@ -58,7 +58,13 @@ def adopt(
     config = {"name": ADOPTED, "seed": seed, "model": {"task": "span", "name": name}, "predictions": file}
     hashes = {DEV: questions.fingerprint, "answers": _hash(answers)}
     if calibration is not None:
-        _check_calibration(questions, answers, *calibration)
+        check_articles(questions, calibration[0])
+        for of, given in ((questions, answers), calibration):
+            if given.null_odds is None:
+                raise DataError(
+                    f"{of.name}: the answers have no null odds, by which the threshold is fitted; add them to"
+                    " the file, or give --na-prob and --calibration-na-prob"
+                )
         hashes |= {CALIBRATION: calibration[0].fingerprint, "calibration_answers": _hash(calibration[1])}
     commit, dirty = provenance.commit()
     record = RunRecord(
@@ -88,10 +94,10 @@ def _hash(answers: Answers) -> str:
     return config_hash({"texts": answers.texts, "odds": answers.null_odds})
 
 
-def _check_calibration(
-    questions: QuestionSet, answers: Answers, calibration: QuestionSet, calibration_answers: Answers
-) -> None:
-    """DataError where nothing can be fitted, or it would be fitted on what is scored."""
+def check_articles(questions: QuestionSet, calibration: QuestionSet | None = None) -> None:
+    """DataError where a threshold would be fitted on what is scored."""
+    if calibration is None:
+        return
     shared = sorted(questions.titles & calibration.titles - {""})
     if shared or questions.fingerprint == calibration.fingerprint:
         named = f" ({shared[0]!r}, ...)" if shared else ""
@@ -99,12 +105,6 @@ def _check_calibration(
             f"{calibration.name}: shares {len(shared) or 'all'} articles with {questions.name}{named};"
             " calibrate on articles that are not scored"
         )
-    for of, given in ((questions.name, answers), (calibration.name, calibration_answers)):
-        if given.null_odds is None:
-            raise DataError(
-                f"{of}: the answers have no null odds, by which the threshold is fitted; add them to the"
-                " file, or give --na-prob and --calibration-na-prob"
-            )
 
 
 def _facts(questions: QuestionSet, answers: Answers) -> SplitFacts:

@@ -1,0 +1,290 @@
+"""``qa-arch prompt``: a language model answers a question set, and its answers are adopted as a run.
+
+Its folder holds ``prompt.json`` with the exact prompt, and of each set ``NAME-HASH.jsonl`` with an answer a
+line, appended batch by batch, and the run ``NAME-HASH``. The same command goes on where an interrupted one
+stopped, and the command for another set shares the calibration answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qa_arch.cli.runs import add_questions
+from qa_arch.config.files import read_json, write_atomic, write_json
+from qa_arch.data.answer_files import Answers, read_answers
+from qa_arch.data.sources import open_passages, usage
+from qa_arch.errors import ConfigError, RunError
+from qa_arch.extras.prompting.prompts import TEMPLATE, as_span, draw_shots, messages
+from qa_arch.records import (
+    CALIBRATION,
+    DEV,
+    TRAIN,
+    Parameters,
+    RunRecord,
+    Seconds,
+    SplitFacts,
+    write_record,
+)
+from qa_arch.system import lock
+from qa_arch.system.garbage import gc_disabled
+from qa_arch.types.text import Example, QuestionSet
+
+if TYPE_CHECKING:
+    from qa_arch.extras.prompting.local import LocalModel
+    from qa_arch.extras.prompting.server import ServerModel
+
+    Model = LocalModel | ServerModel
+
+log = logging.getLogger(__name__)
+SILENCE = 60
+"""Seconds between lines about the progress."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "example: qa-arch prompt --model models/smollm2.gguf --data dev-v2.0.json"
+        " --calibration calibration-v2.0.json --name SmolLM2"
+    )
+    add = parser.add_argument
+    help_model = "a folder, OWNER/NAME or a GGUF file for transformers; with --url, the server's name for it"
+    add("--model", required=True, metavar="M", help=help_model)
+    add_questions(parser)
+    help_calibration = f"the set that null threshold and confidence are fitted on: {usage()}"
+    add("--calibration", nargs="+", metavar="SOURCE", help=help_calibration)
+    add("--name", required=True, metavar="X", help="the name of the system in tables")
+    add(
+        "--folder",
+        metavar="DIR",
+        help="prompt, answers and a run for each set (default: runs/prompted/NAME-sSEED)",
+    )
+    help_reading = "free greedy answers (default), or the likeliest span of the passage"
+    add("--reading", choices=("generate", "spans"), default="generate", help=help_reading)
+    add("--shots", type=int, default=0, metavar="K", help="answered questions in the prompt (default: 0)")
+    add("--train", nargs="+", metavar="SOURCE", help="where the shots are drawn from")
+    add("--seed", type=int, default=0, metavar="S", help="which shots are drawn (default: 0)")
+    add("--batch-size", type=int, default=8, metavar="N", help="prompts, or requests, at once (default: 8)")
+    add("--device", help="cpu, cuda, cuda:1 (default: a GPU where there is one)")
+    add(
+        "--url",
+        metavar="U",
+        help="an OpenAI-compatible server, such as http://localhost:8000/v1; its key is"
+        " read from QA_ARCH_API_KEY",
+    )
+    add(
+        "--price",
+        nargs="+",
+        type=float,
+        metavar="P",
+        help="price of 1,000 tokens, or of the prompt's and of the answer's",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Answer what is not answered yet, adopt the answers, and print scores and cost."""
+    name = re.sub(r"[^\w.+-]+", "_", args.name).strip("._")
+    _check(args, name)
+    folder = Path(args.folder or f"runs/prompted/{name}-s{args.seed}")
+    sets = [open_passages(source) for source in (args.data, args.calibration) if source]
+    with gc_disabled():
+        from qa_arch.evaluation.adoption import adopt, check_articles
+    check_articles(*sets)
+    train, shots = None, []
+    if args.shots:
+        train = open_passages(args.train)
+        shots = draw_shots(train, args.shots, args.seed, sets)
+    model = _load(args)
+    prompt = _prompt(args, model, train, shots)
+    with lock.hold(folder, str(folder)):
+        _remember(folder / "prompt.json", prompt)
+        files = [_answer_set(model, questions, shots, folder, args.batch_size) for questions in sets]
+        answers = [read_answers(file, questions) for file, questions in zip(files, sets, strict=True)]
+        calibration = None
+        if any(each.null_odds is None for each in answers):
+            log.warning(
+                "there are no null odds, so that no threshold is fitted: answers are scored as they are"
+            )
+        elif args.calibration:
+            calibration = replace(sets[1], name=CALIBRATION), answers[1]
+        else:
+            answers[0] = _at_zero(answers[0])
+        target = folder / files[0].stem
+        about = {"name": args.name, "seed": args.seed, "file": files[0].name}
+        record = adopt(sets[0], answers[0], target, **about, calibration=calibration)
+        cost = _cost(files[0], args.price)
+        write_record(target, _with_prompt(record, prompt, model, train, shots, cost))
+    point = record.compared_point(DEV)
+    assert point is not None
+    fitted = f", null threshold {record.null_threshold:.4g}" if calibration else ""
+    print(f"EM {point.exact:.2f} F1 {point.f1:.2f}: {target} ({len(sets[0]):,} questions{fitted})")
+    print("per 1,000 answers: " + ", ".join(f"{value:,.6g} {key}" for key, value in cost.items()))
+    return 0
+
+
+def _check(args: argparse.Namespace, name: str) -> None:
+    """ConfigError for options that do not go together."""
+    if not name:
+        raise ConfigError("--name: needs a letter or a digit, as it names the system and its folder")
+    if args.shots < 0 or args.batch_size < 1:
+        raise ConfigError("--shots: must be >= 0, and --batch-size >= 1")
+    if bool(args.shots) != bool(args.train):
+        raise ConfigError("--shots K and --train SOURCE: give both, or neither")
+    if args.price and (len(args.price) > 2 or min(args.price) < 0):
+        raise ConfigError("--price: give one or two numbers >= 0")
+    if args.url and args.reading == "spans":
+        raise ConfigError("--reading spans: needs the log-probabilities of any text, which no server gives")
+
+
+def _load(args: argparse.Namespace) -> Model:
+    if args.url:
+        from qa_arch.extras.prompting.server import ServerModel
+
+        return ServerModel(args.url, args.model)
+    with gc_disabled():
+        from qa_arch.extras.prompting.local import load
+
+        return load(args.model, args.reading, args.device)
+
+
+def _prompt(
+    args: argparse.Namespace, model: Model, train: QuestionSet | None, shots: Sequence[Example]
+) -> dict[str, Any]:
+    """All that the answers depend on; the prompt with the places of passage and question."""
+    asked = Example("", "{question}", "{passage}")
+    return {
+        "model": args.model if args.url or not Path(args.model).exists() else Path(args.model).name,
+        "weights": model.identity,
+        "url": args.url,
+        "reading": args.reading,
+        "seed": args.seed if shots else None,
+        "shots": [shot.id for shot in shots],
+        "train": train.fingerprint if train else None,
+        "prompt": model.prompt(messages(asked, shots)),
+    }
+
+
+def _remember(file: Path, prompt: dict[str, Any]) -> None:
+    """Write the prompt; RunError where the folder has answers to another one."""
+    if not file.exists():
+        write_json(file, prompt)
+        return
+    before = read_json(file, "choose another --folder")
+    before = before if isinstance(before, dict) else {}
+    if other := [key for key in prompt if before.get(key) != prompt[key]]:
+        raise RunError(
+            f"{file}: the answers here were given with another {', '.join(other)}; choose another --folder"
+        )
+
+
+def _answer_set(
+    model: Model, questions: QuestionSet, shots: Sequence[Example], folder: Path, batch_size: int
+) -> Path:
+    """The file with an answer to every question, one a line; those that are in it stay.
+
+    Batches are of similar length and depend on the set alone: an interrupted file goes on at a batch.
+    """
+    from qa_arch.cli.watch import watching
+
+    name = re.sub(r"[^\w.+-]", "_", questions.name).strip(".") or "set"
+    file = folder / f"{name}-{questions.fingerprint[:8]}.jsonl"
+    ordered = sorted(questions.examples, key=lambda e: len(e.context) + len(e.question), reverse=True)
+    batches = [ordered[begin : begin + batch_size] for begin in range(0, len(ordered), batch_size)]
+    lines = _answered(file)
+    whole = [batch for batch in batches if all(example.id in lines for example in batch)]
+    done = [example.id for batch in whole for example in batch]
+    write_atomic(file, "".join(lines[id_] for id_ in done))  # without what a killed process left
+    left = [batch for batch in batches if batch not in whole]
+    count, begun, shown = len(done), time.monotonic(), time.monotonic()
+    with file.open("a", encoding="utf-8") as out, watching(f"answering {name}", "questions") as watch:
+        for batch in left:
+            start = time.monotonic()
+            replies = model.answer(batch, [messages(example, shots) for example in batch])
+            seconds = round((time.monotonic() - start) / len(batch), 4)
+            for example, reply in zip(batch, replies, strict=True):
+                fields = {
+                    **asdict(reply),
+                    "text": as_span(reply.text, example.context),
+                    "written": reply.text,
+                }
+                fields |= {"seconds": seconds}
+                known = {key: value for key, value in fields.items() if value is not None}
+                out.write(json.dumps({"id": example.id, **known}, ensure_ascii=False) + "\n")
+            out.flush()
+            os.fsync(out.fileno())
+            count += len(batch)
+            watch(count, len(ordered))
+            if (now := time.monotonic()) - shown > SILENCE:
+                shown, rate = now, (count - len(done)) / (now - begun)
+                left_minutes = (len(ordered) - count) / rate / 60
+                log.info("%s: %d of %d, %.2f/s, %.0f min left", name, count, len(ordered), rate, left_minutes)
+    return file
+
+
+def _answered(file: Path) -> dict[str, str]:
+    """Question id -> line; a line that was cut counts as none."""
+    lines = {}
+    for line in file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else ():
+        try:
+            lines[json.loads(line)["id"]] = line
+        except (ValueError, KeyError, TypeError):
+            continue
+    return lines
+
+
+def _at_zero(answers: Answers) -> Answers:
+    """Without calibration the model abstains where "unanswerable" is the likelier answer."""
+    odds = answers.null_odds
+    assert odds is not None
+    return replace(answers, texts={id_: "" if odds[id_] > 0 else text for id_, text in answers.texts.items()})
+
+
+def _cost(file: Path, price: Sequence[float] | None) -> dict[str, float]:
+    """Of 1,000 answers."""
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    total = {key: sum(row[key] for row in rows) for key in ("seconds", "prompt_tokens", "answer_tokens")}
+    if price:
+        total["money"] = (total["prompt_tokens"] * price[0] + total["answer_tokens"] * price[-1]) / 1000
+    return {key.replace("_", " "): 1000 * value / len(rows) for key, value in total.items()}
+
+
+def _with_prompt(
+    record: RunRecord,
+    prompt: dict[str, Any],
+    model: Model,
+    train: QuestionSet | None,
+    shots: Sequence[Example],
+    cost: dict[str, float],
+) -> RunRecord:
+    """The record with prompt and cost; no text of a data set, so shots by their ids."""
+    known = {key: value for key, value in prompt.items() if key not in ("prompt", "shots", "train", "seed")}
+    exact = hashlib.sha256(prompt["prompt"].encode()).hexdigest()
+    known |= {"shots": len(shots), "template": TEMPLATE}
+    dev = record.data[DEV]
+    rounded = {f"{key.replace(' ', '_')}_per_1000_answers": round(value, 4) for key, value in cost.items()}
+    data = {**record.data, DEV: replace(dev, extra={**dev.extra, **rounded, "prompt_sha256": exact})}
+    if train is not None:
+        data[TRAIN] = SplitFacts(
+            name=train.name,
+            fingerprint=train.fingerprint,
+            protocol=train.protocol,
+            questions=len(shots),
+            unanswerable=sum(not shot.answerable for shot in shots),
+            titles=tuple(sorted({shot.title for shot in shots})),
+            extra={"shots": [shot.id for shot in shots]},
+        )
+    return replace(
+        record,
+        config={**record.config, "prompting": known},
+        data=data,
+        parameters=Parameters(total=model.parameters),
+        seconds=Seconds(predict=round(cost["seconds"] * (dev.questions or 0) / 1000, 3)),
+    )

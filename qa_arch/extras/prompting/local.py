@@ -1,0 +1,257 @@
+"""Causal language models of transformers: greedy answers, or the likeliest span, and their null odds.
+
+Axes: ``B`` prompts, ``T`` tokens of the longest, ``N`` tokens of a continuation, ``V`` vocabulary. The keys and
+values of prompts, padded on the left, are computed once and shared by all that is read behind them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from os.path import commonprefix
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from qa_arch.config.identity import files_hash
+from qa_arch.data.answer_files import UNANSWERABLE
+from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.extras.prompting.prompts import Messages, Reply, is_null, plain_text
+from qa_arch.types.text import Example
+
+MAX_TOKENS = 16
+"""Longest answer."""
+STARTS = 8
+"""Words of the passage at which spans are scored: those whose first token is the likeliest."""
+Reading = Literal["generate", "spans"]
+
+
+@dataclass(frozen=True)
+class _State:
+    """What a model has read, and its prediction of the next token."""
+
+    cache: Any
+    mask: Tensor
+    """(B, T) whether a token is real."""
+    next: Tensor
+    """(B, V) log-probabilities."""
+
+    def copied(self, rows: Tensor) -> _State:
+        """These prompts, in this order; reading on leaves the original as it is."""
+        cache = deepcopy(self.cache)
+        cache.batch_select_indices(rows)
+        return _State(cache, self.mask[rows], self.next[rows])
+
+
+class LocalModel:
+    """A causal model with its tokenizer; ``answer`` reads a batch of prompts."""
+
+    def __init__(self, model: Any, tokenizer: Any, reading: Reading = "generate", identity: str = "") -> None:
+        self.model, self.tokenizer, self.reading, self.identity = model.eval(), tokenizer, reading, identity
+        self.parameters = sum(weights.numel() for weights in model.parameters())
+        self.lead = "" if tokenizer.chat_template else " "  # behind "Answer:"
+        self.null = self._tokens(self.lead + UNANSWERABLE)
+        words = {number: token.strip("Ġ▁ ").casefold() for token, number in tokenizer.get_vocab().items()}
+        self.null_begins = [n for n, word in words.items() if word and UNANSWERABLE.startswith(word)]
+        stops = getattr(model.generation_config, "eos_token_id", None) or []
+        newline = self._tokens("\n")
+        ends = {*(stops if isinstance(stops, list) else [stops]), tokenizer.eos_token_id}
+        self.ends = sorted((ends | {*(newline if len(newline) == 1 else [])}) - {None})
+        if not self.ends:
+            raise ConfigError("--model: its tokenizer has neither an end of text nor a line end")
+
+    def prompt(self, turns: Messages) -> str:
+        """The exact text of a prompt."""
+        if not self.tokenizer.chat_template:
+            return plain_text(turns)
+        return self.tokenizer.apply_chat_template(
+            turns, tokenize=False, add_generation_prompt=True, enable_thinking=False
+        )
+
+    def answer(self, examples: Sequence[Example], prompts: Sequence[Messages]) -> list[Reply]:
+        """The answers to ``examples``, whose prompts are given; the same alone and in any batch."""
+        chat = bool(self.tokenizer.chat_template)
+        ids = [self._tokens(self.prompt(turns), special=not chat) for turns in prompts]
+        longest = max(map(len, ids)) + MAX_TOKENS
+        if longest > (limit := getattr(self.model.config, "max_position_embeddings", longest)):
+            raise ConfigError(
+                f"{longest} tokens of prompt and answer, more than the {limit} that the model reads; lower"
+                " --shots, or leave out the longest passages"
+            )
+        with torch.inference_mode():
+            state = self._read_prompts(ids)
+            every = torch.arange(len(ids), device=state.mask.device)
+            total, end = self._score(state.copied(every), self._tensor([self.null] * len(ids)))
+            if self.reading == "spans":
+                texts, score, tokens = self._spans(state, examples)
+            else:
+                texts, score, tokens = self._generate(state.copied(every), self.ends)
+                if abstained := [row for row, text in enumerate(texts) if is_null(text)]:
+                    again = state.copied(self._tensor(abstained))
+                    forced = self._generate(again, self.ends + self.null_begins)
+                    for row, text, value, count in zip(abstained, *forced, strict=True):
+                        texts[row], score[row], tokens[row] = text, value, tokens[row] + count
+        odds = (total[:, -1] + end[:, -1] - score).tolist()
+        texts = ["" if is_null(text) else text for text in texts]
+        columns = zip(texts, odds, map(len, ids), tokens, strict=True)
+        return [Reply(*column) for column in columns]
+
+    def _read_prompts(self, ids: Sequence[list[int]]) -> _State:
+        """What all prompts begin with is read once, the rest of them padded on the left."""
+        B = len(ids)
+        shared = commonprefix(ids)[: min(map(len, ids)) - 1] if B > 1 else []  # noqa: RUF071 (tokens)
+        cache = None
+        if shared:
+            cache = self.model(self._tensor([shared]), use_cache=True, logits_to_keep=1).past_key_values
+            cache.batch_repeat_interleave(B)
+        T = max(map(len, ids))
+        padded = self._tensor([[self.ends[0]] * (T - len(row)) + row[len(shared) :] for row in ids])
+        mask = self._tensor(
+            [[1] * len(shared) + [0] * (T - len(r)) + [1] * (len(r) - len(shared)) for r in ids]
+        )
+        positions = (mask.cumsum(1) - 1).clamp(min=0)[:, len(shared) :]
+        return self._forward(padded, mask, positions, cache, keep=1)[0]
+
+    def _forward(
+        self, tokens: Tensor, mask: Tensor, positions: Tensor, cache: Any, keep: int
+    ) -> tuple[_State, Tensor]:
+        """The state behind ``tokens``, and (B, keep, V) the predictions at the last ``keep`` of them."""
+        out = self.model(
+            tokens,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=keep,
+        )
+        predicted = out.logits.float().log_softmax(-1)
+        return _State(out.past_key_values, mask, predicted[:, -1]), predicted
+
+    def _read_on(self, state: _State, tokens: Tensor) -> tuple[_State, Tensor]:
+        """The state behind (B, N) further tokens, and the prediction after each of them."""
+        N = tokens.shape[1]
+        positions = state.mask.sum(1, keepdim=True) + torch.arange(N, device=tokens.device)
+        mask = torch.cat([state.mask, torch.ones_like(tokens)], 1)
+        return self._forward(tokens, mask, positions, state.cache, keep=N)
+
+    def _score(self, state: _State, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, N) log P of the first n tokens behind the prompts, and of the answer's end behind these."""
+        _, after = self._read_on(state, tokens)
+        before = torch.cat([state.next[:, None], after[:, :-1]], 1)
+        return before.gather(-1, tokens[..., None])[..., 0].cumsum(1), self._end(after)
+
+    def _end(self, predicted: Tensor) -> Tensor:
+        """Log P that the answer ends."""
+        return predicted[..., self.ends].logsumexp(-1)
+
+    def _generate(self, state: _State, banned: list[int]) -> tuple[list[str], Tensor, list[int]]:
+        """Greedy answers that do not begin with the tokens ``banned``, their log P, and their tokens.
+
+        An answer of ``MAX_TOKENS`` ends there.
+        """
+        B = len(state.next)
+        done = torch.zeros(B, dtype=torch.bool, device=state.next.device)
+        score = torch.zeros(B, device=state.next.device)
+        written: list[Tensor] = []
+        for step in range(MAX_TOKENS + 1):
+            choice = state.next
+            if step == 0:
+                choice = choice.index_fill(1, self._tensor(banned), -torch.inf)
+            token = choice.argmax(-1)
+            ends = torch.isin(token, self._tensor(self.ends)) | (step == MAX_TOKENS)
+            gain = torch.where(ends, self._end(state.next), state.next.gather(1, token[:, None])[:, 0])
+            score = score + gain.masked_fill(done, 0)
+            done = done | ends
+            if done.all():
+                break
+            written.append(token.masked_fill(done, -1))
+            state, _ = self._read_on(state, token[:, None])
+        rows = [[t for t in row if t >= 0] for row in torch.stack(written, 1).tolist()]
+        texts = [self.tokenizer.decode(row, skip_special_tokens=True).strip() for row in rows]
+        return texts, score, [len(row) + 1 for row in rows]
+
+    def _spans(self, state: _State, examples: Sequence[Example]) -> tuple[list[str], Tensor, list[int]]:
+        """The likeliest span of each passage, its log P, and the tokens that were scored: among the spans of at
+        most ``MAX_TOKENS`` tokens that begin at its ``STARTS`` likeliest words."""
+        spans = [self._spans_from(e.context, row) for e, row in zip(examples, state.next, strict=True)]
+        width = max(len(tokens) for own in spans for tokens, _ in own)
+        tokens = self._tensor([t + [self.ends[0]] * (width - len(t)) for own in spans for t, _ in own])
+        rows = torch.arange(len(examples), device=tokens.device).repeat_interleave(STARTS)
+        total, end = self._score(state.copied(rows), tokens)
+        ranked = (total + end).reshape(len(examples), STARTS * width)
+        texts, best = [], []
+        for own, scores in zip(spans, ranked, strict=True):
+            known = {
+                row * width + n: text for row, (_, ending) in enumerate(own) for n, text in ending.items()
+            }
+            place = max(known, key=lambda place: scores[place].item(), default=None)
+            texts.append("" if place is None else known[place])
+            best.append(scores.new_tensor(-torch.inf) if place is None else scores[place])
+        return texts, torch.stack(best), [sum(len(t) for t, _ in own) for own in spans]
+
+    def _spans_from(self, context: str, predicted: Tensor) -> list[tuple[list[int], dict[int, str]]]:
+        """``STARTS`` times the tokens from a word on, and the spans that end with the n-th of them and where a
+        word does. Of fewer words the last is repeated."""
+        starts = [match.start() for match in re.finditer(r"\w+", context)] or [0]
+        texts = [context[start : start + 8 * MAX_TOKENS] for start in starts]
+        encoded = self.tokenizer(
+            [self.lead + text for text in texts], add_special_tokens=False, return_offsets_mapping=True
+        )
+        first = predicted[[row[0] for row in encoded["input_ids"]]]
+        order = first.argsort(descending=True, stable=True)[:STARTS].tolist()
+        chosen = []
+        for row in order + order[-1:] * (STARTS - len(order)):
+            tokens, ending = encoded["input_ids"][row][:MAX_TOKENS], {}
+            for n, (_, end) in enumerate(encoded["offset_mapping"][row][: len(tokens)]):
+                span = texts[row][: end - len(self.lead)]
+                after = context[starts[row] + len(span) :][:1]
+                if span and span[-1].isalnum() and not after.isalnum():
+                    ending[n] = span
+            chosen.append((tokens, ending))
+        return chosen
+
+    def _tokens(self, text: str, special: bool = False) -> list[int]:
+        return self.tokenizer.encode(text, add_special_tokens=special)
+
+    def _tensor(self, values: Any) -> Tensor:
+        return torch.tensor(values, device=self.model.device)
+
+
+def load(source: str, reading: Reading, device: str | None = None) -> LocalModel:
+    """The model in a folder, of the hub, or in a GGUF file (``FOLDER/FILE.gguf``, ``OWNER/NAME/FILE.gguf``).
+
+    fp32 on a CPU, else bf16. UnavailableError where transformers cannot open it.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    place, options = source, {}
+    if source.endswith(".gguf"):
+        place, _, options["gguf_file"] = source.rpartition("/")
+    place = place or "."
+    dtype = torch.float32 if device == "cpu" else torch.bfloat16
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(place, **options)
+        model = AutoModelForCausalLM.from_pretrained(place, dtype=dtype, **options).to(device)
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise UnavailableError(
+            f"--model {source}: cannot be opened ({reason}); give a folder, OWNER/NAME, or a GGUF file, for"
+            " which: pip install 'qa-arch[prompting]'"
+        ) from error
+    return LocalModel(model, tokenizer, reading, _identity(Path(source), model))
+
+
+def _identity(path: Path, model: Any) -> str:
+    """Hash of a file, or of the files in a folder; of a model of the hub its commit."""
+    if path.is_file():
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    if path.is_dir():
+        return files_hash(path, [file for file in path.iterdir() if file.is_file()])
+    return str(getattr(model.config, "_commit_hash", None))

@@ -1,0 +1,153 @@
+"""Language models behind a URL that speaks the chat completions of OpenAI's API."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+from qa_arch.config.files import parse_json
+from qa_arch.data.answer_files import UNANSWERABLE
+from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.extras.prompting.local import MAX_TOKENS
+from qa_arch.extras.prompting.prompts import FORCED, Messages, Reply, is_null, question_turn
+from qa_arch.types.text import Example
+
+KEY = "QA_ARCH_API_KEY"
+"""Environment variable with the key, which is sent to that URL alone."""
+SECONDS, TRIES, LONGEST = 120, 6, 2**22
+"""Limit of a request; requests before giving up; bytes of an answer."""
+log = logging.getLogger(__name__)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect would take the key to another place."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+class ServerModel:
+    """A model by its name on a server; ``answer`` sends a batch of requests at the same time."""
+
+    parameters = None
+    identity = ""
+
+    def __init__(self, url: str, model: str) -> None:
+        if urlsplit(url).scheme not in ("http", "https"):
+            raise ConfigError(f"--url {url}: is no address; give one such as http://localhost:8000/v1")
+        self.url, self.model = f"{url.rstrip('/')}/chat/completions", model
+        self.has_logprobs = True
+        self.opener = urllib.request.build_opener(_NoRedirect)
+
+    def prompt(self, turns: Messages) -> str:
+        """The turns as they are sent."""
+        return json.dumps(turns, ensure_ascii=False, indent=1)
+
+    def answer(self, examples: Sequence[Example], prompts: Sequence[Messages]) -> list[Reply]:
+        """The answers to ``examples``, whose prompts are given.
+
+        Where the server answers "unanswerable" and gives null odds, it is asked again without that choice, for
+        the answer at other null thresholds.
+        """
+        with ThreadPoolExecutor(len(prompts)) as pool:
+            return list(pool.map(self._answer, examples, prompts))
+
+    def _answer(self, example: Example, turns: Messages) -> Reply:
+        reply = self._complete(turns)
+        if not is_null(reply.text):
+            return reply
+        if reply.null_odds is None:
+            return Reply("", None, reply.prompt_tokens, reply.answer_tokens)
+        forced = self._complete([*turns[:-1], question_turn(example, FORCED)])
+        return Reply(
+            "" if is_null(forced.text) else forced.text,
+            reply.null_odds,
+            reply.prompt_tokens + forced.prompt_tokens,
+            reply.answer_tokens + forced.answer_tokens,
+        )
+
+    def _complete(self, turns: Messages) -> Reply:
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": turns,
+            "temperature": 0,
+            "max_tokens": MAX_TOKENS,
+        }
+        if self.has_logprobs:
+            try:
+                return self._reply(self._post({**body, "logprobs": True, "top_logprobs": 20}))
+            except _RefusedError as error:
+                log.warning("%s; asking without log-probabilities, there are no null odds then", error)
+                self.has_logprobs = False
+        return self._reply(self._post(body))
+
+    def _reply(self, answer: Any) -> Reply:
+        try:
+            choice, usage = answer["choices"][0], answer.get("usage") or {}
+            text = choice["message"]["content"] or ""
+            first = ((choice.get("logprobs") or {}).get("content") or [{}])[0].get("top_logprobs") or []
+            odds = null_odds({str(each["token"]): float(each["logprob"]) for each in first})
+            counts = [int(usage.get(name, 0)) for name in ("prompt_tokens", "completion_tokens")]
+            return Reply(str(text).strip(), odds, *counts)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise UnavailableError(
+                f"{self.url}: its answer is no chat completion ({error!r}); check --url, which ends in /v1"
+            ) from None
+
+    def _post(self, body: Mapping[str, Any]) -> Any:
+        """The server's answer; what may pass is tried again, after a longer time each. UnavailableError."""
+        headers = {"Content-Type": "application/json"}
+        if key := os.environ.get(KEY):
+            headers["Authorization"] = f"Bearer {key}"
+        request = urllib.request.Request(self.url, json.dumps(body).encode(), headers)
+        for attempt in range(TRIES):
+            wait, problem = 2.0**attempt, ""
+            try:
+                with self.opener.open(request, timeout=SECONDS) as answer:
+                    return parse_json(answer.read(LONGEST))
+            except urllib.error.HTTPError as error:
+                with error:
+                    problem = f"HTTP {error.code} {error.reason}: {error.read(300).decode(errors='replace')}"
+                if error.code == 400 and "logprobs" in body:
+                    raise _RefusedError(f"{self.url}: {problem}") from None
+                if error.code not in (408, 409, 429) and error.code < 500:
+                    self._give_up(f"{problem}; check --model, --url and {KEY}")
+                after = error.headers.get("Retry-After") or ""
+                wait = min(float(after), 60.0) if after.isdigit() else wait
+            except (OSError, http.client.HTTPException) as error:
+                problem = str(error) or type(error).__name__
+            except ValueError as error:
+                self._give_up(f"its answer is no JSON ({error})")
+            if attempt + 1 < TRIES:
+                time.sleep(wait)
+        self._give_up(f"{problem} ({TRIES} times); what was answered stays, the same command continues")
+
+    def _give_up(self, problem: str) -> NoReturn:
+        raise UnavailableError(f"{self.url}: {problem}") from None
+
+
+class _RefusedError(Exception):
+    """The server does not take a request for log-probabilities."""
+
+
+def null_odds(first: Mapping[str, float]) -> float | None:
+    """log P("unanswerable") - log P(answer) by the first token alone, among the most probable ones.
+
+    Tokens with which "unanswerable" can begin count for it; where it is not among them its probability is at
+    most that of the last. None without log-probabilities.
+    """
+    if not first:
+        return None
+    begins = {token: UNANSWERABLE.startswith(token.strip(" \"'Ġ▁").casefold() or "-") for token in first}
+    null = max((first[token] for token, own in begins.items() if own), default=min(first.values()))
+    answer = max((first[token] for token, own in begins.items() if not own), default=min(first.values()))
+    return null - answer

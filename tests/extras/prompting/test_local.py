@@ -1,0 +1,124 @@
+"""Causal models: answers, likelihoods and null odds, held against full forward passes without a cache."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import astuple
+
+import pytest
+import torch
+
+from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.extras.prompting import local, prompts
+from qa_arch.extras.prompting.local import MAX_TOKENS, LocalModel, load
+from qa_arch.extras.prompting.prompts import messages
+
+
+@pytest.fixture
+def examples(question_sets):
+    return question_sets["dev"].examples[:5]
+
+
+@pytest.fixture
+def turns(examples, question_sets):
+    """Prompts of different lengths, with two shots."""
+    return [messages(example, question_sets["train"].examples[:2]) for example in examples]
+
+
+class Plain:
+    """Likelihoods by one full forward pass each."""
+
+    def __init__(self, own: LocalModel) -> None:
+        self.own = own
+
+    def next(self, ids):
+        with torch.inference_mode():
+            return self.own.model(torch.tensor([ids])).logits[0, -1].log_softmax(-1)
+
+    def end(self, ids):
+        return self.next(ids)[self.own.ends].exp().sum().log().item()
+
+    def score(self, prompt, tokens):
+        """log P of the tokens and the end behind them."""
+        steps = (self.next([*prompt, *tokens[:n]])[token].item() for n, token in enumerate(tokens))
+        return sum(steps) + self.end([*prompt, *tokens])
+
+    def greedy(self, prompt, banned):
+        tokens = []
+        while len(tokens) < MAX_TOKENS:
+            predicted = self.next([*prompt, *tokens]).clone()
+            if not tokens:
+                predicted[banned] = -torch.inf
+            token = predicted.argmax().item()
+            if token in self.own.ends:
+                break
+            tokens.append(token)
+        return tokens
+
+
+def prompt_ids(own, turns):
+    return own.tokenizer.encode(own.prompt(turns), add_special_tokens=not own.tokenizer.chat_template)
+
+
+def test_greedy_answers_and_their_null_odds_are_those_of_a_plain_loop(model_folder, examples, turns):
+    own = load(str(model_folder), "generate", "cpu")
+    plain = Plain(own)
+    for example, each, reply in zip(examples, turns, own.answer(examples, turns), strict=True):
+        ids = prompt_ids(own, each)
+        tokens = plain.greedy(ids, own.ends)
+        assert reply.text == own.tokenizer.decode(tokens, skip_special_tokens=True).strip(), example.id
+        null = own.tokenizer.encode(own.lead + "unanswerable", add_special_tokens=False)
+        assert reply.null_odds == pytest.approx(plain.score(ids, null) - plain.score(ids, tokens), abs=1e-3)
+        assert (reply.prompt_tokens, reply.answer_tokens) == (len(ids), len(tokens) + 1)
+
+
+def test_a_model_that_abstains_answers_at_other_thresholds(model_folder, examples, turns, monkeypatch):
+    before = load(str(model_folder), "generate", "cpu")
+    text = before.answer(examples[:2], turns[:2])[1].text
+    for module in (local, prompts):
+        monkeypatch.setattr(module, "UNANSWERABLE", re.sub(r"\W.*", "", text).casefold() or text.casefold())
+    own = LocalModel(before.model, before.tokenizer)
+    plain, reply = Plain(own), own.answer(examples[:2], turns[:2])[1]
+    ids = prompt_ids(own, turns[1])
+    tokens = plain.greedy(ids, own.ends + own.null_begins)
+    assert reply.text == own.tokenizer.decode(tokens, skip_special_tokens=True).strip() != text
+    assert reply.null_odds == pytest.approx(plain.score(ids, own.null) - plain.score(ids, tokens), abs=1e-3)
+
+
+def test_the_likeliest_span_is_that_of_a_search_over_all(model_folder, examples, turns, monkeypatch):
+    monkeypatch.setattr(local, "STARTS", 8)
+    example, each = examples[0], turns[0]
+    context = example.context[:34].rpartition(" ")[0]
+    example = type(example)(example.id, example.question, context)
+    own = load(str(model_folder), "spans", "cpu")
+    (reply,) = own.answer([example], [each])
+    plain, ids = Plain(own), prompt_ids(own, each)
+    ends = [m.end() for m in re.finditer(r"\w+", context)]
+    best, text = -float("inf"), ""
+    for start in (m.start() for m in re.finditer(r"\w+", context)):
+        for span in (context[start:end] for end in ends if end > start):
+            tokens = own.tokenizer.encode(own.lead + span, add_special_tokens=False)
+            if len(tokens) <= MAX_TOKENS and (score := plain.score(ids, tokens)) > best:
+                best, text = score, span
+    assert reply.text == text
+    assert reply.null_odds == pytest.approx(plain.score(ids, own.null) - best, abs=1e-3)
+
+
+@pytest.mark.parametrize("reading", ["generate", "spans"])
+def test_a_batch_answers_as_single_prompts_do(model_folder, examples, turns, reading):
+    own = load(str(model_folder), reading, "cpu")
+    together = own.answer(examples, turns)
+    for example, each, reply in zip(examples, turns, together, strict=True):
+        (alone,) = own.answer([example], [each])
+        assert astuple(alone) == pytest.approx(astuple(reply), abs=1e-3)
+        assert reading == "generate" or reply.text in example.context
+
+
+def test_what_cannot_be_read_is_refused(model_folder, examples, turns, tmp_path):
+    own = load(str(model_folder), "generate", "cpu")
+    own.model.config.max_position_embeddings = 50
+    with pytest.raises(ConfigError, match="more than the 50 that the model reads; lower --shots"):
+        own.answer(examples, turns)
+    (tmp_path / "x.gguf").write_bytes(b"no model")
+    with pytest.raises(UnavailableError, match=r"x\.gguf: cannot be opened"):
+        load(str(tmp_path / "x.gguf"), "generate", "cpu")
