@@ -1,7 +1,7 @@
 """Causal language models of transformers: greedy answers, or the likeliest span, and their null odds.
 
-Axes: ``B`` prompts, ``T`` tokens of the longest, ``N`` tokens of a continuation, ``V`` vocabulary. The keys and
-values of prompts, padded on the left, are computed once and shared by all that is read behind them.
+Axes: ``B`` prompts, ``T`` tokens of the longest, ``N`` tokens of a continuation, ``V`` vocabulary. The keys
+and values of prompts, padded on the left, are computed once and shared by all that is read behind them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from torch import Tensor
 from qa_arch.config.identity import files_hash
 from qa_arch.data.answer_files import UNANSWERABLE
 from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.extras.prompting.prompts import Messages, Reply, is_null, plain_text
+from qa_arch.extras.prompting.prompts import Messages, Reply, is_null
 from qa_arch.types.text import Example
 
+ANSWER = "Answer:"
+"""What the model continues: small ones begin with a sentence about their answer else."""
 MAX_TOKENS = 16
 """Longest answer."""
 STARTS = 8
@@ -54,8 +56,7 @@ class LocalModel:
     def __init__(self, model: Any, tokenizer: Any, reading: Reading = "generate", identity: str = "") -> None:
         self.model, self.tokenizer, self.reading, self.identity = model.eval(), tokenizer, reading, identity
         self.parameters = sum(weights.numel() for weights in model.parameters())
-        self.lead = "" if tokenizer.chat_template else " "  # behind "Answer:"
-        self.null = self._tokens(self.lead + UNANSWERABLE)
+        self.null = self._tokens(f" {UNANSWERABLE}")
         words = {number: token.strip("Ġ▁ ").casefold() for token, number in tokenizer.get_vocab().items()}
         self.null_begins = [n for n, word in words.items() if word and UNANSWERABLE.startswith(word)]
         stops = getattr(model.generation_config, "eos_token_id", None) or []
@@ -66,12 +67,16 @@ class LocalModel:
             raise ConfigError("--model: its tokenizer has neither an end of text nor a line end")
 
     def prompt(self, turns: Messages) -> str:
-        """The exact text of a prompt."""
+        """The exact text of a prompt, where answers begin with ``ANSWER``, as the reply does."""
+        turns = [
+            {**turn, "content": f"{ANSWER} {turn['content']}"} if turn["role"] == "assistant" else turn
+            for turn in turns
+        ]
         if not self.tokenizer.chat_template:
-            return plain_text(turns)
-        return self.tokenizer.apply_chat_template(
-            turns, tokenize=False, add_generation_prompt=True, enable_thinking=False
-        )
+            gaps = {"user": "\n\n", "assistant": "\n\n\n"}
+            return "".join(turn["content"] + gaps[turn["role"]] for turn in turns) + ANSWER
+        options = {"add_generation_prompt": True, "enable_thinking": False}
+        return self.tokenizer.apply_chat_template(turns, tokenize=False, **options) + ANSWER
 
     def answer(self, examples: Sequence[Example], prompts: Sequence[Messages]) -> list[Reply]:
         """The answers to ``examples``, whose prompts are given; the same alone and in any batch."""
@@ -176,8 +181,8 @@ class LocalModel:
         return texts, score, [len(row) + 1 for row in rows]
 
     def _spans(self, state: _State, examples: Sequence[Example]) -> tuple[list[str], Tensor, list[int]]:
-        """The likeliest span of each passage, its log P, and the tokens that were scored: among the spans of at
-        most ``MAX_TOKENS`` tokens that begin at its ``STARTS`` likeliest words."""
+        """The likeliest span of each passage, its log P, and the tokens that were scored: of the spans of at
+        most ``MAX_TOKENS`` tokens that begin at the ``STARTS`` likeliest words."""
         spans = [self._spans_from(e.context, row) for e, row in zip(examples, state.next, strict=True)]
         width = max(len(tokens) for own in spans for tokens, _ in own)
         tokens = self._tensor([t + [self.ends[0]] * (width - len(t)) for own in spans for t, _ in own])
@@ -195,12 +200,12 @@ class LocalModel:
         return texts, torch.stack(best), [sum(len(t) for t, _ in own) for own in spans]
 
     def _spans_from(self, context: str, predicted: Tensor) -> list[tuple[list[int], dict[int, str]]]:
-        """``STARTS`` times the tokens from a word on, and the spans that end with the n-th of them and where a
-        word does. Of fewer words the last is repeated."""
+        """``STARTS`` times the tokens from a word on, and the spans that end with the n-th of them where a
+        word ends. Of fewer words the last is repeated."""
         starts = [match.start() for match in re.finditer(r"\w+", context)] or [0]
         texts = [context[start : start + 8 * MAX_TOKENS] for start in starts]
         encoded = self.tokenizer(
-            [self.lead + text for text in texts], add_special_tokens=False, return_offsets_mapping=True
+            [f" {text}" for text in texts], add_special_tokens=False, return_offsets_mapping=True
         )
         first = predicted[[row[0] for row in encoded["input_ids"]]]
         order = first.argsort(descending=True, stable=True)[:STARTS].tolist()
@@ -208,7 +213,7 @@ class LocalModel:
         for row in order + order[-1:] * (STARTS - len(order)):
             tokens, ending = encoded["input_ids"][row][:MAX_TOKENS], {}
             for n, (_, end) in enumerate(encoded["offset_mapping"][row][: len(tokens)]):
-                span = texts[row][: end - len(self.lead)]
+                span = texts[row][: end - 1]  # without the space before it
                 after = context[starts[row] + len(span) :][:1]
                 if span and span[-1].isalnum() and not after.isalnum():
                     ending[n] = span

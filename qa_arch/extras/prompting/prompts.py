@@ -15,7 +15,7 @@ FORCED = (
     "Answer with the shortest span of the passage that answers the question, word for word."
 )
 """The turn that asks for an answer in any case."""
-TEMPLATE = FORCED.removesuffix(".") + f', or with "{UNANSWERABLE}" if the passage does not answer it.'
+TEMPLATE = f'{FORCED[:-1]}, or with "{UNANSWERABLE}" if the passage does not answer it.'
 """The turn of the question, and of each shot."""
 Messages = list[dict[str, str]]
 """Turns of ``user`` and ``assistant``, as chat templates and servers take them."""
@@ -45,15 +45,6 @@ def messages(example: Example, shots: Sequence[Example], template: str = TEMPLAT
 
 def question_turn(example: Example, template: str) -> dict[str, str]:
     return {"role": "user", "content": template.format(passage=example.context, question=example.question)}
-
-
-def plain_text(turns: Messages) -> str:
-    """The prompt of a model without a chat template."""
-    parts = [
-        f"{turn['content']}\n\nAnswer:" if turn["role"] == "user" else f" {turn['content']}\n\n\n"
-        for turn in turns
-    ]
-    return "".join(parts)
 
 
 def draw_shots(train: QuestionSet, count: int, seed: int, sets: Sequence[QuestionSet]) -> list[Example]:

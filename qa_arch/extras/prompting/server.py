@@ -55,8 +55,8 @@ class ServerModel:
     def answer(self, examples: Sequence[Example], prompts: Sequence[Messages]) -> list[Reply]:
         """The answers to ``examples``, whose prompts are given.
 
-        Where the server answers "unanswerable" and gives null odds, it is asked again without that choice, for
-        the answer at other null thresholds.
+        Where the server answers "unanswerable" and gives null odds, it is asked again without that choice,
+        for the answer at other null thresholds.
         """
         with ThreadPoolExecutor(len(prompts)) as pool:
             return list(pool.map(self._answer, examples, prompts))

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import re
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import pytest
 import torch
 
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.extras.prompting import local, prompts
-from qa_arch.extras.prompting.local import MAX_TOKENS, LocalModel, load
+from qa_arch.extras.prompting.local import LocalModel, load
 from qa_arch.extras.prompting.prompts import messages
+
+
+@pytest.fixture(autouse=True)
+def _short_answers(monkeypatch):
+    monkeypatch.setattr(local, "MAX_TOKENS", 5)
 
 
 @pytest.fixture
 def examples(question_sets):
-    return question_sets["dev"].examples[:5]
+    """Three questions about passages of different lengths."""
+    made = question_sets["dev"].examples[:3]
+    return [replace(e, context=e.context[: 40 + 30 * number]) for number, e in enumerate(made)]
 
 
 @pytest.fixture
 def turns(examples, question_sets):
-    """Prompts of different lengths, with two shots."""
-    return [messages(example, question_sets["train"].examples[:2]) for example in examples]
+    shot = replace(question_sets["train"].examples[0], context="Few words.")
+    return [messages(example, [shot]) for example in examples]
 
 
 class Plain:
@@ -45,7 +52,7 @@ class Plain:
 
     def greedy(self, prompt, banned):
         tokens = []
-        while len(tokens) < MAX_TOKENS:
+        while len(tokens) < local.MAX_TOKENS:
             predicted = self.next([*prompt, *tokens]).clone()
             if not tokens:
                 predicted[banned] = -torch.inf
@@ -60,6 +67,14 @@ def prompt_ids(own, turns):
     return own.tokenizer.encode(own.prompt(turns), add_special_tokens=not own.tokenizer.chat_template)
 
 
+def test_the_exact_prompt(model_folder, turns):
+    own = load(str(model_folder), "generate", "cpu")
+    first, answer, last = (turn["content"] for turn in turns[0])
+    plain = f"{first}\n\nAnswer: {answer}\n\n\n{last}\n\nAnswer:"
+    chat = f"<user>{first}<eos><assistant>Answer: {answer}<eos><user>{last}<eos><assistant>Answer:"
+    assert own.prompt(turns[0]) == (chat if own.tokenizer.chat_template else plain)
+
+
 def test_greedy_answers_and_their_null_odds_are_those_of_a_plain_loop(model_folder, examples, turns):
     own = load(str(model_folder), "generate", "cpu")
     plain = Plain(own)
@@ -67,7 +82,7 @@ def test_greedy_answers_and_their_null_odds_are_those_of_a_plain_loop(model_fold
         ids = prompt_ids(own, each)
         tokens = plain.greedy(ids, own.ends)
         assert reply.text == own.tokenizer.decode(tokens, skip_special_tokens=True).strip(), example.id
-        null = own.tokenizer.encode(own.lead + "unanswerable", add_special_tokens=False)
+        null = own.tokenizer.encode(" unanswerable", add_special_tokens=False)
         assert reply.null_odds == pytest.approx(plain.score(ids, null) - plain.score(ids, tokens), abs=1e-3)
         assert (reply.prompt_tokens, reply.answer_tokens) == (len(ids), len(tokens) + 1)
 
@@ -89,7 +104,7 @@ def test_the_likeliest_span_is_that_of_a_search_over_all(model_folder, examples,
     monkeypatch.setattr(local, "STARTS", 8)
     example, each = examples[0], turns[0]
     context = example.context[:34].rpartition(" ")[0]
-    example = type(example)(example.id, example.question, context)
+    example = replace(example, context=context)
     own = load(str(model_folder), "spans", "cpu")
     (reply,) = own.answer([example], [each])
     plain, ids = Plain(own), prompt_ids(own, each)
@@ -97,8 +112,8 @@ def test_the_likeliest_span_is_that_of_a_search_over_all(model_folder, examples,
     best, text = -float("inf"), ""
     for start in (m.start() for m in re.finditer(r"\w+", context)):
         for span in (context[start:end] for end in ends if end > start):
-            tokens = own.tokenizer.encode(own.lead + span, add_special_tokens=False)
-            if len(tokens) <= MAX_TOKENS and (score := plain.score(ids, tokens)) > best:
+            tokens = own.tokenizer.encode(f" {span}", add_special_tokens=False)
+            if len(tokens) <= local.MAX_TOKENS and (score := plain.score(ids, tokens)) > best:
                 best, text = score, span
     assert reply.text == text
     assert reply.null_odds == pytest.approx(plain.score(ids, own.null) - best, abs=1e-3)
@@ -114,9 +129,9 @@ def test_a_batch_answers_as_single_prompts_do(model_folder, examples, turns, rea
         assert reading == "generate" or reply.text in example.context
 
 
-def test_what_cannot_be_read_is_refused(model_folder, examples, turns, tmp_path):
+def test_what_cannot_be_read_is_refused(model_folder, examples, turns, tmp_path, monkeypatch):
     own = load(str(model_folder), "generate", "cpu")
-    own.model.config.max_position_embeddings = 50
+    monkeypatch.setattr(own.model.config, "max_position_embeddings", 50)
     with pytest.raises(ConfigError, match="more than the 50 that the model reads; lower --shots"):
         own.answer(examples, turns)
     (tmp_path / "x.gguf").write_bytes(b"no model")

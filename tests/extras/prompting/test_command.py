@@ -1,0 +1,128 @@
+"""``qa-arch prompt``: from a model to run folders, interrupted and not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from qa_arch.extras.prompting import local
+from qa_arch.extras.prompting.prompts import TEMPLATE
+from qa_arch.records import CALIBRATED, CALIBRATION, DEV, GIVEN, NEVER_NULL, ORACLE, TRAIN, read_record
+
+
+@pytest.fixture(autouse=True)
+def _short_answers(monkeypatch):
+    monkeypatch.setattr(local, "MAX_TOKENS", 3)
+
+
+@pytest.fixture
+def prompt(model_folder, files, tmp_path, qa_arch):
+    """``prompt(*options, folder=...)`` -> exit code, stdout, stderr of dev with two shots."""
+
+    def call(*options, folder="p", data="dev"):
+        shots = ("--shots", 2, "--train", files["train"], "--seed", 3)
+        command = ("prompt", "--model", model_folder, "--data", files[data], "--name", "tiny", *shots)
+        return qa_arch(*command, "--device", "cpu", "--folder", tmp_path / folder, *options)
+
+    return call
+
+
+def answers(folder, name):
+    """Question id -> text and null odds."""
+    (file,) = folder.glob(f"{name}-*.jsonl")
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    return {row["id"]: (row["text"], pytest.approx(row["null_odds"], abs=1e-3)) for row in rows}
+
+
+def run_of(folder, name):
+    (run,) = (place for place in folder.glob(f"{name}-*") if place.is_dir())
+    return run
+
+
+def test_a_calibrated_run_with_its_prompt_and_cost(prompt, files, question_sets, tmp_path, qa_arch):
+    code, out, err = prompt("--calibration", files["calibration"], "--price", 0.5, 2)
+    assert code == 0, err
+    run = run_of(tmp_path / "p", "dev")
+    record, exact = read_record(run), json.loads((tmp_path / "p/prompt.json").read_text())
+    assert list(record.scores[DEV]) == ["margin_0", CALIBRATED, ORACLE, NEVER_NULL]
+    assert record.threshold.fitted_on == CALIBRATION
+    assert record.facts(CALIBRATION).fingerprint == question_sets["calibration"].fingerprint
+    assert record.config["prompting"]["template"] == TEMPLATE
+    shots = [e for id_ in exact["shots"] for e in question_sets["train"].examples if e.id == id_]
+    assert (len(shots), record.facts(TRAIN).extra["shots"]) == (2, exact["shots"])
+    places = [exact["prompt"].index(e.context) for e in shots]
+    assert places == sorted(places)
+    assert "Passage: {passage}\n\nQuestion: {question}" in exact["prompt"]
+    text = (run / "run.json").read_text()
+    assert not any(json.dumps(e.context)[1:-1] in text for e in shots)
+    extra = record.facts(DEV).extra
+    tokens = [extra[f"{kind}_tokens_per_1000_answers"] for kind in ("prompt", "answer")]
+    assert extra["money_per_1000_answers"] == pytest.approx(
+        (tokens[0] * 0.5 + tokens[1] * 2) / 1000, rel=1e-3
+    )
+    rows = [json.loads(line) for line in next((tmp_path / "p").glob("dev-*.jsonl")).read_text().splitlines()]
+    assert tokens[0] == pytest.approx(1000 * sum(r["prompt_tokens"] for r in rows) / len(rows), abs=1)
+    assert f"{tokens[0]:,.6g} prompt tokens" in out
+    suite = tmp_path / "s.yaml"
+    suite.write_text(yaml.safe_dump({"sets": {"dev": {"data": str(files["dev"])}}}))
+    (row,) = json.loads(qa_arch("suite", suite, tmp_path / "p", "--json")[1])[1]["rows"]
+    assert {"ece", "aurc", "threshold_loss"} <= row.keys()
+
+
+def test_without_calibration_the_likelier_answer_counts(prompt, tmp_path):
+    assert prompt()[0] == 0
+    run = run_of(tmp_path / "p", "dev")
+    texts = json.loads((run / "predictions.json").read_text())
+    own = answers(tmp_path / "p", "dev")
+    assert GIVEN in read_record(run).scores[DEV]
+    assert texts == {id_: "" if odds.expected > 0 else text for id_, (text, odds) in own.items()}
+
+
+def test_an_interrupted_file_goes_on_and_sets_share_the_calibration(prompt, files, tmp_path, monkeypatch):
+    options = ("--calibration", files["calibration"], "--batch-size", 3)
+    assert prompt(*options, folder="whole")[0] == 0
+    read, calls = local.LocalModel.answer, []
+
+    def stops(self, examples, prompts):
+        calls.append(len(examples))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return read(self, examples, prompts)
+
+    monkeypatch.setattr(local.LocalModel, "answer", stops)
+    assert prompt(*options)[0] == 130
+    (file,) = (tmp_path / "p").glob("*.jsonl")
+    lines = file.read_text().splitlines(keepends=True)
+    assert len(lines) == 6
+    file.write_text("".join(lines[:5]) + lines[5][:20])  # killed while it wrote
+    assert prompt(*options)[0] == 0
+    for name in ("dev", "calibration"):
+        assert answers(tmp_path / "p", name) == answers(tmp_path / "whole", name)
+    before = len(calls)
+    assert prompt(*options)[0] == 0
+    assert len(calls) == before
+    code, _, err = prompt(*options, "--seed", 4)
+    assert (code, "given with another seed, shots, prompt; choose another --folder" in err) == (5, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--shots", 0), "--shots K and --train SOURCE: give both"),
+        (("--price", 1, 2, 3), "--price: give one or two numbers"),
+        (("--url", "http://x", "--reading", "spans"), "--reading spans: needs"),
+        (("--batch-size", 0), "--batch-size >= 1"),
+        (("--name", ".."), "--name: needs a letter"),
+    ],
+)
+def test_options_that_do_not_go_together(prompt, tmp_path, options, message):
+    code, _, err = prompt(*options)
+    assert (code, message in err, (tmp_path / "p").exists()) == (2, True, False), err
+
+
+def test_a_set_is_not_calibrated_on_itself(prompt, files, tmp_path):
+    code, _, err = prompt("--calibration", files["dev"])
+    assert (code, "calibrate on articles that are not scored" in err) == (4, True)
+    assert not (tmp_path / "p").exists()

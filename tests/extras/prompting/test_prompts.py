@@ -1,0 +1,58 @@
+"""Shots, prompts and what a reply means."""
+
+from __future__ import annotations
+
+import pytest
+
+from qa_arch.errors import DataError
+from qa_arch.extras.prompting.prompts import as_span, draw_shots, is_null, messages
+from qa_arch.types.text import Example, Gold
+
+
+def test_shots_are_decided_by_the_seed_and_never_from_a_scored_set(question_sets):
+    train, dev = question_sets["train"], question_sets["dev"]
+    shots = draw_shots(train, 5, 7, [dev])
+    assert [e.answerable for e in shots].count(False) == 2
+    assert shots == draw_shots(train, 5, 7, [dev]) != draw_shots(train, 5, 8, [dev])
+    pairs = {(e.title, e.context) for e in train.examples}
+    titles = {e.title for e in shots}
+    rest = [
+        Example("x", "?", context, title) for title, context in pairs if title not in titles
+    ]  # leaves the articles of these shots
+    scored = type(dev)("scored", tuple(rest), "2.0", "")
+    assert {e.title for e in draw_shots(train, 2, 7, [scored])} <= titles
+    untitled = type(dev)("scored", tuple(Example("x", "?", e.context) for e in train.examples), "2.0", "")
+    with pytest.raises(DataError, match="0 answerable questions about other passages"):
+        draw_shots(train, 2, 7, [untitled])
+    only = type(dev)("train", tuple(e for e in train.examples if e.answerable), "1.1", "")
+    assert len(draw_shots(only, 4, 7, [dev])) == 4
+
+
+def test_the_prompt_of_shots_and_question():
+    asked = Example("q", "Who {is} it?", "Ada {0} came.")
+    shots = [Example("s", "When?", "In 1902.", answers=(Gold("1902", 3),)), Example("n", "Why?", "No.")]
+    turns = messages(asked, shots)
+    assert [turn["content"] for turn in turns[1::2]] == ["1902", "unanswerable"]
+    end = "Answer with the shortest span of the passage that answers the question, word for word, or with"
+    end += ' "unanswerable" if the passage does not answer it.'
+    assert turns[-1]["content"] == f"Passage: Ada {{0}} came.\n\nQuestion: Who {{is}} it?\n\n{end}"
+
+
+@pytest.mark.parametrize(
+    ("written", "span"),
+    [
+        ("the MILL", "The mill"),
+        ('"1871".', "1871"),
+        ("in the U.S.", "in the U.S."),
+        ("1871\nbecause", "1871"),
+        ("1872.", "1872."),
+        ("", ""),
+    ],
+)
+def test_a_reply_becomes_the_span_that_it_repeats(written, span):
+    assert as_span(written, "The mill burnt in 1871 in the U.S. again.") == span
+
+
+def test_what_counts_as_no_answer():
+    assert all(map(is_null, ("unanswerable", ' "Unanswerable."', "UNANSWERABLE because")))
+    assert not any(map(is_null, ("", "answerable", "Ada")))

@@ -1,0 +1,131 @@
+"""A server on this machine that speaks chat completions, and fails as servers do."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.extras.prompting import server
+from qa_arch.extras.prompting.prompts import FORCED, TEMPLATE, messages
+from qa_arch.extras.prompting.server import ServerModel, null_odds
+from qa_arch.types.text import Example
+
+EXAMPLES = [Example("a", "Who?", "Ada came."), Example("b", "When?", "Ada came.")]
+PROMPTS = [messages(example, []) for example in EXAMPLES]
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers "Ada" to who, else "unanswerable"; ``failures`` are statuses or bodies that come first."""
+
+    failures: list
+    requests: list
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.requests.append((self.path, self.headers.get("Authorization"), body))
+        status, answer, headers = 200, completion(body), {}
+        if self.failures:
+            status = self.failures.pop(0)
+            if isinstance(status, dict):
+                status, answer = 200, status
+            elif status == 307:
+                headers = {"Location": f"http://localhost:{self.server.server_port}/v1/chat/completions"}
+        content = json.dumps(answer).encode()
+        self.send_response(status)
+        for name, value in {"Content-Length": len(content), "Retry-After": "0", **headers}.items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
+
+
+def completion(body):
+    asked = body["messages"][-1]["content"]
+    null = "Who?" not in asked and "unanswerable" in asked
+    choice = {"message": {"content": "Unanswerable." if null else " Ada"}}
+    if body.get("logprobs"):
+        tokens = {"un": -0.25, "Ada": -1.5} if null else {"Ada": -0.5, "x": -3.0, "Un": -2.0}
+        top = [{"token": token, "logprob": value} for token, value in tokens.items()]
+        choice["logprobs"] = {"content": [{"top_logprobs": top}]}
+    return {"choices": [choice], "usage": {"prompt_tokens": 40, "completion_tokens": 2}}
+
+
+@pytest.fixture
+def stub(monkeypatch):
+    """The server's address; no time passes between attempts."""
+    Handler.failures, Handler.requests = [], []
+    served = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=served.serve_forever, daemon=True).start()
+    monkeypatch.setattr(server.time, "sleep", lambda _: None)
+    monkeypatch.delenv(server.KEY, raising=False)
+    yield f"http://127.0.0.1:{served.server_port}/v1"
+    served.shutdown()
+    served.server_close()
+
+
+def test_answers_null_odds_and_a_second_question_where_it_abstains(stub, monkeypatch):
+    monkeypatch.setenv(server.KEY, "secret")
+    ada, none = ServerModel(stub, "m").answer(EXAMPLES, PROMPTS)
+    assert (ada.text, ada.null_odds, ada.prompt_tokens, ada.answer_tokens) == ("Ada", -1.5, 40, 2)
+    assert (none.text, none.null_odds, none.prompt_tokens, none.answer_tokens) == ("Ada", 1.25, 80, 4)
+    paths, keys, bodies = zip(*Handler.requests, strict=True)
+    assert (set(paths), set(keys)) == ({"/v1/chat/completions"}, {"Bearer secret"})
+    assert all(body["temperature"] == 0 and body["model"] == "m" for body in bodies)
+    asked = sorted(body["messages"][-1]["content"] for body in bodies)
+    shown = [
+        template.format(passage=e.context, question=e.question)
+        for e, template in ((EXAMPLES[0], TEMPLATE), (EXAMPLES[1], TEMPLATE), (EXAMPLES[1], FORCED))
+    ]
+    assert asked == sorted(shown)
+
+
+def test_a_server_without_log_probabilities_gives_no_null_odds(stub, caplog):
+    Handler.failures = [400]
+    model = ServerModel(stub, "m")
+    replies = [*model.answer(EXAMPLES[:1], PROMPTS[:1]), *model.answer(EXAMPLES[1:], PROMPTS[1:])]
+    assert [(reply.text, reply.null_odds) for reply in replies] == [("Ada", None), ("", None)]
+    assert ["logprobs" in body for _, _, body in Handler.requests] == [True, False, False]
+    assert "no null odds then" in caplog.text
+
+
+def test_what_may_pass_is_tried_again(stub):
+    Handler.failures = [503, 429, 500]
+    (reply,) = ServerModel(stub, "m").answer(EXAMPLES[:1], PROMPTS[:1])
+    assert (reply.text, len(Handler.requests)) == ("Ada", 4)
+
+
+@pytest.mark.parametrize(
+    ("failures", "message", "requests"),
+    [
+        ([500] * 9, r"HTTP 500 .*\(6 times\); what was answered stays", 6),
+        ([401], "HTTP 401 .*check --model, --url and QA_ARCH_API_KEY", 1),
+        ([307], "HTTP 307", 1),  # the key goes nowhere else
+        ([{"choices": []}], "is no chat completion", 1),
+        ([{"choices": [{"message": {"content": "x"}, "logprobs": {"content": ["x"]}}]}], "no chat compl", 1),
+    ],
+)
+def test_what_does_not_pass_is_said(stub, failures, message, requests):
+    Handler.failures = failures
+    with pytest.raises(UnavailableError, match=message):
+        ServerModel(stub, "m").answer(EXAMPLES[:1], PROMPTS[:1])
+    assert len(Handler.requests) == requests
+
+
+def test_nothing_but_http_is_opened():
+    with pytest.raises(ConfigError, match="is no address"):
+        ServerModel("file:///etc", "m")
+
+
+def test_null_odds_of_the_first_token():
+    assert null_odds({}) is None
+    assert null_odds({"Una": -1.0, "Ada": -2.0, " un": -3.0}) == 1.0
+    assert null_odds({"Ada": -0.5, "x": -4.0}) == -3.5  # at most as probable as the last
+    assert null_odds({" ": -0.5, "un": -1.5}) == -1.0
+    assert math.isfinite(null_odds({"un": -0.1}))
