@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf
+
+from qa_arch.errors import ConfigError
 
 
 class IsolatedLauncher(Launcher):
@@ -21,8 +24,24 @@ class IsolatedLauncher(Launcher):
         self.sweep.settings = read_settings(OmegaConf.to_container(config.sweep, resolve=True))
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        values = self.sweep.launch([(overrides, self._compose(overrides)) for overrides in job_overrides])
-        return [Returned(overrides, value) for overrides, value in zip(job_overrides, values, strict=True)]
+        seeds = self.sweep.settings.seeds
+        if seeds > 1 and "seed" in self.sweep.grid.swept:
+            raise ConfigError("sweep.seeds: seed is swept as well; leave out one of the two")
+        values = self.sweep.launch(
+            [run for overrides in job_overrides for run in self._runs(overrides, seeds)]
+        )
+        return [
+            Returned(overrides, _mean(values[n * seeds : (n + 1) * seeds]))
+            for n, overrides in enumerate(job_overrides)
+        ]
+
+    def _runs(self, overrides: Sequence[str], seeds: int) -> list[tuple[Sequence[str], Any]]:
+        """Overrides and config of a point, or of its run with each seed."""
+        config = self._compose(overrides)
+        if seeds == 1:
+            return [(overrides, config)]
+        seeded = [[*overrides, f"seed={config['seed'] + n}"] for n in range(seeds)]
+        return [(own, self._compose(own)) for own in seeded]
 
     def _compose(self, overrides: Sequence[str]) -> Any:
         config = self.loader.load_sweep_config(self.config, list(overrides))
@@ -71,6 +90,12 @@ class Returned(JobReturn):
         if isinstance(self._return_value, Exception):
             raise self._return_value
         return self._return_value
+
+
+def _mean(values: Sequence[float | Exception]) -> float | Exception:
+    """The mean of a point's runs; the error of the first that has no value."""
+    errors = [value for value in values if isinstance(value, Exception)]
+    return errors[0] if errors else fmean(values)
 
 
 ConfigStore.instance().store(

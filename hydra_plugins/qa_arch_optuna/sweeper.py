@@ -57,6 +57,7 @@ class OptunaSweeper(Sweeper):
             trials=self.trials,
             at_a_time=self.at_a_time,
             seed=self.seed,
+            seeds=self.config.sweep.seeds,
             dry=self.task.dry,
         )
 

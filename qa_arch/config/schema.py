@@ -313,6 +313,8 @@ class SweepSettings:
     """GPUs to assign to points; None: every point sees those of this process."""
     fail_fast: bool = False
     """Stop at the first failed point (an out-of-memory error is a result and does not stop the sweep)."""
+    seeds: Count = 1
+    """Runs of each point, with ``seed`` and the seeds after it; a search maximises the mean over them."""
 
 
 @cache

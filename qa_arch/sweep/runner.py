@@ -64,7 +64,10 @@ class Grid:
         shared = {override.partition("=")[0] for override in self.fixed}
         keyed = ((override, override.partition("=")[0]) for override in overrides)
         return tuple(
-            override for override, key in keyed if key not in shared and not _within(key, ("hydra", "sweep"))
+            override
+            for override, key in keyed
+            if (key not in shared or (key == "seed" and override not in self.fixed))  # of sweep.seeds
+            and not _within(key, ("hydra", "sweep"))
         )
 
     def folder_in(self, base: Path) -> Path:

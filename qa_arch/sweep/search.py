@@ -23,19 +23,27 @@ from qa_arch.sweep.runner import PointError
 from qa_arch.sweep.state import MANIFEST, STUDY
 
 log = logging.getLogger(__name__)
-NAME = "calibration"
+NAME, SEEDS = "calibration", "seeds"
 Launch = Callable[[list[list[str]]], Sequence[Any]]
 """Runs points, given as overrides; each result has a ``return_value``, which raises if there is none."""
 Space = Mapping[str, BaseDistribution]
 
 
 def search(
-    folder: Path, space: Space, launch: Launch, *, trials: int, at_a_time: int, seed: int, dry: bool
+    folder: Path,
+    space: Space,
+    launch: Launch,
+    *,
+    trials: int,
+    at_a_time: int,
+    seed: int,
+    seeds: int = 1,
+    dry: bool,
 ) -> dict[str, Any] | None:
     """Run points until ``trials`` have ended, earlier calls included; settings of the best point.
 
     Maximises calibration F1; dev is not used. A point without a value (failed, out of memory) counts as a
-    trial. ``dry``: points are sampled, but nothing is written.
+    trial. ``seeds``: runs that a value is the mean of. ``dry``: points are sampled, but nothing is written.
     """
     if not space:
         raise ConfigError(
@@ -44,7 +52,7 @@ def search(
     if trials < 1 or at_a_time < 1:
         raise ConfigError("hydra.sweeper.n_trials and hydra.sweeper.n_jobs must be at least 1")
     begun = (folder / STUDY).is_file()
-    study = _study(folder, seed, dry=dry)
+    study = _study(folder, seed, seeds, dry=dry)
     if other := next((trial for trial in study.trials if set(trial.params) != set(space)), None):
         raise ConfigError(
             f"{folder}: searches {', '.join(other.params)}; give this search its own sweep.folder=DIR"
@@ -71,13 +79,21 @@ def search(
     return dict(best.params)
 
 
-def _study(folder: Path, seed: int, *, dry: bool) -> optuna.Study:
+def _study(folder: Path, seed: int, seeds: int, *, dry: bool) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = None
     if not dry or (folder / STUDY).is_file():
         folder.mkdir(parents=True, exist_ok=True)
         storage = JournalStorage(JournalFileBackend(str(folder / STUDY)))
     study = optuna.create_study(storage=storage, study_name=NAME, direction="maximize", load_if_exists=True)
+    before = study.user_attrs.get(SEEDS, 1 if study.trials else seeds)
+    if before != seeds:
+        raise ConfigError(
+            f"{folder}: its values are means over sweep.seeds={before}, not {seeds}; give this search its own"
+            " sweep.folder=DIR"
+        )
+    if not dry:
+        study.set_user_attr(SEEDS, seeds)
     if dry and storage is not None:  # same past trials; new ones stay in memory
         past, study = study, optuna.create_study(direction="maximize")
         study.add_trials(past.trials)

@@ -132,3 +132,27 @@ def test_through_hydra(stubbed, train_m):
         50.0 + trial.params["seed"] for trial in trials_of(stubbed.folder)
     ]
     assert "50." not in out.partition("\n")[0]
+
+
+def test_a_point_is_worth_the_mean_over_its_seeds(stubbed, train_m):
+    """Of 55 and 56; where one of the two runs fails there is none."""
+    found = ["hydra/sweeper=qa_optuna", "seed=5", "optim.lr=interval(1e-5,1e-3)", "sweep.seeds=2"]
+    stubbed.does(seed6="nothing")
+    train_m(*found, "hydra.sweeper.n_trials=1")
+    stubbed.does()
+    assert train_m(*found, "hydra.sweeper.n_trials=2")[0] == 0
+    assert [trial.value for trial in trials_of(stubbed.folder)] == [None, 55.5]
+    entries = read_manifest(stubbed.folder).points
+    assert len({entry.name for entry in entries}) == len(stubbed.begun()) == 4
+    assert [entry.overrides[-1] for entry in entries][1::2] == ["seed=6"] * 2
+    code, _, err = train_m(*found[:-1], "hydra.sweeper.n_trials=4")
+    assert code == 2
+    assert "means over sweep.seeds=2, not 1" in err
+
+
+def test_a_grid_with_seeds(stubbed, train_m):
+    assert train_m("sweep.seeds=2", "model.dropout=0.0,0.2")[0] == 0
+    assert len(stubbed.begun()) == 4
+    code, _, err = train_m("sweep.seeds=2", "seed=1,2")
+    assert code == 2
+    assert "seed is swept as well" in err
