@@ -1,12 +1,14 @@
-"""docs/python.md and docs/from_the_pipeline.md: every snippet of ours runs as it stands."""
+"""docs/python.md, from_the_pipeline.md and integrations.md: every snippet of ours runs as it stands."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
+import qa_arch
 from qa_arch.config.files import write_json
 from qa_arch.data.squad import write
 
@@ -34,6 +36,30 @@ def test_snippets_run(page, count, span_run, question_set, tmp_path, monkeypatch
         assert set(names["predictions"]) == {example.id for example in question_set.examples}
         assert names["scores"]["f1"] == pytest.approx(100 * 2 / 3)
         assert len(names["best"]) == len(names["result"].spans) == 3
+
+
+@pytest.mark.parametrize(("number", "package"), [(0, "haystack"), (1, "mlflow")])
+def test_adapters_give_the_answers_of_the_reader(number, package, span_run, tmp_path, monkeypatch):
+    monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
+    pytest.importorskip(package)
+    copytree(span_run, tmp_path / "RUN")  # mlflow follows no link
+    monkeypatch.chdir(tmp_path)
+    names: dict = {"__name__": "docs"}
+    exec(compile(snippets("integrations")[number], "docs/integrations.md", "exec"), names)
+    qa = qa_arch.load("RUN")
+    if package == "mlflow":
+        frame = names["frame"]
+        answers = qa(list(frame["question"]), list(frame["context"]))
+        predicted = names["model"].predict(frame)
+        assert list(predicted["answer"]) == [answer.text for answer in answers]
+        assert list(predicted["confidence"]) == pytest.approx([answer.confidence for answer in answers])
+        return
+    answer, spans = qa("Who wrote the song?", names["texts"], top_k=3), names["result"]["answers"]
+    assert [span.data for span in spans] == [None] * (not answer) + [span.text for span in answer.spans]
+    for span in spans[not answer :]:
+        assert span.document.content[span.document_offset.start : span.document_offset.end] == span.data
+    reader = names["QaArchReader"]("RUN")
+    assert reader.run("Who?", [names["Document"](content=" ")]) == {"answers": []}
 
 
 def test_every_option_is_in_the_tables():
