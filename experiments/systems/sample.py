@@ -3,7 +3,7 @@
     python experiments/systems/sample.py --out data/systems
 
 Reads the files of experiments/answer, SQuADShifts and XQuAD through QA_ARCH_DATA. With seed 13, 4,000
-training questions are drawn, and for the prompted model 300 questions of each set; SQuAD 1.1 is the
+training questions are drawn, and for the prompted model 150 questions of each set; SQuAD 1.1 is the
 answerable half of dev; XQuAD loses the articles that the models were trained or calibrated on.
 """
 
@@ -19,7 +19,7 @@ from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import read, write
 from qa_arch.types.text import QuestionSet
 
-SEED, TRAINED, QUESTIONS = 13, 4000, 300
+SEED, TRAINED, QUESTIONS = 13, 4000, 150
 TRANSLATED = {"german": "xquad/xquad.de", "spanish": "xquad/xquad.es"}
 SAMPLED = {
     "dev": "squad/dev-v2.0.fold_a",

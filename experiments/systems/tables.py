@@ -17,8 +17,8 @@ BASELINE = "plain"
 SETS = {
     DEV: DEV,
     "dev_answerable": "dev, answerable",
-    "dev_300": "dev, 300",
-    "amazon_300": "Amazon, 300",
+    "dev_150": "dev, 150",
+    "amazon_150": "Amazon, 150",
     "german": "German",
     "spanish": "Spanish",
 }
