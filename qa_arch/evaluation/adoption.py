@@ -94,10 +94,8 @@ def _hash(answers: Answers) -> str:
     return config_hash({"texts": answers.texts, "odds": answers.null_odds})
 
 
-def check_articles(questions: QuestionSet, calibration: QuestionSet | None = None) -> None:
+def check_articles(questions: QuestionSet, calibration: QuestionSet) -> None:
     """DataError where a threshold would be fitted on what is scored."""
-    if calibration is None:
-        return
     shared = sorted(questions.titles & calibration.titles - {""})
     if shared or questions.fingerprint == calibration.fingerprint:
         named = f" ({shared[0]!r}, ...)" if shared else ""

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from qa_arch.cli.runs import add_questions
 from qa_arch.config.files import read_json, write_atomic, write_json
-from qa_arch.data.answer_files import Answers, read_answers
-from qa_arch.data.sources import open_passages, usage
+from qa_arch.data.answer_files import read_answers
+from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.extras.prompting.prompts import TEMPLATE, as_span, draw_shots, messages
 from qa_arch.records import (
@@ -55,38 +55,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "example: qa-arch prompt --model models/smollm2.gguf --data dev-v2.0.json"
         " --calibration calibration-v2.0.json --name SmolLM2"
     )
-    add = parser.add_argument
-    help_model = "a folder, OWNER/NAME or a GGUF file for transformers; with --url, the server's name for it"
-    add("--model", required=True, metavar="M", help=help_model)
+    add: Any = parser.add_argument
+    source = {"nargs": "+", "metavar": "SOURCE"}
+    models = "a folder, OWNER/NAME or a GGUF file for transformers; with --url, the server's name for it"
+    add("--model", required=True, metavar="M", help=models)
     add_questions(parser)
-    help_calibration = f"the set that null threshold and confidence are fitted on: {usage()}"
-    add("--calibration", nargs="+", metavar="SOURCE", help=help_calibration)
+    add("--calibration", **source, help="the set that null threshold and confidence are fitted on")
     add("--name", required=True, metavar="X", help="the name of the system in tables")
-    add(
-        "--folder",
-        metavar="DIR",
-        help="prompt, answers and a run for each set (default: runs/prompted/NAME-sSEED)",
-    )
-    help_reading = "free greedy answers (default), or the likeliest span of the passage"
-    add("--reading", choices=("generate", "spans"), default="generate", help=help_reading)
+    folder = "prompt, answers and a run for each set (default: runs/prompted/NAME-sSEED)"
+    add("--folder", metavar="DIR", help=folder)
+    reading = "free greedy answers (default), or the likeliest span of the passage"
+    add("--reading", choices=("generate", "spans"), default="generate", help=reading)
     add("--shots", type=int, default=0, metavar="K", help="answered questions in the prompt (default: 0)")
-    add("--train", nargs="+", metavar="SOURCE", help="where the shots are drawn from")
+    add("--train", **source, help="where the shots are drawn from")
     add("--seed", type=int, default=0, metavar="S", help="which shots are drawn (default: 0)")
     add("--batch-size", type=int, default=8, metavar="N", help="prompts, or requests, at once (default: 8)")
     add("--device", help="cpu, cuda, cuda:1 (default: a GPU where there is one)")
-    add(
-        "--url",
-        metavar="U",
-        help="an OpenAI-compatible server, such as http://localhost:8000/v1; its key is"
-        " read from QA_ARCH_API_KEY",
-    )
-    add(
-        "--price",
-        nargs="+",
-        type=float,
-        metavar="P",
-        help="price of 1,000 tokens, or of the prompt's and of the answer's",
-    )
+    url = "an OpenAI-compatible server (http://localhost:8000/v1); its key is read from QA_ARCH_API_KEY"
+    add("--url", metavar="U", help=url)
+    price = "price of 1,000 tokens, or of 1,000 of the prompt's and of the answer's"
+    add("--price", nargs="+", type=float, metavar="P", help=price)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -95,28 +83,28 @@ def run(args: argparse.Namespace) -> int:
     _check(args, name)
     folder = Path(args.folder or f"runs/prompted/{name}-s{args.seed}")
     sets = [open_passages(source) for source in (args.data, args.calibration) if source]
+    train = open_passages(args.train) if args.shots else None
+    shots = draw_shots(train, args.shots, args.seed, sets) if train else []
     with gc_disabled():
         from qa_arch.evaluation.adoption import adopt, check_articles
-    check_articles(*sets)
-    train, shots = None, []
-    if args.shots:
-        train = open_passages(args.train)
-        shots = draw_shots(train, args.shots, args.seed, sets)
-    model = _load(args)
+
+        if args.calibration:
+            check_articles(*sets)
+        model = _load(args)
     prompt = _prompt(args, model, train, shots)
-    with lock.hold(folder, str(folder)):
-        _remember(folder / "prompt.json", prompt)
+    with lock.hold(folder, "folder of prompted answers"):
+        _check_prompt(folder / "prompt.json", prompt)
         files = [_answer_set(model, questions, shots, folder, args.batch_size) for questions in sets]
         answers = [read_answers(file, questions) for file, questions in zip(files, sets, strict=True)]
         calibration = None
-        if any(each.null_odds is None for each in answers):
-            log.warning(
-                "there are no null odds, so that no threshold is fitted: answers are scored as they are"
-            )
+        if any(own.null_odds is None for own in answers):
+            log.warning("no null odds, so that no threshold is fitted: answers are scored as they are")
         elif args.calibration:
             calibration = replace(sets[1], name=CALIBRATION), answers[1]
-        else:
-            answers[0] = _at_zero(answers[0])
+        else:  # the model abstains where "unanswerable" is the likelier answer
+            odds = answers[0].null_odds or {}
+            texts = {id_: "" if odds[id_] > 0 else text for id_, text in answers[0].texts.items()}
+            answers[0] = replace(answers[0], texts=texts)
         target = folder / files[0].stem
         about = {"name": args.name, "seed": args.seed, "file": files[0].name}
         record = adopt(sets[0], answers[0], target, **about, calibration=calibration)
@@ -149,17 +137,16 @@ def _load(args: argparse.Namespace) -> Model:
         from qa_arch.extras.prompting.server import ServerModel
 
         return ServerModel(args.url, args.model)
-    with gc_disabled():
-        from qa_arch.extras.prompting.local import load
+    from qa_arch.extras.prompting.local import load
 
-        return load(args.model, args.reading, args.device)
+    return load(args.model, args.reading, args.device)
 
 
 def _prompt(
     args: argparse.Namespace, model: Model, train: QuestionSet | None, shots: Sequence[Example]
 ) -> dict[str, Any]:
     """All that the answers depend on; the prompt with the places of passage and question."""
-    asked = Example("", "{question}", "{passage}")
+    places = Example("", "{question}", "{passage}")
     return {
         "model": args.model if args.url or not Path(args.model).exists() else Path(args.model).name,
         "weights": model.identity,
@@ -168,11 +155,11 @@ def _prompt(
         "seed": args.seed if shots else None,
         "shots": [shot.id for shot in shots],
         "train": train.fingerprint if train else None,
-        "prompt": model.prompt(messages(asked, shots)),
+        "prompt": model.prompt(messages(places, shots)),
     }
 
 
-def _remember(file: Path, prompt: dict[str, Any]) -> None:
+def _check_prompt(file: Path, prompt: dict[str, Any]) -> None:
     """Write the prompt; RunError where the folder has answers to another one."""
     if not file.exists():
         write_json(file, prompt)
@@ -210,14 +197,9 @@ def _answer_set(
             replies = model.answer(batch, [messages(example, shots) for example in batch])
             seconds = round((time.monotonic() - start) / len(batch), 4)
             for example, reply in zip(batch, replies, strict=True):
-                fields = {
-                    **asdict(reply),
-                    "text": as_span(reply.text, example.context),
-                    "written": reply.text,
-                }
-                fields |= {"seconds": seconds}
-                known = {key: value for key, value in fields.items() if value is not None}
-                out.write(json.dumps({"id": example.id, **known}, ensure_ascii=False) + "\n")
+                known = {key: value for key, value in asdict(reply).items() if value is not None}
+                known |= {"text": as_span(reply.text, example.context), "written": reply.text}
+                out.write(json.dumps({"id": example.id, **known, "seconds": seconds}) + "\n")
             out.flush()
             os.fsync(out.fileno())
             count += len(batch)
@@ -238,13 +220,6 @@ def _answered(file: Path) -> dict[str, str]:
         except (ValueError, KeyError, TypeError):
             continue
     return lines
-
-
-def _at_zero(answers: Answers) -> Answers:
-    """Without calibration the model abstains where "unanswerable" is the likelier answer."""
-    odds = answers.null_odds
-    assert odds is not None
-    return replace(answers, texts={id_: "" if odds[id_] > 0 else text for id_, text in answers.texts.items()})
 
 
 def _cost(file: Path, price: Sequence[float] | None) -> dict[str, float]:

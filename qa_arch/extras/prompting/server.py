@@ -42,8 +42,8 @@ class ServerModel:
     identity = ""
 
     def __init__(self, url: str, model: str) -> None:
-        if urlsplit(url).scheme not in ("http", "https"):
-            raise ConfigError(f"--url {url}: is no address; give one such as http://localhost:8000/v1")
+        if urlsplit(url).scheme not in ("http", "https") or "@" in urlsplit(url).netloc:
+            raise ConfigError(f"--url: give an address such as http://localhost:8000/v1, its key in {KEY}")
         self.url, self.model = f"{url.rstrip('/')}/chat/completions", model
         self.has_logprobs = True
         self.opener = urllib.request.build_opener(_NoRedirect)
@@ -95,7 +95,7 @@ class ServerModel:
             choice, usage = answer["choices"][0], answer.get("usage") or {}
             text = choice["message"]["content"] or ""
             first = ((choice.get("logprobs") or {}).get("content") or [{}])[0].get("top_logprobs") or []
-            odds = null_odds({str(each["token"]): float(each["logprob"]) for each in first})
+            odds = null_odds({str(item["token"]): float(item["logprob"]) for item in first})
             counts = [int(usage.get(name, 0)) for name in ("prompt_tokens", "completion_tokens")]
             return Reply(str(text).strip(), odds, *counts)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:

@@ -119,8 +119,10 @@ def test_what_does_not_pass_is_said(stub, failures, message, requests):
 
 
 def test_nothing_but_http_is_opened():
-    with pytest.raises(ConfigError, match="is no address"):
-        ServerModel("file:///etc", "m")
+    for url in ("file:///etc", "https://me:secret@x/v1"):
+        with pytest.raises(ConfigError, match="its key in QA_ARCH_API_KEY") as error:
+            ServerModel(url, "m")
+        assert "secret" not in str(error.value)
 
 
 def test_null_odds_of_the_first_token():
