@@ -124,7 +124,7 @@ def _grid(
         spans, at = ", of the best spans", " at the null threshold of calibration, if any"
         forced = spans if test.measure == "spans" else at
         nothing = f", of them {facts.unanswerable:,} unanswerable" if facts.unanswerable else ""
-        skipped = f" ({facts.skipped:,} faulty records left out)" if facts.skipped else ""
+        skipped = f", faulty records left out: {facts.skipped:,}" if facts.skipped else ""
         counts = f"{facts.questions:,} questions{nothing}{skipped}"
         notes.append(f"{test.name}: {counts}; F1{forced}{language}")
     return Table(title, columns, rows, notes)

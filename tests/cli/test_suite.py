@@ -94,7 +94,7 @@ def test_the_consistency_of_contrast_sets(tmp_path, qa_arch):
     grid, details = json.loads(out)
     assert details["rows"][0]["consistency"] == 50
     assert any("consistency" in note for note in details["notes"])
-    assert "small: 7 questions (1 faulty records left out)" in grid["notes"][1]
+    assert "small: 7 questions, faulty records left out: 1" in grid["notes"][1]
 
 
 def test_a_trained_run_is_scored_without_the_faulty_records(suite, run_folder, tmp_path, qa_arch):
