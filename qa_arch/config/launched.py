@@ -40,6 +40,12 @@ def launched(environ: MutableMapping[str, str] | None = None) -> Launched | None
         return None
     rank, world = _number(environment, "RANK"), _number(environment, "WORLD_SIZE")
     local = _number(environment, "LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in environment else world
+    agents = _number(environment, "GROUP_WORLD_SIZE") if "GROUP_WORLD_SIZE" in environment else None
+    if agents is not None and agents * local != world:
+        raise ConfigError(
+            f"torchrun started {world} processes on {agents} machines, not as many on each ({local} on this"
+            " one); give the same --nproc-per-node on every machine"
+        )
     if not 0 <= rank < world or local < 1 or world % local:
         raise ConfigError(f"RANK={rank}, WORLD_SIZE={world}, LOCAL_WORLD_SIZE={local} are inconsistent")
     if world > 1 and (

@@ -43,6 +43,7 @@ KNOWN_WARNINGS = (
     "across ranks is zero",  # no calibration split
     "sync_dist=True",  # every rank has the scores of all
     "broadcast_buffers",
+    "`srun` command is available",  # on a login node, or for a run that starts its own ranks
 )
 
 

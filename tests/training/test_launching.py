@@ -36,6 +36,10 @@ STEP = {
         ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", **MEETING}, Launched(5, 8, 4)),
         ({"RANK": "1", "WORLD_SIZE": "2", **MEETING}, Launched(1, 2, 2)),
         ({"RANK": "0", "WORLD_SIZE": "1"}, Launched(0, 1, 1)),
+        (
+            {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "2", **MEETING},
+            Launched(3, 4, 2),
+        ),
         (STEP, Launched(5, 8, 4)),
         ({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}, None),  # the batch script itself, before any srun
         (STEP | {"SLURM_STEP_NUM_TASKS": "1"}, None),
@@ -81,6 +85,10 @@ def test_the_first_host_of_a_slurm_step(nodes, host):
     [
         ({"RANK": "2", "WORLD_SIZE": "2", **MEETING}, "are inconsistent"),
         ({"RANK": "0", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "2", **MEETING}, "are inconsistent"),
+        (
+            {"RANK": "2", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "1", "GROUP_WORLD_SIZE": "2", **MEETING},
+            r"3 processes on 2 machines, not as many on each \(1 on this one\); give the same --nproc",
+        ),
         ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, "not MASTER_ADDR, MASTER_PORT"),
         (STEP | {"SLURM_STEP_NUM_TASKS": "7"}, "7 processes on 2 machines, not as many on each"),
         (STEP | {"SLURM_STEP_TASKS_PER_NODE": "5,3"}, r"not as many on each \(5,3\)"),
