@@ -7,6 +7,7 @@ a point writes there.
 from __future__ import annotations
 
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ AT_BEGIN = "max_num_timeout"
 FOLDER = "submitit"
 """Subfolder of the sweep for submitit's files and logs, one folder per job."""
 POLL = 0.5
+LISTING = 10.0
+"""Seconds between two calls of squeue, which asks the controller of the whole cluster."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,24 @@ class Job:
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
+
+
+class Queue:
+    """The user's jobs that SLURM lists as waiting or running, in place of submitit's watcher: its sacct needs
+    a database of accounting, and without one a cancelled job never ends."""
+
+    def __init__(self) -> None:
+        self.listed: set[str] | None = None
+        self.outdated = 0.0
+
+    def is_done(self, job_id: str, mode: str = "standard") -> bool:
+        """Whether squeue no longer lists the job, False while squeue fails; called by submitit's jobs."""
+        if time.monotonic() >= self.outdated:
+            self.outdated = time.monotonic() + LISTING
+            command = ["squeue", "--me", "--array", "--noheader", "--format=%i"]
+            answer = subprocess.run(command, capture_output=True, text=True)
+            self.listed = set(answer.stdout.split()) if answer.returncode == 0 else None
+        return self.listed is not None and job_id not in self.listed
 
 
 def engine(
@@ -97,12 +118,15 @@ def run(
     job_plan = replace(plan, jobs=1, pool=None)
     waiting, running = list(entries), dict[str, tuple[Entry, Any]]()
     free = plan.jobs if cluster == "local" else len(waiting)
+    queue = Queue()
     try:
         while waiting or running:
             batch, waiting = waiting[: free - len(running)], waiting[free - len(running) :]
             if batch:
                 with executor.batch():  # on SLURM one job array
                     jobs = [executor.submit(Job(entry, job_plan)) for entry in batch]
+                for job in jobs if cluster == "slurm" else ():
+                    job.watcher = queue
                 pairs = zip(batch, jobs, strict=True)
                 running |= {entry.key: (entry, job) for entry, job in pairs}
             for entry, job in [pair for pair in running.values() if pair[1].done()]:
@@ -138,16 +162,16 @@ def _executor(
 
 
 def _settle(entry: Entry, job: Any, plan: schedule.Plan) -> str:
-    """State of the point; ``failed`` if its job ended with an error before the point started."""
+    """State of the point; ``killed`` if its job was lost, ``failed`` if the job could not start it."""
     folder = plan.folder / entry.name
     status = actual_status(folder, parent=False)
-    if status.status == "queued" and (failure := job.exception()):
-        message = " ".join(str(failure).split())[:200]
-        status = replace(
-            status,
-            status="failed",
-            ended=provenance.now(),
-            error=f"its job did not start it ({message}); see {plan.folder / FOLDER / str(job.job_id)}",
-        )
+    where = f"see {plan.folder / FOLDER / str(job.job_id)}"
+    if status.status in ("queued", "killed") and not job.paths.result_pickle.exists():
+        error = f"its job {job.job_id} was cancelled, or lost with its machine; {where}"
+        status = replace(status, status="killed", ended=provenance.now(), error=error)
+        status.write(folder)
+    elif status.status == "queued" and (failure := job.exception()):
+        error = f"its job did not start it ({' '.join(str(failure).split())[:200]}); {where}"
+        status = replace(status, status="failed", ended=provenance.now(), error=error)
         status.write(folder)
     return status.status

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from subprocess import CompletedProcess
+from types import SimpleNamespace
 
 import pytest
 
 from qa_arch.cli.main import main
 from qa_arch.config.schema import SweepSettings
 from qa_arch.sweep import submitted
-from qa_arch.sweep.state import actual_status, read_manifest
+from qa_arch.sweep.state import Entry, Status, actual_status, read_manifest, read_status
 
 pytest.importorskip("submitit")
 pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
@@ -60,6 +63,26 @@ class Plan:
     folder: Path
     jobs: int = 2
     pool: None = None
+    fail_fast: bool = False
+
+
+@pytest.mark.parametrize("before", ["queued", "running", "failed"])
+def test_a_job_that_slurm_no_longer_lists_is_over(tmp_path, monkeypatch, before):
+    """Not while squeue fails. A cancelled job leaves no result; its point is killed, unless it has ended."""
+    answers = iter([(1, ""), (0, "7_0\n7_1\n"), (0, "7_1\n")])
+    monkeypatch.setattr("subprocess.run", lambda command, **_: CompletedProcess(command, *next(answers)))
+    monkeypatch.setattr(submitted, "LISTING", 0)
+    monkeypatch.setattr(submitted, "POLL", 0)
+    job = SimpleNamespace(job_id="7_0", paths=SimpleNamespace(result_pickle=tmp_path / "none"))
+    job.done = lambda: job.watcher.is_done(job.job_id)
+    executor = SimpleNamespace(batch=nullcontext, submit=lambda _: job)
+    monkeypatch.setattr(submitted, "_executor", lambda *_: executor)
+    Status(before).write(tmp_path / "point")
+    submitted.run([Entry("point", "", [], 0)], Plan(tmp_path), lambda _: None, cluster="slurm", parameters={})
+    assert next(answers, None) is None
+    status = read_status(tmp_path / "point")
+    assert status.status == ("failed" if before == "failed" else "killed")
+    assert ("its job 7_0 was cancelled" in (status.error or "")) == (before != "failed")
 
 
 def test_a_job_that_cannot_begin_has_failed(stubbed, train_m, monkeypatch):
