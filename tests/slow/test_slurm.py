@@ -1,0 +1,234 @@
+"""SLURM on this machine: a controller and two nodes of one host, which run the jobs of docs/clusters.md."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pages import BLOCK
+from stops import results_of
+
+from qa_arch.records import RunRecord, read_record
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(not shutil.which("slurmctld"), reason="no SLURM: apt-get install slurm-wlm munge"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="munged and slurmd are started by root"),
+]
+PAGE = Path(__file__).parents[2] / "docs" / "clusters.md"
+NODES = ("127.0.0.1", "127.0.0.2")
+"""Names of the nodes, so that the name of the first is an address at which the ranks meet."""
+CONF = """
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmUser=root
+AuthInfo=socket={folder}/munge.sock,cred_expire=3
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmdParameters=config_overrides
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/cons_tres
+MpiDefault=none
+MinJobAge=2
+KillWait=5
+SchedulerParameters=sched_interval=1,bf_interval=1
+NodeName={nodes[0]} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4
+NodeName={nodes[1]} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4
+PartitionName=all Nodes=ALL Default=YES MaxTime=60
+"""
+TINY = (
+    *("model=bert", "debug=fast", "data.train_questions=24", "features.cache_dir=null", "model.dropout=0"),
+    *(
+        "features.max_length=96",
+        "encoder.initializer_range=0.1",
+        "encoder.hidden_dropout=0",
+        "encoder.attention_dropout=0",
+    ),
+    *("trainer.max_steps=-1", "trainer.epochs=20", "trainer.checkpoint_minutes=1e-9", "optim.lr=1e-3"),
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster(tmp_path_factory) -> Iterator[None]:
+    """A SLURM of two nodes without accounting, to which the commands of this process are sent."""
+    folder, host = tmp_path_factory.mktemp("slurm"), socket.gethostname()
+    (folder / "state").mkdir()
+    key = folder / "munge.key"
+    key.write_bytes(secrets.token_bytes(128))
+    key.chmod(0o400)
+    with ExitStack() as probes:
+        bound = [probes.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        ports = [probe.getsockname()[1] for probe in bound]
+    conf = folder / "slurm.conf"
+    conf.write_text(CONF.format(host=host, folder=folder, ports=ports, nodes=NODES))
+    munge = [f"--{name}-file={folder}/munge.{name}" for name in ("key", "pid", "log", "seed")]
+    commands = [
+        ["munged", "--foreground", "--force", f"--socket={folder}/munge.sock", *munge],
+        ["slurmctld", "-D", "-f", conf],
+        *(["slurmd", "-D", "-f", conf, "-N", node] for node in NODES),
+    ]
+    with pytest.MonkeyPatch.context() as patch, (folder / "daemons.log").open("wb") as log:
+        patch.setenv("SLURM_CONF", str(conf))
+        patch.setenv("OMP_NUM_THREADS", "1")
+        daemons = []
+        try:
+            for command in commands:
+                daemons.append(subprocess.Popen(command, stdout=log, stderr=log))
+                wait_for((folder / "munge.sock").exists, 10)
+            wait_for(lambda: say("sinfo", "--noheader", "--format=%t %D") == "idle 2", 60)
+            yield
+            say("scancel", "--me")
+            wait_for(lambda: not say("squeue", "--noheader"), 60)
+        finally:
+            for daemon in reversed(daemons):
+                daemon.terminate()
+                daemon.wait(30)
+
+
+def wait_for(holds: Callable[[], object], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, f"not within {seconds} seconds"
+        time.sleep(0.1)
+
+
+def say(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def qa_arch(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "qa_arch.cli.main", *arguments]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def tiny(few_questions) -> list[str]:
+    return [*TINY, *few_questions]
+
+
+@pytest.fixture(scope="module")
+def trained(tiny, tmp_path_factory) -> Callable[..., tuple[RunRecord, bytes]]:
+    """``trained(*overrides)``: record and weights of a run without SLURM, though its commands are there."""
+
+    def run(*overrides: str) -> tuple[RunRecord, bytes]:
+        folder = tmp_path_factory.mktemp("plain") / "run"
+        done = qa_arch("train", *tiny, *overrides, "--folder", str(folder))
+        assert done.returncode == 0, done.stderr
+        assert "srun" not in done.stderr
+        return result(folder)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def expected(trained) -> tuple[RunRecord, bytes]:
+    """A run that starts its two ranks itself; one process takes the same steps."""
+    own = trained("trainer=ddp", "trainer.devices=2", "trainer.batch_size=3")
+    (alone, _) = trained("trainer.batch_size=6")
+    for first, second in zip(own[0].epochs, alone.epochs, strict=True):
+        assert first.train_loss == pytest.approx(second.train_loss, rel=1e-3)
+    assert own[0].scores["dev"]["calibrated"].metrics == pytest.approx(
+        alone.scores["dev"]["calibrated"].metrics, abs=1e-6
+    )
+    return own
+
+
+def result(folder: Path) -> tuple[RunRecord, bytes]:
+    return read_record(folder), (folder / "model" / "model.safetensors").read_bytes()
+
+
+def check_same(folder: Path, expected: tuple[RunRecord, bytes]) -> None:
+    """All but the hash: with torchrun the page does not name the strategy."""
+    record, weights = result(folder)
+    assert results_of(replace(record, config_hash="")) == results_of(replace(expected[0], config_hash=""))
+    assert record.batch == expected[0].batch
+    assert weights == expected[1]
+
+
+def submit(name: str, tiny: list[str], place: Path) -> str:
+    """The number of a job of the page's ``job.sh``, submitted with one task on each of two nodes."""
+    job, torchrun = (
+        block for block in BLOCK.findall(PAGE.read_text()) if re.search("^srun ", block, re.MULTILINE)
+    )
+    script = job if name == "srun" else job[: job.index("\nsrun ") + 1] + torchrun
+    settings = " ".join([*tiny, f"runs_dir={place}/runs"])
+    for old, new in (
+        ("/shared/qa_arch/.venv", sys.prefix),
+        ("/shared/qa_arch", str(place)),
+        ("model=bert experiment=squad2", settings),
+        *((("--nproc-per-node 4", "--nproc-per-node 1"),) if name == "torchrun" else ()),
+    ):
+        assert old in script
+        script = script.replace(old, new)
+    (place / "job.sh").write_text(script)
+    tasks = ["--ntasks-per-node=1", "--gpus-per-node=0", "--cpus-per-task=1", "--time=10"]
+    return say("sbatch", "--parsable", *tasks, f"--output={place}/job.out", str(place / "job.sh"))
+
+
+@pytest.mark.parametrize("name", ["srun", "torchrun"])
+def test_the_jobs_of_the_page_train_as_own_ranks_do(name, tiny, expected, tmp_path):
+    submit(name, tiny, tmp_path)
+    wait_for(lambda: not say("squeue", "--noheader"), 900)
+    print((tmp_path / "job.out").read_text())
+    (folder,) = (tmp_path / "runs" / "debug").iterdir()
+    check_same(folder, expected)
+
+
+def test_a_requeued_job_goes_on_from_its_checkpoint(tiny, expected, tmp_path):
+    job = submit("srun", tiny, tmp_path)
+    wait_for(lambda: list(tmp_path.glob("runs/debug/*/last.ckpt")), 300)
+    say("scontrol", "requeue", job)
+    (folder,) = (tmp_path / "runs" / "debug").iterdir()
+    assert read_record(folder).status == "running"
+    wait_for(lambda: not say("squeue", "--noheader"), 900)
+    output = (tmp_path / "job.out").read_text()
+    assert output.count("training starts from the beginning") == 1, output
+    check_same(folder, expected)
+
+
+def test_three_tasks_on_two_nodes_are_refused(tiny, tmp_path):
+    place = ["--nodes=2", "--ntasks=3", "--time=5"]
+    command = [sys.executable, "-m", "qa_arch.cli.main", "train", *tiny, f"runs_dir={tmp_path}"]
+    done = subprocess.run(["srun", *place, *command], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "srun started 3 processes on 2 machines, not as many on each (2,1)" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_cancelled_point_of_a_sweep_is_told_and_run_again(tiny, tmp_path):
+    pytest.importorskip("submitit")
+    sweep = ["train", "-m", *tiny, "seed=1,2,3", f"sweep.folder={tmp_path}/sweep", "trainer.epochs=1"]
+    sweep += ["hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=10", "sweep.n_jobs=1"]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "qa_arch.cli.main", *sweep],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    wait_for(lambda: len(say("squeue", "--array", "--noheader").splitlines()) == 3, 300)
+    array = say("squeue", "--noheader", "--format=%F").split()[0]
+    say("scancel", f"{array}_1")
+    output, _ = running.communicate(timeout=900)
+    assert running.returncode == 1, output
+    assert "3 points: 2 ok, 1 killed" in output
+    assert re.search(rf"seed=2 .*killed .*its job {array}_1 was cancelled", output), output
+    again = qa_arch(*sweep)
+    assert "3 points: 3 ok" in again.stdout, again.stderr
