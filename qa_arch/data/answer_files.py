@@ -127,9 +127,12 @@ def _of_csv(path: Path, text: str) -> Iterator[Row]:
     reader = csv.DictReader(io.StringIO(text, newline=""))
     if not {"id", "answer"} <= set(reader.fieldnames or ()):
         raise DataError(f"{path}: is no JSON, and no CSV with these columns; give {FORMATS}")
-    for record in reader:
-        place = f"line {reader.line_num}"
-        yield place, _field(path, place, record, "id"), _field(path, place, record, "answer"), None
+    try:
+        for record in reader:
+            place = f"line {reader.line_num}"
+            yield place, _field(path, place, record, "id"), _field(path, place, record, "answer"), None
+    except csv.Error as error:
+        raise DataError(f"{path}: line {reader.reader.line_num}: {error}; correct that line") from None
 
 
 def _of_lines(path: Path, records: Iterable[tuple[str, Any]]) -> Iterator[Row]:
@@ -152,7 +155,7 @@ def _of_harness(path: Path, records: Iterable[tuple[str, Any]]) -> Iterator[Row]
         text = _field(path, place, {name: values[0] if values else None}, name).strip()
         try:
             odds = math.exp(float(values[1])) if len(values) > 1 else None
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise DataError(f"{path}: {place}: {name}: {values[1]!r} is no log-probability") from None
         yield place, id_, "" if text.lower() == UNANSWERABLE else text, odds
 

@@ -132,7 +132,7 @@ def csv_rows(path: Path, columns: Sequence[str], remedy: str) -> Iterator[tuple[
         for row in rows:
             yield rows.line_num, row
     except csv.Error as error:
-        raise DataError(f"{path}: line {rows.line_num}: {error}; correct that line") from None
+        raise DataError(f"{path}: line {rows.reader.line_num}: {error}; correct that line") from None
 
 
 def decoded(path: Path) -> str:

@@ -75,7 +75,7 @@ def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             starts = [int(start) for start in _cell(row["starts"])]
             answers = {"text": _cell(row["answers"]), "answer_start": starts}
-        except ValueError as error:
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise DataError(f"{path}: line {line}: {error}; correct that line") from None
         title = row.get("title") or passage_title(row["context"])
         yield line, {**row, "title": title, "answers": answers}

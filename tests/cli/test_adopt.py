@@ -102,10 +102,12 @@ def test_each_format_is_recognised(tmp_path, content, form, odds):
         (lines(PREDICTED[0], {"id": "b", "error": "too long"}), "line 2: text: is missing"),
         (lines(COMPLETION, {**COMPLETION, "doc": {}}), "line 2: doc.doc_id: is missing"),
         (lines({**HARNESS[0], "filtered_resps": ["x", ["y"]]}), "filtered_resps: 'y' is no log-prob"),
+        (lines({**HARNESS[0], "filtered_resps": ["x", ["999"]]}), "filtered_resps: '999' is no log-prob"),
         (json.dumps([[{"query": "Who?", "data": "Ada", "score": 1}]]), "query: 2 questions of the data are"),
         (json.dumps({"a": [{"data": "1902"}]}), "a: score: is missing"),
         ("question,answer\n?,x\n", "no CSV with these columns; give official predictions"),
         ("id,answer\na\n", "line 2: answer: is missing"),
+        (f"id,answer\na,{'x' * 140_000}\n", "line 2: field larger than field limit"),
         ("[3]", "in no known format"),
     ],
 )

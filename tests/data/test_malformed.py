@@ -85,6 +85,9 @@ FILE_CASES = [
     ("none.json", b'{"data": []}', ["holds no questions"]),
     ("columns.csv", b"id,question,context,answer\n", ["has no column answers, starts; the columns are id"]),
     ("start.csv", b"id,question,context,answers,starts\na,Q?,Text,Text,first\n", ["line 2: ", "'first'"]),
+    ("quote.csv", b'id,question,context,answers,starts\na,Q?,"T"x,,\n', ["line 2: ", "expected after"]),
+    ("null.csv", b"id,question,context,answers,starts\na,Q?,Text,Text,[null]\n", ["line 2: ", "NoneType"]),
+    ("inf.csv", b"id,question,context,answers,starts\na,Q?,Text,Text,[1e999]\n", ["line 2: ", "infinity"]),
 ]  # fmt: skip
 
 
