@@ -619,11 +619,15 @@ def find_runs(
     """
     paths: list[Path] = []
     for pattern in map(str, patterns):
-        matches = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern))  # noqa: PTH207
+        named = Path(pattern).exists()
+        matches = [pattern] if named else sorted(glob.glob(pattern))  # noqa: PTH207
         if not matches:
             raise RunError(f"{pattern}: no such run, folder or pattern that matches one")
         for match in map(Path, matches):
-            paths += _records_below(match, f"**/{RECORD}") if match.is_dir() else [match]
+            if match.is_dir():
+                paths += _records_below(match, f"**/{RECORD}")
+            elif named or match.name == RECORD:  # a pattern also matches what lies beside the runs
+                paths.append(match)
     runs = []
     for path in dict.fromkeys(paths):
         try:

@@ -119,13 +119,16 @@ def places(value, prefix=()):
 
 
 def test_records_within_a_run_are_no_runs(make_record, tmp_path):
-    """A model holds the run of the classifier whose classes it reads; an experiment may be called model."""
+    """A model holds the run of the classifier whose classes it reads; an experiment may be called model; a
+    glob also matches other files."""
     names = ("x/a", "x/a/model/types", "x/.b.1234.unfinished", "x/model/c", "x/model/c/model/types")
     for name in names:
         write_record(tmp_path / RECORDS / name, make_record(name))
     runs = ["x/a", "x/model/c"]
     assert [record.model for _, record in find_runs([tmp_path])] == runs
     assert [record.model for _, record in recorded(tmp_path, "x")] == runs
+    (tmp_path / RECORDS / "x" / "table.json").write_text("{}")  # as ``train --models`` leaves it
+    assert [record.model for _, record in find_runs([f"{tmp_path}/{RECORDS}/x/*"])] == runs
     types = tmp_path / RECORDS / "x" / "a" / "model" / "types"
     assert [record.model for _, record in find_runs([types])] == ["x/a/model/types"]
 
