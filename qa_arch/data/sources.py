@@ -144,9 +144,11 @@ def portable(source: str) -> str:
     path = Path(source)
     if not path.is_absolute():
         return source
-    data = os.environ.get(DATA_FOLDER)
-    for base, name in ((Path(data).resolve() if data else None, f"${DATA_FOLDER}"), (Path.cwd(), ".")):
-        if base is not None and path.is_relative_to(base):
+    bases = [(Path.cwd(), ".")]
+    if data := os.environ.get(DATA_FOLDER):  # as it is named, and where it is a link to
+        bases = [(base, f"${DATA_FOLDER}") for base in (Path(data).absolute(), Path(data).resolve())] + bases
+    for base, name in bases:
+        if path.is_relative_to(base):
             return f"{name}/{path.relative_to(base).as_posix()}"
     raise DataError(
         f"{source} lies outside the working folder and ${DATA_FOLDER};"

@@ -122,6 +122,11 @@ def test_no_machine_path_is_published(monkeypatch, tmp_path, prefix, tail):
     with pytest.raises(DataError, match=r"^/elsewhere/.* lies outside .*set QA_ARCH_DATA"):
         portable(f"{prefix}/elsewhere/{tail}")
     assert portable("synthetic:dev") == "synthetic:dev"
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path / "link"))
+    monkeypatch.chdir("/")
+    for folder in ("link", "elsewhere"):
+        assert portable(f"{prefix}{tmp_path}/{folder}/{tail}") == f"{prefix}$QA_ARCH_DATA/{tail}"
 
 
 def test_every_format_states_itself():
