@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal, get_args
 
 from qa_arch.errors import DataError
-from qa_arch.metrics.squad import normalise, score_questions
+from qa_arch.metrics.languages import ENGLISH
+from qa_arch.metrics.squad import Normalised, score_questions
 from qa_arch.types.text import Example, QuestionSet
 
 Outcome = Literal["right", "wrong_span", "wrong_abstention", "missed_answer", "undue_answer", "unanswered"]
@@ -96,6 +96,7 @@ def judge(rows: Mapping[str, Sequence[Any]], questions: QuestionSet | None = Non
     if best is None and questions:
         scored = {s.id: bool(s.exact) for s in score_questions(questions, texts)}
         best = [scored[id_] for id_ in rows["id"]]
+    normal = Normalised(questions.language if questions else ENGLISH)
     columns = (rows[name] for name in ("id", "kind", "answerable", "abstained", "exact", "f1"))
     judged = []
     for place, (id_, kind, answerable, abstained, exact, f1) in enumerate(zip(*columns, strict=True)):
@@ -108,7 +109,7 @@ def judge(rows: Mapping[str, Sequence[Any]], questions: QuestionSet | None = Non
         if example and outcome == "wrong_span":
             details["boundary"] = boundary(example, *spans[place])
         if example and outcome == "undue_answer":
-            details["plausible"] = _plausible(example, texts[id_])
+            details["plausible"] = _plausible(example, texts[id_], normal)
         judged.append(Judged(id_, kind, outcome, bool(answerable), f1, **details))
     return tuple(judged)
 
@@ -160,10 +161,7 @@ def _text(example: Example, start: int, end: int) -> str:
     return example.context[start:end]
 
 
-def _plausible(example: Example, text: str) -> bool | None:
+def _plausible(example: Example, text: str, normal: Normalised) -> bool | None:
     if not example.plausible:
         return None
-    return _normal(text) in {_normal(gold.text) for gold in example.plausible}
-
-
-_normal = lru_cache(maxsize=1 << 16)(normalise)  # the runs of a report share their golds
+    return normal[text] in {normal[gold.text] for gold in example.plausible}

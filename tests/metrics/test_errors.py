@@ -94,6 +94,13 @@ def test_each_question_is_judged_with_and_without_the_scores_of_spans() -> None:
     assert found.overlapping == 5  # all wrong spans but "apart"
 
 
+def test_a_plausible_answer_is_compared_by_the_rules_of_the_language() -> None:
+    example = Example("q", "?", "In der Burg", "t", (), (Gold("Burg", 7),))
+    rows = rows_of([(asked("q"), "red", False)]) | {"start": [3], "end": [11]}
+    sets = (question_set("made", [example], "2.0", language=language) for language in ("de", "en"))
+    assert [judge(rows, questions)[0].plausible for questions in sets] == [True, False]
+
+
 def test_scores_alone_tell_the_same_outcomes_and_old_ones_tell_no_abstentions_apart() -> None:
     questions, rows = question_set("made", [case[0] for case in CASES], "2.0"), rows_of(CASES)
     alone, beside = judge(rows), judge(rows, questions)
