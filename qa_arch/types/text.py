@@ -195,7 +195,7 @@ class Prediction:
 
 def question_word(question: str) -> str:
     """The first word that asks ("how many" and the like as one); ``other`` where there is none."""
-    words = re.findall(r"[\w']+", question.casefold())
+    words = re.findall(r"\w+", question.casefold())
     for word, after in zip(words, [*words[1:], ""], strict=True):
         if word in ASKING:
             if word == "how":

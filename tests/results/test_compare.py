@@ -78,6 +78,11 @@ def test_every_figure_is_over_its_own_questions_and_articles(with_articles, unit
 
 def test_untagged_questions_are_sorted_by_question_word(make_run, question_set):
     plain = [replace(example, kind=None) for example in question_set(again=2).examples]
+    assert [question_word(text) for text in ("Who's there?", "In how many?", "Name it.")] == [
+        "who",
+        "how many",
+        "other",
+    ]
     questions = made_set("made-up", plain, "2.0")
     made = [make_run(name, questions, model=name, right=right) for name, right in (("a", 0.2), ("b", 0.9))]
     sides = two_systems(*(find_runs([run]) for run in made))
