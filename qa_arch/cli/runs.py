@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qa_arch.data.formats.hub import split_source
 from qa_arch.data.input_files import as_list
-from qa_arch.data.sources import usage
+from qa_arch.data.sources import split_scheme, usage
 from qa_arch.errors import UnavailableError
 from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.records import CALIBRATION, DEV, Runs, read_record, read_trained
@@ -255,9 +256,8 @@ def require_hub(configs: Sequence[Config]) -> None:
         if source is not None and not Path(source).is_dir():
             needed[source] = hub.cached("models", source)
         for part in (part for source in config.data.opened.values() for part in as_list(source)):
-            scheme, _, name = part.partition(":")
-            if scheme == "hub":
-                name = name.partition(":")[0].partition("@")[0]
+            scheme, rest = split_scheme(part)
+            if scheme == "hub" and not Path(name := split_source(rest)[0]).is_dir():
                 needed[name] = hub.cached("datasets", name)
     problem = hub.state() if needed else ""
     if problem and not all(needed.values()):

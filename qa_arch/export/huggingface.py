@@ -26,6 +26,7 @@ from transformers import (
 
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.config.schema import Config
+from qa_arch.data.formats.hub import split_source
 from qa_arch.data.input_files import as_list
 from qa_arch.data.sources import licence, split_scheme
 from qa_arch.errors import ConfigError, RunError
@@ -268,7 +269,8 @@ def _front_matter(config: Config, record: RunRecord | None, run: Path | None) ->
     name, encoder = str(record.model if record else config.model.get("name")), str(config.encoder.name)
     on_the_hub = config.encoder.init == "pretrained" and not Path(encoder).exists()
     schemes = [split_scheme(source) for source in as_list(config.data.train)]
-    sources = [place.partition(":")[0] for scheme, place in schemes if scheme == "hub"]
+    names = [split_source(place)[0] for scheme, place in schemes if scheme == "hub"]
+    sources = [name for name in names if not Path(name).exists()]
     return ModelCardData(
         model_name=name,
         library_name="transformers",

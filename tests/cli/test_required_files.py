@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from qa_arch.cli.compose import compose
+from qa_arch.cli.runs import require_hub
 from qa_arch.cli.train import require_files
 from qa_arch.config.schema import task_entries, validate
 from qa_arch.errors import DataError
@@ -60,3 +61,12 @@ def test_a_corpus_is_looked_for_by_its_own_spelling(task, source, tmp_path):
     for name in ("set.json", "text.txt", "texts/more.txt"):
         (tmp_path / name).write_text("{}")
     assert refusal(require_files, config) is None
+
+
+@pytest.mark.parametrize("source", ["hub:squad:train", "hub:rajpurkar/squad@main:train", "hub:{}:train"])
+def test_a_set_of_the_hub_that_is_here_needs_no_hub(monkeypatch, tmp_path, source):
+    """By its old name, at a revision, in a folder."""
+    (tmp_path / "rajpurkar___squad" / "default").mkdir(parents=True)
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path))
+    settings = [f"data.train={source.format(tmp_path)}", "data.dev=null", "data.hold_out_articles=1"]
+    require_hub([validate(compose(["model=bert", "debug=fast", "data=demo", *settings]))])

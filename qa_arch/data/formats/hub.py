@@ -15,19 +15,24 @@ from qa_arch.types.text import QuestionSet
 _NAMES = {"squad": "rajpurkar/squad", "squad_v2": "rajpurkar/squad_v2"}
 
 
+def split_source(source: str) -> tuple[str, str, str]:
+    """Data set, revision and split of a source without its scheme; what it does not name is empty."""
+    place, _, split = source.partition(":")
+    dataset, _, revision = place.partition("@")
+    return _NAMES.get(dataset, dataset), revision, split
+
+
 def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> QuestionSet:
     """Read a split with SQuAD's columns; NAME may be a local folder that ``datasets`` loads.
 
     Raises UnavailableError where the hub cannot be reached and nothing is cached, DataError for an unknown
     split or faulty records.
     """
-    place, _, split = sources[0].partition(":")
-    dataset, _, revision = place.partition("@")
+    dataset, revision, split = split_source(sources[0])
     if not dataset or not split:
         raise DataError(f"hub:{sources[0]}: write hub:NAME:SPLIT, such as hub:rajpurkar/squad_v2:validation")
     from datasets import load_dataset
 
-    dataset = _NAMES.get(dataset, dataset)
     source = f"hub:{dataset}{'@' + revision if revision else ''}:{split}"
     try:
         rows = load_dataset(dataset, split=split, revision=revision or None)
