@@ -131,11 +131,6 @@ def assumed_shape(settings: Glove) -> tuple[int, int] | None:
     return 0, settings.dim or GLOVE_DIM
 
 
-def assumed_vectors(settings: Glove, words: int) -> WordVectors:
-    """``words`` vectors of zeros, for a config without a file."""
-    return WordVectors((), np.zeros((1 + words, settings.dim or GLOVE_DIM), np.float32))
-
-
 def _named(settings: Glove) -> WordVectors:
     files = packaged_files(str(settings.path))
     if files is None:

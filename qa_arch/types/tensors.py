@@ -140,31 +140,3 @@ class StepLogits(Movable):
 def log_choices(logits: StepLogits) -> Float[Tensor, "B S N"]:
     """Log-probabilities of the choices of each step, over T tokens and, last, the stop."""
     return cat([logits.token, logits.stop[..., None]], dim=-1).float().log_softmax(-1)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SelectionBatch(Movable):
-    """Questions and the answers offered to them. Axes: ``B`` questions of at most ``Q`` words, ``A``
-    answers of at most ``L`` words, ``N`` candidates of a question.
-
-    An answer that several questions are offered stands once in ``answer``, so that it is read once.
-    """
-
-    index: Int[Tensor, "B"]
-    """Row of each question in its set (in training: of each pair of a question and a right answer)."""
-    question: Int[Tensor, "B Q"]
-    """Row of each word in the word-vector table; 0 = unknown, and padding."""
-    question_mask: Bool[Tensor, "B Q"]
-    answer: Int[Tensor, "A L"]
-    answer_mask: Bool[Tensor, "A L"]
-    candidate: Int[Tensor, "B N"]
-    """Row of ``answer`` that each candidate is; 0 beyond the candidates of a question."""
-    offered: Bool[Tensor, "B N"]
-    """True on every candidate that is not padding."""
-    right: Bool[Tensor, "B N"]
-    """True on the candidates that answer the question."""
-    weight: Float[Tensor, "B"]
-    """1 for a question that counts, 0 for one that only keeps an idle rank in step."""
-
-    def __len__(self) -> int:
-        return self.question.shape[0]

@@ -8,17 +8,47 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
 
 from qa_arch.config.schema import Config, Selection
 from qa_arch.errors import ConfigError
 from qa_arch.features.vectors import WordVectors, file_vectors
 from qa_arch.features.words import Bools, Longs
-from qa_arch.types.tensors import SelectionBatch
+from qa_arch.types.tensors import Movable
 from qa_arch.types.text import SelectionSet
 
 RANDOM_DIM = 100
 """Width of random word vectors (Tan et al. 2015)."""
 _SCALE = 0.25
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SelectionBatch(Movable):
+    """Questions and the answers offered to them. Axes: ``B`` questions of at most ``Q`` words, ``A``
+    answers of at most ``L`` words, ``N`` candidates of a question.
+
+    An answer that several questions are offered stands once in ``answer``, so that it is read once.
+    """
+
+    index: Int[Tensor, "B"]
+    """Row of each question in its set (in training: of each pair of a question and a right answer)."""
+    question: Int[Tensor, "B Q"]
+    """Row of each word in the word-vector table; 0 = unknown, and padding."""
+    question_mask: Bool[Tensor, "B Q"]
+    answer: Int[Tensor, "A L"]
+    answer_mask: Bool[Tensor, "A L"]
+    candidate: Int[Tensor, "B N"]
+    """Row of ``answer`` that each candidate is; 0 beyond the candidates of a question."""
+    offered: Bool[Tensor, "B N"]
+    """True on every candidate that is not padding."""
+    right: Bool[Tensor, "B N"]
+    """True on the candidates that answer the question."""
+    weight: Float[Tensor, "B"]
+    """1 for a question that counts, 0 for one that only keeps an idle rank in step."""
+
+    def __len__(self) -> int:
+        return self.question.shape[0]
 
 
 def candidate_vectors(config: Config, sets: Mapping[str, SelectionSet]) -> WordVectors:

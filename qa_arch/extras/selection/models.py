@@ -18,11 +18,11 @@ from torch import Tensor, nn
 
 from qa_arch.config.check import Range
 from qa_arch.errors import ConfigError
+from qa_arch.extras.selection.features import SelectionBatch
 from qa_arch.nn.features import WordFeatures
 from qa_arch.nn.masking import at_least_float32, fill, masked_softmax, scored
 from qa_arch.nn.segments import reverse
 from qa_arch.nn.text_lstm import SuBiLSTM, TextLSTM
-from qa_arch.types.tensors import SelectionBatch
 
 Pooling = Literal["head_tail", "mean", "max"]
 

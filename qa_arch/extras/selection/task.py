@@ -23,6 +23,7 @@ from qa_arch.errors import ConfigError, RunError
 from qa_arch.extras.selection.features import (
     CandidateCollator,
     PairCollator,
+    SelectionBatch,
     SelectionTable,
     candidate_vectors,
     selection_table,
@@ -39,7 +40,7 @@ from qa_arch.extras.selection.sets import (
     words,
 )
 from qa_arch.features.batches import EpochBatchSampler
-from qa_arch.features.vectors import WordVectors, assumed_vectors
+from qa_arch.features.vectors import GLOVE_DIM, WordVectors
 from qa_arch.models import store
 from qa_arch.models.build import build_model
 from qa_arch.nn.count import parameter_blocks
@@ -47,7 +48,6 @@ from qa_arch.nn.losses import build_loss
 from qa_arch.nn.precision import Precision, cast_weights
 from qa_arch.records import RANKED, Parameters, Point, Points, RunRecord, SplitFacts
 from qa_arch.tasks import Batches, Parts, Predictor, Task, Watch, read_table
-from qa_arch.types.tensors import SelectionBatch
 from qa_arch.types.text import SelectionQuestion, SelectionSet
 
 log = logging.getLogger(__name__)
@@ -219,11 +219,11 @@ class SelectionTask(Task):
     def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> Parameters:
         """On the meta device. Reads the data, as the number of trained vectors depends on its words."""
         if config.glove.use and not config.glove.path:
-            vectors = assumed_vectors(config.glove, 0)
+            shape: tuple[int, ...] = 1, config.glove.dim or GLOVE_DIM
         else:
-            vectors = candidate_vectors(config, self.load_splits(config.data))
+            shape = candidate_vectors(config, self.load_splits(config.data)).matrix.shape
         with torch.device("meta"):
-            matrix = torch.empty(vectors.matrix.shape)
+            matrix = torch.empty(shape)
             model = build_model(config.model, None, matrix, trusted)
         return parameter_blocks(model)
 

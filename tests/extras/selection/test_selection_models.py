@@ -14,6 +14,7 @@ from qa_arch.cli.compose import compose
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import validate
 from qa_arch.errors import ConfigError
+from qa_arch.extras.selection.features import SelectionBatch
 from qa_arch.extras.selection.models import (
     AnswerAttention,
     BiLSTM,
@@ -24,7 +25,6 @@ from qa_arch.extras.selection.models import (
     pool,
 )
 from qa_arch.nn.losses import build_loss
-from qa_arch.types.tensors import SelectionBatch
 
 MASK = torch.arange(5) < torch.tensor([5, 2, 1])[:, None]
 NO = -math.inf
