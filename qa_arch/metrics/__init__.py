@@ -1,4 +1,1 @@
-"""Metrics: the SQuAD evaluations, null thresholds, ranking, significance, text metrics. No torch.
-
-The libraries behind BLEU, ROUGE and METEOR are imported on first use.
-"""
+"""Metrics: the SQuAD evaluations, null thresholds, confidence, error analysis, significance. No torch."""

@@ -233,7 +233,6 @@ def score(
     *,
     null_scores: Mapping[str, float] | None = None,
     threshold: float = OFFICIAL_THRESHOLD,
-    protocol: Protocol | None = None,
 ) -> Scores:
     """Scores of predictions that must answer every question (arguments as in ``aggregate``).
 
@@ -244,9 +243,8 @@ def score(
         raise DataError(
             f"{len(absent)} of {len(questions)} questions have no prediction: {', '.join(absent[:5])}"
         )
-    protocol = protocol or questions.protocol
-    scored = score_questions(questions, predictions, protocol)
-    return aggregate(scored, protocol, null_scores=null_scores, threshold=threshold)
+    scored = score_questions(questions, predictions)
+    return aggregate(scored, questions.protocol, null_scores=null_scores, threshold=threshold)
 
 
 def final_texts(

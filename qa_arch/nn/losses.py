@@ -163,7 +163,6 @@ class TwinLoss(SpanLoss):
     twin_weight: Annotated[float, Range(0, above=True)] = 1.0
     twin_margin: Annotated[float, Range(0)] = 1.0
     twin_likeness: Annotated[float, Range(0, 1, above=True)] = 0.4
-    tasks: ClassVar = ("span",)
 
     def __call__(self, logits: SpanLogits, labels: SpanLabels) -> Float[Tensor, "B"]:
         loss = super().__call__(logits, labels)

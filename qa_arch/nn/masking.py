@@ -18,10 +18,10 @@ def fill(scores: Float[Tensor, ...], mask: Bool[Tensor, ...], value: float = -ma
     return scores.masked_fill(~mask, value)
 
 
-def masked_softmax(scores: Float[Tensor, ...], mask: Bool[Tensor, ...], dim: int = -1) -> Float[Tensor, ...]:
-    """Softmax over the real entries; exactly 0 elsewhere, and everywhere in a row without any."""
+def masked_softmax(scores: Float[Tensor, ...], mask: Bool[Tensor, ...]) -> Float[Tensor, ...]:
+    """Softmax over the real entries of the last axis; exactly 0 elsewhere, also in a row without any."""
     # The lowest finite number in place of -inf: a row of -inf would be NaN, forwards and backwards.
-    return fill(fill(scores, mask, torch.finfo(scores.dtype).min).softmax(dim), mask, 0.0)
+    return fill(fill(scores, mask, torch.finfo(scores.dtype).min).softmax(-1), mask, 0.0)
 
 
 def masked_logsumexp(scores: Float[Tensor, "*R N"], mask: Bool[Tensor, "*R N"]) -> Float[Tensor, "*R"]:

@@ -109,7 +109,7 @@ def test_missing_predictions_count_zero_in_11_and_are_left_out_in_20(gold_set):
 
 def test_what_cannot_be_scored_is_an_error(gold_set):
     with pytest.raises(DataError, match=r"q3: has no answer.*1\.1"):
-        score(gold_set(GOLDS), TEXTS, protocol="1.1")
+        score(gold_set(GOLDS, "1.1"), TEXTS)
     with pytest.raises(DataError, match="no prediction belongs"):
         aggregate((), "2.0", missing=5)
     with pytest.raises(DataError, match="q2: has a prediction and no no-answer score"):
