@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from qa_arch.errors import ConfigError
 from qa_arch.manifest import extras
@@ -21,6 +22,13 @@ def conf_folder() -> Path:
     raise ConfigError(
         f"no conf/train.yaml beside {package}: the installation is incomplete, install it again"
     )
+
+
+def choice(name: str) -> dict[str, Any]:
+    """``conf/NAME.yaml``, a choice of a config group that is made of plain values."""
+    import yaml  # type: ignore[import-untyped]  # slow for what reads none
+
+    return yaml.safe_load((conf_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def config_folders(own: str | Path | None = None) -> tuple[Path, ...]:

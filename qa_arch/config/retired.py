@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from qa_arch.config.find import conf_folder
+from qa_arch.config.find import choice
 from qa_arch.errors import ConfigError
 
 RETIRED: Mapping[str, Any] = {
@@ -154,7 +154,5 @@ def _with_target(logger: Mapping[str, Any]) -> Mapping[str, Any]:
     """A service that was chosen by ``name`` as today's choice of that name, with the settings that it had."""
     if "_target_" in logger or logger.get("name") not in LOGGERS:
         return logger
-    import yaml  # type: ignore[import-untyped]
-
-    today = yaml.safe_load((conf_folder() / f"logger/{logger['name']}.yaml").read_text(encoding="utf-8"))
+    today = choice(f"logger/{logger['name']}")
     return {**today, **{key: logger[key] for key in logger if key in today and key != "name"}}

@@ -14,7 +14,7 @@ from typing import Any
 
 from qa_arch.config.check import read
 from qa_arch.config.files import read_json
-from qa_arch.config.find import conf_folder
+from qa_arch.config.find import choice
 from qa_arch.config.identity import files_hash
 from qa_arch.config.schema import Config, Decode, Features, validate
 from qa_arch.errors import ConfigError, RunError, UnavailableError
@@ -188,7 +188,7 @@ def checkpoint_settings(
             raise ConfigError(
                 f"{section}: says what the checkpoint is, and cannot be set; {' and '.join(SETTABLE)} can"
             )
-    features, decode = _within(_choice("features/windows"), max_tokens), _choice("decode/band")
+    features, decode = _within(choice("features/windows"), max_tokens), choice("decode/band")
     if served_as is not None:
         features |= asdict(served_as.features) | {"cache_dir": features["cache_dir"]}
         decode = asdict(served_as.decode)
@@ -207,7 +207,7 @@ def checkpoint_settings(
             "precision": precision,
         },
         "decode": decode | dict(changes.get("decode", {})),
-        "references": _choice("references/spans"),
+        "references": choice("references/spans"),
     }
     longest = run_config(settings).features.max_length
     if max_tokens is not None and longest > max_tokens:
@@ -223,22 +223,15 @@ def run_config(recorded: Mapping[str, Any]) -> Config:
         return validate(recorded)
     defaults = {
         "runs_dir": "runs",
-        "glove": _choice("glove/none"),
-        "optim": _choice("optim/adamw"),
-        "trainer": _choice("trainer/auto"),
-        "logger": _choice("logger/none"),
+        "glove": choice("glove/none"),
+        "optim": choice("optim/adamw"),
+        "trainer": choice("trainer/auto"),
+        "logger": choice("logger/none"),
     }
     encoder = recorded.get("encoder")
     if isinstance(encoder, Mapping):
-        defaults["encoder"] = _choice("encoder/_base") | dict(encoder)
+        defaults["encoder"] = choice("encoder/_base") | dict(encoder)
     return validate({**recorded, **defaults})
-
-
-def _choice(name: str) -> dict[str, Any]:
-    """A choice of a config group that is made of plain values."""
-    import yaml  # type: ignore[import-untyped]  # slow for what only asks whether a record is a checkpoint's
-
-    return yaml.safe_load((conf_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def _within(windows: dict[str, Any], max_tokens: int | None) -> dict[str, Any]:
