@@ -151,23 +151,15 @@ def fit(task: Task, questions: Any, outputs: Any, prior: float | None = None) ->
     threshold = task.fit_threshold(questions, outputs, prior)
     logistic = task.fit_answerability(questions, outputs, prior)
     temperature = task.fit_temperature(questions, outputs, threshold)
-    return Fits(
-        threshold=Threshold(
-            value=threshold if math.isfinite(threshold) else None,
-            fitted_on=CALIBRATION,
-            prior=prior if logistic else None,
-        )
-        if task.has_null
-        else None,
-        confidence=None
-        if temperature is None
-        else Confidence(method="temperature", value=temperature, fitted_on=CALIBRATION),
-        answerability=None
-        if logistic is None
-        else Answerability(
-            slope=logistic.slope, intercept=logistic.intercept, fitted_on=CALIBRATION, prior=prior
-        ),
-    )
+    null = confidence = answerability = None
+    if task.has_null:
+        value = threshold if math.isfinite(threshold) else None
+        null = Threshold(value=value, fitted_on=CALIBRATION, prior=prior if logistic else None)
+    if temperature is not None:
+        confidence = Confidence(method="temperature", value=temperature, fitted_on=CALIBRATION)
+    if logistic is not None:
+        answerability = Answerability(**logistic._asdict(), fitted_on=CALIBRATION, prior=prior)
+    return Fits(null, confidence, answerability)
 
 
 def reference_scores(
