@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -250,16 +250,12 @@ class _Comparison:
     def __init__(self, model: nn.Module, ours: SpanCollector, theirs: SpanCollector) -> None:
         self.model, self.ours, self.theirs = model, ours, theirs
         self.largest = 0.0
-        self.parts: list[Any] = []
 
     def add(self, batch: Batch, logits: Logits) -> None:
         others = self.model(batch)
         self.largest = max(self.largest, largest_difference(logits, others))
         self.ours.add(batch, logits)
         self.theirs.add(batch, others)
-
-    def merge(self, others: Iterable[list[Any]]) -> None:
-        """A single process reads."""
 
     def result(self) -> tuple[Ranking, Ranking, float]:
         return self.ours.result(), self.theirs.result(), self.largest

@@ -30,6 +30,7 @@ SINGLE_RUN = "a system with one run: interval and p are about that run, its seed
 _DETECTABLE = f"minimum detectable effect on {{}}, {POWER:.0%} power, before correction"
 _PLACES = 6
 """Decimals kept: more than anyone reads, fewer than processors that add in another order differ in."""
+DIFFERENCES = (0.5, 1.0, 2.0)
 _SHOWN = 60
 """Characters of a text in a table."""
 
@@ -308,11 +309,10 @@ def power_table(
     runs: Sequence[int],
     units: Sequence[int] = (),
     calibration: int | None = None,
-    differences: Sequence[float] = (0.5, 1.0, 2.0),
 ) -> Table:
     """What experiments with other numbers of seeds (``runs``), articles (``units``; default: as many as here,
     and twice as many) and calibration articles would detect, if their variances were those of ``systems``
-    against ``baseline``: power at true ``differences``, percent, and the minimum detectable effect.
+    against ``baseline``: power at true ``DIFFERENCES``, percent, and the minimum detectable effect.
 
     RunError where no other system than the baseline, or no system with several runs, is there.
     """
@@ -328,7 +328,7 @@ def power_table(
             planned = there.planned(units=count, runs=seeds, calibration_units=calibration)
             row = {"model": label, "units": count, "seeds": seeds}
             row["detectable"] = round(Effect(0.0, planned).detectable, _PLACES)
-            chances = {f"at_{size:g}": 100 * power(planned, size) for size in differences}
+            chances = {f"at_{size:g}": 100 * power(planned, size) for size in DIFFERENCES}
             rows.append(row | {key: round(chance, _PLACES) for key, chance in chances.items()})
     columns = [
         text("model", "model"),
@@ -337,7 +337,7 @@ def power_table(
         number("detectable", "minimum detectable", two_decimals, weight=1),
         *(
             number(f"at_{size:g}", f"power at {size:g}", lambda share: f"{share:.0f}%")
-            for size in differences
+            for size in DIFFERENCES
         ),
     ]
     counted = max(tested.variance.calibration_units for tested in effects.values())

@@ -159,9 +159,9 @@ def follow(config: Config, folder: Path, *, resume: bool, trusted: Sequence[str]
         leave_group()
 
 
-def _rank_out_of_memory(others: Sequence[subprocess.Popen | Spawned], patience: float = ENDING) -> int | None:
+def _rank_out_of_memory(others: Sequence[subprocess.Popen | Spawned]) -> int | None:
     """The rank, of ``others`` (1 and on), that ran out of memory; waits while some of them are ending."""
-    until = time.monotonic() + patience
+    until = time.monotonic() + ENDING
     while True:
         codes = [process.poll() for process in others]
         if OUT_OF_MEMORY in codes:
