@@ -257,12 +257,10 @@ class Collator:
             context=torch.from_numpy(window.context),
             word=torch.from_numpy(word_number.astype(np.int64)),
             overlap=torch.from_numpy(self._overlap(window, word)),
-            vector=None if self.vectors is None else torch.from_numpy(self._vector(self.vectors, word)),
+            # -1 (no word) selects the row of zeros.
+            vector=None if self.vectors is None else torch.from_numpy(np.append(self.vectors, 0)[word]),
             labels=self._labels(rows, index >= 0) if self.labels else None,
         )
-
-    def _vector(self, vectors: Longs, word: Ints) -> Longs:
-        return np.append(vectors, 0)[word].astype(np.int64)  # -1 (no word) selects the row of zeros
 
     def _overlap(self, window: Window, word: Ints) -> Bools:
         """(B, T) True if the case-folded word of a piece occurs in question and context."""
