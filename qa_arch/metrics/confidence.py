@@ -180,8 +180,8 @@ def thresholds(odds: Floats, value: Floats, answerable: Bools, *, points: int = 
     with np.errstate(invalid="ignore", divide="ignore"):
         risk = np.where(cuts > 0, 100 * (1 - answer_gain / np.maximum(cuts, 1)), np.nan)
         curves = {
-            "coverage": 100 * cuts / max(n, 1),
-            "score": 100 * (answer_gain + chance_gain + abstained_unanswerable) / max(n, 1),
+            "coverage": 100 * cuts / n,
+            "score": 100 * (answer_gain + chance_gain + abstained_unanswerable) / n,
             "has_answer": 100 * answer_gain / np.float64(total_answerable),
             "no_answer": 100 * (chance_gain + abstained_unanswerable) / np.float64(total_unanswerable),
             "risk": risk,
@@ -190,10 +190,9 @@ def thresholds(odds: Floats, value: Floats, answerable: Bools, *, points: int = 
             ),
             "recall": 100 * abstained_unanswerable / np.float64(total_unanswerable),
         }
-    complete = not len(unknown)
-    area = float(np.sum(risk[1:] * np.diff(cuts)) / n) if complete and n else None
+    area = None if len(unknown) else float(np.sum(risk[1:] * np.diff(cuts)) / n)
     selected = _evenly_spaced(len(cuts), points)
-    margin = np.append(odds[0] - 1 if n else 0.0, odds[cuts[1:] - 1])
+    margin = np.append(odds[0] - 1, odds[cuts[1:] - 1])
     return Thresholds(
         margin[selected], **{name: curve[selected] for name, curve in curves.items()}, area=area
     )
