@@ -1,4 +1,4 @@
-"""Errors that a user can mend: one readable line that says what is wrong and what to do.
+"""Errors that a user can fix: one readable line that says what is wrong and what to do.
 
 The command line prints them without a traceback (``--debug`` brings it back) and exits with
 ``exit_code``.

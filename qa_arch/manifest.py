@@ -28,7 +28,7 @@ from qa_arch.errors import QaArchError
 
 GROUP = "qa_arch.extras"
 Reads = Literal["passages", "candidates", "classes", "corpus"]
-"""What the data of a task are made of: questions with one of the first three, or texts to pre-train on."""
+"""The kinds of data of a task: questions with one of the first three, or texts to pre-train on."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Command:
 
 @dataclass(frozen=True)
 class TaskEntry:
-    """What a config needs to know of a task before the module that implements it is imported."""
+    """The facts about a task that a config needs before the module that implements it is imported."""
 
     module: str
     """``MODULE`` or ``MODULE:NAME`` of its ``tasks.Task``; the name is ``TASK`` where none is given."""
@@ -78,7 +78,7 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Extra:
-    """What a package adds to ``qa-arch``; a field that is left out adds nothing."""
+    """The additions of a package to ``qa-arch``; a field that is left out adds nothing."""
 
     name: str
     commands: Mapping[str, Command] = field(default_factory=dict)

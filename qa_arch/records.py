@@ -63,7 +63,7 @@ def is_of_spans(protocol: str | None) -> bool:
 
 Status = Literal["running", "ok", "oom", "failed", "killed"]
 Number = int | Annotated[float, "measured"]
-"""What came out of a run: it may be infinite or NaN."""
+"""A result of a run: it may be infinite or NaN."""
 T = TypeVar("T", bound="_Open")
 
 
@@ -104,7 +104,7 @@ class SplitFacts(_Open):
     questions: int | None = None
     unanswerable: int | None = None
     titles: tuple[str, ...] = ()
-    """Articles, by which a set that is scored later is known to have been trained on."""
+    """The articles, which show whether a set that is scored later was trained on."""
     windows: int | None = None
     truncated_questions: int | None = None
     """Questions longer than the encoder is given."""
@@ -113,16 +113,16 @@ class SplitFacts(_Open):
     skipped: int | None = None
     """Faulty records that were left out."""
     candidates: float | None = None
-    """Of answer selection: candidates of a question, on average."""
+    """The mean number of candidates of a question, in answer selection."""
     answers: int | None = None
     left_out: int | None = None
-    """Of answer selection: questions with nothing to select."""
+    """The number of questions with nothing to select, in answer selection."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Facts that only one kind of run has; ``language`` where answers are not English."""
 
     @classmethod
     def of(cls, questions: QuestionSet) -> SplitFacts:
-        """What a set of questions about passages tells by itself, without titles."""
+        """The facts that a set of questions about passages has by itself, without titles."""
         return cls(
             name=questions.name,
             fingerprint=questions.fingerprint,
@@ -233,7 +233,7 @@ class Parameters:
     word_vectors: int | None = None
     """Fixed, and not part of the total."""
     nonzero: int | None = None
-    """Of the total, those that are not zero; None where nothing was pruned or quantised."""
+    """The number that are not zero, of the total; None where nothing was pruned or quantised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,12 +244,12 @@ class Parent:
     """Name of its folder, or of the checkpoint."""
     config_hash: str
     revision: str | None = None
-    """Of a downloaded checkpoint: the hub's commit, or the hash over its files."""
+    """The hub's commit of a downloaded checkpoint, or the hash over its files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What asking a run costs on a CPU, in turn with another run (``benchmarks.compression``)."""
+    """The cost of asking a run on a CPU, in turn with another run (``benchmarks.compression``)."""
 
     baseline: str
     """Folder and config hash of that run; ratios are to its figures."""
@@ -331,10 +331,10 @@ class EncoderRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeacherFacts:
-    """The model that a distilled one learned from, wherever it lay."""
+    """The model that a distilled one learned from, in whatever folder it was."""
 
     name: str
-    """Of its run folder, or of the checkpoint."""
+    """The name of its run folder, or of the checkpoint."""
     config_hash: str
     fingerprint: str
     """SHA-256 over its files."""
@@ -346,7 +346,7 @@ class TeacherFacts:
 
 @dataclass(frozen=True, order=True)
 class Measure:
-    """What a figure was measured on and by; figures of different measures do not compare."""
+    """The set and the metric of a figure; figures of different measures do not compare."""
 
     fingerprint: str
     protocol: str
@@ -382,7 +382,7 @@ class RunRecord:
     threshold: Threshold | None = None
     """None where the task has no null, or the run no scores yet."""
     confidence: Confidence | None = None
-    """None where nothing was fitted: without a calibration split, or in records of before."""
+    """None where nothing was fitted: without a calibration split, or in older records."""
     answerability: Answerability | None = None
     """None where nothing was fitted: no null, no calibration split, or questions of a single kind there."""
     references: Mapping[str, Points] = field(default_factory=dict)
@@ -400,7 +400,7 @@ class RunRecord:
     encoder: EncoderRun | None = None
     """None where ``encoder.name`` names no pre-training run."""
     weights_bytes: int | None = None
-    """On disk, of the files with the model's weights; None in records of before."""
+    """On disk, of the files with the model's weights; None in older records."""
     parent: Parent | None = None
     """None for a run that was trained from its own beginning."""
     cost: Cost | None = None
@@ -421,7 +421,7 @@ class RunRecord:
         return f"{self.model}, seed {self.seed}, {self.status}" + (f": {split} {scores}" if scores else "")
 
     def facts(self, split: str) -> SplitFacts:
-        """What is known of a split; nothing where the record does not name it."""
+        """The facts of a split; none where the record does not name it."""
         return self.data.get(split, SplitFacts())
 
     def fingerprint(self, split: str) -> str | None:
@@ -512,7 +512,7 @@ SECTIONS = frozenset(
         *("selection", "calibration", "pretraining", "distillation"),
     )
 )
-"""What is a mapping in a record's config, wherever it is there."""
+"""The sections of a record's config that are mappings, if they are there."""
 ONNX, GRAPH = "onnx", "model.onnx"
 """The folder of a run's graph for ONNX Runtime, if ``qa-arch export`` wrote one, and the graph within it; the
 record is the run's."""
@@ -546,7 +546,7 @@ def read_record(folder: str | Path) -> RunRecord:
 
 
 def _no_run(folder: Path) -> str:
-    """What to say of a folder without a record: the runs in it, else the most similar one near it."""
+    """A message about a folder without a record: the runs in it, else the most similar one near it."""
     inside, siblings = (_records_below(place, f"*/{RECORD}") for place in (folder, folder.parent))
     near = inside or {*siblings, *_records_below(Path("runs"), f"**/{RECORD}")}
     hint = suggest("" if inside else str(folder), (str(path.parent) for path in near), most=5)

@@ -48,7 +48,7 @@ OF_SWEEPS = (
     SEARCHPATH,
     (r"\+*hydra[./](?!launcher|sweeper)", NO_EFFECT),
 )
-"""The same of sweeps."""
+"""Overrides that a sweep does not take -> what to do instead."""
 
 
 def compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[str, Any]:

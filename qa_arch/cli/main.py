@@ -60,7 +60,7 @@ GROUPS = {
         "doctor": ("doctor", "check the installation, data and network, and say how to fix problems"),
     },
 }
-"""What ``--help`` shows together: command -> (module within ``qa_arch.cli``, what it does)."""
+"""The groups of ``--help``: command -> (module within ``qa_arch.cli``, its line there)."""
 OWN = {
     name: Command(f"qa_arch.cli.{module}", summary)
     for group in GROUPS.values()

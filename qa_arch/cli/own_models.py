@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 STARTER = Path(__file__).parent / "starter"
 NAME, CLASS = "starter_model", "StarterModel"
-"""What the starter's package, choice and class are called, in its files."""
+"""The names of the starter's package and choice, and of its class, in its files."""
 NOT_TEXT = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf"))
 """Names that YAML or Hydra read as something else."""
 TESTS = "tests"
@@ -208,7 +208,7 @@ def explain(error: BaseException, trusted: Sequence[str]) -> str | None:
 
 
 def _shape(name: str, known: Mapping[str, Any]) -> str:
-    """Of a local tensor, or of a tensor that a local record holds; empty for everything else."""
+    """The shape of a local tensor, or of a tensor in a local record; empty for everything else."""
     owner, _, attribute = name.partition(".")
     value = known.get(owner)
     if attribute:

@@ -1,4 +1,4 @@
-"""What commands about runs share: their options, the loading of runs, and what to do next with them."""
+"""The common parts of commands about runs: options, the loading of runs, and the next commands."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from qa_arch.system.garbage import gc_disabled
 from qa_arch.system.lock import LOCK, hold
 
 log = logging.getLogger(__name__)
-CONTENDERS = ("albert", "roberta", "distilbert", "bert", "proposed")
+ALL_MODELS = ("albert", "roberta", "distilbert", "bert", "proposed")
 CONFIG = "config.yaml"
 IfExists = Literal["fail", "replace", "resume"]
 
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--models",
         metavar="A,B,...",
-        help=f"train several models and compare them; 'all' is {','.join(CONTENDERS)}",
+        help=f"train several models and compare them; 'all' is {','.join(ALL_MODELS)}",
     )
     add("--config-from", metavar="RUN", help="repeat the config of a run or a record (overrides still apply)")
     add(
@@ -123,7 +123,7 @@ def _plan(args: argparse.Namespace, launch: Launched | None, trusted: Sequence[s
             raise RunError(f"{source}: no such config; give a run folder, a {CONFIG} or a record's {RECORD}")
         composed = [merge(path, args.overrides)]
     elif args.models:
-        names = CONTENDERS if args.models == "all" else [name.strip() for name in args.models.split(",")]
+        names = ALL_MODELS if args.models == "all" else [name.strip() for name in args.models.split(",")]
         if not all(names) or len(set(names)) < len(names):
             raise ConfigError(f"--models {args.models}: name each model once")
         composed = [compose([*args.overrides, f"model={name}"], args.config_dir) for name in names]

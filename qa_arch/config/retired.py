@@ -51,9 +51,9 @@ HEADS: Mapping[str, dict[str, Any]] = {
     "bi_boundary": {"_target_": "qa_arch.nn.pointer.PointerHead", "bidirectional": True},
     "linear": {"_target_": "qa_arch.nn.heads.LinearHead"},
 }
-"""What ``model.pointer`` chose, before ``model.head`` did."""
+"""The heads that ``model.pointer`` chose, before ``model.head`` did."""
 LOGGERS = ("none", "wandb", "tensorboard")
-"""What ``logger.name`` chose, before ``logger._target_`` did: choices of ``conf/logger`` today."""
+"""The loggers that ``logger.name`` chose, before ``logger._target_`` did: choices of ``conf/logger`` now."""
 SPAN_HEURISTICS = "baselines.heuristics."
 RANKERS: Mapping[str, dict[str, dict[str, str]]] = {
     "selection": {

@@ -136,7 +136,7 @@ def _of_csv(path: Path, text: str) -> Iterator[Row]:
 
 
 def _of_lines(path: Path, records: Iterable[tuple[str, Any]]) -> Iterator[Row]:
-    """What ``qa-arch predict --out FILE.jsonl`` writes; null odds of null are infinite."""
+    """The lines of ``qa-arch predict --out FILE.jsonl``; null odds of null are infinite."""
     for place, record in records:
         id_, text = _field(path, place, record, "id", (str, int)), _field(path, place, record, "text")
         odds = {key: math.inf if value is None else value for key, value in record.items()}

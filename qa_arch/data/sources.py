@@ -51,7 +51,7 @@ def open_passages(source: Paths, *, name: str = "", on_error: OnError = "raise")
 
 
 def holds(source: Paths) -> Holds:
-    """What the set of a source is made of, by its scheme alone."""
+    """The kind of questions in the set of a source, by its scheme alone."""
     return _format(_resolve(source)[0]).holds
 
 

@@ -37,7 +37,7 @@ def identity(config: Mapping[str, Any], fingerprints: Mapping[str, str | None]) 
 
 
 def read_registration(folder: Path) -> Registration | None:
-    """What the experiment in ``folder`` has registered, if anything; RunError for a damaged file."""
+    """The registration of the experiment in ``folder``, if there is one; RunError for a damaged file."""
     path = folder / REGISTERED
     if not path.is_file():
         return None

@@ -265,7 +265,7 @@ def model_card(predictor: SpanPredictor, run: Path | None = None) -> str:
 
 
 def _front_matter(config: Config, record: RunRecord | None, run: Path | None) -> ModelCardData:
-    """What the hub reads of a card: base model, data sets, and scores as a ``model-index``."""
+    """The part of a card that the hub reads: base model, data sets, and scores as a ``model-index``."""
     name, encoder = str(record.model if record else config.model.get("name")), str(config.encoder.name)
     on_the_hub = config.encoder.init == "pretrained" and not Path(encoder).exists()
     schemes = [split_scheme(source) for source in as_list(config.data.train)]

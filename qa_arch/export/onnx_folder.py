@@ -190,7 +190,7 @@ def _quiet() -> Iterator[None]:
 def check(
     predictor: SpanPredictor, model: OnnxModel, questions: QuestionSet, watch: Watch | None = None
 ) -> Equality:
-    """What both give for ``questions``, read in the same batches.
+    """The results of both for ``questions``, read in the same batches.
 
     RunError where a graph in fp32 differs by more than ``LARGEST`` or in more than ``TIES`` of the answers.
     One in int8 is only measured.
@@ -262,7 +262,7 @@ class _Comparison:
 
 
 def largest_difference(first: Logits, second: Logits) -> float:
-    """Of any two logits; ``inf`` where only one of them is open (finite)."""
+    """The largest difference of two logits; ``inf`` where only one of them is finite."""
     scored = ("token", "stop") if isinstance(first, StepLogits) else ("start", "end", "null", "null_end")
     largest = 0.0
     for name in scored:

@@ -40,11 +40,11 @@ class Judged:
     outcome: Outcome
     answerable: bool
     f1: float
-    """Of a wrong span, against the gold that it is nearest to."""
+    """F1 of a wrong span, against the gold that it is nearest to."""
     boundary: Boundary | None = None
-    """Of a wrong span; None for every other outcome, and where only scores were judged."""
+    """The place of a wrong span; None for every other outcome, and where only scores were judged."""
     plausible: bool | None = None
-    """Of a false answer: whether it is one of the plausible answers of the data; None if there are none."""
+    """Whether a false answer is one of the plausible answers of the data; None if there are none."""
     article: str | None = None
     """None where only scores were judged."""
 

@@ -24,7 +24,7 @@ _ARTICLES: Mapping[str, str] = {
     "ru": "",
     "tr": "",
 }
-"""What counts as an article in each language, as a pattern; nothing where there are none."""
+"""The articles of each language, as a pattern; empty where there are none."""
 LANGUAGES = (ENGLISH, *sorted(_ARTICLES))
 _HAN = re.compile("([\u4e00-\u9fa5])")
 

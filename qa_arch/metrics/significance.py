@@ -35,7 +35,7 @@ Scores = npt.NDArray[np.float64]
 Articles = npt.NDArray[np.int64]
 
 Unit = Literal["question", "article", "passage"]
-"""What is drawn again, beside the seeds."""
+"""The units that are drawn again, beside the seeds."""
 
 LEVEL = 0.95
 POWER = 0.8
@@ -50,7 +50,7 @@ class Interval(NamedTuple):
 
 
 class Seeds(NamedTuple):
-    """What the R runs of a system (or R pairs of runs) add to the variance of a mean over them."""
+    """The part of R runs of a system (or R pairs of runs) in the variance of a mean over them."""
 
     runs: int
     own: float
@@ -67,7 +67,7 @@ class Variance:
     of_units: float
     """Articles (or questions), the interaction with the seeds included."""
     seeds: tuple[Seeds, ...] = ()
-    """Of systems with several runs."""
+    """The parts of systems with several runs."""
     calibration_units: int = 0
     of_calibration: float = 0.0
 
@@ -84,7 +84,7 @@ class Variance:
         return max(1.0, self.total**2 / spread) if spread else inf
 
     def planned(self, *, units: int, runs: int, calibration_units: int | None = None) -> Variance:
-        """What it would be with other numbers of articles, of runs a system, of calibration articles."""
+        """The variance with other numbers of articles, of runs a system, of calibration articles."""
         crossed = sum(part.interaction for part in self.seeds)
         articles = max(0.0, self.of_units - crossed) * self.units / units
         seeds = tuple(
@@ -120,11 +120,11 @@ class Effect:
 
     @property
     def p(self) -> float:
-        """Of no difference."""
+        """The p-value of no difference."""
         return 1.0 if abs(self.delta) < _TIE else min(1.0, 2 * self._tail(-abs(self.delta)))
 
     def p_equivalent(self, margin: float) -> float:
-        """Of a difference of at least ``margin``, either way: two one-sided tests (Schuirmann 1987)."""
+        """The p-value of a difference of ``margin`` or more, by two one-sided tests (Schuirmann 1987)."""
         return max(self._tail(self.delta - margin), self._tail(-self.delta - margin))
 
     @property
@@ -206,7 +206,7 @@ def in_order(families: Iterable[Sequence[float]]) -> list[list[float]]:
 def _crossed(
     systems: Sequence[Scores], articles: Articles | None, left_out: Sequence[float] = ()
 ) -> Variance:
-    """Of the sum of the systems' means; ``systems`` are ``(R, N)`` each, the second signed as it counts."""
+    """The variance of the sum of systems' means; ``systems`` are ``(R, N)`` each, signed as they count."""
     questions = systems[0].shape[1]
     number = np.arange(questions) if articles is None else np.unique(articles, return_inverse=True)[1]
     units = int(number.max()) + 1

@@ -148,7 +148,7 @@ class Logistic(NamedTuple):
 
 
 def answerable_probability(odds: Floats, fitted: Logistic) -> Floats:
-    """Of each question by its null odds; infinite odds are sure of it either way, NaN odds stay NaN."""
+    """P(answerable) of each question by its null odds; 0 or 1 for infinite odds, NaN for NaN."""
     with np.errstate(invalid="ignore"):  # infinite odds and a slope of 0
         logit = np.nan_to_num(fitted.intercept + fitted.slope * odds, nan=fitted.intercept)
     probability = 1 / (1 + np.exp(-np.clip(logit, -700, 700)))

@@ -25,7 +25,7 @@ from qa_arch.nn.text_lstm import SuBiLSTM
 from qa_arch.types.tensors import Batch, SpanLogits
 
 GAIN = 10.0
-"""Of the cosine at the beginning: a unit that the question repeats has e^10 times the weight of "nothing"."""
+"""The first gain of the cosine: a unit that the question repeats has e^10 times the weight of "nothing"."""
 MOST = 100.0
 """The largest gain (Radford et al. 2021, section 2.5)."""
 SMALL = 1e-4
@@ -148,7 +148,7 @@ class BertMatch(nn.Module):
         cls: Float[Tensor, "B D"],
         mask: Bool[Tensor, "B C"],
     ) -> tuple[Float[Tensor, "B C S"], Float[Tensor, "B S"] | None]:
-        """What the head reads, and the row of the same width that stands for "nothing"."""
+        """The rows that the head reads, and the row of the same width that stands for "nothing"."""
         if self.matched_dim == 0:
             return context, cls
         states = self.dropout(states)

@@ -50,7 +50,7 @@ SERVED_AS = "qa_arch.json"
 
 @dataclass(frozen=True)
 class ServedAs:
-    """What ``SERVED_AS`` holds."""
+    """The contents of ``SERVED_AS``."""
 
     features: Features
     decode: Decode
@@ -59,7 +59,7 @@ class ServedAs:
 
     @classmethod
     def of(cls, folder: Path) -> ServedAs | None:
-        """That of a checkpoint's folder; None where it has none. ConfigError for one that is faulty."""
+        """The file of a checkpoint's folder; None where there is none. ConfigError for one that is faulty."""
         if not (folder / SERVED_AS).is_file():
             return None
         try:
@@ -80,7 +80,7 @@ class CheckpointFiles:
 
     @property
     def name(self) -> str:
-        """What tables call it: the last part of its id or path."""
+        """Its name in tables: the last part of its id or path."""
         return record_folder(self.source).name
 
 

@@ -29,18 +29,18 @@ OUTPUTS = (
     ("start", "end", "null_start", "null_end", "pair"),
     ("token", "stop"),
 )
-"""What a graph may compute: boundaries, those scored together, or steps. ``null_start`` has the verifier."""
+"""The outputs of graphs: boundaries, those scored together, or steps. ``null_start`` has the verifier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equality:
-    """What a graph and the torch model that it was made of gave for the same questions."""
+    """The results of a graph and of the torch model that it was made of, for the same questions."""
 
     data: str
     questions: int
     windows: int
     largest_difference: float
-    """Of any two logits."""
+    """The largest difference of two logits."""
     same_answers: int
     """Questions with the same answer at the null threshold."""
     torch_scores: Mapping[str, float]

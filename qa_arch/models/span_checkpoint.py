@@ -65,7 +65,7 @@ class SpanCheckpoint(WithBackbone):
 
 
 def _in_fp32(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a backbone in half precision gives, as the layers on top of it take it."""
+    """The output of a backbone in half precision, as the layers on top of it take it."""
     return tuple(value.float() if isinstance(value, Tensor) else value for value in inputs)
 
 

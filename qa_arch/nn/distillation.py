@@ -1,4 +1,4 @@
-"""What a student takes from its teacher: how far its scores are from it, and weights to begin with.
+"""A student and its teacher: the divergence of their scores, and the weights that the student begins with.
 
 Axes: ``B`` windows, ``T`` tokens, ``K`` outcomes.
 """
@@ -20,7 +20,7 @@ from qa_arch.types.tensors import SpanLogits
 
 Layers = Literal["none", "embeddings", "first", "every_other"]
 SAME = ("model_type", "hidden_size", "num_attention_heads", "hidden_act", "activation", "layer_norm_eps")
-"""What two configurations have to share for the weights of one to mean the same in the other."""
+"""The settings that two configurations must share for the weights of one to fit the other."""
 WITHOUT = "set distillation.layers=none"
 
 

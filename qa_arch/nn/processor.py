@@ -107,7 +107,7 @@ def onnx_int8() -> dict[str, str]:
 
 
 def _exact_in_onnx(settings: dict[str, str]) -> bool:
-    """As ``_exact``, of the nodes that ``quantize_dynamic`` makes of a product."""
+    """The same as ``_exact`` for the nodes that ``quantize_dynamic`` makes of a product."""
     try:
         import numpy as np
         import onnxruntime

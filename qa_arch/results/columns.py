@@ -110,7 +110,7 @@ def _run(key: str, heading: str, value: Callable[[RunRecord], Any], **options: A
 
 
 def _small(key: str, heading: str, value: Callable[[RunRecord], Any], **options: Any) -> Column:
-    """What a run takes on disk, in memory and in time to ask, in tables that ask for it."""
+    """The size of a run on disk and in memory, or its time to answer, in tables that ask for it."""
     return _run(key, heading, value, on_request=True, **options)
 
 
@@ -176,7 +176,7 @@ def _auroc(rows: Questions) -> float | None:
 
 
 def _answerable_ece(scored: Scored) -> float | None:
-    """Of the probability that a question is answerable, by the logistic function in the record."""
+    """ECE of the probability that a question is answerable, by the logistic function in the record."""
     fitted = None if scored.record is None else scored.record.answerability
     if scored.rows is None or fitted is None:
         return None
@@ -185,7 +185,7 @@ def _answerable_ece(scored: Scored) -> float | None:
 
 
 def ece(confidence: Floats | None, score: Floats | Bools | None) -> float | None:
-    """Of confidence in what has a score above 0; None where the rows lack one of the two."""
+    """ECE of confidence, percent; right is a score above 0. None where the rows lack one of the two."""
     return None if confidence is None or score is None else 100 * reliability(confidence, score > 0).ece
 
 
@@ -288,19 +288,19 @@ EPOCH: Mapping[str, str] = {
     "train_seconds": "seconds of training",
     "windows_per_second": "windows a second",
 }
-"""What is recorded once an epoch, and its heading."""
+"""The figures that are recorded once an epoch, and their headings."""
 MEMORY = {
     "cuda": "peak memory: what was allocated on the first GPU",
     "cpu": "peak memory: the resident memory of the first process, libraries included",
 }
-"""What ``peak_memory_mb`` measures, by kind of device."""
+"""The meaning of ``peak_memory_mb``, by kind of device."""
 
 SPAN_COLUMNS = ("model", "exact", "f1", "HasAns_f1", "NoAns_f1", "null_threshold", "parameters", "seconds")
 SELECTION_COLUMNS = ("model", "accuracy", "mrr", "parameters", "seconds")
 TYPE_COLUMNS = ("model", "accuracy", "main_accuracy", "mrr", "parameters", "seconds")
 TOKEN_COLUMNS = ("model", "token_accuracy", "perplexity", "bits_per_byte")
 SENTENCE_COLUMNS = ("sentence_accuracy", "sentence_f1")
-"""What is shown where nothing else is asked for: of spans, answer selection, classes, and of pre-training,
+"""The columns that are shown by default: of spans, answer selection, classes, and of pre-training,
 without and with sentence tasks."""
 
 
@@ -418,7 +418,7 @@ def _notes(runs: Runs, split: str, shown: Collection[str]) -> list[str]:
 
 
 def _fitted_on(records: Sequence[RunRecord]) -> str:
-    """What the null thresholds were fitted on; where that differs, of which models."""
+    """A note on what the null thresholds were fitted on; where that differs, of which models."""
     models: dict[str, dict[str, None]] = {}
     for record in records:
         threshold = record.threshold

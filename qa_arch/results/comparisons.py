@@ -25,7 +25,7 @@ from qa_arch.results.tables import Column, Table, number, text, two_decimals
 from qa_arch.types.text import QuestionSet, question_word
 
 FITTED = "the null threshold was fitted on these questions and the epoch chosen by them"
-"""Of calibration, where a threshold flatters every system alike."""
+"""A note on calibration, where the threshold is too good for every system alike."""
 SINGLE_RUN = "a system with one run: interval and p are about that run, its seed variance is unknown"
 _DETECTABLE = f"minimum detectable effect on {{}}, {POWER:.0%} power, before correction"
 _PLACES = 6
@@ -124,7 +124,7 @@ def compare(
 
 
 def _tests(samples: Samples, labels: Sequence[str], tested: Effect | None, threshold: str = "") -> str:
-    """What intervals of differences and p are over; ``threshold`` says where a null threshold has a part."""
+    """A note on what intervals and p are over; ``threshold`` says where a null threshold has a part."""
     units = f"{tested.variance.units:,} {UNITS[samples.unit]}" if tested else UNITS[samples.unit]
     counted = samples.calibration_articles(labels)
     where = f" ({threshold})" if threshold else ""
@@ -162,7 +162,7 @@ def settings_table(a: System, b: System) -> Table:
         del unlike["model"]  # the same name again
 
     def written(setting: str, value: Any) -> str | None:
-        """Of a class its name; None where there is no such setting."""
+        """The value as text, a class by its name; None where there is no such setting."""
         if value is None:
             return None
         return str(value).rpartition(".")[2] if setting.endswith("_target_") else str(value)

@@ -1,4 +1,4 @@
-"""What ``experiments/*/tables.py`` is written with, a function a kind of table or figure, and how it is run.
+"""The functions that ``experiments/*/tables.py`` calls, one a kind of table or figure, and how it is run.
 
 An experiment's ``tables.py`` defines ``tables(folder)``, which returns its tables, and may define
 ``figures(folder)``, which draws its figures and returns their paths; ``folder`` is the experiment's own, with
@@ -55,7 +55,7 @@ def experiment_figures(folder: Path) -> list[Path]:
 
 
 def _script(folder: Path) -> Mapping[str, Any]:
-    """What ``tables.py`` defines, by name."""
+    """The names that ``tables.py`` defines, with their values."""
     defined = run_path(str(folder / TABLES), run_name=f"experiment_{folder.name}")
     if "tables" not in defined:
         raise ConfigError("defines no tables(folder); see qa_arch/results/experiments.py")
@@ -99,7 +99,7 @@ class Wanted:
     model: str
     command: str
     batch: int | None = None
-    """Of the run; None: any."""
+    """The global batch size of the run; None: any."""
 
     @property
     def row(self) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def runs_table(
 
 
 def _code_note(runs: Runs) -> list[str]:
-    """What code made the runs, where it is not a single commit."""
+    """A note on the code that made the runs, where it is not a single commit."""
     commits = Counter(record.commit[:7] for _, record in runs if record.commit)
     changed = sum(bool(record.dirty) for _, record in runs)
     if len(commits) < 2 and not changed:
@@ -269,7 +269,7 @@ def difference_plot(
 
 
 COUNTS = ("examples", "negatives", "articles", "articles_with_negatives")
-"""What a table of data sets shows where nothing else is asked for."""
+"""The columns of a table of data sets by default."""
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ class DataSet:
     """None for a set that nobody can count, as its questions are kept back."""
     published: Mapping[str, int] = field(default_factory=dict)
     source: str | None = None
-    """What ``--data`` must name, where that is not the file's own name."""
+    """The source that ``--data`` must name, where that is not the file's own name."""
 
 
 def sets_table(

@@ -130,12 +130,12 @@ def comparison_figure(
 
 
 def drawable(table: Table, measures: Sequence[str]) -> list[str]:
-    """Those of the measures that are percentages and that any row has."""
+    """The measures that are percentages and that any row has."""
     return [k for k in measures if COLUMNS[k].mark and any(r.get(k) is not None for r in table.rows)]
 
 
 def caption(table: Table) -> str:
-    """What the figures were measured on and by, with which seeds, and how to read the marks."""
+    """The set, the metric and the seeds of the figures, and how to read the marks."""
     seeds = sorted({row["seed"] for row in table.rows if not _is_reference(row)})
     parts = [*table.notes]
     if seeds:

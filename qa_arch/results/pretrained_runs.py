@@ -55,7 +55,7 @@ def encoder_folder(name: str) -> Path | None:
 
 
 def encoder_run(name: str | None) -> EncoderRun | None:
-    """What a record says of the pre-training run that ``encoder.name`` names, if it names one."""
+    """The record's entry for the pre-training run that ``encoder.name`` names, if it names one."""
     run = None if name is None else pretrained_run(name)
     if run is None:
         return None

@@ -192,7 +192,7 @@ class Breakdown:
 def breakdowns(
     rows: Questions, questions: QuestionSet | None, types: Mapping[str, str] | None = None
 ) -> list[Breakdown]:
-    """Those that the record tells of, and with ``questions`` those of the texts.
+    """The breakdowns that the record allows, and with ``questions`` those of the texts.
 
     ``types`` are classes (``MAIN:sub``) that a classifier gave to questions, by id.
     """

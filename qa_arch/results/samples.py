@@ -31,7 +31,7 @@ answerable questions alone; telling answerable from unanswerable ones; risk over
 AT_THRESHOLD: tuple[MeasureName, ...] = ("exact", "f1")
 UNITS: Mapping[Unit, str] = {"question": "questions", "article": "articles", "passage": "passages"}
 GROUPS = 20
-"""Of calibration articles at most: more are left out in groups."""
+"""The most calibration articles that are left out one by one: more are left out in groups."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +149,7 @@ class Samples:
         return None if self.articles is None else self.articles[where]
 
     def calibration_articles(self, labels: Sequence[str]) -> int:
-        """Of how many calibration articles the tests know the share, 0 where they do not."""
+        """The number of calibration articles whose share the tests know; 0 where they do not."""
         samples = [self.systems[label] for label in labels]
         splits = {record.fingerprint(CALIBRATION) for sample in samples for record in sample.records}
         counts = {0 if sample.thresholds is None else sample.thresholds.shape[1] for sample in samples}

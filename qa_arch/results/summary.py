@@ -66,7 +66,7 @@ _CURVES = (
 
 @dataclass(frozen=True)
 class Summary:
-    """What ``qa-arch show`` shows; ``facts`` are headed lists of name and value."""
+    """The output of ``qa-arch show``; ``facts`` are headed lists of name and value."""
 
     title: str
     record: RunRecord

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "markdown", "latex", "json", "csv")
 NOTHING = "–"
-"""What stands in a cell without a figure."""
+"""The text of a cell without a figure."""
 BORDER, RULE = 1, 3
 """Characters of a frame: at the left edge, and for each column its padding and the line behind it."""
 NARROW, LONG = 12, 20
@@ -36,7 +36,7 @@ second."""
 
 
 def plain(value: Any) -> str:
-    """As readers of the field print it: scores to one decimal, counts with separators."""
+    """The text of a figure, as the field prints it: scores to one decimal, counts with separators."""
     if isinstance(value, float):
         return f"{value:,.1f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
@@ -69,7 +69,7 @@ class Column:
     Okabe & Ito 2008, which differ for every kind of colour vision."""
 
     def text(self, row: Mapping[str, Any]) -> str:
-        """What people read of the row, a dash where there is nothing."""
+        """The cell of the row as people read it, a dash where there is nothing."""
         if self.says_status and row.get("status", "ok") != "ok":
             return str(row["status"]).upper()
         values = [row.get(key) for key in self.parts or (self.key,)]
@@ -146,7 +146,7 @@ def print_table(table: Table) -> None:
 
 
 def cells(table: Table) -> list[list[str]]:
-    """What people read: the headings, then a line a row."""
+    """The table as people read it: the headings, then a line a row."""
     headings = [column.heading for column in table.columns]
     return [headings, *([column.text(row) for column in table.columns] for row in table.rows)]
 

@@ -129,7 +129,7 @@ class Answer:
 
     @property
     def in_sentence(self) -> tuple[str, str, str] | None:
-        """What precedes the answer in its sentence, the answer, and what follows; None where the answer is
+        """The text before the answer in its sentence, the answer, the text after it; None where the answer is
         no span of a text."""
         if self.query is None or self.document is None or self.start is None or self.start < 0:
             return None
@@ -174,7 +174,7 @@ class Answer:
 
 
 def sentence(text: str, start: int, end: int) -> tuple[str, str, str]:
-    """What precedes the span from ``start`` to ``end`` in its sentence, the span, and what follows.
+    """The text before the span from ``start`` to ``end`` in its sentence, the span, and the text after it.
 
     A side that is longer than ``MOST`` is cut at a space and marked by "…". All three are ``plain``.
     """

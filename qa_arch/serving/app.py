@@ -55,7 +55,7 @@ EXAMPLES = {
         " Maren Holt, rowed out from the village every evening until a causeway was laid eleven years later.",
     },
 }
-"""What the page asks first, by the training data: a model knows texts like those that it learned from."""
+"""The first question of the page, by the training data: a model knows texts like those it learned from."""
 TAGS = ("body", "single", "batch")
 """Parts of pydantic's place of an error that are no fields."""
 
@@ -65,7 +65,7 @@ class _Request(BaseModel):
 
 
 def _query(question: str, context: str | None, documents: list[str] | None = None, **options: Any) -> Query:
-    """What is asked; pydantic's error, with the field, for what ``Query`` refuses."""
+    """The query of a body; pydantic's error, with the field, for what ``Query`` refuses."""
     if (context is None) == (documents is None):
         raise ValueError("give either context (a text) or documents (a list of texts)")
     try:

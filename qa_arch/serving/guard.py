@@ -61,7 +61,7 @@ class ServiceOptions:
     """Names that the Host header may have, without port; empty: any. Against pages that point a name of
     theirs to this machine (DNS rebinding)."""
     token: str | None = None
-    """What clients must send as ``Authorization: Bearer TOKEN``, if anything."""
+    """The token that clients must send as ``Authorization: Bearer TOKEN``, if any."""
 
     def __post_init__(self) -> None:
         for name in ("max_queue", "max_batch", "max_documents", "max_characters"):

@@ -81,7 +81,7 @@ class Summary:
     lines: int
     """Lines of the output."""
     before: int
-    """Those of them that an earlier call had answered."""
+    """The lines that an earlier call had answered."""
     problems: int
     """Lines that this call could not answer."""
 
@@ -312,7 +312,7 @@ def origin_of(data: str, models: Sequence[str], settings: Mapping[str, Any]) -> 
 
 
 def _model(source: str) -> str:
-    """What identifies a run: the hash of weights, tokenizer, vectors and graph, of its config, and of what
+    """The identity of a run: the hash of weights, tokenizer, vectors and graph, of its config, and of what
     was fitted after training; of a downloaded checkpoint its revision."""
     if names_checkpoint(source):
         return f"{source} {open_checkpoint(source).revision}"

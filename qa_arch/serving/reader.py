@@ -162,7 +162,7 @@ class Reader:
         return shown is not None and shown.shows(self.predictor.model)
 
     def attention(self, question: str, context: str) -> AttentionMap:
-        """What the match-LSTM looks at, in the window that holds the best span.
+        """The attention of the match-LSTM, in the window that holds the best span.
 
         Raises ConfigError for a blank text, RunError where the model has no match-LSTM, UnavailableError
         where no extra shows attention.

@@ -53,7 +53,7 @@ class Parts:
     model: nn.Module
     loss: Loss
     distiller: Any = field(default=None, kw_only=True)
-    """What a teacher adds to the loss, where there is one."""
+    """The part of the loss that comes from a teacher, where there is one."""
 
 
 class Collator(Protocol):
@@ -102,7 +102,7 @@ class Predictor(ABC):
     null_threshold: float
     """An answer is given unless "no answer" scores higher by more than this; ``inf``: always given."""
     library: str = "torch"
-    """What computes the logits: ``onnx`` for a graph, ``onnx + torch`` for an ensemble of both."""
+    """The library that computes the logits: ``onnx`` of a graph, ``onnx + torch`` of an ensemble of both."""
     temperature: float = 1.0
     """By which scores are divided before they become confidences (``metrics.confidence``)."""
 
@@ -126,9 +126,9 @@ class Task(ABC):
     """A kind of question; stateless, so that a single object serves every run."""
 
     name: ClassVar[str]
-    """As ``model.task`` names it."""
+    """Its name in ``model.task``."""
     output: ClassVar[Any]
-    """What a model's forward gives: a record of tensors, or a tensor with named axes."""
+    """The type of a model's output: a record of tensors, or a tensor with named axes."""
     monitor: ClassVar[str | None] = None
     """A calibration score, the higher the better, that chooses the epoch in place of ``trainer.select``."""
     lower_is_better: ClassVar[bool] = False
@@ -136,7 +136,7 @@ class Task(ABC):
     has_validation_loss: ClassVar[bool] = True
     """Whether the loss of the calibration split is computed and recorded with its scores."""
     reference_method: ClassVar[str | None] = None
-    """What the heuristics of ``references`` must offer: ``predict`` texts, or ``rank`` candidates; None where
+    """The method that ``references`` must have: ``predict`` texts, or ``rank`` candidates; None where
     the task has none."""
     has_null: ClassVar[bool] = False
     """Whether "no answer" is an answer, given above a null threshold."""
@@ -165,7 +165,7 @@ class Task(ABC):
 
     @abstractmethod
     def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> Parameters:
-        """Those of the configured model, made without weights."""
+        """The parameters of the configured model, which is made without weights."""
 
     @abstractmethod
     def save(self, folder: Path, parts: Any) -> None:

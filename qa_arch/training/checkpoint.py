@@ -1,4 +1,4 @@
-"""What a run keeps while it trains: checkpoints to resume from, the best weights, its state at Ctrl-C."""
+"""The files of a run that trains: checkpoints to resume from, the best weights, its state at Ctrl-C."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ MONITORS = {
     "loss": ("calibration_loss", -1.0),
     "spans_auc": ("calibration_spans_auc", 1.0),
 }
-"""What can choose the epoch of a span model: the metric, and the sign that makes a higher value better."""
+"""Ways to choose the epoch of a span model: the metric, and the sign that makes a higher value better."""
 
 
 @dataclass(eq=False)

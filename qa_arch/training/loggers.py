@@ -205,7 +205,7 @@ class CsvLogger(lightning.logger.Logger):
 
 
 def _same_run(place: Path, project: str, mode: str) -> dict[str, Any]:
-    """What makes wandb go on with the run that ``place`` notes; nothing where there is none to go on with.
+    """The arguments by which wandb continues the run that ``place`` notes; none where there is no such run.
 
     wandb resumes on its server alone: offline every start is a run of its own. A WANDB_RUN_ID, as
     ``wandb agent`` gives one, names the run itself.
@@ -319,7 +319,7 @@ OTHER_POINTS = {
 }
 """Name of a score -> the operating point that has it, and its key there."""
 COLUMNS = ("id", "kind", "question", "gold", "prediction", "exact", "f1", "null_odds", "article")
-"""Of the table of predictions."""
+"""The columns of the table of predictions."""
 
 
 @dataclass(frozen=True)

@@ -57,9 +57,9 @@ class TrainingModule(pl.LightningModule):
         self.is_first = True
         """Whether no batch was trained on yet."""
         self.gradient_norm: torch.Tensor | None = None
-        """Of the last step, before clipping."""
+        """The norm of the last step's gradient, before clipping."""
         self.random_states: list[dict[str, Any]] = []
-        """Of each rank, from the checkpoint that training goes on with."""
+        """The state of each rank, from the checkpoint that training continues."""
 
     def setup(self, stage: str) -> None:
         """Raise RunError, before the model is wrapped, where ranks train different configs.

@@ -1,4 +1,4 @@
-"""What a run shows while it trains: a record per epoch, entries per step for the logger, a bar or lines."""
+"""The progress of a run: a record per epoch, entries per step for the logger, a bar or lines."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class History(pl.Callback):
     """Calibration scores of the current epoch and the seconds of their validation; ``callback_metrics``
     of the trainer would still have those of an earlier epoch."""
     rates: dict[str, float] = field(default_factory=dict)
-    """Of the step at work, where it is to be logged."""
+    """The learning rates of the current step, where it is to be logged."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.since = self.entered = time.perf_counter()  # a resumed epoch does not start anew
@@ -159,7 +159,7 @@ class TrainingProgress(pl.Callback):
         self.label = label
         self.stepping = False
         self.scores: dict[str, float] = {}
-        """Of the current epoch, once it is validated."""
+        """The calibration scores of the current epoch, once it is validated."""
         self.headline = ""
         """The calibration score that is shown, of the last epoch that has one."""
         live = live and console.is_terminal
@@ -204,7 +204,7 @@ class TrainingProgress(pl.Callback):
     def _figures(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, done: int, now: float
     ) -> list[str]:
-        """What is said of the epoch so far, the most important first."""
+        """The figures of the epoch so far, the most important first."""
         assert isinstance(pl_module, TrainingModule)
         loss, windows, *_ = pl_module.train_sums[0]
         read = done - (self.offset or 0)

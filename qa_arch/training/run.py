@@ -62,11 +62,11 @@ class Run:
 
 @dataclass(frozen=True)
 class Start:
-    """What a run begins with that does not make its own data, features and model."""
+    """The beginning of a run that does not make its own data, features and model."""
 
     parts: Parts
     config: Config
-    """What it is trained and scored by; the record says the config that ``train`` is given."""
+    """The config of training and scoring; the record has the config that ``train`` is given."""
     callbacks: Sequence[pl.Callback] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the record."""
@@ -222,7 +222,7 @@ def _fit(config: Config, parts: Parts, run: Run, *, world: int, gpu: bool, **opt
 
 
 def _facts(recorded: Mapping[str, Any], config: Config, parts: Parts) -> dict[str, Any]:
-    """What the record says of data, features and model; the run's hash covers the files that were read."""
+    """The record's fields about data, features and model; the run's hash covers the files that were read."""
     task, settings = task_of(config.model), config.trainer
     hashes = {split: questions.fingerprint for split, questions in parts.sets.items()}
     if parts.vectors is not None:

@@ -91,7 +91,7 @@ class QuestionSet:
 
     @property
     def other_language(self) -> dict[str, str]:
-        """What a record says of a language that is not English; of English nothing."""
+        """The entry of a record for a language that is not English; empty for English."""
         return {} if self.language == "en" else {"language": self.language}
 
     @property
@@ -101,7 +101,7 @@ class QuestionSet:
 
     @property
     def passage_numbers(self) -> list[int]:
-        """The same of passages."""
+        """The number of each question's passage, from 0 in the order of the file."""
         return _numbered(example.context for example in self.examples)
 
     @property

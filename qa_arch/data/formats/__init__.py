@@ -17,7 +17,7 @@ from qa_arch.types.text import QuestionSet, SelectionSet
 OnError = Literal["raise", "skip"]
 """Raise at the first faulty record, or leave faulty records out and list them in the set."""
 Holds = Literal["passages", "candidates", "classes"]
-"""What a set is made of: questions on passages, questions with candidate answers, or with classes."""
+"""The kinds of sets: questions on passages, questions with candidate answers, or with classes."""
 
 
 class Opener(Protocol):

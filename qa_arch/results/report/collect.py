@@ -68,7 +68,7 @@ POINTS = (CALIBRATED, NEVER_NULL, MARGIN_0, ORACLE, GIVEN)
 EPOCH = ("train_loss", "calibration_loss", *(f"calibration_{name}" for name in ("exact", "f1", "spans_f1")))
 SPANS: Literal["spans"] = "spans"
 MEASURES: tuple[MeasureName, ...] = ("exact", "f1", SPANS)
-"""What the page can be switched to; the last where some questions have no answer, else it is F1."""
+"""The measures of the page; the last where some questions have no answer, else it is F1."""
 
 
 def collect(
@@ -259,7 +259,7 @@ class ScoredSet:
 
     @property
     def title(self) -> str:
-        """What its data is called, and the split where that says more."""
+        """The name of its data, and the split where that says more."""
         return ", ".join(dict.fromkeys((self.about.name or self.split, self.split)))
 
 

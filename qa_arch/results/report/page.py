@@ -41,7 +41,7 @@ PAGE = Path(__file__).parent / "page"
 LIMIT = 30_000_000
 """Bytes of a page; rows of single questions are left out before it grows beyond."""
 WITH_PATHS = ("runs", "groups", "settings", "problems", "leftOut")
-"""What a page tells of runs; not the names in a set's breakdowns, which are the data's."""
+"""The parts of a page about runs; not the names in a set's breakdowns, which are the data's."""
 SCRIPTS = (
     "elements.js",
     "data.js",
@@ -80,7 +80,7 @@ NEAR, PLAUSIBLE = 64, 128
 
 @dataclass(frozen=True)
 class Report:
-    """What was written, and what is not in it."""
+    """The page that was written, and the runs that are not in it."""
 
     path: Path
     runs: int
@@ -88,7 +88,7 @@ class Report:
     left_out: tuple[str, ...]
     """Runs whose rows of single questions did not fit."""
     problems: tuple[str, ...]
-    """What could not be used, one line each."""
+    """A line for each thing that could not be used."""
 
 
 def write_report(
