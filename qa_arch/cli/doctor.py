@@ -122,7 +122,7 @@ def hydra_plugins() -> Iterator[Check]:
             importlib.import_module(plugin.name)
         except Exception as error:
             yield Check(plugin.name, False, f"cannot be imported ({_line(error)})", mend, True)
-    yield Check("hydra plugins", True, "looked through", needed=True)
+    yield Check("hydra plugins", True, "can be imported", needed=True)
 
 
 def hub_files() -> Iterator[Check]:

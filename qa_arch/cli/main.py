@@ -130,6 +130,13 @@ def _guarded(work: Callable[[], int], *, debug: bool, trusted: Sequence[str] = (
         )
 
 
+class _HelpFormatter(argparse.HelpFormatter):
+    """Leaves examples on one line, so that they can be copied."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith("example") else super()._fill_text(text, width, indent)
+
+
 class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line, without the usage, and for a wrong choice the most similar one."""
 
@@ -150,7 +157,8 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
     parser = Parser(
         prog="qa-arch",
         usage="qa-arch [-h] [-V] [--debug] COMMAND ...",
-        description="Train, score and compare span-extraction models.\n" + "\n".join(listed),
+        description="Train, score and compare models for extractive question answering.\n"
+        + "\n".join(listed),
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -161,7 +169,13 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
     for name, offer in COMMANDS.items():
         about = offer.summary
         described = f"{about[0].upper()}{about[1:]}."
-        sub = choices.add_parser(name, prog=f"qa-arch {name}", description=described, allow_abbrev=False)
+        sub = choices.add_parser(
+            name,
+            prog=f"qa-arch {name}",
+            description=described,
+            allow_abbrev=False,
+            formatter_class=_HelpFormatter,
+        )
         # Suppressed where absent, or it would overwrite a --debug in front of the subcommand.
         sub.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=traceback)
         if name == command:
