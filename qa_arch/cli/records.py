@@ -18,7 +18,14 @@ from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.prediction_files import read_types
 from qa_arch.records import DEV, RECORD, RECORDS, find_runs, read_record
 from qa_arch.results.columns import by_measure, comparison
-from qa_arch.results.comparisons import changed_table, comparable, compare, power_table, settings_table
+from qa_arch.results.comparisons import (
+    changed_table,
+    comparable,
+    compare,
+    finished,
+    power_table,
+    settings_table,
+)
 from qa_arch.results.experiments import TABLES, experiment_figures, experiment_tables
 from qa_arch.results.notebooks import compare as compare_with
 from qa_arch.results.provenance import EXPERIMENTS, dev_access_note
@@ -201,10 +208,12 @@ def run_compare(args: argparse.Namespace) -> int:
             "name two runs, or two quoted globs of seeds (qa-arch compare A B), or a folder of runs with"
             " --baseline NAME"
         )
-    a, b = two_systems(*(find_runs([pattern]) for pattern in args.runs))
+    (runs_a, notes_a), (runs_b, notes_b) = (finished(find_runs([side]), args.split) for side in args.runs)
+    a, b = two_systems(runs_a, runs_b)
     questions = open_scored(args.data, a.record, args.split) if args.data else None
+    compared = compare(a, b, split=args.split, questions=questions, unit=args.unit)
     tables = [
-        compare(a, b, split=args.split, questions=questions, unit=args.unit),
+        replace(compared, notes=[*compared.notes, *notes_a, *notes_b]),
         settings_table(a, b),
         changed_table(a, b, split=args.split, top=max(args.top, 0), questions=questions),
     ]

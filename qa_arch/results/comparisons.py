@@ -35,18 +35,24 @@ _SHOWN = 60
 """Characters of a text in a table."""
 
 
-def comparable(runs: Runs, split: str) -> tuple[list[System], list[str]]:
-    """The systems of ``runs``, and a note that names those which have not finished and are left out."""
+def finished(runs: Runs, split: str) -> tuple[Runs, list[str]]:
+    """The ``runs`` without those which have not finished, and a note that names these."""
     waiting = [
         (folder, record)
         for folder, record in runs
         if record.status != "ok" and record.compared_point(split) is None
     ]
     if len(waiting) == len(runs):  # nothing is left to compare: the error says what is missing
-        return group_by_system(runs), []
+        return runs, []
     named = ", ".join(f"{folder} ({record.status})" for folder, record in waiting)
     notes = [f"left out, no scores of {split} yet: {named}"] if waiting else []
-    return group_by_system([run for run in runs if run not in waiting]), notes
+    return [run for run in runs if run not in waiting], notes
+
+
+def comparable(runs: Runs, split: str) -> tuple[list[System], list[str]]:
+    """The systems of the finished ``runs``, and the note on the others."""
+    runs, notes = finished(runs, split)
+    return group_by_system(runs), notes
 
 
 def compare(

@@ -197,6 +197,8 @@ def test_a_run_that_is_not_finished_is_left_out_with_a_note(sides, command, make
     note = f"left out, no scores of dev yet: {late} (running)"
     assert table == {**before, "notes": [*before["notes"], note]}
     assert qa_arch.compare(folder, "poor").notes[-1] == note
+    pair = command("compare", f"{folder}/poor-*", f"{folder}/[gl]*", "--json")
+    assert json.loads(pair[1])[0]["notes"][-1] == note
     with pytest.raises(RunError, match=r"no scores of dev \(status running"):
         qa_arch.compare(late, "good")
 
