@@ -161,7 +161,7 @@ def _report(folder: Path, entries: Sequence[Entry], *, as_json: bool = False) ->
         done = [Path(row.folder) for row in points if row.status == "ok"]
         print_next_steps([(point, read_record(point)) for point in done])
         if states & {"queued", "killed", "failed"}:
-            print(f"go on:   qa-arch sweep resume {folder}")
+            print(f"resume:  qa-arch sweep resume {folder}")
         for failed in [row for row in points if row.status == "failed"][:1]:
             print(f"log:     {failed.folder}/log.txt")
     return 0 if states <= {"ok", "oom"} else 1

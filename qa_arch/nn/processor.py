@@ -72,9 +72,7 @@ def int8_product() -> Product:
         return shifted
     if not _exact(halved):
         raise UnavailableError("precision int8: no int8 product is exact on this processor; use fp32")
-    log.info(
-        "int8: products in one saturate on this processor; they are taken in two halves, which are exact"
-    )
+    log.info("int8: products saturate on this processor; they are computed in two halves, which are exact")
     return halved
 
 

@@ -229,7 +229,7 @@ class TrainingProgress(pl.Callback):
             )
             self._stop()  # or the line below would be written into the bar
             took = _clock(time.perf_counter() - self.begun)
-            log.info("%s done in %s; calibration: %s", self.title, took, listed or "none")
+            log.info("%s done in %s; calibration: %s", self.title, took, listed or "not validated")
 
     def on_exception(self, *_: Any) -> None:
         self._stop()

@@ -105,7 +105,7 @@ def train(
             trust = [word for prefix in trusted if prefix not in TRUSTED for word in ("--trust", prefix)]
             words = ["qa-arch", "train", "--config-from", str(folder), "--folder", str(folder), *trust]
             again = shlex.join([*words, "--if-exists", "resume"])
-            log.info("go on: %s", "the same command" if start else again)
+            log.info("resume: %s", "the same command" if start else again)
         if not oom:
             raise
         log.error(

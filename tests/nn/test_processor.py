@@ -50,7 +50,7 @@ def test_a_product_that_saturates_is_taken_in_halves_which_are_exact(saturating,
     processor.int8_product()
     assert processor.engine("torch", "int8") == "torch int8 in halves"
     assert [record.message for record in caplog.records] == [
-        "int8: products in one saturate on this processor; they are taken in two halves, which are exact"
+        "int8: products saturate on this processor; they are computed in two halves, which are exact"
     ]
 
 

@@ -193,7 +193,7 @@ def test_an_epoch_that_was_cut_short_has_no_scores_of_the_one_before(fitted, cap
     assert [sum(key.startswith("calibration") for key in epoch) > 0 for epoch in done.epochs] == [True, False]
     assert done.best_epoch == 0
     assert "epoch 2/2 done in" in caplog.text
-    assert caplog.text.rstrip().endswith("calibration: none")
+    assert caplog.text.rstrip().endswith("calibration: not validated")
 
 
 def test_a_wrong_output_is_told_with_its_field_and_place(configure, tmp_path, monkeypatch):

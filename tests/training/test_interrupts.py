@@ -105,7 +105,7 @@ def test_a_training_in_a_terminal_is_stopped_and_goes_on(small, tmp_path, width)
     assert (folder / "last.ckpt").is_file()
     if width == 80:
         return
-    command = re.search(r"go on: qa-arch (train .*--if-exists resume)", terminal.text.replace("\r\n", " "))
+    command = re.search(r"resume: qa-arch (train .*--if-exists resume)", terminal.text.replace("\r\n", " "))
     assert command
     again = Terminal(shlex.split(command[1]), width, tmp_path)
     again.wait_for("/6, loss")

@@ -87,7 +87,7 @@ def test_a_log_tells_loss_rate_time_left_once_it_is_known_and_the_last_score(
         "bert epoch 2/2: batch 4 of 4, 0:00 left, loss 1.500, calibration f1 61.23, 1.0 batches/s"
     )
     done = [line.partition("; ")[2] for line in caplog.messages if "done in" in line]
-    assert done == ["calibration: f1 61.23, loss 1.50", "calibration: none"]
+    assert done == ["calibration: f1 61.23, loss 1.50", "calibration: not validated"]
 
 
 @pytest.mark.parametrize(("seconds", "readings"), [(0.01, 1), (0.15, 2), (0.25, 4)])
