@@ -436,7 +436,7 @@ def _measured_on(facts: SplitFacts, split: str, protocol: str) -> str:
         tokens, blocks = facts.extra.get("tokens") or 0, facts.windows or 0
         return (
             f"{facts.name or split}: {tokens:,} tokens in {blocks:,} blocks; perplexity by predicted token,"
-            " bits per byte of the text in UTF-8 (docs/pretraining.md)"
+            " bits per byte of the text in UTF-8 (docs/extras/pretraining.md)"
         )
     questions = f"{facts.name or split}: {facts.questions or 0:,} questions"
     if protocol == SELECTION:
