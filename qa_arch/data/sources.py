@@ -144,10 +144,9 @@ def portable(source: str) -> str:
     path = Path(source)
     if not path.is_absolute():
         return source
-    bases = [(Path.cwd(), ".")]
-    if data := os.environ.get(DATA_FOLDER):  # as it is named, and where it is a link to
-        bases = [(base, f"${DATA_FOLDER}") for base in (Path(data).absolute(), Path(data).resolve())] + bases
-    for base, name in bases:
+    data = os.environ.get(DATA_FOLDER)  # perhaps a link: paths may begin with its name or with its target
+    folders = (Path(data).absolute(), Path(data).resolve()) if data else ()
+    for base, name in (*((folder, f"${DATA_FOLDER}") for folder in folders), (Path.cwd(), ".")):
         if path.is_relative_to(base):
             return f"{name}/{path.relative_to(base).as_posix()}"
     raise DataError(
