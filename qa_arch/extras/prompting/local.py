@@ -57,7 +57,8 @@ class LocalModel:
         self.model, self.tokenizer, self.reading, self.identity = model.eval(), tokenizer, reading, identity
         self.parameters = sum(weights.numel() for weights in model.parameters())
         self.null = self._tokens(f" {UNANSWERABLE}")
-        words = {number: token.strip("Ġ▁ ").casefold() for token, number in tokenizer.get_vocab().items()}
+        words = {number: token.strip("ĠĊ▁ ").casefold() for token, number in tokenizer.get_vocab().items()}
+        self.blanks = [number for number, word in words.items() if not word]
         self.null_begins = [n for n, word in words.items() if word and UNANSWERABLE.startswith(word)]
         stops = getattr(model.generation_config, "eos_token_id", None) or []
         newline = self._tokens("\n")
@@ -95,10 +96,10 @@ class LocalModel:
             if self.reading == "spans":
                 texts, score, tokens = self._spans(state, examples)
             else:
-                texts, score, tokens = self._generate(state.copied(every), self.ends)
+                texts, score, tokens = self._generate(state.copied(every), [])
                 if abstained := [row for row, text in enumerate(texts) if is_null(text)]:
                     again = state.copied(self._tensor(abstained))
-                    forced = self._generate(again, self.ends + self.null_begins)
+                    forced = self._generate(again, self.null_begins)
                     for row, text, value, count in zip(abstained, *forced, strict=True):
                         texts[row], score[row], tokens[row] = text, value, tokens[row] + count
         odds = (total[:, -1] + end[:, -1] - score).tolist()
@@ -160,14 +161,16 @@ class LocalModel:
         An answer of ``MAX_TOKENS`` ends there.
         """
         B = len(state.next)
-        done = torch.zeros(B, dtype=torch.bool, device=state.next.device)
+        done = begun = torch.zeros(B, dtype=torch.bool, device=state.next.device)
         score = torch.zeros(B, device=state.next.device)
         written: list[Tensor] = []
         for step in range(MAX_TOKENS + 1):
-            choice = state.next
+            choice = state.next.index_fill(1, self._tensor(self.ends), -torch.inf)
+            choice = torch.where(begun[:, None], state.next, choice)  # no answer is blank
             if step == 0:
                 choice = choice.index_fill(1, self._tensor(banned), -torch.inf)
             token = choice.argmax(-1)
+            begun = begun | ~torch.isin(token, self._tensor(self.blanks))
             ends = torch.isin(token, self._tensor(self.ends)) | (step == MAX_TOKENS)
             gain = torch.where(ends, self._end(state.next), state.next.gather(1, token[:, None])[:, 0])
             score = score + gain.masked_fill(done, 0)
@@ -224,7 +227,7 @@ class LocalModel:
         return self.tokenizer.encode(text, add_special_tokens=special)
 
     def _tensor(self, values: Any) -> Tensor:
-        return torch.tensor(values, device=self.model.device)
+        return torch.tensor(values, dtype=torch.long, device=self.model.device)
 
 
 def load(source: str, reading: Reading, device: str | None = None) -> LocalModel:

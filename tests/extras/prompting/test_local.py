@@ -56,6 +56,8 @@ class Plain:
             predicted = self.next([*prompt, *tokens]).clone()
             if not tokens:
                 predicted[banned] = -torch.inf
+            if all(token in self.own.blanks for token in tokens):
+                predicted[self.own.ends] = -torch.inf
             token = predicted.argmax().item()
             if token in self.own.ends:
                 break
@@ -77,10 +79,11 @@ def test_the_exact_prompt(model_folder, turns):
 
 def test_greedy_answers_and_their_null_odds_are_those_of_a_plain_loop(model_folder, examples, turns):
     own = load(str(model_folder), "generate", "cpu")
+    own.blanks = [*own.blanks, *range(200)]
     plain = Plain(own)
     for example, each, reply in zip(examples, turns, own.answer(examples, turns), strict=True):
         ids = prompt_ids(own, each)
-        tokens = plain.greedy(ids, own.ends)
+        tokens = plain.greedy(ids, [])
         assert reply.text == own.tokenizer.decode(tokens, skip_special_tokens=True).strip(), example.id
         null = own.tokenizer.encode(" unanswerable", add_special_tokens=False)
         assert reply.null_odds == pytest.approx(plain.score(ids, null) - plain.score(ids, tokens), abs=1e-3)
@@ -95,7 +98,7 @@ def test_a_model_that_abstains_answers_at_other_thresholds(model_folder, example
     own = LocalModel(before.model, before.tokenizer)
     plain, reply = Plain(own), own.answer(examples[:2], turns[:2])[1]
     ids = prompt_ids(own, turns[1])
-    tokens = plain.greedy(ids, own.ends + own.null_begins)
+    tokens = plain.greedy(ids, own.null_begins)
     assert reply.text == own.tokenizer.decode(tokens, skip_special_tokens=True).strip() != text
     assert reply.null_odds == pytest.approx(plain.score(ids, own.null) - plain.score(ids, tokens), abs=1e-3)
 
