@@ -20,8 +20,9 @@ CHAT = (
 
 @pytest.fixture(scope="session")
 def question_sets():
-    """Dev, calibration and train, about different articles."""
-    return {name: generate(n, 2, 1, name) for name, n in (("dev", 2), ("calibration", 2), ("train", 4))}
+    """About different articles."""
+    made = {name: generate(n, 2, 1, name) for name, n in (("dev", 2), ("calibration", 2), ("train", 4))}
+    return {**made, "other": generate(1, 3, 1, "dev")}
 
 
 @pytest.fixture(scope="session", params=["plain", "chat"])

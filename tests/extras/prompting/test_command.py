@@ -12,6 +12,9 @@ from qa_arch.extras.prompting.prompts import TEMPLATE
 from qa_arch.records import CALIBRATED, CALIBRATION, DEV, GIVEN, NEVER_NULL, ORACLE, TRAIN, read_record
 
 
+pytestmark = pytest.mark.parametrize("model_folder", ["chat"], indirect=True)
+
+
 @pytest.fixture(autouse=True)
 def _short_answers(monkeypatch):
     monkeypatch.setattr(local, "MAX_TOKENS", 3)
@@ -65,10 +68,13 @@ def test_a_calibrated_run_with_its_prompt_and_cost(prompt, files, question_sets,
     rows = [json.loads(line) for line in next((tmp_path / "p").glob("dev-*.jsonl")).read_text().splitlines()]
     assert tokens[0] == pytest.approx(1000 * sum(r["prompt_tokens"] for r in rows) / len(rows), abs=1)
     assert f"{tokens[0]:,.6g} prompt tokens" in out
+    assert prompt("--calibration", files["calibration"], data="other")[0] == 0
     suite = tmp_path / "s.yaml"
-    suite.write_text(yaml.safe_dump({"sets": {"dev": {"data": str(files["dev"])}}}))
-    (row,) = json.loads(qa_arch("suite", suite, tmp_path / "p", "--json")[1])[1]["rows"]
-    assert {"ece", "aurc", "threshold_loss"} <= row.keys()
+    suite.write_text(yaml.safe_dump({"sets": {n: {"data": str(files[n])} for n in ("dev", "other")}}))
+    grid, details = json.loads(qa_arch("suite", suite, tmp_path / "p", "--json")[1])
+    assert {"dev_mean", "other_mean"} <= grid["rows"][0].keys()
+    assert [row["model"] for row in details["rows"]] == ["tiny", "tiny"]  # one system, on two sets
+    assert all({"ece", "aurc", "threshold_loss"} <= row.keys() for row in details["rows"])
 
 
 def test_without_calibration_the_likelier_answer_counts(prompt, tmp_path):
