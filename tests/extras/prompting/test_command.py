@@ -11,7 +11,6 @@ from qa_arch.extras.prompting import local
 from qa_arch.extras.prompting.prompts import TEMPLATE
 from qa_arch.records import CALIBRATED, CALIBRATION, DEV, GIVEN, NEVER_NULL, ORACLE, TRAIN, read_record
 
-
 pytestmark = pytest.mark.parametrize("model_folder", ["chat"], indirect=True)
 
 
