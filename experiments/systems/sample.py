@@ -3,8 +3,8 @@
     python experiments/systems/sample.py --out data/systems
 
 Reads the files of experiments/answer, SQuADShifts and XQuAD through QA_ARCH_DATA. With seed 13, 4,000
-training questions are drawn, and for the prompted model 150 questions of each set; SQuAD 1.1 is the
-answerable half of dev; XQuAD loses the articles that the models were trained or calibrated on.
+training questions are drawn, for the prompted model 150 questions of each set, and 600 answerable ones of dev
+as a set of SQuAD 1.1; XQuAD loses the articles that the models were trained or calibrated on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import read, write
 from qa_arch.types.text import QuestionSet
 
-SEED, TRAINED, QUESTIONS = 13, 4000, 150
+SEED, TRAINED, QUESTIONS, ANSWERABLE = 13, 4000, 150, 600
 TRANSLATED = {"german": "xquad/xquad.de", "spanish": "xquad/xquad.es"}
 SAMPLED = {
     "dev": "squad/dev-v2.0.fold_a",
@@ -44,7 +44,8 @@ def main() -> None:
     for name, questions in sets.items():
         made[f"{name}_{QUESTIONS}"] = sample(questions, f"{name}_{QUESTIONS}", QUESTIONS)
     answerable = [example for example in sets["dev"].examples if example.answerable]
-    made["dev_answerable"] = question_set("dev_answerable", answerable, "1.1")
+    answerable_set = question_set("dev_answerable", answerable, "1.1")
+    made["dev_answerable"] = sample(answerable_set, "dev_answerable", ANSWERABLE)
     known = train.titles | sets["calibration"].titles
     for name, file in TRANSLATED.items():
         unseen = [example for example in read(folder / f"{file}.json").examples if example.title not in known]
