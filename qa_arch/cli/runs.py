@@ -209,13 +209,16 @@ def split_columns(text: str) -> list[str]:
     return [key.strip() for key in text.split(",") if key.strip()]
 
 
-def print_next_steps(runs: Runs) -> None:
-    """Print what to do with runs of one experiment: the best of them is shown and asked, all are compared."""
-    for number, command in enumerate(next_steps(runs)):
+def print_next_steps(runs: Runs, options: Sequence[str] = ()) -> None:
+    """Print what to do with runs of one experiment: the best of them is shown and asked, all are compared.
+
+    ``options`` are those that loading a run takes: ``--config-dir``, ``--trust``.
+    """
+    for number, command in enumerate(next_steps(runs, options)):
         print(f"{'' if number else 'next:':<8}{command}")
 
 
-def next_steps(runs: Runs) -> list[str]:
+def next_steps(runs: Runs, options: Sequence[str] = ()) -> list[str]:
     """At most three commands, for runs of one experiment; none where none has scores."""
     done = {folder: record for folder, record in runs if record.status == "ok" and record.scores}
     if not done:
@@ -228,7 +231,7 @@ def next_steps(runs: Runs) -> list[str]:
     best = max(done, key=lambda folder: float((point.f1 if (point := points[folder]) else 0.0) or 0.0))
     commands = [["show", str(best), *shown]]
     if not (done[best].selects or done[best].pretrains):
-        commands.append(["ask", str(best)])
+        commands.append(["ask", str(best), *options])
         systems = group_by_system(list(done.items()))
         if len(systems) > 1:
             labels = [system.label for system in systems]

@@ -93,7 +93,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     go_on = len(jobs) > 1 and not args.debug
     runs = [(job.folder, train_job(job, args.if_exists, trusted, go_on=go_on)) for job in jobs]
-    _show(runs, compared=bool(args.models))
+    options = ["--config-dir", args.config_dir] if args.config_dir else []
+    options += [word for package in args.trust for word in ("--trust", package)]
+    _show(runs, options, compared=bool(args.models))
     return 0 if all(record.status == "ok" for _, record in runs) else 1
 
 
@@ -148,7 +150,7 @@ def _plan(args: argparse.Namespace, launch: Launched | None, trusted: Sequence[s
     return jobs
 
 
-def _show(runs: Runs, *, compared: bool) -> None:
+def _show(runs: Runs, options: Sequence[str], *, compared: bool) -> None:
     """Print the table of the runs, where their records are, and what to do next."""
     from qa_arch.results.columns import comparison
     from qa_arch.results.tables import print_table
@@ -160,7 +162,7 @@ def _show(runs: Runs, *, compared: bool) -> None:
         print(f"records: {first.parent}/*/{RECORD}; this table: {path}")
     else:
         print(f"record: {first / RECORD}")
-    print_next_steps(runs)
+    print_next_steps(runs, options)
 
 
 @dataclass(frozen=True)

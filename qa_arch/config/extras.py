@@ -10,6 +10,7 @@ from qa_arch.errors import UnavailableError
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "8bit": ("bitsandbytes",),
+    "compress": ("torch_pruning",),
     "deepspeed": ("deepspeed",),
     "mlflow": ("mlflow",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),

@@ -194,6 +194,7 @@ def test_runs_of_several_models_are_compared_with_the_first():
     assert shown.startswith("qa-arch show ")
     assert asked.startswith("qa-arch ask ")
     assert compared == f"qa-arch compare {records[0].parent} --baseline bert"
+    assert next_steps(runs, ["--trust", "mine"])[1] == f"{asked} --trust mine"
     assert next_steps([(run, replace(record, status="oom")) for run, record in runs]) == []
 
 

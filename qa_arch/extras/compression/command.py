@@ -10,6 +10,7 @@ from typing import Any
 from qa_arch.cli.runs import add_trust
 from qa_arch.config.check import read
 from qa_arch.config.compression_steps import METHODS, Step
+from qa_arch.config.extras import require
 from qa_arch.errors import ConfigError
 from qa_arch.records import CALIBRATION, DEV, RECORD, read_record
 from qa_arch.results.columns import comparison
@@ -72,6 +73,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Make the run and print it beside the one that it was made of."""
     step = _step(args)
+    if args.method in ("heads", "widths"):
+        require("compress", f"--method {args.method}")
     with gc_disabled():
         from qa_arch.extras.compression.runs import Request, compress
         from qa_arch.results.tables import print_table

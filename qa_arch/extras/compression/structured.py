@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.errors import ConfigError
 from qa_arch.nn.encoder import FEWER_HEADS, Encoder
 from qa_arch.types.tensors import Batch
 
@@ -43,17 +43,12 @@ class InnerMap:
 class Pruner:
     """The inner maps of ``encoder``, and what is removed with a column of one; ``batch`` is a sample.
 
-    Raises ConfigError for an encoder whose layers are not made of such maps, UnavailableError without
-    torch-pruning.
+    Raises ConfigError for an encoder whose layers are not made of such maps.
     """
 
     def __init__(self, encoder: Encoder, batch: Batch) -> None:
-        try:
-            import torch_pruning
-        except ImportError as error:
-            raise UnavailableError(
-                f"heads and widths need torch-pruning ({error}): pip install 'qa-arch[compress]'"
-            ) from error
+        import torch_pruning
+
         self.library, self.encoder, self.batch = torch_pruning, encoder, batch
         trainable = {name: p.requires_grad for name, p in encoder.named_parameters()}
         encoder.requires_grad_(True)  # the graph is that of the gradients

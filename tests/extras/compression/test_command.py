@@ -66,3 +66,10 @@ def test_what_does_not_fit_is_one_line_and_leaves_nothing(
     assert message in err
     assert err.count("\n") == 1
     assert {path.name for path in tmp_path.iterdir()} == {run_folder.name}
+
+
+def test_a_missing_package_is_reported_before_the_run_is_read(qa_arch, tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    options = ("--out", tmp_path / "small", "--method", "heads", "--heads", 1)
+    code, _, err = qa_arch("compress", tmp_path / "nowhere", *options)
+    assert (code, "pip install 'qa-arch[compress]'" in err) == (6, True)
