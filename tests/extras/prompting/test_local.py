@@ -112,12 +112,15 @@ def test_the_likeliest_span_is_that_of_a_search_over_all(model_folder, examples,
     (reply,) = own.answer([example], [each])
     plain, ids = Plain(own), prompt_ids(own, each)
     ends = [m.end() for m in re.finditer(r"\w+", context)]
-    best, text = -float("inf"), ""
-    for start in (m.start() for m in re.finditer(r"\w+", context)):
-        for span in (context[start:end] for end in ends if end > start):
-            tokens = own.tokenizer.encode(f" {span}", add_special_tokens=False)
-            if len(tokens) <= local.MAX_TOKENS and (score := plain.score(ids, tokens)) > best:
-                best, text = score, span
+    spans = [
+        context[m.start() : end] for m in re.finditer(r"\w+", context) for end in ends if end > m.start()
+    ]
+    tokens = {span: own.tokenizer.encode(f" {span}", add_special_tokens=False) for span in spans}
+    tokens = {span: ids_ for span, ids_ in tokens.items() if len(ids_) <= local.MAX_TOKENS}
+    scored = own._spans_from(context, torch.zeros(len(own.tokenizer)))
+    assert {span for _, ending in scored for span in ending.values()} == tokens.keys()
+    scores = {span: plain.score(ids, ids_) for span, ids_ in tokens.items()}
+    text, best = max(scores.items(), key=lambda item: item[1])
     assert reply.text == text
     assert reply.null_odds == pytest.approx(plain.score(ids, own.null) - best, abs=1e-3)
 

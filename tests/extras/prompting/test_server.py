@@ -33,7 +33,7 @@ class Handler(BaseHTTPRequestHandler):
             status = self.failures.pop(0)
             if isinstance(status, dict):
                 status, answer = 200, status
-            elif status == 307:
+            elif status == 302:
                 headers = {"Location": f"http://localhost:{self.server.server_port}/v1/chat/completions"}
         content = json.dumps(answer).encode()
         self.send_response(status)
@@ -106,7 +106,7 @@ def test_what_may_pass_is_tried_again(stub):
     [
         ([500] * 9, r"HTTP 500 .*\(6 times\); what was answered stays", 6),
         ([401], "HTTP 401 .*check --model, --url and QA_ARCH_API_KEY", 1),
-        ([307], "HTTP 307", 1),  # the key goes nowhere else
+        ([302], "HTTP 302", 1),  # the key goes nowhere else
         ([{"choices": []}], "is no chat completion", 1),
         ([{"choices": [{"message": {"content": "x"}, "logprobs": {"content": ["x"]}}]}], "no chat compl", 1),
     ],
