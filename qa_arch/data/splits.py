@@ -84,8 +84,8 @@ def by_article(questions: QuestionSet, fractions: Mapping[str, float], seed: int
     sizes = Counter(example.title for example in questions.examples)
     if len(sizes) < len(fractions):
         raise DataError(
-            f"{questions.name}: {len(sizes)} articles cannot be split into {len(fractions)} parts; "
-            "use more articles or fewer parts"
+            f"{questions.name}: {len(sizes)} article(s) cannot be split into {len(fractions)} parts; use more"
+            " articles or fewer parts, or to train name data.calibration"
         )
     parts = _assign(sizes, fractions, seed)
     _balance(parts, sizes, fractions)
