@@ -27,6 +27,7 @@ def local(monkeypatch):
     """A Ray of this machine whose actors find the tests' modules; one thread a process, as actors have."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     tests = Path(__file__).resolve().parents[1]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tests.parent), str(tests)]))
 
@@ -50,6 +51,11 @@ def answer_on_ray(data, out, load, **options):
     return answer_file(str(data), str(out), start, models=[], settings={}, **options)
 
 
+def of_one_process(data: Path) -> bytes:
+    parts = json_lines.parts_of(data.open("rb"), str(data), lambda: 0)
+    return b"".join(answer_part(p, first_words, file=str(data), options={}).content for p in parts)
+
+
 def test_an_actor_is_killed_and_nothing_is_lost(tmp_path, monkeypatch):
     monkeypatch.setattr(json_lines, "PART_LINES", 5)
     data, deaths = write_lines(tmp_path / "data.jsonl", rows(203)), tmp_path / "deaths"
@@ -67,9 +73,45 @@ def test_an_actor_is_killed_and_nothing_is_lost(tmp_path, monkeypatch):
 
     assert answer_on_ray(data, tmp_path / "out.jsonl", load) == Summary(203, 0, 0)
     assert len(list(tmp_path.glob("deaths-*"))) == 2
-    parts = json_lines.parts_of(data.open("rb"), name, lambda: 0)
-    expected = b"".join(answer_part(p, first_words, file=name, options={}).content for p in parts)
-    assert (tmp_path / "out.jsonl").read_bytes() == expected
+    assert (tmp_path / "out.jsonl").read_bytes() == of_one_process(data)
+
+
+def test_a_node_is_killed_and_nothing_is_lost(tmp_path, monkeypatch):
+    """Two actors on two of three nodes of one CPU each: one of these dies, and the third takes its place."""
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setattr(json_lines, "PART_LINES", 5)
+    data, death = write_lines(tmp_path / "data.jsonl", rows(203)), str(tmp_path / "death")
+    name = str(data)
+
+    def load():
+        def reading(queries):
+            import ray
+
+            here = ray.get_runtime_context().get_node_id()
+            heads = [node["NodeID"] for node in ray.nodes() if "node:__internal_head__" in node["Resources"]]
+            if (
+                here not in heads
+                and int(queries[0].question.strip("Who ?")) > 30
+                and not Path(death).exists()
+            ):
+                Path(death).write_text(here)
+                os.kill(os.getppid(), signal.SIGKILL)  # the node's own process, without which its workers end
+                signal.pause()
+            return first_words(queries)
+
+        return partial(answer_part, reading=reading, file=name, options={})
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        for _ in range(2):
+            cluster.add_node(num_cpus=1)
+        monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+        assert answer_on_ray(data, tmp_path / "out.jsonl", load) == Summary(203, 0, 0)
+    finally:
+        cluster.shutdown()
+    assert Path(death).exists()
+    assert (tmp_path / "out.jsonl").read_bytes() == of_one_process(data)
 
 
 def test_errors_of_actors_are_those_of_one_process(tmp_path):
