@@ -37,6 +37,13 @@ def workplace(tmp_path, monkeypatch, feature_cache) -> dict[str, str]:
     write_json("dev-v2.0.json", write(dev))
     write_json("answers.json", {e.id: e.answers[0].text if e.answers else "" for e in dev.examples})
     write_json("na_prob.json", {e.id: float(not e.answers) for e in dev.examples})
+    write_json("calibration-v2.0.json", write(calibration := synthetic.named("calibration")))
+    for split, questions in (("dev", dev), ("calibration", calibration)):
+        lines = [
+            {"id": e.id, "text": e.context.split()[0], "null_odds": float(not e.answerable)}
+            for e in questions.examples
+        ]
+        Path(f"{split}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     twins = [str(shutil.copytree(proposed, name)) for name in ("second", "third")]
     ids = (example.id for example in dev.examples)
     return {
