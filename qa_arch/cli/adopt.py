@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 
-from qa_arch.cli.runs import add_on_error, add_questions
+from qa_arch.cli.runs import add_on_error, add_questions, system_folder
 from qa_arch.data.answer_files import FORMATS, read_answers
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError
@@ -39,10 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the run folder, and print scores and counts."""
-    file, name = Path(args.predictions), re.sub(r"[^\w.+-]+", "_", args.name).strip("._")
-    if not name:
-        raise ConfigError("--name: needs a letter or a digit, as it names the system and its folder")
-    folder = Path(args.folder or f"runs/{ADOPTED}/{name}-s{args.seed}")
+    file = Path(args.predictions)
+    default = system_folder(ADOPTED, args.name, args.seed)
+    folder = Path(args.folder or default)
     questions = open_passages(args.data, name=DEV, on_error=args.on_error)
     if questions.protocol == "1.1" and args.na_prob and not args.calibration:
         raise ConfigError("--na-prob: SQuAD 1.1 has no unanswerable questions; leave it out")

@@ -6,6 +6,7 @@ import argparse
 import logging
 import math
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from qa_arch.data.formats.hub import split_source
 from qa_arch.data.input_files import as_list
 from qa_arch.data.sources import split_scheme, usage
-from qa_arch.errors import UnavailableError
+from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.records import CALIBRATION, DEV, Runs, read_record, read_trained
 from qa_arch.results.tables import FORMATS
@@ -202,6 +203,15 @@ def add_format(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--json", dest="format", action="store_const", const="json", help="the same as --format json"
     )
+
+
+def system_folder(parent: str, name: str, seed: int) -> Path:
+    """``runs/PARENT/NAME-sSEED``, of a system that was not trained here; ConfigError for a ``--name`` without
+    letter and digit."""
+    stem = re.sub(r"[^\w.+-]+", "_", name).strip("._")
+    if not stem:
+        raise ConfigError("--name: needs a letter or a digit, as it names the system and its folder")
+    return Path(f"runs/{parent}/{stem}-s{seed}")
 
 
 def split_columns(text: str) -> list[str]:

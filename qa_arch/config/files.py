@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Collection, Iterator
@@ -27,6 +28,11 @@ LARGEST_JSON = 2**28
 """Bytes of a file that ``read_json`` reads."""
 DEEPEST_JSON = 64
 """Levels of the values that it gives: what walks over them recursively has an end."""
+
+
+def file_stem(name: str) -> str:
+    """The name of a data set as that of a file or folder."""
+    return re.sub(r"[^\w.+-]", "_", name).strip(".") or "set"
 
 
 def write_atomic(path: str | os.PathLike[str], content: str | bytes) -> Path:

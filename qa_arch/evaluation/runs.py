@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from qa_arch.config.files import file_stem
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED
@@ -192,7 +192,7 @@ def open_set(record: RunRecord, config: Config, request: Request) -> tuple[Any, 
 def _split_name(questions: Any, record: RunRecord) -> str:
     """The set's name as a key of the record and a folder, never that of one of the run's own; with the
     beginning of its fingerprint where the record has another set of this name."""
-    name = re.sub(r"[^\w.+-]", "_", questions.name).strip(".") or "set"
+    name = file_stem(questions.name)
     if name in (TRAIN, CALIBRATION, DEV, MODEL, ONNX):
         name = f"{name}-set"
     if record.fingerprint(name) in (None, questions.fingerprint):

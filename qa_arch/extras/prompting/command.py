@@ -12,15 +12,14 @@ import hashlib
 import json
 import logging
 import os
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qa_arch.cli.runs import add_questions
-from qa_arch.config.files import read_json, write_atomic, write_json
+from qa_arch.cli.runs import add_questions, system_folder
+from qa_arch.config.files import file_stem, read_json, write_atomic, write_json
 from qa_arch.data.answer_files import read_answers
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, RunError
@@ -79,9 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Answer what is not answered yet, adopt the answers, and print scores and cost."""
-    name = re.sub(r"[^\w.+-]+", "_", args.name).strip("._")
-    _check(args, name)
-    folder = Path(args.folder or f"runs/prompted/{name}-s{args.seed}")
+    default = system_folder("prompted", args.name, args.seed)
+    _check(args)
+    folder = Path(args.folder or default)
     sets = [open_passages(source) for source in (args.data, args.calibration) if source]
     train = open_passages(args.train) if args.shots else None
     shots = draw_shots(train, args.shots, args.seed, sets) if train else []
@@ -118,10 +117,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check(args: argparse.Namespace, name: str) -> None:
+def _check(args: argparse.Namespace) -> None:
     """ConfigError for options that do not go together."""
-    if not name:
-        raise ConfigError("--name: needs a letter or a digit, as it names the system and its folder")
     if args.shots < 0 or args.batch_size < 1:
         raise ConfigError("--shots: must be >= 0, and --batch-size >= 1")
     if bool(args.shots) != bool(args.train):
@@ -181,7 +178,7 @@ def _answer_set(
     """
     from qa_arch.cli.watch import watching
 
-    name = re.sub(r"[^\w.+-]", "_", questions.name).strip(".") or "set"
+    name = file_stem(questions.name)
     file = folder / f"{name}-{questions.fingerprint[:8]}.jsonl"
     ordered = sorted(questions.examples, key=lambda e: len(e.context) + len(e.question), reverse=True)
     batches = [ordered[begin : begin + batch_size] for begin in range(0, len(ordered), batch_size)]
