@@ -141,7 +141,7 @@ def table_of(results: Mapping[str, Any]) -> Table:
         number("ratio", "times torch fp32", two_decimals),
         number("exact", "EM", two_decimals),
         number("f1", "F1", two_decimals),
-        number("span_f1", "F1 of spans", two_decimals),
+        number("span_f1", "answerable F1", two_decimals),
         number("null_auc", "null AUC", two_decimals),
         number("same_answers", "same answers, %"),
         number("same_spans", "same best spans, %"),

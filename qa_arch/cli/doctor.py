@@ -30,7 +30,7 @@ class Check:
     name: str
     ok: bool
     found: str
-    mend: str = ""
+    remedy: str = ""
     needed: bool = False
     """Whether qa_arch requires it."""
 
@@ -55,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
         print(
             f"{'ok' if check.ok else 'PROBLEM' if check.needed else 'missing':<8} {check.name}: {check.found}"
         )
-        if check.mend and not check.ok:
-            print(f"{'':<8} -> {check.mend}")
+        if check.remedy and not check.ok:
+            print(f"{'':<8} -> {check.remedy}")
     print(f"{problems} required items are missing or broken" if problems else "everything required works")
     return UnavailableError.exit_code if problems else 0
 
@@ -99,8 +99,8 @@ def devices() -> Iterator[Check]:
         precision = "bf16" if (about.major, about.minor) >= BF16 else "no bf16: use trainer.precision=fp16"
         yield Check(f"cuda:{index}", True, f"{about.name}, {about.total_memory >> 30} GiB, {precision}")
     if not torch.cuda.is_available():
-        mend = "for a GPU: a CUDA build of torch (make setup TORCH=...) and its driver"
-        yield Check("cuda", False, f"torch {torch.__version__} sees no CUDA device", mend)
+        remedy = "for a GPU: a CUDA build of torch (make setup TORCH=...) and its driver"
+        yield Check("cuda", False, f"torch {torch.__version__} sees no CUDA device", remedy)
 
 
 def packages() -> Iterator[Check]:
@@ -109,19 +109,19 @@ def packages() -> Iterator[Check]:
     own = Path(__file__).resolve().parents[2] / "baselines"
     spec = importlib.util.find_spec("baselines")
     found = [str(Path(folder).resolve()) for folder in (spec and spec.submodule_search_locations) or ()]
-    mend = f"uninstall the package that hides {own}, or correct PYTHONPATH"
-    yield Check("baselines", found[:1] == [str(own)], ", ".join(found) or "not found", mend, True)
+    remedy = f"uninstall the package that hides {own}, or correct PYTHONPATH"
+    yield Check("baselines", found[:1] == [str(own)], ", ".join(found) or "not found", remedy, True)
 
 
 def hydra_plugins() -> Iterator[Check]:
     """Hydra imports every installed plugin at every start, so a broken one stops everything."""
     folders = importlib.import_module("hydra_plugins").__path__
     for plugin in pkgutil.walk_packages(folders, "hydra_plugins.", onerror=lambda name: None):
-        mend = f"pip uninstall {plugin.name.split('.')[1].replace('_', '-')}"
+        remedy = f"pip uninstall {plugin.name.split('.')[1].replace('_', '-')}"
         try:
             importlib.import_module(plugin.name)
         except Exception as error:
-            yield Check(plugin.name, False, f"cannot be imported ({_line(error)})", mend, True)
+            yield Check(plugin.name, False, f"cannot be imported ({_line(error)})", remedy, True)
     yield Check("hydra plugins", True, "can be imported", needed=True)
 
 
@@ -130,20 +130,22 @@ def hub_files() -> Iterator[Check]:
     from qa_arch.nn.encoder_configs import WITHOUT_HUB, resolve
 
     for name in GROUP_ENCODERS:
-        mend = WITHOUT_HUB.get(name, f"{ONCE_ONLINE}, or encoder.name=FOLDER")
+        remedy = WITHOUT_HUB.get(name, f"{ONCE_ONLINE}, or encoder.name=FOLDER")
         source = resolve(name)
         there = Path(source).is_dir() or hub.cached("models", source)
-        yield _of_hub(f"encoder {name}", there, mend)
+        yield _of_hub(f"encoder {name}", there, remedy)
     for name in ("rajpurkar/squad", "rajpurkar/squad_v2"):
-        mend = f"{ONCE_ONLINE}, or train on files: data=files data.train=FILE data.dev=FILE"
-        yield _of_hub(f"data {name}", hub.cached("datasets", name), mend)
+        remedy = f"{ONCE_ONLINE}, or train on files: data=files data.train=FILE data.dev=FILE"
+        yield _of_hub(f"data {name}", hub.cached("datasets", name), remedy)
 
 
-def _of_hub(name: str, there: bool, mend: str) -> Check:
+def _of_hub(name: str, there: bool, remedy: str) -> Check:
     if there:
         return Check(name, True, "on this machine")
     reason = hub.state()
-    return Check(name, not reason, f"not here; {reason or 'the hub answers: downloaded at first use'}", mend)
+    return Check(
+        name, not reason, f"not here; {reason or 'the hub answers: downloaded at first use'}", remedy
+    )
 
 
 def _line(error: BaseException) -> str:

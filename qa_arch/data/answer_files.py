@@ -117,6 +117,16 @@ def _field(path: Path, place: str, record: Any, name: str, want: type | tuple[ty
     return record
 
 
+def _number(path: Path, place: str, name: str, value: Any) -> float:
+    """``value``, of a field ``name``, as a float, perhaps infinite; else DataError."""
+    try:
+        if not math.isnan(number := float(value)):
+            return number
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise DataError(f"{path}: {place}: {name}: {str(value)[:20]!r} is no number; correct it")
+
+
 def _of_official(path: Path) -> Iterator[Row]:
     file = read_predictions(path)
     for id_ in (*file.duplicates, *file.values):  # a duplicate comes twice, and is refused
@@ -139,9 +149,12 @@ def _of_lines(path: Path, records: Iterable[tuple[str, Any]]) -> Iterator[Row]:
     """The lines of ``qa-arch predict --out FILE.jsonl``; null odds of null are infinite."""
     for place, record in records:
         id_, text = _field(path, place, record, "id", (str, int)), _field(path, place, record, "text")
-        odds = {key: math.inf if value is None else value for key, value in record.items()}
-        known = _field(path, place, odds, "null_odds", (int, float)) if "null_odds" in odds else None
-        yield place, str(id_), text, known
+        odds = (
+            math.inf
+            if (given := record.get("null_odds")) is None
+            else _number(path, place, "null_odds", given)
+        )
+        yield place, str(id_), text, odds if "null_odds" in record else None
 
 
 def _of_harness(path: Path, records: Iterable[tuple[str, Any]]) -> Iterator[Row]:
@@ -153,10 +166,7 @@ def _of_harness(path: Path, records: Iterable[tuple[str, Any]]) -> Iterator[Row]
         name = "filtered_resps" if "filtered_resps" in record else "resps"
         values = [*map(_innermost, _field(path, place, record, name, list))]
         text = _field(path, place, {name: values[0] if values else None}, name).strip()
-        try:
-            odds = math.exp(float(values[1])) if len(values) > 1 else None
-        except (TypeError, ValueError, OverflowError):
-            raise DataError(f"{path}: {place}: {name}: {values[1]!r} is no log-probability") from None
+        odds = math.exp(min(_number(path, place, name, values[1]), 0.0)) if len(values) > 1 else None
         yield place, id_, "" if text.lower() == UNANSWERABLE else text, odds
 
 
@@ -170,7 +180,7 @@ def _of_haystack(path: Path, answers: Mapping[str, list[Any]]) -> Iterator[Row]:
     """By question id; the best answer counts. One without ``data`` is "no answer", with its probability."""
     for id_, own in answers.items():
         own = [*map(_unwrapped, own)]
-        scores = [float(_field(path, id_, answer, "score", (int, float))) for answer in own]
+        scores = [_number(path, id_, "score", _field(path, id_, answer, "score", object)) for answer in own]
         texts = ["" if answer.get("data") is None else _field(path, id_, answer, "data") for answer in own]
         best = texts[scores.index(max(scores))] if scores else ""
         yield id_, id_, best, scores[texts.index("")] if "" in texts else None

@@ -1,7 +1,7 @@
 """Systems on several test sets: a table of systems and sets, and one of the tests behind it.
 
 A system stands beside a set where one of its runs was scored on it, which the fingerprint of the set says:
-adopted answers and trained runs alike. Sets of SQuAD 1.1 are compared by the F1 of spans, as is the dev set
+adopted answers and trained runs alike. Sets of SQuAD 1.1 are compared by answerable F1, as is the dev set
 then, so that a drop from dev is not that of abstaining.
 """
 

@@ -42,7 +42,7 @@ def test_here(doctor):
     assert {"python", "cpu", "conf", "baselines", "hydra plugins"} <= set(checks)
     assert (checks["torch"]["ok"], checks["torch"]["found"]) == (True, metadata.version("torch"))
     assert "pytest" not in checks  # an extra
-    assert all(check["mend"] for check in checks.values() if not check["ok"])
+    assert all(check["remedy"] for check in checks.values() if not check["ok"])
     assert "HF_HUB_OFFLINE is set" in checks["encoder bert-base-uncased"]["found"]
 
 
@@ -69,7 +69,7 @@ def test_a_broken_hydra_plugin_and_a_foreign_package_are_named(tmp_path):
     checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
     assert done.returncode == 6
     assert "mutable default" in checks["hydra_plugins.hydra_ax_sweeper"]["found"]
-    assert checks["hydra_plugins.hydra_ax_sweeper"]["mend"] == "pip uninstall hydra-ax-sweeper"
+    assert checks["hydra_plugins.hydra_ax_sweeper"]["remedy"] == "pip uninstall hydra-ax-sweeper"
     assert checks["baselines"]["found"] == str(tmp_path / "baselines")
 
 
