@@ -12,31 +12,34 @@ from qa_arch.config.find import conf_folder, config_folders, groups
 from qa_arch.config.schema import GROUP_ENCODERS, Config, validate
 from qa_arch.errors import ConfigError, QaArchError
 
-ALL = groups(config_folders())
-NEEDS = {
-    ("data", "files"): ["data.train=some.json"],
-    ("encoder", "minilm_l3"): ["distillation=layers", "distillation.teacher=runs/teacher"],
-    **{
-        ("special", choice): [
-            f"{'debug' if overlay in ALL['debug'] else 'experiment'}={overlay}",
-            f"model={model}",
-        ]
-        for choice in ALL["special"]
-        for overlay, _, model in [choice.partition("/")]
-    },
-    **{
-        ("distillation", choice): ["distillation.teacher=runs/teacher"]
-        for choice in ALL["distillation"]
-        if choice not in ("_base", "none")
-    },
+ALL = {
+    group: [choice for choice in choices if not choice.startswith("_")]
+    for group, choices in groups(config_folders()).items()
 }
 OVERLAID = ("experiment", "debug")
-CHOICES = [
-    (group, choice)
-    for group, choices in ALL.items()
-    for choice in choices
-    if group not in OVERLAID and not choice.startswith("_")
-]
+ALONE = ("encoder", "distillation", "special")
+"""Groups of which a choice needs others, or goes with some of them only."""
+TEACHER = "distillation.teacher=runs/teacher"
+NEEDS = {
+    "data=files": ["data.train=some.json"],
+    "encoder=minilm_l3": ["distillation=layers", TEACHER],
+    **{f"distillation={choice}": [TEACHER] for choice in ALL["distillation"] if choice != "none"},
+}
+for special in ALL["special"]:
+    overlay, _, model = special.partition("/")
+    group = "debug" if overlay in ALL["debug"] else "experiment"
+    NEEDS[f"special={special}"] = [f"{group}={overlay}", f"model={model}"]
+
+
+def combined() -> list[list[str]]:
+    """Every choice of every group: each model with one of each group that goes with all, the others alone."""
+    others = [group for group in ALL if group not in (*OVERLAID, *ALONE, "model")]
+    longest = max(len(ALL[group]) for group in (*others, "model"))
+    rows = [
+        [f"{group}={ALL[group][n % len(ALL[group])]}" for group in ("model", *others)] for n in range(longest)
+    ]
+    rows += [[f"{group}={choice}"] for group in ALONE for choice in ALL[group]]
+    return [[*row, *(word for choice in row for word in NEEDS.get(choice, ()))] for row in rows]
 
 
 @cache
@@ -44,10 +47,9 @@ def name_of(model: str) -> str:
     return compose([f"model={model}"])["model"]["name"]
 
 
-@pytest.mark.parametrize(("group", "choice"), CHOICES, ids=lambda value: str(value))
-def test_every_choice_composes_and_is_valid(group, choice):
-    config = validate(compose([f"{group}={choice}", *NEEDS.get((group, choice), [])]))
-    assert isinstance(config, Config)
+@pytest.mark.parametrize("overrides", combined(), ids=lambda overrides: overrides[0])
+def test_every_choice_composes_and_is_valid(overrides):
+    assert isinstance(validate(compose(overrides)), Config)
 
 
 SPECIAL = set(ALL["special"])
@@ -88,7 +90,6 @@ def test_a_model_may_have_settings_of_its_own_in_one_experiment():
     assert elsewhere.encoder.name == "minilm"
 
 
-TEACHER = "distillation.teacher=runs/teacher"
 SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "heads=2", "init=random")]
 
 
