@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from decode.worlds import make_world, rank_world
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qa_arch.errors import RunError
 from qa_arch.spans.ranking import SpanCandidates, char_spans, rank
-from qa_arch.spans.search import best_spans
 from qa_arch.types.text import Example, QuestionSet
 
 INF = float("inf")
@@ -40,20 +40,6 @@ def join(requested, example, result, start, end, window=None, expected=None, **o
     expected = np.bincount(example, minlength=len(requested)) if expected is None else expected
     where = {"window": window, "example": example, "char_start": start, "char_end": end}
     return rank(result, requested.examples, **where, expected=expected, **options).predictions()
-
-
-def answer_all(world, search="band", order=None, **options):
-    """Search, offsets and join of a made-up world, its windows in ``order``."""
-    requested, table, logits = world
-    windows = np.arange(len(table.example)) if order is None else np.asarray(order)
-    result = best_spans(logits, search=search, **options).take(windows)
-    offsets = char_spans(
-        result, (table.token_start - table.context_at)[windows], table.char_start, table.char_end
-    )
-    options.setdefault("n_best", 20)
-    return join(
-        requested, table.example[windows], result, *offsets, windows, dedupe=search != "grid", **options
-    )
 
 
 def test_by_hand():
@@ -130,7 +116,7 @@ def test_missing_windows_are_named():
         join(questions(2), example, result, start, end, window)
 
 
-def test_offsets_come_from_the_tokens_of_the_window(make_world):
+def test_offsets_come_from_the_tokens_of_the_window():
     """The third window of question 1 begins at word 12; position 3 is its first context token."""
     _, table, _ = make_world([1, 3], tokens=12, before=3)
     result, _, _ = spans([(0, 0, 1.0), (0, 0, -INF)], null=[0.0])
@@ -150,11 +136,11 @@ def test_offsets_come_from_the_tokens_of_the_window(make_world):
     n_best=st.integers(1, 300),
     data=st.data(),
 )
-def test_what_holds_for_all_answers(make_world, sizes, seed, search, n_best, data):
+def test_what_holds_for_all_answers(sizes, seed, search, n_best, data):
     made = make_world(sizes, seed=seed)
-    answered = answer_all(made, search, n_best=n_best)
+    answered = rank_world(made, search, n_best=n_best).predictions()
     order = data.draw(st.permutations(range(sum(sizes))))
-    assert answer_all(made, search, order, n_best=n_best) == answered
+    assert rank_world(made, search, order, n_best=n_best).predictions() == answered
     assert [a.id for a in answered] == [e.id for e in made[0].examples]
     assert [a.windows for a in answered] == sizes
     for answer, example in zip(answered, made[0].examples, strict=True):
@@ -172,9 +158,9 @@ def test_what_holds_for_all_answers(make_world, sizes, seed, search, n_best, dat
             assert len({(c.start, c.end) for c in real}) == len(real)
 
 
-def test_the_null_is_the_lowest_and_the_best_the_highest_of_all_windows(make_world):
+def test_the_null_is_the_lowest_and_the_best_the_highest_of_all_windows():
     _, table, logits = made = make_world([3, 1, 2])
-    for q, answer in enumerate(answer_all(made)):
+    for q, answer in enumerate(rank_world(made).predictions()):
         rows = np.flatnonzero(table.example == q)
         scores = [
             logits.start[r, s] + logits.end[r, e] for r in rows for s in range(15) for e in range(s, 15)
@@ -183,34 +169,19 @@ def test_the_null_is_the_lowest_and_the_best_the_highest_of_all_windows(make_wor
         assert answer.null_odds == pytest.approx(float(min(logits.null[rows]) - max(scores)))
 
 
-def odds_of_any(world, order=None, **options):
-    """The ranking of a made-up world with null odds against any answer."""
-    requested, table, logits = world
-    windows = np.arange(len(table.example)) if order is None else np.asarray(order)
-    result = best_spans(logits, any_span=True, **options).take(windows)
-    offsets = char_spans(
-        result, (table.token_start - table.context_at)[windows], table.char_start, table.char_end
-    )
-    where = dict(zip(("char_start", "char_end"), offsets, strict=True))
-    expected = np.bincount(table.example, minlength=len(requested))
-    return rank(
-        result, requested.examples, window=windows, example=table.example[windows], expected=expected, **where
-    )
-
-
 @pytest.mark.parametrize("search", ["band", "grid", "greedy"])
-def test_odds_of_any_answer_are_those_of_the_window_surest_of_having_some(make_world, search):
+def test_odds_of_any_answer_are_those_of_the_window_surest_of_having_some(search):
     """log P(no answer) - log P(any span), span by span: neither the search nor its limit counts."""
-    requested, table, logits = make_world([3, 1, 2])
-    made = requested, table, logits
+    _, table, logits = made = make_world([3, 1, 2])
     odds = []
     for row in range(len(table.example)):
         mass = sum(
             math.exp(logits.start[row, s] + logits.end[row, e]) for s in range(15) for e in range(s, 15)
         )
         odds.append(float(logits.null[row]) - math.log(mass))
-    ranking = odds_of_any(made, search=search, max_answer_tokens=2)
+    options = {"any_span": True, "max_answer_tokens": 2}
+    ranking = rank_world(made, search, **options)
     lowest = [min(np.array(odds)[table.example == q]) for q in range(3)]
     np.testing.assert_allclose(ranking.null_odds, lowest, rtol=1e-5, atol=1e-5)
-    shuffled = odds_of_any(made, [5, 0, 4, 2, 1, 3], search=search, max_answer_tokens=2)
+    shuffled = rank_world(made, search, [5, 0, 4, 2, 1, 3], **options)
     np.testing.assert_array_equal(shuffled.null_odds, ranking.null_odds)

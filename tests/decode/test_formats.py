@@ -6,11 +6,11 @@ import json
 
 import numpy as np
 import pytest
+from decode.worlds import make_world, rank_world
 from kills import check_recovery, killed_at_each_step, killed_at_sizes
 
 from qa_arch.spans.files import FINITE, nbest, null_odds, predictions, write_parts
-from qa_arch.spans.ranking import Ranking, char_spans, rank
-from qa_arch.spans.search import best_spans
+from qa_arch.spans.ranking import Ranking
 from qa_arch.types.text import Example
 
 INF = float("inf")
@@ -63,24 +63,6 @@ def _plain(value):
     return value if isinstance(value, str) else float(value)
 
 
-def ranked(made, search="grid", n_best=20, limit=30):
-    questions, table, logits = made
-    result = best_spans(logits, search=search, n_best=n_best, max_answer_tokens=limit)
-    origin = table.token_start - table.context_at
-    char_start, char_end = char_spans(result, origin, table.char_start, table.char_end)
-    return rank(
-        result,
-        questions.examples,
-        window=np.arange(len(origin)),
-        example=table.example,
-        char_start=char_start,
-        char_end=char_end,
-        expected=np.bincount(table.example),
-        n_best=n_best,
-        dedupe=search != "grid",
-    )
-
-
 def by_the_script(made, n_best, limit, threshold):
     questions, table, logits = made
     start, end = logits.start.numpy().copy(), logits.end.numpy().copy()
@@ -98,9 +80,9 @@ def by_the_script(made, n_best, limit, threshold):
 
 
 @pytest.mark.parametrize(("n_best", "limit"), [(20, 30), (5, 4), (2, 1), (400, 30)])
-def test_the_grid_is_that_of_the_common_script(make_world, n_best, limit):
+def test_the_grid_is_that_of_the_common_script(n_best, limit):
     made = make_world([1, 2, 3, 1] * 8, tokens=25, words=60, seed=n_best)
-    ranking = ranked(made, "grid", n_best, limit)
+    ranking = rank_world(made, "grid", n_best=n_best, max_answer_tokens=limit)
     answered = ranking.best_predictions
     margin = float(np.median(ranking.null_odds[ranking.best >= 0])) + 1e-3
     texts, lists, odds = by_the_script(made, n_best, limit, margin)
@@ -113,8 +95,8 @@ def test_the_grid_is_that_of_the_common_script(make_world, n_best, limit):
             assert mine == pytest.approx({**expected, "text": mine["text"]}, abs=1e-6)
 
 
-def test_the_files(make_world, tmp_path):
-    ranking = ranked(make_world([1, 2, 1]), "band", n_best=3)
+def test_the_files(tmp_path):
+    ranking = rank_world(make_world([1, 2, 1]), n_best=3)
     answered = ranking.predictions()
     margin = sorted(a.null_odds for a in answered)[1]
     write_parts(tmp_path / "run", [ranking], margin)
@@ -132,8 +114,8 @@ def test_the_files(make_world, tmp_path):
     assert len(list((tmp_path / "run").iterdir())) == 3
 
 
-def test_files_whose_writing_was_killed_are_made_whole_by_the_same_call(make_world, tmp_path):
-    ranking = ranked(make_world([1, 2, 1]), "band", n_best=3)
+def test_files_whose_writing_was_killed_are_made_whole_by_the_same_call(tmp_path):
+    ranking = rank_world(make_world([1, 2, 1]), n_best=3)
     target = tmp_path / "answers"
 
     def work():

@@ -8,6 +8,7 @@ import logging
 import numpy as np
 import pytest
 import torch
+from decode.worlds import make_logits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,7 +59,7 @@ def test_band_is_exact(rows, limit, k):
         assert listed(result, row) == all_pairs(s, e, limit)[:k]
 
 
-def test_coarse_logits_give_the_same_spans_alone_and_in_a_batch(make_logits):
+def test_coarse_logits_give_the_same_spans_alone_and_in_a_batch():
     """bfloat16 logits have many equal scores: their order must not depend on the company."""
     draw = torch.Generator().manual_seed(2)
     start, end = (torch.randn(2, 16, 60, generator=draw) * 2).round() / 2
@@ -71,7 +72,7 @@ def test_coarse_logits_give_the_same_spans_alone_and_in_a_batch(make_logits):
 
 @pytest.mark.parametrize("search", ["band", "grid", "greedy"])
 @pytest.mark.parametrize(("limit", "expected"), [(4, (2, 5)), (3, (2, 3))])
-def test_the_length_bound_is_on_end_minus_start(make_logits, search, limit, expected):
+def test_the_length_bound_is_on_end_minus_start(search, limit, expected):
     """The best pair, tokens 2 to 5, is 4 tokens long: 4 lets it pass, 3 does not."""
     start, end = torch.full((2, 1, 8), -9.0)
     start[0, 2], end[0, 5], end[0, 3] = 5.0, 5.0, 2.0
@@ -80,14 +81,14 @@ def test_the_length_bound_is_on_end_minus_start(make_logits, search, limit, expe
 
 
 @pytest.mark.parametrize("search", ["band", "grid", "greedy"])
-def test_an_end_before_its_start_is_never_chosen(make_logits, search):
+def test_an_end_before_its_start_is_never_chosen(search):
     start, end = torch.zeros(2, 1, 6)
     start[0, 4], end[0, 1] = 9.0, 9.0
     result = best_spans(make_logits(start, end), search=search)
     assert all(s <= e for s, e in listed(result))
 
 
-def test_greedy_keeps_to_the_best_start(make_logits):
+def test_greedy_keeps_to_the_best_start():
     """Joint search prefers (0, 1); greedy takes start 3 for its own sake."""
     start, end = torch.tensor([[4.0, 0, 0, 5, 0]]), torch.tensor([[0.0, 9, 0, 1, 2]])
     assert listed(best_spans(make_logits(start, end)))[0] == (0, 1)
@@ -104,7 +105,7 @@ def test_greedy_keeps_to_the_best_start(make_logits):
         (2.5, -5.0, [(0, 3), (1, 3)]),
     ],
 )
-def test_the_null_takes_a_place_in_the_grid(make_logits, null_start, null_end, expected):
+def test_the_null_takes_a_place_in_the_grid(null_start, null_end, expected):
     """Of two places, a null that outdoes the second start (or end) leaves the best one alone, not
     one that equals it."""
     start, end = torch.tensor([[3.0, 2.5, 1, 0]]), torch.tensor([[0.0, 1, 2, 3]])
@@ -113,7 +114,7 @@ def test_the_null_takes_a_place_in_the_grid(make_logits, null_start, null_end, e
 
 
 @pytest.mark.parametrize("search", ["band", "grid", "greedy"])
-def test_nan_is_never_chosen_and_warned_of(make_logits, search, caplog):
+def test_nan_is_never_chosen_and_warned_of(search, caplog):
     start, end = torch.zeros(2, 2, 5)
     start[0, 2], end[0, 3], start[1] = float("nan"), INF, float("nan")
     with caplog.at_level(logging.WARNING):
@@ -125,7 +126,7 @@ def test_nan_is_never_chosen_and_warned_of(make_logits, search, caplog):
     assert "1 span logits" in caplog.text
 
 
-def test_the_null_is_the_one_of_the_logits(make_logits):
+def test_the_null_is_the_one_of_the_logits():
     logits = make_logits(
         torch.zeros(2, 3),
         torch.zeros(2, 3),
@@ -137,13 +138,13 @@ def test_the_null_is_the_one_of_the_logits(make_logits):
     np.testing.assert_allclose(best_spans(logits).null, logits.null)
 
 
-def test_a_null_that_is_nan_is_left_out(make_logits, caplog):
+def test_a_null_that_is_nan_is_left_out(caplog):
     result = best_spans(make_logits(torch.zeros(2, 3), torch.zeros(2, 3), [float("nan"), 1.0]))
     assert result.null.tolist() == [INF, 1.0]
     assert "1 windows" in caplog.text
 
 
-def test_limits_below_one_and_an_unknown_search_are_named(make_logits):
+def test_limits_below_one_and_an_unknown_search_are_named():
     logits = make_logits(torch.zeros(1, 3), torch.zeros(1, 3))
     with pytest.raises(ConfigError, match="n_best=0"):
         best_spans(logits, n_best=0)
