@@ -76,9 +76,10 @@ def test_a_logger_is_told_how_its_run_ends(train_with_stub, monkeypatch, calls, 
     if error is not None:
         raise_after_epoch(monkeypatch, error)
     with pytest.raises(type(error)) if error else nullcontext():
-        train_with_stub("trainer.epochs=1", target="NoMLFlow")
+        train_with_stub("trainer.epochs=1", "trainer.log_every=0", target="NoMLFlow")
     ends = [value for call, value in calls if call == "set_terminated"]
     assert ends == ["FAILED" if error else "FINISHED"]
+    assert entries(calls) == []
     assert calls[-1][0] == "set_terminated"
 
 
@@ -265,15 +266,6 @@ def test_a_logger_changes_nothing_that_is_trained(train_with_stub, run_training,
     assert len([call for call, _ in calls if call == "log_metrics"]) > without.record.epochs[-1].step
 
 
-def test_placeholders_name_the_runs_own_places(train_with_stub, calls, tmp_path, monkeypatch):
-    train_with_stub("trainer.epochs=1", "trainer.log_every=0", folder="{folder}/x", note="{name} of {group}")
-    assert entries(calls) == []
-    assert calls[0] == ("start", {"folder": f"{tmp_path}/run/x", "note": "bert-s13 of debug"})
-    hyperparameters = [value for call, value in calls if call == "log_hyperparams"]
-    assert [value["trainer"]["epochs"] for value in hyperparameters] == [1]
-    assert read_record(tmp_path / "run").config["logger"]["folder"] == "{folder}/x"
-
-
 def entries(calls) -> list[tuple[int, dict[str, float]]]:
     """Step and values of each entry inside an epoch."""
     logged = [value for call, value in calls if call == "log_metrics"]
@@ -289,7 +281,8 @@ def spent(times: list[float], step: int) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("clip", [0.0, 0.05])
-def test_steps_have_loss_gradient_norm_and_rates(train_with_stub, calls, monkeypatch, clip):
+def test_steps_have_loss_gradient_norm_and_rates(train_with_stub, calls, monkeypatch, tmp_path, clip):
+    """And the placeholders of its arguments name the run's own places."""
     step, before = TrainingModule.training_step, TrainingModule.on_before_optimizer_step
     sums: list[list[float]] = []
     norms: list[float] = []
@@ -309,7 +302,12 @@ def test_steps_have_loss_gradient_norm_and_rates(train_with_stub, calls, monkeyp
     monkeypatch.setattr(TrainingModule, "training_step", training_step)
     monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", on_before_optimizer_step)
     layers = ("optim.layer_decay=0.5", "optim.head_lr=4e-3", "optim.schedule=constant", "optim.warmup=0.0")
-    record = train_with_stub("trainer.epochs=1", "trainer.log_every=2", f"optim.clip={clip}", *layers)
+    settings = ("trainer.epochs=1", "trainer.log_every=2", f"optim.clip={clip}", *layers)
+    record = train_with_stub(*settings, folder="{folder}/x", note="{name} of {group}")
+    assert calls[0] == ("start", {"folder": f"{tmp_path}/run/x", "note": "bert-s13 of debug"})
+    hyperparameters = [value for call, value in calls if call == "log_hyperparams"]
+    assert [value["trainer"]["epochs"] for value in hyperparameters] == [1]
+    assert read_record(tmp_path / "run").config["logger"]["folder"] == "{folder}/x"
     logged = entries(calls)
     kept = record.epochs[0].metrics["train_loss_by_step"]
     assert kept == {str(step): values["step/loss"] for step, values in logged}
