@@ -21,13 +21,13 @@ def configured(*overrides: str) -> Config:
 
 @pytest.fixture
 def installed(monkeypatch):
-    """Pretend that exactly these optional packages are installed."""
+    """``installed(there)``: pretend that bitsandbytes is there, or is not."""
+    find = importlib.util.find_spec
 
-    def arrange(*names: str) -> None:
-        find = importlib.util.find_spec
-        there = {"bitsandbytes": object() if "bitsandbytes" in names else None}
+    def arrange(there: bool) -> None:
+        spec = object() if there else None
         monkeypatch.setattr(
-            importlib.util, "find_spec", lambda n, *a: there[n] if n in there else find(n, *a)
+            importlib.util, "find_spec", lambda name, *a: spec if name == "bitsandbytes" else find(name, *a)
         )
 
     return arrange
@@ -35,21 +35,17 @@ def installed(monkeypatch):
 
 @pytest.mark.parametrize(
     ("capability", "precision"),
-    [
-        ((6, 1), "fp16"),
-        ((7, 5), "fp16"),
-        ((8, 0), "bf16"),
-    ],
+    [((6, 1), "fp16"), ((7, 5), "fp16"), ((8, 0), "bf16")],
 )
 def test_the_preset_for_8_gb_by_compute_capability(monkeypatch, installed, capability, precision):
     """The thesis's card is of 6.1: half precision with a scaler there, bf16 from 8.0 on."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
     trainer = configured("experiment=squad2", "trainer=8gb").trainer
     assert (trainer.accelerator, trainer.precision, trainer.gradient_checkpointing) == ("gpu", "auto", True)
-    installed()
+    installed(False)
     actual = devices.resolve(trainer, gpu=True)
     assert (actual.precision, actual.optimizer_bits) == (precision, 32)
-    installed("bitsandbytes")
+    installed(True)
     assert devices.resolve(trainer, gpu=True).optimizer_bits == 8
     on_cpu = devices.resolve(trainer, gpu=False)
     assert (on_cpu.precision, on_cpu.optimizer_bits) == ("fp32", 32)
