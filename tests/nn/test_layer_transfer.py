@@ -49,18 +49,14 @@ def test_layers_and_embeddings_are_the_teachers(family, which, layers, chosen):
     assert same(rest_of(student).values(), rest_of(teacher).values())
 
 
-def test_embeddings_alone():
+def test_embeddings_alone_and_nothing():
     teacher, student, before = tiny(seed=1), tiny(seed=2, layers=2), tiny(seed=2, layers=2)
+    copy_layers(teacher, student, "none")
+    copy_layers(None, student, "none")
+    assert same(student.parameters(), before.parameters())
     copy_layers(teacher, student, "embeddings")
     assert same(rest_of(student).values(), rest_of(teacher).values())
     assert same(student.layers().parameters(), before.layers().parameters())
-
-
-def test_none_leaves_the_student_as_it_is():
-    student, before = tiny("bert", 2, width=8), tiny("bert", 2, width=8)
-    copy_layers(tiny(seed=1), student, "none")
-    copy_layers(None, student, "none")
-    assert same(student.parameters(), before.parameters())
 
 
 def test_a_copy_of_all_layers_reads_as_the_teacher():

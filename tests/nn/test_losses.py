@@ -208,14 +208,10 @@ def test_the_verifier_has_class_weights_of_its_own(weight, null_weight):
         assert float((weights * gold.answerable).sum()) == pytest.approx(
             float((weights * ~gold.answerable).sum())
         )
-
-
-def test_without_weights_of_its_own_the_verifier_has_those_of_the_spans():
-    logits, gold, entropy = judged_windows()
-    plain = span_loss(replace(logits, verifier=None), gold)
+    shared = SpanLoss(null_weight=3.0, null_share=3 / 8)(logits, gold)  # without its own it has the spans'
     weights = torch.tensor([1.0 if yes else 3.0 for yes in gold.answerable])
-    actual = SpanLoss(null_weight=3.0, null_share=3 / 8)(logits, gold)
-    torch.testing.assert_close(actual, (plain + entropy) * weights * 8 / weights.sum())
+    both = span_loss(replace(logits, verifier=None), gold) + entropy
+    torch.testing.assert_close(shared, both * weights * 8 / weights.sum())
 
 
 def test_twins_are_ranked_by_the_odds_of_no_answer():
@@ -253,10 +249,7 @@ def composed(*overrides: str) -> Config:
 
 @pytest.mark.parametrize(
     ("model", "choice", "expected"),
-    [
-        ("bert", "span", SpanLoss()),
-        ("match_lstm/sequence", "sequence", SequenceLoss()),
-    ],
+    [("bert", "span", SpanLoss()), ("match_lstm/sequence", "sequence", SequenceLoss())],
 )
 def test_each_task_has_its_loss_and_naming_it_changes_nothing(model, choice, expected):
     left_out, named = (composed(f"model={model}", *more) for more in ([], [f"loss={choice}"]))
@@ -284,10 +277,7 @@ def test_a_loss_is_chosen_by_its_file(overrides, expected):
         (["loss=null_weight", "loss.null_weight=0"], "loss.null_weight: 0.0 is out of range, it must be > 0"),
         (["loss=null_weight", "+loss.nul_weight=2"], "'loss.nul_weight' (did you mean 'loss.null_weight'?)"),
         (["loss=sequence"], "loss._target_: SequenceLoss is a loss for task sequence, and"),
-        (
-            ["model=ablation/verifier", "loss=joint"],
-            "loss.joint: the null beside a verifier",
-        ),
+        (["model=ablation/verifier", "loss=joint"], "loss.joint: the null beside a verifier"),
         (["loss=span", "loss._target_=os.system"], "loss._target_: 'os.system' is outside qa_arch"),
         (["loss=sequence", "loss._target_=qa_arch.errors.RunError"], "RunError cannot be called"),
     ],

@@ -181,27 +181,21 @@ def test_gradcheck_of_both_forms(safe, monkeypatch):
     )
 
 
-def test_large_keys_and_queries_that_cancel_are_exact():
-    inputs, order, keys, values, mask, score, bias, state = (
-        x.detach() for x in recurrence_inputs(torch.float32)
-    )
-    keys, inputs = torch.full_like(keys, 60.0), inputs.clone()
-    keys[:, 0] += 0.5
-    inputs[..., :4] -= 60.0  # exp(120) is infinite, and the sum of the two is about zero
-    arguments = (inputs, order, keys, values, mask, score, bias, state)
-    torch.testing.assert_close(recur(*arguments), recur_plain(*arguments), rtol=0, atol=1e-5)
-
-
-def test_queries_that_grow_within_the_loop_are_caught():
-    inputs, order, keys, values, mask, score, bias, state = (
-        x.detach() for x in recurrence_inputs(torch.float32)
-    )
-    state = state.clone()
-    state[:4] *= 1e3  # queries are small at the first step only
-    arguments = (inputs, order, keys, values, mask, score, bias, state)
-    actual = recur(*arguments)
-    assert torch.isfinite(actual).all()
-    torch.testing.assert_close(actual, recur_plain(*arguments), rtol=0, atol=1e-3)
+def test_keys_and_queries_that_cancel_or_grow_within_the_loop():
+    given = [x.detach() for x in recurrence_inputs(torch.float32)]
+    inputs, order, keys, *rest, state = given
+    large = torch.full_like(keys, 60.0)
+    large[:, 0] += 0.5
+    opposite = inputs.clone()
+    opposite[..., :4] -= 60.0  # exp(120) is infinite, and the sum of the two is about zero
+    grown = state.clone()
+    grown[:4] *= 1e3  # queries are small at the first step only
+    cancelling = (opposite, order, large, *rest, state), 1e-5
+    growing = (inputs, order, keys, *rest, grown), 1e-3
+    for arguments, tolerance in (cancelling, growing):
+        actual = recur(*arguments)
+        assert torch.isfinite(actual).all()
+        torch.testing.assert_close(actual, recur_plain(*arguments), rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize(("output_gate", "gates"), [(False, 3), (True, 4)])
