@@ -24,28 +24,8 @@ TEXTS = [
     "a b c d",
 ]
 ODD = [
-    " ",
-    "\n",
-    "\t",
-    " ",
-    "　",
-    "\x00",
-    "\x1c",
-    "\x85",
-    "​",
-    "‍",
-    "́",
-    "́a",
-    "ﬁ",
-    "½",
-    "漢",
-    "é",
-    "[MASK]",
-    "[SEP].",
-    "\r\n",
-    "�",
-    "🙂",
-    "شكرا",
+    *" \n\t \u3000\x00\x1c\x85\u200b\u200d\u0301ﬁ½漢é\ufffd🙂",
+    *("\u0301a", "[MASK]", "[SEP].", "\r\n", "شكرا"),
     "x" * 120,
 ]
 
@@ -70,7 +50,7 @@ texts = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(sets=st.lists(texts, min_size=1, max_size=3))
 @pytest.mark.parametrize("kind", ["uncased", "cased"])
 def test_runs_and_whole_texts_give_the_same_pieces(backends, kind, sets):

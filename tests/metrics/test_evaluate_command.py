@@ -95,12 +95,7 @@ def test_missing_ids_20(evaluate, data):
     code, out, err = evaluate(data, {"q1": "red mill", "q3": ""})
     scores = json.loads(out)
     assert code == 3
-    assert (scores["exact"], scores["total"], scores["HasAns_total"], scores["NoAns_total"]) == (
-        100.0,
-        2,
-        1,
-        1,
-    )
+    assert [scores[key] for key in ("exact", "total", "HasAns_total", "NoAns_total")] == [100.0, 2, 1, 1]
     assert "questions without a prediction (of 4): 2: q2 q4" in err
 
 

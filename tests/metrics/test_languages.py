@@ -44,7 +44,7 @@ def test_a_set_is_scored_by_the_rules_of_its_language():
     assert german.fingerprint != english.fingerprint
 
 
-def test_a_source_names_the_language(tmp_path):
+def test_a_source_names_the_language(tmp_path, monkeypatch):
     qas = [{"id": "q", "question": "Wo?", "answers": [{"text": "der Mühle", "answer_start": 6}]}]
     articles = [{"title": "T", "paragraphs": [{"context": "Neben der Mühle.", "qas": qas}]}]
     file = tmp_path / "set.json"
@@ -56,9 +56,6 @@ def test_a_source_names_the_language(tmp_path):
     assert identity(f"language:de:{file}") != identity(str(file))
     with pytest.raises(DataError, match=r"language:dd:.*known: ar, de"):
         open_passages(f"language:dd:{file}")
-
-
-def test_a_portable_source_keeps_the_language(tmp_path, monkeypatch):
     monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path))
     assert portable(f"language:de:{tmp_path}/set.json") == "language:de:$QA_ARCH_DATA/set.json"
 
@@ -79,18 +76,10 @@ def test_fuzzed_answers_equal_the_official_evaluation(language, official):
     draw = random.Random(language)
     pieces = [
         *"aA Zß.,'$%-–„“«»¿¡、。।٪ \t\n\u00a0\u200d１北京ال",
-        *"der",
-        "die",
-        "el",
-        "las",
-        "của",
-        "những",
-        "ال",
-        "un",
-        "Ало",
+        *["der", "die", "el", "las", "của", "những", "ال", "un", "Ало"],
     ]
     ours = normaliser(language)
-    for _ in range(17_000):
+    for _ in range(6_000):
         text = "".join(draw.choices(pieces, k=draw.randint(0, 12)))
         text += chr(draw.choice((draw.randrange(0x20, 0x3100), draw.randrange(0x4E00, 0xA000))))
         assert ours(text) == official.normalize_answer(text, language), repr(text)
