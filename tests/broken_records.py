@@ -1,8 +1,10 @@
-"""Records with a single field set wrong, for the tests of readers."""
+"""Records with single fields set wrong, for the tests of readers."""
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 REMOVED = object()
@@ -21,3 +23,12 @@ def changed(base: Any, path: tuple[Any, ...], value: Any) -> Any:
     else:
         parent[path[-1]] = value
     return copy
+
+
+def change_record(folder: Path, **values: Any) -> None:
+    """Set fields of the ``run.json`` in ``folder``: ``config__features__stride=5``."""
+    path = folder / "run.json"
+    record = json.loads(path.read_text())
+    for name, value in values.items():
+        record = changed(record, tuple(name.split("__")), value)
+    path.write_text(json.dumps(record))

@@ -9,8 +9,9 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from broken_records import change_record
+from safetensors.torch import load_file, save_file
 
-from qa_arch.config.files import write_json
 from qa_arch.errors import RunError
 from qa_arch.features.vectors import WordVectors
 from qa_arch.spans.loading import _index, _rows, load_ensemble, load_predictor
@@ -21,16 +22,8 @@ def second(tiny_run, tmp_path):
     """The same run with weights of its own."""
     folder = shutil.copytree(tiny_run, tmp_path / "second")
     path = folder / "model" / "model.safetensors"
-    from safetensors.torch import load_file, save_file
-
     save_file({name: value + 0.05 * torch.randn_like(value) for name, value in load_file(path).items()}, path)
     return folder
-
-
-def change(folder, **values):
-    record = json.loads((folder / "run.json").read_text())
-    record["config"]["features"] |= values.pop("features", {})
-    write_json(folder / "run.json", record | values)
 
 
 QUESTION, CONTEXT = "Who wrote it?", "The song was written by Ada Stone in 1971, said Mr. Lund."
@@ -49,25 +42,20 @@ def test_its_probabilities_lie_between_those_of_its_members(tiny_run, second):
 
 
 def test_the_margin_is_the_mean(tiny_run, second):
-    change(second, threshold={"value": 3.0, "fitted_on": "calibration"})
+    change_record(second, threshold={"value": 3.0, "fitted_on": "calibration"})
     change_first = load_predictor(tiny_run, device="cpu").null_threshold
     assert load_ensemble([tiny_run, second], device="cpu").null_threshold == pytest.approx(
         (change_first + 3.0) / 2
     )
-    change(second, threshold={"value": None, "fitted_on": "calibration"})
+    change_record(second, threshold={"value": None, "fitted_on": "calibration"})
     assert load_ensemble([tiny_run, second], device="cpu").null_threshold == math.inf
 
 
 @pytest.mark.parametrize(
-    ("name", "own", "other"),
-    [
-        ("stride", 32, 5),
-        ("max_length", 64, 128),
-        ("max_question", 24, 20),
-    ],
+    ("name", "own", "other"), [("stride", 32, 5), ("max_length", 64, 128), ("max_question", 24, 20)]
 )
 def test_other_windows_are_refused(tiny_run, second, name, own, other):
-    change(second, features={name: other})
+    change_record(second, **{f"config__features__{name}": other})
     with pytest.raises(RunError, match=rf"features\.{name} is {other}, that of .* is {own}"):
         load_ensemble([tiny_run, second], device="cpu")
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 
 import pytest
 import torch
+from broken_records import change_record
 
 import qa_arch
 from qa_arch.config.target import locate
@@ -18,18 +18,6 @@ from qa_arch.models import store
 @pytest.fixture
 def copied(tiny_run, tmp_path):
     return shutil.copytree(tiny_run, tmp_path / "copy")
-
-
-def change(folder, **values) -> None:
-    path = folder / "run.json"
-    record = json.loads(path.read_text())
-    for dotted, value in values.items():
-        *parents, last = dotted.split("__")
-        inside = record
-        for parent in parents:
-            inside = inside[parent]
-        inside[last] = value
-    path.write_text(json.dumps(record))
 
 
 @pytest.fixture
@@ -50,7 +38,7 @@ def test_a_published_record_says_that_it_has_no_weights(copied):
 
 
 def test_an_untrusted_class_is_refused_and_not_imported(copied, booby_trap):
-    change(copied, config__model___target_="booby_trap.Model")
+    change_record(copied, config__model___target_="booby_trap.Model")
     with pytest.raises(ConfigError, match=r"booby_trap\.Model.*not imported.*--trust booby_trap"):
         qa_arch.load(copied)
     assert not booby_trap.exists()
@@ -69,7 +57,7 @@ def test_targets_that_are_no_class_of_a_trusted_module(target):
 
 
 def test_a_trusted_class_that_is_no_model(copied):
-    change(copied, config__model___target_="qa_arch.types.text.Gold")
+    change_record(copied, config__model___target_="qa_arch.types.text.Gold")
     with pytest.raises(ConfigError, match="Gold is no model"):
         qa_arch.load(copied)
 
@@ -84,7 +72,7 @@ def test_a_trusted_class_that_is_no_model(copied):
     ],
 )
 def test_records_that_cannot_be_used(copied, values, message):
-    change(copied, **values)
+    change_record(copied, **values)
     with pytest.raises(RunError, match=message):
         qa_arch.load(copied)
 
