@@ -1,15 +1,16 @@
 """Plants the faults of ``faults/`` one at a time and runs the tests that must notice.
 
-    python tests/mutations.py [-j N] [NAME...]
+    python tests/mutations.py [NAME...]
 
-A fault is planted in a temporary copy of the checkout, never in the checkout itself; ``-j`` says how many
-copies work side by side. It counts as caught only where one of its tests fails: a test that cannot be
-collected or set up proves nothing about it.
+A fault is planted in a temporary copy of the checkout, never in the checkout itself. It counts as caught only
+where one of its tests fails: a test that cannot be collected or set up proves nothing about it. All of them
+side by side: ``pytest -n auto -m slow tests/slow/test_mutations.py``.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import re
 import shutil
@@ -19,11 +20,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Literal
 from xml.etree import ElementTree
 
@@ -76,7 +75,6 @@ class Checkout:
         }
         self._check_imports()
         self.sources = Sources(self.root)
-        self._process: subprocess.Popen[str] | None = None
 
     def _check_imports(self) -> None:
         program = "import qa_arch, baselines; print(qa_arch.__file__, baselines.__file__, sep='\\n')"
@@ -103,11 +101,6 @@ class Checkout:
             cache = CACHE / re.sub(r"\W+", "-", fault.name)
             return self._run([self.sources.test_id(fault)], "-x", "--failed-first", f"-ocache_dir={cache}")
 
-    def stop(self) -> None:
-        """End the tests that still run, if any."""
-        if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-
     @contextmanager
     def _planted(self, fault: Fault) -> Iterator[None]:
         path, text = self.sources.plant(fault)
@@ -125,7 +118,7 @@ class Checkout:
         limits = ["--hypothesis-seed=0", f"--timeout={TEST_SECONDS}", "--tb=short", "-m", "not gpu"]
         command = [sys.executable, "-m", "pytest", *limits, *files, *options, *tests]
         begun = time.monotonic()
-        self._process = process = subprocess.Popen(
+        process = subprocess.Popen(
             command,
             cwd=self.root,
             env=self.environment,
@@ -139,6 +132,9 @@ class Checkout:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)  # with the ranks that a test may have started
             return Outcome("too slow", (), time.monotonic() - begun, process.communicate()[0])
+        finally:
+            if process.poll() is None:  # interrupted
+                os.killpg(process.pid, signal.SIGKILL)
         return _judged(process.returncode, report, time.monotonic() - begun, output)
 
 
@@ -164,55 +160,38 @@ def chosen(names: Sequence[str]) -> tuple[Fault, ...]:
 
 
 def stale_faults(sources: Sources, faults: Sequence[Fault]) -> list[str]:
-    """What is the matter with each of ``faults`` that cannot be planted or has no test."""
+    """What is the matter with each of ``faults`` that cannot be planted, changes nothing or has no test."""
     messages = []
     for fault in faults:
         try:
-            sources.plant(fault)
+            path, planted = sources.plant(fault)
+            sound = path.read_text(encoding="utf-8")
+            if path.suffix == ".py":
+                planted, sound = ast.dump(ast.parse(planted)), ast.dump(ast.parse(sound))
+            if planted == sound:
+                messages.append(f"{fault.name}: changes nothing")
             sources.test_id(fault)
         except StaleFaultError as error:
             messages.append(str(error))
     return messages
 
 
-def run(faults: Sequence[Fault], checkouts: Sequence[Checkout]) -> int:
-    """Plant all ``faults``, each in a checkout that is free, and print the outcomes as they come. Returns
-    how many were not caught, or all where the tests fail without any fault."""
-    free: SimpleQueue[Checkout] = SimpleQueue()
-    for checkout in checkouts:
-        free.put(checkout)
-
-    def outcome(fault: Fault) -> Outcome:
-        checkout = free.get()
-        try:
-            return checkout.outcome(fault)
-        finally:
-            free.put(checkout)
-
-    with ThreadPoolExecutor(len(checkouts)) as pool:
-        try:
-            tests = checkouts[0].tests(faults)
-            shares = [tests[i :: len(checkouts)] for i in range(len(checkouts))]
-            for sound in pool.map(Checkout.baseline, checkouts, shares):
-                if sound.verdict != "survived":
-                    print(sound.output, "\nwithout any fault the tests must pass", sep="")
-                    return len(faults)
-                print(f"the tests passed without any fault in {sound.seconds:.1f} s", flush=True)
-            begun, missed = time.monotonic(), 0
-            futures = {pool.submit(outcome, fault): fault for fault in faults}
-            for done, future in enumerate(as_completed(futures), 1):
-                pace = (time.monotonic() - begun) / done
-                left = f"{pace:.1f} s each, {pace * (len(faults) - done) / 60:.0f} min left"
-                print(
-                    f"[{done:>3}/{len(faults)}] {_line(futures[future], future.result())}  {left}", flush=True
-                )
-                missed += future.result().verdict != "caught"
-            return missed
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for checkout in checkouts:
-                checkout.stop()
-            raise
+def run(faults: Sequence[Fault], checkout: Checkout) -> int:
+    """Plant all ``faults``, one after the other, and print the outcomes as they come. Returns how many were
+    not caught, or all where the tests fail without any fault."""
+    sound = checkout.baseline(checkout.tests(faults))
+    if sound.verdict != "survived":
+        print(sound.output, "\nwithout any fault the tests must pass", sep="")
+        return len(faults)
+    print(f"the tests passed without any fault in {sound.seconds:.1f} s", flush=True)
+    begun, missed = time.monotonic(), 0
+    for done, fault in enumerate(faults, 1):
+        result = checkout.outcome(fault)
+        pace = (time.monotonic() - begun) / done
+        left = f"{pace:.1f} s each, {pace * (len(faults) - done) / 60:.0f} min left"
+        print(f"[{done:>3}/{len(faults)}] {_line(fault, result)}  {left}", flush=True)
+        missed += result.verdict != "caught"
+    return missed
 
 
 def _line(fault: Fault, result: Outcome) -> str:
@@ -222,13 +201,10 @@ def _line(fault: Fault, result: Outcome) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Plant faults and run the tests that must notice.")
-    parser.add_argument("-j", type=int, default=1, metavar="N", help="how many to plant side by side")
     parser.add_argument("names", nargs="*", metavar="NAME", help="of faults; all without any")
-    arguments = parser.parse_args()
-    faults = chosen(arguments.names)
-    workers = max(1, min(arguments.j, len(faults)))
+    faults = chosen(parser.parse_args().names)
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
-        missed = run(faults, [Checkout(Path(folder) / str(i)) for i in range(workers)])
+        missed = run(faults, Checkout(Path(folder) / "0"))
     print(f"{len(faults) - missed} of {len(faults)} faults were caught")
     return min(missed, 1)
 
