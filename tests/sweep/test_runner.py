@@ -24,13 +24,8 @@ def states(stubbed) -> dict[str, str]:
 
 
 def test_every_point_runs_once_in_a_folder_of_its_own(stubbed, monkeypatch):
-    leaked = {
-        "LOCAL_RANK": "1",
-        "WORLD_SIZE": "2",
-        "MASTER_PORT": "1",
-        "WANDB_RUN_ID": "x",
-        "SLURM_PROCID": "1",
-    }
+    names = ("LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT", "WANDB_RUN_ID", "SLURM_PROCID")
+    leaked = dict.fromkeys(names, "1")
     inherited = {"WANDB_MODE": "offline", "WANDB_PROJECT": "p", "WANDB_API_KEY": "k"}
     for name, value in {**leaked, **inherited}.items():
         monkeypatch.setenv(name, value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -14,7 +13,7 @@ import pytest
 
 from qa_arch.cli.main import main
 from qa_arch.config.schema import SweepSettings
-from qa_arch.sweep import submitted
+from qa_arch.sweep import schedule, submitted
 from qa_arch.sweep.state import Entry, Status, actual_status, read_manifest, read_status
 
 pytest.importorskip("submitit")
@@ -49,21 +48,16 @@ def test_a_job_that_comes_too_late_does_nothing(stubbed):
     stubbed.launch(1)
     (entry,) = read_manifest(stubbed.folder).points
     before = actual_status(stubbed.point(1), parent=False)
-    submitted.Job(entry, plan=Plan(stubbed.folder))()
+    job = submitted.Job(entry, plan(stubbed.folder))
+    job()
     assert actual_status(stubbed.point(1), parent=False) == before
     assert len(stubbed.begun()) == 1
-    job = submitted.Job(entry, plan=Plan(stubbed.folder))
     assert job.checkpoint().function == job  # what submitit queues when a job's time is up
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Enough of a plan where no point is run."""
-
-    folder: Path
-    jobs: int = 2
-    pool: None = None
-    fail_fast: bool = False
+def plan(folder: Path) -> schedule.Plan:
+    """A plan by which no point is run."""
+    return schedule.Plan(folder, lambda _: [], folder, jobs=2, pool=None, fail_fast=False, commit=None)
 
 
 @pytest.mark.parametrize("before", ["queued", "running", "failed"])
@@ -78,7 +72,7 @@ def test_a_job_that_slurm_no_longer_lists_is_over(tmp_path, monkeypatch, before)
     executor = SimpleNamespace(batch=nullcontext, submit=lambda _: job)
     monkeypatch.setattr(submitted, "_executor", lambda *_: executor)
     Status(before).write(tmp_path / "point")
-    submitted.run([Entry("point", "", [], 0)], Plan(tmp_path), lambda _: None, cluster="slurm", parameters={})
+    submitted.run([Entry("point", "", [], 0)], plan(tmp_path), lambda _: None, cluster="slurm", parameters={})
     assert next(answers, None) is None
     status = read_status(tmp_path / "point")
     assert status.status == ("failed" if before == "failed" else "killed")
@@ -101,16 +95,21 @@ class Unloadable:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "exit_code", "message"),
     [
-        (["sweep.devices=[0,1]"], "sweep.devices: the cluster hands out devices"),
-        (["hydra.launcher.timeout_minn=4"], "timeout_minn"),
+        (["sweep.devices=[0,1]"], 2, "sweep.devices: the cluster hands out devices"),
+        (["hydra.launcher.timeout_minn=4"], 2, "timeout_minn"),
+        (["seed=1,2"], 6, "pip install 'qa-arch[slurm]'"),
     ],
 )
-def test_what_a_point_is_not_given(stubbed, train_m, arguments, message):
-    code, _, err = train_m("seed=1,2", *arguments)
-    assert code == 2
-    assert message in err
+def test_what_is_refused(stubbed, train_m, monkeypatch, arguments, exit_code, message):
+    """The last where submitit is not installed."""
+    find_spec = importlib.util.find_spec
+    if exit_code == 6:
+        missing = lambda name, *rest: None if name == "submitit" else find_spec(name, *rest)  # noqa: E731
+        monkeypatch.setattr(importlib.util, "find_spec", missing)
+    code, _, err = train_m(*arguments, "model=bert,albert")
+    assert (code, message in err) == (exit_code, True)
     assert not stubbed.folder.exists()
 
 
@@ -121,15 +120,6 @@ def test_where_devices_are_looked_for(monkeypatch, tmp_path):
     where = [f"runs_dir={tmp_path}", "hydra/launcher=submitit_slurm"]
     assert main(["train", "-m", "debug=fast", *where, "trainer=8gb", "seed=1,2", "--dry-run"]) == 0
     assert checked == [(None, False)]
-
-
-def test_without_submitit(stubbed, train_m, monkeypatch):
-    find_spec = importlib.util.find_spec
-    missing = lambda name, *rest: None if name == "submitit" else find_spec(name, *rest)  # noqa: E731
-    monkeypatch.setattr(importlib.util, "find_spec", missing)
-    code, _, err = train_m("seed=1,2")
-    assert code == 6
-    assert "pip install 'qa-arch[slurm]'" in err
 
 
 def test_a_cluster_that_is_not_there(tmp_path, monkeypatch, capsys):
@@ -155,7 +145,7 @@ def test_parameters_of_slurm(monkeypatch, tmp_path):
     monkeypatch.setattr("submitit.AutoExecutor", Executor)
     parameters = {"timeout_min": 60, "partition": "gpu", "max_num_timeout": 3, "mem_gb": None, "nodes": 1}
     run = submitted.engine("slurm", parameters, SweepSettings(n_jobs=4), dry=True)
-    run([], Plan(tmp_path / "sweep"), lambda _: None)
+    run([], plan(tmp_path / "sweep"), lambda _: None)
     assert received == {
         "folder": str(tmp_path / "sweep" / "submitit" / "%j"),
         "cluster": "slurm",
