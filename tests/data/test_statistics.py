@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 
 import pytest
 
-from qa_arch.cli import data as command
+from qa_arch.config.files import write_json
 from qa_arch.data.question_sets import question_set, statistics
 from qa_arch.data.squad import read, write
 from qa_arch.errors import DataError
@@ -28,23 +27,15 @@ def small() -> QuestionSet:
     return question_set("small", examples, "2.0")
 
 
-def run(*arguments: object) -> int:
-    parser = argparse.ArgumentParser()
-    command.add_stats_arguments(parser)
-    return command.run_stats(parser.parse_args([*map(str, arguments)]))
-
-
 @pytest.fixture
 def file(tmp_path):
-    path = tmp_path / "small.json"
-    path.write_text(json.dumps(write(small())), encoding="utf-8")
-    return path
+    return write_json(tmp_path / "small.json", write(small()))
 
 
-def test_counts_as_json_and_as_a_table(file, capsys, monkeypatch):
-    assert run("--data", file, "--json") == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert printed == statistics(small()) == {
+def test_counts_as_json_and_as_a_table(file, qa_arch, monkeypatch):
+    code, out, _ = qa_arch("stats", "--data", file, "--json")
+    assert code == 0
+    assert json.loads(out) == statistics(small()) == {
         "examples": 6,
         "negatives": 3,
         "articles": 3,
@@ -60,8 +51,8 @@ def test_counts_as_json_and_as_a_table(file, capsys, monkeypatch):
         "fingerprint": small().fingerprint,
     }  # fmt: skip
     monkeypatch.setenv("COLUMNS", "100")
-    assert run("--data", file) == 0
-    lines = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines()]
+    _, out, _ = qa_arch("stats", "--data", file)
+    lines = [line.split("│")[1:-1] for line in out.splitlines()]
     rows = {cells[0].strip(): cells[1].strip() for cells in lines if len(cells) == 2}
     assert (rows["examples"], rows["articles with negatives"], rows["kind: antonym"]) == ("6", "2", "1")
     assert rows["context words"] == "4.5 / 4.5 / 5 / 5"
@@ -78,7 +69,7 @@ def encoder(tmp_path):
     return folder
 
 
-def test_the_best_that_a_tokenizer_allows(encoder, tmp_path, capsys, monkeypatch):
+def test_the_best_that_a_tokenizer_allows(encoder, tmp_path, qa_arch, monkeypatch):
     context = "Velmoran sailors left a mill-wheel."
     examples = [
         Example("1", "who", context, "X", (Gold("Velmora", 0),)),
@@ -86,27 +77,24 @@ def test_the_best_that_a_tokenizer_allows(encoder, tmp_path, capsys, monkeypatch
         Example("3", "which", context, "X", (Gold("sailors", 9),)),
         Example("4", "why", context, "X"),
     ]
-    path = tmp_path / "small.json"
-    path.write_text(json.dumps(write(question_set("small", examples, "2.0"))), encoding="utf-8")
-    assert run("--data", str(path), "--encoder", str(encoder), "--json") == 0
-    reached = json.loads(capsys.readouterr().out)["ceiling"]
+    path = write_json(tmp_path / "small.json", write(question_set("small", examples, "2.0")))
+    _, out, _ = qa_arch("stats", "--data", path, "--encoder", encoder, "--json")
+    reached = json.loads(out)["ceiling"]
     assert reached.pop("exact") == reached.pop("f1") == pytest.approx(100 * 2 / 3)
     assert reached == {"encoder": str(encoder), "inexact": 1, "in_no_window": 0}
     monkeypatch.setenv("COLUMNS", "200")
-    run("--data", str(path), "--encoder", str(encoder))
-    assert "66.67 / 66.67" in capsys.readouterr().out
+    assert "66.67 / 66.67" in qa_arch("stats", "--data", path, "--encoder", encoder)[1]
 
 
-def test_faulty_records(file, capsys):
+def test_faulty_records(file, qa_arch):
     value = write(small())
     value["data"][1]["paragraphs"][0]["qas"][0]["answers"][0]["answer_start"] = 3
-    file.write_text(json.dumps(value), encoding="utf-8")
-    with pytest.raises(DataError, match="question '4'"):
-        run("--data", str(file))
-    assert run("--data", str(file), "--on-error", "skip", "--json") == 0
-    captured = capsys.readouterr()
-    assert (json.loads(captured.out)["examples"], json.loads(captured.out)["skipped"]) == (5, 1)
-    assert captured.err.startswith(
+    write_json(file, value)
+    code, _, err = qa_arch("stats", "--data", file)
+    assert (code, "question '4'" in err) == (DataError.exit_code, True)
+    code, out, err = qa_arch("stats", "--data", file, "--on-error", "skip", "--json")
+    assert (code, json.loads(out)["examples"], json.loads(out)["skipped"]) == (0, 5, 1)
+    assert err.startswith(
         f"left out: {file}: data[1].paragraphs[0].qas[0], question '4', answers[0].answer_start"
     )
 

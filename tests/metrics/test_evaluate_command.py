@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-
-from qa_arch.cli.main import main
 
 CONTEXT = "The red mill stands by the ferry. Théodore keeps a lamp in it."
 
@@ -44,13 +43,14 @@ def data_11(tmp_path):
 
 
 @pytest.fixture
-def evaluate(tmp_path, capsys):
+def evaluate(tmp_path, qa_arch):
     """``evaluate(data, predictions, *options)`` -> exit code, stdout, stderr."""
 
     def call(data, predictions, *options):
-        path = write(tmp_path / "predictions.json", predictions)
-        code = main(["evaluate", "--data", data, "--predictions", path, *map(str, options)])
-        return code, *capsys.readouterr()
+        path = predictions
+        if not isinstance(predictions, Path):
+            path = write(tmp_path / "predictions.json", predictions)
+        return qa_arch("evaluate", "--data", data, "--predictions", path, *options)
 
     return call
 
@@ -145,16 +145,17 @@ def test_malformed_null_scores(null_scores, message, evaluate, data, tmp_path):
     assert message in err
 
 
-def test_files_that_cannot_be_read(evaluate, data, tmp_path, capsys):
-    assert main(["evaluate", "--data", data, "--predictions", str(tmp_path / "none.json")]) == 4
-    assert "none.json: cannot be read (No such file or directory)" in capsys.readouterr().err
-    assert main(["evaluate", "--data", data, "--predictions", str(tmp_path)]) == 4
-    assert "Is a directory" in capsys.readouterr().err
+def test_files_that_cannot_be_read(evaluate, data, tmp_path):
     (tmp_path / "latin.json").write_bytes('{"q1": "Théodore"}'.encode("latin-1"))
-    assert main(["evaluate", "--data", data, "--predictions", str(tmp_path / "latin.json")]) == 4
-    assert "latin.json: is not UTF-8 (byte 10)" in capsys.readouterr().err
+    for name, message in (
+        ("none.json", "none.json: cannot be read (No such file or directory)"),
+        ("", "Is a directory"),
+        ("latin.json", "latin.json: is not UTF-8 (byte 10)"),
+    ):
+        code, _, err = evaluate(data, tmp_path / name)
+        assert (code, message in err) == (4, True), err
     (tmp_path / "bom.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(TEXTS).encode())
-    assert main(["evaluate", "--data", data, "--predictions", str(tmp_path / "bom.json")]) == 0
+    assert evaluate(data, tmp_path / "bom.json")[0] == 0
 
 
 def test_options_that_decide_nothing_are_refused(evaluate, data, data_11, tmp_path):
