@@ -119,7 +119,7 @@ def table(heading: str, rows: Sequence[Row]) -> Any:
             *([str(row.attempts or "")] if retried else []),
             f"{row.epoch}/{row.epochs}" if row.epochs else "",
             f"{row.f1:.1f}" if row.f1 is not None else "",
-            clock(row.seconds),
+            terminal.clock(row.seconds) if row.seconds is not None else "",
             memory,
             *([Text(row.note)] if has_notes else []),
         )
@@ -132,22 +132,13 @@ def line(row: Row) -> str:
     if row.f1 is not None and row.status != "running":
         parts.append(f"calibration {_score([row])} {row.f1:.1f}")
     if row.seconds is not None and row.status != "running":
-        parts.append(f"in {clock(row.seconds)}")
+        parts.append(f"in {terminal.clock(row.seconds)}")
     return ", ".join([" ".join(parts[:2]), *parts[2:]]) + (f": {row.note}" if row.note else "")
 
 
 def _score(rows: Sequence[Row]) -> str:
     """What ``f1`` of the rows is called."""
     return "token accuracy" if rows and all(row.pretrains for row in rows) else "F1"
-
-
-def clock(seconds: float | None) -> str:
-    """``1:02:03`` or ``2:03``; empty for None."""
-    if seconds is None:
-        return ""
-    minutes, seconds_left = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds_left:02d}" if hours else f"{minutes}:{seconds_left:02d}"
 
 
 def _seconds(started: str | None, ended: str | None) -> float | None:

@@ -28,6 +28,13 @@ def shown(text: str) -> str:
     return _CONTROL.sub(lambda sign: f"\\u{ord(sign[0]):04x}", _COLOUR.sub("", text))
 
 
+def clock(seconds: float) -> str:
+    """``1:02:03`` or ``2:03``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
 class Guarded:
     """A stream of text that writes what ``shown`` makes of it, and is ``stream`` in everything else."""
 

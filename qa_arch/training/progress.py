@@ -209,7 +209,7 @@ class TrainingProgress(pl.Callback):
         loss, windows, *_ = pl_module.train_sums[0]
         read = done - (self.offset or 0)
         rate = read / max(1e-9, now - self.begun)
-        left = f"{_clock((trainer.num_training_batches - done) / rate)} left"
+        left = f"{terminal.clock((trainer.num_training_batches - done) / rate)} left"
         figures = [left if read >= KNOWN_AFTER else "", f"loss {float(loss / windows.clamp(min=1)):.3f}"]
         return list(filter(None, (*figures, self.headline, f"{rate:.1f} batches/s")))
 
@@ -228,7 +228,7 @@ class TrainingProgress(pl.Callback):
                 f"{key.removeprefix('calibration_')} {value:.2f}" for key, value in scores.items()
             )
             self._stop()  # or the line below would be written into the bar
-            took = _clock(time.perf_counter() - self.begun)
+            took = terminal.clock(time.perf_counter() - self.begun)
             log.info("%s done in %s; calibration: %s", self.title, took, listed or "not validated")
 
     def on_exception(self, *_: Any) -> None:
@@ -261,9 +261,3 @@ class _Line(ProgressColumn):
         grid = Table.grid(padding=(0, 1))
         grid.add_row(title, ProgressBar(total=task.total, completed=task.completed, width=bar), line)
         return grid
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
