@@ -7,7 +7,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -47,14 +47,6 @@ KNOWN_WARNINGS = (
 )
 
 
-@dataclass(frozen=True)
-class Fit:
-    """Epochs and best epoch of a finished fit; the weights are in the run folder."""
-
-    epochs: list[dict[str, Any]]
-    best_epoch: int | None
-
-
 def fit(
     config: Config,
     parts: Parts,
@@ -65,8 +57,8 @@ def fit(
     publish: Callable[[list[dict[str, Any]]], Any],
     logger: RunLogger | None = None,
     callbacks: Sequence[pl.Callback] = (),
-) -> Fit:
-    """Train ``parts.model``; the best weights on calibration lie in the run folder afterwards.
+) -> tuple[list[dict[str, Any]], int | None]:
+    """Train ``parts.model``: its epochs and the best of them, whose weights lie in the run folder afterwards.
 
     ``publish`` and ``logger`` are given every epoch. ``callbacks`` come before those that save weights.
     """
@@ -141,4 +133,4 @@ def fit(
         if keep.stopped_after is not None and trainer.is_global_zero:
             log.info("%s: the checkpoint after step %d", keep.path, keep.stopped_after)
         raise KeyboardInterrupt from error
-    return Fit(history.epochs, best.epoch)
+    return history.epochs, best.epoch

@@ -40,7 +40,7 @@ from qa_arch.tasks import Parts, task_of
 from qa_arch.training import devices
 from qa_arch.training.checkpoint import LAST, PREVIOUS, random_state, restore_random_state
 from qa_arch.training.loggers import Outcome, check_logger, open_logger
-from qa_arch.training.loop import Fit, fit
+from qa_arch.training.loop import fit
 from qa_arch.training.ranks import other_ranks, world_size
 
 log = logging.getLogger(__name__)
@@ -144,14 +144,14 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
         prepared = time.perf_counter()
         spawn = settings.strategy == "ddp_spawn"
         with other_ranks(world, run.folder, resume=resume, trusted=trusted, spawn=spawn):
-            done = _fit(
+            epochs, best_epoch = _fit(
                 config,
                 parts,
                 run,
                 world=world,
                 gpu=gpu,
                 resume=resume,
-                publish=lambda epochs: run.note(epochs=tuple(map(Epoch.from_flat, epochs))),
+                publish=lambda done: run.note(epochs=tuple(map(Epoch.from_flat, done))),
                 logger=logger,
                 callbacks=start.callbacks if start else (),
             )
@@ -160,14 +160,14 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
         task.finish(model_folder, parts)
         parts.model.to("cuda" if gpu else "cpu")
         scored = evaluate_splits(task.predictor(config, parts), parts, run.folder, trusted)
-        seconds = sum(epoch["train_seconds"] for epoch in done.epochs)  # also of those before a resume
-        validation = sum(epoch.get("validation_seconds", 0.0) for epoch in done.epochs)
-        trained = sum(epoch["windows"] for epoch in done.epochs)
+        seconds = sum(epoch["train_seconds"] for epoch in epochs)  # also of those before a resume
+        validation = sum(epoch.get("validation_seconds", 0.0) for epoch in epochs)
+        trained = sum(epoch["windows"] for epoch in epochs)
         run.note(
             references=scored.references,
             status="ok",
-            epochs=tuple(map(Epoch.from_flat, done.epochs)),
-            best_epoch=done.best_epoch,
+            epochs=tuple(map(Epoch.from_flat, epochs)),
+            best_epoch=best_epoch,
             examples_per_second=round(trained / seconds, 3) if seconds else None,
             peak_memory_mb=devices.peak_memory_mb(gpu),
             seconds=Seconds(
@@ -184,7 +184,7 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
             logger.log_outcome(Outcome(run.record, run.folder, parts.sets.get(DEV)))
 
 
-def _fit(config: Config, parts: Parts, run: Run, *, world: int, gpu: bool, **options: Any) -> Fit:
+def _fit(config: Config, parts: Parts, run: Run, *, world: int, gpu: bool, **options: Any) -> Any:
     """``fit``; with ``trainer.micro_batch=auto``, with the largest micro batch that there is memory for.
 
     It is halved each time the first epoch runs out of memory, and training begins again as if that size had

@@ -147,7 +147,7 @@ def test_fp16_takes_no_fused_optimizer(configure, precision, fused):
 )
 def test_the_losses_are_means_over_windows(fitted, settings, null_weight):
     """With a rate of next to nothing the model stays, so both can be worked out from it."""
-    parts, done = fitted("optim.lr=1e-12", *settings)
+    parts, (epochs, _) = fitted("optim.lr=1e-12", *settings)
     for split in ("train",) if settings else ("train", "calibration"):
         table = parts.tables[split]
         batch = Collator(table)(range(len(table)))
@@ -156,7 +156,7 @@ def test_the_losses_are_means_over_windows(fitted, settings, null_weight):
         weights = torch.where(batch.labels.answerable, 1.0, null_weight)
         assert 0 < table.answerable.mean() < 1
         expected = (weights * plain).sum() / weights.sum()
-        assert done.epochs[0][f"{split}_loss"] == pytest.approx(float(expected), rel=1e-5)
+        assert epochs[0][f"{split}_loss"] == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_the_best_epoch_is_kept_and_not_the_last(fitted, scores, tmp_path):
@@ -165,8 +165,8 @@ def test_the_best_epoch_is_kept_and_not_the_last(fitted, scores, tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         save = store.save_weights
         patch.setattr(store, "save_weights", lambda *a: (selected.append(_copy(a[1])), save(*a)))
-        parts, done = fitted("trainer.epochs=3", name="best")
-    assert done.best_epoch == 1
+        parts, (_, best) = fitted("trainer.epochs=3", name="best")
+    assert best == 1
     assert len(selected) == 2
     last = _copy(parts.model)
     store.load_weights(tmp_path / "best" / "model", parts.model)
@@ -180,18 +180,18 @@ def _copy(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def test_a_stop_inside_the_first_epoch_leaves_weights(fitted, tmp_path):
-    _, done = fitted("trainer.max_steps=2", "trainer.patience=1", name="short")
-    assert done.epochs[-1]["step"] == 2
-    assert done.best_epoch == done.epochs[-1]["epoch"] == 0
+    _, (epochs, best) = fitted("trainer.max_steps=2", "trainer.patience=1", name="short")
+    assert epochs[-1]["step"] == 2
+    assert best == epochs[-1]["epoch"] == 0
     assert (tmp_path / "short" / "model" / "model.safetensors").is_file()
 
 
 def test_an_epoch_that_was_cut_short_has_no_scores_of_the_one_before(fitted, caplog):
     with caplog.at_level("INFO", logger="qa_arch"):
-        _, done = fitted("trainer.max_steps=8", "trainer.epochs=2")
-    assert [epoch["step"] for epoch in done.epochs] == [6, 8]
-    assert [sum(key.startswith("calibration") for key in epoch) > 0 for epoch in done.epochs] == [True, False]
-    assert done.best_epoch == 0
+        _, (epochs, best) = fitted("trainer.max_steps=8", "trainer.epochs=2")
+    assert [epoch["step"] for epoch in epochs] == [6, 8]
+    assert [sum(key.startswith("calibration") for key in epoch) > 0 for epoch in epochs] == [True, False]
+    assert best == 0
     assert "epoch 2/2 done in" in caplog.text
     assert caplog.text.rstrip().endswith("calibration: not validated")
 
