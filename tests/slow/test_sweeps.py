@@ -1,7 +1,8 @@
 """Sweeps of real runs on several processes, as they go wrong where jobs share a process: each point is alone.
 
 With Lightning under Hydra's own launcher the other ranks repeat the whole sweep, go on with a point whose
-rank 0 has failed and share gradients with the next one, and meet at addresses that earlier points left.
+rank 0 has failed and share gradients with the next one, and meet at addresses that earlier points left. Also
+points as jobs of submitit, and those of a search.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from qa_arch.records import read_record
-from qa_arch.sweep.state import actual_status
+from qa_arch.sweep.state import STUDY, actual_status, value_of
 from qa_arch.system import lifeline
 
 SMALL = ["debug=fast", "model=bert", "trainer.progress=false"]
@@ -46,7 +47,16 @@ SWEEPS = {
     "spawned, then not": (["trainer=ddp_spawn,ddp", "trainer.devices=2"], [("ok", 2), ("ok", 2)]),
     "not spawned, then spawned": (["trainer=ddp,ddp_spawn", "trainer.devices=2"], [("ok", 2), ("ok", 2)]),
     "side by side": (["trainer.devices=2", "seed=1,2", "sweep.n_jobs=2"], [("ok", 2), ("ok", 2)]),
+    "as jobs": (
+        ["hydra/launcher=submitit_local", "hydra.launcher.timeout_min=20", "sweep.n_jobs=1", "seed=1,2"],
+        [("ok", 1), ("ok", 1)],
+    ),
+    "a search": (
+        ["hydra/sweeper=qa_optuna", "hydra.sweeper.n_trials=3", "model.dropout=interval(0.0,0.2)"],
+        [("ok", 1)] * 3,
+    ),
 }
+NO_POINTS = {"hydra", "submitit"}
 
 
 @pytest.mark.slow
@@ -55,6 +65,8 @@ SWEEPS = {
 @pytest.mark.parametrize("name", SWEEPS)
 def test_points_on_several_processes(tmp_path, name):
     grid, expected = SWEEPS[name]
+    if name == "as jobs":
+        pytest.importorskip("submitit")
     (tmp_path / "faulty.py").write_text(FAULTY)
     mark = f"SWEEP_TEST_{uuid.uuid4().hex}"
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
@@ -66,10 +78,8 @@ def test_points_on_several_processes(tmp_path, name):
     assert not marked(mark)
     folders = [path.parent for path in sorted((tmp_path / "sweep").glob("*/run.json"), key=begun)]
     assert len(folders) == len(expected)
-    assert {path.name for path in (tmp_path / "sweep").iterdir() if path.is_dir()} == {
-        *(folder.name for folder in folders),
-        "hydra",
-    }
+    made = {path.name for path in (tmp_path / "sweep").iterdir() if path.is_dir()}
+    assert made - NO_POINTS == {folder.name for folder in folders}
     for folder, (status, devices) in zip(folders, expected, strict=True):
         record = read_record(folder)
         assert actual_status(folder, parent=False).status == record.status == status
@@ -79,6 +89,11 @@ def test_points_on_several_processes(tmp_path, name):
         else:
             assert "made to fail" in (folder / "traceback.txt").read_text()
             assert "ValueError: made to fail" in done.stdout
+    if name == "a search":
+        optuna = pytest.importorskip("optuna")
+        backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "sweep" / STUDY))
+        study = optuna.load_study(study_name="calibration", storage=optuna.storages.JournalStorage(backend))
+        assert [trial.value for trial in study.trials] == [value_of(read_record(each)) for each in folders]
 
 
 def begun(record: Path) -> str:
