@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from qa_arch.cli.main import main
 from qa_arch.data.squad import read
 from qa_arch.metrics.prediction_files import read_predictions
 from qa_arch.metrics.squad import score, score_questions
@@ -79,7 +78,7 @@ def predicted(rng: random.Random, golds: list[str]) -> str:
 
 
 @pytest.fixture
-def check(tmp_path, plain, capsys):
+def check(tmp_path, plain, qa_arch):
     """``check(seed, count)``: files of fuzzed questions and predictions, read and scored as a user does."""
 
     def run(seed: int, count: int) -> int:
@@ -100,10 +99,9 @@ def check(tmp_path, plain, capsys):
         """What is no text gives one line, and that names file, question and remedy."""
         bad = rng.choice(list(texts))
         file.write_text(json.dumps({**texts, bad: rng.choice(NO_TEXTS)}), "utf-8")
-        assert main(["evaluate", "--data", str(data), "--predictions", str(file)]) == 4
-        out, err = capsys.readouterr()
+        code, out, err = qa_arch("evaluate", "--data", data, "--predictions", file)
         protocol, line = err.splitlines()
-        assert (out, protocol) == ("", "protocol: SQuAD 2.0 (from the data)")
+        assert (code, out, protocol) == (4, "", "protocol: SQuAD 2.0 (from the data)")
         assert line.startswith(f"qa-arch: {file}: {bad}: the prediction is ")
         assert line.endswith('; give a string ("" = no answer)')
         assert len(line) < len(str(file)) + 120
@@ -125,8 +123,7 @@ def check(tmp_path, plain, capsys):
         evaluated(plain.evaluate_11(raw_11, texts), data, file, "--protocol", "1.1")
 
     def evaluated(expected, data, file, *options) -> None:
-        assert main(["evaluate", "--data", str(data), "--predictions", str(file), *options]) == 0
-        flat = json.loads(capsys.readouterr().out)
+        flat = json.loads(qa_arch("evaluate", "--data", data, "--predictions", file, *options)[1])
         assert {key: flat[key] for key in expected} == expected
 
     return run
@@ -144,19 +141,20 @@ def test_a_hundred_thousand_fuzzed_predictions(check):
 
 
 @pytest.mark.parametrize("id_", ["q\ud800", "q\n\x1b[31mred", "\u2028", "", " "], ids=ascii)
-def test_the_line_stays_a_single_line_whatever_the_id_is(tmp_path, capsys, id_):
+def test_the_line_stays_a_single_line_whatever_the_id_is(tmp_path, qa_arch, id_):
     file = tmp_path / "predictions.json"
     file.write_text(json.dumps({id_: None}), "utf-8")
-    assert main(["evaluate", "--data", "synthetic:dev", "--predictions", str(file)]) == 4
-    line = capsys.readouterr().err.splitlines()[-1]
+    code, _, err = qa_arch("evaluate", "--data", "synthetic:dev", "--predictions", file)
+    line = err.splitlines()[-1]
+    assert code == 4
     assert line.startswith(f"qa-arch: {file}: {id_!r}: the prediction is null; ")
 
 
-def test_extra_ids_stay_on_a_single_line(tmp_path, capsys, plain):
+def test_extra_ids_stay_on_a_single_line(tmp_path, qa_arch, plain):
     raw = articles(random.Random(3), 5)
     data, file = tmp_path / "data.json", tmp_path / "predictions.json"
     data.write_text(json.dumps({"version": "v2.0", "data": raw}), "utf-8")
     ids = [qa["id"] for qa in plain.all_questions(raw)]
     file.write_text(json.dumps({**dict.fromkeys(ids, ""), "x\ny": "", "\udc00": ""}), "utf-8")
-    assert main(["evaluate", "--data", str(data), "--predictions", str(file)]) == 0
-    assert r"ids of no question, ignored: 2: 'x\ny' '\udc00'" in capsys.readouterr().err
+    code, _, err = qa_arch("evaluate", "--data", data, "--predictions", file)
+    assert (code, r"ids of no question, ignored: 2: 'x\ny' '\udc00'" in err) == (0, True)
