@@ -1,4 +1,4 @@
-"""Commands in a real terminal of a given width: what they draw, and keys that are pressed meanwhile."""
+"""Commands in a real terminal of a given width, and keys that are pressed meanwhile."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ import termios
 import time
 from collections.abc import Sequence
 from pathlib import Path
-
-from rich.cells import cell_len
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -74,12 +72,3 @@ class Terminal:
             return False
         self.output += part
         return bool(part)
-
-
-def drawn(arguments: Sequence[object], width: int, cwd: Path = ROOT) -> list[str]:
-    """The lines that a command prints in a terminal; none of them is wider than that."""
-    terminal = Terminal(arguments, width, cwd)
-    assert terminal.finish() == 0, terminal.text
-    wide = [line for line in terminal.lines if cell_len(line) > width]
-    assert not wide, "\n".join(wide)
-    return [line.rstrip() for line in terminal.lines]

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+import io
 import re
 
 import pytest
-from terminals import ROOT, drawn
+from rich.cells import cell_len
+from terminals import CONTROL, ROOT
+
+from qa_arch.cli.main import main
 
 RECORDS = ROOT / "experiments/real_part/records/v2"
 A, B = (next(RECORDS.glob(f"{model}-*")) for model in ("bert", "proposed"))
 PAIR = ("compare", A, B, "--top", 3)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """``drawn(arguments, width)`` -> the lines that a command prints in a terminal; none of them is wider."""
+
+    def run(arguments, width):
+        page = io.StringIO()
+        page.isatty = lambda: True
+        monkeypatch.chdir(ROOT)
+        monkeypatch.setenv("COLUMNS", str(width))
+        with monkeypatch.context() as patch:
+            patch.setattr("sys.stdout", page)
+            assert main(list(map(str, arguments))) == 0
+        lines = CONTROL.sub("", page.getvalue()).splitlines()
+        assert max(map(cell_len, lines)) <= width
+        return [line.rstrip() for line in lines]
+
+    return run
 
 
 def cells(lines: list[str]) -> set[str]:
@@ -20,7 +43,7 @@ def cells(lines: list[str]) -> set[str]:
 @pytest.mark.parametrize(
     ("width", "left_out"), [(80, "F1 oracle, null threshold, parameters, seconds"), (120, None)]
 )
-def test_a_table_keeps_its_first_columns(width, left_out):
+def test_a_table_keeps_its_first_columns(drawn, width, left_out):
     lines = drawn(["tables", "experiments/real_part"], width)
     table = lines[: next(number for number, line in enumerate(lines) if line.startswith("└"))]
     assert {"model", "EM", "F1", "always-no-answer", "bert", "proposed", "52.1", "53.6"} <= cells(table)
@@ -29,7 +52,7 @@ def test_a_table_keeps_its_first_columns(width, left_out):
     assert (f"not shown in {width} characters: {left_out}" in notes) == (left_out is not None)
 
 
-def test_a_comparison_keeps_difference_and_interval():
+def test_a_comparison_keeps_difference_and_interval(drawn):
     lines = drawn(PAIR, 80)
     assert {"B − A", "95% interval", "p", "-4.20", "HasAns F1"} <= cells(lines)
     assert any(re.search(r"│ +-\d\.\d\d \.\. -\d\.\d\d │", line) for line in lines)
@@ -37,13 +60,13 @@ def test_a_comparison_keeps_difference_and_interval():
     assert {"model.dropout", "TransformerSpan", "BertMatch", "glove.use"} <= cells(lines)
 
 
-def test_a_baseline_comparison_keeps_the_difference():
+def test_a_baseline_comparison_keeps_the_difference(drawn):
     lines = drawn(["compare", RECORDS, "--baseline", "bert"], 80)
     assert {"model", "F1", "ΔF1", "95% interval", "-3.80", "53.58"} <= cells(lines)
     assert any("Holm" in cell for cell in cells(lines))
 
 
-def test_a_run_is_shown_in_whole_words():
+def test_a_run_is_shown_in_whole_words(drawn):
     lines = drawn(["show", A], 80)
     text = "\n".join(lines)
     for word in ("calibrated", "forced answer", "encoder", "missed answer", "provenance", "22,566,146"):
