@@ -43,7 +43,8 @@ def adopted(suite, tmp_path, qa_arch):
     return tmp_path / "right"
 
 
-def test_a_trained_run_and_an_adopted_system_on_two_sets(suite, adopted, run_folder, qa_arch):
+def test_a_trained_run_and_an_adopted_system_on_two_sets(suite, adopted, run_folder, qa_arch, caplog):
+    """What is scored is not scored again; a set with articles of the training data is left out."""
     code, out, err = qa_arch("suite", suite, run_folder, adopted, "--baseline", "right", "--json")
     assert code == 0, err
     grid, details = json.loads(out)
@@ -68,6 +69,17 @@ def test_a_trained_run_and_an_adopted_system_on_two_sets(suite, adopted, run_fol
     behind = by_model["bert"]["german_mean"] - 100
     assert rows["german", "bert"]["delta"] == pytest.approx(behind, abs=1e-5)
     assert any("passages or articles" in note for note in details["notes"])
+    content = yaml.safe_load(suite.read_text())
+    content["sets"]["seen"] = {"data": "synthetic:train"}
+    suite.write_text(yaml.safe_dump(content, sort_keys=False))
+    (run_folder / "model").rename(run_folder / "elsewhere")
+    caplog.clear()
+    code, out, _ = qa_arch("suite", suite, run_folder, adopted, "--baseline", "right", "--json")
+    assert (code, json.loads(out)[1]["rows"]) == (0, details["rows"])
+    scored, left_out = caplog.messages
+    assert scored == f"scoring {run_folder} on seen"
+    assert left_out.startswith(f"left out: {run_folder} on seen: ")
+    assert "training and calibration data" in left_out
 
 
 def test_the_consistency_of_contrast_sets(tmp_path, qa_arch):
@@ -110,16 +122,6 @@ def test_a_trained_run_is_scored_without_the_faulty_records(suite, run_folder, t
     assert not any("consistency" in note for note in json.loads(out)[1]["notes"])
 
 
-def test_what_is_scored_already_is_not_scored_again(suite, run_folder, qa_arch, caplog):
-    assert qa_arch("suite", suite, run_folder)[0] == 0
-    assert "scoring" in caplog.text
-    caplog.clear()
-    (run_folder / "model").rename(run_folder / "elsewhere")
-    code, _, err = qa_arch("suite", suite, run_folder)
-    assert code == 0, err
-    assert "scoring" not in caplog.text
-
-
 def test_nothing_is_scored_on_request(suite, adopted, run_folder, qa_arch):
     code, out, _ = qa_arch("suite", suite, run_folder, adopted, "--scored-only", "--json")
     assert code == 0
@@ -128,17 +130,6 @@ def test_nothing_is_scored_on_request(suite, adopted, run_folder, qa_arch):
     code, _, err = qa_arch("suite", suite, run_folder, "--scored-only")
     assert code == 5
     assert "none of the runs was scored on any set" in err
-
-
-def test_a_set_with_articles_of_the_training_data_is_left_out(suite, run_folder, qa_arch, caplog):
-    content = yaml.safe_load(suite.read_text())
-    content["sets"]["seen"] = {"data": "synthetic:train"}
-    suite.write_text(yaml.safe_dump(content, sort_keys=False))
-    code, out, _ = qa_arch("suite", suite, run_folder, "--json")
-    assert code == 0
-    assert "left out" in caplog.text
-    assert "training and calibration data" in caplog.text
-    assert {row["set"] for row in json.loads(out)[1]["rows"]} == {"mixed", "german"}
 
 
 @pytest.mark.parametrize(
