@@ -79,7 +79,6 @@ def drawbacks_table(
     title: str,
     *,
     records: Globs = "**",
-    split: str = DEV,
     wanted: Sequence[Wanted] = (),
     notes: Sequence[str] = (),
 ) -> Table:
@@ -92,25 +91,25 @@ def drawbacks_table(
     below: list[str] = []
     if runs:
         shown = ["model", "peak_memory_mb", "exact"]
-        below += [*comparison(runs, split=split, columns=shown).notes, *_DRAWBACK_NOTES]
+        below += [*comparison(runs, split=DEV, columns=shown).notes, *_DRAWBACK_NOTES]
     missing = missing_rows(wanted, runs)
-    rows = [{"model": system.label, **_drawbacks(system.runs, split)} for system in group_by_system(runs)]
+    rows = [{"model": system.label, **_drawbacks(system.runs)} for system in group_by_system(runs)]
     below += [*notes, *(row.note for row in missing)]
     return Table(title, DRAWBACKS, [*rows, *(row.row for row in missing)], below)
 
 
-def _drawbacks(runs: Runs, split: str) -> dict[str, Any]:
+def _drawbacks(runs: Runs) -> dict[str, Any]:
     records = [record for _, record in runs]
     row: dict[str, Any] = {
         "parameters": _mean(record.parameters.total for record in records),
         "peak_memory_mb": _mean(record.peak_memory_mb for record in records),
         "epoch_seconds": _mean(_mean(epoch.train_seconds for epoch in record.epochs) for record in records),
         "cut": _mean(_cut(record) for record in records),
-        "extra": _mean(_extra(record, split) for record in records),
+        "extra": _mean(_extra(record) for record in records),
         "runs": len(runs),
         "status": next((record.status for record in records if record.status != "ok"), "ok"),
     }
-    judged = [question for folder, record in runs for question in _judged(folder, record, split)]
+    judged = [question for folder, record in runs for question in _judged(folder, record)]
     return row | (_failures(judged) if judged else {})
 
 
@@ -136,10 +135,10 @@ def _worst(judged: Sequence[Judged]) -> str:
     return ", ".join(f"{name} {known[name]:.1f}" for name in sorted(known, key=known.__getitem__)[:WORST])
 
 
-def _judged(folder: Path, record: RunRecord, split: str) -> Sequence[Judged]:
+def _judged(folder: Path, record: RunRecord) -> Sequence[Judged]:
     """The questions of a run, of the kind they are tagged with or else of their question word."""
     try:
-        rows = load_questions(folder, record, split)
+        rows = load_questions(folder, record)
     except RunError:
         return ()
     judged = mistakes(rows).judged
@@ -154,9 +153,9 @@ def _cut(record: RunRecord) -> int | None:
     return sum(known) if known else None
 
 
-def _extra(record: RunRecord, split: str) -> float | None:
+def _extra(record: RunRecord) -> float | None:
     """Windows beyond one a question, as a share of the questions in percent."""
-    facts = record.facts(split)
+    facts = record.facts(DEV)
     return 100 * (facts.windows / facts.questions - 1) if facts.windows and facts.questions else None
 
 

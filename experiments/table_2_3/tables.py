@@ -60,22 +60,17 @@ class PublishedRow(NamedTuple):
     note: str | None = None
 
 
-class SizePoint(NamedTuple):
-    """Somebody else's figures, at the number of questions that they trained on."""
-
-    label: str
-    questions: int
-    exact: float
-    f1: float
-
-
 class SizeScores(NamedTuple):
-    """Percent of our runs of one size, means over them; ``train_exact`` on their own training questions."""
+    """Percent of the runs of one size, means over them; ``train_exact`` on their own training questions."""
 
     questions: int
     exact: float | None
     f1: float | None
     train_exact: float | None = None
+
+
+SIZES = ("quarter", "half", "boundary")
+PUBLISHED = SizeScores(questions=87599, exact=63.0, f1=72.7)
 
 
 def tables(folder: Path) -> list[Table]:
@@ -113,19 +108,14 @@ def tables(folder: Path) -> list[Table]:
                 )
             ],
         ),
-        _one_by_one(folder),
+        runs_table(  # the others have their means, and seeds differ more than rows
+            folder,
+            "The runs one by one",
+            columns=("model", "parameters", "seed", "train_questions", "exact", "f1", "epochs", "seconds"),
+            records=MATCH_LSTM,
+            sort=("model", "parameters", "train_questions", "seed"),
+        ),
     ]
-
-
-def _one_by_one(folder: Path) -> Table:
-    """The runs that the other tables have the means of, as seeds differ more than rows."""
-    return runs_table(
-        folder,
-        "The runs one by one",
-        columns=("model", "parameters", "seed", "train_questions", "exact", "f1", "epochs", "seconds"),
-        records=MATCH_LSTM,
-        sort=("model", "parameters", "train_questions", "seed"),
-    )
 
 
 def _non_neural() -> list[PublishedRow]:
@@ -165,52 +155,50 @@ def _match_lstm() -> list[PublishedRow]:
 
 
 def figures(folder: Path) -> list[Sequence[Path]]:
-    published = [SizePoint("published", questions=87599, exact=63.0, f1=72.7)]
-    sizes = ("quarter", "half", "boundary")
-    return [
-        size_curves(folder, "sizes", "Boundary + Search by training questions", sizes, published=published)
-    ]
+    """EM and F1 by the number of training questions; nothing for one size."""
+    ours = by_size([run for run in recorded(folder, SIZES) if DEV in run[1].scores])
+    return [save_figure(lambda: _draw_sizes(ours), folder / "sizes")] if len(ours) > 1 else []
 
 
 def published_vs_ours(
-    folder: Path, title: str, rows: Sequence[PublishedRow], *, split: str = DEV, notes: Sequence[str] = ()
+    folder: Path, title: str, rows: Sequence[PublishedRow], *, notes: Sequence[str] = ()
 ) -> Table:
     """The table of the experiment in ``folder``; RunError where runs of two rows do not compare."""
     runs = {
-        row.model: [run for run in recorded(folder, row.records) if run[1].measure(split)]
+        row.model: [run for run in recorded(folder, row.records) if run[1].measure(DEV)]
         if row.records
         else []
         for row in rows
     }
     every = [run for of_row in runs.values() for run in of_row]
-    below = [*comparison(every, split=split, columns=["model"]).notes] if every else []
+    below = [*comparison(every, split=DEV, columns=["model"]).notes] if every else []
     below += notes
     for row in rows:
         if row.note:
             below.append(f"{row.model}: {row.note}")
         if row.command and not runs[row.model]:
             below.append(f"{row.model}, to be run: `{row.command}`")
-    fingerprints = {measure.fingerprint for _, record in every if (measure := record.measure(split))}
-    if split == DEV and (note := dev_access_note(folder, fingerprints)):
+    fingerprints = {measure.fingerprint for _, record in every if (measure := record.measure(DEV))}
+    if note := dev_access_note(folder, fingerprints):
         below.append(note)
-    figures = [_published_and_ours(row, runs[row.model], split) for row in rows]
+    figures = [_published_and_ours(row, runs[row.model]) for row in rows]
     learned = any(row.get("train_exact") is not None for row in figures)
     shown = [column for column in SHOWN if column.key != "train_exact" or learned]
     return Table(title, shown, figures, below)
 
 
-def _published_and_ours(row: PublishedRow, runs: Runs, split: str) -> dict[str, Any]:
+def _published_and_ours(row: PublishedRow, runs: Runs) -> dict[str, Any]:
     """The published figures of a row and ours."""
     keys = ("model", "hidden", "parameters", "exact", "f1")
     published: dict[str, Any] = {key: getattr(row, key) for key in keys}
     if not runs:
         return {**published, "our_exact": "to be run" if row.command else None}
-    ours = [figures for figures in comparison(runs, split=split).rows if "status" in figures]
+    ours = [figures for figures in comparison(runs, split=DEV).rows if "status" in figures]
     records = [record for _, record in runs]
     return {
         **published,
-        "our_exact": mean_metric(records, split, "exact"),
-        "our_f1": mean_metric(records, split, "f1"),
+        "our_exact": mean_metric(records, DEV, "exact"),
+        "our_f1": mean_metric(records, DEV, "f1"),
         "train_exact": mean_metric(records, TRAIN, "exact"),
         "our_parameters": _joined(run["parameters"] for run in ours),
         "train_questions": _joined(run["train_questions"] for run in ours),
@@ -244,47 +232,33 @@ def _vectors(record: RunRecord) -> str | None:
     return Path(str(path)).stem if record.setting("glove", "use") and path else None
 
 
-def size_curves(
-    folder: Path,
-    file: str,
-    title: str,
-    sizes: Sequence[str],
-    *,
-    published: Sequence[SizePoint] = (),
-    split: str = DEV,
-) -> Sequence[Path]:
-    """EM and F1 by the number of training questions, of the runs below ``sizes``; nothing for one size."""
-    runs = [run for run in recorded(folder, sizes) if split in run[1].scores]
-    ours = by_size(runs, split) if runs else []
-    return save_figure(lambda: _draw_sizes(ours, published, title), folder / file) if len(ours) > 1 else ()
-
-
-def by_size(runs: Runs, split: str) -> list[SizeScores]:
+def by_size(runs: Runs) -> list[SizeScores]:
     """The scores by number of training questions, in rising order; RunError for runs that do not compare."""
-    comparison(runs, split=split, columns=["model"])
+    if runs:
+        comparison(runs, split=DEV, columns=["model"])
     by_questions: dict[int, list[RunRecord]] = {}
     for _, record in runs:
         questions = record.facts(TRAIN).questions
-        if questions and record.compared_point(split):
+        if questions and record.compared_point(DEV):
             by_questions.setdefault(questions, []).append(record)
     return [
         SizeScores(
             questions,
-            exact=mean_metric(records, split, "exact"),
-            f1=mean_metric(records, split, "f1"),
+            exact=mean_metric(records, DEV, "exact"),
+            f1=mean_metric(records, DEV, "f1"),
             train_exact=mean_metric(records, TRAIN, "exact"),
         )
         for questions, records in sorted(by_questions.items())
     ]
 
 
-def _draw_sizes(ours: Sequence[SizeScores], published: Sequence[SizePoint], title: str) -> Any:
+def _draw_sizes(ours: Sequence[SizeScores]) -> Any:
     from matplotlib.figure import Figure
     from matplotlib.ticker import NullLocator
 
     figure = Figure(figsize=(5.2, 3.4), layout="tight")
     panel = figure.subplots()
-    panel.set_title(title, loc="left", fontsize=10, fontweight="bold")
+    panel.set_title("Boundary + Search by training questions", loc="left", fontsize=10, fontweight="bold")
     panel.set_xscale("log")
     panel.set_xlabel("training questions", color=FAINT, fontsize=8)
     panel.grid(axis="y", color=GRID, linewidth=0.8)
@@ -297,13 +271,12 @@ def _draw_sizes(ours: Sequence[SizeScores], published: Sequence[SizePoint], titl
             sizes, [getattr(point, key) for point in ours], linestyle=DASHES[place], label=heading, **look
         )
         look |= {"linestyle": "", "fillstyle": "none"}
-        for point in published:
-            panel.plot(point.questions, getattr(point, key), label=f"{heading}, {point.label}", **look)
+        panel.plot(PUBLISHED.questions, getattr(PUBLISHED, key), label=f"{heading}, published", **look)
     learned = [(point.questions, point.train_exact) for point in ours if point.train_exact is not None]
     if learned:
         own: dict[str, Any] = {"color": FAINT, "marker": MARKERS[2], "linestyle": DASHES[2]}
         panel.plot(*zip(*learned, strict=True), label="EM, its training questions", **own)
-    ticks = sorted({*sizes, *(point.questions for point in published)})
+    ticks = sorted({*sizes, PUBLISHED.questions})
     panel.set_xticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=8)
     panel.xaxis.set_minor_locator(NullLocator())
     panel.set_ylim(bottom=0)

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qa_arch.cli.runs import add_format, split_columns
+from qa_arch.cli.runs import add_format, add_scored_questions, add_unit, split_columns
 from qa_arch.config.files import write_atomic, write_json
-from qa_arch.data.sources import open_passages, usage
+from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.prediction_files import read_types
 from qa_arch.records import DEV, RECORD, RECORDS, find_runs, read_record
@@ -167,17 +167,9 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --baseline: also test whether a system is within this many points of it (two one-sided"
         " tests)",
     )
-    add(
-        "--data",
-        nargs="+",
-        metavar="FILE",
-        help=f"the scored questions, to show their texts and group untagged ones by question word: {usage()}",
-    )
-    add(
-        "--unit",
-        choices=("question", "article"),
-        help="unit of intervals and tests, besides seeds (default: article, if the set has several)",
-    )
+    texts = "the scored questions, to show their texts and group untagged ones by question word"
+    add_scored_questions(parser, texts)
+    add_unit(parser)
     add("--top", type=int, default=20, metavar="N", help="how many questions to show (default: 20)")
     add_format(parser)
 
@@ -285,13 +277,8 @@ def add_show_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch show runs/squad2/bert-s13 --data dev-v2.0.json"
     parser.add_argument("run_folder", metavar="RUN", help="a run folder")
     parser.add_argument("--split", default="dev", help="the set whose errors are broken down (default: dev)")
-    parser.add_argument(
-        "--data",
-        nargs="+",
-        metavar="FILE",
-        help="the questions that the run was scored on, to break its errors down by article and show where"
-        f" spans went wrong: {usage()}",
-    )
+    errors = "to break its errors down by article and show where spans went wrong"
+    add_scored_questions(parser, f"the questions that the run was scored on, {errors}")
     parser.add_argument("--json", action="store_true", help="everything as JSON")
 
 
@@ -392,17 +379,8 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("runs", nargs="*", metavar="RUNS", help="run folders, folders of runs or globs (default: runs)")
     add("-o", "--out", default="report.html", metavar="F.html", help="default: report.html")
-    add(
-        "--data",
-        nargs="+",
-        metavar="FILE",
-        help=f"the questions that the runs were scored on, to show their texts: {usage()}",
-    )
-    add(
-        "--types",
-        metavar="FILE",
-        help="classes of the questions (qa-arch types) to break scores down by",
-    )
+    add_scored_questions(parser, "the questions that the runs were scored on, to show their texts")
+    add("--types", metavar="FILE", help="classes of the questions (qa-arch types) to break scores down by")
     add(
         "--columns",
         type=split_columns,
@@ -411,11 +389,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
         help="further columns of the table, as those of qa-arch tables --columns",
     )
     add("--baseline", metavar="NAME", help="test every system against this one")
-    add(
-        "--unit",
-        choices=("question", "article"),
-        help="unit of intervals and tests, besides seeds (default: article, if the set has several)",
-    )
+    add_unit(parser)
     add(
         "--spans",
         dest="measure",

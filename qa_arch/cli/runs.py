@@ -76,6 +76,17 @@ def add_questions(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--data", nargs="+", required=True, metavar="SOURCE", help=usage())
 
 
+def add_scored_questions(parser: argparse._ActionsContainer, use: str) -> None:
+    """``--data`` of ``results.questions.open_scored``: the texts of a set that was scored."""
+    parser.add_argument("--data", nargs="+", metavar="FILE", help=f"{use}: {usage()}")
+
+
+def add_unit(parser: argparse._ActionsContainer) -> None:
+    """``--unit`` of ``results.samples.drawn_articles``."""
+    unit = "unit of intervals and tests, besides seeds (default: article, if the set has several)"
+    parser.add_argument("--unit", choices=("question", "article"), help=unit)
+
+
 def add_on_error(parser: argparse._ActionsContainer) -> None:
     """``--on-error`` of ``data.sources``."""
     parser.add_argument(

@@ -315,7 +315,7 @@ FAULTS = (
     Fault(name="a size shows the scores of dev as those of training", at="by_size",
           test="test_figures_are_what_the_records_say",
           old="mean_metric(_r, TRAIN, _k)",
-          new='mean_metric(_r, split, "exact")'),
+          new='mean_metric(_r, DEV, "exact")'),
     Fault(name="tied weights share memory in the file", at="save_state",
           test="test_a_model_that_ties_its_weights_is_loaded_as_it_was_saved",
           old="_t.clone() if _s in _w else _t",
