@@ -70,6 +70,32 @@ def browser() -> Iterator[Any]:
         started.close()
 
 
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Callable[..., Any]]:
+    """``visit(place, width, within=..., **context)`` -> the page at a path or address, ready; at the end it
+    must have been quiet and have asked for nothing but what begins with ``within``, itself by default."""
+    heard, opened = [], []
+
+    def go(place: Path | str, width: int = 1200, *, within: str = "", **options: Any) -> Any:
+        url = place.as_uri() if isinstance(place, Path) else place
+        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        opened.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: heard.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: heard.append(str(error)))
+        own = within or url
+        page.on("request", lambda sent: None if sent.url.startswith(own) else heard.append(sent.url))
+        page.set_default_timeout(60_000)
+        page.goto(url)
+        page.wait_for_selector("html[data-ready=yes]")
+        return page
+
+    yield go
+    for context in opened:
+        context.close()
+    assert heard == []
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real data sets that ``QA_ARCH_DATA`` names; the test skips where there is none."""

@@ -37,17 +37,6 @@ def test_three_parts_by_default(qa_arch, whole, tmp_path):
     assert f"dev.json: {len(parts['dev'])} questions in 2 articles, {negatives} of them" in out
 
 
-def test_the_file_that_is_read_is_never_overwritten(qa_arch, whole):
-    before = whole.read_bytes()
-    code, _, err = qa_arch(
-        "data", "split", "--data", whole, "--parts", "all=0.5", "b=0.5", "--out", whole.parent
-    )
-    assert code == 2
-    assert "all.json: exists" in err
-    assert whole.read_bytes() == before
-    assert [path.name for path in whole.parent.iterdir()] == ["all.json"]
-
-
 def test_a_part_of_other_content_stops_the_split_before_anything_is_written(qa_arch, whole, tmp_path):
     target = tmp_path / "parts"
     assert qa_arch("data", "split", "--data", whole, "--out", target, "--seed", 1)[0] == 0

@@ -39,16 +39,12 @@ def ids(questions) -> list[str]:
     return [example.id for example in questions.examples]
 
 
-def test_articles_come_from_the_front_in_file_order_whole(build):
+def test_articles_are_taken_whole_in_file_order_from_the_front_or_by_title(build):
     questions = made(sample("b1", "B"), sample("b2", "B"), sample("a1", "A"), sample("c1", "C"))
     assert ids(build.first_articles(questions, 2)) == ["b1", "b2", "a1"]
+    assert ids(build.articles(questions, ("C", "B"))) == ["b1", "b2", "c1"]
     with pytest.raises(DataError, match="holds 3 articles, 4 are needed"):
         build.first_articles(questions, 4)
-
-
-def test_chosen_articles_keep_the_order_of_the_file(build):
-    questions = made(sample("a1", "A"), sample("b1", "B"), sample("c1", "C"))
-    assert ids(build.articles(questions, ("C", "A"))) == ["a1", "c1"]
     with pytest.raises(DataError, match="lacks the articles Z;"):
         build.articles(questions, ("A", "Z"))
 
@@ -71,13 +67,9 @@ def test_unanswerable_questions_stand_behind_those_of_their_passage_and_nothing_
     assert ids(joined) == ["a1", "n1", "a2", "n2", "n3", "a3", "b1"]
     assert joined.protocol == "2.0"
     assert joined.examples[0].context is joined.examples[1].context
-
-
-def test_a_passage_that_train_lacks_is_named(build):
-    train = made(sample("a1", "A", "The red mill turns."))
-    other = made(sample("n1", "A", "The red mill  turns.", answerable=False))
+    elsewhere = made(sample("n1", "A", "The red mill  turns.", answerable=False))
     with pytest.raises(DataError, match="1 passages, the first of A, are not in made"):
-        build.with_unanswerable(train, other)
+        build.with_unanswerable(train, elsewhere)
 
 
 def test_dev_loses_its_plausible_answers_and_nothing_else(build):

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import io
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -131,9 +132,9 @@ def test_a_model_that_reads_its_head_otherwise_is_refused(fleet, tmp_path, monke
         export_hf(fleet["bert"], tmp_path / "out")
 
 
-@pytest.fixture
-def card(fleet, tmp_path):
-    """The card of a predictor with a record."""
+@pytest.fixture(scope="module")
+def card(fleet, tmp_path_factory):
+    """The card of a predictor with a record, in a folder of its own."""
     point = Point(
         protocol="2.0",
         metric_version="1",
@@ -152,12 +153,10 @@ def card(fleet, tmp_path):
         threshold=Threshold(value=0.25, fitted_on="calibration"),
         scores={"dev": {"calibrated": point}},
     )
-    predictor = fleet["bert"]
-    before = predictor.record, predictor.null_threshold
+    predictor, folder = copy.copy(fleet["bert"]), tmp_path_factory.mktemp("card") / "card"
     predictor.record, predictor.null_threshold = record, 0.25
-    export_hf(predictor, tmp_path / "card")
-    yield tmp_path / "card" / "README.md"
-    predictor.record, predictor.null_threshold = before
+    export_hf(predictor, folder)
+    return folder / "README.md"
 
 
 def test_the_card_says_what_the_record_knows(card):
@@ -204,8 +203,8 @@ def test_the_folder_is_read_as_the_model_was_scored(card, fleet):
     assert qa.predictor.record.threshold.fitted_on == "calibration"
 
 
-def test_a_faulty_note_of_how_it_was_scored_is_named(card):
-    note = card.parent / "qa_arch.json"
+def test_a_faulty_note_of_how_it_was_scored_is_named(card, tmp_path):
+    note = shutil.copytree(card.parent, tmp_path / "copy") / "qa_arch.json"
     note.write_text(note.read_text().replace('"stride"', '"strid"'))
     with pytest.raises(ConfigError, match=r"qa_arch\.json"):
-        load(card.parent)
+        load(note.parent)

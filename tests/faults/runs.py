@@ -219,7 +219,7 @@ FAULTS = (
           old="PATH.sub(_r, _t)",
           new="_t"),
     Fault(name="the first run's settings are all runs'", at="run_settings",
-          test="test_settings_are_shared_or_a_runs_own",
+          test="test_the_page_holds_what_the_records_say",
           old="all(_o.get(_k) == _v for _o in _r)",
           new="any(_o.get(_k) == _v for _o in _r)"),
     Fault(name="bold without significance", at="qa_arch/results/report/page/runs.js",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qa_arch.cli.main import main
 from qa_arch.data.question_sets import question_set as made_set
 from qa_arch.metrics.squad import score_questions
 from qa_arch.records import (
@@ -218,18 +217,6 @@ def sides(make_run, question_set):
     return folder, a, b, questions
 
 
-@pytest.fixture
-def command(capsys):
-    """``command(name, ...)`` -> exit code, what it printed, and what it said on the error stream."""
-
-    def run(*arguments):
-        code = main([str(one) for one in arguments])
-        out = capsys.readouterr()
-        return code, out.out, out.err
-
-    return run
-
-
 def script(folder, tables: str, figures: str = "") -> None:
     """Write the ``tables.py`` of an experiment: what its two functions return, a call a table or figure."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -238,28 +225,3 @@ def script(folder, tables: str, figures: str = "") -> None:
         f"def tables(folder):\n    return [{tables}]\n"
         f"def figures(folder):\n    return [{figures}]\n"
     )
-
-
-@pytest.fixture
-def visit(browser):
-    """``visit(path, width, dark)`` -> the page, ready; at the end it must have been quiet and alone."""
-    messages, contexts = [], []
-
-    def go(path, width=1200, *, dark=False):
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
-        )
-        page, own = context.new_page(), path.as_uri()
-        page.on("console", lambda message: messages.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: messages.append(str(error)))
-        page.on("request", lambda request: messages.append(request.url) if request.url != own else None)
-        page.set_default_timeout(60_000)
-        page.goto(own)
-        page.wait_for_selector("html[data-ready=yes]")
-        contexts.append(context)
-        return page
-
-    yield go
-    for context in contexts:
-        context.close()
-    assert messages == []

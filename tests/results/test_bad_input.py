@@ -7,7 +7,6 @@ from itertools import cycle
 
 import pytest
 
-from qa_arch.cli.main import main
 from qa_arch.records import QUESTIONS, RECORD
 
 COMMANDS = {
@@ -28,14 +27,9 @@ def runs(make_run, question_set):
 
 
 @pytest.fixture
-def call(runs, capsys):
-    def run(name):
-        names = {"good": runs / "good", "bad": runs / "worse", "runs": runs}
-        code = main([word.format(**names) for word in COMMANDS[name]])
-        out = capsys.readouterr()
-        return code, out.out, out.err
-
-    return run
+def call(runs, qa_arch):
+    names = {"good": runs / "good", "bad": runs / "worse", "runs": runs}
+    return lambda command: qa_arch(*(word.format(**names) for word in COMMANDS[command]))
 
 
 def with_fields(**fields):
@@ -79,7 +73,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize(("damage", "command"), list(zip(DAMAGE, cycle(COMMANDS))))
 def test_a_record_that_cannot_be_read_is_refused_by_name_and_a_report_goes_on(
-    runs, call, capsys, tmp_path, damage, command
+    runs, call, qa_arch, tmp_path, damage, command
 ):
     change, said = DAMAGE[damage]
     path = runs / "worse" / RECORD
@@ -90,8 +84,8 @@ def test_a_record_that_cannot_be_read_is_refused_by_name_and_a_report_goes_on(
     assert said in err
     assert err.count("\n") == 1
     if damage in ("half written", "with a set outside"):
-        assert main(["report", str(runs), "--out", str(tmp_path / "report.html")]) == 0
-        out, err = capsys.readouterr()
+        code, out, err = qa_arch("report", runs, "--out", tmp_path / "report.html")
+        assert code == 0
         assert f"not used: {path}: " in err
         assert ": 1 run," in out
 

@@ -83,13 +83,6 @@ def test_rows(make_record):
     assert "fitted on calibration" in table.notes[1]
 
 
-def test_an_unfinished_run_keeps_its_row(make_record):
-    oom = make_record(exact=None, status="oom", references={})
-    table = comparison(named([make_record(), oom]))
-    assert table.rows[-1]["status"] == "oom"
-    assert "exact" not in table.rows[-1]
-
-
 def test_tables_by_what_was_measured(make_record):
     records = [
         make_record(exact=None, status="oom"),

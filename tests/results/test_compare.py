@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-import qa_arch
+from qa_arch import compare as compare_folders
 from qa_arch.data.question_sets import question_set as made_set
 from qa_arch.data.squad import write
 from qa_arch.errors import RunError
@@ -152,17 +152,17 @@ def test_rows_that_do_not_fit_are_refused_by_name(make_run, question_set):
         load_questions(*find_runs([selects])[0])
 
 
-def test_the_command_with_texts(sides, command, tmp_path):
+def test_the_command_with_texts(sides, qa_arch, tmp_path):
     folder, _, _, questions = sides
     data = tmp_path / "made-up.json"
     data.write_text(json.dumps(write(questions)))
     arguments = ["compare", folder / "poor-*", folder / "good-*", "--data", data]
-    code, out, _ = command(*arguments, "--top", 3)
+    code, out, _ = qa_arch(*arguments, "--top", 3)
     assert code == 0
     for part in ("B − A", "2 seeds of A, 2 seeds of B", "The 3 questions that changed most"):
         assert part in out
     assert any(example.question in out for example in questions.examples)
-    code, out, _ = command(*arguments, "--json")
+    code, out, _ = qa_arch(*arguments, "--json")
     measures, settings, changed = json.loads(out)
     row = measures["rows"][1]
     assert row["delta"] == pytest.approx(row["b_mean"] - row["a_mean"], abs=1e-5)
@@ -183,24 +183,24 @@ def test_the_command_with_texts(sides, command, tmp_path):
         (["{}/poor-1", "{}/good-1", "--unit", "article"], 5, "lack the article"),
     ],
 )
-def test_wrong_calls(sides, command, arguments, code, said):
-    found = command("compare", *(word.format(sides[0]) for word in arguments))
+def test_wrong_calls(sides, qa_arch, arguments, code, said):
+    found = qa_arch("compare", *(word.format(sides[0]) for word in arguments))
     assert found[0] == code
     assert said in found[2]
 
 
-def test_a_run_that_is_not_finished_is_left_out_with_a_note(sides, command, make_run, question_set):
+def test_a_run_that_is_not_finished_is_left_out_with_a_note(sides, qa_arch, make_run, question_set):
     folder, *_ = sides
-    before = json.loads(command("compare", folder, "--baseline", "poor", "--json")[1])[0]
+    before = json.loads(qa_arch("compare", folder, "--baseline", "poor", "--json")[1])[0]
     late = make_run("late", question_set(), model="good", seed=3, status="running", scores={}, data={})
-    (table,) = json.loads(command("compare", folder, "--baseline", "poor", "--json")[1])
+    (table,) = json.loads(qa_arch("compare", folder, "--baseline", "poor", "--json")[1])
     note = f"left out, no scores of dev yet: {late} (running)"
     assert table == {**before, "notes": [*before["notes"], note]}
-    assert qa_arch.compare(folder, "poor").notes[-1] == note
-    pair = command("compare", f"{folder}/poor-*", f"{folder}/[gl]*", "--json")
+    assert compare_folders(folder, "poor").notes[-1] == note
+    pair = qa_arch("compare", f"{folder}/poor-*", f"{folder}/[gl]*", "--json")
     assert json.loads(pair[1])[0]["notes"][-1] == note
     with pytest.raises(RunError, match=r"no scores of dev \(status running"):
-        qa_arch.compare(late, "good")
+        compare_folders(late, "good")
 
 
 @pytest.mark.parametrize("measure", ["spans", "auroc", "aurc"])

@@ -100,18 +100,22 @@ def test_every_questions_mistake_comes_back(make_run, question_set, tmp_path):
     assert [c & 7 for c in unpack_rows(alone[1]["0-run0"])["mistake"]] == [c & 7 for c in codes]
 
 
-def test_the_page_holds_what_the_records_say(runs, tmp_path):
+@pytest.mark.parametrize(("unit", "drawn"), [("question", "questions"), (None, "articles")])
+def test_the_page_holds_what_the_records_say(runs, tmp_path, unit, drawn):
     folder, questions = runs
     records = find_runs([folder])
-    made = write_report(records, tmp_path / "r.html", questions=questions, baseline="bert")
+    made = write_report(records, tmp_path / "r.html", questions=questions, baseline="bert", unit=unit)
     value, packs = page_parts(made.path)
+    shared, own = value["settings"]["all"], value["settings"]["own"]
+    assert shared["trainer.batch_size"] == "8"
+    assert [settings["seed"] for settings in own] == [str(record.seed) for _, record in records]
+    assert not set(shared) & set().union(*own)
     assert made.bytes == made.path.stat().st_size
     assert [run["name"] for run in value["runs"]] == ["bert-1", "bert-2", "proposed-1", "proposed-2"]
     assert [group["label"] for group in value["groups"]] == ["bert", "proposed"]
     assert [run["margin"] for run in value["runs"]] == [0.5] * 4
     (one,) = value["sets"]
-    assert one["texts"]
-    assert one["baseline"] == 0
+    assert (one["texts"], one["baseline"], one["unit"]) == (True, 0, drawn)
     assert list(one["tests"]["f1"]["effects"]) == ["1"]
     texts = json.loads(packs["0-texts"])
     assert [row[0] for row in texts["questions"]] == [e.question for e in questions.examples]
@@ -152,15 +156,6 @@ def test_a_page_tells_no_path_of_the_machine(runs, make_run, question_set, tmp_p
     assert own["data.train"] == "squad:…/sets/train.json"
     assert own["encoder.name"] == "…/models/mini"
     assert any(str(folder) in problem for problem in made.problems), "whoever writes the page is told where"
-
-
-def test_settings_are_shared_or_a_runs_own(runs, tmp_path):
-    records = find_runs([runs[0]])
-    value, _ = page_parts(write_report(records, tmp_path / "r.html").path)
-    shared, own = value["settings"]["all"], value["settings"]["own"]
-    assert shared["trainer.batch_size"] == "8"
-    assert [settings["seed"] for settings in own] == [str(record.seed) for _, record in records]
-    assert not set(shared) & set().union(*own)
 
 
 def test_a_copy_of_a_run_and_rows_in_another_order_are_left_out_and_named(runs, tmp_path):
@@ -287,8 +282,8 @@ COMMITTED = sorted((Path(__file__).parents[2] / "experiments").glob("*/records")
 
 
 @pytest.fixture
-def call(command):
-    return partial(command, "report")
+def call(qa_arch):
+    return partial(qa_arch, "report")
 
 
 def test_the_command_goes_on_without_what_it_cannot_use(runs, call, tmp_path, make_record):
@@ -324,7 +319,7 @@ def test_wrong_calls(runs, call, tmp_path):
         assert not (tmp_path / "r.html").exists()
 
 
-def test_one_setting_is_one_number_everywhere(call, command, tmp_path, monkeypatch):
+def test_one_setting_is_one_number_everywhere(call, qa_arch, tmp_path, monkeypatch):
     """Report, ``compare``, committed table, what the figure draws, and README, of one experiment."""
     drawn = {}
     monkeypatch.setattr(figures, "difference_figure", lambda panels, *_, **__: drawn.update(panels) or ())
@@ -336,7 +331,7 @@ def test_one_setting_is_one_number_everywhere(call, command, tmp_path, monkeypat
     (dev,) = (one for one in value["sets"] if one["split"] == "dev")
     assert (value["measure"], dev["unit"]) == ("spans", "articles")
     for place, measure in enumerate(("f1", "spans")):
-        compared = command(
+        compared = qa_arch(
             "compare", ANSWER / "records", "--baseline", "bert", "--measure", measure, "--json"
         )
         tables = [
@@ -353,9 +348,6 @@ def test_one_setting_is_one_number_everywhere(call, command, tmp_path, monkeypat
                 assert {key: row[key] for key in shown} == pytest.approx(shown, abs=1e-6)
             if name == "proposed":
                 assert f"{effect['delta']:+.1f} ({low:+.1f} .. {high:+.1f})" in readme
-    asked = (ANSWER / "records", "--baseline", "bert", "-o", tmp_path / "q.html", "--unit", "question")
-    assert call(*asked)[0] == 0
-    assert page_parts(tmp_path / "q.html")[0]["sets"][0]["unit"] == "questions"
 
 
 def test_a_page_that_was_killed_is_made_whole_by_the_same_call(runs, call, tmp_path, monkeypatch):

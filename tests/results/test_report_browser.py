@@ -60,9 +60,9 @@ def table(page) -> list[str]:
     return page.locator("#table tbody tr:not(.reference) td.name").all_inner_texts()
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_every_figure_is_drawn_at_every_width(report, visit, dark):
-    page = visit(report[0], WIDTHS[0], dark=dark)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_figure_is_drawn_at_every_width(report, visit, scheme):
+    page = visit(report[0], WIDTHS[0], color_scheme=scheme)
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         until(page, fits_everywhere)
@@ -255,11 +255,11 @@ def test_seeds_are_drawn_as_their_mean_and_range(report, make_run, question_set,
     assert (train, low, high, middle) == ([3, 3], [2, 1], [12, 6], [6, 3])
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_page_can_be_read_by_all(report, visit, dark):
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_page_can_be_read_by_all(report, visit, scheme):
     """No finding of axe, contrast of 4.5:1 among it; a heading's order depends on what there is to show."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install 'qa-arch[dev]'")
-    page = visit(report[0], dark=dark)
+    page = visit(report[0], color_scheme=scheme)
     page.wait_for_selector("#question-detail .passage")
     page.click("#run-settings summary")
     result = axe.Axe().run(page, options={"rules": {"heading-order": {"enabled": False}}})

@@ -16,8 +16,8 @@ from qa_arch.types.text import Gold
 
 
 @pytest.fixture
-def show(command):
-    return partial(command, "show")
+def show(qa_arch):
+    return partial(qa_arch, "show")
 
 
 def test_everything_is_on_the_screen(make_run, question_set, show):

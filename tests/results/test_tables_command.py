@@ -128,7 +128,6 @@ def test_committed_experiments_without_torch_and_wandb(experiment):
     [
         ('runs_table(folder, "x")', 5, "do not compare"),
         ('runs_table(folder, "x", records="v3")', 5, "commit the records"),
-        ('runs_table(folder, "x", records="v2", columns=["model", "exakt"])', 2, "did you mean 'exact'"),
         ('runs_table(folder, titel="x")', 2, "unexpected keyword argument 'titel'"),
     ],
 )

@@ -30,30 +30,11 @@ def address(running):
 
 
 @pytest.fixture
-def visit(browser, address):
-    """``visit(path, width, **context)`` -> the page, ready; at the end it must have been quiet and alone."""
-    heard, opened = [], []
-
-    def check(request):
-        if not request.url.startswith(f"{address}/"):
-            heard.append(f"outside: {request.url}")
-
-    def go(path="/", width=1200, **options):
-        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
-        opened.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: heard.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: heard.append(str(error)))
-        page.on("request", check)
-        page.set_default_timeout(60_000)
-        page.goto(f"{address}{path}")
-        page.wait_for_selector("html[data-ready=yes]")
-        return page
-
-    yield go
-    for context in opened:
-        context.close()
-    assert heard == []
+def visit(visit, address):
+    """``visit(path, width, **context)`` -> the page, which asks nobody but the service."""
+    return lambda path="/", *size, **options: visit(
+        f"{address}{path}", *size, within=f"{address}/", **options
+    )
 
 
 @pytest.fixture(autouse=True)
