@@ -140,17 +140,8 @@ def finish(
     """Score and write the run folder, after logging the access to dev."""
     folder = runs / f"{record.model}-s{record.seed}-{record.config_hash[:8]}"
     if final:
-        log_dev_access(
-            EXPERIMENTS / NAME,
-            DevAccess(
-                date=provenance.now(),
-                commit=record.commit,
-                config_hash=record.config_hash,
-                run=folder.name,
-                data=sets["dev"].name,
-                fingerprint=sets["dev"].fingerprint,
-            ),
-        )
+        access = DevAccess.of(folder.name, record.config_hash, sets["dev"])
+        log_dev_access(EXPERIMENTS / NAME, access)
     scores = {split: operating_points(sets[split], given, ALWAYS_ANSWER) for split, given in answers.items()}
     for split, points in scores.items():
         point = points["never_null"]

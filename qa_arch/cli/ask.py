@@ -12,13 +12,7 @@ from typing import Any
 
 from rich.text import Text
 
-from qa_arch.cli.runs import (
-    RUN_HELP,
-    add_answer_options,
-    add_engine,
-    add_run_options,
-    open_reader,
-)
+from qa_arch.cli.runs import RUN_HELP, add_answer_options, add_engine, add_run_options, open_reader
 from qa_arch.errors import ConfigError, DataError, QaArchError
 from qa_arch.serving.answers import Answer, Query, plain
 from qa_arch.system import terminal
@@ -32,8 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "example: qa-arch ask deepset/roberta-base-squad2"
         " --question 'Who wrote it?' --context 'Ada Stone wrote it.'"
     )
-    parser.add_argument("run_folder", metavar="RUN", help=RUN_HELP)
-    parser.add_argument(
+    add = parser.add_argument
+    add("run_folder", metavar="RUN", help=RUN_HELP)
+    add(
         "--question",
         metavar="TEXT",
         help="without it questions are read one after another, from the terminal or line by line from a pipe",
@@ -48,9 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="UTF-8 text files to read; several are searched for the same question",
     )
     add_answer_options(parser, TOP_K)
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object per question (docs/asking.md)"
-    )
+    add("--json", action="store_true", help="print one JSON object per question (docs/asking.md)")
     add_run_options(parser)
     add_engine(parser)
 

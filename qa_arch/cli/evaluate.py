@@ -19,13 +19,7 @@ from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError
 from qa_arch.manifest import Metrics, offered
 from qa_arch.metrics.prediction_files import read_nbest, read_null_scores, read_predictions, shown_id
-from qa_arch.metrics.squad import (
-    OFFICIAL_THRESHOLD,
-    aggregate,
-    final_texts,
-    missing_ids,
-    score_questions,
-)
+from qa_arch.metrics.squad import OFFICIAL_THRESHOLD, aggregate, final_texts, missing_ids, score_questions
 from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import Protocol

@@ -20,10 +20,7 @@ GROUPS = {
         "train": ("train", "train a model, or several, and record the results"),
         "sweep": ("sweep", "show, resume or retry a grid of runs (train -m)"),
         "params": ("train:params", "count a model's parameters by block, without loading weights"),
-        "new-model": (
-            "own_models:new_model",
-            "start a model of your own: package, YAML and test",
-        ),
+        "new-model": ("own_models:new_model", "start a model of your own: package, YAML and test"),
         "check-model": (
             "own_models:check_model",
             "check a model against the contract: masks, padding, gradients, saving, learning",

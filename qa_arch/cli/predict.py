@@ -34,20 +34,17 @@ SETTINGS = ("precision", "engine", "batch_size")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch predict runs/squad2/bert-s13 --data questions.jsonl --out answers.jsonl"
-    parser.add_argument(
-        "run_folder", metavar="RUN", nargs="+", help=f"{RUN_HELP}; several runs are an ensemble"
-    )
+    add = parser.add_argument
+    add("run_folder", metavar="RUN", nargs="+", help=f"{RUN_HELP}; several runs are an ensemble")
     add_questions(parser)
-    parser.add_argument(
+    add(
         "--out",
         required=True,
         metavar="PATH",
         help="folder for predictions, n-best and null odds; or FILE.jsonl, or - for standard output, with"
         " one answer per line, where --data is a file of JSON lines or - (docs/asking.md)",
     )
-    parser.add_argument(
-        "--batch-size", type=int, metavar="N", help="windows in one forward pass (default: the run's)"
-    )
+    add("--batch-size", type=int, metavar="N", help="windows in one forward pass (default: the run's)")
     add_on_error(parser)
     add_run_options(parser)
     add_engine(parser)
@@ -60,9 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " and leaves a finished one as it is)",
     )
     group.add_argument(
-        "--on",
-        choices=("ray",),
-        help="answer on the Ray cluster of RAY_ADDRESS, else on all devices here",
+        "--on", choices=("ray",), help="answer on the Ray cluster of RAY_ADDRESS, else on all devices here"
     )
     group.add_argument(
         "--actors",

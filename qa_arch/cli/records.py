@@ -34,7 +34,7 @@ from qa_arch.results.questions import BOUNDARIES, NAMES, Mistakes, open_scored
 from qa_arch.results.samples import MEASURES
 from qa_arch.results.summary import Summary, summarise
 from qa_arch.results.systems import find_system, labelled, two_systems
-from qa_arch.results.tables import Table, drawn, fill, render, terminal_width
+from qa_arch.results.tables import Table, drawn, fill, print_table, render, terminal_width
 from qa_arch.system import terminal
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def run_tables(args: argparse.Namespace) -> int:
         for folder, _ in find_runs(roots):
             print(publish(folder, Path(args.publish)))
         return 0
-    sys.stdout.write(render(_recorded_tables(roots, args.columns), args.format, terminal_width()))
+    print_table(*_recorded_tables(roots, args.columns), form=args.format)
     return 0
 
 
@@ -188,7 +188,7 @@ def run_compare(args: argparse.Namespace) -> int:
             order=args.order,
             equivalence=args.equivalence,
         )
-        sys.stdout.write(render([table], args.format, terminal_width()))
+        print_table(table, form=args.format)
         return 0
     if args.measure != "f1" or args.order or args.equivalence is not None:
         raise ConfigError(
@@ -209,8 +209,7 @@ def run_compare(args: argparse.Namespace) -> int:
         settings_table(a, b),
         changed_table(a, b, split=args.split, top=max(args.top, 0), questions=questions),
     ]
-    shown = [table for table in tables if table.rows]
-    sys.stdout.write(render(shown, args.format, terminal_width()))
+    print_table(*(table for table in tables if table.rows), form=args.format)
     return 0
 
 
@@ -250,7 +249,7 @@ def run_power(args: argparse.Namespace) -> int:
         units=args.articles,
         calibration=args.calibration_articles,
     )
-    sys.stdout.write(render([table], args.format, terminal_width()))
+    print_table(table, form=args.format)
     return 0
 
 
@@ -275,11 +274,12 @@ _MORE = "--data FILE (the scored set) adds articles and where spans went wrong"
 
 def add_show_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch show runs/squad2/bert-s13 --data dev-v2.0.json"
-    parser.add_argument("run_folder", metavar="RUN", help="a run folder")
-    parser.add_argument("--split", default="dev", help="the set whose errors are broken down (default: dev)")
+    add = parser.add_argument
+    add("run_folder", metavar="RUN", help="a run folder")
+    add("--split", default="dev", help="the set whose errors are broken down (default: dev)")
     errors = "to break its errors down by article and show where spans went wrong"
     add_scored_questions(parser, f"the questions that the run was scored on, {errors}")
-    parser.add_argument("--json", action="store_true", help="everything as JSON")
+    add("--json", action="store_true", help="everything as JSON")
 
 
 def run_show(args: argparse.Namespace) -> int:

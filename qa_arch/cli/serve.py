@@ -7,13 +7,7 @@ import ipaddress
 import os
 from pathlib import Path
 
-from qa_arch.cli.runs import (
-    RUN_HELP,
-    add_device_options,
-    add_engine,
-    open_reader,
-    require_runs,
-)
+from qa_arch.cli.runs import RUN_HELP, add_device_options, add_engine, open_reader, require_runs
 from qa_arch.config import extras
 from qa_arch.errors import ConfigError
 

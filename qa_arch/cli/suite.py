@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -29,7 +28,7 @@ from qa_arch.metrics.significance import Unit
 from qa_arch.records import Runs, SplitFacts, find_runs, read_record
 from qa_arch.results.suites import SuiteSet, suite_tables
 from qa_arch.results.systems import find_system, group_by_system
-from qa_arch.results.tables import render, terminal_width
+from qa_arch.results.tables import print_table
 from qa_arch.system.garbage import gc_disabled
 
 log = logging.getLogger(__name__)
@@ -84,9 +83,7 @@ def run(args: argparse.Namespace) -> int:
         runs = _score(runs, sets, suite, args)
     systems = group_by_system(runs)
     baseline = find_system(systems, args.baseline).label if args.baseline else None
-    title = Path(args.suite).stem
-    tables = suite_tables(systems, sets, baseline, title=title)
-    sys.stdout.write(render(tables, args.format, terminal_width()))
+    print_table(*suite_tables(systems, sets, baseline, title=Path(args.suite).stem), form=args.format)
     return 0
 
 

@@ -105,7 +105,8 @@ def evaluate_runs(
     predictor = load()
     predictor.config = replace(predictor.config, decode=config.decode)
     if request.final:
-        _log_dev_access(folder, record, config, questions)
+        access = DevAccess.of(folder.resolve().name, record.config_hash, questions)
+        log.info("%s: one more access to dev", log_dev_access(EXPERIMENTS / config.name, access))
     compares = bool(config.references) and not request.train
     calibration = _recorded_calibration(record, config) if compares or request.decode else None
     fits: Fits | None = None
@@ -200,19 +201,6 @@ def _split_name(questions: Any, record: RunRecord) -> str:
     split = f"{name}-{questions.fingerprint[:8]}"
     log.info("%s: recorded as %s, as the run was scored on another set of that name", name, split)
     return split
-
-
-def _log_dev_access(folder: Path, record: RunRecord, config: Config, questions: Any) -> None:
-    """Add a line to the log of the experiment: its dev set is about to be scored."""
-    access = DevAccess(
-        date=provenance.now(),
-        commit=provenance.commit()[0],
-        config_hash=record.config_hash,
-        run=folder.resolve().name,
-        data=questions.name,
-        fingerprint=questions.fingerprint,
-    )
-    log.info("%s: one more access to dev", log_dev_access(EXPERIMENTS / config.name, access))
 
 
 def calibration_set(config: Config) -> Any:

@@ -17,6 +17,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from qa_arch.config.files import parse_json
 from qa_arch.errors import RunError
@@ -89,6 +90,12 @@ class DevAccess:
     """Name of the run folder."""
     data: str
     fingerprint: str
+
+    @classmethod
+    def of(cls, run: str, config_hash: str, questions: Any) -> DevAccess:
+        """The access that is about to be made to ``questions``."""
+        about = {"data": questions.name, "fingerprint": questions.fingerprint}
+        return cls(date=now(), commit=commit()[0], config_hash=config_hash, run=run, **about)
 
 
 def log_dev_access(folder: str | Path, opening: DevAccess) -> Path:

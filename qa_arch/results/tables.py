@@ -140,9 +140,9 @@ def render(tables: Sequence[Table], form: str, width: int | None = None) -> str:
     return "\n".join(draw(table) for table in tables)
 
 
-def print_table(table: Table) -> None:
-    """On a terminal a table that fits it, into a pipe the whole table."""
-    sys.stdout.write(render([table], "text", terminal_width()))
+def print_table(*tables: Table, form: str = "text") -> None:
+    """On a terminal tables that fit it, into a pipe the whole tables."""
+    sys.stdout.write(render(tables, form, terminal_width()))
 
 
 def cells(table: Table) -> list[list[str]]:
