@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from families import OURS
 
 import qa_arch
 from qa_arch.contract import logits_of
@@ -21,19 +20,8 @@ from qa_arch.features.vectors import vector_rows
 from qa_arch.models.onnx_model import DESCRIPTION, OnnxModel, read_description
 from qa_arch.records import GRAPH
 from qa_arch.spans.loading import load_predictor
+from tests.export.conftest import CASES
 
-CASES = (
-    "bert",
-    "roberta",
-    "distilbert",
-    "albert",
-    *OURS,
-    "proposed",
-    "linear",
-    "suffix_prefix",
-    "boundary",
-    "sequence",
-)
 FAST = ("bert", "proposed")
 WITH_FIELDS = {
     "roberta": ("ids", "mask", "context"),

@@ -86,7 +86,7 @@ def test_a_damaged_record_is_refused_by_file_and_field_or_read(tmp_path, schema)
     path = next(path for path in COMMITTED if path.match("synthetic/records/bert-*/run.json"))
     whole = shortened(json.loads(path.read_text()))
     if schema == 2:
-        whole = json.loads(write_record(tmp_path, parse_record(whole)).read_text())
+        whole = shortened(json.loads(write_record(tmp_path, parse_record(whole)).read_text()))
     refused = []
     for place in places(whole):
         for value in (None, "x", [[]]):
@@ -103,9 +103,10 @@ def test_a_damaged_record_is_refused_by_file_and_field_or_read(tmp_path, schema)
 
 
 def shortened(value):
-    """``value`` with no more than two items in each list."""
+    """``value`` with no more than two items in each list, and two of many numbers."""
     if isinstance(value, dict):
-        return {key: shortened(item) for key, item in value.items()}
+        many = len(value) > 9 and all(isinstance(item, int | float) for item in value.values())
+        return {key: shortened(item) for key, item in list(value.items())[: 2 if many else None]}
     return [shortened(item) for item in value[:2]] if isinstance(value, list) else value
 
 
