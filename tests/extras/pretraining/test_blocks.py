@@ -80,6 +80,14 @@ def test_full_blocks_hold_all_text_in_order(corpus, tokenizer):
     assert [len(row) for row in rows[:-1]] == [room] * (len(rows) - 1)
     assert 0 < len(rows[-1]) <= room
     assert table.lengths.tolist() == [len(row) + 16 - room for row in rows]
+    require_counts(table, tokenizer)
+
+
+def require_counts(table: LanguageTable, tokenizer) -> None:
+    """Documents, tokens and bytes are those of the text."""
+    assert table.documents == len(DOCUMENTS)
+    assert table.tokens == sum(len(encoded(tokenizer, text)) for text in DOCUMENTS)
+    assert table.text_bytes == sum(len(document.encode()) for document in DOCUMENTS)
 
 
 def sentence_begins(table: LanguageTable) -> list[int]:
@@ -107,15 +115,7 @@ def test_blocks_of_pairs_hold_whole_sentences_of_a_document(corpus, tokenizer):
         following = next((at for at in [*begins, borders[-1]] if at > end), end)
         assert end in borders or following - begin > room
     assert {*sentence_begins(table)} < {*begins}
-
-
-@pytest.mark.parametrize("pairs", [False, True])
-@pytest.mark.parametrize("max_length", [9, 1000])
-def test_documents_tokens_and_bytes_are_those_of_the_text(corpus, tokenizer, pairs, max_length):
-    table = pack(corpus, tokenizer, max_length=max_length, pairs=pairs)
-    assert table.documents == len(DOCUMENTS)
-    assert table.tokens == sum(len(encoded(tokenizer, text)) for text in DOCUMENTS)
-    assert table.text_bytes == sum(len(document.encode()) for document in DOCUMENTS)
+    require_counts(table, tokenizer)
 
 
 def test_chunks_make_no_difference_and_large_vocabularies_have_large_numbers(corpus, bert, monkeypatch):
@@ -328,12 +328,10 @@ def test_spans_hide_the_share_in_runs_of_the_length_asked_for(full):
     assert np.mean(runs) == pytest.approx(4 / 0.85, rel=0.05)
 
 
-@pytest.mark.parametrize("objective", ["mlm", "sop"])
-def test_a_batch_of_spans_hides_neighbours(full, paired, objective):
-    table, share = full if objective == "mlm" else paired, []
+def test_a_batch_of_spans_hides_neighbours(full):
+    share = []
     for spans in (False, True):
-        collate = LanguageCollator(table, Pretraining(span_length=8.0), 1, objective, spans)
-        batch = collate((0, range(len(table))))
+        batch = LanguageCollator(full, Pretraining(span_length=8.0), 1, spans=spans)((0, range(len(full))))
         places = [own[real] for own, real in zip(batch.positions, batch.counted, strict=True)]
         share.append(float(torch.cat([own.diff() == 1 for own in places]).float().mean()))
     assert share[0] < 0.4 < 0.7 < share[1]
@@ -349,24 +347,20 @@ def original(batch) -> torch.Tensor:
     return ids
 
 
-def test_what_is_hidden_is_the_target(full, storyteller):
-    batch = LanguageCollator(full, Pretraining(), seed=1)((0, range(len(full))))
-    for row, ids in enumerate(original(batch)):
-        content = full.content(row)
-        assert ids[batch.mask[row]].tolist() == [2, *content, 3]
-        assert int(batch.counted[row].sum()) == max(1, round(0.15 * int((~full.special[content]).sum())))
-    assert (batch.ids == storyteller.mask_token_id).sum() > len(full)
-
-
 @pytest.mark.parametrize("objective", ["mlm", "nsp", "sop"])
 def test_no_special_token_and_no_padding_is_ever_predicted(full, paired, storyteller, objective):
     table = full if objective == "mlm" else paired
-    collate = LanguageCollator(table, Pretraining(mask_share=0.5), seed=3, objective=objective)
+    collate = LanguageCollator(table, Pretraining(), seed=3, objective=objective)
     for epoch in range(5):
         batch = collate((epoch, range(len(table))))
         assert not torch.from_numpy(table.special)[batch.targets[batch.counted]].any()
         assert (batch.ids[~batch.mask] == storyteller.pad_token_id).all()
         assert batch.mask.gather(1, batch.positions)[batch.counted].all()
+        assert (batch.ids == storyteller.mask_token_id).sum() > len(table)
+    for row, ids in enumerate(original(batch) if objective == "mlm" else ()):
+        content = full.content(row)
+        assert ids[batch.mask[row]].tolist() == [2, *content, 3], "what is hidden is the target"
+        assert int(batch.counted[row].sum()) == max(1, round(0.15 * int((~full.special[content]).sum())))
 
 
 def test_another_mask_each_epoch_and_the_same_for_a_seed_in_any_batch(full):
