@@ -160,11 +160,10 @@ def test_the_text_is_whole_and_shaded_by_weight(visit):
     assert shares == pytest.approx(np.minimum(SECOND.weights[0, at] / most, 1), abs=2e-3)
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_it_is_accessible_and_fits_every_width(visit, dark):
+def test_it_is_accessible_and_fits_every_width(visit):
     """No violation that axe knows of, contrast of text on every shade included; nothing scrolls sideways."""
-    page = visit(390, dark=dark)
-    for width in (390, 900, 1440):
+
+    def require(page, width):
         page.set_viewport_size({"width": width, "height": 900})
         page.click("#grid [data-layer='1'][data-head='0']")
         numbers(page)
@@ -174,6 +173,11 @@ def test_it_is_accessible_and_fits_every_width(visit, dark):
         page.click("#grid [data-layer='3'][data-head='-1']")
         settle(page, "#shown", "Match-LSTM, mean")
         page.hover("h1")
-    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    page = visit(390)
+    (light,) = {require(page, width) for width in (390, 900, 1440)}
     page.click("#theme")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    dark = require(page, 390)
+    assert dark != light
+    assert require(visit(900, dark=True), 900) == dark

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -25,6 +23,7 @@ from qa_arch.extras.pretraining.transformer import (
     sinusoidal_positions,
 )
 from qa_arch.extras.pretraining.transformer_config import QaTransformerConfig
+from qa_arch.nn import encoder as core
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_factory import build_encoder
 
@@ -286,16 +285,12 @@ def test_a_folder_that_makes_no_sense_is_one_line(tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_a_process_imports_the_family_when_it_meets_it_and_not_before(tmp_path):
+def test_the_family_is_imported_where_it_is_met_and_not_before(tmp_path, monkeypatch):
     QaTransformerModel(tiny()).save_pretrained(tmp_path)
-    program = """
-import sys
-from qa_arch.nn.encoder import Encoder
-from qa_arch.nn.encoder_factory import build_encoder
-bert = build_encoder(init="random", family="bert", layers=1, width=16, heads=2)
-Encoder.from_description(bert.describe())
-assert "qa_arch.extras.pretraining.transformer" not in sys.modules
-assert build_encoder(sys.argv[1]).config.model_type == "qa_transformer"
-"""
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    imported: list[str] = []
+    monkeypatch.setattr(core, "import_module", imported.append)
+    bert = build_encoder(init="random", family="bert", layers=1, width=16, heads=2)
+    Encoder.from_description(bert.describe())
+    assert not imported
+    assert build_encoder(str(tmp_path)).config.model_type == "qa_transformer"
+    assert set(imported) == {"qa_arch.extras.pretraining.transformer"}
