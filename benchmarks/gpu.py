@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from statistics import median
 from unittest import mock
 
@@ -20,13 +21,13 @@ from baselines.transformer import TransformerSpan
 from benchmarks import inputs
 from benchmarks.targets import Measure, Measurement, NotMeasuredError, cost, speedup
 from benchmarks.timing import alternate, repeat
+from benchmarks.training import trainer_of
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.features.batches import BucketBatchSampler, Collator
 from qa_arch.models.bert_match import BertMatch
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_factory import build_encoder
-from qa_arch.nn.losses import SpanLoss
 from qa_arch.nn.match_lstm import MatchLSTM, recur_plain
 from qa_arch.tasks import Batches
 from qa_arch.training.module import TrainingData
@@ -90,7 +91,7 @@ def proposed_step(quick: bool) -> Measurement:
     vectors[0] = 0
     proposed = BertMatch(_bert(), vectors=vectors, overlap_flag=True, hidden=150).to(device)
     linear = TransformerSpan(_bert()).to(device)
-    ours, theirs = (settled(_cycle(_step(model), batches)) for model in (proposed, linear))
+    ours, theirs = (settled(_cycle(model, batches)) for model in (proposed, linear))
     return cost(alternate(ours, theirs, 5 if quick else 20), "bert-base, attention dropout 0, hidden 150")
 
 
@@ -108,7 +109,7 @@ def baseline_mfu(quick: bool) -> Measurement:
         flops = _flops(model, batches[0])
         if kind == "compiled":
             model.compile()
-        times = repeat(settled(_cycle(_step(model), batches)), 5 if quick else 20)
+        times = repeat(settled(_cycle(model, batches)), 5 if quick else 20)
         used[kind] = flops / median(run.wall for run in times) / peak
     shares = ", ".join(f"{kind} {share:.3f}" for kind, share in used.items())
     return Measurement(max(used.values()), note=f"{shares}; fused AdamW, bf16, {name}")
@@ -117,7 +118,7 @@ def baseline_mfu(quick: bool) -> Measurement:
 def loader(quick: bool) -> Measurement:
     """Bucketed batches of 32 from two workers, as training has them."""
     device = cuda()
-    step = _step(TransformerSpan(_bert()).to(device))
+    step = partial(trainer_of(TransformerSpan(_bert()).to(device)), bf16=True)
     collator = Collator(inputs.features(quick), multiple=8)
     sampler = BucketBatchSampler(collator.table.lengths, batch_size=B, seed=inputs.SEED)
     settings = replace(validate(compose(["model=bert"])).trainer, batch_size=B, workers=2)
@@ -178,32 +179,10 @@ def _padded(quick: bool, device: torch.device) -> tuple[Collator, list[Batch]]:
     return collate, [collate(range(first, first + B)).to(device) for first in range(0, 4 * B, B)]
 
 
-def _step(model: nn.Module) -> Callable[[Batch], None]:
-    """One optimizer step in bf16."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, fused=True)
-
-    def step(batch: Batch) -> None:
-        assert batch.labels is not None
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = SpanLoss()(model(batch), batch.labels).mean()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
-
-
-def _cycle(step: Callable[[Batch], None], batches: list[Batch]) -> Callable[[], None]:
-    """Each call takes the next batch."""
-    remaining: list[Batch] = []
-
-    def run() -> None:
-        if not remaining:
-            remaining.extend(batches)
-        step(remaining.pop())
-
-    return run
+def _cycle(model: nn.Module, batches: list[Batch]) -> Callable[[], None]:
+    """Each call takes a step in bf16 on the next batch."""
+    step, remaining = trainer_of(model), cycle(batches)
+    return lambda: step(next(remaining), bf16=True)
 
 
 def _flops(model: TransformerSpan, batch: Batch) -> float:

@@ -11,7 +11,6 @@ from benchmarks import (
     memory,
     prediction,
     preparation,
-    sampler,
     scoring,
     startup,
     training,
@@ -20,7 +19,6 @@ from benchmarks.targets import Measure
 
 MEASURES: dict[str, Measure] = {
     **preparation.ROWS,
-    **sampler.ROWS,
     **training.ROWS,
     **decoding.ROWS,
     **scoring.ROWS,
