@@ -18,6 +18,7 @@ from qa_arch.serving.app import create_app
 from qa_arch.serving.reader import load
 from qa_arch.spans.loading import load_predictor
 
+once = pytest.mark.parametrize("proposed", ["words"], indirect=True)
 PAGE = Path(__file__).resolve().parents[3] / "docs/extras/inspection.md"
 
 
@@ -49,6 +50,7 @@ def test_what_is_missing_is_told_before_torch(tmp_path):
     assert (code, heavy, str(run) in message) == (5, [], True)
 
 
+@once
 def test_the_service_shows_the_match_lstm(proposed):
     folder, config, _ = proposed
     example = open_passages(config.data.dev).examples[0]
@@ -65,6 +67,7 @@ def test_the_service_shows_the_match_lstm(proposed):
         assert (error.status_code, error.json()["error"]["field"]) == (422, "context")
 
 
+@once
 def test_the_commands_of_the_page_do_what_they_say(proposed, tmp_path, monkeypatch, capsys):
     folder, config, _ = proposed
     monkeypatch.chdir(tmp_path)

@@ -17,6 +17,7 @@ from qa_arch.extras.inspection.reading import inspect_question
 from qa_arch.spans.loading import load_predictor
 from qa_arch.types.text import Example
 
+once = pytest.mark.parametrize("proposed", ["words"], indirect=True)
 QUESTION, CONTEXT = "  Who built the mill?", "Ada Stone built the mill in 1821. " * 3
 
 
@@ -82,6 +83,7 @@ def call(capsys, *arguments):
     return code, *capsys.readouterr()
 
 
+@once
 def test_the_command_prints_and_writes(proposed, tmp_path, capsys):
     folder, _, _ = proposed
     asking = (folder, "--question", QUESTION, "--context", CONTEXT)
@@ -103,6 +105,7 @@ def test_the_command_prints_and_writes(proposed, tmp_path, capsys):
     assert page_parts(tmp_path / "a.html")[0]["opened"] == ["match", "forward"]
 
 
+@once
 def test_a_question_is_named_in_either_of_two_ways(proposed, capsys):
     folder, config, _ = proposed
     example = open_passages(config.data.dev).examples[2]

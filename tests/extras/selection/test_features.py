@@ -71,17 +71,10 @@ def test_a_batch_holds_each_answer_once(table):
     assert offered[1] == [1, 2, 3]
     assert batch.right.tolist() == [[False, True, False], [False, True, False]]
     assert batch.weight.tolist() == [1, 1]
-
-
-def test_a_padding_row_weighs_nothing(table):
-    batch = CandidateCollator(table)([-2])
-    assert batch.index.tolist() == [1]
-    assert batch.weight.tolist() == [0]
+    padding = CandidateCollator(table)([-2])
+    assert (padding.index.tolist(), padding.weight.tolist()) == ([1], [0])
     assert PairCollator(table, 1, 0)((0, [-1, 1])).weight.tolist() == [0, 1]
-
-
-def test_texts_longer_than_the_limit_lose_their_end(table):
-    assert table.questions.lengths.tolist() == [2, 1, 4]
+    assert table.questions.lengths.tolist() == [2, 1, 4], "longer texts lose their end"
     assert CandidateCollator(table).lengths.tolist() == [2, 2, 2]
 
 

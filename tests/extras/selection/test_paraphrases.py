@@ -17,13 +17,9 @@ def test_pairs_with_and_without_labels(tmp_path):
     assert read_pairs(path) == [Pair("Who is it?", "Who was it?", True), Pair("Where?", "When?", False)]
     path.write_text("\ufeffWho is it?\tWho was it?\n", encoding="utf-8")
     assert read_pairs(path) == [Pair("Who is it?", "Who was it?", None)]
-
-
-@pytest.mark.parametrize("odd", ["\u2028", "\x85", "\x0b", "\x0c"])
-def test_only_a_line_feed_ends_a_pair(tmp_path, odd):
-    path = tmp_path / "pairs.tsv"
-    path.write_bytes(f"Who is{odd}it?\tWho was it?\t1\r\nWhere?\tWhen?\t0\r\n".encode())
-    assert read_pairs(path) == [Pair(f"Who is{odd}it?", "Who was it?", True), Pair("Where?", "When?", False)]
+    odd = "Who\u2028is\x85it\x0b, or\x0cnot?"  # only a line feed ends a pair
+    path.write_bytes(f"{odd}\tWho was it?\t1\r\n".encode())
+    assert read_pairs(path) == [Pair(odd, "Who was it?", True)]
 
 
 @pytest.mark.parametrize(
