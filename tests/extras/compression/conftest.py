@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cli.conftest import feature_cache, read_json, run_folder, trained  # noqa: F401
+from cli.conftest import read_json  # noqa: F401
 from jaxtyping import config as shapes
 from steps import step
 
@@ -17,6 +19,7 @@ from qa_arch.contract import write_vectors
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.extras.compression.runs import Request, compress
+from qa_arch.records import read_record, write_record
 from qa_arch.training.run import train
 
 TINY = [
@@ -79,6 +82,26 @@ def parents(configure, tmp_path_factory) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def parent(parents) -> Path:
     return parents("bert")
+
+
+@pytest.fixture
+def run_folder(parent, tmp_path) -> Path:
+    """A copy of the run to change at will."""
+    return Path(shutil.copytree(parent, tmp_path / parent.name))
+
+
+@pytest.fixture
+def altered(parent, tmp_path) -> Callable[..., Path]:
+    """``altered(section, **changes)``: a copy of the run, named so, whose config has other settings."""
+
+    def make(section: str, **changes) -> Path:
+        folder = shutil.copytree(parent, tmp_path / "altered")
+        record = read_record(folder)
+        settings = {**record.config[section], **changes}
+        write_record(folder, replace(record, config={**record.config, section: settings}))
+        return folder
+
+    return make
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ FAULTS = (
           old="_d.dev is not None and _d.open_dev",
           new="_d.dev is not None"),
     Fault(name="a student is pruned and trained again without its teacher", at="compression.runs:_make",
-          test="test_a_student_goes_on_learning_from_its_teacher",
+          test="test_a_student_goes_on_learning_from_its_teacher_and_from_no_other",
           old="_k.taught(_c, _p, _t)",
           new="_p"),
 )

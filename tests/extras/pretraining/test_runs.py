@@ -23,7 +23,7 @@ from qa_arch.features import tokenizers
 from qa_arch.features.cache import tokenizer_hash
 from qa_arch.records import TOKENS, is_language, read_questions, read_record, write_record
 from qa_arch.results.columns import comparison
-from qa_arch.results.pretrained_runs import pretrained_run
+from qa_arch.results.pretrained_runs import encoder_run, pretrained_run
 from qa_arch.results.systems import group_by_system
 from qa_arch.sweep.points import make_points, sources
 from qa_arch.tasks import task_named, task_of
@@ -237,14 +237,17 @@ def test_a_run_of_spans_starts_from_the_encoder_and_its_tokenizer(pretrained, fi
 
 
 def test_seeds_may_start_from_seeds_and_the_place_of_a_run_does_not_count(
-    configure, pretrained, fine_tuning, spans, tmp_path
+    pretrained, fine_tuning, spans, tmp_path
 ):
-    train(configure("seed=14", "trainer.epochs=1"), folder=tmp_path / "other")
-    train(configure("seed=14"), folder=tmp_path / "second")
-    records = [(spans, read_record(spans))]
-    for number, name in enumerate(("second", "other"), 1):
-        config = fine_tuning(tmp_path / name, f"seed={number}")
-        records.append((Path(name), train(config, folder=tmp_path / f"spans-{name}")))
+    origin, started = read_record(pretrained), read_record(spans)
+    records = [(spans, started)]
+    for seed, trainer in ((14, {}), (15, {"epochs": 1})):
+        folder = shutil.copytree(pretrained, tmp_path / str(seed))
+        changed = {"seed": seed, "trainer": {**origin.config["trainer"], **trainer}}
+        write_record(folder, replace(origin, seed=seed, config={**origin.config, **changed}))
+        changed = {"seed": seed, "encoder": {**started.config["encoder"], "name": str(folder)}}
+        made = {"config": {**started.config, **changed}, "encoder": encoder_run(str(folder))}
+        records.append((folder, replace(started, seed=seed, **made)))
     systems = group_by_system(records)
     assert [len(system.runs) for system in systems] == [2, 1]
     assert all("name=mlm (" in system.label for system in systems)

@@ -25,7 +25,7 @@ def question_sets():
     return {**made, "other": generate(1, 3, 1, "dev")}
 
 
-@pytest.fixture(scope="session", params=["plain", "chat"])
+@pytest.fixture(scope="session", params=["plain"])
 def model_folder(request, question_sets, tmp_path_factory):
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -13,6 +13,8 @@ from qa_arch.extras.prompting import local, prompts
 from qa_arch.extras.prompting.local import LocalModel, load
 from qa_arch.extras.prompting.prompts import messages
 
+both_kinds = pytest.mark.parametrize("model_folder", ["plain", "chat"], indirect=True)
+
 
 @pytest.fixture(autouse=True)
 def _short_answers(monkeypatch):
@@ -69,6 +71,7 @@ def prompt_ids(own, turns):
     return own.tokenizer.encode(own.prompt(turns), add_special_tokens=not own.tokenizer.chat_template)
 
 
+@both_kinds
 def test_the_exact_prompt(model_folder, turns):
     own = load(str(model_folder), "generate", "cpu")
     first, answer, last = (turn["content"] for turn in turns[0])
@@ -77,6 +80,7 @@ def test_the_exact_prompt(model_folder, turns):
     assert own.prompt(turns[0]) == (chat if own.tokenizer.chat_template else plain)
 
 
+@both_kinds
 def test_greedy_answers_and_their_null_odds_are_those_of_a_plain_loop(model_folder, examples, turns):
     own = load(str(model_folder), "generate", "cpu")
     own.blanks = [*own.blanks, *range(200)]
