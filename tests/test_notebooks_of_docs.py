@@ -24,13 +24,8 @@ def test_nothing_that_a_machine_wrote_is_committed(path):
     assert not re.search(r"/(home|root|tmp|work|Users)/", path.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * bool(n))
-        for n, path in enumerate(NOTEBOOKS)
-    ],
-)
+@pytest.mark.slow  # make docs runs them too
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs_and_every_cell_behind_a_heading_shows_something(path):
     notebook = nbformat.read(path, 4)
     nbclient.NotebookClient(

@@ -23,7 +23,7 @@ from qa_arch.records import GRAPH
 from qa_arch.spans.loading import load_predictor
 from tests.export.conftest import CASES
 
-FAST = ("bert", "proposed")
+FAST = ("bert",)
 WITH_FIELDS = {
     "roberta": ("ids", "mask", "context"),
     "bert": ("ids", "mask", "segments", "context"),
@@ -33,7 +33,7 @@ WITH_FIELDS = {
 
 
 def marked(cases):
-    """The cases; a plain encoder and all that a graph can have are traced by day, the others nightly."""
+    """The cases; a plain encoder is traced by day, the others nightly."""
     return [pytest.param(case, marks=[pytest.mark.slow] * (case not in FAST)) for case in cases]
 
 
@@ -73,9 +73,10 @@ def test_the_folder_answers_as_the_model(case, fleet, exported):
         assert (a.best.start, a.best.end, a.best.text) == (b.best.start, b.best.end, b.best.text)
 
 
-def test_a_window_alone_is_read_as_in_a_batch(fleet, exported):
-    model = load_predictor(exported("proposed")).model
-    _, batch = batches(fleet["proposed"])
+@pytest.mark.parametrize("case", marked(["bert", "proposed"]))
+def test_a_window_alone_is_read_as_in_a_batch(case, fleet, exported):
+    model = load_predictor(exported(case)).model
+    _, batch = batches(fleet[case])
     whole = logits_of(model, batch)
     for row in range(len(batch)):
         alone = logits_of(model, batch._map(lambda x, row=row: x[row : row + 1]))
@@ -192,7 +193,7 @@ def test_nothing_of_this_machine_is_in_the_graph(exported):
     import qa_arch.nn.heads
 
     place = qa_arch.nn.heads.__file__.rpartition("/qa_arch/")[0]
-    assert place.encode() not in (exported("proposed") / GRAPH).read_bytes()
+    assert place.encode() not in (exported("bert") / GRAPH).read_bytes()
 
 
 def test_the_check_never_opens_a_closed_dev_set(fleet):

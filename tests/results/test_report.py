@@ -270,6 +270,7 @@ def test_facets_count_every_question_once(make_run, question_set):
     assert all(len(facet.level) == 6 for facet in found.values())
 
 
+@pytest.mark.slow
 def test_a_browser_draws_the_page_and_asks_nothing_of_a_network(runs, tmp_path, visit):
     page = visit(write_report(find_runs([runs[0]]), tmp_path / "r.html", questions=runs[1]).path)
     names = page.locator("#table tbody tr:not(.reference) td.name").all_inner_texts()

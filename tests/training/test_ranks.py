@@ -89,9 +89,10 @@ def run_ranks(task: str, world: int, folder: Path) -> None:
     assert [rank.returncode for rank in ranks] == [0] * world, output
 
 
-def test_two_devices_take_the_steps_of_one_however_they_are_started(run_training):
+def test_two_devices_take_the_steps_of_one_however_they_are_started(run_training, monkeypatch):
     """2 ranks x 2 x 2 and 1 x 4 x 2: the same windows in each step, so the same losses and scores; ranks that
     are programs and ranks that are spawned have the same weights."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # Lightning sets it otherwise
     before = dict(os.environ)
     plain = ("trainer.epochs=2", "trainer.accumulate=2", "optim.clip=0", "optim.lr=1e-9")
     two = (*plain, "trainer.batch_size=2", "trainer.devices=2")

@@ -13,11 +13,9 @@ from jaxtyping import config as shapes
 from steps import step
 
 from qa_arch.cli.compose import compose
-from qa_arch.config.files import write_json
 from qa_arch.config.schema import Config, validate
 from qa_arch.contract import write_vectors
-from qa_arch.data.squad import write
-from qa_arch.data.synthetic import generate
+from qa_arch.data.sources import open_passages
 from qa_arch.extras.compression.runs import Request, compress
 from qa_arch.records import read_record, write_record
 from qa_arch.training.run import train
@@ -41,24 +39,19 @@ MODELS = {
 
 
 @pytest.fixture(scope="session")
-def sources(tmp_path_factory) -> Path:
+def sources(few_questions) -> Path:
     """A folder with train.json, calibration.json, dev.json and glove.txt."""
-    folder = tmp_path_factory.mktemp("data")
-    sets = {split: generate(n, 3, 1, split) for split, n in (("train", 2), ("calibration", 1), ("dev", 1))}
-    for split, questions in sets.items():
-        write_json(folder / f"{split}.json", write(questions))
-    examples = [example for questions in sets.values() for example in questions.examples]
-    write_vectors(folder / "glove.txt", (text for e in examples for text in (e.context, e.question)))
-    return folder
+    files = [Path(override.partition("=")[2]) for override in few_questions]
+    examples = [example for file in files for example in open_passages(str(file)).examples]
+    write_vectors(files[0].parent / "glove.txt", (text for e in examples for text in (e.context, e.question)))
+    return files[0].parent
 
 
 @pytest.fixture(scope="session")
-def configure(sources) -> Callable[..., Config]:
+def configure(few_questions, sources) -> Callable[..., Config]:
     def build(model: str, *overrides: str) -> Config:
-        data = [f"data.{split}={sources}/{split}.json" for split in ("train", "calibration", "dev")]
-        return validate(
-            compose([*MODELS[model], *TINY, *data, f"glove.path={sources}/glove.txt", *overrides])
-        )
+        vectors = f"glove.path={sources}/glove.txt"
+        return validate(compose([*MODELS[model], *TINY, *few_questions, vectors, *overrides]))
 
     return build
 

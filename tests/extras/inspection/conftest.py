@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from cli.conftest import feature_cache, own_folder, quick, trained  # noqa: F401
-from tasks.conftest import tiny_config, tiny_run  # noqa: F401
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
@@ -12,11 +10,8 @@ from qa_arch.training.run import train
 
 
 @pytest.fixture(scope="session", params=["pieces", "words"])
-def proposed(request, tiny_config, tmp_path_factory):  # noqa: F811
+def proposed(request, few_questions, tmp_path_factory):
     """A run of the proposed model whose windows are short, so that passages need several."""
-    dev, calibration, train_ = (
-        f"data.{split}={getattr(tiny_config.data, split)}" for split in ("dev", "calibration", "train")
-    )
     small = [
         "model=proposed",
         "debug=fast",
@@ -27,7 +22,7 @@ def proposed(request, tiny_config, tmp_path_factory):  # noqa: F811
     ]
     lengths = ["features.max_length=40", "features.stride=4", "features.max_question=20"]
     matching = f"model.matching={request.param}"
-    config = validate(compose([*small, *lengths, dev, calibration, train_, matching]))
+    config = validate(compose([*small, *lengths, *few_questions, matching]))
     folder = tmp_path_factory.mktemp("proposed")
     train(config, folder=folder)
     return folder, config, request.param

@@ -22,30 +22,15 @@ def file(tmp_path_factory):
 
 
 @pytest.fixture
-def visit(browser, file):
-    """``visit(width, dark=False)`` -> the page, ready; at the end it must have been quiet and alone."""
-    heard, opened = [], []
+def visit(visit, file):
+    """``visit(width, dark=False)`` -> the page with all its numbers."""
 
     def go(width=1200, *, dark=False):
-        scheme = "dark" if dark else "light"
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        opened.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: heard.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: heard.append(str(error)))
-        page.on(
-            "request", lambda request: heard.append(request.url) if request.url != file.as_uri() else None
-        )
-        page.set_default_timeout(60_000)
-        page.goto(file.as_uri())
-        page.wait_for_selector("html[data-ready=yes]")
+        page = visit(file, width, color_scheme="dark" if dark else "light")
         page.click("#all summary")
         return page
 
-    yield go
-    for context in opened:
-        context.close()
-    assert heard == []
+    return go
 
 
 def settle(page, selector: str, text: str) -> None:
@@ -74,6 +59,7 @@ def token(page, name: str, nth: int = 0):
     return page.locator(f"#tokens [role=option]:text-is('{name}')").nth(nth)
 
 
+@pytest.mark.slow
 def test_it_says_what_was_answered_and_opens_at_the_head_that_was_named(visit):
     page = visit()
     assert page.inner_text("#answered") == "Ada"
@@ -111,6 +97,7 @@ def test_a_token_is_chosen_by_mouse_and_by_keyboard(visit):
     check(page, SECOND.rows, SECOND.weights[0, :, len(SECOND.rows) - 2])
 
 
+@pytest.mark.slow
 def test_layers_and_heads_are_chosen_by_mouse_and_by_keyboard(visit):
     page = visit()
     at = next(i for i, unit in enumerate(FIRST.rows) if unit.text == "Ada")
@@ -133,6 +120,7 @@ def test_layers_and_heads_are_chosen_by_mouse_and_by_keyboard(visit):
     assert checked.get_attribute("aria-label") == f"layer 2, head 1: {share}%"
 
 
+@pytest.mark.slow
 def test_the_match_lstm_has_units_of_its_own(visit):
     page = visit()
     page.click("#grid [data-layer='3'][data-head='1']")
@@ -144,6 +132,7 @@ def test_the_match_lstm_has_units_of_its_own(visit):
     check(page, MATCHING.rows, MATCHING.weights[1, :, 0])
 
 
+@pytest.mark.slow
 def test_the_text_is_whole_and_shaded_by_weight(visit):
     page = visit()
     question, passage = page.locator(".spread").all_inner_texts()
@@ -160,6 +149,7 @@ def test_the_text_is_whole_and_shaded_by_weight(visit):
     assert shares == pytest.approx(np.minimum(SECOND.weights[0, at] / most, 1), abs=2e-3)
 
 
+@pytest.mark.slow
 def test_it_is_accessible_and_fits_every_width(visit):
     """No violation that axe knows of, contrast of text on every shade included; nothing scrolls sideways."""
 

@@ -11,5 +11,5 @@ from cli.conftest import (  # noqa: F401
     settings,
     trained,
 )
-from results.conftest import command, make_record  # noqa: F401
+from results.conftest import make_record  # noqa: F401
 from training.conftest import configure, configure_once, run_training, same  # noqa: F401
