@@ -46,7 +46,7 @@ class ContractError(QaArchError):
     """A check that a model fails, with the numbers that show it."""
 
 
-Check = Callable[["Contender"], None]
+Check = Callable[["Subject"], None]
 Collate = Callable[[list[int]], Any]
 
 
@@ -63,8 +63,8 @@ class Contract:
 
 
 @dataclass(frozen=True)
-class Contender:
-    """A model with data, loss and config, as a run has them."""
+class Subject:
+    """The model that is checked, with data, loss and config, as a run has them."""
 
     config: Config
     parts: Any
@@ -138,20 +138,20 @@ def tolerance(scores: Tensor) -> float:
 # The checks ----------------------------------------------------------
 
 
-def output_has_its_shape(contender: Contender) -> None:
+def output_has_its_shape(subject: Subject) -> None:
     """forward gives what the task wants, and the loss a number for each row."""
-    task, batch, model = contender.task, contender.batch(), contender.model
+    task, batch, model = subject.task, subject.batch(), subject.model
     output = logits_of(model, batch)
     check_output(model, batch, output, task.output)
-    check_losses(contender.parts.loss, batch, contender.parts.loss(output, task.labels(batch)))
+    check_losses(subject.parts.loss, batch, subject.parts.loss(output, task.labels(batch)))
 
 
-def same_alone_and_padded(contender: Contender) -> None:
+def same_alone_and_padded(subject: Subject) -> None:
     """A row scores the same in a batch, alone, and alone with more padding."""
-    together, model = tensors(logits_of(contender.model, contender.batch())), contender.model
-    for row in range(len(contender.batch())):
-        alone = tensors(logits_of(model, contender.batch(rows=[row])))
-        other = tensors(logits_of(model, contender.batch(rows=[row], multiple=64)))
+    together, model = tensors(logits_of(subject.model, subject.batch())), subject.model
+    for row in range(len(subject.batch())):
+        alone = tensors(logits_of(model, subject.batch(rows=[row])))
+        other = tensors(logits_of(model, subject.batch(rows=[row], multiple=64)))
         for name, scores in alone.items():
             shared = tuple(map(slice, scores[0].shape))
             for what, given in (("in a batch", together[name][row]), ("padded further", other[name][0])):
@@ -163,12 +163,12 @@ def same_alone_and_padded(contender: Contender) -> None:
                 )
 
 
-def gradients_reach_all_parameters(contender: Contender) -> None:
+def gradients_reach_all_parameters(subject: Subject) -> None:
     """A gradient that is a number and not zero reaches every trainable parameter."""
-    model = contender.model.train()
+    model = subject.model.train()
     model.zero_grad()
-    contender.loss(contender.batch()).backward()
-    check_gradients(model, contender.without_effect)
+    subject.loss(subject.batch()).backward()
+    check_gradients(model, subject.without_effect)
 
 
 def check_gradients(model: nn.Module, without_effect: tuple[str, ...] = WITHOUT_EFFECT) -> None:
@@ -185,20 +185,20 @@ def check_gradients(model: nn.Module, without_effect: tuple[str, ...] = WITHOUT_
         require(not zero, f"that of {name} is zero: the loss does not depend on it")
 
 
-def saved_weights_load(contender: Contender) -> None:
+def saved_weights_load(subject: Subject) -> None:
     """Saved and loaded, the model gives the same logits to the last bit."""
     with TemporaryDirectory() as name:
         folder = Path(name)
-        contender.task.save(folder, contender.parts)
-        store.save_weights(folder, contender.model)
+        subject.task.save(folder, subject.parts)
+        store.save_weights(folder, subject.model)
         torch.manual_seed(99)
-        reads_text = "encoder" in task_entry(contender.task.name).inputs
+        reads_text = "encoder" in task_entry(subject.task.name).inputs
         encoder = store.load_encoder(folder) if reads_text else None
-        section, vectors = contender.config.model, store.load_vectors(folder)
-        copy = build_model(section, encoder, vectors, contender.trusted)
-        before = tensors(logits_of(copy, contender.batch()))
+        section, vectors = subject.config.model, store.load_vectors(folder)
+        copy = build_model(section, encoder, vectors, subject.trusted)
+        before = tensors(logits_of(copy, subject.batch()))
         store.load_weights(folder, copy)
-    actual, expected = (named(logits_of(model, contender.batch())) for model in (copy, contender.model))
+    actual, expected = (named(logits_of(model, subject.batch())) for model in (copy, subject.model))
     require(
         any(not torch.equal(scores, expected[name]) for name, scores in before.items()),
         "another seed gives the same logits: no weight has an effect",
@@ -208,9 +208,9 @@ def saved_weights_load(contender: Contender) -> None:
         require(same, f"{name} differs: what the logits depend on is neither a parameter nor a buffer")
 
 
-def trained_run_answers_as_scored(contender: Contender) -> None:
+def trained_run_answers_as_scored(subject: Subject) -> None:
     """A run is trained and recorded, loads, and answers as it was scored."""
-    config, trusted = contender.config, contender.trusted
+    config, trusted = subject.config, subject.trusted
     with TemporaryDirectory() as name:
         run = Path(name)
         record = train(config, folder=run, trusted=trusted)
@@ -218,9 +218,9 @@ def trained_run_answers_as_scored(contender: Contender) -> None:
         predictor = load_predictor(run, device="cpu", trust=trusted)
         torch.manual_seed(5)
         split = DEV if DEV in record.scores else CALIBRATION
-        questions = contender.task.load_splits(config.data)[split]
+        questions = subject.task.load_splits(config.data)[split]
         outputs = predictor.read(questions)
-        rows = contender.task.rows(questions, outputs, predictor.null_threshold)
+        rows = subject.task.rows(questions, outputs, predictor.null_threshold)
         recorded = read_questions(questions_folder(run, split))
         require((run / MODEL).is_dir(), "it has no saved model")
     for column, values in rows.items():
@@ -233,10 +233,10 @@ def trained_run_answers_as_scored(contender: Contender) -> None:
 # What checks of a task are made of ------------------------------------------------------------------
 
 
-def by_heart(contender: Contender, split: str, *, steps: int, lr: float) -> Any:
+def by_heart(subject: Subject, split: str, *, steps: int, lr: float) -> Any:
     """The outputs for a split after ``steps`` of AdamW on it without dropout, enough to overfit it; the
     model's weights are put back."""
-    model, batch = contender.model, contender.batch(split)
+    model, batch = subject.model, subject.batch(split)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     layers = [layer for layer in model.modules() if isinstance(layer, nn.modules.dropout._DropoutNd)]
     shares = [layer.p for layer in layers]
@@ -247,10 +247,10 @@ def by_heart(contender: Contender, split: str, *, steps: int, lr: float) -> Any:
         for _ in range(steps):
             model.train()
             optimizer.zero_grad()
-            contender.loss(batch).backward()
+            subject.loss(batch).backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
-        return contender.outputs(split)
+        return subject.outputs(split)
     finally:
         model.load_state_dict(before)
         for layer, share in zip(layers, shares, strict=True):
@@ -281,10 +281,10 @@ def contract_of(model: Mapping[str, Any]) -> Contract:
 # Spans and sequences --------------------------------------------------------------------------------
 
 
-def scores_lie_on_the_context(contender: Contender) -> None:
+def scores_lie_on_the_context(subject: Subject) -> None:
     """Scores are numbers on the context and -inf everywhere else."""
-    batch = contender.batch()
-    logits = logits_of(contender.model, batch)
+    batch = subject.batch()
+    logits = logits_of(subject.model, batch)
     if isinstance(logits, StepLogits):
         all_scores = {f"token at step {step}": scores for step, scores in enumerate(logits.token.unbind(1))}
     else:
@@ -300,17 +300,17 @@ def scores_lie_on_the_context(contender: Contender) -> None:
             " qa_arch.nn.masking.fill(scores, batch.context) closes them",
         )
         require(open_.any(1).all(), f"{name} is -inf at every token of a window")
-        by_words = contender.config.model.get("matching") == "words"  # a unit starts or ends at few tokens
+        by_words = subject.config.model.get("matching") == "words"  # a unit starts or ends at few tokens
         require(by_words or torch.equal(open_, batch.context), f"{name} is -inf at tokens of the context")
     require(logits.null.isfinite().all(), "the score of no answer is not finite")
 
 
-def learns_four_questions(contender: Contender) -> None:
+def learns_four_questions(subject: Subject) -> None:
     """It overfits four questions, two of them without an answer."""
     steps = 150
-    answers = by_heart(contender, CALIBRATION, steps=steps, lr=5e-3).predictions()
+    answers = by_heart(subject, CALIBRATION, steps=steps, lr=5e-3).predictions()
     expected, actual = {}, {}
-    for example, answer in zip(contender.parts.sets[CALIBRATION].examples, answers, strict=True):
+    for example, answer in zip(subject.parts.sets[CALIBRATION].examples, answers, strict=True):
         span = answer.at(0.0)
         expected[example.question] = example.answers[0].text if example.answers else None
         actual[example.question] = span.text if span else None
@@ -321,11 +321,11 @@ def learns_four_questions(contender: Contender) -> None:
     require_answers(expected, actual, steps)
 
 
-def learns_from_a_teacher(contender: Contender) -> None:
+def learns_from_a_teacher(subject: Subject) -> None:
     """A teacher's probabilities give a gradient to every parameter; its own give none."""
-    if not task_entry(contender.task.name).distils:
+    if not task_entry(subject.task.name).distils:
         return
-    batch, model = contender.batch(), contender.model
+    batch, model = subject.batch(), subject.model
     own = logits_of(model, batch)
     random = torch.Generator().manual_seed(0)
     drawn = torch.randn(2, *batch.ids.shape, generator=random).masked_fill(~batch.context, -math.inf)
@@ -336,7 +336,7 @@ def learns_from_a_teacher(contender: Contender) -> None:
     require((loss > 0).all(), "at zero distance from a teacher of random scores")
     model.zero_grad()
     loss.mean().backward()
-    check_gradients(model, contender.without_effect)
+    check_gradients(model, subject.without_effect)
     model.zero_grad()
     soft_target_loss(model.eval()(batch), own, temperature=2.0).sum().backward()
     largest = max(float(p.grad.abs().max()) for p in model.parameters() if p.grad is not None)

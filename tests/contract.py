@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import Config
-from qa_arch.contract import Contender, Contract
+from qa_arch.contract import Contract, Subject
 from qa_arch.tasks import task_of
 
 FOLDERS = config_folders()
@@ -38,34 +38,34 @@ class Fleet(dict[str, Any]):
         return self[case]
 
 
-def contenders(configure: Callable[[str], Config], contract: Contract) -> Fleet:
-    """The contender of every case, with the config of ``configure(case)``."""
+def subjects(configure: Callable[[str], Config], contract: Contract) -> Fleet:
+    """The subject of every case, with the config of ``configure(case)``."""
 
-    def build(case: str) -> Contender:
+    def build(case: str) -> Subject:
         config = configure(case)
-        return Contender(config, task_of(config.model).assemble(config), contract)
+        return Subject(config, task_of(config.model).assemble(config), contract)
 
     return Fleet(build)
 
 
 def require_same_step(
-    fleet: Fleet, cases: Iterable[str], step: Any, batch: Callable[[Contender, int], Any]
+    fleet: Fleet, cases: Iterable[str], step: Any, batch: Callable[[Subject, int], Any]
 ) -> None:
-    """All ``cases`` take one step in two processes, rank R on ``batch(contender, R)``, and stay the same."""
+    """All ``cases`` take one step in two processes, rank R on ``batch(subject, R)``, and stay the same."""
     models = []
     for case in cases:
-        contender = fleet[case]
-        batches = [batch(contender, rank) for rank in range(2)]
-        labelled = [(given, contender.task.labels(given)) for given in batches]
-        models.append((case, contender.model, contender.parts.loss, labelled))
+        subject = fleet[case]
+        batches = [batch(subject, rank) for rank in range(2)]
+        labelled = [(given, subject.task.labels(given)) for given in batches]
+        models.append((case, subject.model, subject.parts.loss, labelled))
     first, second = step(models)
     assert first == second
     assert set(first) == set(cases)
 
 
-def every_other_row(contender: Contender, rank: int) -> Any:
-    rows = range(len(contender.parts.tables["train"]))
-    return contender.batch(rows=list(rows[rank::2]))
+def every_other_row(subject: Subject, rank: int) -> Any:
+    rows = range(len(subject.parts.tables["train"]))
+    return subject.batch(rows=list(rows[rank::2]))
 
 
 def title(check: Callable[..., None]) -> str:

@@ -12,7 +12,7 @@ on the spot. A new architecture is tested by its YAML alone.
 from __future__ import annotations
 
 import pytest
-from contract import ALL, Fleet, contenders, every_other_row, models_of, require_same_step, title
+from contract import ALL, Fleet, every_other_row, models_of, require_same_step, subjects, title
 from omegaconf import OmegaConf
 
 from qa_arch.cli.compose import compose
@@ -56,7 +56,7 @@ def fleet(settings) -> Fleet:
         ]
         return validate(compose([f"model={name}", *settings, *small, *overrides]))
 
-    return contenders(configure, SPANS)
+    return subjects(configure, SPANS)
 
 
 @pytest.mark.parametrize("name", ALL)

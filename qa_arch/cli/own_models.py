@@ -25,7 +25,7 @@ from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.system.garbage import gc_disabled
 
 if TYPE_CHECKING:
-    from qa_arch.contract import Check, Contender
+    from qa_arch.contract import Check, Subject
 
 STARTER = Path(__file__).parent / "starter"
 NAME, CLASS = "starter_model", "StarterModel"
@@ -147,9 +147,9 @@ def run_check_model(args: argparse.Namespace) -> int:
     with TemporaryDirectory(prefix="qa_arch-") as folder:  # the questions of the contract lie in it
         config = validate(compose([*own.settings(Path(folder)), *args.overrides], config_dir))
         parts = task_of(section).assemble(config, trusted)
-        contender = contract.Contender(config, parts, own, trusted, without_effect)
+        subject = contract.Subject(config, parts, own, trusted, without_effect)
         for number, check in enumerate(checks):
-            reason = _reason(check, contender, args.trust)
+            reason = _reason(check, subject, args.trust)
             print(f"{'FAIL' if reason else 'ok  '}  {(check.__doc__ or '').splitlines()[0]}", flush=True)
             if reason:
                 print(f"      {reason}", flush=True)
@@ -162,10 +162,10 @@ def run_check_model(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _reason(check: Check, contender: Contender, trust: Sequence[str]) -> str:
-    """Why the contender fails the check; empty where it holds. Errors that are no model's are raised."""
+def _reason(check: Check, subject: Subject, trust: Sequence[str]) -> str:
+    """Why the subject fails the check; empty where it holds. Errors that are no model's are raised."""
     try:
-        check(contender)
+        check(subject)
     except QaArchError as error:
         return str(error)
     except Exception as error:

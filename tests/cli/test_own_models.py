@@ -17,7 +17,7 @@ from qa_arch.cli.own_models import explain
 from qa_arch.cli.runs import use_config_dir
 from qa_arch.config.schema import validate
 from qa_arch.config.target import TRUSTED
-from qa_arch.contract import SPANS, Contender, ContractError
+from qa_arch.contract import SPANS, ContractError, Subject
 from qa_arch.spans.task import TASK
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -96,12 +96,12 @@ def plant(name: str, *changes: tuple[str, str]) -> Path:
     return path
 
 
-def contender(name: str, folder: Path) -> Contender:
+def subject(name: str, folder: Path) -> Subject:
     config_dir = use_config_dir("mine", [name])
     config = validate(compose([*SPANS.settings(folder), f"model={name}"], config_dir))
     trusted = (*TRUSTED, name)
     torch.manual_seed(0)
-    return Contender(config, TASK.assemble(config, trusted), SPANS, trusted)
+    return Subject(config, TASK.assemble(config, trusted), SPANS, trusted)
 
 
 MISTAKES = {
@@ -148,7 +148,7 @@ def test_the_contract_notices(tmp_path, mistake):
     plant(f"own_{mistake}", *changes)
     checks = {check.__name__: check for check in SPANS.checks}
     with pytest.raises(ContractError, match=why):
-        checks[check](contender(f"own_{mistake}", tmp_path))
+        checks[check](subject(f"own_{mistake}", tmp_path))
 
 
 def test_a_failed_check_and_a_wrong_output_are_told_and_the_others_go_on(quick, capsys):

@@ -14,8 +14,8 @@ from qa_arch.contract import (
     QUIET_ENCODER,
     TRIAL,
     Collate,
-    Contender,
     Contract,
+    Subject,
     by_heart,
     difference,
     logits_of,
@@ -56,11 +56,11 @@ def corpus(folder: Path) -> list[str]:
     ]
 
 
-def targets_have_scores(contender: Contender) -> None:
+def targets_have_scores(subject: Subject) -> None:
     """Every target has a score for each token of the vocabulary."""
-    batch = contender.batch()
-    logits = logits_of(contender.model, batch)
-    vocabulary = contender.parts.encoder.vocab_size
+    batch = subject.batch()
+    logits = logits_of(subject.model, batch)
+    vocabulary = subject.parts.encoder.vocab_size
     require(
         logits.tokens.shape[-1] == vocabulary,
         f"{logits.tokens.shape[-1]} scores for a vocabulary of {vocabulary}",
@@ -69,26 +69,26 @@ def targets_have_scores(contender: Contender) -> None:
     require((logits.follows is None) == (batch.follows is None), "follows goes with the batch's own")
 
 
-def text_padding_has_no_effect(contender: Contender) -> None:
+def text_padding_has_no_effect(subject: Subject) -> None:
     """The content of padding has no effect."""
-    if contender.parts.encoder.config.model_type == "roberta":
+    if subject.parts.encoder.config.model_type == "roberta":
         return  # RoBERTa takes its positions from the ids of padding
-    batch = contender.batch()
+    batch = subject.batch()
     other = replace(batch, ids=batch.ids.where(batch.mask, 7))
-    first, second = (logits_of(contender.model, given).tokens[batch.counted] for given in (batch, other))
+    first, second = (logits_of(subject.model, given).tokens[batch.counted] for given in (batch, other))
     apart = difference(first, second)
     require(apart <= tolerance(first), f"scores change by {apart:.2g} with the ids of padding")
 
 
-def learns_two_stories(contender: Contender) -> None:
+def learns_two_stories(subject: Subject) -> None:
     """It overfits two stories, token by token."""
-    outputs = by_heart(contender, CALIBRATION, steps=120, lr=1e-2)
-    scores = contender.task.points(None, outputs, 0.0)[TOKENS]
+    outputs = by_heart(subject, CALIBRATION, steps=120, lr=1e-2)
+    scores = subject.task.points(None, outputs, 0.0)[TOKENS]
     accuracy, targets, perplexity = (
         float(scores.metric(name) or 0) for name in ("token_accuracy", "targets", "perplexity")
     )
     # From [CLS] alone a causal model cannot tell which of the two begins.
-    highest = 100 - 100 * (contender.task.name == "causal_lm") / targets
+    highest = 100 - 100 * (subject.task.name == "causal_lm") / targets
     require(
         math.isclose(accuracy, highest, rel_tol=1e-6), f"{accuracy:.2f} percent of tokens, not {highest:.2f}"
     )

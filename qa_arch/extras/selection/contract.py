@@ -16,9 +16,9 @@ from qa_arch.contract import (
     FOR_ALL,
     TRIAL,
     Collate,
-    Contender,
     Contract,
     Row,
+    Subject,
     by_heart,
     difference,
     logits_of,
@@ -52,18 +52,18 @@ QUESTIONS = {
 """Question -> its class."""
 
 
-def candidates_have_scores(contender: Contender) -> None:
+def candidates_have_scores(subject: Subject) -> None:
     """Every candidate has a score that is a number, padding has -inf."""
-    batch = contender.batch(multiple=7)
-    scores = logits_of(contender.model, batch)
+    batch = subject.batch(multiple=7)
+    scores = logits_of(subject.model, batch)
     require(scores[batch.offered].isfinite().all(), "a candidate's score is not finite")
     require((scores[~batch.offered] == -math.inf).all(), "padding in place of a candidate has a score")
     require(len(scores[batch.offered].unique()) > 3, "all candidates score the same")
 
 
-def order_of_candidates_is_free(contender: Contender) -> None:
+def order_of_candidates_is_free(subject: Subject) -> None:
     """A score belongs to its candidate, whatever the order."""
-    batch = contender.batch()
+    batch = subject.batch()
     order = torch.arange(batch.candidate.shape[1]).flip(0)
     turned = replace(
         batch,
@@ -71,30 +71,30 @@ def order_of_candidates_is_free(contender: Contender) -> None:
         right=batch.right[:, order],
         offered=batch.offered[:, order],
     )
-    first, second = (logits_of(contender.model, given) for given in (batch, turned))
+    first, second = (logits_of(subject.model, given) for given in (batch, turned))
     apart = difference(first[:, order], second)
     require(apart <= tolerance(first), f"it changes by {apart:.2g} with the order of the candidates")
 
 
-def padding_has_no_effect(contender: Contender) -> None:
+def padding_has_no_effect(subject: Subject) -> None:
     """The content of padding has no effect."""
-    batch = contender.batch(multiple=7)
+    batch = subject.batch(multiple=7)
     other = replace(
         batch,
         question=batch.question.masked_fill(~batch.question_mask, 2),
         answer=batch.answer.masked_fill(~batch.answer_mask, 3),
         candidate=batch.candidate.masked_fill(~batch.offered, 1),
     )
-    first, second = (logits_of(contender.model, given) for given in (batch, other))
+    first, second = (logits_of(subject.model, given) for given in (batch, other))
     apart = difference(first, second)
     require(apart <= tolerance(first), f"scores change by {apart:.2g} with the ids of padding")
 
 
-def learns_its_candidates(contender: Contender) -> None:
+def learns_its_candidates(subject: Subject) -> None:
     """It overfits four questions: the right candidate first."""
     steps = 80
-    questions = contender.parts.sets[CALIBRATION]
-    actual = ranks(questions, by_heart(contender, CALIBRATION, steps=steps, lr=2e-2))
+    questions = subject.parts.sets[CALIBRATION]
+    actual = ranks(questions, by_heart(subject, CALIBRATION, steps=steps, lr=2e-2))
     texts = [question.question for question in questions.questions]
     require_answers(dict.fromkeys(texts, 1), dict(zip(texts, actual, strict=True)), steps)
 

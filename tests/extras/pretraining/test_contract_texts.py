@@ -6,11 +6,11 @@ The companion of ``test_contract.py``: a handful of stories in blocks of 32 toke
 from __future__ import annotations
 
 import pytest
-from contract import Fleet, contenders, every_other_row, require_same_step, title
+from contract import Fleet, every_other_row, require_same_step, subjects, title
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import Config, task_entries, validate
-from qa_arch.contract import SPANS, Contender
+from qa_arch.contract import SPANS, Subject
 from qa_arch.extras.pretraining.contracts import TEXTS
 from qa_arch.extras.pretraining.manifest import EXTRA
 from qa_arch.tasks import task_of
@@ -37,7 +37,7 @@ def configure(case: str, settings: list[str]) -> Config:
 
 @pytest.fixture(scope="module")
 def fleet(texts) -> Fleet:
-    return contenders(lambda case: configure(case, texts), TEXTS)
+    return subjects(lambda case: configure(case, texts), TEXTS)
 
 
 def test_every_objective_is_a_case():
@@ -59,11 +59,11 @@ def test_all_models_step_together_on_two_ranks(fleet, step_on_two_ranks):
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory) -> Contender:
+def ours(tmp_path_factory) -> Subject:
     """The standard baseline for spans on our Transformer."""
     settings = SPANS.settings(tmp_path_factory.mktemp("spans"))
     config = validate(compose(["model=qa_transformer", *settings, "model.dropout=0.0"]))
-    return Contender(config, task_of(config.model).assemble(config), SPANS)
+    return Subject(config, task_of(config.model).assemble(config), SPANS)
 
 
 @pytest.mark.parametrize("check", SPANS.checks, ids=title)

@@ -10,13 +10,13 @@ import json
 import math
 
 import pytest
-from contract import ALL, Fleet, contenders, models_of, require_same_step, title
+from contract import ALL, Fleet, models_of, require_same_step, subjects, title
 from omegaconf import OmegaConf
 
 import qa_arch
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import Config, validate
-from qa_arch.contract import Contender, logits_of
+from qa_arch.contract import Subject, logits_of
 from qa_arch.extras.selection.contract import CONTRACTS, QUESTIONS
 from qa_arch.extras.selection.features import PairCollator
 from qa_arch.records import RANKED
@@ -56,7 +56,7 @@ def configure(case: str, settings: dict[str, list[str]], *more: str) -> Config:
 @pytest.fixture(scope="module")
 def fleet(settings) -> Fleet:
     fleets = {
-        task: contenders(lambda case: configure(case, settings), contract)
+        task: subjects(lambda case: configure(case, settings), contract)
         for task, contract in CONTRACTS.items()
     }
     return Fleet(lambda case: fleets[task_name(case)][case])
@@ -111,10 +111,10 @@ def test_a_trained_run_classifies_what_it_learned(settings, tmp_path):
 
 @pytest.mark.slow
 def test_all_models_step_together_on_two_ranks(fleet, step_on_two_ranks):
-    def pairs(contender: Contender, rank: int):
+    def pairs(subject: Subject, rank: int):
         """Pairs as training draws them in its first epoch."""
-        config, parts = contender.config, contender.parts
-        collate = PairCollator(parts.tables["train"], contender.task.negatives(config, parts), config.seed)
+        config, parts = subject.config, subject.parts
+        collate = PairCollator(parts.tables["train"], subject.task.negatives(config, parts), config.seed)
         return collate((0, [rank, rank + 2]))
 
     require_same_step(fleet, CASES, step_on_two_ranks, pairs)
