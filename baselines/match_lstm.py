@@ -36,6 +36,7 @@ class MatchReader(nn.Module):
         self,
         encoder: AnyEncoder,
         vectors: Float[Tensor, "V d"] | None,
+        *,
         lstm: Literal["paper", "standard"],
         bidirectional: bool,
         hidden: int,
@@ -93,7 +94,16 @@ class MatchLSTMBoundary(MatchReader):
         pointer_dropout: Annotated[float, Range(0, 1)] = 0.2,
         kernel: Kernel = "auto",
     ) -> None:
-        super().__init__(encoder, vectors, lstm, bidirectional, hidden, dropout, pointer_dropout, kernel)
+        super().__init__(
+            encoder,
+            vectors,
+            lstm=lstm,
+            bidirectional=bidirectional,
+            hidden=hidden,
+            dropout=dropout,
+            pointer_dropout=pointer_dropout,
+            kernel=kernel,
+        )
         self.pointer = PointerHead(
             self.match.out_dim,
             hidden,
@@ -125,7 +135,16 @@ class MatchLSTMSequence(MatchReader):
         pointer_dropout: Annotated[float, Range(0, 1)] = 0.2,
         kernel: Kernel = "auto",
     ) -> None:
-        super().__init__(encoder, vectors, lstm, bidirectional, hidden, dropout, pointer_dropout, kernel)
+        super().__init__(
+            encoder,
+            vectors,
+            lstm=lstm,
+            bidirectional=bidirectional,
+            hidden=hidden,
+            dropout=dropout,
+            pointer_dropout=pointer_dropout,
+            kernel=kernel,
+        )
         self.pointer = SequenceHead(self.match.out_dim, hidden, steps=limit, all_biases=self.all_biases)
 
     def forward(self, batch: Batch) -> StepLogits:

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -117,14 +117,21 @@ def _field(path: Path, place: str, record: Any, name: str, want: type | tuple[ty
     return record
 
 
-def _number(path: Path, place: str, name: str, value: Any) -> float:
-    """``value``, of a field ``name``, as a float, perhaps infinite; else DataError."""
+def _number(
+    path: Path,
+    place: str,
+    name: str,
+    value: Any,
+    read: Callable[[Any], float] = float,
+    kind: str = "number",
+) -> float:
+    """What ``read`` makes of the value of a field; DataError where it is NaN, too large or of no ``kind``."""
     try:
-        if not math.isnan(number := float(value)):
+        if not math.isnan(number := read(value)):
             return number
     except (TypeError, ValueError, OverflowError):
         pass
-    raise DataError(f"{path}: {place}: {name}: {str(value)[:20]!r} is no number; correct it")
+    raise DataError(f"{path}: {place}: {name}: {str(value)[:20]!r} is no {kind}; correct it")
 
 
 def _of_official(path: Path) -> Iterator[Row]:
@@ -149,12 +156,11 @@ def _of_lines(path: Path, records: Iterable[tuple[str, Any]]) -> Iterator[Row]:
     """The lines of ``qa-arch predict --out FILE.jsonl``; null odds of null are infinite."""
     for place, record in records:
         id_, text = _field(path, place, record, "id", (str, int)), _field(path, place, record, "text")
-        odds = (
-            math.inf
-            if (given := record.get("null_odds")) is None
-            else _number(path, place, "null_odds", given)
-        )
-        yield place, str(id_), text, odds if "null_odds" in record else None
+        odds = math.inf if "null_odds" in record else None
+        if record.get("null_odds") is not None:
+            given = _field(path, place, record, "null_odds", (int, float))
+            odds = _number(path, place, "null_odds", given)
+        yield place, str(id_), text, odds
 
 
 def _of_harness(path: Path, records: Iterable[tuple[str, Any]]) -> Iterator[Row]:
@@ -166,7 +172,9 @@ def _of_harness(path: Path, records: Iterable[tuple[str, Any]]) -> Iterator[Row]
         name = "filtered_resps" if "filtered_resps" in record else "resps"
         values = [*map(_innermost, _field(path, place, record, name, list))]
         text = _field(path, place, {name: values[0] if values else None}, name).strip()
-        odds = math.exp(min(_number(path, place, name, values[1]), 0.0)) if len(values) > 1 else None
+        odds = None
+        if len(values) > 1:
+            odds = _number(path, place, name, values[1], lambda v: math.exp(float(v)), "log-probability")
         yield place, id_, "" if text.lower() == UNANSWERABLE else text, odds
 
 
@@ -180,7 +188,8 @@ def _of_haystack(path: Path, answers: Mapping[str, list[Any]]) -> Iterator[Row]:
     """By question id; the best answer counts. One without ``data`` is "no answer", with its probability."""
     for id_, own in answers.items():
         own = [*map(_unwrapped, own)]
-        scores = [_number(path, id_, "score", _field(path, id_, answer, "score", object)) for answer in own]
+        fields = [_field(path, id_, answer, "score", (int, float)) for answer in own]
+        scores = [_number(path, id_, "score", score) for score in fields]
         texts = ["" if answer.get("data") is None else _field(path, id_, answer, "data") for answer in own]
         best = texts[scores.index(max(scores))] if scores else ""
         yield id_, id_, best, scores[texts.index("")] if "" in texts else None

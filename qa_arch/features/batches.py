@@ -13,7 +13,6 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -134,18 +133,38 @@ def _reunite(groups: Sequence[Longs], mates: Longs) -> list[Longs]:
 
 
 class BucketBatchSampler:
-    """Batches of one rank, for ``DataLoader(batch_sampler=...)``; ``settings`` are those of ``plan``.
+    """Batches of one rank, for ``DataLoader(batch_sampler=...)``; see ``plan``.
 
     ``set_epoch`` selects the epoch; ``start_at`` skips its first batches, to resume an interrupted run.
     The length is always that of the whole epoch.
     """
 
-    def __init__(self, lengths: ArrayLike, *, rank: int = 0, world: int = 1, **settings: Any) -> None:
+    def __init__(
+        self,
+        lengths: ArrayLike,
+        *,
+        batch_size: int,
+        seed: int = 0,
+        shuffle: bool = True,
+        rank: int = 0,
+        world: int = 1,
+        accumulate: int = 1,
+        mates: Longs | None = None,
+    ) -> None:
         if not 0 <= rank < world:
             raise ConfigError(f"rank {rank} is not one of {world} ranks")
         self.rank, self.epoch, self.offset = rank, 0, 0
         self._lengths = np.asarray(lengths, np.int64)
-        self._plan_of = partial(plan, self._lengths, world=world, **settings)
+        self._plan_of = partial(
+            plan,
+            self._lengths,
+            batch_size=batch_size,
+            seed=seed,
+            shuffle=shuffle,
+            world=world,
+            accumulate=accumulate,
+            mates=mates,
+        )
         self._plan = self._plan_of(epoch=0)
 
     def set_epoch(self, epoch: int) -> None:

@@ -102,7 +102,10 @@ def test_each_format_is_recognised(tmp_path, content, form, odds):
         (lines(PREDICTED[0], {"id": "b", "error": "too long"}), "line 2: text: is missing"),
         (lines(COMPLETION, {**COMPLETION, "doc": {}}), "line 2: doc.doc_id: is missing"),
         (lines({**PREDICTED[0], "null_odds": math.nan}), "null_odds: 'nan' is no number"),
-        (lines({**HARNESS[0], "filtered_resps": ["x", ["y"]]}), "filtered_resps: 'y' is no number"),
+        (lines({**PREDICTED[0], "null_odds": "0.5"}), "null_odds: is of the wrong type"),
+        (lines({**HARNESS[0], "filtered_resps": ["x", ["y"]]}), "filtered_resps: 'y' is no log-prob"),
+        (lines({**HARNESS[0], "filtered_resps": ["x", ["999"]]}), "filtered_resps: '999' is no log-prob"),
+        (lines({**HARNESS[0], "filtered_resps": ["x", ["nan"]]}), "filtered_resps: 'nan' is no log-prob"),
         (json.dumps([[{"query": "Who?", "data": "Ada", "score": 1}]]), "query: 2 questions of the data are"),
         (json.dumps({"a": [{"data": "1902"}]}), "a: score: is missing"),
         (

@@ -18,7 +18,7 @@ WORDS = SENTENCE.split(" ")
 QUESTIONS = ("Who paints?", "What does Old Tarn keep in the harbour since 1,204?", "Why", "  where is  it ")
 SPACES = (" ", " ", " ", " ", "  ", "\n", "\t", "\u202f", "\xa0")
 FAMILIES = ("bert", "roberta", "albert", "deberta-v2")
-"""Of the pipeline; SQuAD is converted for the first two."""
+"""Of the pipeline; SQuAD is converted for the first three."""
 
 
 def passage(rng: random.Random, most: int) -> str:
@@ -121,8 +121,27 @@ def answer(rng: random.Random, family: str) -> dict[str, Any]:
     }
 
 
+def write_sets(folder: Path, rng: random.Random, count: int) -> list[str]:
+    """The names of new data sets of random texts; questions of some have no answer and do not say so."""
+    for number in range(count * 10):
+        questions = [
+            {
+                "id": f"q{n}",
+                "question": "Who?",
+                **({"is_impossible": rng.random() < 0.5} if rng.random() < 0.8 else {}),
+                "answers": [
+                    {"text": "Mira", "answer_start": rng.randint(0, 3)} for _ in range(rng.randint(n, 3))
+                ],
+            }
+            for n in range(2)
+        ]
+        article = {"title": "t", "paragraphs": [{"context": passage(rng, 9) + " Mira", "qas": questions}]}
+        (folder / f"set{number}.json").write_text(json.dumps({"data": [article]}), encoding="utf-8")
+    return [f"set{number}.json" for number in range(count * 10)]
+
+
 def write_cases(folder: Path, scale: int = 1) -> dict[str, list[Any]]:
-    """Cases by kind, ``scale`` times as many; the models and tokenizers lie in ``folder``."""
+    """Cases by kind, ``scale`` times as many; the models, tokenizers and data sets lie in ``folder``."""
     for family in FAMILIES:
         positions = {"max_position_embeddings": 162}
         make_checkpoint(family, folder / family, [f"{SENTENCE} " * 3, *QUESTIONS], **positions)
@@ -139,15 +158,25 @@ def write_cases(folder: Path, scale: int = 1) -> dict[str, list[Any]]:
         "pairs": [{"pair": [gold := text(rng), near(rng, gold)]} for _ in range(1000 * scale)],
         "evaluations": [evaluation(rng) for _ in range(100 * scale)],
         "final_texts": [final_text(rng) for _ in range(500 * scale)],
+        "logits": [
+            {"logits": [round(rng.gauss(0, 3), 6 * (n > 1)) for _ in range(rng.randint(0, 40))], "n": n}
+            for n in (1, 5, 20) * 10 * scale
+        ],
         "features": [
             {
                 "family": family,
                 "examples": [example(rng, number, 60) for number in range(3)],
                 "settings": {**settings(rng), "is_training": training},
             }
-            for family in FAMILIES[:2]
-            for training in (True, False) * 8 * scale
+            for family in FAMILIES[:3]
+            for training in (True, False) * 5 * scale
         ],
-        "predictions": [prediction(rng, family) for family in FAMILIES[:2] for _ in range(15 * scale)],
+        "predictions": [prediction(rng, family) for family in FAMILIES[:3] for _ in range(10 * scale)],
+        "processors": [
+            {"version": version, "training": training, "file": name}
+            for version in "12"
+            for training in (True, False)
+            for name in write_sets(folder, rng, scale)
+        ],
         "answers": [answer(rng, family) for family in FAMILIES for _ in range(25 * scale)],
     }

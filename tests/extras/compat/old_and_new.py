@@ -59,6 +59,11 @@ def _final_text(case, folder, names):
     return names.squad_metrics.get_final_text(case["pred"], case["orig"], case["lower"])
 
 
+def _logits(case, folder, names):
+    metrics = names.squad_metrics
+    return [metrics._get_best_indexes(case["logits"], case["n"]), metrics._compute_softmax(case["logits"])]
+
+
 def _features(case, folder, names):
     squad = names.squad
     examples = [squad.SquadExample(**fields) for fields in case["examples"]]
@@ -100,10 +105,18 @@ def _answers(case, folder, names):
     return pipe(*case["args"], **case["options"])
 
 
+def _processors(case, folder, names):
+    read = {"1": names.squad.SquadV1Processor, "2": names.squad.SquadV2Processor}[case["version"]]()
+    call = read.get_train_examples if case["training"] else read.get_dev_examples
+    return [sorted(vars(example).items()) for example in call(str(folder), case["file"])]
+
+
 KINDS = {
     "pairs": _pair,
     "evaluations": _evaluation,
     "final_texts": _final_text,
+    "logits": _logits,
+    "processors": _processors,
     "features": _features,
     "predictions": _predictions,
     "answers": _answers,
@@ -113,17 +126,53 @@ KINDS = {
 def old_names() -> SimpleNamespace:
     """Those of transformers 4, with its slow tokenizers: it converts SQuAD with no others."""
     import transformers
+    from tokenizers import Tokenizer
     from transformers.data.metrics import squad_metrics
     from transformers.data.processors import squad
 
     assert transformers.__version__.startswith("4."), transformers.__version__
     transformers.logging.set_verbosity_error()
 
+    class Pieces(transformers.PreTrainedTokenizer):
+        """A slow tokenizer with ALBERT's template that cuts words with a trained backend."""
+
+        def __init__(self, backend, **specials):
+            self.backend = backend
+            super().__init__(**specials)
+
+        @property
+        def vocab_size(self):
+            return self.backend.get_vocab_size()
+
+        def get_vocab(self):
+            return self.backend.get_vocab()
+
+        def _tokenize(self, text):
+            return self.backend.encode(text, add_special_tokens=False).tokens
+
+        def _convert_token_to_id(self, token):
+            number = self.backend.token_to_id(token)
+            return self.backend.token_to_id("<unk>") if number is None else number
+
+        def _convert_id_to_token(self, index):
+            return self.backend.id_to_token(index)
+
+        def convert_tokens_to_string(self, tokens):
+            return self.backend.decoder.decode(tokens)
+
+        def build_inputs_with_special_tokens(self, token_ids_0, token_ids_1=None):
+            first = [self.cls_token_id, *token_ids_0, self.sep_token_id]
+            return first if token_ids_1 is None else [*first, *token_ids_1, self.sep_token_id]
+
     def tokenizer(family: str, folder: Path):
         at = folder / family
         if family == "bert":
             return transformers.BertTokenizer(at / "vocab.txt")
-        return transformers.RobertaTokenizer(at / "vocab.json", at / "merges.txt")
+        if family == "roberta":
+            return transformers.RobertaTokenizer(at / "vocab.json", at / "merges.txt")
+        names = {"unk": "<unk>", "pad": "<pad>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+        specials = {f"{name}_token": token for name, token in names.items()}
+        return Pieces(Tokenizer.from_file(str(at / "tokenizer.json")), **specials)
 
     return SimpleNamespace(
         version="old",

@@ -90,6 +90,16 @@ def test_meteor(text, golds, expected) -> None:
     assert meteor([text], [golds]) == pytest.approx(100 * expected)
 
 
+def test_cider_by_hand() -> None:
+    # Four words of weight log 2 each. Question 1 agrees in 1- and 2-grams; question 2 in one of two words.
+    found = cider(["red mill", "red ferry"], [["red mill"], ["blue ferry"]])
+    assert found == pytest.approx(10 * (2 / 4 + (1 / 2) / 4) / 2)
+    # What all questions have tells nothing; n-grams of no gold lengthen the prediction's vector.
+    assert cider(["mill", "mill"], [["mill"], ["mill"]]) == 0
+    # The golds of a question are averaged, not the best taken.
+    assert cider(["mill", "x"], [["mill", "lamp"], ["oar"]]) == pytest.approx(10 * (1 / 2 / 4) / 2)
+
+
 def plain_cider(predictions, references):
     """Eqs. 1 to 3 of the paper, literally, with normalised term frequencies."""
 
