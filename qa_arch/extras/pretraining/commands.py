@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from qa_arch.cli.runs import add_device_options, add_format, open_predictor
@@ -12,7 +11,7 @@ from qa_arch.errors import ConfigError, RunError, UnavailableError
 from qa_arch.extras.pretraining.corpus import open_corpus
 from qa_arch.nn.encoder_configs import resolve
 from qa_arch.records import read_record
-from qa_arch.results.tables import Column, Table, number, render, terminal_width, text, two_decimals
+from qa_arch.results.tables import Column, Table, number, print_table, text, two_decimals
 from qa_arch.system import hub
 
 CORPUS = "text files or folders (a blank line ends a document), squad:FILE or hub:NAME[:COLUMN]"
@@ -142,5 +141,5 @@ def _ask(args: argparse.Namespace) -> int:
 
 
 def _print(table: Table, args: argparse.Namespace) -> int:
-    sys.stdout.write(render([table], args.format, terminal_width()))
+    print_table(table, form=args.format)
     return 0

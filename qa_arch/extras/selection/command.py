@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections import Counter
 
 from qa_arch.cli.runs import add_device_options, add_format, add_questions, open_predictor, require_runs
@@ -14,7 +13,7 @@ from qa_arch.errors import ConfigError, RunError
 from qa_arch.extras.selection.scores import paraphrase_scores
 from qa_arch.extras.selection.sets import read_pairs
 from qa_arch.records import read_record
-from qa_arch.results.tables import Column, Table, number, plain, render, terminal_width, text, two_decimals
+from qa_arch.results.tables import Column, Table, number, plain, print_table, text, two_decimals
 from qa_arch.system.garbage import gc_disabled
 
 
@@ -99,5 +98,5 @@ def run_paraphrase(args: argparse.Namespace) -> int:
     if not tables:
         print(f"{args.out}: {len(pairs):,} pairs")
         return 0
-    sys.stdout.write(render(tables, args.format, terminal_width()))
+    print_table(*tables, form=args.format)
     return 0
