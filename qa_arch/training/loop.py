@@ -47,6 +47,10 @@ KNOWN_WARNINGS = (
 )
 
 
+Fitted = tuple[list[dict[str, Any]], int | None]
+"""The epochs of a finished fit, and the best of them."""
+
+
 def fit(
     config: Config,
     parts: Parts,
@@ -57,7 +61,7 @@ def fit(
     publish: Callable[[list[dict[str, Any]]], Any],
     logger: RunLogger | None = None,
     callbacks: Sequence[pl.Callback] = (),
-) -> tuple[list[dict[str, Any]], int | None]:
+) -> Fitted:
     """Train ``parts.model``: its epochs and the best of them, whose weights lie in the run folder afterwards.
 
     ``publish`` and ``logger`` are given every epoch. ``callbacks`` come before those that save weights.

@@ -40,7 +40,7 @@ from qa_arch.tasks import Parts, task_of
 from qa_arch.training import devices
 from qa_arch.training.checkpoint import LAST, PREVIOUS, random_state, restore_random_state
 from qa_arch.training.loggers import Outcome, check_logger, open_logger
-from qa_arch.training.loop import fit
+from qa_arch.training.loop import Fitted, fit
 from qa_arch.training.ranks import other_ranks, world_size
 
 log = logging.getLogger(__name__)
@@ -184,7 +184,7 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
             logger.log_outcome(Outcome(run.record, run.folder, parts.sets.get(DEV)))
 
 
-def _fit(config: Config, parts: Parts, run: Run, *, world: int, gpu: bool, **options: Any) -> Any:
+def _fit(config: Config, parts: Parts, run: Run, *, world: int, gpu: bool, **options: Any) -> Fitted:
     """``fit``; with ``trainer.micro_batch=auto``, with the largest micro batch that there is memory for.
 
     It is halved each time the first epoch runs out of memory, and training begins again as if that size had
