@@ -50,7 +50,7 @@ texts = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=150)
 @given(sets=st.lists(texts, min_size=1, max_size=3))
 @pytest.mark.parametrize("kind", ["uncased", "cased"])
 def test_runs_and_whole_texts_give_the_same_pieces(backends, kind, sets):

@@ -75,7 +75,7 @@ def windows(draw):
     return mask, word
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(windows())
 def test_take_and_put_are_each_others_reverse(window):
     mask, _ = window
@@ -93,7 +93,7 @@ def test_take_and_put_are_each_others_reverse(window):
     assert torch.equal(back, x[..., 0].masked_fill(~mask, -math.inf))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(windows())
 def test_words_are_the_means_of_their_pieces(window):
     mask, word = window

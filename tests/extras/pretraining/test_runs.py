@@ -118,12 +118,19 @@ def test_scores_are_compared_only_under_the_same_noise(configure, tiny_encoder):
 # Training ----------------------------------------------------------------------------------------
 
 
-def test_resumed_is_the_same_as_never_stopped(run):
+@pytest.mark.parametrize(
+    ("model", "stop"),
+    [
+        ("mlm_nsp", 6),
+        pytest.param("mlm", 2, marks=pytest.mark.slow),
+    ],
+)
+def test_resumed_is_the_same_as_never_stopped(run, model, stop):
     settings = ["trainer.checkpoint_minutes=1e-9", "trainer.batch_size=2", "encoder.hidden_dropout=0.1"]
-    straight, weights = run("straight", *settings, model="mlm_nsp")
-    with stopped_after(6):
-        run("stopped", *settings, model="mlm_nsp")
-    resumed, resumed_weights = run("stopped", *settings, resume=True, model="mlm_nsp")
+    straight, weights = run("straight", *settings, model=model)
+    with stopped_after(stop):
+        run("stopped", *settings, model=model)
+    resumed, resumed_weights = run("stopped", *settings, resume=True, model=model)
     assert results_of(resumed) == results_of(straight)
     assert resumed_weights == weights
 
