@@ -121,6 +121,7 @@ def require_no_command(root: Path, names: Collection[str]) -> None:
     assert not set(named) & {command for name in names for command in OWN[name].commands}
 
 
+@pytest.mark.slow
 def test_the_core_stands_alone(tmp_path):
     root = without(OWN, tmp_path, ("qa_arch", "baselines", "hydra_plugins", "conf"))
     require_no_command(root, OWN)

@@ -56,6 +56,7 @@ def test_a_version_out_of_bounds_is_named_in_lines(qa_arch, monkeypatch):
     assert "1 required items are missing or broken" in out
 
 
+@pytest.mark.slow
 def test_a_broken_hydra_plugin_and_a_foreign_package_are_named(tmp_path):
     for name, body in {
         "hydra_plugins/hydra_ax_sweeper": "raise ValueError('mutable default')",

@@ -29,15 +29,17 @@ QUICK = ("debug=fast", "name=squad2", "glove.path=null", "trainer.progress=false
 def workplace(tmp_path, monkeypatch, feature_cache) -> dict[str, str]:
     """The README's two first trainings in runs/squad2 of the current folder; its placeholders -> theirs."""
     monkeypatch.chdir(tmp_path)
+    sets = {split: synthetic.generate(4, 3, 1, split) for split in ("train", "calibration", "dev")}
+    for split, questions in sets.items():
+        write_json(f"{split}-v2.0.json", write(questions))
+    data = [f"data.{split}={split}-v2.0.json" for split in sets]
     for begun in TRAININGS:
         call = next(call for call in commands(README) if " ".join(call).startswith(begun))
-        assert main([*call, *QUICK, f"features.cache_dir={feature_cache}"]) == 0
+        assert main([*call, *QUICK, *data, f"features.cache_dir={feature_cache}"]) == 0
     (bert,), (proposed,) = (list(Path("runs/squad2").glob(f"{name}-*")) for name in ("bert", "proposed"))
-    dev = synthetic.named("dev")
-    write_json("dev-v2.0.json", write(dev))
+    dev, calibration = sets["dev"], sets["calibration"]
     write_json("answers.json", {e.id: e.answers[0].text if e.answers else "" for e in dev.examples})
     write_json("na_prob.json", {e.id: float(not e.answers) for e in dev.examples})
-    write_json("calibration-v2.0.json", write(calibration := synthetic.named("calibration")))
     for split, questions in (("dev", dev), ("calibration", calibration)):
         lines = [
             {"id": e.id, "text": e.context.split()[0], "null_odds": float(not e.answerable)}
@@ -62,8 +64,8 @@ def test_reading_commands_do_what_they_say(workplace, capsys):
         assert main([workplace.get(word, word) for word in call]) == 0, (call, capsys.readouterr().err)
         outputs[call[0]] = capsys.readouterr().out
     scores = json.loads(Path("ENSEMBLE/run.json").read_text())["scores"]["dev"]
-    assert scores["calibrated"]["metrics"]["total"] == 600
-    assert len(json.loads(Path("predictions/predictions.json").read_text())) == 600
+    questions = len(json.loads(Path("predictions/predictions.json").read_text()))
+    assert scores["calibrated"]["metrics"]["total"] == questions > 20
     assert "<html" in Path("report.html").read_text(encoding="utf-8")[:200].lower()
     assert "proposed" in outputs["tables"]
     assert outputs["compare"].count("bert") >= 2

@@ -21,6 +21,11 @@ from qa_arch.results.tables import Table
 ROOT = Path(__file__).parents[2]
 
 FOLDERS = sorted(path.parent for path in (ROOT / "experiments").glob("*/README.md"))
+FAST = ("answer", "decision", "demo", "hypothesis")
+"""Experiments whose every command is composed in each run of the tests."""
+MOSTLY_SLOW = [
+    pytest.param(folder, marks=() if folder.name in FAST else pytest.mark.slow) for folder in FOLDERS
+]
 HEADER = ("Question", "Command", "Hours", "Expected", "Results")
 EXTRA = {"pretraining": "pretraining", "question_types": "selection", "table_2_2": "selection"}
 """Experiment -> the extra whose models it trains; its records stay where that is deleted."""
@@ -95,7 +100,7 @@ def test_page_and_script_say_what_belongs_to_them(folder):
     assert "Filled by: " in (folder / TABLES).read_text().split('"""')[1]
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=by_name)
+@pytest.mark.parametrize("folder", MOSTLY_SLOW, ids=by_name)
 def test_every_training_command_composes(folder, monkeypatch, capsys):
     skip_without_extra(folder.name)
     monkeypatch.setenv("QA_ARCH_DATA", "data")

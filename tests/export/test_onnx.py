@@ -138,6 +138,7 @@ def test_scores_that_are_open_on_one_side_alone_differ_without_bound(fleet):
     assert largest_difference(logits, logits) == 0.0
 
 
+@pytest.mark.slow
 def test_a_model_that_counts_in_python_is_refused_plainly(fleet, tmp_path, monkeypatch):
     class Counting(type(fleet["bert"].model)):
         def forward(self, batch):

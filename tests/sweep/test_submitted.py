@@ -26,6 +26,7 @@ def train_m(train_m):
     return partial(train_m, "hydra/launcher=submitit_local")
 
 
+@pytest.mark.slow
 def test_each_point_is_a_job_that_leaves_its_state(stubbed, train_m):
     """One job at a time unless ``sweep.n_jobs`` allows more: they share this machine."""
     stubbed.does(seed2="failed")

@@ -89,17 +89,17 @@ def run_ranks(task: str, world: int, folder: Path) -> None:
     assert [rank.returncode for rank in ranks] == [0] * world, output
 
 
-def test_two_devices_take_the_steps_of_one_however_they_are_started(run_training, monkeypatch):
-    """2 ranks x 2 x 2 and 1 x 4 x 2: the same windows in each step, so the same losses and scores; ranks that
-    are programs and ranks that are spawned have the same weights."""
+STILL = ("trainer.epochs=2", "trainer.accumulate=2", "optim.clip=0", "optim.lr=1e-9")
+ON_TWO = (*STILL, "trainer.batch_size=2", "trainer.devices=2")
+
+
+def test_two_devices_take_the_steps_of_one(run_training, monkeypatch):
+    """2 ranks x 2 x 2 and 1 x 4 x 2: the same windows in each step, so the same losses and scores."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # Lightning sets it otherwise
     before = dict(os.environ)
-    plain = ("trainer.epochs=2", "trainer.accumulate=2", "optim.clip=0", "optim.lr=1e-9")
-    two = (*plain, "trainer.batch_size=2", "trainer.devices=2")
-    alone = run_training(*plain, "trainer.batch_size=4", name="one").record
-    programs = run_training(*two, name="two")
+    alone = run_training(*STILL, "trainer.batch_size=4", name="one").record
+    both = run_training(*ON_TWO, name="two").record
     assert dict(os.environ) == before
-    both = programs.record
     assert (both.status, both.strategy) == ("ok", "ddp")
     assert both.batch == BatchSizes(micro=2, accumulate=2, devices=2, global_size=8)
     for first, second in zip(alone.epochs, both.epochs, strict=True):
@@ -107,10 +107,16 @@ def test_two_devices_take_the_steps_of_one_however_they_are_started(run_training
         assert first.train_loss == pytest.approx(second.train_loss, rel=1e-6)
         assert first.value("calibration_loss") == pytest.approx(second.value("calibration_loss"), rel=1e-6)
         assert first.value("calibration_f1") == pytest.approx(second.value("calibration_f1"), abs=1e-6)
-    spawned = run_training(*two, "trainer.strategy=ddp_spawn", name="spawned")
+
+
+@pytest.mark.slow
+def test_spawned_ranks_train_as_programs_do(run_training, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    programs = run_training(*ON_TWO, name="two")
+    spawned = run_training(*ON_TWO, "trainer.strategy=ddp_spawn", name="spawned")
     assert spawned.record.strategy == "ddp_spawn"
     assert spawned.weights == programs.weights
-    assert spawned.record.scores == both.scores
+    assert spawned.record.scores == programs.record.scores
 
 
 @pytest.mark.slow

@@ -19,6 +19,8 @@ from qa_arch.spans.task import TASK
 from qa_arch.training.loop import fit
 from qa_arch.training.module import TrainingModule
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(__file__).parents[1] / "fits.py"
 STILL = ("trainer.epochs=2", "optim.clip=0", "optim.lr=1e-9")
 """The weights stay, so that each step's gradient depends on its windows alone."""
@@ -89,7 +91,6 @@ def apart(actual: list[torch.Tensor], expected: list[torch.Tensor]) -> Iterator[
         yield float((first.double() - second.double()).norm() / second.double().norm())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("size", CUT)
 def test_a_global_batch_has_one_gradient(pair, configure_once, tmp_path, size):
     """8x1 and 2 ranks x 2 x 2 (4x1 and 2 x 1 x 2), the short last step included."""

@@ -72,6 +72,7 @@ def test_it_says_what_was_answered_and_opens_at_the_head_that_was_named(visit):
     assert page.evaluate("window.broken") is None
 
 
+@pytest.mark.slow
 def test_a_token_is_chosen_by_mouse_and_by_keyboard(visit):
     page = visit()
     who = next(i for i, unit in enumerate(SECOND.rows) if unit.text == "Who")

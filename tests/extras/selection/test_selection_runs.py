@@ -208,6 +208,7 @@ def test_parameters_are_counted(qa_arch):
     assert counts["blocks"]["reader"] == 2 * 4 * (141 * (100 + 141) + 2 * 141)
 
 
+@pytest.mark.slow
 def test_insuranceqa_from_training_to_the_second_test_set(qa_arch, tmp_path, monkeypatch, read_json):
     """The command of experiments/table_2_2/README.md, on a made-up folder."""
     folder, run = tmp_path / "insuranceqa", tmp_path / "run"

@@ -57,6 +57,7 @@ def test_a_real_request_and_headers(address):
     assert "server" not in response.headers
 
 
+@pytest.mark.slow
 def test_slow_clients_stop_nobody_and_are_refused(running):
     with running(1.0) as (_, address):
         slow = [connection(address) for _ in range(20)]
@@ -117,7 +118,7 @@ def test_the_event_loop_is_free_while_a_model_answers(address):
 
 def test_the_end_answers_what_is_under_way(running):
     with running() as (process, address), ThreadPoolExecutor() as pool:
-        pending = [pool.submit(ask, address, "wait 2 mill") for _ in range(3)]
+        pending = [pool.submit(ask, address, "wait 0.8 mill") for _ in range(3)]
         until(lambda: metric(address, "queue_length") == 3)
         process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
