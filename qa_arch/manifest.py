@@ -91,7 +91,7 @@ class Extra:
     columns: str | None = None
     """Module whose ``COLUMNS`` stand behind those of every table."""
     attention: str | None = None
-    """Module that gives the service its attention; see ``extras/inspection/command.py``."""
+    """Module that gives the service its attention; see ``extras/inspection/reading.py``."""
     kernels: str | None = None
     """Module that knows where a kernel may compute the match-LSTM; see ``extras/kernels/proof.py``."""
     metrics: Mapping[str, Metrics] = field(default_factory=dict)

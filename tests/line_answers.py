@@ -54,5 +54,5 @@ def first_words(queries: Sequence[Query]) -> list[Answer]:
 @contextmanager
 def answering(file: object, reading=first_words, **options):
     """As ``answer_file`` takes it: answers parts in this process."""
-    answer = partial(answer_part, reading=reading, file=str(file), options=options)
+    answer = partial(answer_part, answer_queries=reading, file=str(file), options=options)
     yield lambda parts: map(answer, parts)

@@ -143,7 +143,7 @@ def load_answering(args: argparse.Namespace, options: dict[str, Any]) -> Callabl
         config = reader.predictor.config
         trainer = replace(config.trainer, eval_batch_size=args.batch_size)
         reader.predictor.config = replace(config, trainer=trainer)
-    return partial(answer_part, reading=reader.answer, file=args.data[0], options=options)
+    return partial(answer_part, answer_queries=reader.answer, file=args.data[0], options=options)
 
 
 @contextmanager

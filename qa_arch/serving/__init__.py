@@ -1,1 +1,1 @@
-"""A trained model that is asked: in Python, on the command line, over HTTP, on a page."""
+"""Question answering with a trained model: in Python, on the command line, over HTTP, in a web page."""

@@ -1,8 +1,8 @@
-"""``create_app(models)``: answers over HTTP what a ``Reader`` answers in Python, and shows a page.
+"""``create_app(models)``: REST API and web page for ``Reader`` models.
 
-A request passes the check of its Host header, ``guard`` (token, size, time), the schema and the limits here,
-and ``batching``, which asks the model. Requests and responses stand here as the OpenAPI schema has them; an
-error has the form ``{"error": {"message", "field", "remedy"}}``.
+A request passes the check of its Host header, ``guard`` (token, size, time), the schema and limits defined
+here, and ``batching``, which calls the model. The pydantic models here define the OpenAPI schema; errors have
+the form ``{"error": {"message", "field", "remedy"}}``.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from qa_arch.serving.reader import Reader
 from qa_arch.tasks import device_of
 
 FILES = Path(__file__).with_name("page")
-# Not what the system's registry says, which browsers may refuse to run.
+# Override the system's registry: browsers refuse scripts of another type.
 mimetypes.add_type("text/javascript", ".js")
 REMEDIES = {
-    400: "send a JSON object in UTF-8; /docs shows the fields",
+    400: "send a JSON object in UTF-8; /docs lists the fields",
     404: "/docs lists the paths",
     405: "/docs lists the methods of each path",
 }
@@ -55,9 +55,9 @@ EXAMPLES = {
         " Maren Holt, rowed out from the village every evening until a causeway was laid eleven years later.",
     },
 }
-"""The first question of the page, by the training data: a model knows texts like those it learned from."""
+"""Example question of the page, matched to the training data of the model."""
 TAGS = ("body", "single", "batch")
-"""Parts of pydantic's place of an error that are no fields."""
+"""Parts of pydantic's error locations that are not fields."""
 
 
 class _Request(BaseModel):
@@ -65,7 +65,7 @@ class _Request(BaseModel):
 
 
 def _query(question: str, context: str | None, documents: list[str] | None = None, **options: Any) -> Query:
-    """The query of a body; pydantic's error, with the field, for what ``Query`` refuses."""
+    """Build a query from the fields of a body; errors of ``Query`` become pydantic's, with the field."""
     if (context is None) == (documents is None):
         raise ValueError("give either context (a text) or documents (a list of texts)")
     try:
@@ -73,24 +73,24 @@ def _query(question: str, context: str | None, documents: list[str] | None = Non
     except (ConfigError, DataError) as error:
         field, _, message = str(error).partition(": ")
         if context is not None and field.startswith("documents"):
-            field, message = "context", message.replace("hold no text", "is empty")
+            field = "context"
         kind = "invalid_text" if isinstance(error, DataError) else "invalid_query"
         raise PydanticCustomError(kind, "{message}", {"message": message, "field": field}) from error
 
 
 class QueryBody(_Request):
-    """A question about one text (`context`) or about several that are searched together (`documents`)."""
+    """A question about one text (`context`) or several texts searched together (`documents`)."""
 
     question: str = Field(description="Must not be empty.", examples=["Who built the bridge?"])
     context: str | None = Field(
         None, description="The text to read.", examples=["The bridge was built by Ada Stone in 1871."]
     )
     documents: list[str] | None = Field(
-        None, min_length=1, description="Texts to read, in place of `context`."
+        None, min_length=1, description="Texts to read, instead of `context`."
     )
-    top_k: int = Field(1, ge=1, le=100, description="Most spans to return.")
+    top_k: int = Field(1, ge=1, le=100, description="Maximum number of spans to return.")
     max_answer_tokens: int | None = Field(
-        None, ge=1, le=1000, description="Longest answer in tokens; by default as the model was scored."
+        None, ge=1, le=1000, description="Longest answer in tokens; by default as in evaluation."
     )
     null_threshold: float | None = Field(
         None,
@@ -99,7 +99,7 @@ class QueryBody(_Request):
     )
 
     @model_validator(mode="after")
-    def _can_be_asked(self) -> QueryBody:
+    def _validate_query(self) -> QueryBody:
         self.query()
         return self
 
@@ -109,7 +109,7 @@ class QueryBody(_Request):
 
 class _Model(_Request):
     model: str | None = Field(
-        None, description="A name of `/v1/models`; by default the first.", examples=[None]
+        None, description="A name from `/v1/models`; by default the first.", examples=[None]
     )
 
 
@@ -121,7 +121,7 @@ class SingleBody(QueryBody, _Model):
 
 
 class BatchBody(_Model):
-    """Several queries at once."""
+    """Several queries in one request."""
 
     queries: list[QueryBody] = Field(min_length=1, description="Answered in order.")
 
@@ -139,46 +139,46 @@ AnswerBody = Annotated[
 
 
 class AttentionBody(_Model):
-    """A question about a text, and a model whose attention is shown."""
+    """A question about a text, and the model whose attention to show."""
 
     question: str
     context: str
 
     @model_validator(mode="after")
-    def _can_be_asked(self) -> AttentionBody:
+    def _validate_query(self) -> AttentionBody:
         _query(self.question, self.context)
         return self
 
 
 class SpanMessage(BaseModel):
-    """A span of a document: `documents[document][start:end] == text`, counted in characters (code points)."""
+    """A span of a document: `documents[document][start:end] == text`, offsets in code points."""
 
     text: str
     start: int
     end: int
-    document: int = Field(description="From 0.")
+    document: int = Field(description="Index in `documents`, from 0.")
     score: float = Field(description="Start logit plus end logit.")
-    confidence: float = Field(description="Probability that this span is right.")
+    confidence: float = Field(description="Probability that this span is correct.")
 
 
 class AnswerMessage(BaseModel):
-    """The answer to a query. An empty `text` is no answer; then start, end, document, score are null."""
+    """The answer to a query. If `text` is empty (no answer), start, end, document and score are null."""
 
     text: str
     start: int | None
     end: int | None
     document: int | None
     score: float | None
-    confidence: float = Field(description='Probability that the answer, or "no answer", is right.')
-    no_answer_probability: float = Field(description="Probability that the texts hold no answer.")
-    null_odds: float | None = Field(description="Score of no answer minus that of the best span.")
-    null_threshold: float | None = Field(description="Null odds above it mean no answer; null: unlimited.")
-    windows: int = Field(description="Windows of the texts that were read.")
-    spans: list[SpanMessage] = Field(description="The best spans, also where there is no answer.")
+    confidence: float = Field(description='Probability that the answer, or "no answer", is correct.')
+    no_answer_probability: float = Field(description="Probability that the texts contain no answer.")
+    null_odds: float | None = Field(description="Score of no answer minus score of the best span.")
+    null_threshold: float | None = Field(description="Null odds above it mean no answer; null: infinite.")
+    windows: int = Field(description="Number of windows read.")
+    spans: list[SpanMessage] = Field(description="The best spans, even if there is no answer.")
 
 
 class AnswersMessage(BaseModel):
-    """The answers of a request, in the order of its queries; a single query has one."""
+    """Answers in the order of the queries; one for a single query."""
 
     model: str
     answers: list[AnswerMessage]
@@ -190,7 +190,7 @@ class ExampleMessage(BaseModel):
 
 
 class ModelMessage(BaseModel):
-    """A model that can be asked."""
+    """A served model."""
 
     name: str
     architecture: str
@@ -201,24 +201,26 @@ class ModelMessage(BaseModel):
     engine: str = Field(description="Engine and precision: `torch fp32`, `onnx fp32`.")
     device: str
     attention: bool = Field(description="Whether `/v1/attention` is available.")
-    example: ExampleMessage = Field(description="A question that suits the model's training data.")
+    example: ExampleMessage = Field(description="A question that resembles the model's training data.")
 
 
 class ModelsMessage(BaseModel):
-    """The models that were named at start; the first is asked by default."""
+    """The served models; the first is the default."""
 
     models: list[ModelMessage]
 
 
 class AttentionMessage(BaseModel):
-    """Attention of a match-LSTM over the question, in the window that holds the best span."""
+    """Attention of a match-LSTM over the question, in the window that contains the best span."""
 
     model: str
-    context: list[tuple[int, int]] = Field(description="Characters of each unit of the text, end exclusive.")
-    question: list[tuple[int, int]] = Field(description="The same in the question.")
+    context: list[tuple[int, int]] = Field(
+        description="Start and end (exclusive) of each unit of the text, in characters."
+    )
+    question: list[tuple[int, int]] = Field(description="The same for the question.")
     weights: list[list[float]] = Field(
-        description="Per unit of the text: the weight of each unit of the question, and last that of none;"
-        " the mean of both directions."
+        description="Per unit of the text: the weight of each unit of the question, then that of no unit;"
+        " mean of both directions."
     )
 
 
@@ -230,13 +232,13 @@ class HealthMessage(BaseModel):
 
 class ErrorDetails(BaseModel):
     message: str = Field(description="What is wrong.")
-    field: str | None = Field(description="Where in the body.")
+    field: str | None = Field(description="Which field of the body.")
     remedy: str = Field(description="What to do.")
     id: str | None = Field(None, description="Id of the error in the server's log (status 500).")
 
 
 class ErrorMessage(BaseModel):
-    """A response with a status of 400 and above."""
+    """Response with a status of 400 or above."""
 
     error: ErrorDetails
 
@@ -245,27 +247,27 @@ ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorMessage} for s
 
 
 class Service:
-    """The models of an app, each with its queue; nothing else can be asked."""
+    """The models of an app, each with its queue."""
 
     def __init__(self, models: Mapping[str, Reader], options: ServiceOptions) -> None:
         if not models:
-            raise ConfigError("there is no model to serve; name at least one")
+            raise ConfigError("no model to serve; name at least one")
         self.models, self.options = dict(models), options
         self.telemetry = Telemetry()
         for name in self.models:
             self.telemetry.queue.labels(name).set(0)  # shown before the first question
         self._batchers: dict[str, Batcher] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        """To which the queues belong."""
+        """Event loop of the queues."""
 
     def batcher(self, name: str | None) -> tuple[str, Batcher]:
-        """Name and queue of a model, of the first by default; RefusalError (404) for any other name."""
+        """Name and queue of a model, by default the first; RefusalError (404) for an unknown name."""
         name = next(iter(self.models)) if name is None else name
         if name not in self.models:
             names = ", ".join(self.models)
-            raise RefusalError(404, "there is no such model", field="model", remedy=f"choose among: {names}")
+            raise RefusalError(404, "unknown model", field="model", remedy=f"choose from: {names}")
         loop = asyncio.get_running_loop()
-        if loop is not self._loop:  # not left to a lifespan, which nobody runs where the app is mounted
+        if loop is not self._loop:  # not in a lifespan handler: mounted apps do not run theirs
             self._loop = loop
             self._batchers = {
                 model: Batcher(model, reader, self.options, self.telemetry)
@@ -274,41 +276,42 @@ class Service:
         return name, self._batchers[name]
 
     def check_size(self, queries: Sequence[Query]) -> None:
-        """Raise RefusalError for a request of more than the options allow."""
+        """Raise RefusalError if a request exceeds the limits of the options."""
         characters = sum(len(text) for query in queries for text in (query.question, *query.documents))
         documents = max(len(query.documents) for query in queries)
-        for status, field, count, most in (
+        for status, field, count, limit in (
             (422, "queries", len(queries), self.options.max_queue),
             (422, "documents", documents, self.options.max_documents),
             (413, None, characters, self.options.max_characters),
         ):
-            if count > most:
-                what = field or "characters of text"
-                remedy = f"send at most {most:,}"
-                raise RefusalError(status, f"there are {count:,} {what}", field=field, remedy=remedy)
+            if count > limit:
+                remedy = f"send at most {limit:,}"
+                raise RefusalError(
+                    status, f"{count:,} {field or 'characters of text'}", field=field, remedy=remedy
+                )
 
 
 def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = None) -> FastAPI:
-    """The ASGI app that serves ``models`` by these names, the first by default; ConfigError without any."""
+    """Create the ASGI app that serves ``models`` by name, the first by default; ConfigError if empty."""
     options = options or ServiceOptions()
     service = Service(models, options)
     app = FastAPI(
         title="qa_arch",
         version=version("qa-arch"),
-        summary="Questions about texts, answered with a span of the text or with no answer.",
+        summary="Extractive question answering: a span of the text, or no answer.",
         docs_url=None,
         redoc_url=None,
     )
     app.add_middleware(Guard, options=options, observe=service.telemetry.observe)
     hosts = [f"[{host}]" if ":" in host else host for host in options.allowed_hosts] or ["*"]
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
-    app.add_exception_handler(HTTPException, _of_framework)
-    app.add_exception_handler(RequestValidationError, _of_field)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
     descriptions = ModelsMessage(models=[_describe(*item) for item in service.models.items()])
 
-    @app.post("/v1/answer", responses=ERRORS, summary="Answer a question, or several")
+    @app.post("/v1/answer", responses=ERRORS, summary="Answer one or several questions")
     async def answer(body: Annotated[AnswerBody, Body()]) -> AnswersMessage:
-        """A single question about a `context` or several `documents`, or a list of such `queries`."""
+        """One question about a `context` or several `documents`, or a list of such `queries`."""
         name, batcher = service.batcher(body.model)
         queries = [item.query() for item in body.bodies()]
         service.check_size(queries)
@@ -317,15 +320,15 @@ def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = No
             service.telemetry.answers.labels(name, "yes" if item else "no").inc()
         return AnswersMessage.model_validate({"model": name, "answers": [item.as_dict() for item in answers]})
 
-    @app.get("/v1/models", responses=ERRORS, summary="The models that can be asked")
+    @app.get("/v1/models", responses=ERRORS, summary="List the models")
     async def models_() -> ModelsMessage:
         return descriptions
 
-    @app.get("/healthz", summary="Whether the service takes requests")
+    @app.get("/healthz", summary="Health check")
     async def health() -> HealthMessage:
         return HealthMessage(status="ok")
 
-    @app.get("/metrics", response_class=Response, summary="Counters for Prometheus")
+    @app.get("/metrics", response_class=Response, summary="Prometheus metrics")
     async def metrics() -> Response:
         return Response(generate_latest(service.telemetry.registry), media_type=CONTENT_TYPE)
 
@@ -341,13 +344,13 @@ def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = No
 
 
 def _add_attention(app: FastAPI, service: Service) -> None:
-    @app.post("/v1/attention", responses=ERRORS, summary="What a match-LSTM looks at")
+    @app.post("/v1/attention", responses=ERRORS, summary="Attention of a match-LSTM")
     async def attention(body: AttentionBody) -> AttentionMessage:
-        """Only for models with `attention` in `/v1/models`; one window of the text."""
+        """For models with `attention` in `/v1/models` only; covers one window of the text."""
         name, batcher = service.batcher(body.model)
         if not batcher.reader.has_attention:
             with_attention = [name for name, reader in service.models.items() if reader.has_attention]
-            remedy = f"choose among: {', '.join(with_attention)}" if with_attention else "serve one that has"
+            remedy = f"choose from: {', '.join(with_attention)}" if with_attention else "serve such a model"
             raise RefusalError(422, "the model has no match-LSTM", field="model", remedy=remedy)
         service.check_size([_query(body.question, body.context)])
         item = await batcher.attention(body.question, body.context)
@@ -359,13 +362,13 @@ def _add_attention(app: FastAPI, service: Service) -> None:
 def _describe(name: str, reader: Reader) -> ModelMessage:
     predictor = reader.predictor
     record = predictor.record
-    counted = sum(parameter.numel() for parameter in predictor.model.parameters())
+    parameters = sum(parameter.numel() for parameter in predictor.model.parameters())
     threshold = predictor.null_threshold
     generated = str(predictor.config.data.train).startswith("synthetic")
     return ModelMessage(
         name=name,
         architecture=record.model if record else type(predictor.model).__name__,
-        parameters=counted or (record.parameters.total if record else None) or 0,  # a graph tells none
+        parameters=parameters or (record.parameters.total if record else None) or 0,  # a graph has none
         null_threshold=threshold if abs(threshold) != float("inf") else None,
         max_answer_tokens=predictor.config.decode.max_answer_tokens,
         precision=predictor.precision,
@@ -376,27 +379,27 @@ def _describe(name: str, reader: Reader) -> ModelMessage:
     )
 
 
-async def _of_framework(_: Request, error: Any) -> JSONResponse:
-    """An error of the framework, such as an unknown path, in our form."""
+async def _http_error(_: Request, error: Any) -> JSONResponse:
+    """Errors of the framework, such as an unknown path, in our format."""
     status = error.status_code
     remedy = REMEDIES.get(status, HTTPStatus(status).description or "see /docs")
     return RefusalError(status, str(error.detail), remedy=remedy, headers=error.headers).response()
 
 
-async def _of_field(_: Request, problems: Any) -> JSONResponse:
-    """The first problem with the fields of a body."""
+async def _validation_error(_: Request, problems: Any) -> JSONResponse:
+    """The first invalid field of a body."""
     error = problems.errors()[0]
     kind, message, context = error["type"], error["msg"].removeprefix("Value error, "), error.get("ctx", {})
     if kind == "json_invalid":
-        message = f"no valid JSON: {context['error']} (character {error['loc'][-1]})"
+        message = f"invalid JSON: {context['error']} (character {error['loc'][-1]})"
         return RefusalError(400, message, remedy=REMEDIES[400]).response()
     field = field_name([*error["loc"], *([context["field"]] if "field" in context else [])])
-    remedy = "/docs shows what the field takes"
+    remedy = "/docs describes the field"
     if kind == "extra_forbidden":
         known = {*SingleBody.model_fields, *BatchBody.model_fields}
         remedy = f"leave it out{suggest(str(error['loc'][-1]), known)}"
     if kind == "model_attributes_type":
-        message = "an object with the fields of a query is wanted"
+        message = "must be an object with the fields of a query"
     status = 400 if kind == "invalid_text" else 422
     return RefusalError(status, message, field=field, remedy=remedy).response()
 

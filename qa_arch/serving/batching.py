@@ -1,9 +1,9 @@
-"""Queries of many requests as batches for a model, in a thread of their own, with a bounded queue in front.
+"""Dynamic batching: queries of concurrent requests share batches, behind a bounded queue.
 
-The batches are made by the library ``batched``. Its ``aio`` processor calls the model in a thread, so that
-the event loop stays free, leaves out what was cancelled while it waited, and limits a batch by number and by
-length. What it has not is a bound: its queue takes everything, so queries are counted before they enter it.
-And a batch fails as a whole; here only the query that the model cannot answer does.
+Batches come from the library ``batched``. Its ``aio`` processor calls the model in a thread, which keeps the
+event loop free, drops queries cancelled while they waited, and limits a batch by number and length. Its queue
+is unbounded, so queries are counted before they enter it. Its batches fail as a whole; here only the query
+that the model cannot answer fails.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from qa_arch.serving.reader import Reader
 from qa_arch.types.text import AttentionMap
 
 WAIT_MS = 2.0
-"""How long a query waits for others, and how often an empty queue is looked at."""
+"""Milliseconds a query waits for others; also the polling interval of an empty queue."""
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Telemetry:
-    """The counters of one service that ``/metrics`` shows; no text of a question is in them.
+    """Prometheus metrics of one service, shown at ``/metrics``; they contain no text of a question.
 
-    They have a registry of their own: several services may share a process.
+    Each service has its own registry, since several may share a process.
     """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        own: dict[str, Any] = {"namespace": "qa_arch", "registry": self.registry}
-        about = "Requests by path and HTTP status; 499: the client went away"
-        self.requests = Counter("requests_total", about, ("path", "status"), **own)
-        about = "From the headers of a request to the end of its response"
-        self.seconds = Histogram("request_seconds", about, ("path",), buckets=SECONDS, **own)
-        self.queue = Gauge("queue_length", "Queries that wait or are being answered", ("model",), **own)
-        self.batch = Histogram("batch_size", "Queries answered together", ("model",), buckets=SIZES, **own)
-        self.answers = Counter("answers_total", "Answers, and no-answers", ("model", "answered"), **own)
+        common: dict[str, Any] = {"namespace": "qa_arch", "registry": self.registry}
+        description = "Requests by path and HTTP status; 499: the client disconnected"
+        self.requests = Counter("requests_total", description, ("path", "status"), **common)
+        description = "Time from request headers to the end of the response"
+        self.seconds = Histogram("request_seconds", description, ("path",), buckets=SECONDS, **common)
+        self.queue = Gauge("queue_length", "Queries waiting or being answered", ("model",), **common)
+        self.batch = Histogram("batch_size", "Queries per batch", ("model",), buckets=SIZES, **common)
+        self.answers = Counter("answers_total", "Answers and abstentions", ("model", "answered"), **common)
 
     def observe(self, path: str, status: int, seconds: float) -> None:
-        """Count a request that has ended."""
+        """Count a finished request."""
         self.requests.labels(path, status).inc()
         self.seconds.labels(path).observe(seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A query; its length is what ``batched`` limits a batch by."""
+    """A query whose length, in characters, counts toward the batch limit of ``batched``."""
 
     query: Query
 
@@ -63,12 +63,12 @@ class _Item:
 
 
 class Batcher:
-    """The queue of one model. Belongs to the event loop in which it is first used."""
+    """Queue of one model. It belongs to the event loop in which it is first used."""
 
     def __init__(self, name: str, reader: Reader, options: ServiceOptions, telemetry: Telemetry) -> None:
         self.reader, self.options = reader, options
         self.size = 0
-        """Queries that wait or are being answered."""
+        """Queries waiting or being answered."""
         self._lock = Lock()
         self._queue, self._batch = telemetry.queue.labels(name), telemetry.batch.labels(name)
         self._name = name
@@ -81,15 +81,15 @@ class Batcher:
         )
 
     async def answer(self, queries: Sequence[Query]) -> list[Answer]:
-        """The answers, in order. Cancelling drops what was not begun.
+        """Return the answers, in order. Cancelling drops queries not yet started.
 
-        Raises RefusalError (429) where the queue is full, and what the model raised.
+        Raises RefusalError (429) if the queue is full, and whatever the model raises.
         """
-        self._take(len(queries))
+        self._reserve(len(queries))
         try:
             results = await self._processor([_Item(query) for query in queries])
         finally:
-            self._give_back(len(queries))
+            self._release(len(queries))
         answers = []
         for result in results:
             if isinstance(result, Exception):
@@ -98,30 +98,30 @@ class Batcher:
         return answers
 
     async def attention(self, question: str, context: str) -> AttentionMap:
-        """``Reader.attention`` in a thread, which keeps its place of the queue until it ends.
+        """Run ``Reader.attention`` in a thread; it occupies a queue slot until it ends.
 
-        Cancelling does not stop it once it has begun. Raises as ``answer`` does.
+        Cancelling does not stop it once started. Raises like ``answer``.
         """
-        self._take(1)
-        work = self._thread.submit(self.reader.attention, question, context)
-        work.add_done_callback(lambda _: self._give_back(1))
-        return await asyncio.wrap_future(work)
+        self._reserve(1)
+        future = self._thread.submit(self.reader.attention, question, context)
+        future.add_done_callback(lambda _: self._release(1))
+        return await asyncio.wrap_future(future)
 
-    def _take(self, count: int) -> None:
-        """Take places of the queue; RefusalError (429) where there are too few."""
+    def _reserve(self, count: int) -> None:
+        """Reserve queue slots; raises RefusalError (429) if too few are free."""
         with self._lock:
             if self.size + count > self.options.max_queue:
                 raise busy(f"the queue of {self._name} is full ({self.size} of {self.options.max_queue})")
             self.size += count
             self._queue.set(self.size)
 
-    def _give_back(self, count: int) -> None:
+    def _release(self, count: int) -> None:
         with self._lock:
             self.size -= count
             self._queue.set(self.size)
 
     def _answer(self, items: list[_Item]) -> list[Answer | Exception]:
-        """In the thread: all together, or alone where that fails."""
+        """Answer all items in one batch or, if that fails, one by one. Runs in the worker thread."""
         self._batch.observe(len(items))
         try:
             return list(self.reader.answer([item.query for item in items]))

@@ -1,6 +1,6 @@
-"""In front of the service: who may ask, how much, for how long; and the server that runs it.
+"""Access control and limits in front of the service, and the server that runs it.
 
-``Guard`` is a plain ASGI middleware, as it has to see a body before it is complete and a client that leaves.
+``Guard`` is plain ASGI middleware because it must see incomplete bodies and disconnecting clients.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from qa_arch.errors import ConfigError, UnavailableError
 
 LOG = logging.getLogger(__name__)
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-GONE = 499
-"""Status in ``/metrics`` of a request whose client went away."""
+CLIENT_DISCONNECTED = 499
+"""Status in ``/metrics`` of a request whose client disconnected (nginx's code)."""
 CLOSE = {"Connection": "close"}
-"""With a refusal before the end of the body: what is left of it must not be read as the next request."""
+"""For refusals before the end of the body, whose rest must not be parsed as the next request."""
 OPEN, PAGE_FILES = ("/", "/docs", "/openapi.json", "/healthz"), "/page/"
-"""Paths that need no token: page, schema and health hold no data. All others do, if there is one."""
+"""Paths that need no token: page, schema and health expose no data."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
     " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
@@ -45,23 +45,22 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """Limits of a service. Raises ConfigError, which names the option, where a value is out of range."""
+    """Limits of a service. Raises ConfigError naming the option if a value is out of range."""
 
     max_queue: int = 128
-    """Queries of a model that wait or are being answered; further ones get 429. No request may have more."""
+    """Queries of a model waiting or being answered; more are refused with 429. Also the limit per request."""
     max_batch: int = 16
-    """Queries that a model answers together."""
+    """Queries per batch of a model."""
     max_documents: int = 100
-    """Texts of a query."""
+    """Texts per query."""
     max_characters: int = 200_000
-    """Characters of a request, over all its questions and texts; also those of a batch of several queries."""
+    """Characters per request, over all questions and texts; also per batch of several queries."""
     request_seconds: float = 60.0
-    """From the headers of a request to its answer."""
+    """Time limit from the headers of a request to its answer."""
     allowed_hosts: tuple[str, ...] = LOOPBACK
-    """Names that the Host header may have, without port; empty: any. Against pages that point a name of
-    theirs to this machine (DNS rebinding)."""
+    """Accepted names in the Host header, without port; empty: any. Protects against DNS rebinding."""
     token: str | None = None
-    """The token that clients must send as ``Authorization: Bearer TOKEN``, if any."""
+    """Token that clients must send as ``Authorization: Bearer TOKEN``, if any."""
 
     def __post_init__(self) -> None:
         for name in ("max_queue", "max_batch", "max_documents", "max_characters"):
@@ -70,11 +69,11 @@ class ServiceOptions:
         if not self.request_seconds > 0:
             raise ConfigError(f"request_seconds: {self.request_seconds} is out of range, it must be > 0")
         if self.token is not None and not (self.token and self.token.isascii() and self.token.isprintable()):
-            raise ConfigError("token: is empty or has other than printable ASCII characters; choose another")
+            raise ConfigError("token: must be non-empty and printable ASCII; choose another")
 
 
 class RefusalError(Exception):
-    """A request that is not answered: HTTP status, what is wrong, in which field, and what to do."""
+    """A refused request: HTTP status, message, field and remedy."""
 
     def __init__(
         self,
@@ -94,15 +93,15 @@ class RefusalError(Exception):
 
 
 def busy(message: str, status: int = 429) -> RefusalError:
-    """A refusal that the client may repeat."""
+    """A refusal after which the client may retry."""
     headers = {"Retry-After": "1", **CLOSE}
     return RefusalError(status, message, remedy="try again in a moment", headers=headers)
 
 
 class Guard:
-    """Refuses what ``options`` do not allow, hands on requests whose body is complete, sets ``HEADERS``.
+    """Enforce ``options``, pass on requests once their body is complete, and set ``HEADERS``.
 
-    ``observe`` gets path, status and seconds of every request.
+    ``observe`` receives path, status and seconds of every request.
     """
 
     def __init__(
@@ -114,7 +113,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        status, began = GONE, time.perf_counter()
+        status, began = CLIENT_DISCONNECTED, time.perf_counter()
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
@@ -126,8 +125,8 @@ class Guard:
         try:
             await self._answer(scope, receive, send_with_headers)
         except Exception as error:
-            if status != GONE:
-                raise  # the response has begun: the server can only close the connection
+            if status != CLIENT_DISCONNECTED:
+                raise  # the response has started: the server can only close the connection
             if not isinstance(error, RefusalError):
                 id_ = uuid.uuid4().hex[:12]
                 LOG.error("request %s failed", id_, exc_info=error)
@@ -146,9 +145,9 @@ class Guard:
             await self.app(scope, receive, send)
             return
         if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise RefusalError(  # JSON alone, as browsers send it to another site only after asking
+            raise RefusalError(  # JSON only: browsers send it cross-site only after a preflight request
                 415,
-                "the body is not declared as JSON",
+                "the content type is not JSON",
                 remedy="send the header Content-Type: application/json",
                 headers=CLOSE,
             )
@@ -158,28 +157,28 @@ class Guard:
                 body = await self._body(headers, Request(scope, receive))
                 await self._run(body, scope, receive, send)
         except TimeoutError:
-            raise busy(f"there was no answer after {seconds:g} s", 503) from None
+            raise busy(f"timed out after {seconds:g} s", 503) from None
         except ClientDisconnect:
             pass
 
     def _check_token(self, headers: Headers) -> None:
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        wanted = self.options.token
-        if wanted is None or (
-            scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), wanted.encode())
+        expected = self.options.token
+        if expected is None or (
+            scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), expected.encode())
         ):
             return
         raise RefusalError(
             401,
-            "the token is wrong" if token else "a token is needed",
+            "the token is wrong" if token else "a token is required",
             remedy="send the header Authorization: Bearer TOKEN",
             headers={"WWW-Authenticate": "Bearer", **CLOSE},
         )
 
     async def _body(self, headers: Headers, request: Request) -> bytes:
-        """The whole body. Raises RefusalError where it is too large, ClientDisconnect."""
-        most = self.options.max_characters
-        limit = 12 * most + 65_536  # room for all characters, even where each is written as \ud83d\ude00
+        """Read the whole body. Raises RefusalError if it is too large, ClientDisconnect."""
+        characters = self.options.max_characters
+        limit = 12 * characters + 65_536  # a character takes up to 12 bytes, escaped as \ud83d\ude00
         length = headers.get("content-length", "0")
         body, fits = bytearray(), length.isdecimal() and int(length) <= limit
         if fits:
@@ -192,50 +191,50 @@ class Guard:
             raise RefusalError(
                 413,
                 f"the body has more than {limit:,} bytes",
-                remedy=f"send at most {most:,} characters of text in a request",
+                remedy=f"send at most {characters:,} characters of text per request",
                 headers=CLOSE,
             )
-        return bytes(body) or b" "  # FastAPI takes an empty body for null, and blanks for no JSON
+        return bytes(body) or b" "  # FastAPI reads an empty body as null, and a blank one as invalid JSON
 
     async def _run(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
-        """The rest of the service; cancelled where the client goes away."""
+        """Run the app on the buffered body; cancel it if the client disconnects."""
         messages = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> Message:
-            return messages.pop() if messages else await _gone(receive)
+            return messages.pop() if messages else await _disconnected(receive)
 
         work = asyncio.ensure_future(self.app(scope, replay, send))
-        gone = asyncio.ensure_future(_gone(receive))
+        disconnect = asyncio.ensure_future(_disconnected(receive))
         try:
-            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({work, disconnect}, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 work.result()
         finally:
-            for task in (work, gone):
+            for task in (work, disconnect):
                 task.cancel()
                 with suppress(asyncio.CancelledError, Exception):
                     await task
 
 
 def _path_in_app(scope: Scope) -> str:
-    """The path that the router sees: in ASGI ``path`` begins with the place where the app is mounted."""
+    """Path as the router sees it: in ASGI, ``path`` includes the mount point."""
     path, root = scope["path"], scope.get("root_path", "")
     return path.removeprefix(root) if path.startswith(f"{root}/") else path
 
 
-async def _gone(receive: Receive) -> Message:
-    """Returns when the client goes away."""
+async def _disconnected(receive: Receive) -> Message:
+    """Wait until the client disconnects."""
     while (message := await receive())["type"] != "http.disconnect":
         pass
     return message
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket of this address that does not listen yet; port 0 is a free one.
+    """Bind a socket without listening yet; port 0 picks a free one.
 
-    Raises ConfigError for a number that is no port, UnavailableError where the address cannot be used.
+    Raises ConfigError for an invalid port, UnavailableError if the address cannot be used.
     """
-    if not 0 <= port <= 65535:  # getaddrinfo would take the remainder
+    if not 0 <= port <= 65535:  # getaddrinfo would wrap around
         raise ConfigError(f"--port: {port} is out of range, it must be 0 to 65535")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -246,13 +245,13 @@ def bind(host: str, port: int) -> socket.socket:
         bound.bind(address)
     except OSError as error:
         raise UnavailableError(
-            f"{host}, port {port}: cannot be used ({error.strerror}); choose another --port or --host"
+            f"{host}, port {port}: cannot be bound ({error.strerror}); choose another --port or --host"
         ) from error
     return bound
 
 
 def address(bound: socket.socket) -> str:
-    """``http://127.0.0.1:8000``."""
+    """URL of a socket: ``http://127.0.0.1:8000``."""
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -260,10 +259,10 @@ def address(bound: socket.socket) -> str:
 def serve(
     app: FastAPI, bound: socket.socket, options: ServiceOptions, *, ready: Callable[[], None] = lambda: None
 ) -> None:
-    """Run ``app`` until SIGTERM or SIGINT; ``ready`` is called once when it takes requests.
+    """Run ``app`` until SIGTERM or SIGINT; ``ready`` is called once it accepts requests.
 
-    At the signal no new connection is taken, requests under way are answered within ``request_seconds``, and
-    the process goes on behind this call. A second signal drops them.
+    On the signal it stops accepting connections, answers pending requests within ``request_seconds`` and
+    returns. A second signal drops them.
     """
 
     class Server(uvicorn.Server):
@@ -271,7 +270,7 @@ def serve(
             await super().startup(sockets)
             ready()
 
-        def handle_exit(self, sig: int, frame: Any) -> None:  # not raised again at the end, as uvicorn does
+        def handle_exit(self, sig: int, frame: Any) -> None:  # uvicorn would re-raise the signal at the end
             self.should_exit, self.force_exit = True, self.should_exit
 
     Server(
@@ -282,7 +281,7 @@ def serve(
             loop="asyncio",
             lifespan="on",
             log_config=None,
-            access_log=False,  # paths and addresses of clients are nobody's business
+            access_log=False,  # privacy: no paths and client addresses
             proxy_headers=False,
             server_header=False,
             timeout_graceful_shutdown=int(options.request_seconds) + 1,

@@ -1,10 +1,10 @@
-"""Questions as JSON lines in, answers as JSON lines out: any size in constant memory, resumable.
+"""JSON lines in, JSON lines out: answer files of any size in constant memory, resumably.
 
 An input line is an object with ``question`` and ``context`` or ``documents``; an output line is
-``Answer.as_dict`` with the question's id, or an ``error`` (docs/asking.md has all fields). Answers are
-appended to ``OUT.partial``, each part synced to disk, and the whole file is renamed to ``OUT``;
-``OUT.origin.json`` says what they were made from. Where a part ends depends on the file alone, so that an
-interrupted call goes on behind the finished parts and the bytes are those of an uninterrupted one.
+``Answer.as_dict`` with the question's id, or an ``error`` (docs/asking.md lists all fields). Answers are
+appended to ``OUT.partial``, synced to disk part by part, and the finished file is renamed to ``OUT``;
+``OUT.origin.json`` records data, models and settings. Part boundaries depend on the input alone, so an
+interrupted call resumes after the last complete part and writes the same bytes as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -39,37 +39,37 @@ from qa_arch.system import lock
 from qa_arch.types.text import Problem
 
 STANDARD = "-"
-"""Standard input or output in place of a file."""
+"""File name that stands for standard input or output."""
 PART_LINES, PART_BYTES = 256, 4 << 20
-"""Most lines of a part, and bytes at which it takes no further line."""
-HEAD = 1 << 20
-"""Bytes of the data file whose hash identifies it, together with its size and time of change."""
+"""Maximum lines of a part, and bytes after which no further line is added."""
+HEAD_BYTES = 1 << 20
+"""A data file is identified by the hash of its first bytes, its size and its modification time."""
 OPTIONS = ("top_k", "max_answer_tokens", "null_threshold", "distinct")
-"""Fields of a line that are options of ``Query``; they come before those of the command."""
+"""Per-line options of ``Query``; they override those of the command."""
 IGNORED = ("title", "answers", "is_impossible", "plausible_answers", "kind")
-"""Fields of flat SQuAD records on which no answer depends."""
+"""Fields of flat SQuAD records that do not affect the answer."""
 FIELDS = ("id", "question", "context", "documents", *OPTIONS, "meta", *IGNORED)
-_WANTED = 'a line is an object {"question": ..., "context": ...} (for SQuAD JSON give --out a folder)'
+_EXPECTED = 'a line is an object {"question": ..., "context": ...} (for SQuAD JSON give --out a folder)'
 log = logging.getLogger(__name__)
 
 IfExists = Literal["resume", "replace", "fail"]
-Reading = Callable[[Sequence[Query]], Sequence[Answer]]
-"""``Reader.answer``, which answers queries in order."""
+AnswerQueries = Callable[[Sequence[Query]], Sequence[Answer]]
+"""``Reader.answer``: answers queries in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Consecutive lines that are answered together, so in the same batches whoever answers them."""
+    """Consecutive lines answered together, hence always in the same batches."""
 
     lines: tuple[tuple[int, bytes], ...]
-    """Number in the file, from 1, and content."""
+    """(line number from 1, content)."""
     position: int = 0
-    """Bytes of the file that had been read at the end of the part."""
+    """Bytes of the file read up to the end of the part."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnsweredPart:
-    """The output lines of a part, as many as its lines, and what is wrong with those that have no answer."""
+    """Output lines of a part, one per input line, and the problems of lines without an answer."""
 
     content: bytes
     position: int
@@ -79,16 +79,16 @@ class AnsweredPart:
 @dataclass(frozen=True, slots=True)
 class Summary:
     lines: int
-    """Lines of the output."""
+    """Lines in the output."""
     before: int
-    """The lines that an earlier call had answered."""
+    """Lines answered by an earlier call."""
     problems: int
-    """Lines that this call could not answer."""
+    """Lines this call could not answer."""
 
 
 AnswerPart = Callable[[Part], AnsweredPart]
 Answering = Callable[[Iterator[Part]], Iterable[AnsweredPart]]
-"""Answers parts in their order, reading few of them ahead."""
+"""Answers parts in order, reading only a few ahead."""
 
 
 def answer_file(
@@ -102,12 +102,13 @@ def answer_file(
     if_exists: IfExists = "resume",
     watch: Callable[[int, int | None, int], None] = lambda *_: None,
 ) -> Summary | None:
-    """Answer the questions of ``data`` into ``out`` (``-``: standard streams); None if that is done already.
+    """Answer the questions in ``data`` into ``out`` (``-``: standard streams); None if already done.
 
-    ``start`` loads ``models``, after all else is checked; ``settings`` are all others on which answers
-    depend. ``resume`` continues an unfinished file, or starts it. ``watch`` gets the bytes of the input that
-    are done, all bytes if known, and the lines that this call answered. Raises DataError for the first faulty
-    line (with ``skip`` only for data that cannot be read at all), RunError where ``out`` is in the way.
+    ``start`` loads ``models`` once everything else is checked; ``settings`` are all other settings that
+    answers depend on. ``resume`` continues an unfinished file or starts a new one. ``watch`` receives the
+    input bytes processed, the total bytes if known, and the lines answered by this call. Raises DataError for
+    the first faulty line (with ``skip`` only for unreadable data), RunError if ``out`` exists and cannot be
+    resumed.
     """
     path, partial = Path(out), Path(f"{out}.partial")
     pipe = data == STANDARD or Path(data).is_fifo()
@@ -115,18 +116,18 @@ def answer_file(
     with ExitStack() as stack:
         if out != STANDARD:
             stack.enter_context(lock.hold(path.parent, path.name, name=f".{path.name}.lock"))
-            if not _may_begin(path, partial, origin, if_exists):
+            if not _prepare_output(path, partial, origin, if_exists):
                 return None
         parts, size = stack.enter_context(open_input(data))
         answering = stack.enter_context(start())
         before = problems = 0
         file: BinaryIO = sys.stdout.buffer
         if out != STANDARD:
-            if not partial.exists():  # first the origin: answers of unknown origin could not be resumed
+            if not partial.exists():  # the origin goes first: answers of unknown origin cannot be resumed
                 write_json(Path(f"{out}.origin.json"), origin)
             partial.touch()
             file = stack.enter_context(partial.open("r+b"))
-            before, parts = _behind_finished(file, parts)
+            before, parts = _skip_finished(file, parts)
         lines = before
         for part in answering(parts):
             for problem in part.problems:
@@ -147,11 +148,11 @@ def answer_file(
     return Summary(lines, before, problems)
 
 
-def _may_begin(path: Path, partial: Path, origin: Mapping[str, Any] | None, if_exists: IfExists) -> bool:
-    """Whether there is something to do; RunError for a file in the way that is no part of what is wanted."""
+def _prepare_output(path: Path, partial: Path, origin: Mapping[str, Any] | None, if_exists: IfExists) -> bool:
+    """Apply ``if_exists``; False if ``path`` is complete. RunError if the existing file cannot be resumed."""
     sidecar, remedy = Path(f"{path}.origin.json"), "--if-exists replace starts again; or name another --out"
     if if_exists == "replace":
-        for old in (path, partial, sidecar):  # the origin last: none is ever taken for what it is not
+        for old in (path, partial, sidecar):  # the origin last: answers must not outlive theirs
             old.unlink(missing_ok=True)
     existing = next((file for file in (partial, path) if file.exists()), None)
     if existing is None:
@@ -165,14 +166,12 @@ def _may_begin(path: Path, partial: Path, origin: Mapping[str, Any] | None, if_e
         old, new = recorded.get(name), origin.get(name)
         if old != new:
             before, now = (", ".join(v) if isinstance(v, list) else str(v) for v in (old, new))
-            raise RunError(
-                f"{existing}: was made with {name} {clip(before)}, which now are {clip(now)}; {remedy}"
-            )
+            raise RunError(f"{existing}: was made with {name} {clip(before)}, now {clip(now)}; {remedy}")
     return existing == partial
 
 
-def _behind_finished(file: BinaryIO, parts: Iterator[Part]) -> tuple[int, Iterator[Part]]:
-    """Lines of the parts that are whole in ``file``, which is cut behind them, and the parts after them."""
+def _skip_finished(file: BinaryIO, parts: Iterator[Part]) -> tuple[int, Iterator[Part]]:
+    """Truncate ``file`` after its last complete part; return the lines kept and the parts still to answer."""
     end, lines = 0, 0
     for part in parts:
         written = list(islice(file, len(part.lines)))
@@ -187,14 +186,14 @@ def _behind_finished(file: BinaryIO, parts: Iterator[Part]) -> tuple[int, Iterat
 
 @contextmanager
 def open_input(data: str) -> Iterator[tuple[Iterator[Part], int | None]]:
-    """The parts of a file, or of standard input for ``-``, and the file's size (0 of a pipe).
+    """Yield the parts of a file, or of standard input for ``-``, and the file's size (None for a pipe).
 
-    gzip is decompressed, whatever the file's name. Raises DataError where the file cannot be read.
+    gzip is detected by content, not by name. Raises DataError if the file cannot be read.
     """
     with nullcontext(sys.stdin.buffer) if data == STANDARD else _open(data) as file:
         seekable = data != STANDARD and file.seekable()
-        packed = cast(Any, file).peek(2).startswith(b"\x1f\x8b")
-        content = cast(BinaryIO, gzip.GzipFile(fileobj=file) if packed else file)
+        compressed = cast(Any, file).peek(2).startswith(b"\x1f\x8b")
+        content = cast(BinaryIO, gzip.GzipFile(fileobj=file) if compressed else file)
         parts = parts_of(content, data, file.tell if seekable else lambda: 0)
         yield parts, os.fstat(file.fileno()).st_size if seekable else None
 
@@ -207,7 +206,7 @@ def _open(data: str) -> BinaryIO:
 
 
 def parts_of(file: BinaryIO, name: str, position: Callable[[], int]) -> Iterator[Part]:
-    """The lines of ``file`` that are not blank, in parts; none is read before its part is wanted."""
+    """Group the non-blank lines of ``file`` into parts, lazily."""
     part: list[tuple[int, bytes]] = []
     number = size = 0
     try:
@@ -220,18 +219,20 @@ def parts_of(file: BinaryIO, name: str, position: Callable[[], int]) -> Iterator
                 part, size = [], 0
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(
-            f"{name}: the gzip file is damaged or cut short behind line {number} ({error}); compress or"
-            " fetch it again"
+            f"{name}: the gzip file is damaged or cut short after line {number} ({error}); compress or"
+            " download it again"
         ) from error
     if part:
         yield Part(tuple(part), position())
 
 
-def answer_part(part: Part, reading: Reading, *, file: str, options: Mapping[str, Any]) -> AnsweredPart:
-    """The output lines of a part, in order. ``options`` of ``Query`` are for lines that give none.
+def answer_part(
+    part: Part, answer_queries: AnswerQueries, *, file: str, options: Mapping[str, Any]
+) -> AnsweredPart:
+    """Answer the lines of a part, in order; ``options`` of ``Query`` are defaults for lines that set none.
 
-    A faulty line becomes ``{"id": ..., "error": ...}`` and a problem that names file, line, field and
-    remedy; the others are answered.
+    A faulty line becomes ``{"id": ..., "error": ...}`` and a problem naming file, line, field and remedy; the
+    others are answered.
     """
     rows: list[dict[str, Any]] = []
     queries: list[Query] = []
@@ -245,7 +246,7 @@ def answer_part(part: Part, reading: Reading, *, file: str, options: Mapping[str
             message = f"{fault.where}: {fault.message}" if fault.where else fault.message
             row["error"] = f"line {number}: {message}"
             problems.append(Problem(file, f"line {number}", message))
-    answers = iter(reading(queries) if queries else ())
+    answers = iter(answer_queries(queries) if queries else ())
     for row in rows:
         if "error" not in row:
             row.update(next(answers).as_dict())
@@ -254,53 +255,55 @@ def answer_part(part: Part, reading: Reading, *, file: str, options: Mapping[str
 
 
 def _query(line: bytes, row: dict[str, Any], options: Mapping[str, Any]) -> Query:
-    """The query that a line states; its id and ``meta`` go into ``row``. Raises RecordError."""
+    """Parse a line into a query, copying its id and ``meta`` to ``row``. Raises RecordError."""
     try:
         fields = parse_json(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise RecordError("", f"byte {error.start} is not UTF-8; save the file as UTF-8") from None
     except ValueError as error:
-        raise RecordError("", f"broken JSON ({error}); {_WANTED}") from None
+        raise RecordError("", f"broken JSON ({error}); {_EXPECTED}") from None
     if not isinstance(fields, dict) or ("data" in fields and "question" not in fields):
-        raise RecordError("", f"is {json_type(fields)} and no question; {_WANTED}")
+        raise RecordError("", f"is {json_type(fields)}, not a question; {_EXPECTED}")
     if (id_ := fields.get("id")) is not None:
         if type(id_) not in (str, int):
-            raise RecordError("id", f"is {json_type(id_)}; write a text or a whole number, or leave it out")
+            raise RecordError("id", f"is {json_type(id_)}; use a string or a whole number, or leave it out")
         row["id"] = id_
     if "meta" in fields:
         row["meta"] = fields["meta"]
     for name in fields:
         if name not in FIELDS:
             hint = suggest(name, FIELDS)
-            raise RecordError(clip(name), f"is no field of a question{hint}; 'meta' is copied to the answer")
-    given = [name for name in ("context", "documents") if fields.get(name) is not None]
-    if "question" not in fields or not given:
+            raise RecordError(
+                clip(name), f"is not a field of a question{hint}; 'meta' is copied to the answer"
+            )
+    sources = [name for name in ("context", "documents") if fields.get(name) is not None]
+    if "question" not in fields or not sources:
         missing = "question" if "question" not in fields else "context"
         raise RecordError(missing, "is missing; a line needs a question, and a context or documents")
-    if len(given) == 2:
-        raise RecordError("documents", "stands beside a context; give only one of the two")
-    texts = fields[given[0]] if given == ["documents"] else (fields["context"],)
+    if len(sources) == 2:
+        raise RecordError("documents", "is given as well as context; give only one of the two")
+    texts = fields["documents"] if sources == ["documents"] else (fields["context"],)
     own = {name: fields[name] for name in OPTIONS if fields.get(name) is not None}
     try:
         return Query(fields["question"], texts, **{**options, **own})
     except (ConfigError, DataError) as error:  # "top_k: 0 is out of range, ..."
         field, _, message = str(error).partition(": ")
-        raise RecordError(given[0] if field.startswith("documents") else field, message) from None
+        raise RecordError(sources[0] if field.startswith("documents") else field, message) from None
 
 
 def origin_of(data: str, models: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """All that the bytes of the answers depend on, but for the device; an infinite number is a text.
+    """Everything the answers depend on except the device; infinite numbers as strings.
 
-    Raises DataError for data that cannot be read, RunError for a model that is no run.
+    Raises DataError for unreadable data, RunError for a model that is not a run.
     """
     with _open(data) as file:
-        facts, digest = os.fstat(file.fileno()), hashlib.sha256(file.read(HEAD)).hexdigest()
+        stat, digest = os.fstat(file.fileno()), hashlib.sha256(file.read(HEAD_BYTES)).hexdigest()
     return {
         "data.name": Path(data).name,
-        "data.size": facts.st_size,
-        "data.modified": facts.st_mtime_ns,
+        "data.size": stat.st_size,
+        "data.modified": stat.st_mtime_ns,
         "data.head_sha256": digest,
-        "models": [_model(model) for model in models],
+        "models": [_model_identity(model) for model in models],
         **{
             f"settings.{name}": str(value) if value in (math.inf, -math.inf) else value
             for name, value in settings.items()
@@ -311,14 +314,14 @@ def origin_of(data: str, models: Sequence[str], settings: Mapping[str, Any]) -> 
     }
 
 
-def _model(source: str) -> str:
-    """The identity of a run: the hash of weights, tokenizer, vectors and graph, of its config, and of what
-    was fitted after training; of a downloaded checkpoint its revision."""
+def _model_identity(source: str) -> str:
+    """Identity of a run: hash of its weights, tokenizer, vectors, graph, config and fitted calibration; of a
+    downloaded checkpoint: its revision."""
     if names_checkpoint(source):
         return f"{source} {open_checkpoint(source).revision}"
     run = Path(source)
     files = [path for name in (MODEL, ONNX, TOKENIZER, VECTORS) for path in (run / name).rglob("*")]
-    # Without what evaluating the run changes, and no answer depends on.
+    # Leave out what evaluation changes; no answer depends on it.
     settings = replace(read_record(source), scores={}, references={}, data={}, seconds=Seconds())
     digest = hashlib.sha256(repr(asdict(settings)).encode())
     digest.update(files_hash(run, [path for path in (*files, run / GRAPH) if path.is_file()]).encode())
@@ -328,15 +331,15 @@ def _model(source: str) -> str:
 # On a Ray cluster -----------------------------------------------------------------------------------
 
 WINDOW = 4
-"""Parts per actor that are under way or wait for an earlier part: how far the file is read ahead."""
+"""Read-ahead: parts per actor in progress or waiting for an earlier part."""
 RESTARTS, RETRIES = 10, 3
-"""How often an actor is started anew, and how often a part that was lost with an actor is tried again."""
+"""Restarts of an actor, and retries of a part lost with its actor."""
 OBJECT_STORE = 256 << 20
-"""Bytes of the object store where Ray is started here; most parts have less than 1 MiB."""
+"""Bytes of the object store of a local Ray; most parts are below 1 MiB."""
 
 
 class _Actor:
-    """Loads with its first part, whose caller sees what goes wrong, and again where it is started anew."""
+    """Loads the model with its first part, so that the caller sees errors, and again after a restart."""
 
     def __init__(self, load: Callable[[], AnswerPart]) -> None:
         self._load = load
@@ -349,24 +352,24 @@ class _Actor:
 
 @contextmanager
 def actors(load: Callable[[], AnswerPart], count: int | None = None) -> Iterator[Answering]:
-    """Start ``count`` actors that hold what ``load`` returns, and yield what answers parts with them.
+    """Start ``count`` Ray actors, each with its own ``load()``, and yield a function that answers parts.
 
-    Not Ray Data: a part has to stay whole for its answers to be, to the byte, those of a single process.
-    An actor has a GPU where the cluster has any, else a CPU; by default all of these are used. The cluster
-    is that of ``RAY_ADDRESS``, else Ray is started on this machine. Raises UnavailableError without Ray or
-    for more actors than devices, RunError where actors die too often, and what ``load`` raises.
+    Not Ray Data: parts must stay whole for answers to be byte-identical to a single process. Each actor gets
+    a GPU if the cluster has any, else a CPU; by default all of them are used. The cluster is ``RAY_ADDRESS``,
+    or a local one. Raises UnavailableError if Ray is missing or there are more actors than devices, RunError
+    if actors die too often, and whatever ``load`` raises.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    here = {"address": "local", "include_dashboard": False, "object_store_memory": OBJECT_STORE}
+    local = {"address": "local", "include_dashboard": False, "object_store_memory": OBJECT_STORE}
     try:
         import ray
 
-        started = {} if os.environ.get("RAY_ADDRESS") else here
-        ray.init(logging_level="ERROR", log_to_driver=False, **started)
-    except Exception as error:  # which Ray raises itself, where a node takes too long
+        cluster = {} if os.environ.get("RAY_ADDRESS") else local
+        ray.init(logging_level="ERROR", log_to_driver=False, **cluster)
+    except Exception as error:  # Ray raises a plain Exception if a node takes too long
         reason = " ".join(str(error).split())[:200]
         raise UnavailableError(
-            f"--on ray: Ray does not start ({reason}); pip install 'qa-arch[ray]', and check RAY_ADDRESS"
+            f"--on ray: Ray failed to start ({reason}); pip install 'qa-arch[ray]', and check RAY_ADDRESS"
         ) from error
     try:
         cpus, gpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("CPU", "GPU"))
@@ -386,7 +389,7 @@ def actors(load: Callable[[], AnswerPart], count: int | None = None) -> Iterator
 
 
 def _in_order(ray: Any, pool: list[Any], parts: Iterator[Part]) -> Iterator[AnsweredPart]:
-    """The answers to ``parts``, in order; the actors take turns."""
+    """Answer ``parts`` in order, the actors taking turns."""
     queue: deque[Any] = deque()
     try:
         for actor, part in zip(cycle(pool), parts, strict=False):
@@ -400,6 +403,6 @@ def _in_order(ray: Any, pool: list[Any], parts: Iterator[Part]) -> Iterator[Answ
     except ray.exceptions.RayError as error:
         reason = " ".join(str(error).split())[:200]
         raise RunError(
-            f"--on ray: the actors do not stay alive ({reason}); Ray's logs say why (often memory:"
-            " fewer --actors); then give the same command again, which continues"
+            f"--on ray: actors keep dying ({reason}); see Ray's logs (often out of memory: use fewer"
+            " --actors), then repeat the command to continue"
         ) from error

@@ -1,7 +1,7 @@
-"""``qa_arch.load(SOURCE)``: a model that is asked questions about texts.
+"""``qa_arch.load(SOURCE)``: answer questions about texts with a trained model.
 
-Everything that serves a model asks a ``Reader``, which reads texts with the same windows, model and decoding
-as evaluation does: what is scored is what is served.
+All serving goes through a ``Reader``, which uses the same windows, model and decoding as evaluation: what is
+scored is what is served.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from qa_arch.serving.answers import Answer, Query, Span
 from qa_arch.spans.loading import Engine, load_predictor, require_spans
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.tasks import device_of
-from qa_arch.types.text import AttentionMap, Candidate, Prediction
+from qa_arch.types.text import AttentionMap, Candidate, Example, Prediction
 
 Documents = str | Sequence[str]
-"""A text, or several that are searched for the same question."""
-MOST_OVERLAP = 0.5
-"""Share of the shorter span above which two spans are near-duplicates."""
-SPARE = 20
-"""Spans that are searched for each distinct one: the best spans of a window are mostly near-duplicates."""
-PART = 256
-"""Queries that ``Reader.stream`` reads at once: enough to sort windows by length."""
+"""A text, or several to search for the answer to one question."""
+MAX_OVERLAP = 0.5
+"""Overlap, as a share of the shorter span, above which two spans are near-duplicates."""
+CANDIDATES_PER_SPAN = 20
+"""Candidates decoded per distinct span: the best spans of a window are mostly near-duplicates."""
+STREAM_SIZE = 256
+"""Queries that ``Reader.stream`` answers at once: enough to sort windows by length."""
 
 
 class Options(TypedDict, total=False):
-    """How questions are answered: the fields of ``Query`` of the same names."""
+    """Decoding options: the fields of ``Query`` of the same names."""
 
     top_k: int
     max_answer_tokens: int | None
@@ -54,16 +54,16 @@ def load(
     trust: Sequence[str] = (),
     engine: Engine = "auto",
 ) -> Reader:
-    """A trained model that answers questions about texts: a run, or a downloaded checkpoint.
+    """Load a trained span model: a run, or a downloaded checkpoint.
 
     ``engine`` is ``torch``, ``onnx`` for the graph that ``qa-arch export RUN --to onnx`` wrote into the run's
-    folder, or ``auto``, which takes the graph where it gives torch's answers in less time: in fp32, on a CPU,
-    made of the weights that the run has.
+    folder, or ``auto``, which uses the graph if it gives torch's answers faster: in fp32, on a CPU, exported
+    from the run's current weights.
 
     Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
-    ``int8`` needs a CPU, the default device then. Raises RunError where the folder is not a finished
-    run, or that of a run which ranks candidates or predicts tokens, ConfigError for an untrusted target or
-    ``onnx`` with another device or precision, UnavailableError for a precision that the device has not.
+    ``int8`` requires a CPU, which is then the default device. Raises RunError if the folder is not a finished
+    run of a span model, ConfigError for an untrusted target or ``onnx`` with another device or precision,
+    UnavailableError for a precision the device does not support.
     """
     source = fspath(source)
     predictor = load_predictor(source, device=device, precision=precision, trust=trust, engine=engine)
@@ -73,7 +73,7 @@ def load(
 class Reader:
     """Answers questions about texts of any length with a span of a text or "no answer".
 
-    Calls from several threads take turns.
+    Thread-safe: calls from several threads take turns.
     """
 
     def __init__(self, predictor: SpanPredictor) -> None:
@@ -90,12 +90,12 @@ class Reader:
 
     @property
     def null_threshold(self) -> float:
-        """Null odds above it mean "no answer": fitted on the run's calibration split."""
+        """Null odds above it mean "no answer"; fitted on the run's calibration split."""
         return self.predictor.null_threshold
 
     @property
     def temperature(self) -> float:
-        """By which scores are divided before they become confidences; 1 where it was not fitted."""
+        """Divisor of scores before they become confidences; 1 if not fitted."""
         return self.predictor.temperature
 
     @overload
@@ -108,41 +108,41 @@ class Reader:
         **options: Unpack[Options],
     ) -> list[Answer]: ...
     def __call__(self, question, context, **options):
-        """The answer to a question about a text, or about several; or those of many questions.
+        """Answer one question about one or several texts, or many questions.
 
-        ``qa("Who?", text)`` and ``qa("Who?", [text, text])`` give an Answer, the latter about all texts
+        ``qa("Who?", text)`` and ``qa("Who?", [text, text])`` return an Answer, the latter over all texts
         together; ``qa([q, q], [text, text])`` answers pair by pair and ``qa([q, q], text)`` all about one
-        text. ``options`` are the fields of ``Query``: ``top_k``, ``max_answer_tokens``,
-        ``null_threshold``, ``distinct``. Raises ConfigError for a wrong type or value, an empty question or
-        text, and where numbers of questions and texts differ, DataError for a text that is no valid Unicode.
+        text. ``options`` are the fields of ``Query``: ``top_k``, ``max_answer_tokens``, ``null_threshold``,
+        ``distinct``. Raises ConfigError for a wrong type or value, an empty question or text, or unequal
+        numbers of questions and texts, DataError for invalid Unicode.
         """
         if isinstance(question, str):
             return self.answer([Query(question, _documents(context), **options)])[0]
         if not isinstance(question, list | tuple):
             raise ConfigError(
-                f"question: a text or a list of texts is wanted, not {type(question).__name__};"
-                " Reader.stream takes any iterable of (question, text)"
+                f"question: must be a string or a list of strings, not {type(question).__name__};"
+                " Reader.stream accepts any iterable of (question, text)"
             )
         contexts = (context,) * len(question) if isinstance(context, str) else _documents(context)
         if len(contexts) != len(question):
             raise ConfigError(
-                f"context: there are {len(question)} questions and {len(contexts)} texts; give a text for"
-                " each question, or a single one for all"
+                f"context: there are {len(question)} questions and {len(contexts)} texts; give one text"
+                " per question, or a single one for all"
             )
         pairs = zip(question, contexts, strict=True)
         return self.answer([Query(text, _documents(context), **options) for text, context in pairs])
 
     def stream(self, pairs: Iterable[tuple[str, Documents]], **options: Unpack[Options]) -> Iterator[Answer]:
-        """The answers to any number of (question, documents), in order, ``PART`` in memory at a time.
+        """Answer any number of (question, documents), in order, holding ``STREAM_SIZE`` in memory.
 
-        Raises as a call does when it comes to the pair in question.
+        Raises like a call, on reaching the invalid pair.
         """
         queries = (Query(question, _documents(context), **options) for question, context in pairs)
-        while part := list(islice(queries, PART)):
+        while part := list(islice(queries, STREAM_SIZE)):
             yield from self.answer(part)
 
     def answer(self, queries: Sequence[Query]) -> list[Answer]:
-        """The answers to ``queries``, in order; their windows share batches."""
+        """Answer ``queries``, in order; their windows share batches."""
         answers: dict[int, Answer] = {}
         settings = [self._decode(query) for query in queries]
         for decode in dict.fromkeys(settings):
@@ -157,36 +157,37 @@ class Reader:
 
     @property
     def has_attention(self) -> bool:
-        """Whether the model has a match-LSTM, and an extra that shows its attention is there."""
-        shown = module_of("attention")
-        return shown is not None and shown.shows(self.predictor.model)
+        """Whether the model has a match-LSTM and the inspection extra is installed."""
+        inspection = module_of("attention")
+        return inspection is not None and bool(inspection.find_match_lstm(self.predictor.model))
 
     def attention(self, question: str, context: str) -> AttentionMap:
-        """The attention of the match-LSTM, in the window that holds the best span.
+        """Attention of the match-LSTM, in the window that contains the best span.
 
-        Raises ConfigError for a blank text, RunError where the model has no match-LSTM, UnavailableError
-        where no extra shows attention.
+        Raises ConfigError for a blank text, RunError if the model has no match-LSTM, UnavailableError without
+        the inspection extra.
         """
-        shown = module_of("attention")
-        if shown is None:
-            raise UnavailableError("attention: needs the extra qa_arch/extras/inspection, which is not here")
+        inspection = module_of("attention")
+        if inspection is None:
+            raise UnavailableError("attention: needs the extra qa_arch/extras/inspection, which is missing")
         with self._lock:
-            return shown.attention_of(self.predictor, question, context)
+            return inspection.match_attention(self.predictor, Example("question", question, context))
 
     def _decode(self, query: Query) -> Decode:
-        """How spans are searched: as the model was scored, but for what ``query`` asks otherwise.
+        """Decoding as in evaluation, with the overrides of ``query``.
 
-        Only the exact search may look for more spans: the others would then choose another best span.
+        Only the exact search may return more spans: with the others the best span would change.
         """
-        own = self.predictor.config.decode
-        longest = query.max_answer_tokens or own.max_answer_tokens
-        wanted = query.top_k * SPARE if query.distinct and query.top_k > 1 else query.top_k + 1
-        most = self.predictor.config.features.max_length
-        n_best = min(wanted, most * min(longest, most)) if own.search == "band" else 0
-        return replace(own, n_best=max(own.n_best, n_best), max_answer_tokens=longest)
+        default = self.predictor.config.decode
+        longest = query.max_answer_tokens or default.max_answer_tokens
+        several = query.distinct and query.top_k > 1
+        n_best = query.top_k * CANDIDATES_PER_SPAN if several else query.top_k + 1
+        max_length = self.predictor.config.features.max_length
+        n_best = min(n_best, max_length * min(longest, max_length)) if default.search == "band" else 0
+        return replace(default, n_best=max(default.n_best, n_best), max_answer_tokens=longest)
 
     def _answer(self, query: Query, predictions: Sequence[Prediction]) -> Answer:
-        """The best answer of all documents: that of highest confidence where "no answer" does not win."""
+        """The most confident span of the documents in which "no answer" does not win."""
         threshold = self.null_threshold if query.null_threshold is None else float(query.null_threshold)
         spans: list[Span] = []
         no_answer = []
@@ -216,9 +217,9 @@ class Reader:
         )
 
     def _confidences(self, prediction: Prediction) -> list[tuple[Candidate, float]]:
-        """The candidates with their confidences, at the model's own threshold whatever the query's.
+        """Candidates with their confidences, at the model's own threshold whatever the query's.
 
-        The sum is over as many candidates as evaluation has, so that a confidence does not depend on
+        The softmax is over as many candidates as in evaluation, so that confidences do not depend on
         ``top_k``.
         """
         candidates = prediction.candidates
@@ -245,23 +246,23 @@ def _documents(context: Documents) -> tuple[str, ...]:
     if isinstance(context, str):
         return (context,)
     if isinstance(context, bytes) or not isinstance(context, Sequence):
-        raise ConfigError(f"context: a text or a list of texts is wanted, not {type(context).__name__}")
+        raise ConfigError(f"context: must be a string or a list of strings, not {type(context).__name__}")
     return tuple(context)
 
 
 def _distinct(spans: Iterable[Span]) -> Iterator[Span]:
-    """``spans`` without those that overlap an earlier one of their document by more than ``MOST_OVERLAP``."""
+    """Drop spans that overlap an earlier one of their document by more than ``MAX_OVERLAP``."""
     chosen: list[Span] = []
     for span in spans:
-        if all(_overlap(span, other) <= MOST_OVERLAP for other in chosen):
+        if all(_overlap(span, other) <= MAX_OVERLAP for other in chosen):
             chosen.append(span)
             yield span
 
 
 def _overlap(span: Span, other: Span) -> float:
-    """Characters that two spans share, as a share of the shorter span; 0 in different documents.
+    """Characters shared by two spans, relative to the shorter span; 0 in different documents.
 
-    The texts of a sequence model may be no single span (-1 to -1) and overlap nothing.
+    Answers of a sequence model may not be contiguous (-1 to -1); they overlap nothing.
     """
     shared = min(span.end, other.end) - max(span.start, other.start)
     if span.document != other.document or shared <= 0:

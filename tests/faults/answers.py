@@ -203,7 +203,7 @@ FAULTS = (
           new="_q.null_threshold or _t"),
     Fault(name="near-duplicates among the spans", at="_distinct",
           test="test_distinct_spans_overlap_little_and_fill_top_k",
-          old="_o <= MOST_OVERLAP",
+          old="_o <= MAX_OVERLAP",
           new="_o <= 1"),
     Fault(name="no answer in any as sure as in the surest document", at="Reader._answer",
           test="test_a_document_where_no_answer_wins_gives_none",

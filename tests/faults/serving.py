@@ -6,10 +6,10 @@ from planting import Fault
 
 # fmt: off
 FAULTS = (
-    Fault(name="a queue without an end", at="Batcher.take", test="test_a_full_queue",
+    Fault(name="a queue without an end", at="Batcher.reserve", test="test_a_full_queue",
           old="self.size + _c > self.options.max_queue",
           new="_c > self.options.max_queue"),
-    Fault(name="places of the queue that are never given back", at="Batcher.give_back",
+    Fault(name="places of the queue that are never given back", at="Batcher.release",
           test="test_a_full_queue",
           old="self.size -= _c",
           new="self.size -= 0"),
@@ -70,7 +70,7 @@ FAULTS = (
     Fault(name="a text becomes markup", at="qa_arch/serving/page/results.js", test="test_page_browser",
           old='element("mark", {}, context.slice(start, end))',
           new='document.createRange().createContextualFragment(`<mark>${context.slice(start, end)}</mark>`)'),
-    Fault(name="answers go on under a refitted threshold", at="lines:_model",
+    Fault(name="answers go on under a refitted threshold", at="lines:_model_identity",
           test="test_answers_at_a_refitted_threshold_are_not_continued",
           old="replace(_r, **___)",
           new="replace(_r, threshold=None, confidence=None)"),

@@ -18,16 +18,16 @@ from qa_arch.serving.answers import plain, sentence
 @pytest.mark.parametrize(
     ("values", "message", "error"),
     [
-        ({"question": 5}, "question: text is wanted, not int", ConfigError),
+        ({"question": 5}, "question: must be a string, not int", ConfigError),
         ({"question": " \t"}, "question: is empty", ConfigError),
-        ({"documents": "a text"}, "documents: a list of texts is wanted, not str", ConfigError),
-        ({"documents": ()}, "documents: hold no text", ConfigError),
-        ({"documents": ("", " \n\u00a0")}, "documents: hold no text", ConfigError),
-        ({"documents": ("a", 3)}, r"documents\[1\]: text is wanted, not int", ConfigError),
+        ({"documents": "a text"}, "documents: must be a list of strings, not str", ConfigError),
+        ({"documents": ()}, "documents: no text to read", ConfigError),
+        ({"documents": ("", " \n\u00a0")}, "documents: no text to read", ConfigError),
+        ({"documents": ("a", 3)}, r"documents\[1\]: must be a string, not int", ConfigError),
         ({"documents": ("a \ud83d",)}, r"documents\[0\]: character 2 .*surrogate", DataError),
         ({"top_k": "3"}, "top_k: '3' is out of range", ConfigError),
         ({"max_answer_tokens": 0}, "max_answer_tokens: 0 is out of range", ConfigError),
-        ({"null_threshold": math.nan}, "null_threshold: nan is no number", ConfigError),
+        ({"null_threshold": math.nan}, "null_threshold: nan is not a number", ConfigError),
     ],
 )
 def test_a_wrong_value_is_refused_by_the_name_of_its_field(values, message, error):

@@ -109,7 +109,7 @@ def test_wherever_the_file_is_torn_nothing_is_lost_or_repeated(answer, whole, tm
     [
         ("same size", "data.head_sha256"),
         ("time", "data.modified"),
-        ("settings", "settings.top_k 'None', which now are '3'"),
+        ("settings", "settings.top_k 'None', now '3'"),
         ("origin", "out.jsonl.origin.json: cannot be read"),
     ],
 )
@@ -251,14 +251,14 @@ def test_documents_and_options():
         ({"context": "x"}, "line 1: question: is missing"),
         ({"question": "x"}, "line 1: context: is missing.*documents"),
         ({"question": " ", "context": "x"}, "line 1: question: is empty"),
-        ({"question": "x", "context": "\n"}, "line 1: context: hold no text"),
-        ({**GOOD, "documents": ["x"]}, "line 1: documents: stands beside a context"),
-        ({**GOOD, "topk": 1}, "line 1: 'topk': is no field .*did you mean 'top_k'.*meta"),
+        ({"question": "x", "context": "\n"}, "line 1: context: no text to read"),
+        ({**GOOD, "documents": ["x"]}, "line 1: documents: is given as well as context"),
+        ({**GOOD, "topk": 1}, "line 1: 'topk': is not a field .*did you mean 'top_k'.*meta"),
         ({**GOOD, "top_k": 0}, "line 1: top_k: 0 is out of range"),
         ({**GOOD, "id": [1]}, "line 1: id: is a list"),
         ({**GOOD, "context": "half \ud83d"}, "line 1: broken JSON .*surrogate"),
         ('{"question": "x", "context": "y", "meta": %s}' % ("[" * 900 + "]" * 900), "line 1: broken JSON"),
-        ({"data": [], "version": "v2.0"}, "line 1: is an object and no question.*SQuAD"),
+        ({"data": [], "version": "v2.0"}, "line 1: is an object, not a question.*SQuAD"),
     ],
 )
 def test_a_faulty_line_is_named_with_field_and_remedy(line, message):

@@ -63,7 +63,7 @@ def test_single_list_stream_and_several_documents_agree(reader, pairs):
 
 
 def test_a_stream_reads_no_further_than_it_must(reader, pairs, monkeypatch):
-    monkeypatch.setattr("qa_arch.serving.reader.PART", 2)
+    monkeypatch.setattr("qa_arch.serving.reader.STREAM_SIZE", 2)
     taken = []
     answers = reader.stream(taken.append(pair) or pair for pair in pairs)
     assert taken == []
@@ -201,10 +201,10 @@ def test_100_000_characters_are_read_to_their_end(reader):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda qa: qa(5, TEXT), "question: a text or a list of texts is wanted, not int; Reader.stream"),
+        (lambda qa: qa(5, TEXT), "question: must be a string or a list of strings, not int; Reader.stream"),
         (lambda qa: qa((q for q in "ab"), TEXT), "question: .* not generator"),
-        (lambda qa: qa("Who?", None), "context: a text or a list of texts is wanted, not NoneType"),
-        (lambda qa: qa("Who?", ""), "documents: hold no text"),
+        (lambda qa: qa("Who?", None), "context: must be a string or a list of strings, not NoneType"),
+        (lambda qa: qa("Who?", ""), "documents: no text to read"),
         (lambda qa: qa(["Who?", ""], TEXT), "question: is empty"),
         (lambda qa: qa(["Who?"], [TEXT, TEXT]), "context: there are 1 questions and 2 texts"),
         (lambda qa: qa(["Who?"], None), "context: .* not NoneType"),

@@ -69,7 +69,7 @@ def test_an_actor_is_killed_and_nothing_is_lost(tmp_path, monkeypatch):
                 os.kill(os.getpid(), signal.SIGKILL)
             return first_words(queries)
 
-        return partial(answer_part, reading=reading, file=name, options={})
+        return partial(answer_part, answer_queries=reading, file=name, options={})
 
     assert answer_on_ray(data, tmp_path / "out.jsonl", load) == Summary(203, 0, 0)
     assert len(list(tmp_path.glob("deaths-*"))) == 2
@@ -100,7 +100,7 @@ def test_a_node_is_killed_and_nothing_is_lost(tmp_path, monkeypatch):
                 signal.pause()
             return first_words(queries)
 
-        return partial(answer_part, reading=reading, file=name, options={})
+        return partial(answer_part, answer_queries=reading, file=name, options={})
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
@@ -124,7 +124,7 @@ def test_errors_of_actors_are_those_of_one_process(tmp_path):
         answer_on_ray(data, tmp_path / "out.jsonl", load)
 
     def reads():
-        return partial(answer_part, reading=first_words, file="data.jsonl", options={})
+        return partial(answer_part, answer_queries=first_words, file="data.jsonl", options={})
 
     with pytest.raises(DataError, match=r"data.jsonl: line 4: broken JSON"):
         answer_on_ray(data, tmp_path / "out.jsonl", reads)

@@ -1,57 +1,50 @@
-"""``qa-arch inspect``, and attention for the service."""
+"""``qa-arch inspect``: attention of a model over a question and its text."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING
 
 from qa_arch.cli.runs import add_device_options, open_span_predictor, require_runs
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.types.text import Example
 
-if TYPE_CHECKING:
-    from torch import nn
-
-    from qa_arch.spans.predictor import SpanPredictor
-    from qa_arch.types.text import AttentionMap
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("run_folder", metavar="RUN", help="a run folder, or a checkpoint: its folder or hub id")
+    add("run_folder", metavar="RUN", help="a run folder, or a checkpoint (folder or hub id)")
     add("--question", metavar="TEXT")
     add("--context", metavar="TEXT", help="the text to read")
-    add("--data", nargs="+", metavar="SOURCE", help=f"in place of --question and --context: {usage()}")
-    add("--id", metavar="ID", help="id of a question in --data")
+    add("--data", nargs="+", metavar="SOURCE", help=f"instead of --question and --context: {usage()}")
+    add("--id", metavar="ID", help="question id in --data")
     add(
         "--layer",
         metavar="L",
-        help="layer, from 1, the first above the embeddings; all; or match, the match-LSTM",
+        help="layer: 1 (next to the embeddings) and up; all; or match (the match-LSTM)",
     )
     add(
         "--head",
         metavar="H",
-        help="head, from 1; mean (the default); all; for the match-LSTM forward or backward",
+        help="head: 1 and up; mean (default); all; for the match-LSTM forward or backward",
     )
     add(
         "--window",
         type=int,
         metavar="N",
-        help="window of a long text, from 1 (default: the one with the answer)",
+        help="window of a long text, from 1 (default: the window with the answer)",
     )
     add("--html", metavar="F.html", help="write a page with all layers and heads")
-    add("--json", action="store_true", help="print all probabilities of the layers and heads chosen")
+    add("--json", action="store_true", help="print all probabilities of the selected layers and heads")
     add_device_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a table, or JSON; write a page where one is named."""
-    given = {"--question": args.question, "--context": args.context, "--data": args.data, "--id": args.id}
-    named = [option for option, value in given.items() if value is not None]
-    if named not in (["--question", "--context"], ["--data", "--id"]):
+    """Print a table or JSON; write a page with ``--html``."""
+    options = {"--question": args.question, "--context": args.context, "--data": args.data, "--id": args.id}
+    given = [option for option, value in options.items() if value is not None]
+    if given not in (["--question", "--context"], ["--data", "--id"]):
         raise ConfigError("name a question: --question TEXT --context TEXT, or --data SOURCE --id ID")
     require_runs([args.run_folder])
     if args.data is None:
@@ -78,23 +71,3 @@ def run(args: argparse.Namespace) -> int:
     elif not args.html:
         print_table(inspection_table(inspection, chosen))
     return 0
-
-
-# What the core calls -------------------------------------------------------------------------------
-
-
-def shows(model: nn.Module) -> bool:
-    """Whether the model has a match-LSTM, whose attention can be shown."""
-    from qa_arch.extras.inspection.reading import find_match_lstm
-
-    return find_match_lstm(model) is not None
-
-
-def attention_of(predictor: SpanPredictor, question: str, context: str) -> AttentionMap:
-    """What the match-LSTM looks at, in the window that holds the best span.
-
-    Raises ConfigError for a blank text, RunError where the model has no match-LSTM.
-    """
-    from qa_arch.extras.inspection.reading import match_attention
-
-    return match_attention(predictor, Example("question", question, context))

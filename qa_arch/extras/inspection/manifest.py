@@ -1,4 +1,4 @@
-"""What inspection adds: the attention of every layer and head."""
+"""Manifest of the inspection extra: attention of every layer and head."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ EXTRA = Extra(
             "show the attention of every layer and head over a question and its text",
         )
     },
-    attention=f"{__package__}.command",
+    attention=f"{__package__}.reading",
 )

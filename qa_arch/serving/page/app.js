@@ -1,29 +1,29 @@
-// The page: reads the form, asks each chosen model, shows the answers, keeps the question in the address.
-// The part of an address behind # is never sent to a server.
+// The page: reads the form, queries the selected models, shows their answers, keeps the question in the URL.
+// The part of a URL after # is never sent to a server.
 
 import * as api from "./api.js";
 import { card } from "./results.js";
 import { element, wellFormed } from "./text.js";
 
-const by = (id) => document.getElementById(id);
+const byId = (id) => document.getElementById(id);
 const [form, context, question, model, other, status, results] =
-  ["form", "context", "question", "model", "other", "status", "results"].map(by);
+  ["form", "context", "question", "model", "other", "status", "results"].map(byId);
 let models = [];
-let running = null; // aborts what is being asked
+let running = null; // AbortController of the pending requests
 
-// What the page shows anyway is said "quiet"ly: to screen readers alone.
-function say(text, kind = "") {
+// kind "quiet": announced to screen readers only.
+function showStatus(text, kind = "") {
   status.className = kind;
   status.textContent = text;
 }
 
-function count() {
+function showLength() {
   const characters = [...context.value].length;
-  by("context-count").textContent = `${characters.toLocaleString("en")} character${characters === 1 ? "" : "s"}`;
+  byId("context-count").textContent = `${characters.toLocaleString("en")} character${characters === 1 ? "" : "s"}`;
 }
 
-function chosen() {
-  const names = [model.value, other.value].filter((name, at, all) => name && all.indexOf(name) === at);
+function selectedModels() {
+  const names = [model.value, other.value].filter((name, i, all) => name && all.indexOf(name) === i);
   return names.map((name) => models.find((item) => item.name === name));
 }
 
@@ -31,33 +31,33 @@ async function ask() {
   const [passage, text] = [wellFormed(context.value), wellFormed(question.value)];
   const empty = !passage.trim() ? context : !text.trim() ? question : null;
   if (empty) {
-    say(empty === context ? "Enter a passage first." : "Enter a question first.", "bad");
+    showStatus(empty === context ? "Enter a passage first." : "Enter a question first.", "bad");
     empty.focus();
     return;
   }
-  if (!models.length) { // a token is missing, or the service was: the start asks what is in the address
-    keep();
+  if (!models.length) { // no token or no service so far: start() asks the question in the URL
+    saveState();
     await start();
     return;
   }
   running?.abort();
-  const own = (running = new AbortController());
-  by("ask").setAttribute("aria-disabled", "true");
-  say("Reading …");
-  keep();
+  const controller = (running = new AbortController());
+  byId("ask").setAttribute("aria-disabled", "true");
+  showStatus("Reading …");
+  saveState();
   try {
-    const asked = chosen();
-    const answers = await Promise.all(asked.map((item) => api.answer(text, passage, item.name, own.signal)));
-    results.replaceChildren(...answers.map((answer, at) => card(asked[at], answer, text, passage)));
+    const selected = selectedModels();
+    const answers = await Promise.all(selected.map((item) => api.answer(text, passage, item.name, controller.signal)));
+    results.replaceChildren(...answers.map((answer, i) => card(selected[i], answer, text, passage)));
     if (results.getBoundingClientRect().top > 0.7 * innerHeight) results.scrollIntoView();
-    say(answers.map((answer, at) => summary(answer, asked.length > 1 ? asked[at].name : "")).join(" "), "quiet");
+    showStatus(answers.map((answer, i) => summary(answer, selected.length > 1 ? selected[i].name : "")).join(" "), "quiet");
   } catch (error) {
     if (error.name === "AbortError") return;
     results.replaceChildren();
-    say(error.message, "bad");
-    by("token-field").hidden &&= error.status !== 401;
+    showStatus(error.message, "bad");
+    byId("token-field").hidden &&= error.status !== 401;
   }
-  if (running === own) by("ask").removeAttribute("aria-disabled");
+  if (running === controller) byId("ask").removeAttribute("aria-disabled");
 }
 
 function summary(answer, name) {
@@ -65,86 +65,86 @@ function summary(answer, name) {
   return name ? `${name}: ${text}` : text;
 }
 
-// State in the address.
+// State in the URL.
 
-function keep() {
+function saveState() {
   const fields = { q: question.value, c: context.value, m: model.value, n: other.value };
   const state = new URLSearchParams(Object.entries(fields).filter(([, value]) => value));
   history.replaceState(null, "", `#${state}`);
 }
 
-function restore() {
+function restoreState() {
   const state = new URLSearchParams(location.hash.slice(1));
   if (!state.has("q") && !state.has("c")) return false;
   [question.value, context.value] = [state.get("q") ?? "", state.get("c") ?? ""];
   const names = models.map((item) => item.name);
   if (names.includes(state.get("m"))) model.value = state.get("m");
   other.value = names.includes(state.get("n")) ? state.get("n") : "";
-  count();
+  showLength();
   return true;
 }
 
 async function copy() {
-  keep();
+  saveState();
   try {
     await navigator.clipboard.writeText(location.href);
-    say("The link is copied. It holds the passage and the question.");
+    showStatus("Link copied. It contains the passage and the question.");
   } catch {
-    say("The link is in the address bar. It holds the passage and the question.");
+    showStatus("The link is in the address bar. It contains the passage and the question.");
   }
 }
 
 // Start.
 
-function fill() {
+function fillExample() {
   const { example } = models.find((item) => item.name === model.value);
   [context.value, question.value] = [example.context, example.question];
-  count();
+  showLength();
   ask();
 }
 
 async function loadModels() {
   models = await api.models();
-  by("example").hidden = !models.length;
+  byId("example").hidden = !models.length;
   model.replaceChildren(...models.map((item) => element("option", { value: item.name }, item.name)));
   other.replaceChildren(element("option", { value: "" }, "–"), ...[...model.options].map((option) => option.cloneNode(true)));
-  by("compare").hidden = models.length < 2;
-  if (restore() && question.value.trim() && context.value.trim()) await ask();
+  byId("compare").hidden = models.length < 2;
+  if (restoreState() && question.value.trim() && context.value.trim()) await ask();
 }
 
 async function start() {
   try {
-    say("", "quiet");
+    showStatus("", "quiet");
     await loadModels();
-    by("token-field").hidden = true;
+    byId("token-field").hidden = true;
   } catch (error) {
-    say(error.message, "bad");
-    by("token-field").hidden = error.status !== 401;
+    showStatus(error.message, "bad");
+    byId("token-field").hidden = error.status !== 401;
   }
   document.documentElement.dataset.ready = "yes";
 }
 
-by("example").addEventListener("click", fill);
+byId("example").addEventListener("click", fillExample);
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   ask();
 });
-form.addEventListener("keydown", (event) => { // Enter alone asks from the question, as in any form of one line
+form.addEventListener("keydown", (event) => { // plain Enter already submits from the question field
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
     ask();
   }
 });
 form.addEventListener("input", () => {
-  count();
-  if (status.className === "bad") say("", "quiet");
+  showLength();
+  if (status.className === "bad") showStatus("", "quiet");
 });
 for (const list of [model, other]) list.addEventListener("change", () => results.querySelector(".card") && ask());
-by("copy").addEventListener("click", copy);
-by("token").addEventListener("change", () => {
-  api.setToken(by("token").value.trim());
+byId("copy").addEventListener("click", copy);
+byId("token").addEventListener("change", () => {
+  api.setToken(byId("token").value.trim());
   start();
 });
-addEventListener("hashchange", () => restore() && ask());
-count();
+addEventListener("hashchange", () => restoreState() && ask());
+showLength();
 start();

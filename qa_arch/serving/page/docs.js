@@ -1,4 +1,4 @@
-// The API's documentation, made from the schema that the service gives of itself.
+// API documentation, generated from the service's OpenAPI schema.
 
 import { element } from "./text.js";
 
@@ -6,7 +6,7 @@ const schema = await (await fetch("openapi.json")).json();
 
 const resolve = (part) => (part?.$ref ? schema.components.schemas[part.$ref.split("/").at(-1)] : part);
 
-// "list of QueryBody", "integer or null": the type of a field in words.
+// Type of a field in words: "list of QueryBody", "integer or null".
 function typeName(part) {
   if (part.$ref) return part.$ref.split("/").at(-1);
   if (part.anyOf) return part.anyOf.map(typeName).join(" or ");
@@ -14,9 +14,9 @@ function typeName(part) {
   return part.type ?? "any";
 }
 
-// The descriptions' `code` as code.
-function prose(text = "") {
-  const parts = text.split("`").map((part, at) => (at % 2 ? element("code", {}, part) : part));
+// A paragraph with `code` as code elements.
+function paragraph(text = "") {
+  const parts = text.split("`").map((part, i) => (i % 2 ? element("code", {}, part) : part));
   return element("p", {}, ...parts);
 }
 
@@ -28,7 +28,7 @@ function fields(part) {
       {},
       element("td", {}, element("code", {}, name)),
       element("td", {}, typeName(field), required.includes(name) ? "" : `, default ${JSON.stringify(field.default ?? null)}`),
-      element("td", {}, ...prose(field.description).childNodes),
+      element("td", {}, ...paragraph(field.description).childNodes),
     ),
   );
   const heads = ["field", "type", "meaning"].map((text) => element("th", { scope: "col" }, text));
@@ -36,22 +36,22 @@ function fields(part) {
   return element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `Fields of ${typeName(part)}` }, table);
 }
 
-// Every schema that ``part`` names, itself first.
-function mentioned(part, seen = new Map()) {
-  const own = resolve(part);
+// All named schemas that ``part`` refers to, itself first.
+function referencedSchemas(part, seen = new Map()) {
+  const definition = resolve(part);
   if (part.$ref && !seen.has(typeName(part))) seen.set(typeName(part), part);
   else if (part.$ref) return seen;
-  for (const inner of [...(own.oneOf ?? []), ...(own.anyOf ?? []), ...Object.values(own.properties ?? {})]) {
-    mentioned(inner, seen);
-    if (inner.items) mentioned(inner.items, seen);
+  for (const inner of [...(definition.oneOf ?? []), ...(definition.anyOf ?? []), ...Object.values(definition.properties ?? {})]) {
+    referencedSchemas(inner, seen);
+    if (inner.items) referencedSchemas(inner.items, seen);
   }
   return seen;
 }
 
 function tables(title, part) {
-  return [...mentioned(part).values()].flatMap((item) => [
+  return [...referencedSchemas(part).values()].flatMap((item) => [
     element("h3", {}, title, " ", element("code", {}, typeName(item))),
-    prose(resolve(item).description),
+    paragraph(resolve(item).description),
     fields(item),
   ]);
 }
@@ -64,23 +64,23 @@ function call(method, path) {
   return element("pre", { tabindex: 0, role: "region", "aria-label": `Call of ${path}` }, element("code", {}, `curl ${url}${body}`));
 }
 
-function operation(path, method, about) {
+function operation(path, method, spec) {
   const node = element("section", { class: "operation", "aria-label": `${method} ${path}` });
-  const title = element("h2", {}, element("span", { class: "method" }, method.toUpperCase()), element("code", {}, path), about.summary);
-  node.append(title, prose(about.description), call(method, path));
-  const request = about.requestBody?.content["application/json"].schema;
+  const title = element("h2", {}, element("span", { class: "method" }, method.toUpperCase()), element("code", {}, path), spec.summary);
+  node.append(title, paragraph(spec.description), call(method, path));
+  const request = spec.requestBody?.content["application/json"].schema;
   if (request) node.append(...tables("Request", request));
-  const response = about.responses["200"].content?.["application/json"]?.schema;
+  const response = spec.responses["200"].content?.["application/json"]?.schema;
   if (response) node.append(...tables("Response", response));
   return node;
 }
 
 const operations = Object.entries(schema.paths).flatMap(([path, methods]) =>
-  Object.entries(methods).map(([method, about]) => operation(path, method, about)),
+  Object.entries(methods).map(([method, spec]) => operation(path, method, spec)),
 );
 const errors = element("section", { class: "operation", "aria-label": "Errors" }, element("h2", {}, "Errors"));
 errors.append(
-  prose("A status of 400 and above comes with what is wrong, in which field, and what to do. `429` and `503` name in `Retry-After` the seconds to wait."),
+  paragraph("Responses with status 400 or above name the problem, the field and the remedy. For `429` and `503`, `Retry-After` gives the seconds to wait."),
   ...tables("Response", { $ref: "#/components/schemas/ErrorMessage" }),
 );
 document.getElementById("operations").append(...operations, errors);

@@ -1,4 +1,4 @@
-// An answer as a card: the answer, its confidence, the passage with the answer marked, alternatives, attention.
+// Answer card: answer, confidence, passage with the answer marked, alternatives, attention.
 
 import * as api from "./api.js";
 import { element, percent, unitsOf } from "./text.js";
@@ -6,7 +6,7 @@ import { element, percent, unitsOf } from "./text.js";
 export function card(model, answer, question, context) {
   const node = element("article", { class: "card", "aria-label": `Answer of ${model.name}` });
   node.append(element("h2", {}, model.name), ...verdict(answer), passage(answer, context));
-  // Offsets alone do not tell them apart: those of a sequence model may all be -1.
+  // Compare texts too: a sequence model's offsets may all be -1.
   const isOther = (span) => ["text", "start", "end"].some((name) => span[name] !== answer[name]);
   const others = answer.spans.filter(isOther).slice(0, 3);
   if (others.length) node.append(alternatives(others, answer.text));
@@ -14,7 +14,7 @@ export function card(model, answer, question, context) {
   return node;
 }
 
-// An answer has its confidence; "no answer" has a probability of its own.
+// Confidence of an answer, or the probability of "no answer".
 function verdict(answer) {
   const none = percent(answer.no_answer_probability);
   const meter = (share) => element("meter", { min: 0, max: 1, value: share, "aria-hidden": "true" });
@@ -55,15 +55,15 @@ function alternatives(spans, text) {
   return element("div", {}, element("h3", {}, title), element("ol", { class: "alternatives" }, ...items));
 }
 
-// Filled when it is first opened.
+// Loaded when first opened.
 function attention(model, question, context) {
-  const node = element("details", { class: "attention" }, element("summary", {}, "What the model looks at"));
+  const node = element("details", { class: "attention" }, element("summary", {}, "Model attention"));
   const load = async () => {
     const hint = element("p", { class: "hint", role: "status" }, "Reading …");
     node.append(hint);
     try {
       draw(node, await api.attention(question, context, model.name), question, context);
-      hint.textContent = "Choose a word of the question: the passage is shaded where the model attends to it.";
+      hint.textContent = "Choose a question word to see where in the passage the model attends to it.";
       hint.removeAttribute("role");
     } catch (error) {
       hint.textContent = error.message;
@@ -80,28 +80,28 @@ function draw(node, map, question, context) {
   const spans = map.context.map(([start, end]) => element("span", {}, context.slice(units(start), units(end))));
   let last = map.context.length ? units(map.context[0][0]) : 0;
   if (last) text.append("… ");
-  map.context.forEach(([start, end], at) => {
-    text.append(context.slice(last, units(start)), spans[at]);
+  map.context.forEach(([start, end], i) => {
+    text.append(context.slice(last, units(start)), spans[i]);
     last = units(end);
   });
   if (last < context.length) text.append(" …");
   const words = map.question.map(([start, end]) => question.slice(questionUnits(start), questionUnits(end)));
   const buttons = [...words, "(nothing)"].map((word) => element("button", { type: "button", "aria-pressed": "false" }, word));
   const choose = (column) => {
-    buttons.forEach((button, at) => button.setAttribute("aria-pressed", at === column));
+    buttons.forEach((button, i) => button.setAttribute("aria-pressed", i === column));
     spans.forEach((span, row) => {
       const weight = map.weights[row][column];
       span.style.backgroundColor = `rgba(var(--heat), ${(0.5 * weight).toFixed(3)})`;
       span.dataset.weight = weight;
     });
   };
-  buttons.forEach((button, at) => button.addEventListener("click", () => choose(at)));
-  node.append(element("div", { class: "words", role: "group", "aria-label": "Words of the question" }, ...buttons), text);
+  buttons.forEach((button, i) => button.addEventListener("click", () => choose(i)));
+  node.append(element("div", { class: "words", role: "group", "aria-label": "Question words" }, ...buttons), text);
   choose(mostSelective(map));
 }
 
-// The word of the question whose weight differs most between places of the passage.
+// Index of the question word whose weight varies most over the passage.
 function mostSelective({ question, weights }) {
-  const spread = question.map((_, at) => Math.max(...weights.map((row) => row[at])) - Math.min(...weights.map((row) => row[at])));
+  const spread = question.map((_, i) => Math.max(...weights.map((row) => row[i])) - Math.min(...weights.map((row) => row[i])));
   return spread.indexOf(Math.max(...spread));
 }

@@ -217,7 +217,7 @@ def test_the_token_is_asked_for(browser, running):
         page = context.new_page()
         page.goto(address)
         ask(page, "mill")  # before the models are known
-        expect(page.get_by_role("status").first).to_contain_text("A token is needed")
+        expect(page.get_by_role("status").first).to_contain_text("A token is required")
         page.get_by_label("Token").fill("s3cret")
         page.get_by_label("Token").press("Enter")
         expect(page.get_by_label("Model")).to_have_value("first")

@@ -86,7 +86,7 @@ def test_models_are_switched(service):
     assert [len(client.readers[name].predictor.batches) for name in ("first", "second")] == [1, 1]
     for name in ("third", "../first", "/etc/passwd", ""):
         error = error_of(ask(client, model=name), 404)
-        assert (error["field"], error["remedy"]) == ("model", "choose among: first, second")
+        assert (error["field"], error["remedy"]) == ("model", "choose from: first, second")
 
 
 def test_several_documents_and_queries(service):
@@ -105,7 +105,7 @@ def test_very_large_input(service):
     assert answer["start"] == 100_000
     assert ask(client, question="very " * 20_000 + "mill").json()["answers"][0]["text"] == "mill"
     error = error_of(ask(client, context="w" * 200_000), 413)
-    assert error["message"] == "there are 200,018 characters of text"
+    assert error["message"] == "200,018 characters of text"
     queries = [{"question": "q", "context": "w" * 70_000}] * 3
     error_of(client.post("/v1/answer", json={"queries": queries}), 413)
     assert len(client.readers["first"].predictor.batches) == 2
@@ -398,7 +398,7 @@ def test_attention(service):
     assert response.json()["question"] == [[0, 5], [6, 10], [10, 11]]
     assert response.json()["weights"][1][1] == pytest.approx(0.9, abs=1e-3)
     error = error_of(client.post("/v1/attention", json={**body, "model": "second"}), 422)
-    assert (error["field"], error["remedy"]) == ("model", "choose among: first")
+    assert (error["field"], error["remedy"]) == ("model", "choose from: first")
 
 
 @with_attention
