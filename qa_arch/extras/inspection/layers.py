@@ -1,7 +1,7 @@
-"""What a model looks at in one window: attention of all layers and heads, as numbers, tables and a page.
+"""Attention of all layers and heads in one window, as numbers, tables and an HTML page.
 
-Axes: ``N`` heads, ``R`` units that look, ``K`` units that are looked at, ``C`` units of the passage, ``Q``
-units of the question.
+Axes: ``N`` heads, ``R`` attending units (rows), ``K`` attended units (columns), ``C`` units of the passage,
+``Q`` units of the question.
 """
 
 from __future__ import annotations
@@ -22,65 +22,65 @@ from qa_arch.results.tables import Table, number, text
 
 Part = Literal["special", "question", "passage"]
 MATCH = "match"
-"""The layer that is the match-LSTM's; those of the encoder are numbers from 1."""
+"""Name of the match-LSTM's layer; encoder layers are numbered from 1."""
 ALL, MEAN = "all", "mean"
-MOST = 4
-"""Units that are named of those that a token looks at."""
+TOP_UNITS = 4
+"""Attended units listed per token."""
 CAVEAT = "attention says where a model looks, not why it answers (Jain & Wallace 2019)"
-UNIT = 65535
-"""In the page a probability is a whole number of this many parts."""
+SCALE = 65535
+"""The page stores probabilities as integers, multiplied by this."""
 PARTS = ("special", "question", "passage")
 
 
 class Unit(NamedTuple):
-    """What looks or is looked at: a token of the encoder, or a piece or word of the match-LSTM."""
+    """Unit of attention: a token of the encoder, or a piece or word of the match-LSTM."""
 
     text: str
-    """Its characters; of a special token, and of one without characters, its name."""
+    """Its characters; the name of a special token or of one without characters."""
     part: Part
     start: int
-    """First character in its own text; 0 of a special one."""
+    """Offset of the first character in the question or passage; 0 for special tokens."""
     end: int
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionLayer:
     name: str
-    """``1`` is next to the embeddings; or ``MATCH``."""
+    """``1`` (next to the embeddings) and up, or ``MATCH``."""
     heads: tuple[str, ...]
-    """From ``1``; of the match-LSTM the directions."""
+    """``1`` and up; the directions of a match-LSTM."""
     weights: npt.NDArray[np.float32]
     """(N, R, K) probabilities; they sum to 1 over K."""
     rows: tuple[Unit, ...]
     columns: tuple[Unit, ...]
 
     def head(self, name: str) -> npt.NDArray[np.float32]:
-        """(R, K) the probabilities of a head, or with ``MEAN`` their mean over heads."""
+        """Shape (R, K): probabilities of a head, or for ``MEAN`` their mean over heads."""
         return self.weights.mean(0) if name == MEAN else self.weights[self.heads.index(name)]
 
     def over_question(self, head: str) -> npt.NDArray[np.float32]:
-        """(C, Q + 1) how each unit of the passage spreads its attention over the question.
+        """Shape (C, Q + 1): attention of each unit of the passage to the units of the question.
 
-        The last column is what it gives to all else: special tokens and the passage, or the match-LSTM's
-        word "nothing".
+        The last column is the attention to everything else: special tokens and the passage, or the
+        match-LSTM's word "nothing".
         """
-        passage = self.head(head)[_of(self.rows, "passage")]
-        question = _of(self.columns, "question")
+        passage = self.head(head)[_is_part(self.rows, "passage")]
+        question = _is_part(self.columns, "question")
         return np.concatenate([passage[:, question], passage[:, ~question].sum(-1, keepdims=True)], axis=-1)
 
     def crossing(self) -> npt.NDArray[np.float32]:
-        """(N,) the share of attention that goes from one text to the other: from the question to the passage,
-        or from the passage to the question where only the passage looks; a mean over the units that look."""
-        looks = _of(self.rows, "question")
-        away: Part = "passage"
-        if not looks.any():
-            looks, away = _of(self.rows, "passage"), "question"
-        return self.weights[:, looks][..., _of(self.columns, away)].sum(-1).mean(-1)
+        """Shape (N,): share of attention from the question to the passage (for a match-LSTM, from the passage
+        to the question), averaged over the attending units."""
+        attending = _is_part(self.rows, "question")
+        attended: Part = "passage"
+        if not attending.any():
+            attending, attended = _is_part(self.rows, "passage"), "question"
+        return self.weights[:, attending][..., _is_part(self.columns, attended)].sum(-1).mean(-1)
 
 
 @dataclass(frozen=True, eq=False)
 class Inspection:
-    """One window of one question: what was read, what was answered, and every layer."""
+    """One window of one question: its texts, the answer, and every layer."""
 
     model: str
     question: str
@@ -88,19 +88,19 @@ class Inspection:
     window: int
     """From 1."""
     windows: int
-    """In how many the passage was read."""
+    """Number of windows of the passage."""
     first: int
-    """The first character of the passage in the window."""
+    """First character of the passage in the window."""
     last: int
-    """The end of the window's characters, exclusive."""
+    """End of the window in the passage, exclusive."""
     answer: tuple[int, int] | None
-    """Characters of the answer in the passage; None: no answer, or none that is a single span."""
+    """Characters of the answer in the passage; None if there is no answer or it is not contiguous."""
     layers: tuple[AttentionLayer, ...]
-    """The encoder's from the lowest up, then the match-LSTM's."""
+    """Encoder layers from the lowest up, then the match-LSTM."""
 
     @property
     def window_text(self) -> str:
-        """Which window of how many, and what it holds of the passage."""
+        """Number of the window and its characters of the passage."""
         return (
             f"window {self.window} of {self.windows}, characters {self.first:,} to {self.last:,} of"
             f" {len(self.passage):,}"
@@ -108,11 +108,10 @@ class Inspection:
 
     @property
     def answer_text(self) -> str:
-        """What was answered."""
         return "no answer" if self.answer is None else f"answer: {self.passage[slice(*self.answer)]}"
 
     def as_dict(self, chosen: Iterable[tuple[AttentionLayer, str]]) -> dict[str, Any]:
-        """Plain values: texts, window, answer, and of each layer and head in ``chosen`` all probabilities."""
+        """JSON-serialisable texts, window, answer, and the probabilities of the ``chosen`` heads."""
         answer = None
         if self.answer is not None:
             start, end = self.answer
@@ -142,10 +141,10 @@ class Inspection:
 def select_heads(
     layers: Sequence[AttentionLayer], layer: str | None, head: str | None
 ) -> list[tuple[AttentionLayer, str]]:
-    """The layers and heads that ``--layer`` and ``--head`` mean: names, ``ALL``, for heads ``MEAN``.
+    """Resolve ``--layer`` and ``--head``: names, ``ALL``, or ``MEAN`` for heads.
 
-    Without ``layer`` it is the encoder's last, or the match-LSTM's where there is no encoder; without
-    ``head`` the mean. Raises ConfigError, with what there is, for an unknown name.
+    ``layer`` defaults to the encoder's last, or to the match-LSTM without an encoder; ``head`` to the mean.
+    Raises ConfigError listing the known names for an unknown one.
     """
     head = head or MEAN
     names = [item.name for item in layers]
@@ -156,7 +155,7 @@ def select_heads(
         raise ConfigError(f"--layer: the model has no layer '{layer}' (known: {', '.join([*names, ALL])})")
     heads = dict.fromkeys(name for item in chosen for name in item.heads)
     if head not in (ALL, MEAN, *heads):
-        raise ConfigError(f"--head: there is no head '{head}' (known: {', '.join([*heads, MEAN, ALL])})")
+        raise ConfigError(f"--head: the model has no head '{head}' (known: {', '.join([*heads, MEAN, ALL])})")
     return [
         (item, name)
         for item in chosen
@@ -166,50 +165,50 @@ def select_heads(
 
 
 def label(layer: AttentionLayer, head: str) -> str:
-    """``layer 3, head 5``, ``layer 3, mean of 12 heads``, ``match-LSTM, forward``."""
+    """Title: ``layer 3, head 5``, ``layer 3, mean of 12 heads``, ``match-LSTM, forward``."""
     if head == MEAN:
-        what = "directions" if layer.name == MATCH else "heads"
-        head = f"mean of {len(layer.heads)} {what}"
+        noun = "directions" if layer.name == MATCH else "heads"
+        head = f"mean of {len(layer.heads)} {noun}"
     elif layer.name != MATCH:
         head = f"head {head}"
     return f"{'match-LSTM' if layer.name == MATCH else f'layer {layer.name}'}, {head}"
 
 
 def inspection_table(inspection: Inspection, chosen: Sequence[tuple[AttentionLayer, str]]) -> Table:
-    """Of a single layer and head where each token of the question looks; of several how much of their
-    attention goes from one text to the other."""
-    about = [f"{inspection.model}, {inspection.window_text}", inspection.answer_text, CAVEAT]
+    """For one layer and head, the units each question token attends to; for several, the share of attention
+    between question and passage (``AttentionLayer.crossing``)."""
+    notes = [f"{inspection.model}, {inspection.window_text}", inspection.answer_text, CAVEAT]
     if len(chosen) == 1:
         ((layer, head),) = chosen
-        looks = any(unit.part == "question" for unit in layer.rows)
-        tokens, others = (layer.rows, layer.columns) if looks else (layer.columns, layer.rows)
-        weights = layer.head(head) if looks else layer.head(head).T
+        attends = any(unit.part == "question" for unit in layer.rows)
+        tokens, others = (layer.rows, layer.columns) if attends else (layer.columns, layer.rows)
+        weights = layer.head(head) if attends else layer.head(head).T
         rows: list[dict[str, Any]] = [
-            {"token": token.text, "units": _largest(row, others)}
+            {"token": token.text, "units": _top_units(row, others)}
             for token, row in zip(tokens, weights, strict=True)
             if token.part == "question"
         ]
-        columns = [text("token", "question"), text("units", "looks at" if looks else "is looked at by")]
-        return Table(label(layer, head), columns, rows, about)
+        columns = [text("token", "question"), text("units", "attends to" if attends else "is attended by")]
+        return Table(label(layer, head), columns, rows, notes)
     by_layer: dict[str, dict[str, Any]] = {}
     for layer, head in chosen:
         share = layer.crossing().mean() if head == MEAN else layer.crossing()[layer.heads.index(head)]
         by_layer.setdefault(layer.name, {"layer": layer.name})[head] = 100 * float(share)
     heads = dict.fromkeys(head for _, head in chosen)
     note = (
-        "% of attention mass that goes from the question to the passage; in a match-LSTM, from the passage"
-        " to the question"
+        "% of attention mass from the question to the passage; for a match-LSTM, from the passage to the"
+        " question"
     )
     columns = [text("layer", "layer"), *(number(head, head) for head in heads)]
-    return Table("Layers and heads", columns, list(by_layer.values()), [note, *about])
+    return Table("Layers and heads", columns, list(by_layer.values()), [note, *notes])
 
 
-def _largest(row: np.ndarray, units: Sequence[Unit]) -> str:
-    best = np.argsort(-row, kind="stable")[:MOST]
-    return "  ".join(f"{units[at].text} {row[at]:.2f}" for at in best.tolist())
+def _top_units(row: np.ndarray, units: Sequence[Unit]) -> str:
+    best = np.argsort(-row, kind="stable")[:TOP_UNITS]
+    return "  ".join(f"{units[i].text} {row[i]:.2f}" for i in best.tolist())
 
 
-def _of(units: Iterable[Unit], part: Part) -> npt.NDArray[np.bool_]:
+def _is_part(units: Iterable[Unit], part: Part) -> npt.NDArray[np.bool_]:
     return np.array([unit.part == part for unit in units], dtype=bool)
 
 
@@ -217,10 +216,10 @@ def _of(units: Iterable[Unit], part: Part) -> npt.NDArray[np.bool_]:
 
 
 def write_page(inspection: Inspection, out: str | Path, layer: AttentionLayer, head: str) -> Path:
-    """Write a page of all layers and heads that opens from disk, with ``layer`` and ``head`` shown first."""
+    """Write a self-contained page of all layers and heads, opening with ``layer`` and ``head``."""
     layers = inspection.layers
     views = {item.name == MATCH: _view(item) for item in layers}
-    title = f"What {inspection.model} looks at"
+    title = f"Attention of {inspection.model}"
     value = {
         "title": title,
         "facts": f"written {now()[:10]} by qa_arch {versions().get('qa-arch', 'of an unknown version')}",
@@ -229,7 +228,7 @@ def write_page(inspection: Inspection, out: str | Path, layer: AttentionLayer, h
         "passage": inspection.passage,
         "window": [inspection.window, inspection.windows, inspection.first, inspection.last],
         "answer": inspection.answer,
-        "unit": UNIT,
+        "scale": SCALE,
         "mean": MEAN,
         "match": MATCH,
         "opened": [layer.name, head],
@@ -251,7 +250,7 @@ def write_page(inspection: Inspection, out: str | Path, layer: AttentionLayer, h
         scripts=("elements.js", "inspection.js"),
         value=value,
         packs={
-            f"layer-{item.name}": pack_bytes(planes((item.weights * UNIT).round().clip(0, UNIT), 2))
+            f"layer-{item.name}": pack_bytes(planes((item.weights * SCALE).round().clip(0, SCALE), 2))
             for item in layers
         },
         folder=Path(__file__).parent / "page",
@@ -260,7 +259,7 @@ def write_page(inspection: Inspection, out: str | Path, layer: AttentionLayer, h
 
 
 def _view(layer: AttentionLayer) -> dict[str, Any]:
-    """The units in the order in which they are shown, and which of them look and are looked at."""
+    """Units in display order, with the indices of attending (rows) and attended (columns) ones."""
     if layer.rows is layer.columns:
         units: tuple[Unit, ...] = layer.rows
         rows = columns = list(range(len(units)))

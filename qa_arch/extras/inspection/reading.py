@@ -1,6 +1,6 @@
-"""All attention of a model over one question and a window of its passage.
+"""Attention of a model over one question and a window of its passage.
 
-Axes: ``B`` windows, ``N`` heads, ``T`` tokens; in ``(B, N, T, T)`` the first T looks at the second.
+Axes: ``B`` windows, ``N`` heads, ``T`` tokens; in ``(B, N, T, T)`` the first T attends to the second.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from qa_arch.types.tensors import Batch
 from qa_arch.types.text import AttentionMap, Example, Prediction
 
 NOTHING = Unit("(nothing)", "special", 0, 0)
-"""The match-LSTM's word for units of the passage that match none of the question."""
-PLAIN = "eager"
-"""transformers' name of attention as the formula has it: softmax(QK^T/√d)V, probabilities and all."""
+"""The match-LSTM's attention target for units of the passage that match no unit of the question."""
+EAGER = "eager"
+"""transformers' name for the implementation that materialises softmax(QK^T/√d)."""
 HIDDEN_TOLERANCE: dict[Precision, float] = {"fp32": 1e-3, "fp16": 0.02, "bf16": 0.1, "int8": 0.1}
-"""By how much rounding may change the hidden states, as a share of the largest; a MiniLM's change by 6e-7 in
+"""Tolerated rounding difference of the hidden states, relative to the largest; MiniLM's differ by 6e-7 in
 fp32, 0.0006 in fp16, 0.005 in bf16 and 0.02 in int8."""
 SUM_TOLERANCE: dict[Precision, float] = {"fp32": 1e-4, "fp16": 5e-3, "bf16": 0.03, "int8": 1e-4}
+"""Tolerated deviation of a token's probabilities from a sum of 1."""
 
 
 def inspect_question(
@@ -44,19 +45,19 @@ def inspect_question(
     window: int | None = None,
     only: str | None = None,
 ) -> Inspection:
-    """Every layer and head in one window: ``window``, from 1, or that which holds the answer.
+    """Every layer and head in one window: number ``window``, from 1, or the one that contains the answer.
 
-    ``only`` is ``MATCH`` for the match-LSTM alone. Raises ConfigError for a blank text and for a window out
-    of range, RunError where the model has no such attention.
+    ``only=MATCH`` skips the encoder. Raises ConfigError for a blank text or a window out of range, RunError
+    if the model has no such attention.
     """
     for name, text in (("question", example.question), ("context", example.context)):
         if not text.strip():
-            raise ConfigError(f"{name}: it is blank, so there is nothing to look at")
+            raise ConfigError(f"{name}: is blank; give a text")
     questions = question_set("question", [example], "2.0")
     table = predictor.table(questions, cache=False)
     (answer,) = predictor.read(questions, table=table).best_predictions
     if window is not None and not 1 <= window <= len(table):
-        raise ConfigError(f"--window: {window} is out of range, the passage is read in {len(table)}")
+        raise ConfigError(f"--window: {window} is out of range, the passage is read in {len(table)} windows")
     row = _window_of(table, answer) if window is None else window - 1
     batch = Collator(table, vector_rows(predictor.vectors, table), labels=False)([row])
     batch = batch.to(device_of(predictor.model))
@@ -68,7 +69,7 @@ def inspect_question(
         layers.append(_match_layer(predictor, matching, example, table, row, batch))
     if not layers:
         raise RunError(
-            "attention: the model has no match-LSTM" + (", and no encoder of layers" if only is None else "")
+            "attention: the model has no match-LSTM" + (" and no encoder layers" if only is None else "")
         )
     span = answer.at(predictor.null_threshold)
     first, last = int(table.token_start[row]), int(table.token_end[row]) - 1
@@ -86,8 +87,8 @@ def inspect_question(
 
 
 def match_attention(predictor: SpanPredictor, example: Example) -> AttentionMap:
-    """The match-LSTM's attention in the window that holds the best span; raises what ``inspect_question``
-    does."""
+    """Attention of the match-LSTM in the window that contains the best span; raises like
+    ``inspect_question``."""
     layer = inspect_question(predictor, example, only=MATCH).layers[0]
     spans = {
         part: [(unit.start, unit.end) for unit in units if unit.part == part]
@@ -105,7 +106,7 @@ def find_match_lstm(model: nn.Module) -> MatchLSTM | None:
 
 
 def _window_of(table: FeatureTable, answer: Prediction) -> int:
-    """The first window that holds the best span, or else the first."""
+    """The first window that contains the best span, else window 0."""
     if (best := answer.best) is not None:
         for row in range(len(table)):
             first, last = int(table.token_start[row]), int(table.token_end[row]) - 1
@@ -114,8 +115,8 @@ def _window_of(table: FeatureTable, answer: Prediction) -> int:
     return 0
 
 
-def _stripped(example: Example) -> int:
-    """Characters that the features leave out at the front of a question."""
+def _leading_spaces(example: Example) -> int:
+    """Number of leading characters that the features strip from a question."""
     return len(example.question) - len(example.question.lstrip())
 
 
@@ -125,12 +126,12 @@ def _stripped(example: Example) -> int:
 def attention_weights(
     model: nn.Module, batch: Batch, precision: Precision = "fp32"
 ) -> tuple[Float[Tensor, "B N T T"], ...]:
-    """The attention probabilities of each layer of the model's encoder, from the lowest layer up.
+    """Attention probabilities of each encoder layer, from the lowest up.
 
-    The model reads ``batch`` twice, as always and with attention written out, and the hidden states of the
-    real tokens must be the same but for rounding: so the probabilities are those of the computation that
-    answers. Each real token's sum to 1, with 0 for padding. Raises RunError where any of this fails, as
-    with encoders whose attention is not of each token to each (Longformer) or is none (FNet).
+    The model reads ``batch`` twice, with its usual and with eager attention, and the hidden states of the
+    real tokens must agree up to rounding: this shows that the probabilities belong to the computation that
+    answers. Those of each real token sum to 1 and are 0 on padding. Raises RunError if any check fails, for
+    example for encoders with sparse attention (Longformer) or none (FNet).
     """
     encoder = encoder_of(model)
     if encoder is None:
@@ -138,31 +139,31 @@ def attention_weights(
     backbone = encoder.backbone
     kind = backbone.config.model_type
     with torch.inference_mode(), mixed(precision, batch.ids.device.type):
-        fused = _outputs(model, batch, backbone)
-        usual = backbone.config._attn_implementation
-        backbone.set_attn_implementation(PLAIN)
+        default = _outputs(model, batch, backbone)
+        implementation = backbone.config._attn_implementation
+        backbone.set_attn_implementation(EAGER)
         try:
-            plain = _outputs(model, batch, backbone, output_attentions=True)
+            eager = _outputs(model, batch, backbone, output_attentions=True)
         finally:
-            backbone.set_attn_implementation(usual)
-    expected, actual = (output.last_hidden_state[batch.mask].float() for output in (fused, plain))
+            backbone.set_attn_implementation(implementation)
+    expected, actual = (output.last_hidden_state[batch.mask].float() for output in (default, eager))
     difference = float((expected - actual).abs().max() / expected.abs().max())
-    if not difference <= HIDDEN_TOLERANCE[precision]:  # NaN neither
+    if not difference <= HIDDEN_TOLERANCE[precision]:  # also catches NaN
         raise RunError(
-            f"attention: the hidden states of {kind} differ by {difference:.2g} of the largest between fused"
-            " and written-out attention, so the probabilities would be those of another computation; please"
+            f"attention: the hidden states of {kind} differ by {difference:.2g} of the largest between its"
+            " usual and eager attention, so the probabilities would belong to another computation; please"
             " report it"
         )
-    layers = getattr(plain, "attentions", None) or ()
+    layers = getattr(eager, "attentions", None) or ()
     if not layers:
-        raise RunError(f"attention: {kind} gives no attention probabilities")
+        raise RunError(f"attention: {kind} returns no attention probabilities")
     for number, weights in enumerate(layers, start=1):
         _check_weights(weights, batch.mask, SUM_TOLERANCE[precision], f"attention: layer {number} of {kind}")
     return tuple(weights.float() for weights in layers)
 
 
 def _outputs(model: nn.Module, batch: Batch, backbone: PreTrainedModel, **options: bool) -> Any:
-    """What the backbone returns to the model as it reads ``batch``; ``options`` go to the backbone."""
+    """Output of the backbone while the model reads ``batch``; ``options`` are passed to the backbone."""
     outputs: list[Any] = []
     hooks = (
         backbone.register_forward_pre_hook(lambda *call: (call[1], call[2] | options), with_kwargs=True),
@@ -179,31 +180,30 @@ def _outputs(model: nn.Module, batch: Batch, backbone: PreTrainedModel, **option
 def _check_weights(weights: Tensor, mask: Bool[Tensor, "B T"], tolerance: float, where: str) -> None:
     windows, tokens = mask.shape
     if weights.shape != (windows, weights.shape[1], tokens, tokens):
-        raise RunError(f"{where}: is not of each token to each token, its shape is {tuple(weights.shape)}")
+        raise RunError(f"{where}: is not full token-to-token attention, its shape is {tuple(weights.shape)}")
     real = weights.float().transpose(1, 2)[mask]  # (real tokens, N, T)
     error = float((real.sum(-1) - 1).abs().max())
     if not error <= tolerance:
-        raise RunError(f"{where}: the probabilities of a token miss a sum of 1 by {error:.2g}")
+        raise RunError(f"{where}: the probabilities of a token do not sum to 1, they are off by {error:.2g}")
     padding = ~mask[:, None].expand(-1, tokens, -1)[mask]  # (real tokens, T)
     if bool((real * padding[:, None]).any()):
-        raise RunError(f"{where}: looks at padding")
+        raise RunError(f"{where}: attends to padding")
 
 
 def _encoder_layers(
     predictor: SpanPredictor, example: Example, table: FeatureTable, row: int, batch: Batch
 ) -> list[AttentionLayer]:
-    """Every layer of the encoder in the window ``row``, over all its tokens; special is also what has no
-    characters."""
+    """Encoder layers in the window ``row``; tokens without characters count as special."""
     window = assemble(table, np.array([row]))
-    shift = _stripped(example)
+    shift = _leading_spaces(example)
     units = []
-    for at, piece in enumerate(predictor.tokenizer.convert_ids_to_tokens(window.ids[0].tolist())):
-        source = int(window.source[0, at])
+    for t, piece in enumerate(predictor.tokenizer.convert_ids_to_tokens(window.ids[0].tolist())):
+        source = int(window.source[0, t])
         start, end = int(table.char_start[source]), int(table.char_end[source])
-        if window.question[0, at] and end > start:
+        if window.question[0, t] and end > start:
             start, end = start + shift, end + shift
             units.append(Unit(example.question[start:end], "question", start, end))
-        elif window.context[0, at]:
+        elif window.context[0, t]:
             units.append(Unit(example.context[start:end], "passage", start, end))
         else:
             units.append(Unit(piece, "special", 0, 0))
@@ -222,22 +222,22 @@ def _encoder_layers(
 def _match_layer(
     predictor: SpanPredictor, module: MatchLSTM, example: Example, table: FeatureTable, row: int, batch: Batch
 ) -> AttentionLayer:
-    """The match-LSTM as it reads one batch of the model, its attention and masks as it had them."""
-    seen: list[tuple[Tensor, Tensor, Tensor]] = []
+    """Attention of the match-LSTM while the model reads ``batch``, unpadded by the masks it received."""
+    calls: list[tuple[Tensor, Tensor, Tensor]] = []
     handle = module.register_forward_pre_hook(
-        lambda _, given: seen.append((module.attention(*given), given[2], given[3]))
+        lambda _, args: calls.append((module.attention(*args), args[2], args[3]))
     )
     try:
         with torch.inference_mode(), mixed(predictor.precision, batch.ids.device.type):
             predictor.model(batch)
     finally:
         handle.remove()
-    weights, context_mask, question_mask = seen[0]
+    weights, context_mask, question_mask = calls[0]
     C, Q = int(context_mask.sum()), int(question_mask.sum())
     unpadded = torch.cat([weights[0, :, :C, :Q], weights[0, :, :C, -1:]], dim=-1)
     window = assemble(table, np.array([row]))
     context = _spans(table, window, window.context[0], C)
-    question = _spans(table, window, window.question[0], Q) + _stripped(example)
+    question = _spans(table, window, window.question[0], Q) + _leading_spaces(example)
     return AttentionLayer(
         MATCH,
         ("forward", "backward"),
@@ -251,7 +251,7 @@ def _match_layer(
 
 
 def _spans(table: FeatureTable, window: Window, mask: np.ndarray, count: int) -> np.ndarray:
-    """(count, 2) characters of each unit: a piece, or all pieces of a word where these are fewer."""
+    """Shape (count, 2): characters of each unit, which is a piece or, if these are too many, a word."""
     source = window.source[0][mask]
     spans = np.stack([table.char_start[source], table.char_end[source]], axis=1)
     if len(source) != count:
@@ -260,5 +260,5 @@ def _spans(table: FeatureTable, window: Window, mask: np.ndarray, count: int) ->
         first = np.flatnonzero(np.append(True, word[1:] != word[:-1]))
         spans = np.stack([spans[first, 0], np.maximum.reduceat(spans[:, 1], first)], axis=1)
     if len(spans) != count:
-        raise RunError(f"attention over {count} units, but the text has {len(spans)}; please report it")
+        raise RunError(f"attention: {count} units, but the text has {len(spans)}; please report it")
     return spans.astype(np.int32)

@@ -24,6 +24,6 @@ FAULTS = (
           new='_f(self.columns, "passage")'),
     Fault(name="what looks and what is looked at", at="qa_arch/extras/inspection/page/inspection.js",
           test="test_inspection_browser",
-          old="looks ? at(row, i) : at(i, column)",
-          new="looks ? at(i, column) : at(row, i)"),
+          old="attends ? at(row, i) : at(i, column)",
+          new="attends ? at(i, column) : at(row, i)"),
 )

@@ -108,16 +108,16 @@ def test_encoders_without_such_probabilities_say_so():
     with pytest.raises(RunError, match="no transformer encoder"):
         attention_weights(nn.Linear(2, 2), None)
     model = tiny("longformer")
-    with pytest.raises(RunError, match="layer 1 of longformer: is not of each token to each token"):
+    with pytest.raises(RunError, match="layer 1 of longformer: is not full token-to-token attention"):
         attention_weights(model, batch_of(model))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda weights: weights.transpose(-1, -2), "miss a sum of 1"),
-        (lambda weights: weights.roll(1, -1), "looks at padding"),
-        (lambda weights: weights * torch.nan, "miss a sum of 1"),
+        (lambda weights: weights.transpose(-1, -2), "do not sum to 1"),
+        (lambda weights: weights.roll(1, -1), "attends to padding"),
+        (lambda weights: weights * torch.nan, "do not sum to 1"),
     ],
     ids=["wrong axis", "shifted", "NaN"],
 )
@@ -144,7 +144,7 @@ def test_another_computation_is_refused():
         usual = attention.forward
 
         def forward(*arguments, _attention=attention, _usual=usual, **options):
-            written_out = _attention.config._attn_implementation == module.PLAIN
+            written_out = _attention.config._attn_implementation == module.EAGER
             _attention.scaling = 1.0 if written_out else 8**-0.5
             return _usual(*arguments, **options)
 

@@ -1,4 +1,4 @@
-"""Attention as numbers: which layer and head, who looks at whom; in table, page and record alike."""
+"""Attention as numbers: which layer and head, what attends to what; in table, page and record alike."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qa_arch.extras.inspection.layers import (
     CAVEAT,
     MATCH,
     MEAN,
-    UNIT,
+    SCALE,
     inspection_table,
     select_heads,
     write_page,
@@ -65,7 +65,7 @@ def test_layers_and_heads_are_chosen_by_name(layer, head, wanted):
     ("layer", "head", "message"),
     [
         ("4", None, r"--layer: the model has no layer '4' \(known: 1, 2, 3, match, all\)"),
-        ("1", "3", r"--head: there is no head '3' \(known: 1, 2, mean, all\)"),
+        ("1", "3", r"--head: the model has no head '3' \(known: 1, 2, mean, all\)"),
         (MATCH, "1", r"no head '1' \(known: forward, backward, mean, all\)"),
     ],
 )
@@ -101,7 +101,7 @@ def test_the_table_of_a_head_names_what_is_looked_at_most():
     weights = MATCHING.weights[0, :, 0]
     best = int(weights.argmax())
     assert looked_at.rows[0]["units"].startswith(f"{MATCHING.rows[best].text} {weights[best]:.2f}  ")
-    assert looked_at.columns[1].heading == "is looked at by"
+    assert looked_at.columns[1].heading == "is attended by"
 
 
 def test_the_table_of_several_has_a_row_a_layer_and_a_column_a_head():
@@ -120,8 +120,8 @@ def test_the_page_holds_every_layer_and_head(tmp_path):
         packed = packs[f"layer-{layer.name}"]
         count = len(packed) // 2
         lows, highs = struct.unpack(f"{count}B", packed[:count]), struct.unpack(f"{count}B", packed[count:])
-        weights = (np.array(lows) + 256 * np.array(highs)).reshape(layer.weights.shape) / UNIT
-        assert weights == pytest.approx(layer.weights, abs=1 / UNIT)
+        weights = (np.array(lows) + 256 * np.array(highs)).reshape(layer.weights.shape) / SCALE
+        assert weights == pytest.approx(layer.weights, abs=1 / SCALE)
     encoder, matching = value["views"]
     assert [unit[0] for unit in encoder["units"]] == [unit.text for unit in FIRST.rows]
     assert encoder["rows"] == encoder["columns"]

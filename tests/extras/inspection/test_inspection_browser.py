@@ -65,10 +65,10 @@ def test_it_says_what_was_answered_and_opens_at_the_head_that_was_named(visit):
     assert page.inner_text("#answered") == "Ada"
     assert page.inner_text("#caveat").startswith("Attention says where a model looks, not why it answers")
     assert page.inner_text("#shown") == "Layer 2, head 1"
-    assert page.inner_text("#selected") == "“Ada” looks at"
+    assert page.inner_text("#selected") == "“Ada” attends to"
     at = next(i for i, unit in enumerate(SECOND.rows) if unit.text == "Ada")
     check(page, SECOND.columns, SECOND.weights[0, at])
-    assert "together 1.0000" in page.inner_text("#sums")
+    assert "total 1.0000" in page.inner_text("#sums")
     assert page.evaluate("window.broken") is None
 
 
@@ -77,24 +77,24 @@ def test_a_token_is_chosen_by_mouse_and_by_keyboard(visit):
     page = visit()
     who = next(i for i, unit in enumerate(SECOND.rows) if unit.text == "Who")
     token(page, "Who").hover()
-    settle(page, "#selected", "“Who” looks at")
+    settle(page, "#selected", "“Who” attends to")
     check(page, SECOND.columns, SECOND.weights[0, who])
     page.hover("h1")
-    settle(page, "#selected", "“Ada” looks at")
+    settle(page, "#selected", "“Ada” attends to")
     token(page, "Who").click()
     page.hover("h1")
-    settle(page, "#selected", "“Who” looks at")
+    settle(page, "#selected", "“Who” attends to")
     page.keyboard.press("ArrowRight")
-    settle(page, "#selected", "“built” looks at")
+    settle(page, "#selected", "“built” attends to")
     page.keyboard.press("Home")
-    settle(page, "#selected", "“[CLS]” looks at")
+    settle(page, "#selected", "“[CLS]” attends to")
     page.keyboard.press("End")
     page.keyboard.press("ArrowLeft")
-    settle(page, "#selected", "“.” looks at")
+    settle(page, "#selected", "“.” attends to")
     check(page, SECOND.columns, SECOND.weights[0, len(SECOND.rows) - 2])
     assert page.locator("#tokens [tabindex='0']").count() == 1
-    page.click("#direction button:has-text('what looks at it')")
-    settle(page, "#selected", "“.” is looked at by")
+    page.click("#direction button:has-text('attention to the token')")
+    settle(page, "#selected", "“.” is attended by")
     check(page, SECOND.rows, SECOND.weights[0, :, len(SECOND.rows) - 2])
 
 
@@ -126,10 +126,10 @@ def test_the_match_lstm_has_units_of_its_own(visit):
     page = visit()
     page.click("#grid [data-layer='3'][data-head='1']")
     settle(page, "#shown", "Match-LSTM, backward")
-    settle(page, "#selected", "“Ada” looks at")
+    settle(page, "#selected", "“Ada” attends to")
     check(page, MATCHING.columns, MATCHING.weights[1, 0])
     token(page, "Who").click()
-    settle(page, "#selected", "“Who” is looked at by")
+    settle(page, "#selected", "“Who” is attended by")
     check(page, MATCHING.rows, MATCHING.weights[1, :, 0])
 
 

@@ -89,7 +89,7 @@ def test_the_command_prints_and_writes(proposed, tmp_path, capsys):
     asking = (folder, "--question", QUESTION, "--context", CONTEXT)
     code, out, err = call(capsys, *asking)
     assert code == 0, err
-    for words in ("layer 3, mean of 2 heads", "looks at", "not why it answers"):
+    for words in ("layer 3, mean of 2 heads", "attends to", "not why it answers"):
         assert words in out
     code, out, _ = call(capsys, *asking, "--layer", "all", "--head", "all")
     assert "match" in out

@@ -1,8 +1,8 @@
-// One window of text: choose layer and head in the grid, a token in the text, and read where it looks.
+// One window of text: choose layer and head in the grid and a token in the text to see its attention.
 const PARTS = ["special", "question", "passage"];
-const MOST = 12; // rows of the short table
-const DIRECTIONS = { looks: "where it looks", seen: "what looks at it" };
-const chosen = { layer: 0, head: -1, token: 0, hovered: null, direction: "looks" }; // head -1 is the mean
+const TOP_ROWS = 12; // of the short table
+const DIRECTIONS = { to: "attention from the token", from: "attention to the token" };
+const chosen = { layer: 0, head: -1, token: 0, hovered: null, direction: "to" }; // head -1 is the mean
 let drawings = 0;
 const letters = { 1: Array.from(DATA.question), 2: Array.from(DATA.passage) }; // Python counts characters
 
@@ -20,19 +20,19 @@ const crossing = (item, head) => (head < 0 ? mean(item.crossing) : item.crossing
 const weightsOf = once(async (name) => {
   const bytes = await unpack(`pack-layer-${name}`);
   const count = bytes.length / 2;
-  return Float32Array.from({ length: count }, (_, i) => (bytes[i] + 256 * bytes[count + i]) / DATA.unit);
+  return Float32Array.from({ length: count }, (_, i) => (bytes[i] + 256 * bytes[count + i]) / DATA.scale);
 });
 
-/** By unit of the view: its weight for `token`, null where there is none; and whether it is the token that looks. */
+/** Weight of each unit of the view for `token`, null if it has none; and whether the token attends. */
 function weightsFor(token, all) {
   const { units, rows, columns } = view();
   const heads = chosen.head < 0 ? layer().heads.map((_, head) => head) : [chosen.head];
   const at = (row, column) => mean(heads.map((head) => all[(head * rows.length + row) * columns.length + column]));
   const [row, column] = [rows.indexOf(token), columns.indexOf(token)];
-  const looks = column < 0 || (row >= 0 && chosen.direction === "looks");
+  const attends = column < 0 || (row >= 0 && chosen.direction === "to");
   const values = new Array(units.length).fill(null);
-  (looks ? columns : rows).forEach((unit, i) => { values[unit] = looks ? at(row, i) : at(i, column); });
-  return { values, looks };
+  (attends ? columns : rows).forEach((unit, i) => { values[unit] = attends ? at(row, i) : at(i, column); });
+  return { values, attends };
 }
 
 // ---- layers and heads
@@ -84,7 +84,7 @@ function gridKeys(event) {
 
 // ---- the text
 
-/** What is looked at first: the answer's first token, or that of the question. */
+/** Initially selected token: the first of the answer, or of the question. */
 function firstToken() {
   const { units } = view();
   const start = DATA.answer?.[0];
@@ -101,7 +101,7 @@ function drawText(token) {
     const [text, part, from, to] = unit;
     if (part === 2) block = blocks.passage;
     if (part === 0) { block.push(option(i, text, "special")); return; }
-    const begin = Math.max(from, last[part]); // pieces of one character share it
+    const begin = Math.max(from, last[part]); // pieces of one character overlap
     if (from > last[part]) block.push(letters[part].slice(last[part], from).join(""));
     const inside = part === 2 && DATA.answer && from < DATA.answer[1] && to > DATA.answer[0];
     block.push(begin < to ? option(i, letters[part].slice(begin, to).join(""), inside ? "answer" : "") : option(i, text, "special"));
@@ -122,7 +122,7 @@ function option(i, text, kind) {
 
 const options = () => [...byId("tokens").querySelectorAll("[role=option]")];
 
-/** A click or the focus stays; what the mouse passes over is shown until it leaves the text. */
+/** Clicks and focus select a token; hovering previews one until the mouse leaves the text. */
 function pick(event) {
   const token = event.target.closest("[data-token]")?.dataset.token;
   if (token === undefined) return;
@@ -143,7 +143,7 @@ function tokenKeys(event) {
   const next = step ? at + step : { Home: 0, End: all.length - 1 }[event.key];
   if (next === undefined || !all[next]) return;
   event.preventDefault();
-  all[next].focus(); // which picks it
+  all[next].focus(); // focus selects it
 }
 
 // ---- numbers
@@ -160,10 +160,10 @@ function table(id, caption, rows) {
 async function draw() {
   const drawing = ++drawings;
   const all = await weightsOf(layer().name);
-  if (drawing !== drawings) return; // something else was chosen meanwhile
+  if (drawing !== drawings) return; // the selection changed meanwhile
   const { units } = view();
   const token = chosen.hovered ?? chosen.token;
-  const { values, looks } = weightsFor(token, all);
+  const { values, attends } = weightsFor(token, all);
   const known = units.map((unit, i) => [unit, values[i], i]).filter(([, value]) => value !== null);
   const texts = known.filter(([unit, , i]) => unit[1] !== 0 && i !== token);
   const largest = Math.max(...texts.map(([, value]) => value), 1e-6);
@@ -181,21 +181,21 @@ async function draw() {
   const place = `${layerName(layer())}, ${headName(layer(), chosen.head)}`;
   const name = units[token][0];
   byId("shown").textContent = place[0].toUpperCase() + place.slice(1);
-  byId("scale").textContent = `full colour: ${number(largest)}, the largest weight of a word here; special tokens may have more`;
-  byId("selected").textContent = looks ? `“${name}” looks at` : `“${name}” is looked at by`;
+  byId("scale").textContent = `full colour: ${number(largest)}, the largest weight of a word; special tokens may exceed it`;
+  byId("selected").textContent = attends ? `“${name}” attends to` : `“${name}” is attended by`;
   const sum = (part) => known.reduce((total, [unit, value]) => total + (unit[1] === part ? value : 0), 0);
   const parts = [1, 2, 0].filter((part) => known.some(([unit]) => unit[1] === part));
   const shares = parts.map((part) => `${PARTS[part]} ${number(sum(part))}`).join(", ");
-  byId("sums").textContent = looks ? `${shares}; together ${number(known.reduce((total, [, value]) => total + value, 0))}` : `sum of what each gives to it: ${shares}`;
+  byId("sums").textContent = attends ? `${shares}; total ${number(known.reduce((total, [, value]) => total + value, 0))}` : `attention received from: ${shares}`;
   const ranked = [...known].sort((a, b) => b[1] - a[1]);
-  table("top", `The ${MOST} largest weights`, ranked.slice(0, MOST).map(([unit, value]) => row(unit, value)));
+  table("top", `${TOP_ROWS} largest weights`, ranked.slice(0, TOP_ROWS).map(([unit, value]) => row(unit, value)));
   if (byId("all").open) drawAll(known);
   byId("all").ontoggle = () => { if (byId("all").open) drawAll(known); };
-  choice(byId("direction"), DIRECTIONS, looks ? "looks" : "seen", (key) => { chosen.direction = key; draw(); });
+  choice(byId("direction"), DIRECTIONS, attends ? "to" : "from", (key) => { chosen.direction = key; draw(); });
 }
 
 function drawAll(known) {
-  table("every", "All weights in the order of the text", known.map(([unit, value]) => row(unit, value)));
+  table("every", "All weights in text order", known.map(([unit, value]) => row(unit, value)));
 }
 
 // ---- the page
@@ -205,14 +205,14 @@ function drawAbout() {
   const facts = [
     ["Window", `${window_} of ${windows}: characters ${first} to ${last} of ${letters[2].length}`],
     ["Checked", `the weights of each token sum to 1 (largest error ${DATA.error.toExponential(1)})`],
-    ["Network", "nothing is loaded and nothing is sent"],
+    ["Network", "no data is loaded or sent"],
   ];
   byId("about-list").replaceChildren(...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
   byId("facts").textContent = `window ${window_} of ${windows} · ${DATA.facts}`;
   byId("asked").textContent = DATA.question.trim();
   byId("answered").textContent = DATA.answer ? letters[2].slice(...DATA.answer).join("") : "no answer";
   byId("caveat").textContent = `${DATA.caveat[0].toUpperCase()}${DATA.caveat.slice(1)}.`;
-  byId("heads-hint").textContent = "% of attention mass that goes from the question to the passage (in a match-LSTM, from the passage to the question). Choose a cell by mouse or arrow keys, then a token below in the same way.";
+  byId("heads-hint").textContent = "% of attention mass from the question to the passage (for a match-LSTM, from the passage to the question). Choose a cell with mouse or arrow keys, then a token below.";
 }
 
 function start() {
