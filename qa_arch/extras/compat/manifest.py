@@ -1,4 +1,4 @@
-"""The names that transformers 5 removed are imported from here; they add nothing to ``qa-arch``."""
+"""Manifest of the compat extra: names that transformers 5 removed; no ``qa-arch`` commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pipeline("question-answering")`` of transformers 4: the same windows, scores, ties and dictionaries.
+"""``pipeline("question-answering")`` of transformers 4: same windows, scores, tie-breaking and outputs.
 
 Source: transformers 4.57.6, pipelines/question_answering.py, with fast tokenizers.
 
@@ -31,16 +31,16 @@ from qa_arch.records import RECORD
 from qa_arch.tasks import device_of
 
 TASK = "question-answering"
-WITHOUT_EFFECT = {"framework", "max_question_len", "num_workers", "padding", "use_fast"}
-"""Arguments that are accepted; ``max_question_len`` had no effect with fast tokenizers either."""
+IGNORED = {"framework", "max_question_len", "num_workers", "padding", "use_fast"}
+"""Accepted without effect; ``max_question_len`` had none with fast tokenizers either."""
 REFUSED = ("trust_remote_code", "model_kwargs")
-"""Arguments that may be empty and nothing else."""
+"""Arguments that must be empty."""
 WITH_SEGMENTS = ("albert", "rembert")
-"""Model types whose tokenizers no longer ask for segment ids in transformers 5, as they did before."""
+"""Model types whose tokenizers no longer return segment ids in transformers 5."""
 NO_SCORE = 1000000
-"""Score of "no answer" where there is no window."""
+"""Score of "no answer" without windows."""
 OUTSIDE = np.float32(-10000.0)
-"""Logit of what is no text."""
+"""Logit of tokens outside the text."""
 
 Answer = dict[str, Any]
 Floats = npt.NDArray[np.float32]
@@ -55,32 +55,32 @@ def pipeline(
     revision: str | None = None,
     **options: Any,
 ) -> QuestionAnsweringPipeline:
-    """What ``transformers.pipeline(task, model, ...)`` gave for "question-answering".
+    """Same as ``transformers.pipeline(task, model, ...)`` for "question-answering" in version 4.
 
-    ``model`` and ``tokenizer`` are hub ids (OWNER/NAME, at ``revision``), folders or objects; ``device`` is
-    the first accelerator by default, and -1 where the model is. ``options`` are defaults of the call. Weights
-    come from safetensors alone, and no code of a checkpoint is run.
+    ``model`` and ``tokenizer`` are hub ids (OWNER/NAME, at ``revision``), folders or objects; ``device``
+    defaults to the first accelerator, -1 keeps the model where it is. ``options`` are defaults of the call.
+    Weights come from safetensors only, and no code of a checkpoint is run.
 
     Raises KeyError for another task, ValueError for a model object without a tokenizer and for options out of
     range, TypeError for unknown ones; ConfigError for a run of qa_arch and for a model without a span head,
-    UnavailableError for what cannot be read.
+    UnavailableError for a checkpoint that cannot be read.
     """
     if task != TASK:
-        raise KeyError(f"task {task!r} is not {TASK!r}: for others call transformers.pipeline")
+        raise KeyError(f"task {task!r} is not {TASK!r}: use transformers.pipeline for others")
     if isinstance(model, str | Path):
         if (Path(model) / RECORD).is_file():
             raise ConfigError(f"{model}: is a run of qa_arch; open it with qa_arch.load({str(model)!r})")
         loaded = load_span_checkpoint(open_checkpoint(model, revision))
         model, tokenizer = loaded.model.model, loaded.tokenizer if tokenizer is None else tokenizer
     if tokenizer is None:
-        raise ValueError("a model object comes without its tokenizer: pass tokenizer=")
+        raise ValueError("a model object needs a tokenizer: pass tokenizer=")
     if isinstance(tokenizer, str | Path):
         tokenizer = load_tokenizer(str(tokenizer), setting="tokenizer")
     return QuestionAnsweringPipeline(model, tokenizer, device, **options)
 
 
 def in_front_of(others: Callable[..., Any]) -> Callable[..., Any]:
-    """``transformers.pipeline`` with its old task: ``others`` is that of version 5."""
+    """Add the old task to ``others``, the ``transformers.pipeline`` of version 5."""
 
     @wraps(others)
     def both(task: Any = None, *args: Any, **options: Any) -> Any:
@@ -95,24 +95,24 @@ class _Options:
 
     top_k: int = 1
     doc_stride: int | None = None
-    """Overlap of neighbouring windows; None is half a window, at most 128."""
+    """Overlap of neighbouring windows; None: half a window, at most 128."""
     max_answer_len: int = 15
     max_seq_len: int | None = None
-    """None is 384, or what the tokenizer allows where that is less."""
+    """None: 384, or the tokenizer's maximum if smaller."""
     handle_impossible_answer: bool = False
     align_to_words: bool = True
     batch_size: int = 1
 
-    def updated(self, given: Mapping[str, Any]) -> _Options:
-        """These options with those of ``given`` that are not None."""
-        given = {key: value for key, value in given.items() if value is not None}
-        if (top_k := given.pop("topk", None)) is not None:
+    def updated(self, changes: Mapping[str, Any]) -> _Options:
+        """Copy with the ``changes`` that are not None."""
+        changes = {key: value for key, value in changes.items() if value is not None}
+        if (top_k := changes.pop("topk", None)) is not None:
             warnings.warn("topk is deprecated: use top_k", UserWarning, stacklevel=3)
-            given.setdefault("top_k", top_k)
+            changes.setdefault("top_k", top_k)
         for key in REFUSED:
-            if given.pop(key, None):
+            if changes.pop(key, None):
                 raise ValueError(f"{key}: is not supported")
-        options = replace(self, **{key: given[key] for key in given.keys() - WITHOUT_EFFECT})
+        options = replace(self, **{key: changes[key] for key in changes.keys() - IGNORED})
         for key in ("top_k", "max_answer_len", "batch_size"):
             if (value := getattr(options, key)) < 1:
                 raise ValueError(f"{key} parameter should be >= 1 (got {value})")
@@ -121,14 +121,14 @@ class _Options:
 
 class _Window(NamedTuple):
     question: int
-    """Number of its question."""
+    """Index of its question."""
     encoding: Encoding
     allowed: npt.NDArray[np.bool_]
-    """(T,) where the answer may be: the text, and [CLS]."""
+    """Shape (T,): tokens that may be in an answer, those of the text and [CLS]."""
 
 
 class QuestionAnsweringPipeline:
-    """Answers questions about texts; ``pipeline`` makes it."""
+    """Answers questions about texts; created by ``pipeline``."""
 
     task = TASK
 
@@ -152,37 +152,37 @@ class QuestionAnsweringPipeline:
         self.model = model.to(self.device).eval()
 
     def __call__(self, *args: Any, question: Any = None, context: Any = None, **options: Any) -> Any:
-        """The answer to a question about a text as {"score", "start", "end", "answer"}.
+        """Answer questions about texts; an answer is {"score", "start", "end", "answer"}.
 
-        Given are ``question`` and ``context``, each a text or a list of texts (one context serves all
-        questions), or in their place two texts, a dict or ``SquadExample``, or several of these. With several
-        questions a list; ``top_k`` > 1 makes each answer a list of at most so many, best first (fewer where
-        there are fewer). ``start`` and ``end`` are characters of the text.
+        Input is ``question`` and ``context``, each a text or a list of texts (one context can serve all
+        questions), or two texts, a dict, a ``SquadExample``, or several of these. Several questions return a
+        list; ``top_k`` > 1 makes each answer a list of at most that many, best first. ``start`` and ``end``
+        are offsets in characters of the text.
 
-        ``score`` is a probability of a window, summed over all spans with that answer, whatever its case.
-        ``handle_impossible_answer`` adds "" with the lowest probability that "no answer" has in a window;
+        ``score`` is the probability within a window, summed over all spans with the same answer up to case.
+        ``handle_impossible_answer`` adds "" with the lowest probability of "no answer" over windows;
         ``align_to_words`` widens answers to whole words.
 
-        Raises ValueError for what is no question with a text, KeyError for a dict without these keys,
-        ValueError for options out of range, TypeError for unknown ones.
+        Raises ValueError for invalid input or options out of range, KeyError for a dict without these keys,
+        TypeError for unknown options.
         """
-        chosen = self._defaults.updated(options)
+        settings = self._defaults.updated(options)
         pairs = [_pair(item) for item in _items(args, question, context)]
-        windows = (window for n, pair in enumerate(pairs) for window in self._windows(n, *pair, chosen))
+        windows = (window for n, pair in enumerate(pairs) for window in self._windows(n, *pair, settings))
         part = int(self._question_first)
         ranked: list[dict[str, Answer]] = [{} for _ in pairs]
         null = [float(NO_SCORE)] * len(pairs)
-        while batch := list(islice(windows, chosen.batch_size)):
+        while batch := list(islice(windows, settings.batch_size)):
             for window, logits in zip(batch, self._logits(batch), strict=True):
                 row = window.question
-                spans, null_score = _best_spans(*logits, window.allowed, chosen)
+                spans, null_score = _best_spans(*logits, window.allowed, settings)
                 null[row] = min(null[row], null_score)
                 for first, last, score in spans:
-                    start, end = _characters(window.encoding, first, last, part, chosen.align_to_words)
+                    start, end = _characters(window.encoding, first, last, part, settings.align_to_words)
                     text = pairs[row][1][start:end]
-                    fresh = {"score": 0.0, "start": start, "end": end, "answer": text}
-                    ranked[row].setdefault(text.lower(), fresh)["score"] += score
-        answers = [_best(own.values(), score, chosen) for own, score in zip(ranked, null, strict=True)]
+                    empty = {"score": 0.0, "start": start, "end": end, "answer": text}
+                    ranked[row].setdefault(text.lower(), empty)["score"] += score
+        answers = [_best(own.values(), score, settings) for own, score in zip(ranked, null, strict=True)]
         return answers[0] if len(answers) == 1 else answers
 
     @property
@@ -190,8 +190,8 @@ class QuestionAnsweringPipeline:
         return self.tokenizer.padding_side == "right"
 
     def _windows(self, number: int, question: str, context: str, options: _Options) -> Iterator[_Window]:
-        most = min(self.tokenizer.model_max_length, 384)
-        length = most if options.max_seq_len is None else options.max_seq_len
+        default = min(self.tokenizer.model_max_length, 384)
+        length = default if options.max_seq_len is None else options.max_seq_len
         stride = min(length // 2, 128) if options.doc_stride is None else options.doc_stride
         if stride > length:
             raise ValueError(f"`doc_stride` ({stride}) is larger than `max_seq_len` ({length})")
@@ -203,7 +203,7 @@ class QuestionAnsweringPipeline:
             return_overflowing_tokens=True,
         )
         for encoding in encoded.encodings:
-            # With padding on the left the old pipeline took everything for text, the question as well.
+            # With padding on the left the old pipeline treated everything as text, even the question.
             allowed = [
                 part == 1 or id_ == self.tokenizer.cls_token_id or not self._question_first
                 for part, id_ in zip(encoding.sequence_ids, encoding.ids, strict=True)
@@ -212,15 +212,15 @@ class QuestionAnsweringPipeline:
 
     @torch.inference_mode()
     def _logits(self, windows: Sequence[_Window]) -> Iterator[tuple[Floats, Floats]]:
-        """Scores of each token of a window as start and as end of the answer, (T,), without padding."""
-        wanted = {*self.tokenizer.model_input_names}
+        """Start and end logits of each window, each of shape (T,) without padding."""
+        names = {*self.tokenizer.model_input_names}
         if self.model.config.model_type in WITH_SEGMENTS:
-            wanted.add("token_type_ids")
-        wanted &= inspect.signature(self.model.forward).parameters.keys()
+            names.add("token_type_ids")
+        names &= inspect.signature(self.model.forward).parameters.keys()
         longest = max(len(window.encoding) for window in windows)
         inputs = {}
         for name, (attribute, fill) in self._columns.items():
-            if name in wanted:
+            if name in names:
                 rows = [getattr(window.encoding, attribute) for window in windows]
                 gaps = [[fill] * (longest - len(row)) for row in rows]
                 pairs = zip(rows, gaps, strict=True) if self._question_first else zip(gaps, rows, strict=True)
@@ -234,7 +234,7 @@ class QuestionAnsweringPipeline:
 
 
 def _items(args: tuple[Any, ...], question: Any, context: Any) -> list[Any]:
-    """The questions of a call, each a dict or an example."""
+    """Questions of a call as a list of dicts or examples."""
     if len(args) == 2 and all(isinstance(text, str) for text in args):
         args, question, context = (), *args
     if args:
@@ -264,26 +264,24 @@ def _pair(item: Any) -> tuple[str, str]:
         raise ValueError(f"{item!r}: give a dict with question and context, or a SquadExample")
     for key in ("question", "context"):
         if key not in item:
-            raise KeyError(f"a dict with the keys question and context is wanted; {key} is not there")
+            raise KeyError(f"give a dict with the keys question and context; {key} is missing")
         if not isinstance(item[key], str) or not item[key]:
-            raise ValueError(f"{key}: a text with at least one character is wanted, not {item[key]!r}")
+            raise ValueError(f"{key}: must be a non-empty string, not {item[key]!r}")
     return item["question"], item["context"]
 
 
 def _best_spans(
     start: Floats, end: Floats, allowed: npt.NDArray[np.bool_], options: _Options
 ) -> tuple[list[tuple[int, int, float]], float]:
-    """The best spans of a window as (first token, last token, probability), best first; and the probability
-    of its first token, "no answer".
-
-    Axes: ``start``, ``end`` and ``allowed`` are (T,).
+    """Best spans of a window as (first token, last token, probability), best first; and the probability of
+    "no answer", its first token. ``start``, ``end`` and ``allowed`` have shape (T,).
     """
     start, end = (_softmax(np.where(allowed, logits, OUTSIDE)) for logits in (start, end))
     null_score = float(start[0] * end[0])
     start[0] = end[0] = 0.0
     products = np.tril(np.triu(np.outer(start, end)), options.max_answer_len - 1)
     scores = products.ravel()
-    # Several spans may widen to the same words.
+    # Several spans may be widened to the same words.
     count = options.top_k * 2 + 10 if options.align_to_words else options.top_k
     if count == 1:
         best = np.array([scores.argmax()])
@@ -305,17 +303,17 @@ def _softmax(logits: Floats) -> Floats:
 
 
 def _characters(encoding: Encoding, first: int, last: int, part: int, align: bool) -> tuple[int, int]:
-    """Start and end of tokens ``first`` to ``last`` in the text, which is sequence ``part`` of the pair."""
+    """Character offsets of tokens ``first`` to ``last`` in the text, sequence ``part`` of the pair."""
     if align:
         words = [encoding.token_to_word(token) for token in (first, last)]
         places = [None if word is None else encoding.word_to_chars(word, part) for word in words]
-        if places[0] and places[1]:  # special tokens have no word, nor have some tokenizers
+        if places[0] and places[1]:  # special tokens belong to no word, and some tokenizers have none
             return places[0][0], places[1][1]
     return encoding.offsets[first][0], encoding.offsets[last][1]
 
 
 def _best(answers: Iterable[Answer], null_score: float, options: _Options) -> Any:
-    """The best of the answers of a question; a list where there is not exactly one."""
+    """Best ``top_k`` answers of a question; not a list if there is exactly one."""
     ranked = list(answers)
     if options.handle_impossible_answer:
         ranked.append({"score": null_score, "start": 0, "end": 0, "answer": ""})
@@ -323,11 +321,11 @@ def _best(answers: Iterable[Answer], null_score: float, options: _Options) -> An
     return ranked[0] if len(ranked) == 1 else ranked
 
 
-def _device(wanted: int | str | torch.device | None, model: Any) -> torch.device:
-    """The device that ``wanted`` names; None is the first accelerator, or the CPU where there is none."""
-    if isinstance(wanted, str | torch.device):
-        return torch.device(wanted)
-    if wanted == -1:
+def _device(device: int | str | torch.device | None, model: Any) -> torch.device:
+    """Resolve ``device``; None is the first accelerator, else the CPU."""
+    if isinstance(device, str | torch.device):
+        return torch.device(device)
+    if device == -1:
         return device_of(model)
     accelerator = torch.accelerator.current_accelerator()
-    return torch.device("cpu") if accelerator is None else torch.device(accelerator.type, wanted or 0)
+    return torch.device("cpu") if accelerator is None else torch.device(accelerator.type, device or 0)

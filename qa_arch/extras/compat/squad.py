@@ -1,9 +1,9 @@
 """``transformers.data.processors.squad`` of transformers 4: files to examples, examples to features.
 
-The names, arguments and values are those of 4.57.6 (data/processors/squad.py) with its slow tokenizers, the
-only ones that it could convert with; here the tokenizers of transformers 5 give them. Where the question ends
-is read from the tokenizer's own template, so that all models with two separators get the right positions, not
-only those of a list of names.
+Names, arguments and values are those of 4.57.6 (data/processors/squad.py) with slow tokenizers, the only ones
+it supported; here the tokenizers of transformers 5 reproduce them. The end of the question is read from the
+tokenizer's own template, so that positions are right for every model with two separators, not only for a
+hard-coded list.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ log = logging.getLogger(__name__)
 class SquadExample:
     """A question about a text.
 
-    ``doc_tokens`` are the words of the text, between white space; ``char_to_word_offset`` has for each
-    character the number of its word, or of the last word before it (-1 where there is none).
-    ``start_position`` and ``end_position`` are the first and last word of the answer; 0 where none is given.
-    Raises IndexError for an answer that starts behind the text.
+    ``doc_tokens`` are the whitespace-separated words of the text; ``char_to_word_offset`` maps each character
+    to its word, or to the last word before it (-1 if there is none). ``start_position`` and ``end_position``
+    are the first and last word of the answer, 0 without one. Raises IndexError for an answer that starts
+    after the end of the text.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class SquadExample:
         words = list(_WORD.finditer(context_text))
         starts = {word.start() for word in words}
         self.doc_tokens = [word[0] for word in words]
-        begins = (place in starts for place in range(len(context_text)))
-        self.char_to_word_offset = list(accumulate(begins, initial=-1))[1:]
+        is_start = (offset in starts for offset in range(len(context_text)))
+        self.char_to_word_offset = list(accumulate(is_start, initial=-1))[1:]
         self.start_position = self.end_position = 0
         if start_position_character is not None and not is_impossible:
             last = start_position_character + len(answer_text or "") - 1
@@ -67,35 +67,35 @@ class SquadExample:
 
 @dataclass
 class SquadFeatures:
-    """A window of a text behind its question; all lists but ``tokens`` are over its padded tokens."""
+    """Question followed by a window of the text; all lists except ``tokens`` are padded."""
 
     input_ids: list[int]
     attention_mask: list[int]
     token_type_ids: list[int]
     cls_index: int
     p_mask: list[int]
-    """0 where the answer may be and at [CLS], else 1."""
+    """0 where the answer can be and at [CLS], else 1."""
     example_index: int
     unique_id: int
     paragraph_len: int
     """Tokens of the text in this window."""
     token_is_max_context: dict[int, bool]
-    """Token of the text -> whether no other window has more context around it."""
+    """Token of the text -> whether no other window gives it more context."""
     tokens: list[str]
     """Without padding."""
     token_to_orig_map: dict[int, int]
     """Token of the text -> its word in ``SquadExample.doc_tokens``."""
     start_position: int
     end_position: int
-    """First and last token of the answer, inclusive; ``cls_index`` where the window does not hold it, 0 for
-    evaluation and unanswerable questions."""
+    """First and last token of the answer, inclusive; ``cls_index`` if the window does not contain it, 0 in
+    evaluation and for unanswerable questions."""
     is_impossible: bool
     qas_id: Any = None
     encoding: Any = None
 
 
 class SquadResult:
-    """Logits of a window, by its ``unique_id``: plain lists of its tokens' scores as start and as end."""
+    """Start and end logits of the window ``unique_id``, as plain lists."""
 
     def __init__(
         self,
@@ -113,25 +113,25 @@ class SquadResult:
 
 
 class SquadProcessor:
-    """Reads the official files; ``SquadV1Processor`` and ``SquadV2Processor`` say how they are called."""
+    """Reads the official files; ``SquadV1Processor`` and ``SquadV2Processor`` define their names."""
 
     train_file: str | None = None
     dev_file: str | None = None
 
     def get_train_examples(self, data_dir: str | None, filename: str | None = None) -> list[SquadExample]:
-        """The questions of the training file, each with its first gold answer as its label.
+        """Read the training file; each question is labelled with its first gold answer.
 
-        Raises OSError for a file that is not there, ValueError for no JSON, KeyError for another layout.
+        Raises OSError for a missing file, ValueError for invalid JSON, KeyError for another layout.
         """
         return self._read(data_dir, filename or self.train_file, training=True)
 
     def get_dev_examples(self, data_dir: str | None, filename: str | None = None) -> list[SquadExample]:
-        """The questions of the dev file with all their gold answers; raises as ``get_train_examples``."""
+        """Read the dev file with all gold answers; raises like ``get_train_examples``."""
         return self._read(data_dir, filename or self.dev_file, training=False)
 
     def _read(self, data_dir: str | None, filename: str | None, *, training: bool) -> list[SquadExample]:
         if filename is None:
-            raise ValueError("no file is named: use SquadV1Processor or SquadV2Processor, or give filename")
+            raise ValueError("no file name: use SquadV1Processor or SquadV2Processor, or pass filename")
         articles = json.loads((Path(data_dir or "") / filename).read_text(encoding="utf-8"))["data"]
         examples = []
         for article in articles:
@@ -181,28 +181,28 @@ def squad_convert_examples_to_features(
     threads: int = 1,
     tqdm_enabled: bool = True,
 ) -> Any:
-    """The windows of all examples, or with ``return_dataset="pt"`` these and a ``TensorDataset`` of them.
+    """Cut all examples into windows; with ``return_dataset="pt"`` return them and a ``TensorDataset`` too.
 
-    ``max_seq_length`` tokens make a window, ``doc_stride`` is the step between the windows of a text, and of
-    a question ``max_query_length`` tokens are read. ``padding_strategy`` pads to ``max_seq_length`` or, if it
-    is anything but "max_length", not at all. ``threads`` and ``tqdm_enabled`` have no effect.
+    A window has ``max_seq_length`` tokens, ``doc_stride`` is the step between the windows of a text, and
+    questions are truncated to ``max_query_length`` tokens. ``padding_strategy`` pads to ``max_seq_length`` if
+    it is "max_length", else not at all. ``threads`` and ``tqdm_enabled`` have no effect.
 
-    An example whose text is blank, or in training does not have its answer, has no windows and no number:
-    ``example_index`` counts the others. Raises ValueError for another dataset, lengths that leave no room for
-    the text and a tokenizer that pads on the left.
+    Examples with a blank text or, in training, without their answer in it are skipped: they have no windows
+    and do not count in ``example_index``. Raises ValueError for another ``return_dataset``, lengths that
+    leave no room for the text, and a tokenizer that pads on the left.
     """
     if return_dataset not in (False, "pt"):
         raise ValueError(f"return_dataset={return_dataset!r}: transformers 5 has no TensorFlow; use 'pt'")
     if tokenizer.padding_side != "right":
-        raise ValueError("the windows are padded on the right: set tokenizer.padding_side = 'right'")
+        raise ValueError("windows must be padded on the right: set tokenizer.padding_side = 'right'")
     windows = _Windows(
         tokenizer=tokenizer,
         template=probe(tokenizer, has_segment_ids(tokenizer)),
         special=frozenset(tokenizer.all_special_ids),
         length=max_seq_length,
         step=doc_stride,
-        question=max_query_length,
-        padded=max_seq_length if padding_strategy == "max_length" else 0,
+        question_length=max_query_length,
+        padded_length=max_seq_length if padding_strategy == "max_length" else 0,
     )
     features: list[SquadFeatures] = []
     number = 0
@@ -217,31 +217,34 @@ def squad_convert_examples_to_features(
 
 @dataclass(frozen=True, kw_only=True)
 class _Windows:
-    """How texts are cut into windows; lengths in tokens."""
+    """Cuts texts into windows; lengths in tokens."""
 
     tokenizer: PreTrainedTokenizerBase
     template: Template
     special: frozenset[int]
     length: int
     step: int
-    question: int
-    """The most tokens of a question."""
-    padded: int
-    known: dict[str, list[str]] = field(default_factory=dict)
-    """Word -> its pieces: most words come back, and a call of the tokenizer is slow."""
+    question_length: int
+    """Maximum number of question tokens."""
+    padded_length: int
+    """Length to pad to; 0: no padding."""
+    pieces_of: dict[str, list[str]] = field(default_factory=dict)
+    """Cache, word -> pieces: words recur, and tokenizer calls are slow."""
 
     def of(self, example: SquadExample, training: bool) -> Iterator[SquadFeatures]:
-        """The windows of ``example``; none, and a warning, where its answer is not at its place."""
+        """Windows of ``example``; none, and a warning, if its answer is not at its offset."""
         labelled = training and not example.is_impossible
-        if labelled and not _holds_answer(example):
-            log.warning("%s: the answer %r is not at its place", example.qas_id, example.answer_text)
+        if labelled and not _contains_answer(example):
+            log.warning(
+                "%s: the answer %r is not at its offset; example skipped", example.qas_id, example.answer_text
+            )
             return
         tokenizer, template = self.tokenizer, self.template
         pieces = [(piece, n) for n, word in enumerate(example.doc_tokens) for piece in self._pieces(word)]
         answer = self._answer(example, pieces) if labelled else None
         ids = tokenizer.convert_tokens_to_ids([piece for piece, _ in pieces])
         question = tokenizer.encode(
-            example.question_text, add_special_tokens=False, truncation=True, max_length=self.question
+            example.question_text, add_special_tokens=False, truncation=True, max_length=self.question_length
         )
         query = [Special(id_, template.question_segment) for id_ in question]
         head = [*template.before, *query, *template.between]
@@ -249,12 +252,12 @@ class _Windows:
         for begin, end in spans:
             body = [Special(id_, template.context_segment) for id_ in ids[begin:end]]
             window = [*head, *body, *template.after]
-            padding = self.padded - len(window)
+            padding = self.padded_length - len(window)
             input_ids = [token.id for token in window] + [template.pad] * padding
             cls_index = input_ids.index(tokenizer.cls_token_id)
             shift = len(head) - begin
             first, last = (cls_index, cls_index) if labelled else (0, 0)
-            if held := answer is not None and begin <= answer[0] and answer[1] < end:
+            if contained := answer is not None and begin <= answer[0] and answer[1] < end:
                 first, last = answer[0] + shift, answer[1] + shift
             text = range(begin, end)
             yield SquadFeatures(
@@ -269,67 +272,67 @@ class _Windows:
                 example_index=0,
                 unique_id=0,
                 paragraph_len=end - begin,
-                token_is_max_context={n + shift: _widest(spans, n) == (begin, end) for n in text},
+                token_is_max_context={n + shift: _max_context(spans, n) == (begin, end) for n in text},
                 tokens=tokenizer.convert_ids_to_tokens([token.id for token in window]),
                 token_to_orig_map={n + shift: pieces[n][1] for n in text},
                 start_position=first,
                 end_position=last,
-                is_impossible=example.is_impossible or (labelled and not held),
+                is_impossible=example.is_impossible or (labelled and not contained),
                 qas_id=example.qas_id,
             )
 
     def _pieces(self, word: str) -> list[str]:
-        """The pieces of a word as they are within a text, where RoBERTa's tokenizer has seen a space."""
-        if word not in self.known:
-            within = isinstance(self.tokenizer, RobertaTokenizer) and not word[0].isspace()
-            self.known[word] = self.tokenizer.tokenize(f" {word}" if within else word)
-        return self.known[word]
+        """Pieces of a word inside a text; RoBERTa's tokenizer needs the space before it."""
+        if word not in self.pieces_of:
+            needs_space = isinstance(self.tokenizer, RobertaTokenizer) and not word[0].isspace()
+            self.pieces_of[word] = self.tokenizer.tokenize(f" {word}" if needs_space else word)
+        return self.pieces_of[word]
 
     def _answer(self, example: SquadExample, pieces: Sequence[tuple[str, int]]) -> tuple[int, int]:
-        """First and last piece of the answer: of its words, or the fewer pieces that are its own."""
+        """First and last piece of the answer: those of its words, narrowed to the answer's own pieces."""
         words = [number for _, number in pieces]
         first = bisect_left(words, example.start_position)
         last = bisect_left(words, example.end_position + 1) - 1
-        own = " ".join(self.tokenizer.tokenize(example.answer_text))
+        target = " ".join(self.tokenizer.tokenize(example.answer_text))
         for start in range(first, last + 1):
             for end in range(last, start - 1, -1):
-                if " ".join(piece for piece, _ in pieces[start : end + 1]) == own:
+                if " ".join(piece for piece, _ in pieces[start : end + 1]) == target:
                     return start, end
         return first, last
 
-    def _spans(self, text: int, question: int) -> list[tuple[int, int]]:
-        """First and last piece (exclusive) of each window of a text of ``text`` pieces."""
-        room = self.length - question - self.template.specials
+    def _spans(self, text_length: int, question_length: int) -> list[tuple[int, int]]:
+        """First and last piece (exclusive) of each window of a text; lengths in pieces."""
+        room = self.length - question_length - self.template.specials
         if room < 1 or self.step < 1:
             raise ValueError(
                 f"max_seq_length={self.length} and doc_stride={self.step}: no window of the text fits"
             )
         spans = []
-        for begin in range(0, text, self.step):
-            spans.append((begin, min(begin + room, text)))
-            if begin + room >= text:
+        for begin in range(0, text_length, self.step):
+            spans.append((begin, min(begin + room, text_length)))
+            if begin + room >= text_length:
                 break
         return spans
 
 
-def _holds_answer(example: SquadExample) -> bool:
-    """Whether the words at the answer's place hold its text."""
+def _contains_answer(example: SquadExample) -> bool:
+    """Whether the words at the answer's offset contain its text."""
     words = example.doc_tokens[example.start_position : example.end_position + 1]
     return " ".join((example.answer_text or "").split()) in " ".join(words)
 
 
-def _widest(spans: Sequence[tuple[int, int]], place: int) -> tuple[int, int]:
-    """The window in which ``place`` has the most context at its poorer side; of equal ones the first."""
+def _max_context(spans: Sequence[tuple[int, int]], token: int) -> tuple[int, int]:
+    """The window in which ``token`` has the most context on its poorer side; the first on ties."""
     return max(
-        (span for span in spans if span[0] <= place < span[1]),
-        key=lambda span: min(place - span[0], span[1] - 1 - place) + 0.01 * (span[1] - span[0]),
+        (span for span in spans if span[0] <= token < span[1]),
+        key=lambda span: min(token - span[0], span[1] - 1 - token) + 0.01 * (span[1] - span[0]),
     )
 
 
 def _dataset(features: Sequence[SquadFeatures], training: bool) -> TensorDataset:
-    """Axes: ``N`` windows, ``T`` tokens. (N, T) ids, attention mask and segment ids; then the positions of
-    start and end (training) or the row of each window (else), (N,); (N,) place of [CLS]; (N, T) mask of what
-    cannot be an answer; in training (N,) whether the window is unanswerable."""
+    """Tensors of ``N`` windows with ``T`` tokens: (N, T) ids, attention mask and segment ids; (N,) start and
+    end positions (training) or row of the window (else); (N,) position of [CLS]; (N, T) mask of tokens that
+    cannot be in an answer; in training (N,) whether the window is unanswerable."""
 
     def column(name: str, dtype: torch.dtype = torch.long) -> Tensor:
         return torch.tensor([getattr(feature, name) for feature in features], dtype=dtype)

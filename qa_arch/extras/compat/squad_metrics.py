@@ -1,7 +1,7 @@
-"""``transformers.data.metrics.squad_metrics`` of transformers 4, by its names, arguments and exact values.
+"""``transformers.data.metrics.squad_metrics`` of transformers 4: same names, arguments and exact values.
 
-The scores are those of ``metrics.squad``, which counts every question once; here a question without a
-prediction stays unanswerable in the best thresholds, as it did there.
+Scores are those of ``metrics.squad``; as in transformers 4, questions without a prediction still count among
+the unanswerable ones when thresholds are fitted.
 
 Source: transformers 4.57.6, data/metrics/squad_metrics.py, after the official script of SQuAD 2.0
 (Rajpurkar et al. 2018).
@@ -27,11 +27,11 @@ if TYPE_CHECKING:  # compute_f1 needs no torch
     from qa_arch.extras.compat.squad import SquadExample, SquadFeatures, SquadResult
 
 NO_SCORE = 1000000
-"""Null score of a question whose windows all have a higher one."""
+"""Upper bound of null scores: that of a question without windows."""
 Texts = Mapping[str, str]
 """Question id -> predicted text."""
 Scores = Mapping[str, float]
-"""Question id -> score, 0 to 1, or null odds."""
+"""Question id -> score (0 to 1) or null odds."""
 Flags = Mapping[str, bool]
 """Question id -> whether it is answerable."""
 Means = dict[str, Any]
@@ -41,17 +41,17 @@ normalize_answer = normalise
 
 
 def get_tokens(s: str | None) -> list[str]:
-    """The normalised words of an answer; none for "no answer" ("" or None)."""
+    """Normalised words of an answer; empty for "no answer" ("" or None)."""
     return normalise(s).split() if s else []
 
 
 def compute_exact(a_gold: str, a_pred: str) -> int:
-    """1 where the answers are equal once normalised, else 0."""
+    """1 if the normalised answers are equal, else 0."""
     return int(normalise(a_gold) == normalise(a_pred))
 
 
 def compute_f1(a_gold: str | None, a_pred: str | None) -> float:
-    """F1 of the words of two answers, 0 to 1; two without words agree."""
+    """Word F1 of two answers, 0 to 1; 1 if both are empty."""
     gold, predicted = (" ".join(get_tokens(answer)) for answer in (a_gold, a_pred))
     return best_overlap(predicted, [gold], "2.0").f1
 
@@ -59,7 +59,7 @@ def compute_f1(a_gold: str | None, a_pred: str | None) -> float:
 def get_raw_scores(
     examples: Iterable[SquadExample], preds: Texts
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Exact match and F1 against the best gold, by question id; prints the ids that have no prediction."""
+    """Exact match and F1 against the best gold, by question id; prints ids without a prediction."""
     exact_scores: dict[str, float] = {}
     f1_scores: dict[str, float] = {}
     for example in examples:
@@ -76,7 +76,7 @@ def get_raw_scores(
 def apply_no_ans_threshold(
     scores: Scores, na_probs: Scores, qid_to_has_ans: Flags, na_prob_thresh: float
 ) -> dict[str, float]:
-    """``scores`` with an abstention for every null score above ``na_prob_thresh``; KeyError without one."""
+    """``scores``, abstaining where the null score exceeds ``na_prob_thresh``; KeyError if one is missing."""
     return {
         id_: float(not qid_to_has_ans[id_]) if na_probs[id_] > na_prob_thresh else score
         for id_, score in scores.items()
@@ -84,7 +84,7 @@ def apply_no_ans_threshold(
 
 
 def make_eval_dict(exact_scores: Scores, f1_scores: Scores, qid_list: Sequence[str] | None = None) -> Means:
-    """Means in percent and the number of questions: of ``qid_list``, or of all where that is empty.
+    """Means in percent and the number of questions, over ``qid_list`` or, if empty, over all.
 
     Raises KeyError for an id without a score, ZeroDivisionError without scores.
     """
@@ -94,14 +94,14 @@ def make_eval_dict(exact_scores: Scores, f1_scores: Scores, qid_list: Sequence[s
 
 
 def merge_eval(main_eval: Means, new_eval: Means, prefix: str) -> None:
-    """Add the values of ``new_eval`` to ``main_eval``, as ``PREFIX_KEY``."""
+    """Add the values of ``new_eval`` to ``main_eval`` as ``PREFIX_KEY``."""
     main_eval.update({f"{prefix}_{key}": value for key, value in new_eval.items()})
 
 
 def find_best_thresh(
     preds: Texts, scores: Scores, na_probs: Scores, qid_to_has_ans: Flags
 ) -> tuple[float, float]:
-    """Highest mean score (percent) over all null thresholds, and the first threshold that gives it."""
+    """Highest mean score (percent) over all null thresholds, and the first threshold that reaches it."""
     ranked = [id_ for id_ in sorted(na_probs, key=na_probs.__getitem__) if id_ in scores]
     gains = (scores[id_] if qid_to_has_ans[id_] else -bool(preds[id_]) for id_ in ranked)
     abstaining = sum(not has_answer for has_answer in qid_to_has_ans.values())
@@ -115,7 +115,7 @@ def find_best_thresh(
 def find_best_thresh_v2(
     preds: Texts, scores: Scores, na_probs: Scores, qid_to_has_ans: Flags
 ) -> tuple[float, float, float]:
-    """As ``find_best_thresh``, and the mean score of the answerable questions, 0 to 1."""
+    """``find_best_thresh``, plus the mean score of the answerable questions, 0 to 1."""
     answerable = [id_ for id_ in sorted(na_probs, key=na_probs.__getitem__) if qid_to_has_ans[id_]]
     total = reduce(add, (scores[id_] for id_ in answerable if id_ in scores), 0.0)
     return *find_best_thresh(preds, scores, na_probs, qid_to_has_ans), total / len(answerable)
@@ -133,7 +133,7 @@ def find_all_best_thresh(
 def find_all_best_thresh_v2(
     main_eval: Means, preds: Texts, exact_raw: Scores, f1_raw: Scores, na_probs: Scores, qid_to_has_ans: Flags
 ) -> None:
-    """As ``find_all_best_thresh``, with ``has_ans_exact`` and ``has_ans_f1`` (0 to 1) behind them."""
+    """``find_all_best_thresh``, plus ``has_ans_exact`` and ``has_ans_f1`` (0 to 1)."""
     find_all_best_thresh(main_eval, preds, exact_raw, f1_raw, na_probs, qid_to_has_ans)
     for key, raw in (("exact", exact_raw), ("f1", f1_raw)):
         main_eval[f"has_ans_{key}"] = find_best_thresh_v2(preds, raw, na_probs, qid_to_has_ans)[2]
@@ -145,8 +145,9 @@ def squad_evaluate(
     no_answer_probs: Scores | None = None,
     no_answer_probability_threshold: float = 1.0,
 ) -> Means:
-    """All scores (percent) of the predictions ``preds``, by question id; a null score above the threshold is
-    "no answer". The best thresholds are fitted on the scored questions themselves: upper bounds, no results.
+    """All scores (percent) of the predictions ``preds``; a null score above the threshold means "no answer".
+
+    The best thresholds are fitted on the scored questions themselves: upper bounds, not results.
     """
     examples = list(examples)
     answerable = {example.qas_id: bool(example.answers) for example in examples}
@@ -167,28 +168,28 @@ def squad_evaluate(
 
 
 def get_final_text(pred_text: str, orig_text: str, do_lower_case: bool, verbose_logging: bool = False) -> str:
-    """The part of ``orig_text`` that ``pred_text``, a text of its pieces, was made of: "Steve Smith" of
-    "Steve Smith's" for "steve smith". All of ``orig_text`` where the characters cannot be paired."""
+    """Project ``pred_text``, joined from word pieces, back onto ``orig_text``: "steve smith" on "Steve
+    Smith's" gives "Steve Smith". Returns ``orig_text`` if the characters cannot be aligned."""
     from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer
 
     tokenised = " ".join(BasicTokenizer(do_lower_case=do_lower_case).tokenize(orig_text))
     start = tokenised.find(pred_text)
-    places = [place for place, character in enumerate(orig_text) if character != " "]
-    visible = [place for place, character in enumerate(tokenised) if character != " "]
-    if start < 0 or len(places) != len(visible):
+    original = [offset for offset, character in enumerate(orig_text) if character != " "]
+    visible = [offset for offset, character in enumerate(tokenised) if character != " "]
+    if start < 0 or len(original) != len(visible):
         return orig_text
-    place_of = dict(zip(visible, places, strict=True))
-    first, last = place_of.get(start), place_of.get(start + len(pred_text) - 1)
+    original_of = dict(zip(visible, original, strict=True))
+    first, last = original_of.get(start), original_of.get(start + len(pred_text) - 1)
     return orig_text if first is None or last is None else orig_text[first : last + 1]
 
 
 def _get_best_indexes(logits: Sequence[float], n_best_size: int) -> list[int]:
-    """Where the highest logits stand, best first; of equal ones the first."""
+    """Indices of the highest logits, best first; the lower index first on ties."""
     return sorted(range(len(logits)), key=logits.__getitem__, reverse=True)[: max(n_best_size, 0)]
 
 
 def _compute_softmax(scores: Sequence[float]) -> list[float]:
-    """The probabilities of ``scores``, which are logits."""
+    """Softmax of the logits ``scores``."""
     if not scores:
         return []
     highest = max(scores)
@@ -198,7 +199,7 @@ def _compute_softmax(scores: Sequence[float]) -> list[float]:
 
 
 class _Span(NamedTuple):
-    """Tokens ``start`` to ``end`` of a window as an answer; those of 0 to 0 are "no answer"."""
+    """Tokens ``start`` to ``end`` of a window as an answer; 0 to 0 means "no answer"."""
 
     start_logit: float
     end_logit: float
@@ -227,11 +228,11 @@ def compute_predictions_logits(
     null_score_diff_threshold: float,
     tokenizer: Any,
 ) -> dict[str, str]:
-    """Question id -> answer, "" for none; writes the same, the candidates and the null odds as JSON.
+    """Question id -> answer, "" for none; also written as JSON, with n-best candidates and null odds.
 
-    ``max_answer_length`` is in tokens. Each file is written whole or not at all, and only where it is named;
-    null odds only with ``version_2_with_negative``. ``verbose_logging`` has no effect. Raises KeyError for a
-    window without a result, QaArchError for a file that cannot be written.
+    ``max_answer_length`` is in tokens. Only named files are written, each atomically, the null odds only with
+    ``version_2_with_negative``. ``verbose_logging`` has no effect. Raises KeyError for a window without a
+    result, QaArchError for a file that cannot be written.
     """
     windows_of = defaultdict(list)
     for feature in all_features:
@@ -245,17 +246,17 @@ def compute_predictions_logits(
         if version_2_with_negative:
             spans.append(null)
         spans.sort(key=lambda span: span.score, reverse=True)
-        named = _named(spans, example.doc_tokens, tokenizer, do_lower_case, n_best_size)
-        if version_2_with_negative and all(text for text, _ in named):
-            named.append(("", null))
-        if len(named) == (1 if version_2_with_negative else 0):  # there is no span
-            named.insert(0, ("empty", _Span(0.0, 0.0)))
-        probabilities = _compute_softmax([span.score for _, span in named])
+        texts_and_spans = _distinct_texts(spans, example.doc_tokens, tokenizer, do_lower_case, n_best_size)
+        if version_2_with_negative and all(text for text, _ in texts_and_spans):
+            texts_and_spans.append(("", null))
+        if len(texts_and_spans) == (1 if version_2_with_negative else 0):  # there is no span
+            texts_and_spans.insert(0, ("empty", _Span(0.0, 0.0)))
+        probabilities = _compute_softmax([span.score for _, span in texts_and_spans])
         candidates[example.qas_id] = [
             {"text": text, "probability": p, "start_logit": span.start_logit, "end_logit": span.end_logit}
-            for (text, span), p in zip(named, probabilities, strict=True)
+            for (text, span), p in zip(texts_and_spans, probabilities, strict=True)
         ]
-        text, best = next(pair for pair in named if pair[0] or not version_2_with_negative)
+        text, best = next(pair for pair in texts_and_spans if pair[0] or not version_2_with_negative)
         if version_2_with_negative:
             odds[example.qas_id] = null_score - best.start_logit - best.end_logit
             text = "" if odds[example.qas_id] > null_score_diff_threshold else text
@@ -270,12 +271,12 @@ def compute_predictions_logits(
 
 
 def compute_predictions_log_probs(*_: Any, **__: Any) -> dict[str, str]:
-    """There so that scripts which import it can be loaded; raises NotImplementedError."""
+    """Exists so that scripts can import it; raises NotImplementedError."""
     raise NotImplementedError("beam heads (XLNet, XLM) are not supported: use compute_predictions_logits")
 
 
 def _spans(window: SquadFeatures, result: SquadResult, n_best: int, longest: int) -> Iterator[_Span]:
-    """The pairs of the best starts and ends that are text, in order, and at most ``longest`` tokens."""
+    """Pairs of the best starts and ends inside the text, in order, of at most ``longest`` tokens."""
     starts, ends = (
         [t for t in _get_best_indexes(logits, n_best) if t in window.token_to_orig_map]
         for logits in (result.start_logits, result.end_logits)
@@ -286,19 +287,19 @@ def _spans(window: SquadFeatures, result: SquadResult, n_best: int, longest: int
 
 
 def _null(windows: Iterable[tuple[SquadFeatures, SquadResult]]) -> tuple[float, _Span]:
-    """The lowest score that "no answer" has in a window, and the "no answer" of that window."""
+    """The lowest score of "no answer" over windows, and its span."""
     spans = (_Span(result.start_logits[0], result.end_logits[0]) for _, result in windows)
     return min(chain([(NO_SCORE, _Span(0, 0))], ((span.score, span) for span in spans)), key=itemgetter(0))
 
 
-def _named(
+def _distinct_texts(
     spans: Iterable[_Span], words: Sequence[str], tokenizer: Any, lower_case: bool, n_best: int
 ) -> list[tuple[str, _Span]]:
-    """The first ``n_best`` spans of different texts, with their texts; ``words`` are those of the example."""
-    named: list[tuple[str, _Span]] = []
+    """The first ``n_best`` spans with different texts, as (text, span); ``words`` are the example's."""
+    pairs: list[tuple[str, _Span]] = []
     seen = set()
     for span in spans:
-        if len(named) >= n_best:
+        if len(pairs) >= n_best:
             break
         text = ""
         if span.start:
@@ -310,12 +311,12 @@ def _named(
             if text in seen:
                 continue
         seen.add(text)
-        named.append((text, span))
-    return named
+        pairs.append((text, span))
+    return pairs
 
 
 def _joined(pieces: list[str], tokenizer: Any) -> str:
-    """The text of ``pieces``; of WordPiece with the spaces around punctuation that fast tokenizers remove."""
+    """Text of ``pieces``; for WordPiece with the spaces around punctuation that fast tokenizers remove."""
     if isinstance(tokenizer.backend_tokenizer.decoder, WordPiece):
         return " ".join(pieces).replace(" ##", "")
     return tokenizer.convert_tokens_to_string(pieces)

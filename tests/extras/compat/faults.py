@@ -18,7 +18,7 @@ FAULTS = (
           test="test_a_question_without_a_prediction",
           old="sum(not _h for _h in _q.values())",
           new="sum(not _q[_h] for _h in scores)"),
-    Fault(name="compat context of a token at its richer side", at="compat.squad:widest",
+    Fault(name="compat context of a token at its richer side", at="compat.squad:max_context",
           test="test_windows_of_wordpiece",
           old="min(_p - _s[0], _x)",
           new="max(_p - _s[0], _x)"),
