@@ -1,4 +1,4 @@
-"""What the kernels add: the match-LSTM's recurrence as one kernel on a GPU."""
+"""Manifest of the kernels extra: the match-LSTM recurrence as one fused GPU kernel."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Which form of the match-LSTM's recurrence runs. A kernel runs only on a card on which it was proven.
+"""Select the implementation of the match-LSTM recurrence: the fused kernel runs only where it was verified.
 
-``model.kernel`` is ``auto``, ``plain`` or ``fused``. Proven means: on this card, with this source, these
-versions and this width, the kernel gave what the plain loop gives, states and gradients, on a small batch.
-A process of its own finds that out once, under a time limit, so that no run hangs or crashes with it, and its
-verdict is recorded in a small file under ``$XDG_CACHE_HOME/qa_arch/kernels``.
+``model.kernel`` is ``auto``, ``plain`` or ``fused``. Verified means: on this GPU model, with this source,
+these versions and this width, the kernel reproduced states and gradients of the plain loop on a small batch.
+A separate process checks this once, under a time limit, so that no run hangs or crashes with it, and records
+the verdict in a small file under ``$XDG_CACHE_HOME/qa_arch/kernels``.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from qa_arch.nn.recurrence import Kernel
 from qa_arch.system.lifeline import module_command, start
 
 CHECK = "qa_arch.extras.kernels.fused.kernel_check"
-LIMIT = 240.0
-"""Seconds that a check may take; most of them go into compiling."""
+TIMEOUT = 240.0
+"""Seconds allowed for a check; most of the time is compilation."""
 log = logging.getLogger(__name__)
 
 
 class Verdict(NamedTuple):
-    """Whether the kernel may run, and why not."""
+    """Whether the kernel may run, and the reason if not."""
 
     passed: bool
     reason: str = ""
@@ -49,16 +49,16 @@ class Verdict(NamedTuple):
 def recurrence(
     kernel: Kernel, inputs: Tensor, hidden: int, *, training: bool
 ) -> Callable[..., Tensor] | None:
-    """The fused recurrence of width ``hidden`` over ``inputs``, None where the plain loop is to run.
+    """The fused recurrence of width ``hidden`` for ``inputs``, or None to run the plain loop.
 
-    ``auto`` takes the kernel where it was proven, ``plain`` never. ``fused`` raises UnavailableError in
-    training where it cannot run; a trained model is read with what there is.
+    ``auto`` uses the kernel if it was verified, ``plain`` never. ``fused`` raises UnavailableError in
+    training if it cannot run; in inference it falls back to the plain loop.
     """
     if kernel == "plain":
         return None
-    needs = "it needs Triton, a CUDA device of compute capability 8.0 or above, and fp32 at most"
+    needs = "it needs Triton, a CUDA device of compute capability 8.0 or above, and fp32 or lower precision"
     precision = torch.get_float32_matmul_precision()
-    verdict = _on_card(inputs.device, hidden, precision) if suits(inputs) else Verdict(False, needs)
+    verdict = _verdict_on_gpu(inputs.device, hidden, precision) if supports(inputs) else Verdict(False, needs)
     if verdict.passed:
         from qa_arch.extras.kernels.fused.autograd import recur_fused
 
@@ -70,8 +70,8 @@ def recurrence(
     return None
 
 
-def suits(inputs: Tensor) -> bool:
-    """Whether the kernels are there for a tensor like this: CUDA from Ampere on, at most fp32, Triton."""
+def supports(inputs: Tensor) -> bool:
+    """Whether the kernels support this tensor: CUDA (Ampere or later), at most fp32, Triton installed."""
     return (
         inputs.is_cuda
         and inputs.dtype in (torch.float32, torch.bfloat16, torch.float16)
@@ -83,8 +83,8 @@ def suits(inputs: Tensor) -> bool:
 
 @torch.compiler.disable
 @cache
-def _on_card(device: torch.device, hidden: int, precision: str) -> Verdict:
-    """The verdict on this card; once a process, with a line in the log if the kernel may not run."""
+def _verdict_on_gpu(device: torch.device, hidden: int, precision: str) -> Verdict:
+    """Verdict for this GPU, cached per process; logs a warning if the kernel may not run."""
     major, minor = torch.cuda.get_device_capability(device)
     facts = {
         "source": source_hash(),
@@ -95,29 +95,29 @@ def _on_card(device: torch.device, hidden: int, precision: str) -> Verdict:
         "precision": precision,
         "hidden": hidden,
     }
-    verdict = proven(facts, module_command(CHECK, str(device), str(hidden), precision))
+    verdict = recorded_verdict(facts, module_command(CHECK, str(device), str(hidden), precision))
     if not verdict.passed:
-        log.warning("the plain loop of the match-LSTM runs, not the fused kernel: %s", verdict.reason)
+        log.warning("match-LSTM: using the plain loop instead of the fused kernel: %s", verdict.reason)
     return verdict
 
 
 def source_hash() -> str:
-    """Hex SHA-256 of the kernel's source: every module of ``fused/``, and the loop that they are held to."""
+    """Hex SHA-256 of the kernel's source: every module of ``fused/``, and the reference loop."""
     parts = [*sorted((Path(__file__).parent / "fused").glob("*.py")), Path(loops.__file__)]
     return hashlib.sha256(b"\0".join(part.read_bytes() for part in parts)).hexdigest()
 
 
-def proven(
+def recorded_verdict(
     facts: Mapping[str, Any],
     command: Sequence[str],
     *,
-    limit: float = LIMIT,
+    limit: float = TIMEOUT,
     folder: Path | None = None,
 ) -> Verdict:
-    """The recorded verdict for ``facts``; without one, that of ``command``, which is recorded.
+    """Return the recorded verdict for ``facts``; if there is none, run ``command`` and record its verdict.
 
-    Of several ranks one runs the check and the others wait for what it records. ``command`` prints a JSON
-    object with ``passed`` and ``reason`` as its last line.
+    Of several ranks, one runs the check and the others wait for its record. ``command`` prints a JSON object
+    with ``passed`` and ``reason`` as its last line.
     """
     folder = folder or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qa_arch/kernels"
     path = folder / f"{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]}.json"
@@ -125,9 +125,9 @@ def proven(
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            recorded = _verdict(path.read_text("utf-8")) if path.exists() else None
+            recorded = _parse_verdict(path.read_text("utf-8")) if path.exists() else None
             if recorded is None:
-                recorded = _check(command, limit)
+                recorded = _run_check(command, limit)
                 write_json(path, {**facts, **recorded._asdict()})
     except OSError as error:
         return Verdict(False, f"its check cannot be recorded: {error}")
@@ -136,16 +136,16 @@ def proven(
     return Verdict(False, f"{recorded.reason} (recorded in {path}; delete it to check again)")
 
 
-def _verdict(text: str) -> Verdict | None:
+def _parse_verdict(text: str) -> Verdict | None:
     try:
-        known = json.loads(text)
-        return Verdict(known["passed"] is True, str(known["reason"]))
+        fields = json.loads(text)
+        return Verdict(fields["passed"] is True, str(fields["reason"]))
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def _check(command: Sequence[str], limit: float) -> Verdict:
-    """Run the check in a process group of its own; whatever becomes of it is a verdict."""
+def _run_check(command: Sequence[str], limit: float) -> Verdict:
+    """Run the check in its own process group; any outcome, even a crash, is a verdict."""
     with tempfile.TemporaryFile() as output:
         options: Any = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
         try:
@@ -163,7 +163,7 @@ def _check(command: Sequence[str], limit: float) -> Verdict:
         output.seek(0)
         lines = output.read().decode("utf-8", "replace").strip().splitlines()
     last = lines[-1] if lines else "no output"
-    verdict = _verdict(last)
+    verdict = _parse_verdict(last)
     if code or verdict is None:
-        return Verdict(False, f"its check gave no verdict, but exit code {code}: {last}")
+        return Verdict(False, f"its check returned no verdict, exit code {code}: {last}")
     return verdict

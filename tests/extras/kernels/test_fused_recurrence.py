@@ -13,8 +13,8 @@ import torch
 from qa_arch.extras.kernels import proof
 from qa_arch.extras.kernels.fused import autograd
 from qa_arch.extras.kernels.fused.autograd import recur_fused
-from qa_arch.extras.kernels.fused.kernel_check import converted, example, states_and_gradients
-from qa_arch.extras.kernels.proof import suits
+from qa_arch.extras.kernels.fused.kernel_check import example, states_and_gradients, to_float64
+from qa_arch.extras.kernels.proof import supports
 from qa_arch.nn.match_lstm import MatchLSTM, recur_plain
 from qa_arch.nn.recurrence import recur
 
@@ -45,7 +45,7 @@ def assert_equal_to_plain(arguments, tolerance, gradient_tolerance=None):
     """Against the plain loop in float64; gradients by the size of their largest entry."""
     actual, expected = (
         states_and_gradients(recur_fused, arguments),
-        states_and_gradients(recur_plain, converted(arguments)),
+        states_and_gradients(recur_plain, to_float64(arguments)),
     )
     for number, (item, other) in enumerate(zip(actual, expected, strict=True)):
         size = other.abs().max().clamp(min=1)
@@ -119,14 +119,14 @@ class Recorder:
     ],
 )
 def test_programs_that_meet_are_launched_together(together, launches, monkeypatch):
-    monkeypatch.setattr(autograd, "programs_together", lambda _: together)
+    monkeypatch.setattr(autograd, "resident_programs", lambda _: together)
     kernel = Recorder()
     autograd.launch(kernel, [torch.zeros(1)], autograd.Sizes(C=2, B=40, Q=3, H=40), range(2))
     assert kernel.launches == launches
 
 
 def test_a_cpu_takes_the_other_path():
-    assert not suits(torch.zeros(1))
+    assert not supports(torch.zeros(1))
 
 
 SIZES = [
@@ -158,8 +158,8 @@ def test_deterministic_on_a_gpu():
 @pytest.mark.usefixtures("gpu")
 def test_float64_on_a_gpu_takes_the_other_path():
     arguments = example(torch.float64, device=GPU)
-    assert not suits(arguments[0])
-    assert suits(arguments[0].float())
+    assert not supports(arguments[0])
+    assert supports(arguments[0].float())
     torch.testing.assert_close(recur(*arguments), recur_plain(*arguments), rtol=0, atol=1e-10)
 
 

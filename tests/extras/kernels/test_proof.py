@@ -18,7 +18,7 @@ from qa_arch.config.schema import validate
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.extras.kernels import proof as kernels
 from qa_arch.extras.kernels.fused import kernel_check
-from qa_arch.extras.kernels.proof import Verdict, proven
+from qa_arch.extras.kernels.proof import Verdict, recorded_verdict
 from qa_arch.models.check import check_model
 
 FACTS = {"source": "abc", "gpu": "made up", "hidden": 5}
@@ -30,12 +30,12 @@ def program(code: str) -> list[str]:
 
 
 def test_what_passed_is_recorded_and_checked_anew_for_another_card_source_or_width_alone(tmp_path):
-    assert proven(FACTS, program(PASSES), folder=tmp_path) == Verdict(True)
-    assert proven(FACTS, ["/no/such/program"], folder=tmp_path) == Verdict(True)
+    assert recorded_verdict(FACTS, program(PASSES), folder=tmp_path) == Verdict(True)
+    assert recorded_verdict(FACTS, ["/no/such/program"], folder=tmp_path) == Verdict(True)
     (path,) = tmp_path.glob("*.json")
     assert json.loads(path.read_text()) == {**FACTS, "passed": True, "reason": ""}
     for key in FACTS:
-        assert not proven({**FACTS, key: "other"}, ["/no/such/program"], folder=tmp_path).passed
+        assert not recorded_verdict({**FACTS, key: "other"}, ["/no/such/program"], folder=tmp_path).passed
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_what_passed_is_recorded_and_checked_anew_for_another_card_source_or_wid
         (program("""print('{"passed": false, "reason": "states differ"}')"""), "states differ"),
         (program("import os; os.abort()"), "exit code -6"),
         (program("raise RuntimeError('no such instruction')"), "code 1: RuntimeError: no such instruction"),
-        (program("""print('{"passed": 1}')"""), "gave no verdict"),
+        (program("""print('{"passed": 1}')"""), "returned no verdict"),
         (program(""), "exit code 0: no output"),
         (["/no/such/program"], "could not start"),
     ],
@@ -52,13 +52,13 @@ def test_what_passed_is_recorded_and_checked_anew_for_another_card_source_or_wid
 )
 def test_whatever_becomes_of_a_check_is_a_recorded_verdict(tmp_path, command, reason):
     for attempt in (command, program(PASSES)):
-        verdict = proven(FACTS, attempt, folder=tmp_path)
+        verdict = recorded_verdict(FACTS, attempt, folder=tmp_path)
         assert not verdict.passed
         assert reason in verdict.reason
         assert re.search(r"recorded in .*json; delete it to check again", verdict.reason)
     (path,) = tmp_path.glob("*.json")
     path.write_text('{"passed": tr')  # a damaged record is as good as none
-    assert proven(FACTS, program(PASSES), folder=tmp_path).passed
+    assert recorded_verdict(FACTS, program(PASSES), folder=tmp_path).passed
 
 
 def test_a_check_that_hangs_is_ended_with_its_children(tmp_path):
@@ -69,7 +69,7 @@ open({str(tmp_path / "child")!r}, "w").write(str(child.pid))
 time.sleep(60)
 """
     begun = time.monotonic()
-    verdict = proven(FACTS, program(code), limit=3, folder=tmp_path / "kernels")
+    verdict = recorded_verdict(FACTS, program(code), limit=3, folder=tmp_path / "kernels")
     assert "took more than 3 seconds" in verdict.reason
     assert time.monotonic() - begun < 30
     status = Path(f"/proc/{(tmp_path / 'child').read_text()}/status")
@@ -81,7 +81,7 @@ time.sleep(60)
 
 def test_without_a_place_for_the_record_the_kernel_does_not_run(tmp_path):
     (tmp_path / "file").write_text("")
-    verdict = proven(FACTS, program(PASSES), folder=tmp_path / "file" / "kernels")
+    verdict = recorded_verdict(FACTS, program(PASSES), folder=tmp_path / "file" / "kernels")
     assert not verdict.passed
     assert "cannot be recorded" in verdict.reason
 
@@ -92,7 +92,7 @@ def test_of_several_ranks_one_checks_and_all_know(tmp_path):
     actual: list[Verdict] = []
 
     def rank() -> None:
-        actual.append(proven(FACTS, program(code), folder=tmp_path / "kernels"))
+        actual.append(recorded_verdict(FACTS, program(code), folder=tmp_path / "kernels"))
 
     ranks = [threading.Thread(target=rank) for _ in range(3)]
     for thread in ranks:
@@ -129,8 +129,8 @@ def runs(kernel: str, *, hidden: int = 5, training: bool = True) -> bool:
 
 def test_a_proven_kernel_runs_unless_plain_is_wanted_and_fused_says_why_it_does_not(monkeypatch):
     verdicts = iter([Verdict(True)] * 2 + [Verdict(False, "states differ")] * 3)
-    monkeypatch.setattr(kernels, "suits", lambda _: True)
-    monkeypatch.setattr(kernels, "_on_card", lambda *_: next(verdicts))
+    monkeypatch.setattr(kernels, "supports", lambda _: True)
+    monkeypatch.setattr(kernels, "_verdict_on_gpu", lambda *_: next(verdicts))
     assert [runs(kernel) for kernel in ("auto", "plain", "fused", "auto")] == [True, False, True, False]
     assert not runs("fused", training=False)  # a trained model is read all the same
     with pytest.raises(UnavailableError, match=r"model\.kernel=fused: .*states differ.*model\.kernel=auto"):
@@ -138,7 +138,7 @@ def test_a_proven_kernel_runs_unless_plain_is_wanted_and_fused_says_why_it_does_
 
 
 def test_without_a_card_nothing_is_checked(monkeypatch):
-    monkeypatch.setattr(kernels, "proven", lambda *_: pytest.fail("checked"))
+    monkeypatch.setattr(kernels, "recorded_verdict", lambda *_: pytest.fail("checked"))
     assert not runs("auto")
     assert not runs("fused", training=False)
     with pytest.raises(UnavailableError, match="CUDA device of compute capability"):
@@ -155,13 +155,13 @@ def test_one_line_says_that_the_plain_loop_runs_and_why(monkeypatch, caplog):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "made up")
     monkeypatch.setattr(kernels.metadata, "version", lambda _: "3.6")
-    monkeypatch.setattr(kernels, "suits", lambda _: True)
-    monkeypatch.setattr(kernels, "proven", refuse)
+    monkeypatch.setattr(kernels, "supports", lambda _: True)
+    monkeypatch.setattr(kernels, "recorded_verdict", refuse)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             assert not runs("auto", hidden=12345)  # a width that no other test asks for
     assert [record.message for record in caplog.records] == [
-        "the plain loop of the match-LSTM runs, not the fused kernel: states differ"
+        "match-LSTM: using the plain loop instead of the fused kernel: states differ"
     ]
     ((facts, command),) = checks
     assert facts["capability"] == "9.0"

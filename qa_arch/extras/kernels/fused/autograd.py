@@ -1,22 +1,22 @@
-"""The recurrence of the match-LSTM on a GPU: all steps of a batch in one launch forward, one backward.
+"""The match-LSTM recurrence on a GPU: one launch for all steps forward, one for all steps backward.
 
-``recur_fused`` computes what ``qa_arch.nn.match_lstm.recur_plain`` computes, by the Triton kernels of
-``kernels``. The tape holds per step and row query, gates, state, cell and scores;
-the energies, the one large tensor of a step, are never in memory and are computed again. Gradients
-that no step waits for follow the loop: those of keys and score in one kernel, those of values, inputs
-and weights as products over all steps.
+``recur_fused`` computes the same as ``qa_arch.nn.match_lstm.recur_plain``, with the Triton kernels of
+``kernels``. Saved for backward, per step and row: query, gates, state, cell and scores; the energies, the
+one large tensor of a step, are never stored but recomputed. Gradients that no step depends on are computed
+after the loop: those of keys and score in one kernel, those of values, inputs and weights as matrix products
+over all steps.
 
 Why one cooperative launch of programs that each own a slice of the hidden units: the weights of a step are
-5H² numbers, 0.45 MB at H = 150 and 2.9 MB at H = 384 in fp32, more than a multiprocessor holds (228 KB). A
-program per row would stream all of them at each step; cut by hidden units, each program reads 1/10 and 1/24
-of them, for two meetings a step of about 1.2 µs each. A launch per phase would cost 5 µs or more of host time
-each, and a CUDA graph would be needed for each shape of a batch.
+5H² numbers, 0.45 MB at H = 150 and 2.9 MB at H = 384 in fp32, more than the 228 KB of a multiprocessor. With
+one program per row, each would stream all of them at every step; split by hidden units, each program reads
+1/10 and 1/24 of them, at the cost of two grid barriers per step of about 1.2 µs each. One launch per phase
+would cost 5 µs or more of host time each, and a CUDA graph for each batch shape.
 
-Measured on an H100 (``benchmarks/NOTES.md``, "On an H100"): 1.88 times as long as cuDNN's LSTM at H = 150 and
-1.36 times at H = 384, and 15 and 12 times as fast as the eager loop; ``python -m benchmarks gpu-match-lstm
-gpu-match-lstm-eager`` repeats it. Without a GPU the tests run the kernels under Triton's interpreter, which
-cannot run the meetings, so no run takes them before ``qa_arch.extras.kernels.proof`` has proven them on its
-card.
+Measured on an H100 (``benchmarks/NOTES.md``, "On an H100"): 1.88 times the time of cuDNN's LSTM at H = 150
+and 1.36 times at H = 384, and 15 and 12 times as fast as the eager loop; reproduce with ``python -m
+benchmarks gpu-match-lstm gpu-match-lstm-eager``. Without a GPU the tests run the kernels under Triton's
+interpreter, which cannot run the barriers, so no run uses them before ``qa_arch.extras.kernels.proof`` has
+verified them on its GPU.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from torch.autograd.function import once_differentiable
 from qa_arch.nn.recurrence import flat, gradient_of_inputs, gradient_of_state
 
 BLOCK = 16
-"""Question units of a tile; a tile of a product is twice as deep."""
+"""Question units per tile; tiles of matrix products are twice as deep."""
 
 
-@torch.compiler.disable  # the compiler would launch the kernels itself, and not cooperatively
+@torch.compiler.disable  # the compiler would launch the kernels itself, non-cooperatively
 def recur_fused(
     inputs: Float[Tensor, "C B S"],
     reversal: Int[Tensor, "C B"],
@@ -46,7 +46,7 @@ def recur_fused(
     bias: Float[Tensor, "1"],
     state: Float[Tensor, "S l"],
 ) -> Float[Tensor, "C B 2 l"]:
-    """``recur_plain`` by the kernels: any float type comes in, fp32 at least is inside and comes out."""
+    """``recur_plain`` with the fused kernels: accepts any float type, computes and returns at least fp32."""
     return _Fused.apply(inputs, reversal, keys, values, mask, score, bias, state)
 
 
@@ -55,15 +55,15 @@ class _Fused(torch.autograd.Function):
     def forward(ctx: Any, inputs, reversal, keys, values, mask, score, bias, state) -> Tensor:
         from qa_arch.extras.kernels.fused.kernels import forward_kernel
 
-        given = [x.contiguous() for x in (inputs, reversal, keys, values, mask, score, state)]
+        tensors = [x.contiguous() for x in (inputs, reversal, keys, values, mask, score, state)]
         sizes = Sizes(len(inputs), len(keys), keys.shape[1], len(score))
         steps = inputs.new_empty(
             *sizes[:2], 2, inputs.shape[2], dtype=torch.promote_types(inputs.dtype, torch.float32)
         )
         states, cells = (steps.new_empty(*steps.shape[:3], sizes.H) for _ in range(2))
         scores, total = steps.new_empty(*steps.shape[:3], sizes.Q), steps.new_empty(steps.shape[:3])
-        launch(forward_kernel, [*given, steps, states, cells, scores, total], sizes, range(sizes.C))
-        _, reversal, keys, values, _, score, state = given
+        launch(forward_kernel, [*tensors, steps, states, cells, scores, total], sizes, range(sizes.C))
+        _, reversal, keys, values, _, score, state = tensors
         ctx.save_for_backward(steps, states, cells, scores, total, reversal, keys, values, score, bias, state)
         ctx.sizes, ctx.inputs_dtype = sizes, inputs.dtype
         return states
@@ -75,8 +75,8 @@ class _Fused(torch.autograd.Function):
 
         steps, states, cells, scores, total, reversal, keys, values, score, bias, state = ctx.saved_tensors
         gradient, dscores, dcells = (torch.empty_like(x) for x in (steps, scores, cells[0]))
-        given = [grad.contiguous(), keys, values, score, state, steps, cells, scores, total]
-        launch(backward_kernel, [*given, gradient, dscores, dcells], ctx.sizes, range(ctx.sizes.C)[::-1])
+        tensors = [grad.contiguous(), keys, values, score, state, steps, cells, scores, total]
+        launch(backward_kernel, [*tensors, gradient, dscores, dcells], ctx.sizes, range(ctx.sizes.C)[::-1])
         with torch.autocast(grad.device.type, enabled=False):
             dkeys, dscore = gradient_of_attention(keys, score, steps, dscores)
             attention = (scores - total[..., None]).exp_().permute(1, 3, 0, 2).flatten(2)
@@ -95,7 +95,7 @@ class _Fused(torch.autograd.Function):
         )
 
 
-# How the kernels are launched: what of the work runs at the same time, and in which pieces --------------
+# Launching the kernels ------------------------------------------------------------------------------
 
 
 class Sizes(NamedTuple):
@@ -108,11 +108,11 @@ class Sizes(NamedTuple):
 
 
 def launch(kernel: Any, tensors: Sequence[Tensor], sizes: Sizes, steps: range) -> None:
-    """``steps``, upwards or downwards, of all rows; ``tensors`` are the kernel's, the working type last.
+    """Run ``steps`` (ascending or descending) of all rows; the last of ``tensors`` has the working dtype.
 
-    Programs of a group wait for each other, so they must run at the same time: as many groups as
-    surely do so share a launch, the others follow. Where not even one group does, the pieces between
-    the meetings are launched one by one.
+    Programs of a group synchronise with each other, so they must be resident at the same time: a launch has
+    as many groups as are guaranteed to be, and further launches follow. If not even one group fits, the
+    phases between the barriers are launched one by one.
     """
     from qa_arch.extras.kernels.fused.kernels import ROWS, UNITS
 
@@ -120,20 +120,20 @@ def launch(kernel: Any, tensors: Sequence[Tensor], sizes: Sizes, steps: range) -
     slices, groups = -(-H // UNITS), -(-2 * B // ROWS)
     partial = tensors[-1].new_empty(slices, 2 * B, Q)
     arrived = torch.zeros(groups, dtype=torch.int32, device=partial.device)
-    # How the tensor cores multiply fp32: in one TF32 product where torch may, else in three.
+    # fp32 on tensor cores: one TF32 product if torch allows it, else three.
     precision = "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
     tile = {"H": H, "NS": slices, "R": ROWS, "U": UNITS, "QB": BLOCK, "KB": 2 * BLOCK}
 
-    def run(part: int, first: int, last: int, group0: int, count: int, together: bool) -> None:
+    def run(part: int, first: int, last: int, group0: int, count: int, cooperative: bool) -> None:
         kernel[slices, count](
             *tensors, partial, arrived, C, B, Q, first, last, group0,
-            PART=part, PRECISION=precision, num_warps=8, launch_cooperative_grid=together, **tile,
+            PART=part, PRECISION=precision, num_warps=8, launch_cooperative_grid=cooperative, **tile,
         )  # fmt: skip
 
     with torch.cuda.device_of(partial):
-        if most := programs_together(partial.device) // slices:
-            for group0 in range(0, groups, most):
-                run(0, 0, C, group0, min(most, groups - group0), True)
+        if resident := resident_programs(partial.device) // slices:
+            for group0 in range(0, groups, resident):
+                run(0, 0, C, group0, min(resident, groups - group0), True)
             return
         for t in steps:
             run(1, t, t + 1, 0, groups, False)
@@ -143,7 +143,7 @@ def launch(kernel: Any, tensors: Sequence[Tensor], sizes: Sizes, steps: range) -
 def gradient_of_attention(
     keys: Tensor, score: Tensor, steps: Tensor, dscores: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of ``keys`` and ``score`` by those of the scores of all steps."""
+    """Gradients of ``keys`` and ``score`` from those of the scores of all steps."""
     from qa_arch.extras.kernels.fused.kernels import keys_kernel
 
     (C, B, _, Q), (H,) = dscores.shape, score.shape
@@ -156,10 +156,10 @@ def gradient_of_attention(
     return dkeys, dscore.sum((0, 1))
 
 
-def programs_together(device: torch.device) -> int:
-    """How many programs are sure to run at the same time: one on each multiprocessor.
+def resident_programs(device: torch.device) -> int:
+    """Number of programs guaranteed to run concurrently: one per multiprocessor.
 
-    None under Triton's interpreter, where one follows the other.
+    0 under Triton's interpreter, which runs them one after another.
     """
     from triton import knobs
 
