@@ -1,1 +1,1 @@
-"""Capabilities that someone can do without: each folder can be deleted (see ``qa_arch.manifest``)."""
+"""Optional capabilities: each folder can be deleted (see ``qa_arch.manifest``)."""

@@ -1,4 +1,4 @@
-"""What the text metrics add to ``qa-arch evaluate``."""
+"""Manifest of the text_metrics extra: an option of ``qa-arch evaluate``."""
 
 from __future__ import annotations
 

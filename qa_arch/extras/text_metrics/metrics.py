@@ -1,9 +1,9 @@
 """Text-generation metrics for answer texts: BLEU, ROUGE, METEOR, CIDEr and perplexity.
 
-BLEU, ROUGE and METEOR are computed by sacrebleu, rouge-score and nltk, the extra ``text``, imported on first
-use; nothing is downloaded. All but BLEU, which has its own tokenisation, compare ``words``: lower case,
-without punctuation. Rates are in percent. The metrics were made for sentences and are low for short answers:
-a single word has no 4-gram, and METEOR gives 50 to a perfect one.
+BLEU, ROUGE and METEOR use sacrebleu, rouge-score and nltk (pip extra ``text``), imported on first use;
+nothing is downloaded. All except BLEU, which has its own tokenisation, compare ``words``: lower case, no
+punctuation. Scores are in percent. The metrics are designed for sentences and low for short answers: a single
+word has no 4-gram, and METEOR gives a perfect one 50.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from qa_arch.errors import DataError, UnavailableError
 from qa_arch.types.text import Example, QuestionSet
 
 ORDERS = (1, 2, 3, 4)
-SCALE = 10.0
-"""Factor of the COCO evaluation and of the figures in the literature."""
+CIDER_SCALE = 10.0
+"""Factor used by the COCO evaluation and in the literature."""
 _WORD = re.compile(r"\w+")
 
 References = Sequence[Sequence[str]]
-"""One or more gold texts for each prediction, in the order of the predictions."""
+"""One or more gold texts per prediction, in the order of the predictions."""
 Gram = tuple[str, ...]
 
 
@@ -35,15 +35,15 @@ def score(
     texts: Mapping[str, str],
     probabilities: Mapping[str, Mapping[str, float]] | None = None,
 ) -> dict[str, Any]:
-    """Name -> value of every text metric, over the answerable questions that have a prediction.
+    """Compute all text metrics over the answerable questions that have a prediction.
 
     BLEU is a corpus score against all golds of a question. ROUGE and METEOR take the best gold of each
-    question and average over questions. CIDEr averages over the golds of a question, as it is defined. An
-    abstention has no words and scores 0. With ``probabilities`` (question id -> candidate text ->
-    probability) the perplexity of the predicted answers is added, each answer counted as one token.
+    question and average over questions. CIDEr averages over the golds of a question, by definition.
+    Abstentions have no words and score 0. With ``probabilities`` (question id -> candidate text ->
+    probability) the perplexity of the predicted answers is added, each answer counting as one token.
 
-    Raises DataError if no answerable question has a prediction, or if a prediction is not among its
-    candidates; UnavailableError without the libraries.
+    Raises DataError if no answerable question has a prediction or a prediction is not among its candidates,
+    UnavailableError without the libraries.
     """
     scored = [e for e in questions.examples if e.answerable and e.id in texts]
     if not scored:
@@ -67,7 +67,7 @@ def bleu(predictions: Sequence[str], references: References, *, order: int = 4) 
     """
     sacrebleu = _library("sacrebleu", "BLEU")
     metric = sacrebleu.BLEU(max_ngram_order=order, smooth_method="none", lowercase=True)
-    # sacrebleu takes the first gold of every question, then the second ones; None fills the gaps.
+    # sacrebleu expects the first golds of all questions, then the second ones; None fills the gaps.
     transposed = [list(column) for column in zip_longest(*references)]
     return float(metric.corpus_score(list(predictions), transposed).score)
 
@@ -75,7 +75,7 @@ def bleu(predictions: Sequence[str], references: References, *, order: int = 4) 
 def rouge(predictions: Sequence[str], references: References) -> dict[str, float]:
     """``rouge_1``, ``rouge_2`` and ``rouge_l``: F-measures against the best gold, averaged, percent.
 
-    Lin 2004: overlap of words, of bigrams, and the longest common subsequence; without stemming.
+    Lin 2004: unigram overlap, bigram overlap, longest common subsequence; without stemming.
     """
     scorer = _library("rouge_score.rouge_scorer", "ROUGE").RougeScorer(
         ["rouge1", "rouge2", "rougeL"], tokenizer=_Tokenizer()
@@ -88,7 +88,7 @@ def rouge(predictions: Sequence[str], references: References) -> dict[str, float
 def meteor(predictions: Sequence[str], references: References) -> float:
     """METEOR against the best gold, averaged, percent (Banerjee & Lavie 2005, section 2.2).
 
-    By nltk with alpha 0.9, beta 3, gamma 0.5. Words match exactly or by stem, not by WordNet's
+    By nltk with alpha 0.9, beta 3, gamma 0.5. Words match exactly or by stem, not by WordNet
     synonyms, which would have to be downloaded. A perfect answer of m words scores 1 - 0.5 / m³.
     """
     nltk = _library("nltk.translate.meteor_score", "METEOR")
@@ -102,14 +102,14 @@ def meteor(predictions: Sequence[str], references: References) -> float:
 
 
 class _Tokenizer:
-    """``words`` as a rouge-score tokenizer; the default tokenizer splits names at accents."""
+    """``words`` as a rouge-score tokenizer; the default one splits names at accents."""
 
     def tokenize(self, text: str) -> list[str]:
         return words(text)
 
 
 class _NoSynonyms:
-    """In place of nltk's WordNet: no word has synonyms."""
+    """Stands in for nltk's WordNet: no word has synonyms."""
 
     def synsets(self, word: str) -> tuple[()]:
         return ()
@@ -129,14 +129,14 @@ def _mean_percent(values: Sequence[float]) -> float:
 def _perplexity(
     texts: Mapping[str, str], scored: Sequence[Example], probabilities: Mapping[str, Mapping[str, float]]
 ) -> float | None:
-    """exp of the mean negative log-probability of the predicted answers, infinite where one has none; None if
-    the model abstained from every question."""
+    """exp of the mean negative log-probability of the predicted answers, inf if one has probability 0; None
+    if the model abstained on every question."""
     logs = []
     for id_, text in ((example.id, texts[example.id]) for example in scored):
         if text and text not in probabilities.get(id_, {}):
             raise DataError(
-                f"{id_}: the prediction {text!r} is none of its candidates; give the n-best file of the same"
-                " predictions"
+                f"{id_}: the prediction {text!r} is not among its candidates; give the n-best file of"
+                " the same predictions"
             )
         if text:
             probability = probabilities[id_][text]
@@ -148,34 +148,35 @@ def _perplexity(
 
 
 def words(text: str) -> list[str]:
-    """The words of ``text`` in lower case: runs of letters, digits and underscores."""
+    """Lower-case words of ``text``: runs of letters, digits and underscores."""
     return _WORD.findall(text.lower())
 
 
 def cider(predictions: Sequence[str], references: References) -> float:
     """CIDEr, averaged over the questions; 0 to 10.
 
-    For each n of 1 to 4 the cosine between the TF-IDF vectors of prediction and gold, averaged over the
+    For each n from 1 to 4, the cosine between the TF-IDF vectors of prediction and gold is averaged over the
     golds of the question (eq. 2), then over n with equal weights (eq. 3). The document frequency of an
     n-gram is the number of questions with a gold that contains it. Words are not stemmed. With a single
-    question every weight is log 1 and the score 0.
+    question every weight is log 1, so the score is 0.
     """
     golds = [[words(gold) for gold in row] for row in references]
     grams_of = ({gram for gold in row for n in ORDERS for gram in _grams(gold, n)} for row in golds)
-    frequency = Counter(gram for grams in grams_of for gram in grams)
+    document_frequency = Counter(gram for grams in grams_of for gram in grams)
 
     def vector(tokens: list[str], n: int) -> dict[Gram, float]:
-        """Eq. 1 with counts: the common factor of its frequencies leaves the cosine."""
+        """Eq. 1 with counts instead of frequencies: the common factor cancels in the cosine."""
         counts = Counter(_grams(tokens, n))
         return {
-            gram: count * math.log(len(golds) / max(1, frequency[gram])) for gram, count in counts.items()
+            gram: count * math.log(len(golds) / max(1, document_frequency[gram]))
+            for gram, count in counts.items()
         }
 
     scores = []
     for text, row in zip(map(words, predictions), golds, strict=True):
         cosines = [_cosine(vector(text, n), vector(gold, n)) for gold in row for n in ORDERS]
         scores.append(math.fsum(cosines) / len(cosines))
-    return SCALE * math.fsum(scores) / len(scores)
+    return CIDER_SCALE * math.fsum(scores) / len(scores)
 
 
 def _cosine(a: dict[Gram, float], b: dict[Gram, float]) -> float:

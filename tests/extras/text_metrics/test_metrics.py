@@ -180,5 +180,5 @@ def test_perplexity_of_the_answers_given(gold_set) -> None:
     assert score(questions, dict.fromkeys(given, ""), candidates)["perplexity"] is None
     assert score(questions, given, candidates | {"q2": {"oar": 0.0}})["perplexity"] == math.inf
     assert "perplexity" not in score(questions, given)
-    with pytest.raises(DataError, match=r"q2: the prediction 'oars' is none of its candidates"):
+    with pytest.raises(DataError, match=r"q2: the prediction 'oars' is not among its candidates"):
         score(questions, given | {"q2": "oars"}, candidates)
