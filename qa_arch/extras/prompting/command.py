@@ -1,8 +1,8 @@
-"""``qa-arch prompt``: a language model answers a question set, and its answers are adopted as a run.
+"""``qa-arch prompt``: answer a question set with a language model and adopt the answers as a run.
 
-Its folder holds ``prompt.json`` with the exact prompt, and of each set ``NAME-HASH.jsonl`` with an answer a
-line, appended batch by batch, and the run ``NAME-HASH``. The same command goes on where an interrupted one
-stopped, and the command for another set shares the calibration answers.
+The folder contains ``prompt.json`` with the exact prompt and, per set, ``NAME-HASH.jsonl`` with one answer
+per line, appended batch by batch, and the run ``NAME-HASH``. Repeating an interrupted command resumes it, and
+commands for other sets share the calibration answers.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     Model = LocalModel | ServerModel
 
 log = logging.getLogger(__name__)
-SILENCE = 60
-"""Seconds between lines about the progress."""
+LOG_INTERVAL = 60
+"""Seconds between progress lines in the log."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,30 +56,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add: Any = parser.add_argument
     source = {"nargs": "+", "metavar": "SOURCE"}
-    models = "a folder, OWNER/NAME or a GGUF file for transformers; with --url, the server's name for it"
+    models = "a folder, OWNER/NAME or GGUF file for transformers; with --url, the model's name on the server"
     add("--model", required=True, metavar="M", help=models)
     add_questions(parser)
-    add("--calibration", **source, help="the set that null threshold and confidence are fitted on")
-    add("--name", required=True, metavar="X", help="the name of the system in tables")
-    folder = "prompt, answers and a run for each set (default: runs/prompted/NAME-sSEED)"
+    add("--calibration", **source, help="question set for fitting null threshold and confidence")
+    add("--name", required=True, metavar="X", help="name of the system in tables")
+    folder = "folder for prompt, answers and one run per set (default: runs/prompted/NAME-sSEED)"
     add("--folder", metavar="DIR", help=folder)
-    reading = "free greedy answers (default), or the likeliest span of the passage"
+    reading = "generate: greedy decoding (default); spans: most likely span of the passage"
     add("--reading", choices=("generate", "spans"), default="generate", help=reading)
-    add("--shots", type=int, default=0, metavar="K", help="answered questions in the prompt (default: 0)")
-    add("--train", **source, help="where the shots are drawn from")
-    add("--seed", type=int, default=0, metavar="S", help="which shots are drawn (default: 0)")
-    add("--batch-size", type=int, default=8, metavar="N", help="prompts, or requests, at once (default: 8)")
-    add("--device", help="cpu, cuda, cuda:1 (default: a GPU where there is one)")
-    url = "an OpenAI-compatible server (http://localhost:8000/v1); its key is read from QA_ARCH_API_KEY"
+    add("--shots", type=int, default=0, metavar="K", help="few-shot examples in the prompt (default: 0)")
+    add("--train", **source, help="question set to draw the shots from")
+    add("--seed", type=int, default=0, metavar="S", help="seed for drawing the shots (default: 0)")
+    add("--batch-size", type=int, default=8, metavar="N", help="prompts or requests at a time (default: 8)")
+    add("--device", help="cpu, cuda, cuda:1 (default: a GPU if available)")
+    url = "OpenAI-compatible server (http://localhost:8000/v1); the key is read from QA_ARCH_API_KEY"
     add("--url", metavar="U", help=url)
-    price = "price of 1,000 tokens, or of 1,000 of the prompt's and of the answer's"
+    price = "price per 1,000 tokens, or per 1,000 prompt tokens and per 1,000 answer tokens"
     add("--price", nargs="+", type=float, metavar="P", help=price)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Answer what is not answered yet, adopt the answers, and print scores and cost."""
+    """Answer the remaining questions, adopt the answers, and print scores and cost."""
     default = system_folder("prompted", args.name, args.seed)
-    _check(args)
+    _check_options(args)
     folder = Path(args.folder or default)
     sets = [open_passages(source) for source in (args.data, args.calibration) if source]
     train = open_passages(args.train) if args.shots else None
@@ -96,11 +96,11 @@ def run(args: argparse.Namespace) -> int:
         files = [_answer_set(model, questions, shots, folder, args.batch_size) for questions in sets]
         answers = [read_answers(file, questions) for file, questions in zip(files, sets, strict=True)]
         calibration = None
-        if any(own.null_odds is None for own in answers):
-            log.warning("no null odds, so that no threshold is fitted: answers are scored as they are")
+        if any(answer_set.null_odds is None for answer_set in answers):
+            log.warning("no null odds, so no threshold is fitted: answers are scored as they are")
         elif args.calibration:
             calibration = replace(sets[1], name=CALIBRATION), answers[1]
-        else:  # the model abstains where "unanswerable" is the likelier answer
+        else:  # abstain where "unanswerable" is more likely than the answer
             odds = answers[0].null_odds or {}
             texts = {id_: "" if odds[id_] > 0 else text for id_, text in answers[0].texts.items()}
             answers[0] = replace(answers[0], texts=texts)
@@ -117,16 +117,18 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check(args: argparse.Namespace) -> None:
-    """ConfigError for options that do not go together."""
+def _check_options(args: argparse.Namespace) -> None:
+    """Raise ConfigError for invalid or incompatible options."""
     if args.shots < 0 or args.batch_size < 1:
-        raise ConfigError("--shots: must be >= 0, and --batch-size >= 1")
+        raise ConfigError("--shots must be >= 0 and --batch-size >= 1")
     if bool(args.shots) != bool(args.train):
         raise ConfigError("--shots K and --train SOURCE: give both, or neither")
     if args.price and (len(args.price) > 2 or min(args.price) < 0):
         raise ConfigError("--price: give one or two numbers >= 0")
     if args.url and args.reading == "spans":
-        raise ConfigError("--reading spans: needs the log-probabilities of any text, which no server gives")
+        raise ConfigError(
+            "--reading spans: needs log-probabilities of arbitrary text, which servers do not return"
+        )
 
 
 def _load(args: argparse.Namespace) -> Model:
@@ -142,8 +144,8 @@ def _load(args: argparse.Namespace) -> Model:
 def _prompt(
     args: argparse.Namespace, model: Model, train: QuestionSet | None, shots: Sequence[Example]
 ) -> dict[str, Any]:
-    """All that the answers depend on; the prompt with the places of passage and question."""
-    places = Example("", "{question}", "{passage}")
+    """Everything the answers depend on; the prompt has placeholders for passage and question."""
+    placeholders = Example("", "{question}", "{passage}")
     return {
         "model": args.model if args.url or not Path(args.model).exists() else Path(args.model).name,
         "weights": model.identity,
@@ -152,29 +154,30 @@ def _prompt(
         "seed": args.seed if shots else None,
         "shots": [shot.id for shot in shots],
         "train": train.fingerprint if train else None,
-        "prompt": model.prompt(messages(places, shots)),
+        "prompt": model.prompt(messages(placeholders, shots)),
     }
 
 
 def _check_prompt(file: Path, prompt: dict[str, Any]) -> None:
-    """Write the prompt; RunError where the folder has answers to another one."""
+    """Write the prompt; RunError if the folder contains answers to another one."""
     if not file.exists():
         write_json(file, prompt)
         return
-    before = read_json(file, "choose another --folder")
-    before = before if isinstance(before, dict) else {}
-    if other := [key for key in prompt if before.get(key) != prompt[key]]:
+    recorded = read_json(file, "choose another --folder")
+    recorded = recorded if isinstance(recorded, dict) else {}
+    if changed := [key for key in prompt if recorded.get(key) != prompt[key]]:
         raise RunError(
-            f"{file}: the answers here were given with another {', '.join(other)}; choose another --folder"
+            f"{file}: its answers were made with another {', '.join(changed)}; choose another --folder"
         )
 
 
 def _answer_set(
     model: Model, questions: QuestionSet, shots: Sequence[Example], folder: Path, batch_size: int
 ) -> Path:
-    """The file with an answer to every question, one a line; those that are in it stay.
+    """Write a file with one answer per line, keeping existing answers, and return its path.
 
-    Batches are of similar length and depend on the set alone: an interrupted file goes on at a batch.
+    Batches group questions of similar length and depend on the set only, so that an interrupted file resumes
+    at a batch.
     """
     from qa_arch.cli.watch import watching
 
@@ -182,34 +185,34 @@ def _answer_set(
     file = folder / f"{name}-{questions.fingerprint[:8]}.jsonl"
     ordered = sorted(questions.examples, key=lambda e: len(e.context) + len(e.question), reverse=True)
     batches = [ordered[begin : begin + batch_size] for begin in range(0, len(ordered), batch_size)]
-    lines = _answered(file)
-    whole = [batch for batch in batches if all(example.id in lines for example in batch)]
-    done = [example.id for batch in whole for example in batch]
-    write_atomic(file, "".join(lines[id_] for id_ in done))  # without what a killed process left
-    left = [batch for batch in batches if batch not in whole]
-    count, begun, shown = len(done), time.monotonic(), time.monotonic()
+    lines = _answer_lines(file)
+    complete = [batch for batch in batches if all(example.id in lines for example in batch)]
+    done = [example.id for batch in complete for example in batch]
+    write_atomic(file, "".join(lines[id_] for id_ in done))  # drop the incomplete batch of a killed process
+    remaining = [batch for batch in batches if batch not in complete]
+    count, begun, logged = len(done), time.monotonic(), time.monotonic()
     with file.open("a", encoding="utf-8") as out, watching(f"answering {name}", "questions") as watch:
-        for batch in left:
+        for batch in remaining:
             start = time.monotonic()
             replies = model.answer(batch, [messages(example, shots) for example in batch])
             seconds = round((time.monotonic() - start) / len(batch), 4)
             for example, reply in zip(batch, replies, strict=True):
-                known = {key: value for key, value in asdict(reply).items() if value is not None}
-                known |= {"text": as_span(reply.text, example.context), "written": reply.text}
-                out.write(json.dumps({"id": example.id, **known, "seconds": seconds}) + "\n")
+                fields = {key: value for key, value in asdict(reply).items() if value is not None}
+                fields |= {"text": as_span(reply.text, example.context), "written": reply.text}
+                out.write(json.dumps({"id": example.id, **fields, "seconds": seconds}) + "\n")
             out.flush()
             os.fsync(out.fileno())
             count += len(batch)
             watch(count, len(ordered))
-            if (now := time.monotonic()) - shown > SILENCE:
-                shown, rate = now, (count - len(done)) / (now - begun)
-                left_minutes = (len(ordered) - count) / rate / 60
-                log.info("%s: %d of %d, %.2f/s, %.0f min left", name, count, len(ordered), rate, left_minutes)
+            if (now := time.monotonic()) - logged > LOG_INTERVAL:
+                logged, rate = now, (count - len(done)) / (now - begun)
+                minutes = (len(ordered) - count) / rate / 60
+                log.info("%s: %d of %d, %.2f/s, %.0f min left", name, count, len(ordered), rate, minutes)
     return file
 
 
-def _answered(file: Path) -> dict[str, str]:
-    """Question id -> line; a line that was cut counts as none."""
+def _answer_lines(file: Path) -> dict[str, str]:
+    """Question id -> line; truncated lines are skipped."""
     lines = {}
     for line in file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else ():
         try:
@@ -220,7 +223,7 @@ def _answered(file: Path) -> dict[str, str]:
 
 
 def _cost(file: Path, price: Sequence[float] | None) -> dict[str, float]:
-    """Of 1,000 answers."""
+    """Seconds, tokens and money per 1,000 answers."""
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     total = {key: sum(row[key] for row in rows) for key in ("seconds", "prompt_tokens", "answer_tokens")}
     if price:
@@ -236,13 +239,15 @@ def _with_prompt(
     shots: Sequence[Example],
     cost: dict[str, float],
 ) -> RunRecord:
-    """The record with prompt and cost; no text of a data set, so shots by their ids."""
-    known = {key: value for key, value in prompt.items() if key not in ("prompt", "shots", "train", "seed")}
-    exact = hashlib.sha256(prompt["prompt"].encode()).hexdigest()
-    known |= {"shots": len(shots), "template": TEMPLATE}
+    """Add prompt and cost to the record; shots by id, since records contain no dataset text."""
+    settings = {
+        key: value for key, value in prompt.items() if key not in ("prompt", "shots", "train", "seed")
+    }
+    settings |= {"shots": len(shots), "template": TEMPLATE}
+    prompt_hash = hashlib.sha256(prompt["prompt"].encode()).hexdigest()
     dev = record.data[DEV]
-    rounded = {f"{key.replace(' ', '_')}_per_1000_answers": round(value, 4) for key, value in cost.items()}
-    data = {**record.data, DEV: replace(dev, extra={**dev.extra, **rounded, "prompt_sha256": exact})}
+    costs = {f"{key.replace(' ', '_')}_per_1000_answers": round(value, 4) for key, value in cost.items()}
+    data = {**record.data, DEV: replace(dev, extra={**dev.extra, **costs, "prompt_sha256": prompt_hash})}
     if train is not None:
         data[TRAIN] = SplitFacts(
             name=train.name,
@@ -255,7 +260,7 @@ def _with_prompt(
         )
     return replace(
         record,
-        config={**record.config, "prompting": known},
+        config={**record.config, "prompting": settings},
         data=data,
         parameters=Parameters(total=model.parameters),
         seconds=Seconds(predict=round(cost["seconds"] * (dev.questions or 0) / 1000, 3)),

@@ -1,7 +1,7 @@
-"""Causal language models of transformers: greedy answers, or the likeliest span, and their null odds.
+"""Causal language models of transformers: greedy answers or the most likely span, and their null odds.
 
-Axes: ``B`` prompts, ``T`` tokens of the longest, ``N`` tokens of a continuation, ``V`` vocabulary. The keys
-and values of prompts, padded on the left, are computed once and shared by all that is read behind them.
+Axes: ``B`` prompts, ``T`` tokens of the longest prompt, ``N`` tokens of a continuation, ``V`` vocabulary. The
+key-value cache of the left-padded prompts is computed once and shared by all continuations.
 """
 
 from __future__ import annotations
@@ -25,50 +25,52 @@ from qa_arch.extras.prompting.prompts import Messages, Reply, is_null
 from qa_arch.types.text import Example
 
 ANSWER = "Answer:"
-"""What the model continues: small ones begin with a sentence about their answer else."""
+"""Start of the reply that the model continues; without it small models begin with a sentence."""
 MAX_TOKENS = 16
-"""Longest answer."""
+"""Maximum answer length."""
 STARTS = 8
-"""Words of the passage at which spans are scored: those whose first token is the likeliest."""
+"""Number of words, those with the most likely first token, from which spans are scored."""
 Reading = Literal["generate", "spans"]
 
 
 @dataclass(frozen=True)
 class _State:
-    """What a model has read, and its prediction of the next token."""
+    """Model state after a prefix, with its prediction of the next token."""
 
     cache: Any
     mask: Tensor
-    """(B, T) whether a token is real."""
+    """Shape (B, T): True for real tokens."""
     next: Tensor
-    """(B, V) log-probabilities."""
+    """Shape (B, V): log-probabilities."""
 
-    def copied(self, rows: Tensor) -> _State:
-        """These prompts, in this order; reading on leaves the original as it is."""
+    def select(self, rows: Tensor) -> _State:
+        """Copy of these rows, in this order; continuing the copy leaves the original unchanged."""
         cache = deepcopy(self.cache)
         cache.batch_select_indices(rows)
         return _State(cache, self.mask[rows], self.next[rows])
 
 
 class LocalModel:
-    """A causal model with its tokenizer; ``answer`` reads a batch of prompts."""
+    """A causal language model with its tokenizer; ``answer`` processes a batch of prompts."""
 
     def __init__(self, model: Any, tokenizer: Any, reading: Reading = "generate", identity: str = "") -> None:
         self.model, self.tokenizer, self.reading, self.identity = model.eval(), tokenizer, reading, identity
         self.parameters = sum(weights.numel() for weights in model.parameters())
-        self.null = self._tokens(f" {UNANSWERABLE}")
+        self.null_ids = self._tokens(f" {UNANSWERABLE}")
         words = {number: token.strip("ĠĊ▁ ").casefold() for token, number in tokenizer.get_vocab().items()}
-        self.blanks = [number for number, word in words.items() if not word]
-        self.null_begins = [n for n, word in words.items() if word and UNANSWERABLE.startswith(word)]
+        self.blank_ids = [number for number, word in words.items() if not word]
+        self.null_start_ids = [n for n, word in words.items() if word and UNANSWERABLE.startswith(word)]
         stops = getattr(model.generation_config, "eos_token_id", None) or []
         newline = self._tokens("\n")
         ends = {*(stops if isinstance(stops, list) else [stops]), tokenizer.eos_token_id}
-        self.ends = sorted((ends | {*(newline if len(newline) == 1 else [])}) - {None})
-        if not self.ends:
-            raise ConfigError("--model: its tokenizer has neither an end of text nor a line end")
+        self.end_ids = sorted((ends | {*(newline if len(newline) == 1 else [])}) - {None})
+        if not self.end_ids:
+            raise ConfigError(
+                "--model: its tokenizer has neither an end-of-text nor a newline token; choose another"
+            )
 
     def prompt(self, turns: Messages) -> str:
-        """The exact text of a prompt, where answers begin with ``ANSWER``, as the reply does."""
+        """Exact text of a prompt; answers of shots begin with ``ANSWER``, as the reply does."""
         turns = [
             {**turn, "content": f"{ANSWER} {turn['content']}"} if turn["role"] == "assistant" else turn
             for turn in turns
@@ -80,26 +82,26 @@ class LocalModel:
         return self.tokenizer.apply_chat_template(turns, tokenize=False, **options) + ANSWER
 
     def answer(self, examples: Sequence[Example], prompts: Sequence[Messages]) -> list[Reply]:
-        """The answers to ``examples``, whose prompts are given; the same alone and in any batch."""
+        """Answer ``examples``, given their prompts; replies do not depend on the batch."""
         chat = bool(self.tokenizer.chat_template)
         ids = [self._tokens(self.prompt(turns), special=not chat) for turns in prompts]
         longest = max(map(len, ids)) + MAX_TOKENS
         if longest > (limit := getattr(self.model.config, "max_position_embeddings", longest)):
             raise ConfigError(
-                f"{longest} tokens of prompt and answer, more than the {limit} that the model reads; lower"
-                " --shots, or leave out the longest passages"
+                f"prompt and answer have {longest} tokens, the model reads at most {limit}; lower --shots or"
+                " leave out the longest passages"
             )
         with torch.inference_mode():
             state = self._read_prompts(ids)
-            every = torch.arange(len(ids), device=state.mask.device)
-            total, end = self._score(state.copied(every), self._tensor([self.null] * len(ids)))
+            rows = torch.arange(len(ids), device=state.mask.device)
+            total, end = self._score(state.select(rows), self._tensor([self.null_ids] * len(ids)))
             if self.reading == "spans":
                 texts, score, tokens = self._spans(state, examples)
             else:
-                texts, score, tokens = self._generate(state.copied(every), [])
+                texts, score, tokens = self._generate(state.select(rows), [])
                 if abstained := [row for row, text in enumerate(texts) if is_null(text)]:
-                    again = state.copied(self._tensor(abstained))
-                    forced = self._generate(again, self.null_begins)
+                    again = state.select(self._tensor(abstained))
+                    forced = self._generate(again, self.null_start_ids)
                     for row, text, value, count in zip(abstained, *forced, strict=True):
                         texts[row], score[row], tokens[row] = text, value, tokens[row] + count
         odds = (total[:, -1] + end[:, -1] - score).tolist()
@@ -108,7 +110,7 @@ class LocalModel:
         return [Reply(*column) for column in columns]
 
     def _read_prompts(self, ids: Sequence[list[int]]) -> _State:
-        """What all prompts begin with is read once, the rest of them padded on the left."""
+        """Process the prompts, left-padded; their common prefix is processed once."""
         B = len(ids)
         shared = commonprefix(ids)[: min(map(len, ids)) - 1] if B > 1 else []  # noqa: RUF071 (tokens)
         cache = None
@@ -116,7 +118,7 @@ class LocalModel:
             cache = self.model(self._tensor([shared]), use_cache=True, logits_to_keep=1).past_key_values
             cache.batch_repeat_interleave(B)
         T = max(map(len, ids))
-        padded = self._tensor([[self.ends[0]] * (T - len(row)) + row[len(shared) :] for row in ids])
+        padded = self._tensor([[self.end_ids[0]] * (T - len(row)) + row[len(shared) :] for row in ids])
         mask = self._tensor(
             [[1] * len(shared) + [0] * (T - len(r)) + [1] * (len(r) - len(shared)) for r in ids]
         )
@@ -126,7 +128,7 @@ class LocalModel:
     def _forward(
         self, tokens: Tensor, mask: Tensor, positions: Tensor, cache: Any, keep: int
     ) -> tuple[_State, Tensor]:
-        """The state behind ``tokens``, and (B, keep, V) the predictions at the last ``keep`` of them."""
+        """State after ``tokens``, and the predictions at the last ``keep`` of them, shape (B, keep, V)."""
         out = self.model(
             tokens,
             attention_mask=mask,
@@ -138,73 +140,75 @@ class LocalModel:
         predicted = out.logits.float().log_softmax(-1)
         return _State(out.past_key_values, mask, predicted[:, -1]), predicted
 
-    def _read_on(self, state: _State, tokens: Tensor) -> tuple[_State, Tensor]:
-        """The state behind (B, N) further tokens, and the prediction after each of them."""
+    def _continue(self, state: _State, tokens: Tensor) -> tuple[_State, Tensor]:
+        """State after further tokens of shape (B, N), and the prediction after each of them."""
         N = tokens.shape[1]
         positions = state.mask.sum(1, keepdim=True) + torch.arange(N, device=tokens.device)
         mask = torch.cat([state.mask, torch.ones_like(tokens)], 1)
         return self._forward(tokens, mask, positions, state.cache, keep=N)
 
     def _score(self, state: _State, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, N) log P of the first n tokens behind the prompts, and of the answer's end behind these."""
-        _, after = self._read_on(state, tokens)
+        """Log P of the first n tokens after the prompts, and of ending the answer there, both (B, N)."""
+        _, after = self._continue(state, tokens)
         before = torch.cat([state.next[:, None], after[:, :-1]], 1)
         return before.gather(-1, tokens[..., None])[..., 0].cumsum(1), self._end(after)
 
     def _end(self, predicted: Tensor) -> Tensor:
-        """Log P that the answer ends."""
-        return predicted[..., self.ends].logsumexp(-1)
+        """Log P that the answer ends here."""
+        return predicted[..., self.end_ids].logsumexp(-1)
 
     def _generate(self, state: _State, banned: list[int]) -> tuple[list[str], Tensor, list[int]]:
-        """Greedy answers that do not begin with the tokens ``banned``, their log P, and their tokens.
+        """Greedy answers that do not begin with the ``banned`` tokens, their log P, and their token counts.
 
-        An answer of ``MAX_TOKENS`` ends there.
+        Answers are cut at ``MAX_TOKENS``.
         """
         B = len(state.next)
-        done = begun = torch.zeros(B, dtype=torch.bool, device=state.next.device)
+        done = started = torch.zeros(B, dtype=torch.bool, device=state.next.device)
         score = torch.zeros(B, device=state.next.device)
-        written: list[Tensor] = []
+        generated: list[Tensor] = []
         for step in range(MAX_TOKENS + 1):
-            choice = state.next.index_fill(1, self._tensor(self.ends), -torch.inf)
-            choice = torch.where(begun[:, None], state.next, choice)  # no answer is blank
+            choice = state.next.index_fill(1, self._tensor(self.end_ids), -torch.inf)
+            choice = torch.where(started[:, None], state.next, choice)  # answers are never blank
             if step == 0:
                 choice = choice.index_fill(1, self._tensor(banned), -torch.inf)
             token = choice.argmax(-1)
-            begun = begun | ~torch.isin(token, self._tensor(self.blanks))
-            ends = torch.isin(token, self._tensor(self.ends)) | (step == MAX_TOKENS)
+            started = started | ~torch.isin(token, self._tensor(self.blank_ids))
+            ends = torch.isin(token, self._tensor(self.end_ids)) | (step == MAX_TOKENS)
             gain = torch.where(ends, self._end(state.next), state.next.gather(1, token[:, None])[:, 0])
             score = score + gain.masked_fill(done, 0)
             done = done | ends
             if done.all():
                 break
-            written.append(token.masked_fill(done, -1))
-            state, _ = self._read_on(state, token[:, None])
-        rows = [[t for t in row if t >= 0] for row in torch.stack(written, 1).tolist()]
+            generated.append(token.masked_fill(done, -1))
+            state, _ = self._continue(state, token[:, None])
+        rows = [[t for t in row if t >= 0] for row in torch.stack(generated, 1).tolist()]
         texts = [self.tokenizer.decode(row, skip_special_tokens=True).strip() for row in rows]
         return texts, score, [len(row) + 1 for row in rows]
 
     def _spans(self, state: _State, examples: Sequence[Example]) -> tuple[list[str], Tensor, list[int]]:
-        """The likeliest span of each passage, its log P, and the tokens that were scored: of the spans of at
-        most ``MAX_TOKENS`` tokens that begin at the ``STARTS`` likeliest words."""
+        """Most likely span of each passage, its log P, and the number of tokens scored.
+
+        Candidates are spans of at most ``MAX_TOKENS`` tokens that begin at the ``STARTS`` likeliest words.
+        """
         spans = [self._spans_from(e.context, row) for e, row in zip(examples, state.next, strict=True)]
         width = max(len(tokens) for own in spans for tokens, _ in own)
-        tokens = self._tensor([t + [self.ends[0]] * (width - len(t)) for own in spans for t, _ in own])
+        tokens = self._tensor([t + [self.end_ids[0]] * (width - len(t)) for own in spans for t, _ in own])
         rows = torch.arange(len(examples), device=tokens.device).repeat_interleave(STARTS)
-        total, end = self._score(state.copied(rows), tokens)
+        total, end = self._score(state.select(rows), tokens)
         ranked = (total + end).reshape(len(examples), STARTS * width)
         texts, best = [], []
         for own, scores in zip(spans, ranked, strict=True):
-            known = {
+            candidates = {
                 row * width + n: text for row, (_, ending) in enumerate(own) for n, text in ending.items()
             }
-            place = max(known, key=lambda place: scores[place].item(), default=None)
-            texts.append("" if place is None else known[place])
-            best.append(scores.new_tensor(-torch.inf) if place is None else scores[place])
+            i = max(candidates, key=lambda i: scores[i].item(), default=None)
+            texts.append("" if i is None else candidates[i])
+            best.append(scores.new_tensor(-torch.inf) if i is None else scores[i])
         return texts, torch.stack(best), [sum(len(t) for t, _ in own) for own in spans]
 
     def _spans_from(self, context: str, predicted: Tensor) -> list[tuple[list[int], dict[int, str]]]:
-        """``STARTS`` times the tokens from a word on, and the spans that end with the n-th of them where a
-        word ends. Of fewer words the last is repeated."""
+        """For each of ``STARTS`` words, the tokens from it on and, by number of tokens, the spans that end with
+        a word. If there are fewer words, the last is repeated."""
         starts = [match.start() for match in re.finditer(r"\w+", context)] or [0]
         texts = [context[start : start + 8 * MAX_TOKENS] for start in starts]
         encoded = self.tokenizer(
@@ -231,32 +235,32 @@ class LocalModel:
 
 
 def load(source: str, reading: Reading, device: str | None = None) -> LocalModel:
-    """The model in a folder, of the hub, or in a GGUF file (``FOLDER/FILE.gguf``, ``OWNER/NAME/FILE.gguf``).
+    """Load a model from a folder, the hub, or a GGUF file (``FOLDER/FILE.gguf``, ``OWNER/NAME/FILE.gguf``).
 
-    fp32 on a CPU, else bf16. UnavailableError where transformers cannot open it.
+    fp32 on a CPU, else bf16. Raises UnavailableError if transformers cannot load it.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    place, options = source, {}
+    path, options = source, {}
     if source.endswith(".gguf"):
-        place, _, options["gguf_file"] = source.rpartition("/")
-    place = place or "."
+        path, _, options["gguf_file"] = source.rpartition("/")
+    path = path or "."
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
     try:
-        tokenizer = AutoTokenizer.from_pretrained(place, **options)
-        model = AutoModelForCausalLM.from_pretrained(place, dtype=dtype, **options).to(device)
+        tokenizer = AutoTokenizer.from_pretrained(path, **options)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, **options).to(device)
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise UnavailableError(
-            f"--model {source}: cannot be opened ({reason}); give a folder, OWNER/NAME, or a GGUF file, for"
-            " which: pip install 'qa-arch[prompting]'"
+            f"--model {source}: cannot be opened ({reason}); give a folder, OWNER/NAME or a GGUF file (needs"
+            " pip install 'qa-arch[prompting]')"
         ) from error
     return LocalModel(model, tokenizer, reading, _identity(Path(source), model))
 
 
 def _identity(path: Path, model: Any) -> str:
-    """Hash of a file, or of the files in a folder; of a model of the hub its commit."""
+    """Hash of a file or of the files in a folder; for a hub model its commit."""
     if path.is_file():
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""What prompting adds: language models as systems."""
+"""Manifest of the prompting extra: prompted language models as systems."""
 
 from __future__ import annotations
 

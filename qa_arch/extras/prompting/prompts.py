@@ -1,4 +1,4 @@
-"""Prompts of language models: the question, its passage and shots as messages, and what a reply means."""
+"""Prompts for language models: question, passage and few-shot examples as messages; parsing of replies."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ FORCED = (
     "Passage: {passage}\n\nQuestion: {question}\n\n"
     "Answer with the shortest span of the passage that answers the question, word for word."
 )
-"""The turn that asks for an answer in any case."""
+"""User turn that forces an answer."""
 TEMPLATE = f'{FORCED[:-1]}, or with "{UNANSWERABLE}" if the passage does not answer it.'
-"""The turn of the question, and of each shot."""
+"""User turn of the question and of each shot."""
 Messages = list[dict[str, str]]
-"""Turns of ``user`` and ``assistant``, as chat templates and servers take them."""
+"""``user`` and ``assistant`` turns, in the format of chat templates and servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The best answer of a model to a question, and what it cost."""
+    """A model's best answer to a question, and its cost in tokens."""
 
     text: str
-    """What the model wrote, or the likeliest span; "" where only "unanswerable" is known."""
+    """Generated text, or the most likely span; "" if only "unanswerable" is known."""
     null_odds: float | None
-    """log P("unanswerable") - log P(answer); None where the server gives no log-probabilities."""
+    """log P("unanswerable") - log P(answer); None if the server returns no log-probabilities."""
     prompt_tokens: int
     answer_tokens: int
-    """Tokens that were generated, or scored behind the prompt."""
+    """Tokens generated, or scored after the prompt."""
 
 
 def messages(example: Example, shots: Sequence[Example], template: str = TEMPLATE) -> Messages:
-    """The shots with their answers, then the question."""
+    """Few-shot examples with their answers, then the question."""
     turns = []
     for shot in shots:
         gold = shot.answers[0].text if shot.answers else UNANSWERABLE
@@ -48,37 +48,37 @@ def question_turn(example: Example, template: str) -> dict[str, str]:
 
 
 def draw_shots(train: QuestionSet, count: int, seed: int, sets: Sequence[QuestionSet]) -> list[Example]:
-    """``count`` examples of ``train``, half of them unanswerable where it has such, in random order.
+    """Draw ``count`` examples of ``train``, half of them unanswerable if it has any, in random order.
 
-    They are decided by the seed, and share neither article nor passage with ``sets``. DataError where there
-    are too few.
+    Deterministic given ``seed``; the examples share neither article nor passage with ``sets``. Raises
+    DataError if there are too few.
     """
     titles = {title for questions in sets for title in questions.titles} - {""}
     passages = {example.context for questions in sets for example in questions.examples}
     pool = [e for e in train.examples if e.title not in titles and e.context not in passages]
-    of_kind = {kind: [e for e in pool if e.answerable is kind] for kind in (True, False)}
-    unanswerable = count // 2 if of_kind[False] else 0
-    wanted = {True: count - unanswerable, False: unanswerable}
-    for kind, own in of_kind.items():
-        if len(own) < wanted[kind]:
+    pools = {answerable: [e for e in pool if e.answerable is answerable] for answerable in (True, False)}
+    unanswerable = count // 2 if pools[False] else 0
+    counts = {True: count - unanswerable, False: unanswerable}
+    for answerable, candidates in pools.items():
+        if len(candidates) < counts[answerable]:
             raise DataError(
-                f"{train.name}: {len(own)} {'' if kind else 'un'}answerable questions about other passages"
-                f" than those of the scored sets, {wanted[kind]} are wanted; lower --shots"
+                f"{train.name}: only {len(candidates)} {'' if answerable else 'un'}answerable questions about"
+                f" passages outside the scored sets, {counts[answerable]} are needed; lower --shots"
             )
     generator = random.Random(seed)
-    shots = [shot for kind, own in of_kind.items() for shot in generator.sample(own, wanted[kind])]
+    shots = [shot for key, candidates in pools.items() for shot in generator.sample(candidates, counts[key])]
     generator.shuffle(shots)
     return shots
 
 
 def is_null(text: str) -> bool:
-    """Whether a reply says that there is no answer."""
+    """Whether a reply abstains."""
     return text.strip(" \t\n\"'.*").casefold().startswith(UNANSWERABLE)
 
 
 def as_span(text: str, context: str) -> str:
-    """The place of the passage that a reply repeats, in any case of letters and without quotes and full stop;
-    the reply's first line where there is none."""
+    """Span of the passage that matches a reply up to case, quotes and a final full stop; else the reply's
+    first line."""
     line = next(iter(text.strip().splitlines()), "")
     for attempt in (line, line.strip(" \"'*"), line.strip(" \"'*.")):
         start = context.find(attempt)

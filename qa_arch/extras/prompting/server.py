@@ -1,4 +1,4 @@
-"""Language models behind a URL that speaks the chat completions of OpenAI's API."""
+"""Language models on a server with an OpenAI-compatible chat completions API."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from qa_arch.extras.prompting.prompts import FORCED, Messages, Reply, is_null, q
 from qa_arch.types.text import Example
 
 KEY = "QA_ARCH_API_KEY"
-"""Environment variable with the key, which is sent to that URL alone."""
-SECONDS, TRIES, LONGEST = 120, 6, 2**22
-"""Limit of a request; requests before giving up; bytes of an answer."""
+"""Environment variable with the API key, which is sent to that URL only."""
+TIMEOUT, ATTEMPTS, MAX_BYTES = 120, 6, 2**22
+"""Seconds per request; attempts before giving up; size limit of a response."""
 log = logging.getLogger(__name__)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would take the key to another place."""
+    """Refuses redirects, which would send the key elsewhere."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
 class ServerModel:
-    """A model by its name on a server; ``answer`` sends a batch of requests at the same time."""
+    """A model by its name on a server; ``answer`` sends the requests of a batch concurrently."""
 
     parameters = None
     identity = ""
@@ -49,14 +49,14 @@ class ServerModel:
         self.opener = urllib.request.build_opener(_NoRedirect)
 
     def prompt(self, turns: Messages) -> str:
-        """The turns as they are sent."""
+        """Messages exactly as sent."""
         return json.dumps(turns, ensure_ascii=False, indent=1)
 
     def answer(self, examples: Sequence[Example], prompts: Sequence[Messages]) -> list[Reply]:
-        """The answers to ``examples``, whose prompts are given.
+        """Answer ``examples``, given their prompts.
 
-        Where the server answers "unanswerable" and gives null odds, it is asked again without that choice,
-        for the answer at other null thresholds.
+        If the server answers "unanswerable" with null odds, it is asked again without that option, for the
+        answer at other null thresholds.
         """
         with ThreadPoolExecutor(len(prompts)) as pool:
             return list(pool.map(self._answer, examples, prompts))
@@ -86,13 +86,13 @@ class ServerModel:
             try:
                 return self._reply(self._post({**body, "logprobs": True, "top_logprobs": 20}))
             except _RefusedError as error:
-                log.warning("%s; asking without log-probabilities, there are no null odds then", error)
+                log.warning("%s; retrying without log-probabilities, so there are no null odds", error)
                 self.has_logprobs = False
         return self._reply(self._post(body))
 
-    def _reply(self, answer: Any) -> Reply:
+    def _reply(self, response: Any) -> Reply:
         try:
-            choice, usage = answer["choices"][0], answer.get("usage") or {}
+            choice, usage = response["choices"][0], response.get("usage") or {}
             text = choice["message"]["content"] or ""
             first = ((choice.get("logprobs") or {}).get("content") or [{}])[0].get("top_logprobs") or []
             odds = null_odds({str(item["token"]): float(item["logprob"]) for item in first})
@@ -100,20 +100,21 @@ class ServerModel:
             return Reply(str(text).strip(), odds, *counts)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise UnavailableError(
-                f"{self.url}: its answer is no chat completion ({error!r}); check --url, which ends in /v1"
+                f"{self.url}: its response is not a chat completion ({error!r}); check --url, which should"
+                " end in /v1"
             ) from None
 
     def _post(self, body: Mapping[str, Any]) -> Any:
-        """The server's answer; what may pass is tried again, after a longer time each. UnavailableError."""
+        """Send a request, retrying transient failures with exponential backoff. Raises UnavailableError."""
         headers = {"Content-Type": "application/json"}
         if key := os.environ.get(KEY):
             headers["Authorization"] = f"Bearer {key}"
         request = urllib.request.Request(self.url, json.dumps(body).encode(), headers)
-        for attempt in range(TRIES):
+        for attempt in range(ATTEMPTS):
             wait, problem = 2.0**attempt, ""
             try:
-                with self.opener.open(request, timeout=SECONDS) as answer:
-                    return parse_json(answer.read(LONGEST))
+                with self.opener.open(request, timeout=TIMEOUT) as response:
+                    return parse_json(response.read(MAX_BYTES))
             except urllib.error.HTTPError as error:
                 with error:
                     problem = f"HTTP {error.code} {error.reason}: {error.read(300).decode(errors='replace')}"
@@ -126,28 +127,32 @@ class ServerModel:
             except (OSError, http.client.HTTPException) as error:
                 problem = str(error) or type(error).__name__
             except ValueError as error:
-                self._give_up(f"its answer is no JSON ({error})")
-            if attempt + 1 < TRIES:
+                self._give_up(f"its response is not JSON ({error})")
+            if attempt + 1 < ATTEMPTS:
                 time.sleep(wait)
-        self._give_up(f"{problem} ({TRIES} times); what was answered stays, the same command continues")
+        self._give_up(
+            f"{problem} ({ATTEMPTS} attempts); finished answers are kept, repeat the command to continue"
+        )
 
     def _give_up(self, problem: str) -> NoReturn:
         raise UnavailableError(f"{self.url}: {problem}") from None
 
 
 class _RefusedError(Exception):
-    """The server does not take a request for log-probabilities."""
+    """The server rejects requests for log-probabilities."""
 
 
 def null_odds(first: Mapping[str, float]) -> float | None:
-    """log P("unanswerable") - log P(answer) by the first token alone, among the most probable ones.
+    """log P("unanswerable") - log P(answer), estimated from the top log-probabilities of the first token.
 
-    Tokens with which "unanswerable" can begin count for it; where it is not among them its probability is at
-    most that of the last. None without log-probabilities.
+    Tokens that can begin "unanswerable" count for it; a side without any token gets the lowest probability in
+    the list as an upper bound. None without log-probabilities.
     """
     if not first:
         return None
-    begins = {token: UNANSWERABLE.startswith(token.strip(" \"'Ġ▁").casefold() or "-") for token in first}
-    null = max((first[token] for token, own in begins.items() if own), default=min(first.values()))
-    answer = max((first[token] for token, own in begins.items() if not own), default=min(first.values()))
+    starts_null = {token: UNANSWERABLE.startswith(token.strip(" \"'Ġ▁").casefold() or "-") for token in first}
+    null = max((first[token] for token, starts in starts_null.items() if starts), default=min(first.values()))
+    answer = max(
+        (first[token] for token, starts in starts_null.items() if not starts), default=min(first.values())
+    )
     return null - answer

@@ -109,7 +109,7 @@ def test_an_interrupted_file_goes_on_and_sets_share_the_calibration(prompt, file
     assert prompt(*options)[0] == 0
     assert len(calls) == before
     code, _, err = prompt(*options, "--seed", 4)
-    assert (code, "given with another seed, shots, prompt; choose another --folder" in err) == (5, True)
+    assert (code, "made with another seed, shots, prompt; choose another --folder" in err) == (5, True)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ class Plain:
             return self.own.model(torch.tensor([ids])).logits[0, -1].log_softmax(-1)
 
     def end(self, ids):
-        return self.next(ids)[self.own.ends].exp().sum().log().item()
+        return self.next(ids)[self.own.end_ids].exp().sum().log().item()
 
     def score(self, prompt, tokens):
         """log P of the tokens and the end behind them."""
@@ -58,10 +58,10 @@ class Plain:
             predicted = self.next([*prompt, *tokens]).clone()
             if not tokens:
                 predicted[banned] = -torch.inf
-            if all(token in self.own.blanks for token in tokens):
-                predicted[self.own.ends] = -torch.inf
+            if all(token in self.own.blank_ids for token in tokens):
+                predicted[self.own.end_ids] = -torch.inf
             token = predicted.argmax().item()
-            if token in self.own.ends:
+            if token in self.own.end_ids:
                 break
             tokens.append(token)
         return tokens
@@ -83,7 +83,7 @@ def test_the_exact_prompt(model_folder, turns):
 @both_kinds
 def test_greedy_answers_and_their_null_odds_are_those_of_a_plain_loop(model_folder, examples, turns):
     own = load(str(model_folder), "generate", "cpu")
-    own.blanks = [*own.blanks, *range(200)]
+    own.blank_ids = [*own.blank_ids, *range(200)]
     plain = Plain(own)
     for example, each, reply in zip(examples, turns, own.answer(examples, turns), strict=True):
         ids = prompt_ids(own, each)
@@ -102,9 +102,11 @@ def test_a_model_that_abstains_answers_at_other_thresholds(model_folder, example
     own = LocalModel(before.model, before.tokenizer)
     plain, reply = Plain(own), own.answer(examples[:2], turns[:2])[1]
     ids = prompt_ids(own, turns[1])
-    tokens = plain.greedy(ids, own.null_begins)
+    tokens = plain.greedy(ids, own.null_start_ids)
     assert reply.text == own.tokenizer.decode(tokens, skip_special_tokens=True).strip() != text
-    assert reply.null_odds == pytest.approx(plain.score(ids, own.null) - plain.score(ids, tokens), abs=1e-3)
+    assert reply.null_odds == pytest.approx(
+        plain.score(ids, own.null_ids) - plain.score(ids, tokens), abs=1e-3
+    )
 
 
 def test_the_likeliest_span_is_that_of_a_search_over_all(model_folder, examples, turns, monkeypatch):
@@ -126,7 +128,7 @@ def test_the_likeliest_span_is_that_of_a_search_over_all(model_folder, examples,
     scores = {span: plain.score(ids, ids_) for span, ids_ in tokens.items()}
     text, best = max(scores.items(), key=lambda item: item[1])
     assert reply.text == text
-    assert reply.null_odds == pytest.approx(plain.score(ids, own.null) - best, abs=1e-3)
+    assert reply.null_odds == pytest.approx(plain.score(ids, own.null_ids) - best, abs=1e-3)
 
 
 @pytest.mark.parametrize("reading", ["generate", "spans"])
@@ -142,7 +144,7 @@ def test_a_batch_answers_as_single_prompts_do(model_folder, examples, turns, rea
 def test_what_cannot_be_read_is_refused(model_folder, examples, turns, tmp_path, monkeypatch):
     own = load(str(model_folder), "generate", "cpu")
     monkeypatch.setattr(own.model.config, "max_position_embeddings", 50)
-    with pytest.raises(ConfigError, match="more than the 50 that the model reads; lower --shots"):
+    with pytest.raises(ConfigError, match="the model reads at most 50; lower --shots"):
         own.answer(examples, turns)
     (tmp_path / "x.gguf").write_bytes(b"no model")
     with pytest.raises(UnavailableError, match=r"x\.gguf: cannot be opened"):

@@ -22,7 +22,7 @@ def test_shots_are_decided_by_the_seed_and_never_from_a_scored_set(question_sets
     scored = type(dev)("scored", tuple(rest), "2.0", "")
     assert {e.title for e in draw_shots(train, 2, 7, [scored])} <= titles
     untitled = type(dev)("scored", tuple(Example("x", "?", e.context) for e in train.examples), "2.0", "")
-    with pytest.raises(DataError, match="0 answerable questions about other passages"):
+    with pytest.raises(DataError, match="only 0 answerable questions about passages outside"):
         draw_shots(train, 2, 7, [untitled])
     only = type(dev)("train", tuple(e for e in train.examples if e.answerable), "1.1", "")
     assert len(draw_shots(only, 4, 7, [dev])) == 4

@@ -92,7 +92,7 @@ def test_a_server_without_log_probabilities_gives_no_null_odds(stub, caplog):
     replies = [*model.answer(EXAMPLES[:1], PROMPTS[:1]), *model.answer(EXAMPLES[1:], PROMPTS[1:])]
     assert [(reply.text, reply.null_odds) for reply in replies] == [("Ada", None), ("", None)]
     assert ["logprobs" in body for _, _, body in Handler.requests] == [True, False, False]
-    assert "no null odds then" in caplog.text
+    assert "so there are no null odds" in caplog.text
 
 
 def test_what_may_pass_is_tried_again(stub):
@@ -104,11 +104,15 @@ def test_what_may_pass_is_tried_again(stub):
 @pytest.mark.parametrize(
     ("failures", "message", "requests"),
     [
-        ([500] * 9, r"HTTP 500 .*\(6 times\); what was answered stays", 6),
+        ([500] * 9, r"HTTP 500 .*\(6 attempts\); finished answers are kept", 6),
         ([401], "HTTP 401 .*check --model, --url and QA_ARCH_API_KEY", 1),
         ([302], "HTTP 302", 1),  # the key goes nowhere else
-        ([{"choices": []}], "is no chat completion", 1),
-        ([{"choices": [{"message": {"content": "x"}, "logprobs": {"content": ["x"]}}]}], "no chat compl", 1),
+        ([{"choices": []}], "is not a chat completion", 1),
+        (
+            [{"choices": [{"message": {"content": "x"}, "logprobs": {"content": ["x"]}}]}],
+            "not a chat compl",
+            1,
+        ),
     ],
 )
 def test_what_does_not_pass_is_said(stub, failures, message, requests):
