@@ -1,4 +1,4 @@
-"""Magnitude pruning: the smallest weights become zero and stay it, at once or while a model trains."""
+"""Magnitude pruning: set the smallest weights to zero for good, at once or during training."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from qa_arch.config.compression_steps import Magnitude
 from qa_arch.nn.features import WordFeatures
 from qa_arch.training.module import TrainingModule
 
-UPDATES = 100
-"""Most rises of the sparsity while it ramps up: choosing the smallest of all weights takes time."""
+MAX_UPDATES = 100
+"""Maximum number of mask updates while the sparsity ramps up: selecting the smallest weights is slow."""
 Masks = dict[str, Tensor]
-"""Parameter -> True where it is zero for good."""
+"""Parameter name -> mask, True for pruned weights."""
 
 
 def prunable(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The weights that are pruned: matrices of more than two rows that are no lookup table.
+    """Weights to prune: matrices with more than two rows, except lookup tables.
 
-    Embeddings and word vectors are read row by row, and one or two rows score spans: neither is worth its
-    damage (Gordon et al. 2020 leave both whole).
+    Embeddings, word vectors and the one or two rows that score spans are excluded: pruning them saves little
+    and costs accuracy (Gordon et al. 2020 leave both whole).
     """
     tables = {
         id(parameter)
@@ -40,31 +40,30 @@ def prunable(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def zeros(model: nn.Module) -> Masks:
-    """The masks of what is zero already."""
+    """Masks of the prunable weights that are zero already."""
     return {name: weight.detach() == 0 for name, weight in prunable(model).items()}
 
 
-def share(masks: Masks) -> float:
-    """How much of the prunable weights is masked."""
+def sparsity_of(masks: Masks) -> float:
+    """Share of the prunable weights that is masked."""
     return sum(int(mask.sum()) for mask in masks.values()) / sum(mask.numel() for mask in masks.values())
 
 
 def smallest(
     weights: Mapping[str, Tensor], sparsity: float, scope: Literal["global", "layer"], masked: Masks
 ) -> Masks:
-    """Masks of the share ``sparsity`` of smallest magnitude, in all weights together or in each of them.
+    """Masks of the share ``sparsity`` of smallest magnitude, over all weights or per matrix.
 
-    What is ``masked`` already comes first, so that masks only grow. The number is exact: of equal weights the
-    first are taken.
+    Weights ``masked`` already come first, so that masks only grow. The number is exact: ties go to the first.
     """
     scores = [
         torch.where(masked[name], -1.0, weight.detach().abs()).flatten() for name, weight in weights.items()
     ]
     if scope == "global":
-        chosen = _smallest(torch.cat(scores), sparsity).split([len(values) for values in scores])
+        masks = _smallest(torch.cat(scores), sparsity).split([len(values) for values in scores])
     else:
-        chosen = tuple(_smallest(values, sparsity) for values in scores)
-    return {name: mask.view_as(weights[name]) for name, mask in zip(weights, chosen, strict=True)}
+        masks = tuple(_smallest(values, sparsity) for values in scores)
+    return {name: mask.view_as(weights[name]) for name, mask in zip(weights, masks, strict=True)}
 
 
 def _smallest(values: Float[Tensor, "N"], sparsity: float) -> Bool[Tensor, "N"]:
@@ -86,28 +85,28 @@ def prune(model: nn.Module, step: Magnitude) -> None:
 
 @torch.no_grad()
 def apply_masks(weights: Mapping[str, Tensor], masks: Masks) -> None:
-    """Set what is masked to zero, in place."""
+    """Set masked weights to zero, in place."""
     for name, mask in masks.items():
         weights[name].masked_fill_(mask, 0.0)
 
 
-def scheduled(step: int, ramp: int, first: float, last: float) -> float:
-    """The sparsity after ``step`` of ``ramp`` optimizer steps (Zhu & Gupta 2017, eq. 1)."""
+def scheduled_sparsity(step: int, ramp: int, first: float, last: float) -> float:
+    """Sparsity after ``step`` of ``ramp`` optimizer steps (Zhu & Gupta 2017, eq. 1)."""
     return last if step >= ramp else last + (first - last) * (1 - step / ramp) ** 3
 
 
 class HoldZeros(pl.Callback):
-    """Keeps what is ``masked`` at zero while a model trains, and raises its share as ``step`` says.
+    """Keeps ``masked`` weights at zero during training, and raises the sparsity on the schedule of ``step``.
 
-    Without a ``step`` the masks stay as they are. It is to come before the callbacks that save weights.
-    Masked weights get no gradient either, so that it does not count in the norm that is clipped.
+    Without a ``step`` the masks stay fixed. Must come before callbacks that save weights. Gradients of masked
+    weights are zeroed too, so that they do not count toward the clipped norm.
     """
 
     def __init__(self, masked: Masks, step: Magnitude | None = None) -> None:
         self.masks, self.step = masked, step
-        self.first = share(masked)
+        self.first = sparsity_of(masked)
         self.reached = -1
-        """Optimizer steps that the masks are up to date with."""
+        """Optimizer step of the last mask update."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, TrainingModule)
@@ -126,21 +125,21 @@ class HoldZeros(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if trainer.global_step != self.reached:  # else gradients were accumulated alone
+        if trainer.global_step != self.reached:  # else the batch only accumulated gradients
             self._hold(trainer.global_step)
 
     def _hold(self, step: int) -> None:
-        """Masks of the sparsity after ``step``, where it is due to rise, and zeros where they say."""
-        due = step % max(1, self.ramp // UPDATES) == 0 if step < self.ramp else not self.finished
+        """Update the masks to the sparsity after ``step`` if an update is due, and apply them."""
+        due = step % max(1, self.ramp // MAX_UPDATES) == 0 if step < self.ramp else not self.finished
         if self.step and due:
-            sparsity = scheduled(step, self.ramp, self.first, self.step.sparsity)
+            sparsity = scheduled_sparsity(step, self.ramp, self.first, self.step.sparsity)
             self.masks = smallest(self.weights, sparsity, self.step.scope, self.masks)
         apply_masks(self.weights, self.masks)
         self.reached = step
 
     @property
     def finished(self) -> bool:
-        """Whether the last sparsity is reached."""
+        """Whether the final sparsity is reached."""
         return self.reached >= self.ramp
 
     def state_dict(self) -> dict[str, Any]:

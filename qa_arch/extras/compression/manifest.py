@@ -1,4 +1,4 @@
-"""What compression adds."""
+"""Manifest of the compression extra: ``qa-arch compress``."""
 
 from __future__ import annotations
 

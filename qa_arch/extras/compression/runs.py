@@ -1,8 +1,7 @@
-"""A finished run made smaller: ``compress`` leaves a run that loads, scores, serves and exports as others do.
+"""Compress a finished run: ``compress`` creates a run that loads, scores, serves and exports like any other.
 
-What is trained again is trained by ``training.run``, with the settings and the data of the run that was
-begun with; what is fitted on the calibration split is fitted anew. Dev is scored only where the config leaves
-it open.
+Recovery training goes through ``training.run``, with the settings and data of the parent run; threshold and
+calibration are refitted on the calibration split. Dev is scored only if the config opens it.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
 from qa_arch.evaluation.runs import calibration_set
 from qa_arch.evaluation.scoring import evaluate_splits
 from qa_arch.export.onnx_folder import sample
-from qa_arch.extras.compression.magnitude import HoldZeros, prune, share, zeros
+from qa_arch.extras.compression.magnitude import HoldZeros, prune, sparsity_of, zeros
 from qa_arch.extras.compression.structured import (
     Kind,
     Pruner,
     chosen_layers,
     head_count,
     importance,
-    with_fewer,
-    with_layers,
+    keep_best,
+    keep_layers,
 )
 from qa_arch.models import store
 from qa_arch.models.checkpoint_files import names_checkpoint
@@ -75,12 +74,12 @@ from qa_arch.types.tensors import Batch
 from qa_arch.types.text import QuestionSet
 
 UNFINISHED = ".compressing"
-"""Ending of the hidden folder beside the run's, in which it is made."""
+"""Suffix of the hidden sibling folder in which the run is created."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What ``qa-arch compress`` is to do."""
+    """Arguments of ``qa-arch compress``."""
 
     source: Path
     """A run folder."""
@@ -94,7 +93,7 @@ class Request:
 
     @property
     def epochs(self) -> int:
-        """How long the smaller model is trained; 0 where it is stored as it is."""
+        """Epochs of recovery training; 0: none."""
         return self.step.epochs if isinstance(self.step, Recovery) else 0
 
     @property
@@ -104,7 +103,7 @@ class Request:
 
 @dataclass(frozen=True)
 class ParentRun:
-    """A run in fp32 on the CPU, whose model may be changed."""
+    """A run loaded in fp32 on the CPU, whose model may be modified."""
 
     predictor: SpanPredictor
     config: Config
@@ -113,29 +112,29 @@ class ParentRun:
 
 
 def compress(request: Request) -> RunRecord:
-    """Make the run ``request.out``, and return its record.
+    """Create the run ``request.out`` and return its record.
 
-    The folder appears when it is whole. What a killed call leaves lies hidden beside it, and the same call
-    goes on from there. Raises ConfigError, DataError or RunError before anything is trained where the step
-    does not fit the run, or its data are not those that the run was trained on.
+    The folder appears once complete. A killed call leaves a hidden sibling folder, from which the same call
+    resumes. Raises ConfigError, DataError or RunError before training if the step does not suit the run or
+    the data differ from those the run was trained on.
     """
     out = request.out
     work = out.with_name(f".{out.name}{UNFINISHED}")
     with hold(out.parent, "compression", name=f"{work.name}.lock"):
         if out.exists():
-            raise RunError(f"{out}: exists already; name a new folder, or remove it first")
+            raise RunError(f"{out}: already exists; choose a new folder, or remove it first")
         parent = open_parent(request.source, request.trust)
         steps = [*(parent.config.compression or ()), request.step]
         config = validate(asdict(replace(parent.config, compression=steps)))
-        _require_fewer(parent, request.step)
-        record = _begun(work, config, parent)
+        _require_smaller(parent, request.step)
+        record = _resumable_record(work, config, parent)
         if record is None:
             shutil.rmtree(work, ignore_errors=True)
-        if record is None or record.parameters.nonzero is None:  # which is noted last
+        if record is None or record.parameters.nonzero is None:  # which is written last
             try:
                 record = _make(config, parent, request, work, resume=record is not None)
             except BaseException:
-                if not (work / LAST).exists():  # there is nothing to go on from
+                if not (work / LAST).exists():  # nothing to resume from
                     shutil.rmtree(work, ignore_errors=True)
                 raise
         for name in (LAST, PREVIOUS):
@@ -145,7 +144,7 @@ def compress(request: Request) -> RunRecord:
 
 
 def _make(config: Config, parent: ParentRun, request: Request, work: Path, *, resume: bool) -> RunRecord:
-    """The whole run, in ``work``: sets, smaller model, training behind it, scores and record."""
+    """Create the run in ``work``: datasets, smaller model, recovery training, scores and record."""
     task, step = task_of(config.model), request.step
     assert isinstance(task, SpanTask)
     teacher = _teacher(config, parent, request.trusted) if request.epochs else None
@@ -164,17 +163,17 @@ def _make(config: Config, parent: ParentRun, request: Request, work: Path, *, re
         _make_trainable(parts, config)
         if teacher is not None:
             parts = task.taught(config, parts, teacher)
-        held = _held_zeros(parts.model, step, parent)
-        start = Start(parts, _recovery(config, step, parent), held, notes)
+        callbacks = _pruning_callbacks(parts.model, step, parent)
+        start = Start(parts, _recovery_config(config, step, parent), callbacks, notes)
         record = train(config, folder=work, resume=resume, trusted=request.trusted, start=start)
         if record.status != "ok":
             raise RunError(
-                f"{request.out}: was not made, its training ended with '{record.status}' ({record.error})"
+                f"{request.out}: not created, its training ended as '{record.status}' ({record.error})"
             )
     else:
         if isinstance(step, Magnitude):
             prune(parts.model, step)
-        record = _stored(task, config, parts, parent, request, work, notes)
+        record = _store_untrained(task, config, parts, parent, request, work, notes)
     nonzero = store.count_nonzero(work / MODEL, dict(parts.model.named_parameters()))
     record = replace(record, parameters=replace(record.parameters, nonzero=nonzero))
     write_record(work, record)
@@ -182,7 +181,7 @@ def _make(config: Config, parent: ParentRun, request: Request, work: Path, *, re
 
 
 def _label(step: Step) -> str:
-    """What the name of the model says of the step."""
+    """Suffix of the model's name for the step."""
     match step:
         case Magnitude():
             return f"sparse{100 * step.sparsity:g}"
@@ -200,79 +199,80 @@ def _label(step: Step) -> str:
 
 
 def open_parent(source: Path, trust: Sequence[str] = ()) -> ParentRun:
-    """The run in the folder ``source``; RunError where it has no weights that could become smaller."""
+    """Load the run in folder ``source``; RunError if its weights cannot be compressed."""
     if names_checkpoint(source):
         raise RunError(
-            f"{source}: is no run; train one from its encoder (qa-arch train encoder.name={source}), or store"
-            " the checkpoint itself in int8: qa-arch export --to onnx --precision int8"
+            f"{source}: is not a run; train one from its encoder (qa-arch train encoder.name={source}), or"
+            " store the checkpoint itself in int8: qa-arch export --to onnx --precision int8"
         )
     if (source / GRAPH).exists():
-        raise RunError(f"{source}: a graph cannot become smaller; name the run that it was exported from")
+        raise RunError(
+            f"{source}: is an exported graph, which cannot be compressed; give the run it was exported from"
+        )
     predictor = load_predictor(source, device="cpu", trust=trust)
     if not isinstance(predictor, SpanPredictor) or predictor.record is None:
-        raise RunError(f"{source}: this run finds no spans; only models of spans are made smaller")
+        raise RunError(f"{source}: is not a span run; only span models can be compressed")
     if stored_in_int8(predictor.config.compression):
         raise RunError(
-            f"{source}: is stored in int8, which is the last step; name the run that it was made of"
+            f"{source}: is stored in int8, which must be the last step; give the run it was made from"
         )
     name = Parent(run=source.resolve().name, config_hash=predictor.record.config_hash)
     return ParentRun(predictor, predictor.config, predictor.record, name)
 
 
-def _require_fewer(parent: ParentRun, step: Step) -> None:
-    """ConfigError where the model has no encoder, or no more than the step is to leave."""
+def _require_smaller(parent: ParentRun, step: Step) -> None:
+    """Raise ConfigError if the model has no encoder, or if the step would not make it smaller."""
     model: Any = parent.predictor.model
     if isinstance(step, Magnitude):
-        before = share(zeros(model))
-        if step.sparsity <= before:
-            raise ConfigError(f"sparsity: {before:.1%} of the weights are zero already; name a larger share")
+        sparsity = sparsity_of(zeros(model))
+        if step.sparsity <= sparsity:
+            raise ConfigError(
+                f"sparsity: {sparsity:.1%} of the weights are zero already; give a larger share"
+            )
         return
     if not isinstance(model.encoder, Encoder):
-        raise ConfigError(
-            f"{parent.name.run}: has no encoder that could become smaller; use --method magnitude"
-        )
+        raise ConfigError(f"{parent.name.run}: has no transformer encoder; use --method magnitude")
     match step:
         case Layers():
-            option, wanted, there = "layers", step.layers, model.encoder.depth
+            option, count, present = "layers", step.layers, model.encoder.depth
         case Heads():
-            option, wanted, there = "heads", step.heads, head_count(model.encoder)
+            option, count, present = "heads", step.heads, head_count(model.encoder)
         case Widths():
             units = Pruner(model.encoder, sample(parent.predictor)).of("units")
-            option, wanted, there = "width", step.width, units[0].linear.in_features
+            option, count, present = "width", step.width, units[0].linear.in_features
         case Int8():
             return
-    if wanted >= there:
-        raise ConfigError(f"{option}: {wanted} are no fewer than the {there} that there are")
+    if count >= present:
+        raise ConfigError(f"{option}: {count} is not less than the {present} the model has")
 
 
-def _begun(work: Path, config: Config, parent: ParentRun) -> RunRecord | None:
-    """The record of what a killed call with this config and parent has left in ``work``; None without."""
+def _resumable_record(work: Path, config: Config, parent: ParentRun) -> RunRecord | None:
+    """Record left in ``work`` by a killed call with the same config and parent, else None."""
     try:
         record = read_record(work)
-        begun = config_hash(asdict(validate(record.config)))
+        hash_ = config_hash(asdict(validate(record.config)))
     except QaArchError:
         return None
-    same = begun == config_hash(asdict(config)) and record.parent == parent.name
-    return record if same else None
+    return record if hash_ == config_hash(asdict(config)) and record.parent == parent.name else None
 
 
 # Data ---------------------------------------------------------------------------------------------
 
 
 def _teacher(config: Config, parent: ParentRun, trusted: Sequence[str]) -> Teacher | None:
-    """The teacher that the parent learned from, to go on with; RunError where it is another one by now."""
+    """Load the parent's teacher for recovery training; RunError if it has changed since."""
     teacher, recorded = load_teacher(config, trusted), parent.record.teacher
     if teacher and recorded and teacher.facts.fingerprint != recorded.fingerprint:
         raise RunError(
             f"{SETTING}: {config.distillation.teacher} is not the teacher that {parent.name.run} learned"
-            f" from (hash {recorded.fingerprint[:12]}, this has {teacher.facts.fingerprint[:12]}); restore"
-            " that, or compress without training (--epochs 0)"
+            f" from (hash {recorded.fingerprint[:12]}, now {teacher.facts.fingerprint[:12]}); restore it, or"
+            " compress without training (--epochs 0)"
         )
     return teacher
 
 
 def _open_sets(task: SpanTask, config: Config, parent: ParentRun, request: Request) -> dict[str, QuestionSet]:
-    """The sets that the step reads; DataError where one of them is not what the parent was made with."""
+    """Open the datasets that the step needs; DataError if one differs from the parent's."""
     data = config.data
     if request.reads_training_data:
         sets = task.load_splits(data)
@@ -287,8 +287,8 @@ def _open_sets(task: SpanTask, config: Config, parent: ParentRun, request: Reque
         recorded, actual = parent.record.fingerprint(split), sets[split].fingerprint
         if recorded and actual != recorded:
             raise DataError(
-                f"data.{split}: not the questions that {parent.name.run} was made with (hash"
-                f" {recorded[:12]}, this has {actual[:12]}); restore them"
+                f"data.{split}: differs from the questions that {parent.name.run} was made with (hash"
+                f" {recorded[:12]}, now {actual[:12]}); restore them"
             )
     return sets
 
@@ -299,17 +299,17 @@ def _open_sets(task: SpanTask, config: Config, parent: ParentRun, request: Reque
 def _smaller_encoder(
     task: SpanTask, config: Config, parts: SpanParts, parent: ParentRun, step: Layers | Heads | Widths
 ) -> Encoder:
-    """The encoder of ``parts.model``, which is the parent's, with what the step leaves of it."""
+    """Apply a structured step to the encoder of ``parts.model``."""
     model: Any = parts.model
     batch = sample(parent.predictor)
     if isinstance(step, Layers):
-        return with_layers(model.encoder, chosen_layers(model.encoder.depth, step.layers, step.choose), batch)
+        return keep_layers(model.encoder, chosen_layers(model.encoder.depth, step.layers, step.choose), batch)
     pruner, device = Pruner(model.encoder, batch), wanted_device(config)
     kind: Kind = "heads" if isinstance(step, Heads) else "units"
-    left = step.heads if isinstance(step, Heads) else step.width
+    count = step.heads if isinstance(step, Heads) else step.width
 
     def windows() -> Iterator[Batch]:
-        """Batches of the first epoch, until as many windows were seen as the step says."""
+        """Batches of the first epoch, up to ``step.windows`` windows."""
         batches, seen = task.batches(config, parts), 0
         for rows in TrainingData(batches, config.trainer, seed=config.seed).sampler():
             yield batches.train(rows).to(device)
@@ -326,11 +326,11 @@ def _smaller_encoder(
         lambda batch: parts.loss(model(batch), task.labels(batch)) * task.weight(batch),
     )
     model.to("cpu")
-    return with_fewer(pruner, kind, left, scores)
+    return keep_best(pruner, kind, count, scores)
 
 
 def _make_trainable(parts: SpanParts, config: Config) -> None:
-    """The model as the parent's was when its training began: with dropout, frozen and recomputed alike."""
+    """Restore the parent's training mode: dropout, frozen layers and gradient checkpointing."""
     parts.model.train()
     if not isinstance(parts.encoder, Encoder):
         parts.encoder.freeze(config.encoder.freeze)
@@ -341,11 +341,11 @@ def _make_trainable(parts: SpanParts, config: Config) -> None:
         parts.encoder.checkpoint_activations()
 
 
-def _recovery(config: Config, step: Recovery, parent: ParentRun) -> Config:
-    """What is trained by: the first training's settings, with the step's epochs and rate.
+def _recovery_config(config: Config, step: Recovery, parent: ParentRun) -> Config:
+    """The parent's training settings with the step's epochs and learning rate.
 
-    One device takes what several took together, so the global batch stays. Of a rising sparsity only the last
-    epoch is at its end, so its weights are selected.
+    A single device accumulates the batches of several, so the global batch size is unchanged. With a rising
+    sparsity only the last epoch has the final one, so its weights are selected.
     """
     trainer, optim = config.trainer, config.optim
     devices = parent.record.batch.devices or 1
@@ -368,19 +368,19 @@ def _recovery(config: Config, step: Recovery, parent: ParentRun) -> Config:
     return replace(config, trainer=trainer, optim=optim)
 
 
-def _held_zeros(model: nn.Module, step: Step, parent: ParentRun) -> list[HoldZeros]:
-    """The callback that holds the zeros of this step and of earlier ones."""
-    sparse = any(isinstance(earlier, Magnitude) for earlier in parent.config.compression or ())
-    rising = step if isinstance(step, Magnitude) else None
-    if not sparse and rising is None:
+def _pruning_callbacks(model: nn.Module, step: Step, parent: ParentRun) -> list[HoldZeros]:
+    """Callback that keeps pruned weights of this and earlier steps at zero; none if there are none."""
+    pruned = any(isinstance(earlier, Magnitude) for earlier in parent.config.compression or ())
+    schedule = step if isinstance(step, Magnitude) else None
+    if not pruned and schedule is None:
         return []
     masks = zeros(model)
-    if not sparse:
+    if not pruned:
         masks = {name: torch.zeros_like(mask) for name, mask in masks.items()}
-    return [HoldZeros(masks, rising)]
+    return [HoldZeros(masks, schedule)]
 
 
-def _stored(
+def _store_untrained(
     task: SpanTask,
     config: Config,
     parts: SpanParts,
@@ -389,7 +389,7 @@ def _stored(
     work: Path,
     notes: Mapping[str, Any],
 ) -> RunRecord:
-    """A run that is not trained again, scored as it was stored."""
+    """Store the model without recovery training and score it as stored."""
     step, model_folder = request.step, work / MODEL
     task.save(model_folder, parts)
     if isinstance(step, Int8):
@@ -422,7 +422,7 @@ def _stored(
         teacher=teacher,
         **notes,
     )
-    write_record(work, record)  # so that the run can be loaded as it will be
+    write_record(work, record)  # so that the run can be loaded from its final files
     predictor = load_predictor(work, device=device, precision=precision, trust=request.trust)
     scored = evaluate_splits(predictor, parts, work, request.trusted)
     return replace(

@@ -1,9 +1,9 @@
-"""Structured pruning: attention heads, feed-forward units and layers that leave an encoder.
+"""Structured pruning: remove attention heads, feed-forward units and layers from an encoder.
 
-Every layer loses as many, so that sizes stay those of one configuration. Which rows and columns belong to a
-head or a unit is read off the graph of a forward pass (torch-pruning; Fang et al. 2023, DepGraph), whatever
-the family calls them. What is left computes what the whole computed with the removed parts at zero: this is
-checked on some windows before an encoder is returned.
+Every layer loses the same number, so that one configuration describes all sizes. The rows and columns of a
+head or unit are found from the graph of a forward pass (torch-pruning; Fang et al. 2023, DepGraph), whatever
+the model family calls them. The smaller encoder must compute the same as the whole with the removed parts at
+zero: this is checked on a sample batch before it is returned.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from qa_arch.nn.encoder import FEWER_HEADS, Encoder
 from qa_arch.types.tensors import Batch
 
 Kind = Literal["heads", "units"]
-ROWS_OF_A_HEAD = 3
-"""Rows that belong to a column behind the heads: of query, key and value."""
+ROWS_PER_HEAD_COLUMN = 3
+"""Rows removed with an input column of the attention output map: of query, key and value."""
 WIDTHS = ("intermediate_size", "hidden_dim")
-"""What configurations call the width between the feed-forward maps."""
-NEAR = 1e-3
-"""What is left differs from the whole with zeros by no more, relative to its largest value."""
+"""Names of the feed-forward width in configurations."""
+TOLERANCE = 1e-3
+"""Maximum difference between pruned and zeroed encoder, relative to the largest value."""
 
 
 @dataclass(frozen=True)
 class InnerMap:
-    """A map out of a layer's attention or feed-forward network, whose columns are what can be removed."""
+    """Output map of a layer's attention or feed-forward network, whose input columns can be removed."""
 
     name: str
     linear: nn.Linear
@@ -41,17 +41,14 @@ class InnerMap:
 
 
 class Pruner:
-    """The inner maps of ``encoder``, and what is removed with a column of one; ``batch`` is a sample.
-
-    Raises ConfigError for an encoder whose layers are not made of such maps.
-    """
+    """Inner maps of ``encoder`` and the parameters coupled to their columns; ``batch`` is a sample input."""
 
     def __init__(self, encoder: Encoder, batch: Batch) -> None:
         import torch_pruning
 
         self.library, self.encoder, self.batch = torch_pruning, encoder, batch
         trainable = {name: p.requires_grad for name, p in encoder.named_parameters()}
-        encoder.requires_grad_(True)  # the graph is that of the gradients
+        encoder.requires_grad_(True)  # the graph follows gradients
         self.graph = torch_pruning.DependencyGraph().build_dependency(
             encoder,
             example_inputs=(batch.ids, batch.mask, batch.segments),
@@ -62,21 +59,21 @@ class Pruner:
         self.maps = [inner for layer in encoder.layers() for inner in self._inner_maps(layer)]
 
     def of(self, kind: Kind) -> list[InnerMap]:
-        """The maps of a kind, one of each layer, from the first layer on."""
+        """Maps of a kind, one per layer, in order. Raises ConfigError if a layer has none."""
         maps = [inner for inner in self.maps if inner.kind == kind]
         if len(maps) != self.encoder.depth or len({inner.linear.in_features for inner in maps}) != 1:
             raise ConfigError(
-                f"{self.encoder.config.model_type}: in {len(maps)} of its {self.encoder.depth} layers {kind}"
-                " can be removed alone; choose --method magnitude or layers"
+                f"{self.encoder.config.model_type}: {kind} can be removed in only {len(maps)} of its"
+                f" {self.encoder.depth} layers; choose --method magnitude or layers"
             )
         return maps
 
     def size(self, kind: Kind) -> int:
-        """How many columns of a map belong to one head or unit."""
+        """Number of columns per head or unit."""
         return 1 if kind == "units" else self.of(kind)[0].linear.in_features // head_count(self.encoder)
 
     def remove(self, linear: nn.Linear, columns: Sequence[int]) -> None:
-        """Remove ``columns`` of a map, and the rows of other maps that they read."""
+        """Remove ``columns`` of a map, and the rows of other maps that produce them."""
         self._group(linear, columns).prune()
 
     def _group(self, linear: nn.Linear, columns: Sequence[int]) -> Any:
@@ -84,7 +81,7 @@ class Pruner:
         return self.graph.get_pruning_group(linear, prune, idxs=list(columns))
 
     def _inner_maps(self, layer: nn.Module) -> Iterator[InnerMap]:
-        """The linear maps of ``layer`` that alone read what other linear maps of it give."""
+        """Linear maps of ``layer`` that are the only readers of other linear maps in it."""
         names = {id(module): name for name, module in self.encoder.named_modules()}
         inside = {id(module) for module in layer.modules()}
         for linear in (module for module in layer.modules() if isinstance(module, nn.Linear)):
@@ -97,9 +94,9 @@ class Pruner:
                 continue
             read = {module: set(rows) for module, rows in members if module is not linear}
             rows_of_a_column = sum(map(len, read.values()))
-            # A map that gives query, key and value together is cut where the graph does not see it.
+            # A fused query-key-value map is split in a way the graph does not see.
             if rows_of_a_column * linear.in_features == sum(m.out_features for m in read) > 0:
-                kind: Kind = "heads" if rows_of_a_column == ROWS_OF_A_HEAD else "units"
+                kind: Kind = "heads" if rows_of_a_column == ROWS_PER_HEAD_COLUMN else "units"
                 yield InnerMap(names[id(linear)], linear, kind)
 
 
@@ -110,17 +107,19 @@ def importance(
     batches: Iterable[Batch],
     losses: Callable[[Batch], Float[Tensor, "B"]],
 ) -> dict[str, Float[Tensor, "N"]]:
-    """For each map the importance of its units of ``size`` columns: mean over windows of |∂L / ∂m|.
+    """Importance of each map's units of ``size`` columns: mean over windows of |∂L / ∂m|.
 
-    m, which is 1, multiplies what the unit gives: the change of a window's loss, in first order, if it gave
-    nothing (Michel et al. 2019, section 4.1; Molchanov et al. 2017, eq. 8). ``model`` reads without dropout.
+    m = 1 is a mask variable that multiplies the unit's output: to first order, the change of a window's loss
+    if the unit were removed (Michel et al. 2019, section 4.1; Molchanov et al. 2017, eq. 8). Dropout is off.
     """
     totals = {inner.name: torch.zeros(inner.linear.in_features // size) for inner in maps}
     windows = 0
     trainable = [parameter.requires_grad for parameter in model.parameters()]
-    hooks = (inner.linear.register_forward_pre_hook(_add_to(totals[inner.name], size)) for inner in maps)
+    hooks = (
+        inner.linear.register_forward_pre_hook(_accumulate_into(totals[inner.name], size)) for inner in maps
+    )
     model.requires_grad_(True).eval()
-    # cuDNN has no backward pass of recurrent layers outside of training.
+    # cuDNN has no backward pass for recurrent layers in eval mode.
     with _hooked(hooks), torch.backends.cudnn.flags(enabled=False):
         for batch in batches:
             losses(batch).sum().backward()
@@ -131,7 +130,7 @@ def importance(
     return {name: total / windows for name, total in totals.items()}
 
 
-def _add_to(total: Tensor, size: int) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+def _accumulate_into(total: Tensor, size: int) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
     def before(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         states = inputs[0]
 
@@ -144,20 +143,20 @@ def _add_to(total: Tensor, size: int) -> Callable[[nn.Module, tuple[Tensor, ...]
     return before
 
 
-def with_fewer(pruner: Pruner, kind: Kind, left: int, scores: Mapping[str, Tensor]) -> Encoder:
-    """The encoder with the ``left`` heads or units of highest score in each layer; a head keeps its size."""
+def keep_best(pruner: Pruner, kind: Kind, count: int, scores: Mapping[str, Tensor]) -> Encoder:
+    """Keep the ``count`` heads or units of highest score in each layer; heads keep their size."""
     encoder, maps, size = pruner.encoder, pruner.of(kind), pruner.size(kind)
     columns = maps[0].linear.in_features
     linears = {n: m for n, m in encoder.backbone.named_modules() if isinstance(m, nn.Linear)}
     before = {name: linear.weight.shape for name, linear in linears.items()}
-    removed = [(inner.linear, lowest(scores[inner.name], left, size)) for inner in maps]
-    with _hooked(linear.register_forward_pre_hook(_zero(lost)) for linear, lost in removed):
-        wanted = _states(encoder, pruner.batch)
-    for linear, lost in removed:
-        pruner.remove(linear, lost)
+    removed = [(inner.linear, lowest(scores[inner.name], count, size)) for inner in maps]
+    with _hooked(linear.register_forward_pre_hook(_zero(indices)) for linear, indices in removed):
+        expected = _states(encoder, pruner.batch)
+    for linear, indices in removed:
+        pruner.remove(linear, indices)
     if kind == "units":
         smaller: dict[str, Any] = {
-            name: left for name in WIDTHS if getattr(encoder.config, name, None) == columns
+            name: count for name in WIDTHS if getattr(encoder.config, name, None) == columns
         }
     else:
         earlier = encoder.fewer_heads.maps if encoder.fewer_heads else {}
@@ -166,33 +165,33 @@ def with_fewer(pruner: Pruner, kind: Kind, left: int, scores: Mapping[str, Tenso
             for name, linear in linears.items()
             if name in earlier or linear.weight.shape != before[name]
         }
-        smaller = {FEWER_HEADS: {"heads": left, "maps": shapes}}
-    return _checked(encoder.describe() | smaller, encoder.state_dict(), pruner.batch, wanted)
+        smaller = {FEWER_HEADS: {"heads": count, "maps": shapes}}
+    return _checked(encoder.describe() | smaller, encoder.state_dict(), pruner.batch, expected)
 
 
-def lowest(scores: Tensor, left: int, size: int) -> list[int]:
-    """The columns of all units of ``size`` columns but the ``left`` of highest score."""
-    units = scores.argsort(descending=True, stable=True)[left:].tolist()
+def lowest(scores: Tensor, count: int, size: int) -> list[int]:
+    """Columns of all units except the ``count`` of highest score; a unit has ``size`` columns."""
+    units = scores.argsort(descending=True, stable=True)[count:].tolist()
     return sorted(unit * size + column for unit in units for column in range(size))
 
 
-def with_layers(encoder: Encoder, chosen: Sequence[int], batch: Batch) -> Encoder:
-    """The encoder with the layers of these numbers alone, in their order."""
+def keep_layers(encoder: Encoder, chosen: Sequence[int], batch: Batch) -> Encoder:
+    """Keep only the layers of these indices, in order."""
     config, depth = encoder.config, encoder.depth
     if config.num_hidden_layers != depth:
         raise ConfigError(
-            f"{config.model_type}: its {config.num_hidden_layers} layers share their weights, so that fewer"
-            " are no smaller; choose --method widths or magnitude"
+            f"{config.model_type}: its {config.num_hidden_layers} layers share their weights, so fewer"
+            " layers save nothing; choose --method widths or magnitude"
         )
-    places = {old: new for new, old in enumerate(chosen)}
+    new_index = {old: new for new, old in enumerate(chosen)}
     stack = re.compile(rf"(.*\b{re.escape(encoder.layer_prefix.removeprefix('backbone.'))}\.)(\d+)(\..*)")
 
     def renamed(name: str) -> str | None:
-        """A name in the smaller encoder; None where its layer is left out."""
+        """Name in the smaller encoder; None if its layer is removed."""
         match = stack.fullmatch(name)
         if match is None:
             return name
-        new = places.get(int(match[2]))
+        new = new_index.get(int(match[2]))
         return None if new is None else f"{match[1]}{new}{match[3]}"
 
     description = {
@@ -204,51 +203,51 @@ def with_layers(encoder: Encoder, chosen: Sequence[int], batch: Batch) -> Encode
         maps = {new: shape for name, shape in fewer.maps.items() if (new := renamed(name))}
         description[FEWER_HEADS] = {"heads": fewer.heads, "maps": maps}
     state = {new: value for name, value in encoder.state_dict().items() if (new := renamed(name))}
-    left_out = [layer for i, layer in enumerate(encoder.layers()) if i not in chosen]
-    with _hooked(layer.register_forward_hook(_pass_on) for layer in left_out):
-        wanted = _states(encoder, batch)
-    return _checked(description, state, batch, wanted)
+    removed = [layer for i, layer in enumerate(encoder.layers()) if i not in chosen]
+    with _hooked(layer.register_forward_hook(_pass_through) for layer in removed):
+        expected = _states(encoder, batch)
+    return _checked(description, state, batch, expected)
 
 
 def chosen_layers(depth: int, count: int, choose: Literal["every_other", "first"]) -> list[int]:
-    """The numbers of ``count`` of ``depth`` layers: the first, or at equal distances (0, 2, 4 of 6)."""
+    """Indices of ``count`` of ``depth`` layers: the first, or evenly spaced (0, 2, 4 of 6)."""
     return list(range(count)) if choose == "first" else [i * depth // count for i in range(count)]
 
 
 def head_count(encoder: Encoder) -> int:
-    """Attention heads that each layer has."""
+    """Number of attention heads per layer."""
     return encoder.fewer_heads.heads if encoder.fewer_heads else encoder.config.num_attention_heads
 
 
 def _checked(
-    description: dict[str, Any], state: Mapping[str, Tensor], batch: Batch, wanted: Tensor
+    description: dict[str, Any], state: Mapping[str, Tensor], batch: Batch, expected: Tensor
 ) -> Encoder:
-    """The encoder of ``description`` with this state; ConfigError where it does not compute ``wanted``."""
+    """Build the encoder from description and state; ConfigError if it does not compute ``expected``."""
     kind = description["model_type"]
     try:
         encoder = Encoder.from_description(description)
         encoder.load_state_dict(dict(state))
-        off = (_states(encoder, batch) - wanted).abs().max() / wanted.abs().max()
-    except (RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[-1].strip()
-        raise ConfigError(f"{kind}: its classes cannot be so small ({reason})") from error
-    if not off < NEAR:
+        error = (_states(encoder, batch) - expected).abs().max() / expected.abs().max()
+    except (RuntimeError, ValueError) as failure:
+        reason = str(failure).strip().splitlines()[-1].strip()
+        raise ConfigError(f"{kind}: its classes do not support this size ({reason})") from failure
+    if not error < TOLERANCE:
         raise ConfigError(
-            f"{kind}: what is left computes something else than the whole with the removed"
-            " parts at zero, so nothing was removed; choose --method magnitude"
+            f"{kind}: the pruned encoder does not compute the same as the whole with the removed parts at"
+            " zero, so nothing was removed; choose --method magnitude"
         )
     return encoder
 
 
 def _states(encoder: Encoder, batch: Batch) -> Tensor:
-    """What the encoder gives for the real tokens of a batch, without dropout."""
+    """Hidden states of the real tokens of a batch, without dropout."""
     with torch.no_grad():
         return encoder.eval()(batch.ids, batch.mask, batch.segments)[batch.mask]
 
 
 @contextmanager
 def _hooked(handles: Iterable[Any]) -> Iterator[None]:
-    """Remove the hooks behind the block."""
+    """Remove the hooks on leaving the block."""
     registered = list(handles)
     try:
         yield
@@ -266,6 +265,6 @@ def _zero(columns: Sequence[int]) -> Callable[[nn.Module, tuple[Tensor, ...]], t
     return before
 
 
-def _pass_on(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
-    """A layer that is left out gives what it was given."""
+def _pass_through(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
+    """Forward hook that replaces a layer's output by its input."""
     return (inputs[0], *output[1:]) if isinstance(output, tuple) else inputs[0]

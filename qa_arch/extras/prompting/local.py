@@ -207,8 +207,8 @@ class LocalModel:
         return texts, torch.stack(best), [sum(len(t) for t, _ in own) for own in spans]
 
     def _spans_from(self, context: str, predicted: Tensor) -> list[tuple[list[int], dict[int, str]]]:
-        """For each of ``STARTS`` words, the tokens from it on and, by number of tokens, the spans that end with
-        a word. If there are fewer words, the last is repeated."""
+        """For each of ``STARTS`` words, the tokens from it on and, by number of tokens, the spans that end
+        with a word. If there are fewer words, the last is repeated."""
         starts = [match.start() for match in re.finditer(r"\w+", context)] or [0]
         texts = [context[start : start + 8 * MAX_TOKENS] for start in starts]
         encoded = self.tokenizer(

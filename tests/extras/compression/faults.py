@@ -9,7 +9,7 @@ FAULTS = (
     Fault(name="the least important stay", at="structured:lowest", test="compression/test_structured",
           old="_s.argsort(descending=True, stable=True)",
           new="_s.argsort(stable=True)"),
-    Fault(name="importance that cancels between windows", at="structured:add_to",
+    Fault(name="importance that cancels between windows", at="structured:accumulate_into",
           test="test_importance_is_the_derivative_of_each_windows_loss",
           old="_x.sum(2).abs().sum(0)",
           new="_x.sum(2).sum(0).abs()"),

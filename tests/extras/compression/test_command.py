@@ -50,8 +50,11 @@ def test_a_smaller_run_goes_through_every_door(
     [
         (["--method", "magnitude", "--sparsity", "0"], "compress.sparsity: 0.0 is out of range"),
         (["--method", "magnitude"], "compress: missing sparsity"),
-        (["--method", "int8", "--epochs", "2"], "--epochs is not for --method int8, which takes --emb"),
-        (["--method", "widths", "--width", "9999"], "width: 9999 are no fewer than the 64"),
+        (
+            ["--method", "int8", "--epochs", "2"],
+            "--epochs is not an option of --method int8, which accepts --emb",
+        ),
+        (["--method", "widths", "--width", "9999"], "width: 9999 is not less than the 64"),
     ],
 )
 def test_what_does_not_fit_is_one_line_and_leaves_nothing(qa_arch, parent, tmp_path, options, message):

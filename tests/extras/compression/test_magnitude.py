@@ -12,7 +12,7 @@ from baselines.transformer import TransformerSpan
 from qa_arch.config.check import read
 from qa_arch.config.compression_steps import Magnitude
 from qa_arch.extras.compression import magnitude
-from qa_arch.extras.compression.magnitude import HoldZeros, prunable, prune, scheduled, smallest
+from qa_arch.extras.compression.magnitude import HoldZeros, prunable, prune, scheduled_sparsity, smallest
 from qa_arch.models.bert_match import BertMatch
 from qa_arch.nn.encoder import Encoder
 from qa_arch.spans.loading import load_predictor
@@ -70,9 +70,11 @@ def test_equal_weights_are_counted_and_masks_only_grow():
 
 
 def test_the_schedule_is_that_of_zhu_and_gupta():
-    assert [scheduled(t, 4, 0.0, 0.8) for t in (0, 2, 4, 9)] == pytest.approx([0.0, 0.8 * 7 / 8, 0.8, 0.8])
-    assert scheduled(1, 4, 0.2, 0.8) == pytest.approx(0.8 - 0.6 * 0.75**3)
-    assert scheduled(0, 0, 0.0, 0.8) == 0.8
+    assert [scheduled_sparsity(t, 4, 0.0, 0.8) for t in (0, 2, 4, 9)] == pytest.approx(
+        [0.0, 0.8 * 7 / 8, 0.8, 0.8]
+    )
+    assert scheduled_sparsity(1, 4, 0.2, 0.8) == pytest.approx(0.8 - 0.6 * 0.75**3)
+    assert scheduled_sparsity(0, 0, 0.0, 0.8) == 0.8
 
 
 def test_pruning_at_once_sets_the_share_to_zero(model):

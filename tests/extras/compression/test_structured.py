@@ -18,8 +18,8 @@ from qa_arch.extras.compression.structured import (
     chosen_layers,
     head_count,
     importance,
-    with_fewer,
-    with_layers,
+    keep_best,
+    keep_layers,
 )
 from qa_arch.nn.encoder import Encoder
 from qa_arch.types.tensors import Batch
@@ -82,7 +82,7 @@ def test_fewer_units_or_heads_are_the_whole_with_the_others_at_zero(family, kind
     pruner = Pruner(encoder, batch)
     count, left, size = (24, 10, 1) if kind == "units" else (4, 1, 4)
     scores = ranked(pruner, kind, count)
-    smaller = with_fewer(pruner, kind, left, scores)
+    smaller = keep_best(pruner, kind, left, scores)
     for name, values in scores.items():
         lost = values.argsort()[: count - left, None] * size + torch.arange(size)
         with torch.no_grad():
@@ -101,9 +101,9 @@ def test_heads_are_removed_twice_and_layers_behind_them(batch):
     encoder = tiny("bert")
     for left in (3, 2):
         pruner = Pruner(encoder, batch)
-        encoder = with_fewer(pruner, "heads", left, ranked(pruner, "heads", head_count(encoder)))
+        encoder = keep_best(pruner, "heads", left, ranked(pruner, "heads", head_count(encoder)))
     before = states(encoder, batch)
-    smaller = with_layers(encoder, [0, 2], batch)
+    smaller = keep_layers(encoder, [0, 2], batch)
     assert (head_count(smaller), smaller.depth) == (2, 2)
     assert not torch.allclose(states(smaller, batch), before)
     attention = smaller.layers()[1].attention.self
@@ -115,7 +115,7 @@ def test_heads_are_removed_twice_and_layers_behind_them(batch):
 def test_layers_that_stay_are_those_that_were_there(family, batch):
     encoder = tiny(family)
     batch = of(encoder, batch)
-    smaller = with_layers(encoder, [0, 2], batch)
+    smaller = keep_layers(encoder, [0, 2], batch)
     assert smaller.depth == 2
     for layer, old in zip(smaller.layers(), (0, 2), strict=True):
         for name, parameter in encoder.layers()[old].named_parameters():
@@ -138,12 +138,12 @@ def test_layers_are_chosen_at_equal_distances_or_from_the_front(depth, count, ch
 
 def test_what_cannot_be_removed_is_refused(batch):
     mpnet = tiny("mpnet")
-    with pytest.raises(ConfigError, match="mpnet: in 0 of its 3 layers heads can be removed alone"):
+    with pytest.raises(ConfigError, match="mpnet: heads can be removed in only 0 of its 3 layers"):
         Pruner(mpnet, of(mpnet, batch)).of("heads")
     sizes = {**SIZES, "vocab_size": 50, "embedding_size": 8, "type_vocab_size": 2}
     albert = Encoder.from_description({"model_type": "albert", **sizes})
     with pytest.raises(ConfigError, match="albert: its 2 layers share their weights"):
-        with_layers(albert, [0], batch)
+        keep_layers(albert, [0], batch)
 
 
 def test_an_encoder_that_computes_something_else_is_refused(batch, monkeypatch):
@@ -152,8 +152,8 @@ def test_an_encoder_that_computes_something_else_is_refused(batch, monkeypatch):
     monkeypatch.setattr(pruner, "remove", lambda linear, columns: remove(linear, [c - 1 for c in columns]))
     first, *others = (inner.name for inner in pruner.of("units"))
     scores = {name: torch.arange(24).flip(0) * 1.0 for name in others}
-    with pytest.raises(ConfigError, match="what is left computes something else"):
-        with_fewer(pruner, "units", 10, scores | {first: torch.arange(24).roll(9) * 1.0})
+    with pytest.raises(ConfigError, match="does not compute the same"):
+        keep_best(pruner, "units", 10, scores | {first: torch.arange(24).roll(9) * 1.0})
 
 
 @pytest.mark.parametrize("size", [1, 3])
