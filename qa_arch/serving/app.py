@@ -214,9 +214,7 @@ class AttentionMessage(BaseModel):
     """Attention of a match-LSTM over the question, in the window that contains the best span."""
 
     model: str
-    context: list[tuple[int, int]] = Field(
-        description="Start and end (exclusive) of each unit of the text, in characters."
-    )
+    context: list[tuple[int, int]] = Field(description="Characters [start, end) of each unit of the text.")
     question: list[tuple[int, int]] = Field(description="The same for the question.")
     weights: list[list[float]] = Field(
         description="Per unit of the text: the weight of each unit of the question, then that of no unit;"

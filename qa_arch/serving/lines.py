@@ -1,4 +1,4 @@
-"""JSON lines in, JSON lines out: answer files of any size in constant memory, resumably.
+"""Answer questions from JSON lines into JSON lines: any size in constant memory, resumable.
 
 An input line is an object with ``question`` and ``context`` or ``documents``; an output line is
 ``Answer.as_dict`` with the question's id, or an ``error`` (docs/asking.md lists all fields). Answers are
@@ -107,8 +107,7 @@ def answer_file(
     ``start`` loads ``models`` once everything else is checked; ``settings`` are all other settings that
     answers depend on. ``resume`` continues an unfinished file or starts a new one. ``watch`` receives the
     input bytes processed, the total bytes if known, and the lines answered by this call. Raises DataError for
-    the first faulty line (with ``skip`` only for unreadable data), RunError if ``out`` exists and cannot be
-    resumed.
+    the first faulty line (with ``skip`` only for unreadable data), RunError if ``out`` cannot be resumed.
     """
     path, partial = Path(out), Path(f"{out}.partial")
     pipe = data == STANDARD or Path(data).is_fifo()
@@ -152,7 +151,7 @@ def _prepare_output(path: Path, partial: Path, origin: Mapping[str, Any] | None,
     """Apply ``if_exists``; False if ``path`` is complete. RunError if the existing file cannot be resumed."""
     sidecar, remedy = Path(f"{path}.origin.json"), "--if-exists replace starts again; or name another --out"
     if if_exists == "replace":
-        for old in (path, partial, sidecar):  # the origin last: answers must not outlive theirs
+        for old in (path, partial, sidecar):  # the origin last, so that no answers remain without it
             old.unlink(missing_ok=True)
     existing = next((file for file in (partial, path) if file.exists()), None)
     if existing is None:

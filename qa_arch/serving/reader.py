@@ -190,25 +190,25 @@ class Reader:
         """The most confident span of the documents in which "no answer" does not win."""
         threshold = self.null_threshold if query.null_threshold is None else float(query.null_threshold)
         spans: list[Span] = []
-        no_answer = []
-        for number, prediction in enumerate(predictions):
+        null_confidences = []
+        for document, prediction in enumerate(predictions):
             for span, confidence in self._confidences(prediction):
                 if span.text:
-                    spans.append(Span(span.text, span.start, span.end, number, span.score, confidence))
+                    spans.append(Span(span.text, span.start, span.end, document, span.score, confidence))
                 else:
-                    no_answer.append(confidence)
+                    null_confidences.append(confidence)
         spans.sort(key=lambda span: -span.confidence)
-        answered = {number for number, prediction in enumerate(predictions) if prediction.at(threshold)}
+        answered = {document for document, prediction in enumerate(predictions) if prediction.at(threshold)}
         best = next((span for span in spans if span.document in answered), None)
-        nothing = min(no_answer, default=1.0)
+        no_answer_probability = min(null_confidences, default=1.0)
         return Answer(
             text=best.text if best else "",
             start=best.start if best else None,
             end=best.end if best else None,
             document=best.document if best else None,
             score=best.score if best else None,
-            confidence=best.confidence if best else nothing,
-            no_answer_probability=nothing,
+            confidence=best.confidence if best else no_answer_probability,
+            no_answer_probability=no_answer_probability,
             null_odds=min(prediction.null_odds for prediction in predictions),
             null_threshold=threshold,
             windows=sum(prediction.windows for prediction in predictions),

@@ -79,14 +79,14 @@ def pipeline(
     return QuestionAnsweringPipeline(model, tokenizer, device, **options)
 
 
-def in_front_of(others: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the old task to ``others``, the ``transformers.pipeline`` of version 5."""
+def with_question_answering(transformers_pipeline: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the removed task to ``transformers.pipeline`` of version 5."""
 
-    @wraps(others)
-    def both(task: Any = None, *args: Any, **options: Any) -> Any:
-        return (pipeline if task == TASK else others)(task, *args, **options)
+    @wraps(transformers_pipeline)
+    def dispatch(task: Any = None, *args: Any, **options: Any) -> Any:
+        return (pipeline if task == TASK else transformers_pipeline)(task, *args, **options)
 
-    return both
+    return dispatch
 
 
 @dataclass(frozen=True)

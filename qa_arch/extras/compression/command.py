@@ -46,11 +46,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "N",
         "help": "epochs of recovery training, with the run's own settings and data (default: 0)",
     },
-    "lr": {
-        "type": float,
-        "metavar": "X",
-        "help": "learning rate of the recovery training (default: the run's)",
-    },
+    "lr": {"type": float, "metavar": "X", "help": "learning rate of that training (default: the run's)"},
 }
 """Command-line options of all methods; ``config.compression_steps`` defines which method accepts which."""
 

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     options = {"--question": args.question, "--context": args.context, "--data": args.data, "--id": args.id}
     given = [option for option, value in options.items() if value is not None]
     if given not in (["--question", "--context"], ["--data", "--id"]):
-        raise ConfigError("name a question: --question TEXT --context TEXT, or --data SOURCE --id ID")
+        raise ConfigError("give a question: --question TEXT --context TEXT, or --data SOURCE --id ID")
     require_runs([args.run_folder])
     if args.data is None:
         example = Example("question", args.question, args.context)

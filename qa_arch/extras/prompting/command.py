@@ -126,9 +126,7 @@ def _check_options(args: argparse.Namespace) -> None:
     if args.price and (len(args.price) > 2 or min(args.price) < 0):
         raise ConfigError("--price: give one or two numbers >= 0")
     if args.url and args.reading == "spans":
-        raise ConfigError(
-            "--reading spans: needs log-probabilities of arbitrary text, which servers do not return"
-        )
+        raise ConfigError("--reading spans: needs log-probabilities of any text, which servers do not return")
 
 
 def _load(args: argparse.Namespace) -> Model:
@@ -240,9 +238,7 @@ def _with_prompt(
     cost: dict[str, float],
 ) -> RunRecord:
     """Add prompt and cost to the record; shots by id, since records contain no dataset text."""
-    settings = {
-        key: value for key, value in prompt.items() if key not in ("prompt", "shots", "train", "seed")
-    }
+    settings = {k: v for k, v in prompt.items() if k not in ("prompt", "shots", "train", "seed")}
     settings |= {"shots": len(shots), "template": TEMPLATE}
     prompt_hash = hashlib.sha256(prompt["prompt"].encode()).hexdigest()
     dev = record.data[DEV]

@@ -65,9 +65,7 @@ class LocalModel:
         ends = {*(stops if isinstance(stops, list) else [stops]), tokenizer.eos_token_id}
         self.end_ids = sorted((ends | {*(newline if len(newline) == 1 else [])}) - {None})
         if not self.end_ids:
-            raise ConfigError(
-                "--model: its tokenizer has neither an end-of-text nor a newline token; choose another"
-            )
+            raise ConfigError("--model: its tokenizer has neither an end-of-text nor a newline token")
 
     def prompt(self, turns: Messages) -> str:
         """Exact text of a prompt; answers of shots begin with ``ANSWER``, as the reply does."""

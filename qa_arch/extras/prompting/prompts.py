@@ -34,16 +34,16 @@ class Reply:
     """Tokens generated, or scored after the prompt."""
 
 
-def messages(example: Example, shots: Sequence[Example], template: str = TEMPLATE) -> Messages:
+def messages(example: Example, shots: Sequence[Example]) -> Messages:
     """Few-shot examples with their answers, then the question."""
     turns = []
     for shot in shots:
         gold = shot.answers[0].text if shot.answers else UNANSWERABLE
-        turns += [question_turn(shot, TEMPLATE), {"role": "assistant", "content": gold}]
-    return [*turns, question_turn(example, template)]
+        turns += [question_turn(shot), {"role": "assistant", "content": gold}]
+    return [*turns, question_turn(example)]
 
 
-def question_turn(example: Example, template: str) -> dict[str, str]:
+def question_turn(example: Example, template: str = TEMPLATE) -> dict[str, str]:
     return {"role": "user", "content": template.format(passage=example.context, question=example.question)}
 
 

@@ -130,9 +130,7 @@ class ServerModel:
                 self._give_up(f"its response is not JSON ({error})")
             if attempt + 1 < ATTEMPTS:
                 time.sleep(wait)
-        self._give_up(
-            f"{problem} ({ATTEMPTS} attempts); finished answers are kept, repeat the command to continue"
-        )
+        self._give_up(f"{problem} ({ATTEMPTS} attempts); answers are kept, repeat the command to continue")
 
     def _give_up(self, problem: str) -> NoReturn:
         raise UnavailableError(f"{self.url}: {problem}") from None
@@ -150,9 +148,8 @@ def null_odds(first: Mapping[str, float]) -> float | None:
     """
     if not first:
         return None
-    starts_null = {token: UNANSWERABLE.startswith(token.strip(" \"'Ġ▁").casefold() or "-") for token in first}
-    null = max((first[token] for token, starts in starts_null.items() if starts), default=min(first.values()))
-    answer = max(
-        (first[token] for token, starts in starts_null.items() if not starts), default=min(first.values())
-    )
-    return null - answer
+    null, answer = [min(first.values())], [min(first.values())]
+    for token, logprob in first.items():
+        word = token.strip(" \"'Ġ▁").casefold()
+        (null if word and UNANSWERABLE.startswith(word) else answer).append(logprob)
+    return max(null) - max(answer)

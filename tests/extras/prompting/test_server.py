@@ -104,7 +104,7 @@ def test_what_may_pass_is_tried_again(stub):
 @pytest.mark.parametrize(
     ("failures", "message", "requests"),
     [
-        ([500] * 9, r"HTTP 500 .*\(6 attempts\); finished answers are kept", 6),
+        ([500] * 9, r"HTTP 500 .*\(6 attempts\); answers are kept", 6),
         ([401], "HTTP 401 .*check --model, --url and QA_ARCH_API_KEY", 1),
         ([302], "HTTP 302", 1),  # the key goes nowhere else
         ([{"choices": []}], "is not a chat completion", 1),
