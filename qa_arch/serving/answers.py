@@ -151,8 +151,8 @@ class Answer:
     def _repr_html_(self) -> str:
         """HTML for notebooks: the answer marked in its sentence, and the alternatives; all text escaped."""
         lines = [f"<b>{escape(self.query.question)}</b>"] if self.query else []
-        if place := self.in_sentence:
-            before, span, after = map(escape, place)
+        if parts := self.in_sentence:
+            before, span, after = map(escape, parts)
             lines.append(f"{before}<mark>{span}</mark>{after}")
         answered = (
             f"{escape(plain(self.text))} ({self.confidence:.0%})"

@@ -249,7 +249,7 @@ class Service:
 
     def __init__(self, models: Mapping[str, Reader], options: ServiceOptions) -> None:
         if not models:
-            raise ConfigError("no model to serve; name at least one")
+            raise ConfigError("no model to serve; give at least one")
         self.models, self.options = dict(models), options
         self.telemetry = Telemetry()
         for name in self.models:
@@ -353,8 +353,8 @@ def _add_attention(app: FastAPI, service: Service) -> None:
         service.check_size([_query(body.question, body.context)])
         item = await batcher.attention(body.question, body.context)
         weights = item.weights.astype(float).mean(axis=0).round(4).tolist()
-        places = {"context": item.context.tolist(), "question": item.question.tolist()}
-        return AttentionMessage(model=name, weights=weights, **places)
+        spans = {"context": item.context.tolist(), "question": item.question.tolist()}
+        return AttentionMessage(model=name, weights=weights, **spans)
 
 
 def _describe(name: str, reader: Reader) -> ModelMessage:
@@ -402,9 +402,9 @@ async def _validation_error(_: Request, problems: Any) -> JSONResponse:
     return RefusalError(status, message, field=field, remedy=remedy).response()
 
 
-def field_name(place: Iterable[str | int]) -> str | None:
+def field_name(location: Iterable[str | int]) -> str | None:
     """``queries[2].question`` for pydantic's ``("body", "batch", "queries", 2, "question")``."""
-    parts = list(place)
+    parts = list(location)
     while parts and parts[0] in TAGS:
         parts.pop(0)
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)

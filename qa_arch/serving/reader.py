@@ -151,8 +151,8 @@ class Reader:
             with self._lock:
                 predictions = iter(self.predictor.predict(pairs, decode=decode))
             for row in rows:
-                own = list(islice(predictions, len(queries[row].documents)))
-                answers[row] = self._answer(queries[row], own)
+                by_document = list(islice(predictions, len(queries[row].documents)))
+                answers[row] = self._answer(queries[row], by_document)
         return [answers[row] for row in range(len(queries))]
 
     @property

@@ -182,7 +182,7 @@ class QuestionAnsweringPipeline:
                     text = pairs[row][1][start:end]
                     empty = {"score": 0.0, "start": start, "end": end, "answer": text}
                     ranked[row].setdefault(text.lower(), empty)["score"] += score
-        answers = [_best(own.values(), score, settings) for own, score in zip(ranked, null, strict=True)]
+        answers = [_best(texts.values(), score, settings) for texts, score in zip(ranked, null, strict=True)]
         return answers[0] if len(answers) == 1 else answers
 
     @property
@@ -306,9 +306,9 @@ def _characters(encoding: Encoding, first: int, last: int, part: int, align: boo
     """Character offsets of tokens ``first`` to ``last`` in the text, sequence ``part`` of the pair."""
     if align:
         words = [encoding.token_to_word(token) for token in (first, last)]
-        places = [None if word is None else encoding.word_to_chars(word, part) for word in words]
-        if places[0] and places[1]:  # special tokens belong to no word, and some tokenizers have none
-            return places[0][0], places[1][1]
+        spans = [None if word is None else encoding.word_to_chars(word, part) for word in words]
+        if spans[0] and spans[1]:  # special tokens belong to no word, and some tokenizers have none
+            return spans[0][0], spans[1][1]
     return encoding.offsets[first][0], encoding.offsets[last][1]
 
 

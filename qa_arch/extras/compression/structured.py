@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -248,12 +248,10 @@ def _states(encoder: Encoder, batch: Batch) -> Tensor:
 @contextmanager
 def _hooked(handles: Iterable[Any]) -> Iterator[None]:
     """Remove the hooks on leaving the block."""
-    registered = list(handles)
-    try:
+    with ExitStack() as stack:
+        for handle in handles:
+            stack.enter_context(handle)
         yield
-    finally:
-        for handle in registered:
-            handle.remove()
 
 
 def _zero(columns: Sequence[int]) -> Callable[[nn.Module, tuple[Tensor, ...]], tuple[Tensor, ...]]:

@@ -165,15 +165,11 @@ def attention_weights(
 def _outputs(model: nn.Module, batch: Batch, backbone: PreTrainedModel, **options: bool) -> Any:
     """Output of the backbone while the model reads ``batch``; ``options`` are passed to the backbone."""
     outputs: list[Any] = []
-    hooks = (
+    with (
         backbone.register_forward_pre_hook(lambda *call: (call[1], call[2] | options), with_kwargs=True),
         backbone.register_forward_hook(lambda *call: outputs.append(call[2])),
-    )
-    try:
+    ):
         model(batch)
-    finally:
-        for hook in hooks:
-            hook.remove()
     return outputs[0]
 
 
@@ -224,14 +220,11 @@ def _match_layer(
 ) -> AttentionLayer:
     """Attention of the match-LSTM while the model reads ``batch``, unpadded by the masks it received."""
     calls: list[tuple[Tensor, Tensor, Tensor]] = []
-    handle = module.register_forward_pre_hook(
+    hook = module.register_forward_pre_hook(
         lambda _, args: calls.append((module.attention(*args), args[2], args[3]))
     )
-    try:
-        with torch.inference_mode(), mixed(predictor.precision, batch.ids.device.type):
-            predictor.model(batch)
-    finally:
-        handle.remove()
+    with hook, torch.inference_mode(), mixed(predictor.precision, batch.ids.device.type):
+        predictor.model(batch)
     weights, context_mask, question_mask = calls[0]
     C, Q = int(context_mask.sum()), int(question_mask.sum())
     unpadded = torch.cat([weights[0, :, :C, :Q], weights[0, :, :C, -1:]], dim=-1)

@@ -189,20 +189,21 @@ class LocalModel:
         Candidates are spans of at most ``MAX_TOKENS`` tokens that begin at the ``STARTS`` likeliest words.
         """
         spans = [self._spans_from(e.context, row) for e, row in zip(examples, state.next, strict=True)]
-        width = max(len(tokens) for own in spans for tokens, _ in own)
-        tokens = self._tensor([t + [self.end_ids[0]] * (width - len(t)) for own in spans for t, _ in own])
+        width = max(len(tokens) for passage in spans for tokens, _ in passage)
+        padding = [self.end_ids[0]] * width
+        tokens = self._tensor([(t + padding)[:width] for passage in spans for t, _ in passage])
         rows = torch.arange(len(examples), device=tokens.device).repeat_interleave(STARTS)
         total, end = self._score(state.select(rows), tokens)
         ranked = (total + end).reshape(len(examples), STARTS * width)
         texts, best = [], []
-        for own, scores in zip(spans, ranked, strict=True):
+        for passage, scores in zip(spans, ranked, strict=True):
             candidates = {
-                row * width + n: text for row, (_, ending) in enumerate(own) for n, text in ending.items()
+                row * width + n: text for row, (_, ending) in enumerate(passage) for n, text in ending.items()
             }
             i = max(candidates, key=lambda i: scores[i].item(), default=None)
             texts.append("" if i is None else candidates[i])
             best.append(scores.new_tensor(-torch.inf) if i is None else scores[i])
-        return texts, torch.stack(best), [sum(len(t) for t, _ in own) for own in spans]
+        return texts, torch.stack(best), [sum(len(t) for t, _ in passage) for passage in spans]
 
     def _spans_from(self, context: str, predicted: Tensor) -> list[tuple[list[int], dict[int, str]]]:
         """For each of ``STARTS`` words, the tokens from it on and, by number of tokens, the spans that end
