@@ -120,7 +120,7 @@ def importance(
     )
     model.requires_grad_(True).eval()
     # cuDNN has no backward pass for recurrent layers in eval mode.
-    with _hooked(hooks), torch.backends.cudnn.flags(enabled=False):
+    with _temporary_hooks(hooks), torch.backends.cudnn.flags(enabled=False):
         for batch in batches:
             losses(batch).sum().backward()
             model.zero_grad(set_to_none=True)
@@ -150,7 +150,7 @@ def keep_best(pruner: Pruner, kind: Kind, count: int, scores: Mapping[str, Tenso
     linears = {n: m for n, m in encoder.backbone.named_modules() if isinstance(m, nn.Linear)}
     before = {name: linear.weight.shape for name, linear in linears.items()}
     removed = [(inner.linear, lowest(scores[inner.name], count, size)) for inner in maps]
-    with _hooked(linear.register_forward_pre_hook(_zero(indices)) for linear, indices in removed):
+    with _temporary_hooks(linear.register_forward_pre_hook(_zero(indices)) for linear, indices in removed):
         expected = _states(encoder, pruner.batch)
     for linear, indices in removed:
         pruner.remove(linear, indices)
@@ -166,7 +166,7 @@ def keep_best(pruner: Pruner, kind: Kind, count: int, scores: Mapping[str, Tenso
             if name in earlier or linear.weight.shape != before[name]
         }
         smaller = {FEWER_HEADS: {"heads": count, "maps": shapes}}
-    return _checked(encoder.describe() | smaller, encoder.state_dict(), pruner.batch, expected)
+    return _rebuild(encoder.describe() | smaller, encoder.state_dict(), pruner.batch, expected)
 
 
 def lowest(scores: Tensor, count: int, size: int) -> list[int]:
@@ -204,9 +204,9 @@ def keep_layers(encoder: Encoder, chosen: Sequence[int], batch: Batch) -> Encode
         description[FEWER_HEADS] = {"heads": fewer.heads, "maps": maps}
     state = {new: value for name, value in encoder.state_dict().items() if (new := renamed(name))}
     removed = [layer for i, layer in enumerate(encoder.layers()) if i not in chosen]
-    with _hooked(layer.register_forward_hook(_pass_through) for layer in removed):
+    with _temporary_hooks(layer.register_forward_hook(_pass_through) for layer in removed):
         expected = _states(encoder, batch)
-    return _checked(description, state, batch, expected)
+    return _rebuild(description, state, batch, expected)
 
 
 def chosen_layers(depth: int, count: int, choose: Literal["every_other", "first"]) -> list[int]:
@@ -219,7 +219,7 @@ def head_count(encoder: Encoder) -> int:
     return encoder.fewer_heads.heads if encoder.fewer_heads else encoder.config.num_attention_heads
 
 
-def _checked(
+def _rebuild(
     description: dict[str, Any], state: Mapping[str, Tensor], batch: Batch, expected: Tensor
 ) -> Encoder:
     """Build the encoder from description and state; ConfigError if it does not compute ``expected``."""
@@ -246,7 +246,7 @@ def _states(encoder: Encoder, batch: Batch) -> Tensor:
 
 
 @contextmanager
-def _hooked(handles: Iterable[Any]) -> Iterator[None]:
+def _temporary_hooks(handles: Iterable[Any]) -> Iterator[None]:
     """Remove the hooks on leaving the block."""
     with ExitStack() as stack:
         for handle in handles:
