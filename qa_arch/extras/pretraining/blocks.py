@@ -1,18 +1,17 @@
 """Corpus -> blocks of at most ``max_length`` tokens, memory-mapped from the feature cache -> batches.
 
-Blocks for masked and causal language modelling are full and run on over the ends of documents, each of which
-is marked by the tokenizer's separator (FULL-SENTENCES of Liu et al. 2019, section 4.2). Blocks for
-next-sentence and sentence-order prediction, ``pairs``, hold whole sentences of a single document
-(DOC-SENTENCES), with room for the special tokens of a pair; a sentence longer than a block is cut. They are
-stored by ``datasets`` without special tokens around them.
+Blocks for masked and causal language modelling are full and cross document boundaries, which the tokenizer's
+separator marks (FULL-SENTENCES of Liu et al. 2019, section 4.2). Blocks for next-sentence and sentence-order
+prediction (``pairs``) hold whole sentences of a single document (DOC-SENTENCES), with room for the special
+tokens of a pair; a sentence longer than a block is cut. ``datasets`` stores them without special tokens.
 
-Masked language modelling hides 15% of the tokens of a block: 80% of them are masked, 10% replaced, 10% left
-as they are (Devlin et al. 2019, section 3.1), one by one, by whole words, or in spans (Joshi et al. 2020,
-section 3.1). What is hidden is drawn from (seed, epoch, row) alone: anew in each epoch (Liu et al. 2019,
-section 4.1), and the same in every batch, process or worker that reads the block, so that a resumed run
-continues exactly. For validation it is drawn from the row alone: all epochs, seeds and processes score the
-same predictions. (The collator of transformers draws for each token of a batch by itself: its share varies,
-and what is hidden depends on the batch.)
+Masked language modelling hides 15% of the tokens of a block, of which 80% are masked, 10% replaced and 10%
+left unchanged (Devlin et al. 2019, section 3.1). Tokens are drawn one by one, by whole words, or in spans
+(Joshi et al. 2020, section 3.1). The draw depends on (seed, epoch, row) alone: it changes every epoch (Liu et
+al. 2019, section 4.1) and is the same in every batch, process or worker that reads the block, so a resumed
+run continues exactly. For validation it depends on the row alone: all epochs, seeds and processes score the
+same predictions. (The collator of transformers draws each token independently: the share hidden varies, and
+the draw depends on the batch.)
 
 Axes: ``B`` blocks, ``T`` tokens, ``P`` predicted tokens, ``V`` vocabulary of the encoder.
 """
@@ -51,36 +50,36 @@ from qa_arch.features.windows import Special, Template, probe
 from qa_arch.features.words import Bools, Longs, backend_of, name_of, tokenize_fn, unlimited
 
 PACKING_VERSION = 4
-"""Part of every key; raised when the same inputs give other blocks."""
+"""Part of every cache key; raise it when the same inputs give different blocks."""
 CHUNK = 1024
-"""Documents that are tokenised together: enough for the tokenizer's threads, few enough for the memory."""
+"""Documents tokenised together: enough to occupy the tokenizer's threads, few enough to fit in memory."""
 FIXED = 0x5EED
-"""In place of seed and epoch where the draw is the same for every run."""
+"""Replaces seed and epoch in the draws of validation, which are the same in every run."""
 
 _Row = dict[str, Any]
-"""A block: ``ids``; ``begun``, how many documents begin in it, and ``bytes``, the UTF-8 bytes of these; for
-pairs ``sentences``, the places in ``ids`` where one begins, without 0, and the number of its ``document``."""
+"""A block: ``ids``; ``begun``, the number of documents that begin in it, and their UTF-8 ``bytes``; for pairs
+also ``sentences``, the positions in ``ids`` where one begins, except 0, and the index of its ``document``."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
 class LanguageTable:
-    """The N blocks of a corpus, and how batches of them are made; a data-loading worker maps them again."""
+    """The N blocks of a corpus and what batching needs; data-loading workers memory-map them again."""
 
     data: Any = field(repr=False)
-    """``datasets.Dataset`` of a row a block."""
+    """``datasets.Dataset``, one row per block."""
     template: Template
-    """The special tokens around a pair; the first and the last of them also stand around a single text."""
+    """Special tokens around a pair; the outer ones also enclose a single text."""
     pairs: bool
     max_length: int
     mask_token: int
     special: Bools
-    """(V,) True on special tokens, which are neither hidden nor drawn as replacements."""
+    """(V,) True on special tokens, which are never hidden or drawn as replacements."""
     begins_word: Bools
-    """(V,) True on the pieces that begin a word."""
+    """(V,) True on pieces that begin a word."""
     protocol: str
-    """Names the objective and all that its scores depend on beside text and model."""
+    """Identifies the objective and whatever else its scores depend on, apart from text and model."""
 
     def __len__(self) -> int:
         return len(self.data)
@@ -90,41 +89,40 @@ class LanguageTable:
 
     @cached_property
     def lengths(self) -> Longs:
-        """(N,) tokens of each block with the special tokens around it."""
+        """(N,) tokens per block, special tokens included."""
         return pc.list_value_length(self.column("ids")).to_numpy() + _specials(self.template, self.pairs)
 
     @cached_property
     def documents(self) -> int:
-        """How many documents the blocks hold."""
+        """Number of documents in the blocks."""
         return int(self.column("begun").to_numpy().sum())
 
     @cached_property
     def text_bytes(self) -> int:
-        """UTF-8 bytes of these documents; for bits per byte."""
+        """UTF-8 bytes of the documents, for bits per byte."""
         return int(self.column("bytes").to_numpy().sum())
 
     @cached_property
     def tokens(self) -> int:
-        """Tokens of the text, special ones excluded."""
-        parts = self.column("ids").chunks
-        return sum(int((~self.special[part.flatten().to_numpy()]).sum()) for part in parts)
+        """Number of tokens, special tokens excluded."""
+        chunks = self.column("ids").chunks
+        return sum(int((~self.special[chunk.flatten().to_numpy()]).sum()) for chunk in chunks)
 
     @cached_property
-    def words(self) -> Longs:
-        """The ids that may replace a token: all that are not special."""
+    def replacements(self) -> Longs:
+        """Ids that may replace a token: all but special ones."""
         return np.flatnonzero(~self.special)
 
     def content(self, row: int) -> Longs:
-        """(n,) token ids of a block, without special tokens around it."""
+        """(n,) token ids of a block, without the special tokens around it."""
         return self.column("ids")[row].values.to_numpy().astype(np.int64)
 
     def sentence_starts(self, row: int) -> Longs:
-        """Places within ``content(row)`` where sentences begin, without 0: where a block can be
-        divided; for pairs."""
+        """Positions in ``content(row)`` where sentences begin, except 0, for splitting it into a pair."""
         return self.column("sentences")[row].values.to_numpy()
 
     def document(self, row: int) -> int:
-        """Number of the document that a block is of; for pairs."""
+        """Index of the document that a block of a pair comes from."""
         return self.column("document")[row].as_py()
 
 
@@ -139,21 +137,21 @@ def pack(
     segments: bool = True,
     protocol: str = "",
 ) -> LanguageTable:
-    """Blocks of ``corpus``, built in constant memory or read back from ``cache_dir``.
+    """Pack ``corpus`` into blocks in constant memory, or read them back from ``cache_dir``.
 
-    Without one, or where it cannot be written, they are kept in memory.
+    Without a cache folder, or if it cannot be written, the blocks are held in memory.
 
-    ``vocab_size`` and ``segments`` are the encoder's: its token embeddings, and whether it has segment ids.
-    Raises DataError for a corpus without text, ConfigError for a ``max_length`` that leaves no room beside
-    special tokens and for a tokenizer without separator, padding or mask token.
+    ``vocab_size`` is the number of token embeddings of the encoder; ``segments``, whether it has segment ids.
+    Raises DataError for a corpus without text, ConfigError for a ``max_length`` that leaves no room for text
+    and for a tokenizer without separator, padding or mask token.
     """
     template = probe(tokenizer, segments=segments)
     separator = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
     if separator is None or tokenizer.mask_token_id is None:
         missing = "mask token" if separator is not None else "separator"
         raise ConfigError(
-            f"{name_of(tokenizer)} has no {missing}, which pre-training needs; choose an encoder of BERT's"
-            " kind, or a tokenizer of qa-arch pretrain tokenizer"
+            f"{name_of(tokenizer)} has no {missing}, which pre-training needs; choose an encoder like BERT,"
+            " or a tokenizer from qa-arch pretrain tokenizer"
         )
     room = max_length - _specials(template, pairs)
     if room < 1:
@@ -161,7 +159,7 @@ def pack(
             f"features.max_length: a block of {max_length} tokens has no room beside {max_length - room}"
             " special tokens; raise it"
         )
-    special = np.ones(vocab_size, bool)  # embeddings beyond the vocabulary belong to no token
+    special = np.ones(vocab_size, bool)  # including embeddings beyond the tokenizer's vocabulary
     special[: len(tokenizer)] = False
     special[tokenizer.all_special_ids] = True
     begins_word = np.zeros(vocab_size, bool)
@@ -179,19 +177,21 @@ def pack(
 
     def rows() -> Iterator[_Row]:
         with unlimited(backend_of(tokenizer)) as backend:
-            texts = _tokenized(corpus, backend, pairs)
-            yield from _sentence_blocks(texts, room) if pairs else _full_blocks(texts, room, separator)
+            documents = _tokenized(corpus, backend, pairs)
+            yield from (
+                _sentence_blocks(documents, room) if pairs else _full_blocks(documents, room, separator)
+            )
 
     columns = {"ids": "uint16" if len(tokenizer) <= 1 << 16 else "int32", "begun": "int64", "bytes": "int64"}
     columns |= {"sentences": "int64", "document": "int64"} if pairs else {}
-    data = _stored(cache_dir, digest, columns, rows)
+    data = _read_or_build(cache_dir, digest, columns, rows)
     mask = tokenizer.mask_token_id
     return LanguageTable(data, template, pairs, max_length, mask, special, begins_word, protocol)
 
 
 def _begin_words(tokenizer: PreTrainedTokenizerBase) -> list[bool]:
-    """Whether each piece of the vocabulary begins a word: in WordPiece one without the prefix of continuing
-    pieces, in byte-level BPE and Unigram one that is marked by a space; without such marks every piece."""
+    """Whether each piece of the vocabulary begins a word: in WordPiece, one without the continuation prefix;
+    in byte-level BPE and Unigram, one with a space marker; without either convention, every piece."""
     pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     if prefix := getattr(backend_of(tokenizer).model, "continuing_subword_prefix", None):
         return [not piece.startswith(prefix) for piece in pieces]
@@ -200,15 +200,14 @@ def _begin_words(tokenizer: PreTrainedTokenizerBase) -> list[bool]:
 
 
 def _specials(template: Template, pairs: bool) -> int:
-    """How many special tokens stand around a block."""
+    """Number of special tokens around a block."""
     return template.specials if pairs else len(template.before) + len(template.after)
 
 
-def _stored(
+def _read_or_build(
     cache_dir: Any, digest: str, columns: Mapping[str, str], rows: Callable[[], Iterator[_Row]]
 ) -> Any:
-    """The ``datasets.Dataset`` of that digest in ``cache_dir``, made of ``rows`` where it is missing or
-    damaged."""
+    """The ``datasets.Dataset`` cached under ``digest``, built from ``rows`` if missing or damaged."""
     from datasets import Dataset, Features, List, Value, disable_progress_bars
     from datasets.exceptions import DatasetGenerationError
 
@@ -226,54 +225,54 @@ def _stored(
             shutil.rmtree(Path(cache_dir) / "generator" / f"default-fingerprint={digest}")
             return Dataset.from_generator(rows, features, **place)
         except DatasetGenerationError as error:
-            raise (error.__cause__ or error) from None  # of the corpus, which the library wraps
+            raise (error.__cause__ or error) from None  # datasets wraps errors from the corpus
         except OSError as error:
             log.warning("blocks are not cached: %s", error)
     return Dataset.from_list(list(rows()), features)
 
 
 _Document = tuple[str, Longs, Longs]
-"""A text, its token ids, and the tokens at which its sentences begin."""
+"""Text, its token ids, and the index of the first token of each sentence."""
 
 
 def _tokenized(corpus: Corpus, backend: Tokenizer, sentences: bool) -> Iterator[_Document]:
-    """The documents that have a token, DataError without any; sentences are found where they are wanted."""
-    stream, known = corpus.documents(), False
+    """Documents with at least one token; DataError if there are none. Sentences are split on request."""
+    stream, empty = corpus.documents(), True
     while texts := list(islice(stream, CHUNK)):
         pieces = tokenize_fn(backend)(texts)
         bounds = np.concatenate([[0], np.cumsum(pieces.count)])
         for text, (first, last) in zip(texts, pairwise(bounds.tolist()), strict=True):
             if first < last:
-                known = True
+                empty = False
                 starts = _sentence_starts(text, pieces.end[first:last]) if sentences else np.array([0])
                 yield text, pieces.ids[first:last], starts
-    if not known:
+    if empty:
         raise DataError(f"{corpus.source}: has no text that the tokenizer knows; name another corpus")
 
 
 def _sentence_starts(text: str, end: Longs) -> Longs:
-    """First token of each sentence; ``end``: end of each token in the text, exclusive."""
+    """Index of the first token of each sentence; ``end`` (n,): exclusive end of each token in the text."""
     characters = [begin for begin, _ in sentence_spans(text)]
-    # Some normalizers give tokens without width, whose ends may lie before those of earlier tokens.
+    # Some normalizers produce zero-width tokens, which may end before earlier tokens do.
     tokens = np.searchsorted(np.maximum.accumulate(end), characters, side="right")
     return np.unique(np.append(tokens[tokens < len(end)], 0))
 
 
 def _full_blocks(documents: Iterable[_Document], room: int, separator: int) -> Iterator[_Row]:
     """Blocks of ``room`` tokens; the last one may be shorter."""
-    left, begun, size = np.empty(0, np.int64), 0, 0
+    pending, begun, size = np.empty(0, np.int64), 0, 0
     for text, ids, _ in documents:
-        left = np.concatenate([left, ids, [separator]])
+        pending = np.concatenate([pending, ids, [separator]])
         begun, size = begun + 1, size + len(text.encode())
-        while len(left) >= room:
-            yield {"ids": left[:room], "begun": begun, "bytes": size}
-            left, begun, size = left[room:], 0, 0
-    if len(left):
-        yield {"ids": left, "begun": begun, "bytes": size}
+        while len(pending) >= room:
+            yield {"ids": pending[:room], "begun": begun, "bytes": size}
+            pending, begun, size = pending[room:], 0, 0
+    if len(pending):
+        yield {"ids": pending, "begun": begun, "bytes": size}
 
 
 def _sentence_blocks(documents: Iterable[_Document], room: int) -> Iterator[_Row]:
-    """Blocks of as many whole sentences of a document as fit."""
+    """Blocks holding as many whole sentences of a document as fit."""
     for number, (text, ids, starts) in enumerate(documents):
         ends = _whole_sentences([*starts.tolist(), len(ids)], room)
         for begin, end in pairwise((0, *ends)):
@@ -287,7 +286,7 @@ def _sentence_blocks(documents: Iterable[_Document], room: int) -> Iterator[_Row
 
 
 def _whole_sentences(bounds: Sequence[int], room: int) -> list[int]:
-    """Ends of blocks that hold as many of the sentences ``[bounds[i], bounds[i + 1])`` as fit."""
+    """Ends of the blocks. Sentence i is ``[bounds[i], bounds[i + 1])``; one longer than ``room`` is cut."""
     ends, begin = [], 0
     for start, end in pairwise(bounds):
         if end - begin > room and start > begin:
@@ -302,27 +301,25 @@ def _whole_sentences(bounds: Sequence[int], room: int) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class LanguageCollator:
-    """Rows of a table -> LanguageBatch; with a ``seed`` it takes (epoch, rows). A padding row is
-    ``-1 - row``."""
+    """Collates rows of a table, or with a ``seed`` (epoch, rows). A padding row is ``-1 - row``."""
 
     table: LanguageTable
     noise: Pretraining
     seed: int | None = None
-    """None: the draw of validation."""
+    """None: the fixed draws of validation."""
     objective: Literal["mlm", "nsp", "sop", "causal"] = "mlm"
-    """``mlm`` hides tokens; ``nsp`` and ``sop`` hide them in pairs of which half are false; ``causal`` hides
-    none."""
+    """``mlm`` hides tokens; ``nsp`` and ``sop`` do so in pairs, half of them false; ``causal`` hides none."""
     spans: bool = False
-    """Whether tokens are hidden in spans."""
+    """Hide tokens in spans."""
 
     @property
     def lengths(self) -> Longs:
-        """(rows,) tokens of each block with its special tokens."""
+        """(N,) tokens per block, special tokens included."""
         return self.table.lengths
 
     def __call__(self, rows: Any) -> LanguageBatch:
-        epoch, given = (0, rows) if self.seed is None else rows
-        index = np.asarray(given, np.int64)
+        epoch, rows = (0, rows) if self.seed is None else rows
+        index = np.asarray(rows, np.int64)
         numbers = np.where(index < 0, -1 - index, index)
         shared: dict[str, Any] = {
             "index": torch.from_numpy(numbers),
@@ -335,15 +332,15 @@ class LanguageCollator:
             shared |= {name: None if value is None else value[:, :-1] for name, value in inputs.items()}
             return LanguageBatch(**shared, targets=targets, counted=counted)
         draws = [np.random.default_rng(self._entropy(epoch, row)) for row in numbers.tolist()]
-        ids, segments, places, targets, follows = zip(
-            *map(self._hidden, numbers.tolist(), draws), strict=True
+        ids, segments, positions, targets, follows = zip(
+            *map(self._masked_row, numbers.tolist(), draws), strict=True
         )
         return LanguageBatch(
             **shared,
             **self._inputs(ids, segments),
             targets=_padded(targets),
-            counted=_padded([np.ones(len(own), bool) for own in places]),
-            positions=_padded(places),
+            counted=_padded([np.ones(len(row), bool) for row in positions]),
+            positions=_padded(positions),
             follows=None if self.objective == "mlm" else torch.tensor(follows),
         )
 
@@ -351,7 +348,7 @@ class LanguageCollator:
         return (FIXED, row) if self.seed is None else (self.seed, epoch, row)
 
     def _inputs(self, ids: Sequence[Longs], segments: Sequence[Longs]) -> dict[str, Any]:
-        """What the encoder reads."""
+        """The encoder's inputs."""
         template = self.table.template
         return {
             "ids": _padded(ids, template.pad),
@@ -359,22 +356,27 @@ class LanguageCollator:
             "segments": _padded(segments) if template.segments else None,
         }
 
-    def _hidden(self, row: int, draw: np.random.Generator) -> tuple[Longs, Longs, Longs, Longs, bool]:
-        """Of a block: ids with tokens hidden, segments, the places of these, the tokens that they are, and
-        whether its second part follows its first."""
+    def _masked_row(self, row: int, draw: np.random.Generator) -> tuple[Longs, Longs, Longs, Longs, bool]:
+        """(ids with tokens hidden, segments, hidden positions, their original ids, second part follows)."""
         if self.objective == "mlm":
             first, second, follows = self.table.content(row), None, True
         else:
             first, second, follows = self._pair(row, draw)
         ids, segments = framed_row(self.table.template, first, second)
-        places = hidden_places(ids, self.table, self.noise, draw, spans=self.spans)
-        return hide(ids, places, self.table, self.noise, draw), segments, places, ids[places], follows
+        positions = hidden_positions(ids, self.table, self.noise, draw, spans=self.spans)
+        return (
+            hide(ids, positions, self.table, self.noise, draw),
+            segments,
+            positions,
+            ids[positions],
+            follows,
+        )
 
     def _pair(self, row: int, draw: np.random.Generator) -> tuple[Longs, Longs, bool]:
-        """The two parts of a block and whether the second follows the first, which half of them do."""
+        """(first, second, whether the second follows the first): true for half of the pairs."""
         table = self.table
         content, starts = table.content(row), table.sentence_starts(row)
-        # Cut before a sentence, or in the middle of a single one.
+        # Cut at the start of a sentence; cut a single sentence in the middle.
         cut = int(draw.choice(starts)) if len(starts) else max(1, len(content) // 2)
         first, second = content[:cut], content[cut:]
         if draw.random() < 0.5:
@@ -384,7 +386,7 @@ class LanguageCollator:
         return first, self._foreign(row, table.max_length - table.template.specials - cut, draw), False
 
     def _foreign(self, row: int, room: int, draw: np.random.Generator) -> Longs:
-        """Sentences of another document, at most ``room`` tokens of them and at least one sentence's."""
+        """Whole sentences of another document, at most ``room`` tokens; a first sentence too long is cut."""
         table = self.table
         other = row
         while table.document(other) == table.document(row):
@@ -397,7 +399,7 @@ class LanguageCollator:
 
 
 def framed_row(template: Template, first: Longs, second: Longs | None = None) -> tuple[Longs, Longs]:
-    """(ids, segments) of a text, ``[CLS] first [SEP]`` if the tokenizer is BERT's, or of a pair."""
+    """(ids, segments) of a text with its special tokens, in BERT ``[CLS] first [SEP]``, or of a pair."""
     if second is None:
         specials = [[token.id for token in part] for part in (template.before, template.after)]
         ids = np.concatenate([specials[0], first, specials[1]]).astype(np.int64)
@@ -424,7 +426,7 @@ def _padded(rows: Sequence[np.ndarray], value: int = 0) -> Tensor:
     return pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True, padding_value=value)
 
 
-def hidden_places(
+def hidden_positions(
     ids: Longs,
     table: LanguageTable,
     settings: Pretraining,
@@ -432,23 +434,21 @@ def hidden_places(
     *,
     spans: bool = False,
 ) -> Longs:
-    """Places of ``ids`` (T,) to predict, in order: ``mask_share`` of those that are not special, at least
-    one.
+    """Sorted positions in ``ids`` (T,) to predict: ``mask_share`` of the non-special tokens, at least one.
 
-    With ``whole_words`` all pieces of a word are hidden or none. With ``spans`` the text is divided at random
-    into spans, whose lengths are geometric with a mean of ``span_length`` tokens (with ``whole_words``
-    words). Words or spans are drawn until the share is reached; one that would exceed it is left out, unless
-    it is the first.
+    With ``whole_words`` all pieces of a word are hidden, or none. With ``spans`` the text is divided at
+    random into spans with geometric lengths, ``span_length`` tokens (words, with ``whole_words``) on average.
+    Words or spans are drawn until the share is reached, skipping any but the first that would exceed it.
     """
-    open_ = np.flatnonzero(~table.special[ids])
-    count = max(1, round(settings.mask_share * len(open_))) if len(open_) else 0
+    candidates = np.flatnonzero(~table.special[ids])
+    count = max(1, round(settings.mask_share * len(candidates))) if len(candidates) else 0
     if not (settings.whole_words or spans) or not count:
-        return np.sort(draw.choice(open_, count, replace=False))
-    begins = table.begins_word[ids[open_]] if settings.whole_words else np.ones(len(open_), bool)
+        return np.sort(draw.choice(candidates, count, replace=False))
+    begins = table.begins_word[ids[candidates]] if settings.whole_words else np.ones(len(candidates), bool)
     if spans:
-        begins &= draw.random(len(open_)) < 1 / settings.span_length
-    begins |= np.diff(open_, prepend=-2) > 1  # a special token ends a word or span
-    units = np.split(open_, np.flatnonzero(begins)[1:])
+        begins &= draw.random(len(candidates)) < 1 / settings.span_length
+    begins |= np.diff(candidates, prepend=-2) > 1  # a special token ends a word or span
+    units = np.split(candidates, np.flatnonzero(begins)[1:])
     chosen: list[int] = []
     for number in draw.permutation(len(units)):
         if not chosen or len(chosen) + len(units[number]) <= count:
@@ -459,15 +459,15 @@ def hidden_places(
 
 
 def hide(
-    ids: Longs, places: Longs, table: LanguageTable, settings: Pretraining, draw: np.random.Generator
+    ids: Longs, positions: Longs, table: LanguageTable, settings: Pretraining, draw: np.random.Generator
 ) -> Longs:
-    """A copy of ``ids`` with the tokens at ``places`` hidden: each masked with probability ``masked``,
-    replaced by a random word of the vocabulary with ``replaced``, and otherwise left as it is."""
-    chance = draw.random(len(places))
-    random_words = draw.choice(table.words, len(places))
+    """A copy of ``ids`` with the tokens at ``positions`` hidden: masked with probability ``masked``, replaced
+    by a random token of the vocabulary with ``replaced``, otherwise unchanged."""
+    chance = draw.random(len(positions))
+    random_tokens = draw.choice(table.replacements, len(positions))
     masked = chance < settings.masked
     replaced = ~masked & (chance < settings.masked + settings.replaced)
     hidden = ids.copy()
-    hidden[places[masked]] = table.mask_token
-    hidden[places[replaced]] = random_words[replaced]
+    hidden[positions[masked]] = table.mask_token
+    hidden[positions[replaced]] = random_tokens[replaced]
     return hidden

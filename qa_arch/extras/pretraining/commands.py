@@ -1,4 +1,4 @@
-"""``qa-arch pretrain``: train and compare tokenizers, and ask a pre-trained run for tokens."""
+"""``qa-arch pretrain``: train and compare tokenizers, and query a pre-trained run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from qa_arch.system import hub
 
 CORPUS = "text files or folders (a blank line ends a document), squad:FILE or hub:NAME[:COLUMN]"
 KINDS = {"wordpiece": "wordpiece", "bpe": "byte_bpe", "unigram": "unigram"}
-"""As the command names them -> ``features.tokenizers`` does."""
+"""``--kind`` -> name in ``features.tokenizers``."""
 RECORD = "trained_on.json"
-"""What a tokenizer was trained on, in its folder."""
+"""File in a tokenizer's folder that records its training corpus."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,10 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kind",
         choices=KINDS,
         default="wordpiece",
-        help="as BERT's, RoBERTa's (bytes) or ALBERT's (default: wordpiece)",
+        help="the kind BERT, RoBERTa (byte-level) or ALBERT uses (default: wordpiece)",
     )
     add("--vocabulary", type=int, required=True, metavar="N", help="vocabulary size, special tokens included")
-    add("--out", required=True, metavar="DIR", help="the folder to write; it must be new")
+    add("--out", required=True, metavar="DIR", help="folder to write; must not exist yet")
 
     compare = commands.add_parser("compare-tokenizers", help="compare how tokenizers split a corpus")
     compare.set_defaults(action=_compare)
@@ -50,9 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = ask.add_argument
     add("run_folder", metavar="RUN", help="a run of model=pretrain/...")
     add(
-        "text", metavar="TEXT", help="with [MASK] at each token to predict; for pretrain/causal the beginning"
+        "text",
+        metavar="TEXT",
+        help="text with [MASK] for each token to predict; for pretrain/causal, text to continue",
     )
-    add("--top-k", type=int, default=5, metavar="K", help="most probable tokens to show (default: 5)")
+    add("--top-k", type=int, default=5, metavar="K", help="number of tokens to show (default: 5)")
     add_device_options(ask)
     add_format(ask)
 
@@ -63,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _train(args: argparse.Namespace) -> int:
-    """Train a tokenizer, write its folder and print what it read."""
+    """Train a tokenizer, write its folder and print its size."""
     out = Path(args.out)
     if out.exists():
         raise ConfigError(f"--out {out}: exists and was not changed; name a new folder")
@@ -81,14 +83,14 @@ def _train(args: argparse.Namespace) -> int:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    """Print a table with a row for each tokenizer."""
+    """Print a table with one row per tokenizer."""
     corpus = open_corpus(args.text)
     for place in args.tokenizers:
         source = resolve(place)
         if not (Path(source).is_dir() or hub.cached("models", source)) and (problem := hub.state()):
             raise UnavailableError(
-                f"TOKENIZER {place}: no such folder, not downloaded before, and {problem}; name a folder with"
-                " a tokenizer.json, or download once while online"
+                f"TOKENIZER {place}: no such folder, not downloaded before, and {problem}; name a folder"
+                " with a tokenizer.json, or download it once while online"
             )
     from qa_arch.extras.pretraining.tokenizer_figures import figures
     from qa_arch.models.build import load_tokenizer
@@ -113,11 +115,12 @@ def _compare(args: argparse.Namespace) -> int:
         "unsplit: words that are a single token; unknown: words with an unknown token",
         "p50, p95, longest: tokens per document, special tokens included (compare features.max_length)",
     ]
-    return _print(Table("Tokenizers", columns, rows, notes), args)
+    print_table(Table("Tokenizers", columns, rows, notes), form=args.format)
+    return 0
 
 
 def _ask(args: argparse.Namespace) -> int:
-    """Print the most probable tokens at each place."""
+    """Print the most probable tokens at each [MASK], or after the text."""
     if args.top_k < 1:
         raise ConfigError(f"--top-k {args.top_k}: must be at least 1")
     if not read_record(args.run_folder).pretrains:
@@ -137,9 +140,5 @@ def _ask(args: argparse.Namespace) -> int:
         text("token", "token"),
         number("probability", "probability", "{:.3f}".format),
     ]
-    return _print(Table(args.text, columns, rows), args)
-
-
-def _print(table: Table, args: argparse.Namespace) -> int:
-    print_table(table, form=args.format)
+    print_table(Table(args.text, columns, rows), form=args.format)
     return 0

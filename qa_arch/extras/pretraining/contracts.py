@@ -1,4 +1,4 @@
-"""What ``check-model`` holds a language model to, beside what holds for all models."""
+"""Checks of ``check-model`` for language models."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def corpus(folder: Path) -> list[str]:
 
 
 def targets_have_scores(subject: Subject) -> None:
-    """Every target has a score for each token of the vocabulary."""
+    """Every target has a finite score for each token of the vocabulary."""
     batch = subject.batch()
     logits = logits_of(subject.model, batch)
     vocabulary = subject.parts.encoder.vocab_size
@@ -66,28 +66,31 @@ def targets_have_scores(subject: Subject) -> None:
         f"{logits.tokens.shape[-1]} scores for a vocabulary of {vocabulary}",
     )
     require(logits.tokens.isfinite().all(), "a score is not finite")
-    require((logits.follows is None) == (batch.follows is None), "follows goes with the batch's own")
+    require(
+        (logits.follows is None) == (batch.follows is None),
+        "the model scores follows, or the batch has it, but not both",
+    )
 
 
 def text_padding_has_no_effect(subject: Subject) -> None:
     """The content of padding has no effect."""
     if subject.parts.encoder.config.model_type == "roberta":
-        return  # RoBERTa takes its positions from the ids of padding
+        return  # RoBERTa derives position ids from padding ids
     batch = subject.batch()
     other = replace(batch, ids=batch.ids.where(batch.mask, 7))
-    first, second = (logits_of(subject.model, given).tokens[batch.counted] for given in (batch, other))
-    apart = difference(first, second)
-    require(apart <= tolerance(first), f"scores change by {apart:.2g} with the ids of padding")
+    first, second = (logits_of(subject.model, x).tokens[batch.counted] for x in (batch, other))
+    change = difference(first, second)
+    require(change <= tolerance(first), f"scores change by {change:.2g} with the ids of padding")
 
 
 def learns_two_stories(subject: Subject) -> None:
-    """It overfits two stories, token by token."""
+    """The model overfits two stories, token by token."""
     outputs = by_heart(subject, CALIBRATION, steps=120, lr=1e-2)
     scores = subject.task.points(None, outputs, 0.0)[TOKENS]
     accuracy, targets, perplexity = (
         float(scores.metric(name) or 0) for name in ("token_accuracy", "targets", "perplexity")
     )
-    # From [CLS] alone a causal model cannot tell which of the two begins.
+    # From [CLS] alone a causal model cannot know which of the two stories follows.
     highest = 100 - 100 * (subject.task.name == "causal_lm") / targets
     require(
         math.isclose(accuracy, highest, rel_tol=1e-6), f"{accuracy:.2f} percent of tokens, not {highest:.2f}"
@@ -98,7 +101,7 @@ def learns_two_stories(subject: Subject) -> None:
 
 
 def _blocks(config: Config, parts: Any, split: str, multiple: int) -> Collate:
-    """As validation reads them; blocks are padded to the longest alone."""
+    """The collator of validation; ``multiple`` is unused, as blocks are padded to the longest."""
     task: Any = task_of(config.model)
     return task.collator(config, parts.tables[split])
 

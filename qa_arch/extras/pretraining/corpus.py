@@ -1,13 +1,13 @@
 """Corpora: streams of documents from text files, passages of question sets, and hub data sets.
 
-A source is spelled like one of ``data.sources``:
+Sources are spelled like those of ``data.sources``:
 
 - a text file, a folder of ``*.txt`` or a glob: UTF-8, a blank line ends a document;
-- ``squad:SOURCE``, or SOURCE alone: each distinct passage of a question set is a document; SOURCE is whatever
-  ``data.train`` takes (SQuAD JSON, ``mrqa:FILE``, ``synthetic:train``; ``squad:hub:NAME:SPLIT``);
+- ``squad:SOURCE``, or SOURCE alone: each distinct passage of a question set is a document; SOURCE is anything
+  ``data.train`` accepts (SQuAD JSON, ``mrqa:FILE``, ``synthetic:train``; ``squad:hub:NAME:SPLIT``);
 - ``hub:NAME[@REVISION][:COLUMN[:CONFIG]]``: each row of the ``train`` split of a hub data set, streamed.
 
-Only a question set is read as a whole; the other kinds take constant memory, however large they are.
+Question sets are loaded whole; the other kinds are streamed in constant memory.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from qa_arch.data.input_files import Paths, as_list, content_hash, expand
 from qa_arch.errors import ConfigError, DataError, UnavailableError
 
 LONGEST = 1 << 20
-"""Characters after which a document of a text file ends with its line."""
+"""A document of a text file ends at the line that brings it to this many characters."""
 SPLIT = "train"
-"""The split of a hub data set that is read."""
+"""Split read from a hub data set."""
 _QUESTIONS = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
-"""Endings of files that are question sets without ``squad:`` in front."""
+"""Suffixes of files read as question sets even without ``squad:``."""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents in a fixed order, read again from their source by every pass."""
+    """Documents in a fixed order; every pass reads them again from the source."""
 
     source: str
-    """As it was spelled, for messages."""
+    """Source as given, for messages."""
     name: str
-    """Without folders, as it stands in records."""
+    """Source without folders, for records."""
     fingerprint: str
-    """Hash of the content; of a hub data set, of its files at a commit."""
+    """Hash of the content; for a hub data set, of its files at a commit."""
     stream: Callable[[], Iterator[str]]
     protocol: str = ""
     """The objective of the run that reads it."""
     titles: ClassVar[frozenset[str]] = frozenset()
-    """Always empty: documents have no articles by which a test set could be found to be trained on."""
+    """Always empty: documents have no article titles by which to detect overlap with a test set."""
 
     def documents(self) -> Iterator[str]:
-        """Documents one after another, none of them blank.
+        """Iterate over the documents, none of them blank.
 
-        Raises DataError for a source that cannot be read and, at the end, for a corpus without text.
+        Raises DataError for an unreadable source and, at the end, for a corpus without text.
         """
         empty = True
         for document in self.stream():
@@ -64,12 +64,12 @@ class Corpus:
 
 
 def open_corpus(paths: Paths, protocol: str = "") -> Corpus:
-    """The corpus of a source, or of several, one after another.
+    """Open one source, or several as one concatenated corpus.
 
-    Raises DataError for a missing file or an empty folder, UnavailableError where a hub data set cannot be
+    Raises DataError for a missing file or an empty folder, UnavailableError if a hub data set cannot be
     reached. Documents are read later, by ``documents``.
     """
-    items = [_as_corpus(item) for item in as_list(paths)]
+    items = [_explicit(item) for item in as_list(paths)]
     if not items:
         raise DataError("no corpus was named; give a text file, squad:FILE or hub:NAME")
     parts = [part for item in items for part in _open(item)]
@@ -82,15 +82,15 @@ def open_corpus(paths: Paths, protocol: str = "") -> Corpus:
     )
 
 
-def _as_corpus(source: str) -> str:
-    """``source`` with ``squad:`` in front where it is a question set."""
+def _explicit(source: str) -> str:
+    """``source`` with ``squad:`` prepended if it is a question set."""
     scheme = sources.split_scheme(source)[0]
-    questions = scheme in {*sources.schemes()} - {"hub"} or (not scheme and source.endswith(_QUESTIONS))
-    return f"squad:{source}" if questions and not source.startswith("squad:") else source
+    has_questions = scheme in {*sources.schemes()} - {"hub"} or (not scheme and source.endswith(_QUESTIONS))
+    return f"squad:{source}" if has_questions and not source.startswith("squad:") else source
 
 
 def _open(source: str) -> list[Corpus]:
-    """The corpora of a source: a single one, or one per text file."""
+    """One corpus per text file, otherwise a single one."""
     scheme, _, rest = source.partition(":")
     if scheme == "squad":
         fingerprint = _digest("passages", sources.identity(rest))
@@ -104,7 +104,7 @@ def _open(source: str) -> list[Corpus]:
 
 
 def _title(source: str) -> str:
-    """The source without its folders, which differ from machine to machine."""
+    """``source`` without its folders, which differ between machines."""
     scheme, colon, rest = source.rpartition(":")
     return source if scheme.startswith("hub") else f"{scheme}{colon}{Path(rest).name}"
 
@@ -120,7 +120,7 @@ def _passages(source: str) -> Iterator[str]:
 
 
 def _text_documents(path: Path) -> Iterator[str]:
-    """Documents of ``path``: its lines up to a blank line, joined by line breaks."""
+    """Documents of ``path``: runs of lines between blank lines."""
     lines: list[str] = []
     size = 0
     try:
@@ -134,8 +134,8 @@ def _text_documents(path: Path) -> Iterator[str]:
                     lines, size = [], 0
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{path}: is not UTF-8 text (it holds 0x{error.object[error.start]:02x}); name a text file, or"
-            " save it as UTF-8 (from Latin-1: iconv -f ISO-8859-1 -t UTF-8)"
+            f"{path}: is not UTF-8 text (contains byte 0x{error.object[error.start]:02x}); name a text file,"
+            " or convert it (from Latin-1: iconv -f ISO-8859-1 -t UTF-8)"
         ) from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
@@ -144,9 +144,9 @@ def _text_documents(path: Path) -> Iterator[str]:
 
 
 def _hub_data_set(rest: str) -> Corpus:
-    """The corpus of ``NAME[@REVISION][:COLUMN[:CONFIG]]``; the column defaults to ``text``.
+    """Corpus for ``NAME[@REVISION][:COLUMN[:CONFIG]]``; the column defaults to ``text``.
 
-    NAME may be a local folder that ``datasets`` loads. Nothing is downloaded before documents are read.
+    NAME may be a local folder that ``datasets`` can load. Nothing is downloaded until documents are read.
     """
     from datasets import load_dataset_builder
 
@@ -155,7 +155,7 @@ def _hub_data_set(rest: str) -> Corpus:
     column = column or "text"
     with _reachable(rest):
         builder = load_dataset_builder(name, config or None, revision=revision or None)
-    # On the hub, names of files hold their commit; offline, a data set from the cache names no files.
+    # File names on the hub contain their commit; offline, a cached data set lists no files.
     files = (builder.config.data_files or {}).get(SPLIT, [builder.hash])
     hashes = [content_hash(Path(file)) if Path(file).is_file() else str(file) for file in files]
     fingerprint = _digest("hub", "\0".join([column, *hashes]))
@@ -168,7 +168,7 @@ def _rows(rest: str, builder: Any, column: str) -> Iterator[str]:
             text = row.get(column)
             if not isinstance(text, str):
                 raise DataError(
-                    f"hub:{rest}: row {number} has no text in column '{column}'; name one with text as"
+                    f"hub:{rest}: row {number} has no text in column '{column}'; name a text column as"
                     f" hub:NAME:COLUMN (columns: {', '.join(row)})"
                 )
             if text.strip():
@@ -181,7 +181,7 @@ def _reachable(rest: str) -> Iterator[None]:
         yield
     except DataError:
         raise
-    except Exception as error:  # the clients of the hub raise errors of many libraries
+    except Exception as error:  # hub clients raise exceptions from many libraries
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UnavailableError(
             f"hub:{rest}: cannot be read ({type(error).__name__}: {reason}); check the name and the network,"
@@ -193,11 +193,11 @@ def _reachable(rest: str) -> Iterator[None]:
 
 
 def require_present(source: Source, setting: str) -> None:
-    """Raise DataError, naming the config key ``setting``, where a file of the corpus does not exist.
+    """Raise DataError naming the config key ``setting`` if a file of the corpus is missing.
 
-    Nothing is read, and the hub is not asked.
+    Reads nothing and does not query the hub.
     """
-    for item in map(_as_corpus, as_list(source)):
+    for item in map(_explicit, as_list(source)):
         scheme, _, rest = item.partition(":")
         if scheme == "squad":
             sources.require_present(rest, setting)
@@ -209,20 +209,20 @@ def require_present(source: Source, setting: str) -> None:
 
 
 def identity(source: Source) -> str:
-    """What identifies the corpus that a setting names, before any of it is read."""
+    """Fingerprint of the corpus that a setting names, without reading its documents."""
     return open_corpus(source).fingerprint
 
 
 def load_splits(data: Data, protocol: str) -> dict[str, Corpus]:
-    """Train, calibration and dev of a run, in this order; splits without data are left out.
+    """Train, calibration and dev corpora of a run, in this order; splits without data are omitted.
 
-    Where the config names no calibration corpus, ``data.hold_out_share`` of the training documents is held
-    out; ``data.train_questions`` then cuts train. Raises ConfigError for settings that ask for questions.
+    Without a calibration corpus, ``data.hold_out_share`` of the training documents is held out;
+    ``data.train_questions`` then truncates train. Raises ConfigError for settings that need questions.
     """
     if data.hold_out_articles and data.calibration is None:
         raise ConfigError(
-            "data.hold_out_articles: a corpus has no articles; set data.hold_out_share, a share of its"
-            " documents, or name data.calibration"
+            "data.hold_out_articles: a corpus has no articles; set data.hold_out_share, a fraction of"
+            " its documents, or name data.calibration"
         )
     splits = {"train": open_corpus(data.train, protocol)}
     if data.calibration is not None:
@@ -231,13 +231,13 @@ def load_splits(data: Data, protocol: str) -> dict[str, Corpus]:
         parts = split(splits["train"], data.hold_out_share, data.split_seed)
         splits = dict(zip(("train", "calibration"), parts, strict=True))
     if count := data.train_questions:
-        whole, title = splits["train"], f"(first {count:,} documents)"
+        full, title = splits["train"], f"(first {count:,} documents)"
         splits["train"] = replace(
-            whole,
-            source=f"{whole.source} {title}",
-            name=f"{whole.name} {title}",
-            fingerprint=_digest(whole.fingerprint, str(count)),
-            stream=lambda: islice(whole.documents(), count),
+            full,
+            source=f"{full.source} {title}",
+            name=f"{full.name} {title}",
+            fingerprint=_digest(full.fingerprint, str(count)),
+            stream=lambda: islice(full.documents(), count),
         )
     if data.dev is not None and data.open_dev:
         splits["dev"] = open_corpus(data.dev, protocol)
@@ -245,10 +245,10 @@ def load_splits(data: Data, protocol: str) -> dict[str, Corpus]:
 
 
 def split(corpus: Corpus, share: float, seed: int) -> tuple[Corpus, Corpus]:
-    """(rest, held out): each document is held out with probability ``share``, by a hash of seed and text.
+    """(rest, held out): a hash of seed and text holds out each document with probability ``share``.
 
-    So equal documents stay in the same part, and the order of the corpus does not matter. Reading a part that
-    got no document raises DataError.
+    Equal documents stay in the same part, and the order of the corpus does not matter. Reading an empty part
+    raises DataError.
     """
 
     def is_held(document: str) -> bool:

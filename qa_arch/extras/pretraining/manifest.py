@@ -1,4 +1,4 @@
-"""What pre-training adds: its commands, its tasks and our own Transformer."""
+"""Manifest of pre-training: its commands, tasks, and our own Transformer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Language models on any encoder: masked (BERT, ALBERT) and causal (GPT), and their loss.
 
-What is trained of the encoder is what later runs start from (``encoder.name=RUN``); the rest stays behind.
+Later runs start from the trained encoder (``encoder.name=RUN``); the heads are discarded.
 Axes: ``B`` blocks, ``T`` tokens, ``P`` predicted tokens, ``H`` width, ``E`` width of the embeddings,
 ``V`` vocabulary.
 """
@@ -27,24 +27,24 @@ SentenceTask = Literal["none", "nsp", "sop"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LanguageBatch(Movable):
-    """Blocks of text and the tokens that are predicted of them, each axis padded to its longest row."""
+    """Blocks of text and the tokens to predict in them, each axis padded to its longest row."""
 
     index: Int[Tensor, "B"]
     """Row of each block in its table."""
     ids: Int[Tensor, "B T"]
-    """What the encoder reads: the text, for masked language modelling with tokens hidden."""
+    """Input ids: the text, with tokens hidden for masked language modelling."""
     mask: Bool[Tensor, "B T"]
     """True on every token that is not padding."""
     segments: Int[Tensor, "B T"] | None
-    """Segment ids for encoders that have them, else None."""
+    """Segment ids; None for encoders without."""
     targets: Int[Tensor, "B P"]
     """The tokens to predict."""
     counted: Bool[Tensor, "B P"]
     """True on every target that is not padding."""
     weight: Float[Tensor, "B"]
-    """1 for a block that counts, 0 for one that only keeps an idle rank in step."""
+    """1 for a real block, 0 for one that only keeps an idle rank in step."""
     positions: Int[Tensor, "B P"] | None = None
-    """Masked language modelling: the place on the token axis of each target."""
+    """Masked language modelling: position of each target on the token axis."""
     follows: Bool[Tensor, "B"] | None = None
     """Sentence tasks: True where the second part follows the first in the text."""
 
@@ -54,19 +54,19 @@ class LanguageBatch(Movable):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LanguageLogits(Movable):
-    """Scores of the vocabulary for each target, and for sentence tasks the log-odds of "follows"."""
+    """Vocabulary scores of each target and, for sentence tasks, the log-odds of "follows"."""
 
     tokens: Float[Tensor, "B P V"]
     follows: Float[Tensor, "B"] | None = None
 
 
 class TokenHead(nn.Module):
-    """BERT's head of masked language modelling (Devlin et al. 2019): transform, norm, tied decoder.
+    """BERT's masked language modelling head (Devlin et al. 2019): transform, norm, tied decoder.
 
         y = LayerNorm(GELU(W x + c)),   scores = E y + b
 
-    ``E`` (V, E) are the encoder's own input embeddings, given at each call: the head has no copy of them,
-    so that no loading or saving can part the two.
+    ``E`` (V, E) are the encoder's input embeddings, passed at each call: the head holds no copy, so loading
+    or saving cannot untie the two.
     """
 
     def __init__(self, width: int, embedding: nn.Embedding, config: PretrainedConfig) -> None:
@@ -81,7 +81,9 @@ class TokenHead(nn.Module):
         self, states: Float[Tensor, "B P H"], embeddings: Float[Tensor, "V E"]
     ) -> Float[Tensor, "B P V"]:
         y = self.norm(functional.gelu(self.dense(states)))
-        return functional.linear(y, embeddings.to(y.dtype), self.bias)  # those of a cast encoder are halves
+        return functional.linear(
+            y, embeddings.to(y.dtype), self.bias
+        )  # a cast encoder has half-precision ones
 
 
 class SentenceHead(nn.Module):
@@ -89,7 +91,7 @@ class SentenceHead(nn.Module):
 
         follows = w · tanh(W x + c) + b
 
-    BERT's pooler and next-sentence head (Devlin et al. 2019), whose two logits are one difference here.
+    BERT's pooler and next-sentence head (Devlin et al. 2019), with one log-odds instead of two logits.
     """
 
     def __init__(self, width: int, config: PretrainedConfig) -> None:
@@ -103,13 +105,13 @@ class SentenceHead(nn.Module):
 
 
 def initialize(linear: nn.Linear, config: Any) -> None:
-    """Weights as the encoder's own (normal, ``initializer_range``), biases zero."""
+    """Initialise as the encoder does: normal weights (``initializer_range``), zero biases."""
     nn.init.normal_(linear.weight, std=getattr(config, "initializer_range", None) or 0.02)
     nn.init.zeros_(linear.bias)
 
 
 class LanguageModel(nn.Module):
-    """An encoder and the head that predicts tokens by its input embeddings."""
+    """An encoder with a token head tied to its input embeddings."""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
@@ -118,7 +120,7 @@ class LanguageModel(nn.Module):
 
     @property
     def embedding(self) -> nn.Embedding:
-        """The encoder's input embeddings; never registered a second time, so they are saved once."""
+        """The encoder's input embeddings; a property, not a second registration, so they are saved once."""
         embedding = self.encoder.backbone.get_input_embeddings()
         assert isinstance(embedding, nn.Embedding)
         return embedding
@@ -128,10 +130,10 @@ class LanguageModel(nn.Module):
 
 
 class MaskedLM(LanguageModel):
-    """Predicts hidden tokens from both sides (Devlin et al. 2019).
+    """Predicts hidden tokens from the context on both sides (Devlin et al. 2019).
 
     ``sentence_task`` adds a head on the first token: next-sentence prediction (``nsp``, BERT: does the second
-    part follow, or is it of another document) or sentence order (``sop``, ALBERT: are the two in order).
+    part follow, or is it from another document) or sentence order (``sop``, ALBERT: are the two in order).
     """
 
     def __init__(self, encoder: Encoder, *, sentence_task: SentenceTask = "none") -> None:
@@ -147,7 +149,7 @@ class MaskedLM(LanguageModel):
 
 
 class CausalLM(LanguageModel):
-    """Predicts each token from those before it: under a look-ahead mask an encoder is a decoder (GPT)."""
+    """Predicts each token from the preceding ones: an encoder under a look-ahead mask is a decoder (GPT)."""
 
     def forward(self, batch: LanguageBatch) -> LanguageLogits:
         readable = padding_mask(batch.mask) & look_ahead_mask(batch.mask.shape[1], batch.mask.device)
@@ -156,12 +158,12 @@ class CausalLM(LanguageModel):
 
 @dataclass(frozen=True)
 class TokenLoss:
-    """Mean cross-entropy of the tokens that a block predicts, in nats, plus that of its sentence task::
+    """Mean cross-entropy of a block's targets, in nats, plus that of its sentence task::
 
         loss_i = Σ_p -log p(target_p) / P_i  +  ω (-log p(follows_i))
 
-    with ω = ``sentence_weight``; 0 for a block without a target. As every block predicts the same share of
-    its tokens, the mean over blocks weighs tokens alike but for blocks that are shorter than others.
+    with ω = ``sentence_weight``; 0 for a block without targets. Every block predicts the same share of its
+    tokens, so the mean over blocks weighs all tokens equally, except in shorter blocks.
     """
 
     label_smoothing: Annotated[float, Range(0, 1)] = 0.0

@@ -1,9 +1,9 @@
-"""Pre-training as a task: the objectives, the trained language model, and its scores.
+"""Pre-training tasks: objectives, the trained language model, and its scores.
 
-A corpus in place of questions: ``open`` and ``load_splits`` (documents), ``assemble`` (-> blocks of tokens,
-and the model), ``batches`` (-> batches, with noise), ``collector`` (scores -> loss and hits of each block),
-``points``. There is no answer, no null and no dev set of questions. ``finish`` leaves the encoder as a folder
-that later runs start from (``encoder.name=RUN``).
+The data is a corpus instead of questions: ``open`` and ``load_splits`` (documents), ``assemble`` (blocks of
+tokens and the model), ``batches`` (noisy batches), ``collector`` (loss and hits per block), ``points``. There
+are no answers, no null and no dev questions. ``finish`` saves the encoder as a folder from which later runs
+start (``encoder.name=RUN``).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from qa_arch.tasks import Batches, Parts, Predictor, Task, Watch, device_of, rea
 
 METRIC_VERSION = "language-1"
 MASK = "[MASK]"
-"""Marks a token to predict in a text, whatever the tokenizer's own mask token is."""
+"""Marks a token to predict in user text, whatever the tokenizer's own mask token is."""
 
 log = logging.getLogger(__name__)
 
@@ -51,34 +51,34 @@ log = logging.getLogger(__name__)
 
 
 class BlockScores(NamedTuple):
-    """What a model predicted of one block."""
+    """Scores of one block."""
 
     loss: float
     """Sum of -log p over the block's targets, in nats."""
     tokens: int
     """Number of targets."""
     right: int
-    """Targets that had the highest score of the vocabulary."""
+    """Number of targets ranked first in the vocabulary."""
     odds: float | None = None
     """Log-odds that the second part follows the first; None without a sentence task."""
     follows: bool | None = None
-    """Whether it does."""
+    """True if it does."""
 
 
 def language_scores(
     blocks: Collection[BlockScores], predictions: int | None, text_bytes: int
 ) -> dict[str, float | int]:
-    """Means over all targets of all blocks, whatever batches they were read in; accuracies in percent.
+    """Means over all targets of all blocks, independent of batching; accuracies in percent.
 
-    ``loss`` is in nats a target, ``perplexity`` its exponential. ``bits_per_byte`` is the loss in bits times
-    the number N of ``predictions`` that spell the text out, divided by its UTF-8 bytes::
+    ``loss`` is in nats per target, ``perplexity`` its exponential. ``bits_per_byte`` is the loss in bits
+    times the number N of ``predictions`` that cover the text, divided by its UTF-8 bytes::
 
         loss / ln 2 * N / bytes
 
-    For causal models (None) N is the number of targets, so this is the exact code length of the text; for
-    masked models, which predict a sample of the tokens from all others, N is the number of tokens, and it is
-    an estimate of their pseudo-likelihood, not a code. ``sentence_f1`` is of the class "follows"; a log-odds
-    of 0 counts as "does not".
+    For causal models (None) N is the number of targets, which gives the exact code length of the text. Masked
+    models predict a sample of the tokens from all others: N is the number of tokens, and the result estimates
+    their pseudo-likelihood, not a code length. ``sentence_f1`` is F1 of the class "follows"; a log-odds of 0
+    counts as "does not follow".
     """
     tokens = sum(block.tokens for block in blocks)
     if not tokens:
@@ -95,11 +95,11 @@ def language_scores(
     pairs = [(block.odds > 0, bool(block.follows)) for block in blocks if block.odds is not None]
     if pairs:
         hits = sum(predicted and actual for predicted, actual in pairs)
-        claims = sum(predicted + actual for predicted, actual in pairs)
+        positives = sum(predicted + actual for predicted, actual in pairs)
         scores["sentence_accuracy"] = (
             100 * sum(predicted == actual for predicted, actual in pairs) / len(pairs)
         )
-        scores["sentence_f1"] = 200 * hits / claims if claims else 0.0
+        scores["sentence_f1"] = 200 * hits / positives if positives else 0.0
     return scores
 
 
@@ -108,29 +108,29 @@ def language_scores(
 
 @dataclass(frozen=True)
 class LanguageOutputs:
-    """What was predicted of each block of a table, in order."""
+    """Scores of every block of a table, in order."""
 
     blocks: Sequence[BlockScores]
     table: LanguageTable
 
 
 class OutputCollector:
-    """Loss and hits of each block, by its row: a padding row repeats what another process has."""
+    """Collects loss and hits by row, since a padding row repeats a block of another process."""
 
     def __init__(self, table: LanguageTable) -> None:
         self.table = table
         self.parts: list[tuple[int, BlockScores]] = []
 
     def add(self, batch: LanguageBatch, logits: LanguageLogits) -> None:
-        """A target counts as right where its score is above that of every other token."""
+        """A target counts as right if its score is strictly the highest of the vocabulary."""
         scores, counted = logits.tokens.float(), batch.counted
-        own = scores.gather(-1, batch.targets[..., None])
-        losses = (scores.logsumexp(-1) - own.squeeze(-1)).where(counted, 0.0).double().sum(1)
-        hits = ((scores >= own).sum(-1) == 1) & counted
-        figures = [losses.tolist(), counted.sum(1).tolist(), hits.sum(1).tolist()]
+        target_scores = scores.gather(-1, batch.targets[..., None])
+        losses = (scores.logsumexp(-1) - target_scores.squeeze(-1)).where(counted, 0.0).double().sum(1)
+        hits = ((scores >= target_scores).sum(-1) == 1) & counted
+        columns = [losses.tolist(), counted.sum(1).tolist(), hits.sum(1).tolist()]
         if logits.follows is not None and batch.follows is not None:
-            figures += [logits.follows.float().tolist(), batch.follows.tolist()]
-        blocks = (BlockScores(*row) for row in zip(*figures, strict=True))
+            columns += [logits.follows.float().tolist(), batch.follows.tolist()]
+        blocks = (BlockScores(*row) for row in zip(*columns, strict=True))
         self.parts += zip(batch.index.tolist(), blocks, strict=True)
 
     def merge(self, others: Iterable[list[tuple[int, BlockScores]]]) -> None:
@@ -176,7 +176,7 @@ class LanguagePredictor(Predictor):
         batch_size: int | None = None,
         watch: Watch | None = None,
     ) -> LanguageOutputs:
-        """Loss and hits of every block of a corpus, under the noise of validation."""
+        """Loss and hits of every block of a corpus, with the noise of validation."""
         table = self.table(questions) if table is None else table
         return read_table(
             self.model,
@@ -188,11 +188,11 @@ class LanguagePredictor(Predictor):
         )
 
     def fill(self, text: str, top_k: int) -> list[list[tuple[str, float]]]:
-        """The ``top_k`` most probable tokens and their probabilities (0 to 1) at each [MASK] of ``text``, in
-        order; for a causal model those of the token after ``text``.
+        """The ``top_k`` most probable tokens with their probabilities (0 to 1) at each [MASK] of ``text``, in
+        order; for a causal model, those of the token after ``text``.
 
-        Raises ConfigError for a text without [MASK], for a causal model with one, and for a text of more
-        tokens than the model reads.
+        Raises ConfigError if a masked model gets no [MASK] or a causal model gets one, and if the text
+        exceeds the model's maximum length.
         """
         tokenizer, model = self.tokenizer, self.model
         causal = isinstance(model, CausalLM)
@@ -200,26 +200,27 @@ class LanguagePredictor(Predictor):
             hint = "the model predicts what follows the text" if causal else "put it where a token is missing"
             raise ConfigError(f"the text has {'a' if causal else 'no'} {MASK}: {hint}")
         marked = text.replace(MASK, str(tokenizer.mask_token))
-        given = tokenizer(marked, add_special_tokens=False, verbose=False)["input_ids"]
+        text_ids = tokenizer(marked, add_special_tokens=False, verbose=False)["input_ids"]
         template = probe(tokenizer, model.encoder.has_segments)
-        row, _ = framed_row(template, np.array(given, np.int64))
+        row, _ = framed_row(template, np.array(text_ids, np.int64))
         ids = torch.from_numpy(row[: len(row) - len(template.after)] if causal else row)[None]
         limit = model.encoder.max_tokens
         if limit is not None and ids.shape[1] > limit:
             raise ConfigError(f"the text has {ids.shape[1]} tokens and the model reads {limit}: shorten it")
         last = torch.tensor([[ids.shape[1] - 1]])
-        places = last if causal else (ids == tokenizer.mask_token_id).nonzero()[:, 1][None]
-        real, device = torch.ones_like(ids, dtype=torch.bool), device_of(model)
+        positions = last if causal else (ids == tokenizer.mask_token_id).nonzero()[:, 1][None]
+        mask, device = torch.ones_like(ids, dtype=torch.bool), device_of(model)
         segments = torch.zeros_like(ids) if model.encoder.has_segments else None
-        targets, counted = ids.gather(1, places), torch.ones_like(places, dtype=torch.bool)
-        batch = LanguageBatch(ids[:, 0], ids, real, segments, targets, counted, torch.ones(1), places)
+        targets, counted = ids.gather(1, positions), torch.ones_like(positions, dtype=torch.bool)
+        batch = LanguageBatch(ids[:, 0], ids, mask, segments, targets, counted, torch.ones(1), positions)
         with torch.inference_mode(), mixed(self.precision, device.type):
-            scores = model(batch.to(device)).tokens[0].float().softmax(-1)
-        known = scores[-1:, : len(tokenizer)] if causal else scores[:, : len(tokenizer)]
-        best = known.topk(min(top_k, len(tokenizer)))
+            probabilities = model(batch.to(device)).tokens[0].float().softmax(-1)
+        if causal:
+            probabilities = probabilities[-1:]
+        best = probabilities[:, : len(tokenizer)].topk(min(top_k, len(tokenizer)))
         return [
-            list(zip(tokenizer.convert_ids_to_tokens(tokens), chances, strict=True))
-            for tokens, chances in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            list(zip(tokenizer.convert_ids_to_tokens(token_ids), values, strict=True))
+            for token_ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
 
 
@@ -235,24 +236,23 @@ class LanguageParts(Parts):
 
 
 class LanguageTask(Task):
-    """Predicts hidden tokens of a corpus from both sides (Devlin et al. 2019); by ``model.sentence_task`` in
-    pairs, and whether the second part is the next (``nsp``) or the two are in order (``sop``, Lan et al.
-    2020)."""
+    """Masked language modelling (Devlin et al. 2019); with ``model.sentence_task`` in pairs, and predicting
+    whether the second part follows (``nsp``) or the two are in order (``sop``, Lan et al. 2020)."""
 
     name = "masked_lm"
     output = LanguageLogits
     monitor = "calibration_loss"
     lower_is_better = True
-    has_validation_loss = False  # the collector's is exact: over tokens, not over blocks
+    has_validation_loss = False  # the collector's loss is exact: a mean over tokens, not blocks
     causal: ClassVar[bool] = False
-    """Whether the targets are all tokens, each from those before it, and so spell out the whole text."""
+    """Predict every token from the preceding ones, so that the targets cover the whole text."""
     spans: ClassVar[bool] = False
-    """Whether tokens are hidden in spans."""
+    """Hide tokens in spans."""
 
     def collator(self, config: Config, table: LanguageTable, seed: int | None = None) -> LanguageCollator:
-        """The batches of the objective; without ``seed`` those of validation."""
-        pairs = _sentence_task(config)
-        objective: Any = "causal" if self.causal else "mlm" if pairs == "none" else pairs
+        """Collator of the objective; without ``seed``, that of validation."""
+        sentence_task = _sentence_task(config)
+        objective: Any = "causal" if self.causal else "mlm" if sentence_task == "none" else sentence_task
         return LanguageCollator(table, config.pretraining, seed, objective, self.spans)
 
     # Data ---------------------------------------------------------------------------------------
@@ -281,13 +281,13 @@ class LanguageTask(Task):
         *,
         cache: bool = True,
     ) -> LanguageTable:
-        """The blocks of a corpus, from the cache where they are there already."""
+        """The blocks of a corpus, packed or from the cache."""
         sentence_task, length = _sentence_task(config), config.features.max_length
         noise = asdict(config.pretraining)  # validation scores depend on it
         if not self.spans:
             del noise["span_length"]
-        measured = {} if self.causal else {"sentence_task": sentence_task, **noise}
-        settings = json.dumps([tokenizer_hash(tokenizer), length, measured])
+        objective = {} if self.causal else {"sentence_task": sentence_task, **noise}
+        settings = json.dumps([tokenizer_hash(tokenizer), length, objective])
         return pack(
             split,
             tokenizer,
@@ -302,7 +302,7 @@ class LanguageTask(Task):
     # Building -----------------------------------------------------------------------------------
 
     def assemble(self, config: Config, trusted: Sequence[str] = TRUSTED) -> LanguageParts:
-        """Read the corpora, pack them into blocks, build model and loss."""
+        """Pack the corpora into blocks and build model and loss."""
         sets = self.load_splits(config.data)
         tokenizer = tokenizer_of(config.encoder, sets["train"].documents())
         encoder = self._encoder(config, tokenizer)
@@ -311,19 +311,19 @@ class LanguageTask(Task):
             log.info("%s: %d tokens in %d blocks", split, table.tokens, len(table))
             if _sentence_task(config) == "nsp" and table.documents < 2:
                 raise DataError(
-                    f"data.{split}: {sets[split].name} is a single document, and next-sentence prediction"
-                    " takes false pairs from two; name a corpus of more, or model.sentence_task=sop"
+                    f"data.{split}: {sets[split].name} is a single document, but next-sentence prediction"
+                    " draws false pairs from two; name a larger corpus, or set model.sentence_task=sop"
                 )
         model = build_model(config.model, encoder, None, trusted)
-        if isinstance(model, CausalLM) and not looks_ahead_never(model):
+        if isinstance(model, CausalLM) and not is_causal(model):
             raise ConfigError(
-                f"encoder: {encoder.config.model_type} reads tokens that a look-ahead mask hides from it, so"
-                " it cannot be a decoder; choose bert, roberta, albert, distilbert or qa_transformer"
+                f"encoder: {encoder.config.model_type} ignores a look-ahead mask, so it cannot be a decoder;"
+                " choose bert, roberta, albert, distilbert or qa_transformer"
             )
         return LanguageParts(sets, tables, None, model, build_loss(config, trusted), tokenizer, encoder)
 
     def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> Parameters:
-        """On the meta device. Reads the corpus where the tokenizer of a random encoder is trained on it."""
+        """Count on the meta device. Reads the corpus to train the tokenizer of a random encoder."""
         tokenizer = None
         if config.encoder.init == "random":
             tokenizer = tokenizer_of(config.encoder, self.load_splits(config.data)["train"].documents())
@@ -335,7 +335,7 @@ class LanguageTask(Task):
         encoder = make_encoder(config, tokenizer)
         if not isinstance(encoder, Encoder):
             raise ConfigError(
-                "encoder.family: words has no layers to pre-train; choose bert or another encoder of pieces"
+                "encoder.family: words has no layers to pre-train; choose bert or another subword encoder"
             )
         return encoder
 
@@ -361,7 +361,7 @@ class LanguageTask(Task):
     # Training -----------------------------------------------------------------------------------
 
     def batches(self, config: Config, parts: LanguageParts) -> Batches:
-        """Training blocks with new noise in each epoch, validation blocks with fixed noise."""
+        """Training blocks with new noise every epoch, validation blocks with fixed noise."""
         calibration = parts.tables.get("calibration")
         return Batches(
             self.collator(config, parts.tables["train"], config.seed),
@@ -392,14 +392,14 @@ class LanguageTask(Task):
         return {TOKENS: Point(protocol=protocol, metric_version=METRIC_VERSION, metrics=metrics)}
 
     def rows(self, questions: Corpus, outputs: LanguageOutputs, threshold: float) -> dict[str, list[Any]]:
-        """A row a block: the sum of its losses, its targets and hits, and what its sentence task says."""
+        """One row per block: the fields of ``BlockScores``."""
         columns = zip(BlockScores._fields, map(list, zip(*outputs.blocks, strict=True)), strict=True)
         return {"id": [str(number) for number in range(len(outputs.blocks))], **dict(columns)}
 
     def write_predictions(
         self, folder: Path, questions: Corpus, outputs: LanguageOutputs, threshold: float
     ) -> None:
-        """Nothing: blocks have no answers."""
+        """Write nothing: blocks have no answers."""
 
     def _scores(self, outputs: LanguageOutputs) -> dict[str, float]:
         table = outputs.table
@@ -408,14 +408,14 @@ class LanguageTask(Task):
 
 
 class CausalLanguageTask(LanguageTask):
-    """Every token of a block but its first, from left to right (Radford et al. 2018)."""
+    """Predicts every token of a block but the first, from left to right (Radford et al. 2018)."""
 
     name = "causal_lm"
     causal = True
 
 
 class MaskedSpansTask(LanguageTask):
-    """The same share of tokens, hidden in spans (SpanBERT, Joshi et al. 2020)."""
+    """Masked language modelling with the same share hidden in spans (SpanBERT, Joshi et al. 2020)."""
 
     name = "masked_spans"
     spans = True
@@ -428,17 +428,17 @@ def _sentence_task(config: Config) -> Any:
     return config.model.get("sentence_task", "none")
 
 
-def looks_ahead_never(model: CausalLM) -> bool:
-    """Whether what a model says of a token is the same whatever comes behind it."""
+def is_causal(model: CausalLM) -> bool:
+    """Check that the scores of a token do not change with the tokens after it."""
     ids = torch.tensor([[0, 1, 2, 3], [0, 1, 2, 4]]) % model.encoder.vocab_size
-    everywhere = torch.ones_like(ids, dtype=torch.bool)
+    mask = torch.ones_like(ids, dtype=torch.bool)
     segments = torch.zeros_like(ids) if model.encoder.has_segments else None
-    batch = LanguageBatch(ids[:, 0], ids, everywhere, segments, ids, everywhere, torch.ones(2))
+    batch = LanguageBatch(ids[:, 0], ids, mask, segments, ids, mask, torch.ones(2))
     was_training = model.training
     try:
         with torch.inference_mode():
             first, second = model.eval()(batch).tokens
-    except (RuntimeError, ValueError):  # of an attention that takes no such mask
+    except (RuntimeError, ValueError):  # the attention does not accept such a mask
         return False
     finally:
         model.train(was_training)

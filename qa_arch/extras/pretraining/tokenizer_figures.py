@@ -1,4 +1,4 @@
-"""How tokenizers split a text: the figures of ``qa-arch pretrain compare-tokenizers``."""
+"""Statistics of tokenized text for ``qa-arch pretrain compare-tokenizers``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from qa_arch.features.words import CHUNK, backend_of, fit, split, tokenize_fn, u
 
 
 def figures(tokenizer: PreTrainedTokenizerBase, documents: Iterable[str]) -> dict[str, float]:
-    """Counts over at least one document, none of them blank; words are those of ``features.words``.
+    """Statistics over one or more non-blank documents; words are those of ``features.words``.
 
     ``vocabulary`` includes special tokens, ``tokens`` and ``tokens_per_word`` do not. ``unsplit`` is the
-    percentage of words that are a single token or share one with others, ``unknown`` of those with an unknown
-    token. ``p50``, ``p95`` and ``longest`` are tokens per document, special tokens included. Raises DataError
-    for a text that is not Unicode, ConfigError for a slow tokenizer.
+    percentage of words that are a single token or share one with others; ``unknown``, of words with an
+    unknown token. ``p50``, ``p95`` and ``longest`` are tokens per document, special tokens included. Raises
+    DataError for invalid Unicode, ConfigError for a slow tokenizer.
     """
     lengths = []
     n_words = unsplit = unknown = 0
@@ -29,18 +29,18 @@ def figures(tokenizer: PreTrainedTokenizerBase, documents: Iterable[str]) -> dic
             text = np.repeat(np.arange(len(texts)), pieces.count)
             start, end = fit(words.base[text] + pieces.start, words.base[text] + pieces.end, words)
             tokens_of = np.bincount(word_of(start, end, text, words), minlength=len(words.start))
-            lost, touched = pieces.ids == tokenizer.unk_token_id, np.zeros(len(words.start), bool)
-            first = np.searchsorted(words.end, start[lost], "right")
-            stop = np.searchsorted(words.start, end[lost])
+            is_unknown, has_unknown = pieces.ids == tokenizer.unk_token_id, np.zeros(len(words.start), bool)
+            first = np.searchsorted(words.end, start[is_unknown], "right")
+            stop = np.searchsorted(words.start, end[is_unknown])
             for span in map(slice, first, stop):  # an unknown token may cover several words
-                touched[span] = True
+                has_unknown[span] = True
             lengths.append(pieces.count)
             n_words += len(words.start)
             unsplit += int((tokens_of <= 1).sum())
-            unknown += int(touched.sum())
+            unknown += int(has_unknown.sum())
         length = np.concatenate(lengths)
-        tokens, around = int(length.sum()), backend.num_special_tokens_to_add(False)
-    p50, p95, longest = np.percentile(length + around, (50, 95, 100), method="inverted_cdf").tolist()
+        tokens, n_special = int(length.sum()), backend.num_special_tokens_to_add(False)
+    p50, p95, longest = np.percentile(length + n_special, (50, 95, 100), method="inverted_cdf").tolist()
     return {
         "vocabulary": len(tokenizer),
         "documents": len(length),

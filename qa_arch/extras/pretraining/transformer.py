@@ -1,11 +1,11 @@
-"""The encoder of the Transformer of Vaswani et al. 2017, in one file of plain torch.
+"""The Transformer encoder of Vaswani et al. 2017 in one file of plain torch.
 
-``docs/extras/pretraining.md`` has the equations beside the names used here. Importing this module registers
-it with transformers as the family ``qa_transformer``, so that ``AutoConfig`` and ``AutoModel`` know it and
-folders of it are read from safetensors like any other.
+``docs/extras/pretraining.md`` maps the equations to the names used here. Importing this module registers the
+model type ``qa_transformer`` with transformers, so ``AutoConfig`` and ``AutoModel`` load its folders from
+safetensors like any other.
 
-Axes: ``B`` rows, ``T`` tokens that read, ``S`` tokens that are read, ``N`` heads, ``D`` width of a head,
-``H`` = N D width. Masks are True where a token is real, or may be read.
+Axes: ``B`` rows, ``T`` query tokens, ``S`` key tokens, ``N`` heads, ``D`` width of a head, ``H`` = N D width.
+Masks are True on real tokens, or on tokens that may be attended to.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from qa_arch.nn.masking import fast_attention, masked_softmax
 
 Ids = Int[Tensor, "B T"]
 States = Float[Tensor, "B T H"]
-Readable = Bool[Tensor, "*M S"] | None
-"""Broadcasts to (B, N, T, S); None: all may read all."""
-SelfReadable = Bool[Tensor, "*L T"] | None
+AttentionMask = Bool[Tensor, "*M S"] | None
+"""Broadcasts to (B, N, T, S); None: every token attends to every token."""
+SelfAttentionMask = Bool[Tensor, "*L T"] | None
 """Broadcasts to (B, N, T, T)."""
 
 
 def padding_mask(real: Bool[Tensor, "B S"]) -> Bool[Tensor, "B 1 1 S"]:
-    """Every token, in every head, may read the real tokens of its row."""
+    """Every token, in every head, attends to the real tokens of its row."""
     return real[:, None, None, :]
 
 
 def look_ahead_mask(length: int, device: torch.device | None = None) -> Bool[Tensor, "T T"]:
-    """Token t may read the tokens 0 ... t."""
+    """Token t attends to tokens 0 ... t."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
@@ -48,15 +48,15 @@ def attention(
     q: Float[Tensor, "B N T D"],
     k: Float[Tensor, "B N S D"],
     v: Float[Tensor, "B N S D"],
-    mask: Readable = None,
+    mask: AttentionMask = None,
     *,
     dropout_p: float = 0.0,
     fused: bool = True,
 ) -> tuple[Float[Tensor, "B N T D"], Float[Tensor, "B N T S"] | None]:
-    """softmax(Q Kᵀ / √D) V (eq. 1); zeros for a token that may read none.
+    """softmax(Q Kᵀ / √D) V (eq. 1); zeros for a token whose mask is all False.
 
-    ``fused`` leaves it to torch's kernels, which never hold the probabilities. Without, these are returned
-    as well, as they are before dropout.
+    ``fused`` uses torch's kernels, which never materialise the probabilities. Otherwise these are returned as
+    well, before dropout.
     """
     if fused:
         kernel = partial(scaled_dot_product_attention, dropout_p=dropout_p)
@@ -67,7 +67,7 @@ def attention(
 
 
 class MultiHeadAttention(nn.Module):
-    """Heads that attend side by side, each in a subspace of its own (section 3.2.2)."""
+    """Attention in parallel heads, each in its own subspace (section 3.2.2)."""
 
     def __init__(self, config: QaTransformerConfig) -> None:
         super().__init__()
@@ -76,12 +76,12 @@ class MultiHeadAttention(nn.Module):
         self.query, self.key, self.value, self.output = (nn.Linear(H, H) for _ in range(4))
 
     def forward(
-        self, x: States, mask: SelfReadable = None, fused: bool = True
+        self, x: States, mask: SelfAttentionMask = None, fused: bool = True
     ) -> tuple[States, Float[Tensor, "B N T T"] | None]:
-        """What the tokens read in each other; the probabilities, unless ``fused``."""
+        """Return (states, attention probabilities, or None if ``fused``)."""
         q, k, v = (
-            part(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
-            for part in (self.query, self.key, self.value)
+            projection(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
+            for projection in (self.query, self.key, self.value)
         )
         dropout_p = self.dropout if self.training else 0.0
         heads, weights = attention(q, k, v, mask, dropout_p=dropout_p, fused=fused)
@@ -89,7 +89,7 @@ class MultiHeadAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """W₂ GELU(W₁ x + b₁) + b₂ at each position (eq. 2, with BERT's GELU for ReLU)."""
+    """W₂ GELU(W₁ x + b₁) + b₂ at each position (eq. 2, with BERT's GELU instead of ReLU)."""
 
     def __init__(self, config: QaTransformerConfig) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """The connection around a sublayer f: LN(x + f(x)) (section 3.1), or with ``pre_norm`` x + f(LN(x))."""
+    """Residual connection around a sublayer f: LN(x + f(x)) (section 3.1); with ``pre_norm`` x + f(LN(x))."""
 
     def __init__(self, config: QaTransformerConfig) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class EncoderBlock(nn.Module):
         self.feed_forward = FeedForward(config)
         self.around_feed_forward = Residual(config)
 
-    def forward(self, x: States, mask: SelfReadable = None, fused: bool = True) -> States:
+    def forward(self, x: States, mask: SelfAttentionMask = None, fused: bool = True) -> States:
         x = self.around_attention(x, lambda x: self.attention(x, mask, fused)[0])
         return self.around_feed_forward(x, self.feed_forward)
 
@@ -138,7 +138,7 @@ def sinusoidal_positions(length: int, width: int, device: torch.device | None = 
 
 
 class Embeddings(nn.Module):
-    """Vectors of tokens plus those of their positions and segments (section 3.4; Devlin et al. 2019)."""
+    """Sum of token, position and segment embeddings (section 3.4; Devlin et al. 2019)."""
 
     def __init__(self, config: QaTransformerConfig) -> None:
         super().__init__()
@@ -147,12 +147,12 @@ class Embeddings(nn.Module):
         learned = config.positions == "learned"
         self.positions = nn.Embedding(config.max_position_embeddings, H) if learned else None
         self.segments = nn.Embedding(config.type_vocab_size, H) if config.type_vocab_size else None
-        # Pre-norm blocks normalise what they read themselves.
+        # Pre-norm blocks normalise their own input.
         self.norm = nn.Identity() if config.pre_norm else nn.LayerNorm(H, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, ids: Ids, segments: Ids | None = None) -> States:
-        """Without ``segments`` all tokens are of segment 0."""
+        """Without ``segments`` all tokens belong to segment 0."""
         x, T, H = self.tokens(ids), ids.shape[1], self.tokens.embedding_dim
         if self.positions is None:
             x = math.sqrt(H) * x + sinusoidal_positions(T, H, ids.device).to(x.dtype)
@@ -164,10 +164,10 @@ class Embeddings(nn.Module):
 
 
 class TransformerEncoder(nn.Module):
-    """Embeddings, blocks, and behind pre-norm blocks a norm."""
+    """Embeddings, blocks, and a final norm if the blocks are pre-norm."""
 
     gradient_checkpointing = False
-    """Whether blocks are computed anew in the backward pass, in place of keeping their activations."""
+    """Recompute blocks in the backward pass instead of storing their activations."""
 
     def __init__(self, config: QaTransformerConfig) -> None:
         super().__init__()
@@ -178,21 +178,21 @@ class TransformerEncoder(nn.Module):
         self.apply(lambda module: _initialise(module, config.initializer_range))
 
     def forward(
-        self, ids: Ids, mask: SelfReadable = None, segments: Ids | None = None, *, fused: bool = True
+        self, ids: Ids, mask: SelfAttentionMask = None, segments: Ids | None = None, *, fused: bool = True
     ) -> States:
-        """``mask`` is True on the real tokens, (B, T), or says of each token which others it may read."""
-        readable = padding_mask(mask) if mask is not None and mask.dim() == 2 else mask
+        """``mask`` (B, T) is True on real tokens; a mask of more axes gives the tokens each may attend to."""
+        attention_mask = padding_mask(mask) if mask is not None and mask.dim() == 2 else mask
         x = self.embeddings(ids, segments)
         for block in self.blocks:
             if self.gradient_checkpointing and self.training:
-                x = checkpoint(block, x, readable, fused, use_reentrant=False)
+                x = checkpoint(block, x, attention_mask, fused, use_reentrant=False)
             else:
-                x = block(x, readable, fused)
+                x = block(x, attention_mask, fused)
         return self.norm(x)
 
 
 def _initialise(module: nn.Module, std: float) -> None:
-    """Normal weights, zero biases, a zero vector for padding (Devlin et al. 2019)."""
+    """Normal weights, zero biases, zero padding embedding (Devlin et al. 2019)."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=std)
     if isinstance(module, nn.Linear):
@@ -202,7 +202,7 @@ def _initialise(module: nn.Module, std: float) -> None:
 
 
 class QaTransformerModel(PreTrainedModel):
-    """A ``TransformerEncoder``."""
+    """``TransformerEncoder`` as a transformers model."""
 
     config_class = QaTransformerConfig
     base_model_prefix = "transformer"
@@ -224,13 +224,13 @@ class QaTransformerModel(PreTrainedModel):
         input_ids: Int[Tensor, "B T"],
         attention_mask: Bool[Tensor, "B T"] | Int[Tensor, "B T"] | Bool[Tensor, "B 1 T T"] | None = None,
         token_type_ids: Int[Tensor, "B T"] | None = None,
-        **recorded: bool | None,
+        **options: bool | None,
     ) -> BaseModelOutput:
-        """``output_attentions`` and ``output_hidden_states`` are the library's, which records them.
+        """transformers handles ``output_attentions`` and ``output_hidden_states``, which it captures itself.
 
-        Attention is plain where its probabilities are wanted, or where the implementation is ``eager``.
+        Attention is not fused if its probabilities are requested or the implementation is ``eager``.
         """
-        fused = not recorded.get("output_attentions") and self.config._attn_implementation != "eager"
+        fused = not options.get("output_attentions") and self.config._attn_implementation != "eager"
         mask = None if attention_mask is None else attention_mask.bool()
         states = self.transformer(input_ids, mask, segments=token_type_ids, fused=fused)
         return BaseModelOutput(last_hidden_state=states)

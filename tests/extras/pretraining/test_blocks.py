@@ -16,7 +16,7 @@ from qa_arch.config.schema import Pretraining
 from qa_arch.data.sentences import sentence_spans
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.extras.pretraining import blocks as packing
-from qa_arch.extras.pretraining.blocks import LanguageCollator, LanguageTable, hidden_places, hide
+from qa_arch.extras.pretraining.blocks import LanguageCollator, LanguageTable, hidden_positions, hide
 from qa_arch.extras.pretraining.corpus import Corpus
 from qa_arch.features import tokenizers
 
@@ -271,12 +271,14 @@ def paired(storyteller) -> LanguageTable:
 
 
 def test_of_the_hidden_tokens_80_percent_are_masked_10_replaced_and_10_left(full):
-    ids = np.r_[2, full.words, 3, full.words, 3, 0, 0]  # [CLS] and [SEP] among them, padding behind
+    ids = np.r_[
+        2, full.replacements, 3, full.replacements, 3, 0, 0
+    ]  # [CLS] and [SEP] among them, padding behind
     counts = dict.fromkeys(("masked", "left", "replaced"), 0)
     for seed in range(300):
         draw = np.random.default_rng(seed)
-        places = hidden_places(ids, full, Pretraining(), draw)
-        assert len(places) == round(0.15 * 2 * len(full.words))
+        places = hidden_positions(ids, full, Pretraining(), draw)
+        assert len(places) == round(0.15 * 2 * len(full.replacements))
         assert (np.diff(places) > 0).all()
         assert not full.special[ids[places]].any()
         hidden = hide(ids, places, full, Pretraining(), draw)
@@ -289,8 +291,8 @@ def test_of_the_hidden_tokens_80_percent_are_masked_10_replaced_and_10_left(full
     shares = {name: count / sum(counts.values()) for name, count in counts.items()}
     assert shares == pytest.approx({"masked": 0.8, "left": 0.1, "replaced": 0.1}, abs=0.01)
     everything = Pretraining(mask_share=0.5, masked=0.0, replaced=0.0)
-    places = hidden_places(ids, full, everything, draw)
-    assert len(places) == len(full.words)
+    places = hidden_positions(ids, full, everything, draw)
+    assert len(places) == len(full.replacements)
     assert (hide(ids, places, full, everything, draw) == ids).all()
 
 
@@ -308,20 +310,20 @@ def test_words_are_hidden_whole(family, size):
         hidden[:] = alone[:] = False
         for shown, whole in ((hidden, True), (alone, False)):
             draw = np.random.default_rng(seed)
-            shown[hidden_places(ids, table, Pretraining(whole_words=whole), draw)] = True
+            shown[hidden_positions(ids, table, Pretraining(whole_words=whole), draw)] = True
         assert (hidden[within] == np.roll(hidden, 1)[within]).all()
         assert 0.9 * alone.sum() <= hidden.sum() <= alone.sum()
         assert (alone[within] != np.roll(alone, 1)[within]).any()
     word = np.array(encoded(tokenizer, " honeyboats"))
-    places = hidden_places(word, table, Pretraining(whole_words=True), np.random.default_rng(0))
+    places = hidden_positions(word, table, Pretraining(whole_words=True), np.random.default_rng(0))
     assert places.tolist() == [*range(len(word))], "a word longer than the share, where there is no other"
 
 
 def test_spans_hide_the_share_in_runs_of_the_length_asked_for(full):
-    runs, ids = [], np.full(2000, full.words[0])
+    runs, ids = [], np.full(2000, full.replacements[0])
     for seed in range(50):
         draw = np.random.default_rng(seed)
-        places = hidden_places(ids, full, Pretraining(span_length=4.0), draw, spans=True)
+        places = hidden_positions(ids, full, Pretraining(span_length=4.0), draw, spans=True)
         assert 0.97 * 300 <= len(places) <= 300
         runs += np.diff(np.flatnonzero(np.diff(places, prepend=-2, append=9999) > 1)).tolist()
     # A drawn span lies next to another drawn one in 15% of the cases, and both are then one run.

@@ -135,7 +135,7 @@ def test_documents_are_held_out_by_share_seed_and_text_whatever_stands_around_th
     ("content", "message"),
     [
         (b"", "holds no text"),
-        (b"a\n" * 40_000 + b"caf\xe9 au lait", r"is not UTF-8 text \(it holds 0xe9\); name a text file"),
+        (b"a\n" * 40_000 + b"caf\xe9 au lait", r"is not UTF-8 text \(contains byte 0xe9\); name a text file"),
         (b"\x1f\x8b\x08\x00", "is not UTF-8 text"),
         ("wide".encode("utf-16"), "is not UTF-8 text"),
     ],

@@ -18,7 +18,7 @@ from qa_arch.extras.pretraining.models import (
     MaskedLM,
     TokenLoss,
 )
-from qa_arch.extras.pretraining.task import looks_ahead_never
+from qa_arch.extras.pretraining.task import is_causal
 from qa_arch.models import store
 from qa_arch.nn.encoder import Encoder
 
@@ -146,12 +146,12 @@ def test_a_causal_model_never_looks_ahead(tiny_encoder, family):
         other = model(replace(batch, ids=changed)).tokens
         torch.testing.assert_close(other[:, :cut], model(batch).tokens[:, :cut], rtol=0, atol=0)
         assert not torch.equal(other[0, cut], model(batch).tokens[0, cut])
-    assert looks_ahead_never(model)
+    assert is_causal(model)
 
 
 def test_an_encoder_that_looks_ahead_is_told_from_others(tiny_encoder):
-    assert not looks_ahead_never(CausalLM(tiny_encoder("mpnet")))
+    assert not is_causal(CausalLM(tiny_encoder("mpnet")))
     model = CausalLM(tiny_encoder("bert")).train()
     model.encoder.forward = lambda ids, mask, segments: model.encoder.backbone(ids)[0]
-    assert not looks_ahead_never(model)
+    assert not is_causal(model)
     assert model.training
