@@ -1,7 +1,7 @@
-"""Candidate spans of feature-based models: the n-grams inside a sentence, up to a length.
+"""Candidate spans for feature-based models: the n-grams within a sentence.
 
-Rajpurkar et al. 2016 (section 5) take the constituents of a parse. Without a parser, these are replaced by
-all n-grams of at most ``MAX_WORDS`` words that neither begin nor end with a punctuation mark.
+Rajpurkar et al. 2016 (section 5) use the constituents of a parse. Without a parser, candidates are all
+n-grams of at most ``MAX_WORDS`` words that neither begin nor end with a punctuation mark.
 
 Axes: ``T`` tokens of a passage, ``N`` candidates.
 """
@@ -21,14 +21,14 @@ MAX_WORDS = 8
 """Tokens of the longest candidate."""
 _TOKEN = re.compile(r"\w+(?:[-'’.,]\w+)*|[^\w\s]")
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])")
-_NEVER_AT_AN_END = frozenset(".,;:!?")
+_PUNCTUATION = frozenset(".,;:!?")
 
 
 @dataclass(frozen=True)
 class Passage:
-    """Tokens and sentences of a context, and its candidates, shortest first.
+    """Tokens, sentences and candidates of a context; candidates are sorted by length.
 
-    ``first`` and ``last`` (N,) are the first and last token of the candidates, both inclusive.
+    ``first`` and ``last`` (N,) are the first and last token of each candidate, both inclusive.
     """
 
     tokens: tuple[str, ...]
@@ -54,31 +54,31 @@ class Passage:
         return np.searchsorted(self.sentence, self.sentence, side="right") - 1
 
     @cached_property
-    def _places(self) -> dict[tuple[int, int], int]:
+    def _indices(self) -> dict[tuple[int, int], int]:
         spans = zip(self.first.tolist(), self.last.tolist(), strict=True)
-        return {(self.begins[a], self.ends[b]): place for place, (a, b) in enumerate(spans)}
+        return {(self.begins[a], self.ends[b]): index for index, (a, b) in enumerate(spans)}
 
-    def place(self, start: int, end: int) -> int | None:
+    def index(self, start: int, end: int) -> int | None:
         """Index of the candidate from character ``start`` to ``end`` (exclusive), or None."""
-        return self._places.get((start, end))
+        return self._indices.get((start, end))
 
-    def span(self, place: int) -> tuple[int, int]:
-        """Character offsets of the candidate ``place``, end exclusive."""
-        return self.begins[self.first[place]], self.ends[self.last[place]]
+    def span(self, index: int) -> tuple[int, int]:
+        """Character offsets of a candidate, end exclusive."""
+        return self.begins[self.first[index]], self.ends[self.last[index]]
 
 
 def passage(context: str, max_words: int = MAX_WORDS) -> Passage:
-    """Tokens, sentences and candidates of a context; a context without words has no candidates."""
+    """Tokenize a context and list its candidates; a context without words has none."""
     matches = list(_TOKEN.finditer(context))
     breaks = [match.end() for match in _SENTENCE_END.finditer(context)]
     begins = np.array([match.start() for match in matches], dtype=int)
     sentence = np.searchsorted(breaks, begins, side="right")
-    open_end = np.array([match[0] not in _NEVER_AT_AN_END for match in matches], dtype=bool)
+    can_be_end = np.array([match[0] not in _PUNCTUATION for match in matches], dtype=bool)
     first, last = [], []
     for length in range(1, min(max_words, len(matches)) + 1):
         a = np.arange(len(matches) - length + 1)
         b = a + length - 1
-        valid = (sentence[a] == sentence[b]) & open_end[a] & open_end[b]
+        valid = (sentence[a] == sentence[b]) & can_be_end[a] & can_be_end[b]
         first.append(a[valid])
         last.append(b[valid])
     return Passage(
@@ -92,33 +92,33 @@ def passage(context: str, max_words: int = MAX_WORDS) -> Passage:
 
 
 def coverage(questions: QuestionSet, max_words: int = MAX_WORDS) -> float:
-    """Share of the questions with a gold answer among the candidates: an upper bound of exact match."""
+    """Share of questions with a gold answer among the candidates: an upper bound on exact match."""
     passages: dict[str, Passage] = {}
     covered = 0
     for example in questions.examples:
         if example.context not in passages:
             passages[example.context] = passage(example.context, max_words)
         spans = passages[example.context]
-        covered += any(spans.place(gold.start, gold.end) is not None for gold in example.answers)
+        covered += any(spans.index(gold.start, gold.end) is not None for gold in example.answers)
     return covered / len(questions)
 
 
 def answer(
-    example: Example, spans: Passage, place: int | None, probability: float, score: float
+    example: Example, spans: Passage, index: int | None, probability: float, score: float
 ) -> Prediction:
-    """The candidate ``place`` as an answer that never abstains; an empty answer for None."""
+    """Candidate ``index`` as a prediction that never abstains; an empty answer for None."""
     best = None
-    if place is not None:
-        start, end = spans.span(place)
+    if index is not None:
+        start, end = spans.span(index)
         best = Candidate(example.context[start:end], start, end, score, probability)
     return Prediction(example.id, best, null_odds=float("inf") if best is None else float("-inf"), windows=1)
 
 
 def guess(questions: QuestionSet, seed: int = 0, max_words: int = MAX_WORDS) -> list[Prediction]:
-    """Uniformly random candidates as answers; they depend on ``seed`` and the id of the question alone."""
+    """Uniformly random candidates as answers, determined by ``seed`` and the question id alone."""
     answers = []
     for example in questions.examples:
         spans = passage(example.context, max_words)
-        place = Random(f"{seed}/{example.id}").randrange(len(spans)) if len(spans) else None
-        answers.append(answer(example, spans, place, 1 / max(1, len(spans)), 0.0))
+        index = Random(f"{seed}/{example.id}").randrange(len(spans)) if len(spans) else None
+        answers.append(answer(example, spans, index, 1 / max(1, len(spans)), 0.0))
     return answers

@@ -1,7 +1,7 @@
-"""Heuristics for spans without training: reference rows beside the models in tables.
+"""Untrained span heuristics: reference rows in tables.
 
-All have ``fit(calibration) -> fitted copy`` and ``predict(questions) -> {question id: text}``, where the
-empty text means "no answer".
+Each has ``fit(calibration) -> fitted copy`` and ``predict(questions) -> {question id: text}``; an empty text
+means "no answer".
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from qa_arch.types.text import Example, QuestionSet
 
 _WORD = re.compile(r"\w+(?:[-'’]\w+)*")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=\S)")
-_LISTED = """
+_FUNCTION_WORDS = """
     a about after an and are as at be been before by did do does for from had has have he her his how if in
     into is it its many much of on or she that the their them they this to under was were what when where
     which while who whom whose why will with would year
 """
-FUNCTION_WORDS = frozenset(_LISTED.split())
+FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class RandomSpan:
     abstain_rate: float = 0.5
 
     def fit(self, calibration: QuestionSet) -> RandomSpan:
-        """Set the rate to the share of unanswerable questions."""
+        """Set ``abstain_rate`` to the share of unanswerable questions."""
         unanswerable = sum(not example.answerable for example in calibration.examples)
         return replace(self, abstain_rate=unanswerable / len(calibration))
 
@@ -61,35 +61,37 @@ class RandomSpan:
         if rng.random() < self.abstain_rate or not words:
             return ""
         length = min(self.max_words, len(words))
-        # Uniform over spans: a length is weighted by the number of places where it fits.
-        places = [len(words) - extra for extra in range(length)]
-        extra = rng.choices(range(length), places)[0]
-        first = rng.randrange(places[extra])
+        # Uniform over spans: each length is weighted by its number of spans.
+        span_counts = [len(words) - extra for extra in range(length)]
+        extra = rng.choices(range(length), span_counts)[0]
+        first = rng.randrange(span_counts[extra])
         return example.context[words[first].start() : words[first + extra].end()]
 
 
 @dataclass(frozen=True, slots=True)
 class WordOverlap:
-    """Answers from the sentence that shares most content words with the question.
+    """Answers from the sentence that shares the most content words with the question.
 
-    The answer is the longest run of names and numbers in it that the question does not contain, or else of
-    any content words. Abstains where the sentence shares less than ``threshold`` of the question's content
-    words.
+    The answer is its longest run of names and numbers that are not in the question, or else of any content
+    words. Abstains if the sentence shares less than ``threshold`` of the question's content words.
     """
 
     threshold: float = 0.5
 
     def fit(self, calibration: QuestionSet) -> WordOverlap:
-        """Choose the threshold of best F1 on ``calibration``; the lowest among equals."""
+        """Choose the threshold with the best F1 on ``calibration``, the lowest if tied."""
         picks = {example.id: _best_sentence(example) for example in calibration.examples}
-        steps = [*sorted({share for share, _ in picks.values()}), float("inf")]
-        return replace(self, threshold=max(steps, key=lambda step: score(calibration, _cut(picks, step)).f1))
+        thresholds = [*sorted({share for share, _ in picks.values()}), float("inf")]
+        return replace(
+            self, threshold=max(thresholds, key=lambda t: score(calibration, _at_threshold(picks, t)).f1)
+        )
 
     def predict(self, questions: QuestionSet) -> dict[str, str]:
-        return _cut({example.id: _best_sentence(example) for example in questions.examples}, self.threshold)
+        picks = {example.id: _best_sentence(example) for example in questions.examples}
+        return _at_threshold(picks, self.threshold)
 
 
-def _cut(picks: dict[str, tuple[float, str]], threshold: float) -> dict[str, str]:
+def _at_threshold(picks: dict[str, tuple[float, str]], threshold: float) -> dict[str, str]:
     return {id_: text if share >= threshold else "" for id_, (share, text) in picks.items()}
 
 
@@ -98,7 +100,7 @@ def _content(text: str) -> frozenset[str]:
 
 
 def _best_sentence(example: Example) -> tuple[float, str]:
-    """(share of the question's content words in the best sentence, the answer picked there)."""
+    """(share of the question's content words in the best sentence, answer picked from it)."""
     question = _content(example.question)
     sentences = _SENTENCE_END.split(example.context)
     shares = [len(question & _content(sentence)) / max(1, len(question)) for sentence in sentences]
@@ -107,14 +109,14 @@ def _best_sentence(example: Example) -> tuple[float, str]:
 
 
 def _pick(sentence: str, question: frozenset[str]) -> str:
-    """The longest run of name-like words outside the question, or else of any content words."""
+    """The longest run of name-like words not in the question, or else of any content words."""
     words = list(_WORD.finditer(sentence))
-    new = [word[0].lower() not in question | FUNCTION_WORDS for word in words]
-    named = [
-        is_new and (word[0][0].isupper() or word[0][0].isdigit())
-        for word, is_new in zip(words, new, strict=True)
+    is_new = [word[0].lower() not in question | FUNCTION_WORDS for word in words]
+    is_name = [
+        new and (word[0][0].isupper() or word[0][0].isdigit())
+        for word, new in zip(words, is_new, strict=True)
     ]
-    runs = list(_runs(named)) or list(_runs(new))
+    runs = list(_runs(is_name)) or list(_runs(is_new))
     if not runs:
         return ""
     first, last = max(runs, key=lambda run: run[1] - run[0])
@@ -122,8 +124,8 @@ def _pick(sentence: str, question: frozenset[str]) -> str:
 
 
 def _runs(flags: list[bool]) -> Iterator[tuple[int, int]]:
-    """(first, last) of every maximal run of true flags."""
+    """(first, last) of each maximal run of true flags."""
     for flag, group in groupby(range(len(flags)), key=flags.__getitem__):
-        places = list(group)
+        indices = list(group)
         if flag:
-            yield places[0], places[-1]
+            yield indices[0], indices[-1]

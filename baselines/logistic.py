@@ -1,13 +1,12 @@
-"""The logistic regression that SQuAD was published with (Rajpurkar et al. 2016, section 5).
+"""Logistic regression baseline of the SQuAD paper (Rajpurkar et al. 2016, section 5).
 
-A weight per feature; the probability of a candidate span is the softmax of its summed weights over all
-candidates of the passage. The log-likelihood of the gold spans is maximised by AdaGrad with learning rate
-0.1, a step per passage with all its questions, and an L2 penalty. Here the penalty of a step applies to the
-weights with a gradient. Several penalties are fitted in parallel, each in a column of the weight table.
-``choose`` selects the penalty and the number of passes of highest F1 on held-out articles; the paper makes
-three passes.
+A candidate span's score is the sum of the weights of its features; its probability is the softmax over all
+candidates of the passage. AdaGrad with learning rate 0.1 and an L2 penalty maximises the log-likelihood of
+the gold spans, one step per passage with all its questions. Here a step penalises only the weights with a
+gradient. Several penalties are fitted in parallel, each in a column of the weight table. ``choose`` selects
+the penalty and the number of passes with the highest F1 on held-out articles; the paper makes three passes.
 
-Candidates and features differ from the paper's where these need a parse: see ``candidates`` and
+Candidates and features differ from the paper's where those need a parse: see ``candidates`` and
 ``span_features``. Axes: ``T`` tokens, ``N`` candidates, ``L`` penalties, ``U`` rows with a gradient.
 """
 
@@ -38,18 +37,18 @@ from qa_arch.types.text import Example, Prediction, QuestionSet
 
 EPSILON = 1e-10
 SAMPLE = 300
-"""Number of passages that determine the edges of the buckets."""
+"""Number of passages that determine the bucket edges."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of training, as published except for penalties and passes, which ``choose`` selects."""
+    """Training settings, as published except for penalties and passes, which ``choose`` selects."""
 
     l2: tuple[float, ...] = (0.01, 0.1, 1.0)
     passes: int = 6
     """Maximum."""
     patience: int = 1
-    """Passes without a better F1 on the held-out articles before ``choose`` stops."""
+    """Passes without improvement in held-out F1 after which ``choose`` stops."""
     lr: float = 0.1
     bits: int = 21
     """The weight table has 2 ** bits rows for hashed features."""
@@ -59,13 +58,13 @@ class Settings:
     def __post_init__(self) -> None:
         if self.passes < 1 or not self.l2 or min(self.l2) < 0:
             raise ConfigError(
-                f"passes={self.passes}, l2={self.l2}: at least one pass and one penalty, none below 0"
+                f"passes={self.passes}, l2={self.l2}: give at least one pass and one penalty, none below 0"
             )
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Result of ``choose``: the weights in ``column`` of the model are those after pass ``number``."""
+    """Result of ``choose``: column ``column`` of the model holds the weights after pass ``number``."""
 
     number: int
     column: int
@@ -75,58 +74,60 @@ class Chosen:
 
 
 class SpanLogistic:
-    """Logistic regression: ``choose`` (or ``fit``) once, then ``predict`` with the column of a penalty."""
+    """Logistic regression: call ``choose`` (or ``fit``) once, then ``predict`` with a penalty's column."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         rows = 2**settings.bits
         self.weight = np.zeros((rows, len(settings.l2)), np.float32)
         self._squares = np.zeros_like(self.weight)
-        self._place = np.zeros(rows, np.int64)
+        self._compact_row = np.zeros(rows, np.int64)
         self.weighing: Weighing | None = None
 
     def fit(self, train: QuestionSet) -> Iterator[dict[str, Any]]:
-        """Train, yielding after each pass ``pass``, ``loss`` by penalty, ``questions``, ``train_seconds``.
+        """Train, yielding ``pass``, ``loss`` per penalty, ``questions`` and ``train_seconds`` per pass.
 
-        Questions whose gold span is not a candidate are skipped. Raises DataError where all are.
+        Questions whose gold span is not a candidate are skipped. Raises DataError if all are.
         """
         passages = [list(group) for _, group in groupby(train.examples, key=lambda e: e.context)]
         self.weighing = self._weigh(passages)
         rng = Random(self.settings.seed)
         for number in range(1, self.settings.passes + 1):
-            begun = time.perf_counter()
+            started = time.perf_counter()
             rng.shuffle(passages)
-            losses, learned = np.zeros(len(self.settings.l2)), 0
+            losses, n_questions = np.zeros(len(self.settings.l2)), 0
             for examples in passages:
                 loss, count = self._step(examples)
                 losses += loss
-                learned += count
-            if not learned:
+                n_questions += count
+            if not n_questions:
                 raise DataError(f"{train.name}: no gold answer is a candidate span; raise max_words")
             yield {
                 "pass": number,
-                "loss": (losses / learned).tolist(),
-                "questions": learned,
-                "train_seconds": round(time.perf_counter() - begun, 3),
+                "loss": (losses / n_questions).tolist(),
+                "questions": n_questions,
+                "train_seconds": round(time.perf_counter() - started, 3),
             }
 
-    def choose(self, train: QuestionSet, held: QuestionSet, note: Callable[[dict[str, Any]], None]) -> Chosen:
-        """Train with early stopping, and restore the pass and penalty of highest F1 on ``held``.
+    def choose(
+        self, train: QuestionSet, held_out: QuestionSet, on_pass: Callable[[dict[str, Any]], None]
+    ) -> Chosen:
+        """Train with early stopping and restore the pass and penalty with the highest F1 on ``held_out``.
 
-        ``note`` is called with the values that ``fit`` yields and ``calibration_f1_by_l2``, by penalty. Among
-        equals the earlier pass and the smaller column win.
+        ``on_pass`` gets the values that ``fit`` yields and ``calibration_f1_by_l2``. Ties go to the earlier
+        pass, then to the smaller column.
         """
         best: Chosen | None = None
         best_weights = self.weight[:, 0]
-        for done in self.fit(train):
-            answered = [self.predict(held, column) for column in range(len(self.settings.l2))]
-            f1 = [score(held, {a.id: a.text(math.inf) for a in answers}).f1 for answers in answered]
-            note({**done, "calibration_f1_by_l2": f1})
+        for values in self.fit(train):
+            predictions = [self.predict(held_out, column) for column in range(len(self.settings.l2))]
+            f1 = [score(held_out, {a.id: a.text(math.inf) for a in answers}).f1 for answers in predictions]
+            on_pass({**values, "calibration_f1_by_l2": f1})
             column = max(range(len(f1)), key=f1.__getitem__)
             if best is None or f1[column] > best.f1:
-                best = Chosen(done["pass"], column, f1[column], answered[column])
+                best = Chosen(values["pass"], column, f1[column], predictions[column])
                 best_weights = self.weight[:, column].copy()
-            elif done["pass"] - best.number >= self.settings.patience:
+            elif values["pass"] - best.number >= self.settings.patience:
                 break
         assert best is not None, "at least one pass"
         self.weight[:, best.column] = best_weights
@@ -144,23 +145,23 @@ class SpanLogistic:
                     answers.append(answer(example, spans, None, 0.0, 0.0))
                     continue
                 scores = span_scores(spans, features.rows(example.question), weight)[:, 0]
-                place = int(scores.argmax())
-                probability = float(softmax(scores[:, None])[place, 0])
-                answers.append(answer(example, spans, place, probability, float(scores[place])))
+                index = int(scores.argmax())
+                probability = float(softmax(scores[:, None])[index, 0])
+                answers.append(answer(example, spans, index, probability, float(scores[index])))
         return answers
 
     def _step(self, examples: Sequence[Example]) -> tuple[np.ndarray, int]:
-        """A training step on a passage: summed loss (L,) of its questions, and their number."""
+        """Train on one passage: (summed loss (L,) of its questions, their number)."""
         spans = passage(examples[0].context, self.settings.max_words)
-        places = [(e, spans.place(e.answers[0].start, e.answers[0].end)) for e in examples if e.answers]
+        targets = [(e, spans.index(e.answers[0].start, e.answers[0].end)) for e in examples if e.answers]
         features = self._features(spans)
-        golds = [(features.rows(e.question), place) for e, place in places if place is not None]
+        golds = [(features.rows(e.question), index) for e, index in targets if index is not None]
         loss = np.zeros(len(self.settings.l2))
         ids, shares = [], []
         for rows, gold in golds:
             probability = softmax(span_scores(spans, rows, self.weight))
             loss -= np.log(np.maximum(probability[gold], np.finfo(float).tiny))
-            probability[gold] -= 1  # the derivative of the loss by the scores
+            probability[gold] -= 1  # gradient of the loss with respect to the scores
             for touched, share in spread(spans, rows, probability):
                 ids.append(touched.ravel())
                 shares.append(np.repeat(share, touched.shape[1], axis=0))
@@ -169,11 +170,11 @@ class SpanLogistic:
         return loss, len(golds)
 
     def _descend(self, ids: np.ndarray, shares: np.ndarray) -> None:
-        """AdaGrad step (Duchi et al. 2011); the gradient of row ``ids[m]`` sums its ``shares`` (M, L)."""
+        """AdaGrad step (Duchi et al. 2011); the gradient of a row is the sum of its ``shares`` (M, L)."""
         touched = np.unique(ids)
-        self._place[touched] = np.arange(len(touched))
-        places = self._place[ids]
-        gradient = np.stack([np.bincount(places, column, len(touched)) for column in shares.T], -1)  # (U, L)
+        self._compact_row[touched] = np.arange(len(touched))
+        rows = self._compact_row[ids]
+        gradient = np.stack([np.bincount(rows, column, len(touched)) for column in shares.T], -1)  # (U, L)
         weight = self.weight[touched]
         gradient += 2 * np.array(self.settings.l2) * weight
         squares = self._squares[touched] + gradient**2
@@ -202,7 +203,7 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def _window(spans: Passage) -> tuple[np.ndarray, np.ndarray]:
-    """(N,) first and last token of the neighbours within the sentence."""
+    """(N,) first and last token of each candidate's window of neighbours within its sentence."""
     low = np.maximum(spans.first - NEAR, spans.sentence_first[spans.first])
     return low, np.minimum(spans.last + NEAR, spans.sentence_last[spans.last])
 
@@ -211,7 +212,7 @@ def span_scores(spans: Passage, rows: Rows, weight: np.ndarray) -> np.ndarray:
     """(N, L) scores of the candidates under a weight table (rows, L)."""
 
     def before(ids: np.ndarray) -> np.ndarray:
-        """(T + 1, L) sum over the tokens before each place."""
+        """(T + 1, L) sum over the tokens before each position."""
         sums = weight[ids].sum(1, dtype=np.float64)
         return np.concatenate([np.zeros_like(sums[:1]), sums.cumsum(0)])
 
@@ -222,20 +223,20 @@ def span_scores(spans: Passage, rows: Rows, weight: np.ndarray) -> np.ndarray:
     return ends + inside[b + 1] - inside[a] + left[a] - left[low] + right[high + 1] - right[b + 1]
 
 
-def spread(spans: Passage, rows: Rows, slope: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Gradient of ``span_scores``: rows (M, K) and the share (M, L) of each, for slopes (N, L)."""
+def spread(spans: Passage, rows: Rows, gradient: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Gradient of ``span_scores`` given that of the scores (N, L): rows (M, K) and their shares (M, L)."""
     size = len(spans.tokens) + 1
 
-    def at(token: np.ndarray) -> np.ndarray:
-        return np.stack([np.bincount(token, column, size) for column in slope.T], -1)
+    def sum_by_token(token: np.ndarray) -> np.ndarray:
+        return np.stack([np.bincount(token, column, size) for column in gradient.T], -1)
 
     a, b = spans.first, spans.last
     low, high = _window(spans)
-    first, past = at(a), at(b + 1)
-    yield rows.span, slope
+    first, past = sum_by_token(a), sum_by_token(b + 1)
+    yield rows.span, gradient
     yield rows.start, first[:-1]
     yield rows.end, past[1:]
-    # A sum over the tokens from x to before y reaches each of them: plus from x on, minus from y on.
+    # A sum over tokens x to y - 1 has the same gradient at each: add at x, subtract at y, accumulate.
     yield rows.inside, (first - past).cumsum(0)[:-1]
-    yield rows.left, (at(low) - first).cumsum(0)[:-1]
-    yield rows.right, (past - at(high + 1)).cumsum(0)[:-1]
+    yield rows.left, (sum_by_token(low) - first).cumsum(0)[:-1]
+    yield rows.right, (past - sum_by_token(high + 1)).cumsum(0)[:-1]

@@ -1,4 +1,4 @@
-"""Match-LSTM with Answer Pointer (Wang & Jiang 2016, arXiv:1608.07905): the thesis's Table 2.3.
+"""Match-LSTM with Answer Pointer (Wang & Jiang 2016, arXiv:1608.07905), Table 2.3 of the thesis.
 
 Axes: ``B`` windows, ``T`` tokens, ``C`` context words, ``Q`` question words, ``l`` hidden width.
 """
@@ -27,9 +27,9 @@ class MatchReader(nn.Module):
     """Layers below the pointer: word vectors → LSTM of each text → match-LSTM in both directions.
 
     Question and passage share an LSTM. ``lstm="paper"`` gives the published parameter counts: no output gate,
-    and a bias in every linear map. ``standard`` has the gate, and biases as usual. ``bidirectional`` is the
-    published "+ b". Word vectors are those of the encoder and of GloVe, with ``dropout``; the input of the
-    pointer has ``pointer_dropout``.
+    and a bias in every linear map. ``standard`` has the gate and the usual biases. ``bidirectional`` is the
+    published "+ b". ``dropout`` applies to the word vectors (of the encoder and GloVe), ``pointer_dropout``
+    to the input of the pointer.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class MatchReader(nn.Module):
         self.pointer_dropout = nn.Dropout(pointer_dropout)
 
     def read(self, batch: Batch) -> tuple[Float[Tensor, "B C M"], Bool[Tensor, "B C"]]:
-        """H^r without its row of zeros, and the mask of the context's words."""
+        """H^r without its row of zeros, and the mask of the context words."""
         tokens = self.encoder(batch.ids, batch.mask, batch.segments)
         tokens = self.dropout(self.features(tokens, batch.vector, batch.overlap))
         (context, context_mask), (question, question_mask) = (
@@ -117,9 +117,9 @@ class MatchLSTMBoundary(MatchReader):
 
 
 class MatchLSTMSequence(MatchReader):
-    """Sequence model: the pointer chooses a word at a time until it chooses to stop.
+    """Sequence model: the pointer chooses one word at a time until it chooses to stop.
 
-    ``limit`` is the maximum number of words of an answer; an answer of that length ends without a stop.
+    ``limit`` is the maximum number of words in an answer; an answer of that length needs no stop.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
-"""Features of candidate spans after Rajpurkar et al. 2016, table 3, as far as no parse is needed.
+"""Features of candidate spans after Rajpurkar et al. 2016, table 3, except those that need a parse.
 
 Included: matching word and bigram frequencies (TF-IDF shared by question and sentence, left of the span,
 right of it, inside, in the whole sentence), lengths, span word frequencies, lexicalised pairs of question
 word and span word, and of question word and neighbour. The sequence of word classes replaces the
 constituent label and the part-of-speech tags. Not included: root match, dependency paths; "within distance
-2" is counted along the text instead of the dependency tree, and words replace their lemmas.
-As in the paper, real values are put into ten buckets of equal size, and every feature of the span is used
-alone and combined with the question's wh-word. A feature is a hashed row of a single weight table.
+2" is measured along the text instead of the dependency tree, and words replace lemmas.
+As in the paper, real values are binned into ten buckets of equal size, and every feature of the span is used
+alone and combined with the question's wh-word. A feature hashes to a row of a single weight table.
 
 Axes: ``T`` tokens, ``N`` candidates, ``Q`` question words, ``K`` features of a kind.
 """
@@ -38,9 +38,9 @@ STARTING = (
     "bigrams left",
     "bigrams in sentence",
 )
-"""Real-valued features that depend on the first token of a span alone."""
+"""Real-valued features that depend only on the first token of a span."""
 ENDING = ("right length", "words right", "bigrams right")
-"""Real-valued features that depend on the last token alone."""
+"""Real-valued features that depend only on the last token."""
 WHOLE = ("length", "span words", "words inside", "bigrams inside")
 _WORD = re.compile(r"\w+(?:[-'’.,]\w+)*")
 _WH = ("how many", "how much", "how", "who", "whom", "whose", "what", "which", "when", "where", "why")
@@ -51,7 +51,7 @@ _SHIFT = np.uint64(29)
 
 
 class Rows(NamedTuple):
-    """Rows of the weight table that make up the scores of a question's candidates.
+    """Weight table rows that make up the scores of a question's candidates.
 
     The score of a span is the sum of its own rows, those of its two ends, and those of the pairs inside, left
     and right of it. Sums over tokens are shared by all spans that contain them.
@@ -66,16 +66,16 @@ class Rows(NamedTuple):
     inside: np.ndarray
     left: np.ndarray
     right: np.ndarray
-    """(T, Q) pairs of a token and a question word, by the place of the token."""
+    """(T, Q) pairs of a token and a question word, by position of the token."""
 
 
 @dataclass(frozen=True)
 class Weighing:
-    """Statistics of the training passages: idf, and the edges of the buckets."""
+    """Statistics of the training passages: idf and bucket edges."""
 
     idf: Mapping[str, float]
     unseen: float
-    """Idf of a word in no training passage."""
+    """Idf of a word that occurs in no training passage."""
     edges: Mapping[str, np.ndarray]
 
     def weights(self, tokens: Sequence[str]) -> np.ndarray:
@@ -84,14 +84,15 @@ class Weighing:
 
 
 def inverse_document_frequencies(contexts: Iterable[str]) -> tuple[dict[str, float], float]:
-    """Idf of every word of the passages, and of a word in none of them."""
-    held = [set(map(str.lower, _WORD.findall(context))) for context in contexts]
-    counts = Counter(word for words in held for word in words)
-    return {word: math.log(len(held) / n) for word, n in counts.items()}, math.log(len(held) + 1)
+    """(idf of every word of the passages, idf of an unseen word)."""
+    documents = [set(map(str.lower, _WORD.findall(context))) for context in contexts]
+    counts = Counter(word for words in documents for word in words)
+    n_documents = len(documents)
+    return {word: math.log(n_documents / n) for word, n in counts.items()}, math.log(n_documents + 1)
 
 
 def bucket_edges(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Feature -> up to nine inner edges of ten buckets with equally many values."""
+    """Feature -> up to nine inner edges of ten equally populated buckets."""
     shares = np.arange(1, BUCKETS) / BUCKETS
     return {name: np.unique(np.quantile(column, shares)) for name, column in values.items()}
 
@@ -102,10 +103,10 @@ def question_words(question: str) -> list[str]:
 
 
 def wh_word(question: str) -> str:
-    """The first wh-word of a question, the longest at its place ("how many"); "" if there is none."""
+    """The first wh-word of a question, preferring longer ones ("how many"); "" if there is none."""
     text = f" {' '.join(question_words(question))} "
-    places = {wh: text.find(f" {wh} ") for wh in _WH}
-    matches = [(place, -len(wh), wh) for wh, place in places.items() if place >= 0]
+    positions = {wh: text.find(f" {wh} ") for wh in _WH}
+    matches = [(position, -len(wh), wh) for wh, position in positions.items() if position >= 0]
     return min(matches)[2] if matches else ""
 
 
@@ -125,28 +126,28 @@ class PassageFeatures:
         self.edge_out = _pair(self.classes, after[1:], "edge out")
 
     def values(self, question: str) -> dict[str, np.ndarray]:
-        """Real-valued features: (T,) where they depend on an end or the sentence, else (N,)."""
+        """Real-valued features: (T,) if they depend only on one end of the span, else (N,)."""
         spans = self.spans
         a, b = spans.first, spans.last
         low, high = spans.sentence_first, spans.sentence_last + 1
         words = question_words(question)
-        held, pairs = set(words), set(pairwise(words))
-        here = np.arange(len(self.words))
-        word = _total(self.idf * np.array([w in held for w in self.words], dtype=float))
-        # A bigram is counted at its first word, with the weight of both words.
+        unigrams, bigrams = set(words), set(pairwise(words))
+        position = np.arange(len(self.words))
+        unigram_match = _total(self.idf * np.array([w in unigrams for w in self.words], dtype=float))
+        # A bigram counts at its first word, with the weight of both words.
         next_idf = np.r_[self.idf[1:], 0.0]
-        together = [pair in pairs for pair in zip(self.words, [*self.words[1:], ""], strict=True)]
-        bigram = _total((self.idf + next_idf) * np.array(together, dtype=float))
+        in_question = [pair in bigrams for pair in zip(self.words, [*self.words[1:], ""], strict=True)]
+        bigram_match = _total((self.idf + next_idf) * np.array(in_question, dtype=float))
         features = {
-            "left length": here - low,
-            "right length": high - 1 - here,
+            "left length": position - low,
+            "right length": high - 1 - position,
             "sentence length": high - low,
             "length": b - a + 1,
             "span words": _total(self.idf)[b + 1] - _total(self.idf)[a],
         }
-        for name, total in (("words", word), ("bigrams", bigram)):
-            features[f"{name} left"] = total[here] - total[low]
-            features[f"{name} right"] = total[high] - total[here + 1]
+        for name, total in (("words", unigram_match), ("bigrams", bigram_match)):
+            features[f"{name} left"] = total[position] - total[low]
+            features[f"{name} right"] = total[high] - total[position + 1]
             features[f"{name} in sentence"] = total[high] - total[low]
             features[f"{name} inside"] = total[b + 1] - total[a]
         return features
@@ -163,7 +164,7 @@ class PassageFeatures:
         span = [_named(bucket[name], name) for name in WHOLE] + [_named(self.shape, "classes")]
         start = [_named(bucket[name], name) for name in STARTING] + [self.edge_in]
         end = [_named(bucket[name], name) for name in ENDING] + [self.edge_out]
-        pairs = (_pair(self.hashes[:, None], words, place) for place in ("inside", "left", "right"))
+        pairs = (_pair(self.hashes[:, None], words, side) for side in ("inside", "left", "right"))
         alone = (np.stack(kind, -1) for kind in (span, start, end))
         with_wh = (np.concatenate([kind, _pair(kind, wh, "wh")], -1) for kind in alone)
         return Rows(*map(self._fold, with_wh), *map(self._fold, pairs))
@@ -173,12 +174,12 @@ class PassageFeatures:
 
 
 def _total(values: np.ndarray) -> np.ndarray:
-    """(T + 1,) sums of the values before each place."""
+    """(T + 1,) sum of the values before each position."""
     return np.r_[0.0, np.cumsum(values)]
 
 
 def _word_class(token: str) -> str:
-    """Substitute of a part-of-speech tag: function words and marks themselves, else form and ending."""
+    """Stand-in for a part-of-speech tag: function words and punctuation as is, else form and ending."""
     lower = token.lower()
     if lower in FUNCTION_WORDS or not token[0].isalnum():
         return lower
@@ -190,7 +191,7 @@ def _word_class(token: str) -> str:
 
 
 def _hashes(texts: Sequence[str]) -> np.ndarray:
-    """(len,) a hash of each text, the same in every process."""
+    """(len(texts),) hashes, the same in every process."""
     return np.array([zlib.crc32(text.encode()) for text in texts], dtype=np.uint64)
 
 
@@ -200,7 +201,7 @@ def _mixed(values: np.ndarray) -> np.ndarray:
 
 
 def _pair(a: np.ndarray, b: np.ndarray, name: str) -> np.ndarray:
-    """Hashes of pairs (broadcast) under a name; order counts."""
+    """Hashes of ordered pairs (broadcast), salted with ``name``."""
     return _mixed(_mixed(a * _ODD + _hashes([name])) + b * _MIX)
 
 

@@ -32,8 +32,8 @@ class TransformerSpan(nn.Module):
         super().__init__()
         if not encoder.has_cls:
             raise ConfigError(
-                'encoder.family: words have no [CLS], whose score is that of "no answer"; choose an encoder'
-                " such as bert, or model=match_lstm/boundary"
+                'encoder.family: words has no [CLS] token to score "no answer"; choose an encoder such as'
+                " bert, or model=match_lstm/boundary"
             )
         self.encoder = encoder
         self.dropout = nn.Dropout(dropout)

@@ -1,4 +1,4 @@
 """Measured ratios against named peers: ``python -m benchmarks [NAME ...] [--quick]``.
 
-The peers are written here to their documented behaviour and never enter the product packages.
+The peers are reimplemented here from their documented behaviour; the product packages never import them.
 """

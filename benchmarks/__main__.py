@@ -1,4 +1,4 @@
-"""``python -m benchmarks [NAME ...] [--quick]``: measure, print the table, keep it."""
+"""``python -m benchmarks [NAME ...] [--quick]``: measure, print the table and save it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MARK = "bench"
 
 
 def measure(target: Target, quick: bool) -> Row:
-    """The row of one target; a fault of one benchmark does not cost the others."""
+    """Measure one row; a failing benchmark does not stop the others."""
     try:
         return Row(target, MEASURES[target.name](quick))
     except (NotMeasuredError, UnavailableError) as error:
@@ -34,23 +34,23 @@ def measure(target: Target, quick: bool) -> Row:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit code 0 whatever was reached; only a whole run at full size replaces the kept table."""
+    """Exit code 0 whether targets are met or not; only a full run at full size replaces the saved table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="rows to measure (default: all)")
-    parser.add_argument("--quick", action="store_true", help="small sizes: does it run, not how fast")
+    parser.add_argument("--quick", action="store_true", help="small sizes: checks that it runs, not how fast")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     args = parser.parse_args(argv)
     targets = {target.name: target for target in TARGETS}
     if unknown := [name for name in args.names if name not in targets]:
-        parser.error(f"unknown row {unknown[0]}; there are {', '.join(targets)}")
+        parser.error(f"unknown row {unknown[0]}; rows are {', '.join(targets)}")
 
     machine = describe_machine()
     rows = []
     for name in args.names or targets:
-        began = time.perf_counter()
+        started = time.perf_counter()
         rows.append(measure(targets[name], args.quick))
         if rows[-1].measured:
-            print(f"{name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
+            print(f"{name}: {time.perf_counter() - started:.1f} s", file=sys.stderr, flush=True)
     machine["load_after"] = [round(value, 2) for value in os.getloadavg()]
     table = markdown(rows, machine)
     print(json.dumps([row.record() for row in rows]) if args.json else table)

@@ -12,17 +12,17 @@ BATCH, HEADS, WIDTH = 16, 12, 32  # MiniLM-L6
 
 
 def seconds(dtype: torch.dtype, tokens: int) -> float:
-    """One forward and backward pass with a mask of padding."""
+    """Time one forward and backward pass with a padding mask."""
     shape = (BATCH, HEADS, tokens, WIDTH)
     query, key, value = (torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(3))
     mask = (torch.arange(tokens) < tokens - 9).expand(BATCH, 1, tokens, tokens)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     scaled_dot_product_attention(query, key, value, attn_mask=mask).sum().backward()
-    return time.perf_counter() - begun
+    return time.perf_counter() - started
 
 
 def main() -> None:
-    """Print the ratio of alternating passes for several widths, median of seven."""
+    """Print the median ratio of seven alternating passes for several lengths."""
     torch.set_num_threads(1)
     for tokens in (96, 160, 256, 384):
         pairs = [(seconds(torch.bfloat16, tokens), seconds(torch.float32, tokens)) for _ in range(8)][1:]

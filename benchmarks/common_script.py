@@ -2,7 +2,7 @@
 
     python -m benchmarks.common_script MODEL TRAIN.json DEV.json OUT.json
 
-writes the official scores and, by question, the text of the answer and that of the best span.
+Writes the official scores and, for each question, its answer and its best span.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from qa_arch.data.sources import open_passages
 SEED, EPOCHS, BATCH = 13, 1, 16
 LR, WARMUP, WEIGHT_DECAY, CLIP = 1e-4, 0.1, 0.01, 1.0
 ATTENTION_DROPOUT = 0.0
-"""Any other takes torch's CPU attention off its fused path."""
+"""Any other value disables torch's fused CPU attention."""
 
 
 def fine_tune(model: BertForQuestionAnswering, prepared: peers.Prepared) -> None:
-    """``EPOCHS`` over the windows in random order, at a rate that rises and falls linearly."""
+    """Train for ``EPOCHS`` over the shuffled windows, with linear warmup and decay."""
     columns = (prepared.ids, prepared.segments, prepared.mask, prepared.start, prepared.end)
     loader = DataLoader(TensorDataset(*map(torch.tensor, columns)), BATCH, shuffle=True)
     steps = EPOCHS * len(loader)
@@ -56,10 +56,10 @@ def fine_tune(model: BertForQuestionAnswering, prepared: peers.Prepared) -> None
 
 
 @torch.inference_mode()
-def predict(model: BertForQuestionAnswering, readable: peers.Readable) -> tuple[np.ndarray, np.ndarray]:
-    """(N, T) logits of start and end."""
+def predict(model: BertForQuestionAnswering, inputs: peers.PredictionInputs) -> tuple[np.ndarray, np.ndarray]:
+    """(N, T) start and end logits."""
     names = ["input_ids", "token_type_ids", "attention_mask"]
-    columns = [torch.tensor(readable.features[name][:]) for name in names]
+    columns = [torch.tensor(inputs.features[name][:]) for name in names]
     model.eval()
     outputs = [
         model(**dict(zip(names, batch, strict=True))) for batch in DataLoader(TensorDataset(*columns), BATCH)
@@ -76,10 +76,10 @@ def main() -> None:
     model = BertForQuestionAnswering.from_pretrained(folder, attention_probs_dropout_prob=ATTENTION_DROPOUT)
     fine_tune(model, peers.prepare(open_passages(train).examples, tokenizer))
     questions = open_passages(dev).examples
-    readable = peers.prepare_to_predict(questions, tokenizer)
-    logits = predict(model, readable)
+    inputs = peers.prepare_to_predict(questions, tokenizer)
+    logits = predict(model, inputs)
     contexts = [example.context for example in questions]
-    texts, lists = peers.post_process(contexts, readable.windows, readable.features, *logits)
+    texts, lists = peers.post_process(contexts, inputs.windows, inputs.features, *logits)
     spans = [next((entry["text"] for entry in entries if entry["text"]), "") for entries in lists]
     ids = [example.id for example in questions]
     answers = dict(zip(ids, texts, strict=True))

@@ -1,10 +1,10 @@
-"""What smaller models take, beside the run that they were made of: latency, memory and size on a CPU.
+"""CPU latency, memory and size of compressed models relative to the run they came from.
 
     python -m benchmarks.compression --baseline RUN --data SOURCE RUN...
 
-Each engine has a process of its own, in which every run of it is asked in turn with the baseline, a question
-at a time; memory is that of a process for each run. The figures are printed and become the ``cost`` of the
-runs' records, which the tables and the figure of ``experiments/compression`` read.
+Each engine has its own process, in which every run alternates with the baseline, one question at a time;
+memory is measured in a separate process per run. The figures are printed and saved as ``cost`` in the runs'
+records, from which ``experiments/compression`` makes its tables and figure.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.memory import STATUS, private_memory, watched_memory
+from benchmarks.memory import STATUS, private_memory, sample_memory
 from benchmarks.targets import NotMeasuredError
-from benchmarks.timing import alternate, middle
+from benchmarks.timing import alternate, median_time
 from qa_arch.cli.runs import PRECISIONS, open_span_predictor
 from qa_arch.config.compression_steps import stored_in_int8
 from qa_arch.data.sources import open_passages
@@ -53,16 +53,14 @@ def engine_of(run: str) -> str:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compression", description=__doc__)
     parser.add_argument("runs", nargs="+", metavar="RUN", help="runs, or folders of qa-arch export --to onnx")
-    parser.add_argument("--baseline", required=True, metavar="RUN", help="the run that ratios are to")
-    parser.add_argument(
-        "--data", required=True, nargs="+", metavar="SOURCE", help="where questions come from"
-    )
-    parser.add_argument("--questions", type=int, default=50, help="asked in a repeat (default: 50)")
-    parser.add_argument("--repeats", type=int, default=7, help="of each run, in turn (default: 7)")
+    parser.add_argument("--baseline", required=True, metavar="RUN", help="run that ratios are relative to")
+    parser.add_argument("--data", required=True, nargs="+", metavar="SOURCE", help="source of the questions")
+    parser.add_argument("--questions", type=int, default=50, help="questions per repeat (default: 50)")
+    parser.add_argument("--repeats", type=int, default=7, help="repeats per run (default: 7)")
     parser.add_argument(
         "--precision",
         choices=PRECISIONS,
-        help="of the runs that are no graph and not stored in int8 (default: each as recorded)",
+        help="precision of runs other than graphs and int8 runs (default: as recorded)",
     )
     parser.add_argument("--child", choices=("latency", "memory"), help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
@@ -77,14 +75,14 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _measure(args: argparse.Namespace) -> int:
-    """Measure every run and the baseline; write the figures into their records and print them."""
+    """Measure the baseline and every run, update their records and print the figures."""
     runs = list(dict.fromkeys([args.baseline, *args.runs]))
     records = {run: read_record(run) for run in runs}
     baseline = f"{Path(args.baseline).resolve().name} ({records[args.baseline].config_hash[:8]})"
     latency: dict[str, Any] = {}
     for engine in ENGINES:
-        if own := [run for run in runs if engine_of(run) == engine]:
-            latency |= _child("latency", own, args)
+        if engine_runs := [run for run in runs if engine_of(run) == engine]:
+            latency |= _child("latency", engine_runs, args)
     used = {run: _child("memory", [run], args) for run in runs}
     rows = []
     for run in runs:
@@ -103,24 +101,24 @@ def _measure(args: argparse.Namespace) -> int:
         record = replace(read_record(run), cost=cost)
         write_record(run, record)
         rows.append(figures(Scored(record.model, DEV, None, record, Path(run)), SHOWN))
-    print(render([Table(f"beside {baseline}", named(SHOWN), rows)], "text"), end="")
+    print(render([Table(f"compared with {baseline}", named(SHOWN), rows)], "text"), end="")
     return 0
 
 
 def _child(what: str, runs: Sequence[str], args: argparse.Namespace) -> Any:
-    """What a process of its own measures of ``runs``."""
-    given = {"baseline": args.baseline, "questions": args.questions, "repeats": args.repeats}
-    given |= {"precision": args.precision} if args.precision else {}
-    options = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+    """Measure ``runs`` in a separate process."""
+    settings = {"baseline": args.baseline, "questions": args.questions, "repeats": args.repeats}
+    settings |= {"precision": args.precision} if args.precision else {}
+    options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
     command = [sys.executable, "-m", "benchmarks.compression", *runs, *options, "--child", what, "--data"]
-    done = subprocess.run([*command, *args.data], stdout=subprocess.PIPE, text=True)
-    if done.returncode:
+    process = subprocess.run([*command, *args.data], stdout=subprocess.PIPE, text=True)
+    if process.returncode:
         raise NotMeasuredError(f"{', '.join(runs)}: {what} could not be measured, see above")
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(process.stdout.splitlines()[-1])
 
 
 def latencies(args: argparse.Namespace) -> dict[str, Any]:
-    """By run: median time of a question, and the median of its ratios to the baseline's beside it."""
+    """Run -> median time per question, and median ratio to the baseline's time next to it."""
     import torch
 
     pairs, baseline = _pairs(args), partial(_ask, _load(args.baseline, args.precision))
@@ -129,7 +127,7 @@ def latencies(args: argparse.Namespace) -> dict[str, Any]:
         ours = partial(_ask, _load(run, args.precision))
         timed = alternate(partial(ours, pairs), partial(baseline, pairs), args.repeats)
         figures[run] = {
-            "latency_ms": round(1000 * middle(timed.ours).wall / len(pairs), 3),
+            "latency_ms": round(1000 * median_time(timed.ours).wall / len(pairs), 3),
             "latency_ratio": round(timed.cost(), 4),
             "threads": torch.get_num_threads(),
         }
@@ -137,36 +135,36 @@ def latencies(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def memory(args: argparse.Namespace) -> float:
-    """MiB that the loaded run and asking it take at most, beyond what the libraries take."""
+    """Peak MiB of loading and querying the run, beyond what the libraries use."""
     if not STATUS.exists():
-        raise NotMeasuredError("private memory is read from /proc, which this system has not")
+        raise NotMeasuredError("private memory is read from /proc, which this system does not have")
     (run,), pairs = args.runs, _pairs(args)
     _ask(_load(run, args.precision), pairs[:1])  # loads the libraries and fills their caches
     _trim()
     before = private_memory()
     predictor = _load(run, args.precision)
     _trim()
-    with watched_memory() as seen:
+    with sample_memory() as samples:
         _ask(predictor, pairs)
-    return max(seen) - before
+    return max(samples) - before
 
 
 def _trim() -> None:
-    """Give what is free back to the system, as far as the C library can."""
+    """Return free memory to the system, if the C library can."""
     gc.collect()
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _precision(run: str, wanted: str | None) -> str | None:
-    """What the run is read in."""
+def _precision(run: str, requested: str | None) -> str | None:
+    """Precision to load the run in; that of graphs and int8 runs is fixed."""
     record = read_record(run)
     fixed = engine_of(run) == "onnx" or stored_in_int8(run_config(record.config).compression)
-    return record.precision if fixed or wanted is None else wanted
+    return record.precision if fixed or requested is None else requested
 
 
 def _load(run: str, precision: str | None) -> SpanPredictor:
-    """The run on the CPU."""
+    """Load the run on the CPU."""
     options = argparse.Namespace(
         device="cpu", precision=_precision(run, precision), trust=[], config_dir=None
     )
@@ -175,8 +173,8 @@ def _load(run: str, precision: str | None) -> SpanPredictor:
 
 def _pairs(args: argparse.Namespace) -> Pairs:
     questions = open_passages(args.data if len(args.data) > 1 else args.data[0])
-    some = subset(questions, min(args.questions, len(questions)), SEED)
-    return [(example.question, example.context) for example in some.examples]
+    sample = subset(questions, min(args.questions, len(questions)), SEED)
+    return [(example.question, example.context) for example in sample.examples]
 
 
 def _ask(predictor: SpanPredictor, pairs: Pairs) -> None:

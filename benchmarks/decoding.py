@@ -1,6 +1,6 @@
-"""From the logits of all windows to the finished n-best dictionaries, on made-up passages.
+"""Decoding: from the logits of all windows to n-best dictionaries, on generated passages.
 
-Sizes are those of the 6,078 questions of the real dev set: as many windows, lengths alike.
+The number of windows and their lengths match the 6,078 questions of the real dev set.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from qa_arch.types.text import Example
 
 WIDTH, BEFORE, ROOM, STRIDE = 384, 15, 368, 128
 LONG = 500
-"""Tokens of a passage that is read in two windows."""
+"""Tokens of a passage that needs two windows."""
 BATCH = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class World:
-    """Q questions with 1 or 2 windows each, N in all; the arrays are those of a feature table."""
+class DecodingInputs:
+    """Q questions with 1 or 2 windows each, N in total; the arrays are those of a feature table."""
 
     examples: tuple[Example, ...]
     sizes: np.ndarray
@@ -41,8 +41,8 @@ class World:
     logits: SpanLogits
 
 
-def world(questions: int, two_windows: int, seed: int = 0) -> World:
-    """``two_windows`` of ``questions`` have passages that need two windows."""
+def random_inputs(questions: int, two_windows: int, seed: int = 0) -> DecodingInputs:
+    """Generate inputs for ``questions``, of which ``two_windows`` need two windows."""
     draw = np.random.default_rng(seed)
     sizes = np.ones(questions, np.int64)
     sizes[draw.choice(questions, two_windows, replace=False)] += 1
@@ -59,7 +59,7 @@ def world(questions: int, two_windows: int, seed: int = 0) -> World:
     nth = np.arange(len(example)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     shift = nth * (LONG - ROOM)  # the second window ends where the passage does
     first = (np.cumsum(lengths) - lengths)[example] + shift
-    return World(
+    return DecodingInputs(
         tuple(examples),
         sizes,
         example,
@@ -82,8 +82,8 @@ def _logits(draw: np.random.Generator, tokens: np.ndarray) -> SpanLogits:
     return SpanLogits(start, end, null_start, null_end)
 
 
-def ranked(data: World) -> Ranking:
-    """The candidates of each question, best first, as ``qa-arch predict decode=grid`` has them."""
+def ranked(data: DecodingInputs) -> Ranking:
+    """Candidates of each question, best first, as in ``qa-arch predict decode=grid``."""
     logits = data.logits
     parts = []
     for begin in range(0, len(data.example), BATCH):
@@ -106,14 +106,14 @@ def ranked(data: World) -> Ranking:
     )
 
 
-def ours(data: World) -> tuple[list[str], list[list[peers.Entry]]]:
-    """Texts and n-best lists, as ``qa-arch predict decode=grid`` makes them."""
+def ours(data: DecodingInputs) -> tuple[list[str], list[list[peers.Entry]]]:
+    """Texts and n-best lists, as in ``qa-arch predict decode=grid``."""
     ranking = ranked(data)
     return list(predictions(ranking, 0.0).values()), [candidates for _, candidates in nbest(ranking)]
 
 
-def theirs(data: World) -> tuple:
-    """The arguments that the peer's post-processing takes for the same windows; features are Arrow rows."""
+def theirs(data: DecodingInputs) -> tuple:
+    """Arguments of the peer's post-processing for the same windows; features are Arrow rows."""
     windows: list[list[int]] = [[] for _ in data.examples]
     offsets: list[list[tuple[int, int] | None]] = []
     for row, (q, origin, count) in enumerate(zip(data.example, data.origin, data.tokens, strict=True)):
@@ -123,14 +123,14 @@ def theirs(data: World) -> tuple:
         windows[q].append(row)
     start, end = data.logits.start.numpy().copy(), data.logits.end.numpy().copy()
     start[:, 0], end[:, 0] = data.logits.null_start, data.logits.null_end
-    zeros = np.zeros((len(offsets), WIDTH), np.int32)  # read with the row, then not used
+    zeros = np.zeros((len(offsets), WIDTH), np.int32)  # read with the row but unused
     columns: dict[str, object] = {"input_ids": zeros, "token_type_ids": zeros, "attention_mask": zeros}
     features = Dataset.from_dict(columns | {"offset_mapping": offsets})
     return [example.context for example in data.examples], windows, features, start, end
 
 
 def equal(mine: tuple, peer: tuple) -> bool:
-    """Whether texts and n-best lists are the same; probabilities to 1e-6."""
+    """Compare texts and n-best lists, with probabilities to 1e-6."""
     if mine[0] != peer[0]:
         return False
     for entries, peer_entries in zip(mine[1], peer[1], strict=True):
@@ -144,12 +144,12 @@ def equal(mine: tuple, peer: tuple) -> bool:
     return True
 
 
-def like_dev(quick: bool) -> World:
-    return world(300, 30) if quick else world(6078, 206)
+def dev_sized(quick: bool) -> DecodingInputs:
+    return random_inputs(300, 30) if quick else random_inputs(6078, 206)
 
 
 def grid(quick: bool) -> Measurement:
-    data = like_dev(quick)
+    data = dev_sized(quick)
     arguments = theirs(data)
     if not equal(ours(data), peers.post_process(*arguments)):
         raise RuntimeError("texts or n-best lists differ from the peer's")
@@ -157,12 +157,12 @@ def grid(quick: bool) -> Measurement:
     return speedup(pairs, f"{len(data.examples)} made-up questions, {len(data.example)} windows")
 
 
-def over_dictionaries(quick: bool) -> Measurement:
-    """All of it against what no decoder can leave out: dictionaries of candidates that are ranked already."""
-    data = like_dev(quick)
+def floor(quick: bool) -> Measurement:
+    """Decoding against the part no decoder can avoid: building dictionaries from a finished ranking."""
+    data = dev_sized(quick)
     ranking = ranked(data)
     pairs = alternate(lambda: ours(data), lambda: dict(nbest(ranking)), 3 if quick else 5)
     return cost(pairs, f"{len(ranking.start):,} dictionaries of {len(data.examples):,} questions")
 
 
-ROWS: dict[str, Measure] = {"decode-grid": grid, "decode-floor": over_dictionaries}
+ROWS: dict[str, Measure] = {"decode-grid": grid, "decode-floor": floor}

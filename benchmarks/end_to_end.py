@@ -1,4 +1,4 @@
-"""A whole experiment: fine-tune MiniLM, predict and score, as a user runs it, against the common script."""
+"""A whole experiment (fine-tune MiniLM, predict, score) as a user runs it, against the common script."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from qa_arch.records import DEV, MARGIN_0, read_questions, read_record
 from qa_arch.types.text import QuestionSet
 
 TRAIN, SCORED, CALIBRATION = 1_000, 1_000, 200
-"""Questions; on those of calibration we fit the null threshold, which the script leaves at 0."""
+"""Numbers of questions. We fit the null threshold on calibration; the script leaves it at 0."""
 
 
 def experiment(quick: bool) -> Measurement:
-    """Once each; bf16 on our side where the CPU knows it. The scores are compared on the same questions."""
+    """Run each once, ours in bf16 if the CPU supports it, and compare scores on the same questions."""
     inputs.require_minilm()
     sizes = (32, 24, 24) if quick else (TRAIN, CALIBRATION, SCORED)
     train, calibration, dev = inputs.splits(*sizes)
@@ -45,7 +45,7 @@ def experiment(quick: bool) -> Measurement:
 
 
 def our_command(folder: Path, precision: str) -> list[str]:
-    """``qa-arch train`` by the script's recipe on the files in ``folder``; the run is ``folder / "run"``."""
+    """``qa-arch train`` with the script's recipe on the files in ``folder``; writes ``folder / "run"``."""
     recipe = common_script
     return [
         *(QA_ARCH, "train", "model=bert", "encoder=minilm", "data=files", "trainer=cpu", "logger=none"),
@@ -65,13 +65,13 @@ def our_command(folder: Path, precision: str) -> list[str]:
 
 
 def script_command(folder: Path, model: Path) -> list[str]:
-    """The script on the same files; it writes ``folder / "script.json"``."""
+    """The script on the same files; writes ``folder / "script.json"``."""
     files = [str(folder / name) for name in ("train.json", "dev.json", "script.json")]
     return [sys.executable, "-m", "benchmarks.common_script", str(model), *files]
 
 
 def _compare_scores(dev: QuestionSet, folder: Path) -> str:
-    """F1 of both at null threshold 0, and of the spans alone, with what other questions could have given."""
+    """F1 of both at null threshold 0, and of the spans alone with the interval of their difference."""
     script = json.loads((folder / "script.json").read_text(encoding="utf-8"))
     own_f1 = read_record(folder / "run").scores[DEV][MARGIN_0].metric("f1")
     rows = read_questions(folder / "run")
@@ -83,7 +83,7 @@ def _compare_scores(dev: QuestionSet, folder: Path) -> str:
 
 
 def describe(ours: np.ndarray, theirs: np.ndarray) -> str:
-    """F1 (1, N) of the spans of either side in words: means, difference, and whether it is noise."""
+    """Describe F1 (1, N) of both sides' spans: means, difference, and whether it is within noise."""
     difference = contrast([-theirs, ours])
     low, high = difference.interval
     verdict = "within" if low <= 0 <= high else "**beyond**"

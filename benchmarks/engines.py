@@ -1,11 +1,11 @@
-"""The engines that read a trained run, side by side: torch in fp32, bf16 and int8, ONNX in fp32 and int8.
+"""Compare inference engines on a trained run: torch in fp32, bf16 and int8, ONNX in fp32 and int8.
 
     python -m benchmarks.engines RUN --data SOURCE [--questions N] [--rounds N] [--page FILE] [--json FILE]
 
-prints scores, speed, size and memory as Markdown, writes them between the marks of ``--page`` and as JSON.
-The engines take turns in every round, so that a machine that slows down slows all of them; their speeds are
-worth something on a quiet machine alone. Time is that of inference and decoding, without making features;
-memory is that of a process of its own that loads the engine and reads the same questions once.
+Prints scores, speed, size and memory as Markdown, writes them between the marks of ``--page`` and as JSON.
+The engines take turns in every round, so a machine that slows down affects all of them; speeds are
+meaningful only on a quiet machine. Time includes inference and decoding but not feature preparation; memory
+is that of a separate process that loads the engine and reads the same questions once.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from qa_arch.types.text import QuestionSet
 
 MARK = "table: engines"
 BUSY = 0.5
-"""Load per core from which on the table says that the machine was not quiet."""
+"""Load per core above which the table notes that the machine was busy."""
 CHECKED = 20
-"""Questions on which a graph is compared with its model before it is used."""
+"""Number of questions on which an exported graph is checked against its model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,29 +71,29 @@ ENGINES = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What an engine gave; scores in percent, at the run's null threshold."""
+    """Figures of an engine; scores in percent, at the run's null threshold."""
 
     engine: str
     answers_per_second: float
     ratio: float
-    """Times the speed of torch in fp32: the median over the rounds."""
+    """Speed relative to torch in fp32, median over the rounds."""
     exact: float
     f1: float
     span_f1: float
-    """F1 of the best spans of answerable questions, where "no answer" is never given."""
+    """F1 of the best spans on answerable questions, never abstaining."""
     null_auc: float | None
     """Area under the ROC curve of "answerable" by null odds; None without both kinds of questions."""
     same_answers: float
-    """Percent of the answers that are those of torch in fp32."""
+    """Percent of answers equal to those of torch in fp32."""
     same_spans: float
-    """The same of the best spans."""
+    """Percent of best spans equal to those of torch in fp32."""
     disk_mb: float
     memory_mb: float | None
-    """Peak of resident memory; None where the system does not tell."""
+    """Peak resident memory; None if the system does not report it."""
 
 
 def measure(run: Path, sources: Sequence[str], count: int, rounds: int) -> dict[str, Any]:
-    """The rows of all engines that this machine has, with what they were measured on, as plain JSON."""
+    """Rows of all engines available, with machine, run and data, as plain JSON."""
     machine = describe_machine()
     questions = _questions(sources, count)
     with tempfile.TemporaryDirectory() as temporary:
@@ -107,8 +107,8 @@ def measure(run: Path, sources: Sequence[str], count: int, rounds: int) -> dict[
             disk = sum(sizes(_folder(run, graphs, engine)).values())
             peak = _peak_memory(run, sources, count, graphs, engine)
             figures = _scores(questions, rankings[engine], rankings[BASE], predictor.null_threshold)
-            pace = _pace(seconds[engine], seconds[BASE], len(questions))
-            rows.append(Row(engine=str(engine), **pace, **figures, disk_mb=disk / 1e6, memory_mb=peak))
+            speed = _speed(seconds[engine], seconds[BASE], len(questions))
+            rows.append(Row(engine=str(engine), **speed, **figures, disk_mb=disk / 1e6, memory_mb=peak))
     machine["load_after"] = [round(value, 2) for value in os.getloadavg()]
     record = read_record(run)
     return {
@@ -134,7 +134,7 @@ def table_of(results: Mapping[str, Any]) -> Table:
         *results["missing"],
     ]
     if max(loads) > BUSY * machine["cores"]:
-        notes.append("the machine was busy: take the speeds again on a quiet one")
+        notes.append("the machine was busy: measure again on an idle one")
     columns = [
         text("engine", "engine"),
         number("answers_per_second", "answers/s"),
@@ -152,21 +152,21 @@ def table_of(results: Mapping[str, Any]) -> Table:
 
 
 def _questions(sources: Sequence[str], count: int) -> QuestionSet:
-    whole = open_passages(list(sources))
-    return subset(whole, min(count, len(whole)), 0)
+    questions = open_passages(list(sources))
+    return subset(questions, min(count, len(questions)), 0)
 
 
 def _load_all(
     run: Path, graphs: Path, questions: QuestionSet
 ) -> tuple[dict[Engine, SpanPredictor], list[str]]:
-    """The engines of this machine, graphs made anew below ``graphs``; and a line for each that it has not."""
+    """(available engines, with graphs exported below ``graphs``; a line per unavailable engine)."""
     loaded, missing = {}, []
     base = _open(run, graphs, BASE)
     for engine in ENGINES:
         try:
             if engine.library == "onnx":
-                few = subset(questions, min(CHECKED, len(questions)), 0)
-                export_onnx(base, _folder(run, graphs, engine), precision=engine.precision, questions=few)
+                sample = subset(questions, min(CHECKED, len(questions)), 0)
+                export_onnx(base, _folder(run, graphs, engine), precision=engine.precision, questions=sample)
             loaded[engine] = base if engine == BASE else _open(run, graphs, engine)
         except UnavailableError as error:
             missing.append(f"{engine}: {error}")
@@ -174,7 +174,7 @@ def _load_all(
 
 
 def _folder(run: Path, graphs: Path, engine: Engine) -> Path:
-    """What the engine loads; torch casts the same weights to every precision."""
+    """Folder that the engine loads; torch casts the same weights to every precision."""
     return run / MODEL if engine.library == "torch" else graphs / engine.precision
 
 
@@ -189,17 +189,17 @@ def _open(run: Path, graphs: Path, engine: Engine) -> SpanPredictor:
 def _alternate(
     loaded: Mapping[Engine, SpanPredictor], questions: QuestionSet, table: FeatureTable, rounds: int
 ) -> dict[Engine, list[float]]:
-    """Seconds of each engine in every round; another engine begins each time."""
+    """Seconds of each engine per round; a different engine starts each round."""
     seconds: dict[Engine, list[float]] = {engine: [] for engine in loaded}
     engines = list(loaded)
-    for turn in range(rounds):
-        shift = turn % len(engines)
+    for round_ in range(rounds):
+        shift = round_ % len(engines)
         for engine in engines[shift:] + engines[:shift]:
             seconds[engine].append(once(partial(loaded[engine].read, questions, table=table)).wall)
     return seconds
 
 
-def _pace(seconds: Sequence[float], base: Sequence[float], count: int) -> dict[str, float]:
+def _speed(seconds: Sequence[float], base: Sequence[float], count: int) -> dict[str, float]:
     ratios = [theirs / ours for ours, theirs in zip(seconds, base, strict=True)]
     return {"answers_per_second": count / median(seconds), "ratio": median(ratios)}
 
@@ -208,23 +208,23 @@ def _scores(questions: QuestionSet, ranking: Ranking, base: Ranking, threshold: 
     own, others = ranking.best_predictions, base.best_predictions
     answers, expected = ({p.id: p.text(threshold) for p in side} for side in (own, others))
     points = operating_points(questions, own, threshold)
-    given = points[CALIBRATED] if math.isfinite(threshold) else points[NEVER_NULL]
+    point = points[CALIBRATED] if math.isfinite(threshold) else points[NEVER_NULL]
     return {
-        "exact": given.exact,
-        "f1": given.f1,
+        "exact": point.exact,
+        "f1": point.f1,
         "span_f1": points[NEVER_NULL].metric("HasAns_f1") or points[NEVER_NULL].f1,
         "null_auc": answerable_auroc(questions, own),
-        "same_answers": _equal(answers, expected),
-        "same_spans": _equal(best_texts(own), best_texts(others)),
+        "same_answers": _percent_equal(answers, expected),
+        "same_spans": _percent_equal(best_texts(own), best_texts(others)),
     }
 
 
-def _equal(texts: Mapping[str, str], expected: Mapping[str, str]) -> float:
+def _percent_equal(texts: Mapping[str, str], expected: Mapping[str, str]) -> float:
     return 100 * sum(texts[id_] == value for id_, value in expected.items()) / len(expected)
 
 
 def _peak_memory(run: Path, sources: Sequence[str], count: int, graphs: Path, engine: Engine) -> float | None:
-    """MB at the peak of a process that loads the engine and reads the questions."""
+    """Peak MB of a process that loads the engine and reads the questions."""
     if not STATUS.exists():
         return None
     command = [sys.executable, "-m", "benchmarks.engines", str(run), "--data", *sources]
@@ -233,7 +233,7 @@ def _peak_memory(run: Path, sources: Sequence[str], count: int, graphs: Path, en
 
 
 def _print_peak(args: argparse.Namespace) -> None:
-    """The work of that process. Its peak is read of its own memory map: ru_maxrss has the parent's too."""
+    """Run in that process. Uses VmHWM, as ru_maxrss includes the parent's memory."""
     library, precision, graphs = args.peak
     predictor = _open(args.run, Path(graphs), Engine(library, precision))
     predictor.read(_questions(args.data, args.questions))
@@ -247,12 +247,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawTextHelpFormatter,
     )
     add = parser.add_argument
-    add("run", type=Path, metavar="RUN", help="the folder of a trained span model")
+    add("run", type=Path, metavar="RUN", help="folder of a trained span model")
     add("--data", nargs="+", required=True, metavar="SOURCE", help="questions with answers")
-    add("--questions", type=int, default=400, metavar="N", help="sampled from them (default: 400)")
-    add("--rounds", type=int, default=5, metavar="N", help="default: 5")
+    add("--questions", type=int, default=400, metavar="N", help="number of questions sampled (default: 400)")
+    add("--rounds", type=int, default=5, metavar="N", help="rounds per engine (default: 5)")
     add("--page", type=Path, metavar="FILE", help=f"write the table behind its mark '{MARK}'")
-    add("--json", type=Path, metavar="FILE", help="write the figures")
+    add("--json", type=Path, metavar="FILE", help="write the figures as JSON")
     add("--peak", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.peak:

@@ -1,7 +1,7 @@
-"""``python -m benchmarks.first_attention [OVERRIDE ...]``: what attention sees before training.
+"""``python -m benchmarks.first_attention [OVERRIDE ...]``: attention of the match-LSTM before training.
 
-The overrides choose data, encoder and vectors as in ``qa-arch train``. Of the states that the match-LSTM of
-``model=proposed`` reads: how even its attention is, and how much of it depends on the passage.
+The overrides choose data, encoder and vectors as in ``qa-arch train``. For the states that the match-LSTM of
+``model=proposed`` reads, prints how even its attention is and how much of it depends on the passage.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ HIDDEN = 150
 
 
 def evenness(attention: Float[Tensor, "*R N"]) -> float:
-    """Entropy of attention over N units by that of uniform attention, the mean over all rows."""
+    """Mean entropy of attention over N units, relative to uniform attention."""
     entropy = torch.special.entr(attention).sum(-1).mean()
     return float(entropy) / math.log(attention.shape[-1])
 
 
 def interaction(attention: Float[Tensor, "*R C Q"]) -> float:
-    """Share of the variance of the scores that is neither of the question unit nor of the context unit alone.
+    """Share of the score variance not explained by question unit or context unit alone.
 
-    Scores are logarithms of attention; what a context unit adds to all of them falls out of the softmax.
+    Scores are log attention; a constant per context unit cancels in the softmax.
     """
     scores = attention.log()
     scores = scores - scores.mean(-1, keepdim=True)
@@ -47,7 +47,7 @@ def attentions(
     question_mask: Bool[Tensor, "B Q"],
     seed: int = 1,
 ) -> dict[str, Float[Tensor, "B C N"]]:
-    """By name: attention of new layers over the N = Q + 1 question units, "nothing" last; forwards."""
+    """Name -> forward attention of new layers over the N = Q + 1 question units, "nothing" last."""
     by_name = {}
     for gain in (1.0, 3.0):
         torch.manual_seed(seed)
@@ -60,18 +60,18 @@ def attentions(
 
 
 def main(overrides: list[str]) -> None:
-    """Print both figures of each attention, means over some training windows."""
+    """Print both figures for each attention, averaged over training windows."""
     torch.manual_seed(0)
     config = validate(compose(["model=proposed", f"data.train_questions={WINDOWS}", *overrides]))
     parts = TASK.assemble(config)
     rows = list(range(min(WINDOWS, len(parts.tables["train"]))))
-    model, seen = parts.model.eval(), []
+    model, calls = parts.model.eval(), []
     layer = next(module for module in model.modules() if isinstance(module, MatchLSTM))
-    handle = layer.register_forward_pre_hook(lambda _, arguments: seen.append(arguments))
+    handle = layer.register_forward_pre_hook(lambda _, arguments: calls.append(arguments))
     with torch.no_grad():
         model(TASK.batches(config, parts).train(rows))
     handle.remove()
-    context, question, context_mask, question_mask = seen[0]
+    context, question, context_mask, question_mask = calls[0]
     figures: dict[str, list[tuple[float, float]]] = {}
     for row, (c, q) in enumerate(zip(context_mask.sum(1), question_mask.sum(1), strict=True)):
         window = context[row : row + 1, :c], question[row : row + 1, :q]

@@ -1,6 +1,6 @@
-"""What needs a CUDA device: the fused match-LSTM and training steps of bert-base, 384 tokens × 32.
+"""Rows that need a CUDA device: the fused match-LSTM and training steps of bert-base, 384 tokens × 32.
 
-Weights are random (they do not change the speed), windows are real. Every run ends when the device has.
+Weights are random (they do not change the speed), windows are real. Every run waits for the device.
 """
 
 from __future__ import annotations
@@ -35,40 +35,41 @@ from qa_arch.types.tensors import Batch
 
 B, C, Q = 32, 384, 32
 WIDTHS = ((150, 300), (384, 384))
-"""Hidden and input width of the match-LSTM; a row's value is the worse of the two."""
+"""(hidden, input) widths of the match-LSTM; a row's value is the worse of the two."""
 PEAK = {"H100": 989e12, "H200": 989e12, "A100": 312e12}
-"""Dense bf16 FLOP/s, as the data sheets have them."""
+"""Dense bf16 FLOP/s from the data sheets."""
 
 
 def cuda() -> torch.device:
-    """The device. Raises NotMeasuredError without one."""
+    """The CUDA device; NotMeasuredError if there is none."""
     if not torch.cuda.is_available():
         raise NotMeasuredError("needs a CUDA device")
     return torch.device("cuda")
 
 
-def settled(run: Callable[[], None]) -> Callable[[], None]:
-    def synchronised() -> None:
+def synchronised(run: Callable[[], None]) -> Callable[[], None]:
+    def run_and_wait() -> None:
         run()
         torch.cuda.synchronize()
 
-    return synchronised
+    return run_and_wait
 
 
 def match_lstm(quick: bool) -> Measurement:
-    """fp32 at torch's default precision, which lets cuDNN's LSTM use TF32 and not our products."""
+    """fp32 at torch's defaults, which allow TF32 in cuDNN's LSTM but not in our matrix products."""
     device = cuda()
     results = []
     for hidden, width in WIDTHS:
         lstm = nn.LSTM(2 * width, hidden, bidirectional=True, batch_first=True).to(device)
         wide = torch.randn(B, C, 2 * width, device=device, requires_grad=True)
-        ours, theirs = _match_step(hidden, width, device), partial(_through, lstm, wide)
-        results.append(cost(alternate(settled(ours), settled(theirs), 5 if quick else 20), _size(hidden)))
+        ours, theirs = _match_step(hidden, width, device), partial(_lstm_step, lstm, wide)
+        pairs = alternate(synchronised(ours), synchronised(theirs), 5 if quick else 20)
+        results.append(cost(pairs, _size(hidden)))
     return _worst(results, max(results, key=lambda result: result.value))
 
 
 def match_lstm_eager(quick: bool) -> Measurement:
-    """Against the plain loop with autograd, run op by op."""
+    """Against the plain loop under autograd, op by op."""
     device = cuda()
     results = []
     for hidden, width in WIDTHS:
@@ -78,7 +79,7 @@ def match_lstm_eager(quick: bool) -> Measurement:
             with mock.patch("qa_arch.extras.kernels.fused.autograd.recur_fused", recur_plain):
                 step()
 
-        pairs = alternate(settled(step), settled(plain), 3 if quick else 7)
+        pairs = alternate(synchronised(step), synchronised(plain), 3 if quick else 7)
         results.append(speedup(pairs, _size(hidden)))
     return _worst(results, min(results, key=lambda result: result.value))
 
@@ -91,61 +92,61 @@ def proposed_step(quick: bool) -> Measurement:
     vectors[0] = 0
     proposed = BertMatch(_bert(), vectors=vectors, overlap_flag=True, hidden=150).to(device)
     linear = TransformerSpan(_bert()).to(device)
-    ours, theirs = (settled(_cycle(model, batches)) for model in (proposed, linear))
+    ours, theirs = (synchronised(_cycle(model, batches)) for model in (proposed, linear))
     return cost(alternate(ours, theirs, 5 if quick else 20), "bert-base, attention dropout 0, hidden 150")
 
 
 def baseline_mfu(quick: bool) -> Measurement:
-    """6 FLOPs per weight and token and 12 T² width per layer, over the time and the device's peak."""
+    """Model FLOPs (6 per weight and token, 12 T² width per layer) over time and peak FLOP/s."""
     device = cuda()
     name = torch.cuda.get_device_name(device)
     peak = next((flops for key, flops in PEAK.items() if key in name), None)
     if peak is None:
         raise NotMeasuredError(f"the bf16 peak of {name} is not in benchmarks/gpu.py")
     _, batches = _padded(quick, device)
-    used = {}
+    utilisation = {}
     for kind in ("eager", "compiled"):
         model = TransformerSpan(_bert()).to(device)
         flops = _flops(model, batches[0])
         if kind == "compiled":
             model.compile()
-        times = repeat(settled(_cycle(model, batches)), 5 if quick else 20)
-        used[kind] = flops / median(run.wall for run in times) / peak
-    shares = ", ".join(f"{kind} {share:.3f}" for kind, share in used.items())
-    return Measurement(max(used.values()), note=f"{shares}; fused AdamW, bf16, {name}")
+        times = repeat(synchronised(_cycle(model, batches)), 5 if quick else 20)
+        utilisation[kind] = flops / median(run.wall for run in times) / peak
+    shares = ", ".join(f"{kind} {share:.3f}" for kind, share in utilisation.items())
+    return Measurement(max(utilisation.values()), note=f"{shares}; fused AdamW, bf16, {name}")
 
 
 def loader(quick: bool) -> Measurement:
-    """Bucketed batches of 32 from two workers, as training has them."""
+    """Bucketed batches of 32 from two workers, as in training."""
     device = cuda()
     step = partial(trainer_of(TransformerSpan(_bert()).to(device)), bf16=True)
     collator = Collator(inputs.features(quick), multiple=8)
     sampler = BucketBatchSampler(collator.table.lengths, batch_size=B, seed=inputs.SEED)
     settings = replace(validate(compose(["model=bert"])).trainer, batch_size=B, workers=2)
     data = TrainingData(Batches(collator, None), settings, seed=inputs.SEED, pin=True)
-    waited, began = 0.0, 0.0
-    for number, batch in enumerate(_timed(iter(data._loader(collator, sampler)))):
-        if number == 3:  # the first start workers and choose kernels
-            waited, began = 0.0, time.perf_counter()
-        waited += batch[1]
-        step(batch[0].to(device, non_blocking=True))
+    total_wait, started = 0.0, 0.0
+    for number, (batch, wait) in enumerate(_timed(iter(data._loader(collator, sampler)))):
+        if number == 3:  # the first batches start workers and choose kernels
+            total_wait, started = 0.0, time.perf_counter()
+        total_wait += wait
+        step(batch.to(device, non_blocking=True))
         torch.cuda.synchronize()
-    return Measurement(waited / (time.perf_counter() - began), note="bert-base, bf16, two workers")
+    return Measurement(total_wait / (time.perf_counter() - started), note="bert-base, bf16, two workers")
 
 
 def _timed(batches: Iterator[Batch]) -> Iterator[tuple[Batch, float]]:
-    """Each batch with the seconds that it was waited for."""
+    """(batch, seconds waited for it)."""
     while True:
-        began = time.perf_counter()
+        started = time.perf_counter()
         try:
             batch = next(batches)
         except StopIteration:
             return
-        yield batch, time.perf_counter() - began
+        yield batch, time.perf_counter() - started
 
 
 def _match_step(hidden: int, width: int, device: torch.device) -> Callable[[], None]:
-    """Forward + backward of the match-LSTM without padding; it stops where the kernel was not proven."""
+    """Forward + backward of the match-LSTM without padding; fails if the kernel check failed."""
     torch.manual_seed(inputs.SEED)
     model = MatchLSTM(width, hidden, kernel="fused").to(device)
     passage, question = (torch.randn(B, n, width, device=device, requires_grad=True) for n in (C, Q))
@@ -153,7 +154,7 @@ def _match_step(hidden: int, width: int, device: torch.device) -> Callable[[], N
     return lambda: model(passage, question, *masks).sum().backward()
 
 
-def _through(lstm: nn.LSTM, wide: Tensor) -> None:
+def _lstm_step(lstm: nn.LSTM, wide: Tensor) -> None:
     lstm(wide)[0].sum().backward()
 
 
@@ -173,14 +174,14 @@ def _bert() -> Encoder:
 
 
 def _padded(quick: bool, device: torch.device) -> tuple[Collator, list[Batch]]:
-    """Batches of 32 windows, all padded to 384, on the device."""
+    """Collator and batches of 32 windows padded to 384, on the device."""
     table = inputs.features(quick)
     collate = Collator(table, vectors=np.arange(1, len(table.vocabulary) + 1), multiple=C)
     return collate, [collate(range(first, first + B)).to(device) for first in range(0, 4 * B, B)]
 
 
 def _cycle(model: nn.Module, batches: list[Batch]) -> Callable[[], None]:
-    """Each call takes a step in bf16 on the next batch."""
+    """Function that takes one bf16 step on the next batch."""
     step, remaining = trainer_of(model), cycle(batches)
     return lambda: step(next(remaining), bf16=True)
 

@@ -1,7 +1,6 @@
-"""How cost grows with the number of questions: generated ones, written once and kept in ``.cache/bench``.
+"""Growth of cost with the number of questions, which are generated once and kept in ``.cache/bench``.
 
-A slope of 1 in log-log is time in proportion. The texts are generated whole, so that a part of them is
-like the rest.
+A log-log slope of 1 is linear time. Each set is generated as a whole, so any part of it resembles the rest.
 """
 
 from __future__ import annotations
@@ -37,17 +36,17 @@ CACHE = Path(".cache/bench")
 DEMO = Path("experiments/demo/records")
 SIZES, QUICK_SIZES = (1_000, 10_000, 100_000), (200, 600, 2_000)
 TRAIN_2_0 = 130_319
-"""Questions of SQuAD 2.0's training set."""
+"""Size of SQuAD 2.0's training set."""
 
 
 def generated(count: int) -> Path:
     """A file of ``count`` generated questions."""
     path = CACHE / f"generated-{count}.json"
     if not path.is_file():
-        articles = generate(-(-count // 13), inputs.SEED, 1)  # up to 15 an article, seldom below 13
+        articles = generate(-(-count // 13), inputs.SEED, 1)  # 13 to 15 per article, rarely fewer
         questions = question_set("generated", articles.examples[:count], "2.0")
         if len(questions) < count:
-            raise RuntimeError(f"{len(questions)} questions were generated, {count} wanted")
+            raise RuntimeError(f"only {len(questions)} of {count} questions were generated")
         write_json(path, write(questions), indent=None)
     return path
 
@@ -58,7 +57,7 @@ def generated_set(count: int) -> QuestionSet:
 
 
 def slope(run: Callable[[int], Any], quick: bool, note: str = "") -> Measurement:
-    """The slope of log time over log size, by least squares, from the best of three at each size."""
+    """Least-squares slope of log time over log size, from the best of three runs per size."""
     sizes = QUICK_SIZES if quick else SIZES
     for size in sizes:
         generated_set(size)  # read before the clock runs
@@ -72,13 +71,13 @@ def slope(run: Callable[[int], Any], quick: bool, note: str = "") -> Measurement
     return Measurement(value, note=f"{times}{note}")
 
 
-def of_prepare(quick: bool) -> Measurement:
+def prepare_slope(quick: bool) -> Measurement:
     tokenizer = inputs.tokenizer()
     return slope(lambda size: prepare(generated_set(size), tokenizer, segments=True), quick)
 
 
-def of_predict(quick: bool) -> Measurement:
-    """Read, decode and rank, with an encoder so small that all else counts."""
+def predict_slope(quick: bool) -> Measurement:
+    """Read, decode and rank with a tiny encoder, so that everything else dominates."""
     predictor = small_predictor()
 
     def run(size: int) -> None:
@@ -88,8 +87,8 @@ def of_predict(quick: bool) -> Measurement:
     return slope(run, quick, "; one layer of width 16")
 
 
-def of_evaluate(quick: bool) -> Measurement:
-    """From files to scores, as ``qa-arch evaluate`` does it once it runs."""
+def evaluate_slope(quick: bool) -> Measurement:
+    """From files to scores, as in ``qa-arch evaluate`` after startup."""
 
     def run(size: int) -> None:
         path = CACHE / f"predictions-{size}.json"
@@ -100,8 +99,8 @@ def of_evaluate(quick: bool) -> Measurement:
     return slope(run, quick)
 
 
-def of_report(quick: bool) -> Measurement:
-    """From two records of a demo run, its rows repeated to the size, to the written page."""
+def report_slope(quick: bool) -> Measurement:
+    """Write the report of two demo runs whose rows are repeated to the size."""
 
     def run(size: int) -> None:
         folder = CACHE / f"report-{size}"
@@ -112,7 +111,7 @@ def of_report(quick: bool) -> Measurement:
 
 
 def _enlarged(model: str, size: int, folder: Path) -> tuple[Path, RunRecord]:
-    """A record of the demo with ``size`` questions, kept below ``folder``."""
+    """A demo record enlarged to ``size`` questions, written below ``folder``."""
     (demo,) = DEMO.glob(f"{model}-*")
     record = read_record(demo)
     facts = replace(record.data["dev"], questions=size, fingerprint=f"{size} of the demo's")
@@ -126,13 +125,13 @@ def _enlarged(model: str, size: int, folder: Path) -> tuple[Path, RunRecord]:
     return out, larger
 
 
-def full_size(quick: bool) -> Measurement:
-    """As many questions as SQuAD 2.0 has for training, cold."""
+def prepare_train_2_0(quick: bool) -> Measurement:
+    """As many questions as SQuAD 2.0's training set, without a cache."""
     count = 2_000 if quick else TRAIN_2_0
     questions, tokenizer = generated_set(count), inputs.tokenizer()
-    began = time.perf_counter()
+    started = time.perf_counter()
     table = prepare(questions, tokenizer, segments=True)
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - started
     tokens = int(table.lengths.sum())
     return Measurement(
         seconds, note=f"{count:,} generated questions, {len(table):,} windows, {tokens:,} tokens"
@@ -140,9 +139,9 @@ def full_size(quick: bool) -> Measurement:
 
 
 ROWS: dict[str, Measure] = {
-    "prepare-130k": full_size,
-    "slope-prepare": of_prepare,
-    "slope-predict": of_predict,
-    "slope-evaluate": of_evaluate,
-    "slope-report": of_report,
+    "prepare-130k": prepare_train_2_0,
+    "slope-prepare": prepare_slope,
+    "slope-predict": predict_slope,
+    "slope-evaluate": evaluate_slope,
+    "slope-report": report_slope,
 }

@@ -1,6 +1,6 @@
 """Run by the peer's interpreter: ``python haystack_peer.py MODEL QUESTIONS.json THREADS`` (``peer_process``).
 
-The reader takes one query a call.
+The reader takes one query per call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the benchmarks read: real data sets where ``QA_ARCH_DATA`` names them, the installed MiniLM."""
+"""Inputs of the benchmarks: real data sets below ``QA_ARCH_DATA``, and the installed MiniLM."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ SEED = 13
 
 
 def real(path: str) -> Path:
-    """A file below ``QA_ARCH_DATA``. Raises NotMeasuredError without it."""
+    """Path of a file below ``QA_ARCH_DATA``; NotMeasuredError if missing."""
     folder = os.environ.get("QA_ARCH_DATA", "")
     file = Path(folder).expanduser() / path
     if not folder or not file.is_file():
-        raise NotMeasuredError(f"QA_ARCH_DATA names no folder with {path}")
+        raise NotMeasuredError(f"QA_ARCH_DATA must name a folder with {path}")
     return file
 
 
 @cache
 def questions(quick: bool) -> QuestionSet:
-    """6,078 questions of SQuAD 2.0 dev, or 300 of them."""
-    whole = open_passages(str(real("squad/dev-v2.0.fold_a.json")))
-    return subset(whole, 300, SEED) if quick else whole
+    """6,078 questions of SQuAD 2.0 dev, or a sample of 300."""
+    dev = open_passages(str(real("squad/dev-v2.0.fold_a.json")))
+    return subset(dev, 300, SEED) if quick else dev
 
 
 @cache
 def published_predictions(quick: bool) -> dict[str, str]:
-    """What BERT (single model), published with the leaderboard, answers to ``questions``."""
+    """Answers to ``questions`` by BERT (single model), published with the leaderboard."""
     path = real("published/bert_single_v2.0_dev.json")
     answers = json.loads(path.read_text(encoding="utf-8"))
     return {example.id: answers[example.id] for example in questions(quick).examples}
 
 
 def splits(train: int, calibration: int, dev: int) -> tuple[QuestionSet, QuestionSet, QuestionSet]:
-    """So many questions of each split: of SQuAD 2.0 where it is at hand, else generated ones.
+    """Sample questions for each split, from SQuAD 2.0 if available, else generated.
 
     No two splits share an article. Generated passages are a fifth as long as SQuAD's.
     """
@@ -66,12 +66,12 @@ def require_minilm() -> None:
 
 @cache
 def tokenizer() -> PreTrainedTokenizerBase:
-    """MiniLM's, which is that of bert-base-uncased."""
+    """MiniLM's tokenizer, which is that of bert-base-uncased."""
     require_minilm()
     return AutoTokenizer.from_pretrained(resolve("minilm"))
 
 
 @cache
 def features(quick: bool) -> FeatureTable:
-    """The windows of ``questions``: 384 tokens, 128 shared."""
+    """Windows of ``questions``: 384 tokens with stride 128."""
     return prepare(questions(quick), tokenizer(), segments=True)

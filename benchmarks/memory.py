@@ -1,8 +1,8 @@
-"""Memory of bulk prediction in a process of its own: ``python -m benchmarks.memory QUESTIONS WHAT``.
+"""Memory of bulk prediction, measured in a separate process: ``python -m benchmarks.memory QUESTIONS WHAT``.
 
-Prints the most that reading and writing took beyond model and questions. ``resident``: MiB of private memory,
-with blocks that were freed and that the allocator holds. ``alive``: MB of Python's and numpy's objects that
-had not been freed; torch's tensors, of a batch each, are not among them.
+Prints the peak of reading and writing beyond model and questions. ``resident``: MiB of private memory,
+including freed blocks held by the allocator. ``alive``: MB of live Python and numpy objects, without torch's
+tensors, of which there is one batch at a time.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ STATUS = Path("/proc/self/status")
 INTERVAL = 0.01
 
 
-def flat(quick: bool) -> Measurement:
-    """The largest set against the smallest, as ``qa-arch predict`` reads and writes them.
+def growth(quick: bool) -> Measurement:
+    """Peak for the largest set minus the smallest, read and written as in ``qa-arch predict``.
 
-    By design nothing lives but a part of 1,000 questions, so the difference is what the largest part has more
-    than the first. A float held for each question would be 32 bytes with its place in a list, 3.2 MB in all,
-    so that a bound of 2 notices it.
+    By design only a part of 1,000 questions is alive at a time, so the difference is how much the largest
+    part exceeds the first. One float kept per question would take 32 bytes with its list slot, 3.2 MB in total,
+    which a bound of 2 catches.
     """
     if not STATUS.exists():
-        raise NotMeasuredError("private memory is read from /proc, which this system has not")
+        raise NotMeasuredError("private memory is read from /proc, which this system does not have")
     inputs.require_minilm()
     counts = (1_000, 3_000) if quick else (1_000, 100_000)
     for count in counts:
-        generated_set(count)  # written before a process reads it
-    low, high = (_most(count, "alive") for count in counts)
-    resident = [_most(count, "resident") for count in counts]
+        generated_set(count)  # written before the child process reads it
+    low, high = (_peak(count, "alive") for count in counts)
+    resident = [_peak(count, "resident") for count in counts]
     return Measurement(
         high - low,
         note=f"{low:.2f} MB at {counts[0]:,} questions, {high:.2f} at {counts[1]:,}; "
@@ -48,65 +48,65 @@ def flat(quick: bool) -> Measurement:
     )
 
 
-def _most(count: int, what: str) -> float:
+def _peak(count: int, what: str) -> float:
     return float(output_of([sys.executable, "-m", "benchmarks.memory", str(count), what]))
 
 
 def main() -> None:
     questions, predictor = generated_set(int(sys.argv[1])), small_predictor()
-    most = {"alive": most_alive, "resident": most_resident}[sys.argv[2]]
+    peak_of = {"alive": peak_alive, "resident": peak_resident}[sys.argv[2]]
     with tempfile.TemporaryDirectory() as folder:
         predictor("Who built it?", "The bridge was built by Ada Stone.")
-        print(most(lambda: formats.write_parts(folder, predictor.read_parts(questions), 0.0)))
+        print(peak_of(lambda: formats.write_parts(folder, predictor.read_parts(questions), 0.0)))
 
 
-def most_alive(run: Callable[[], object]) -> float:
-    """MB of what ``run`` allocated and had not freed, at its highest."""
+def peak_alive(run: Callable[[], object]) -> float:
+    """Peak MB of live allocations during ``run``."""
     tracemalloc.start()
     run()
-    most = tracemalloc.get_traced_memory()[1]
+    peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    return most / 1e6
+    return peak / 1e6
 
 
-def most_resident(run: Callable[[], object]) -> float:
-    """MiB of private memory beyond that of before ``run``, at its highest."""
+def peak_resident(run: Callable[[], object]) -> float:
+    """Peak MiB of private memory during ``run`` beyond that before it."""
     before = private_memory()
-    with watched_memory() as seen:
+    with sample_memory() as samples:
         run()
-    return max(seen) - before
+    return max(samples) - before
 
 
 @contextmanager
-def watched_memory() -> Iterator[list[float]]:
-    """``private_memory`` at the beginning of the block and again and again until its end."""
-    seen, finished = [private_memory()], threading.Event()
+def sample_memory() -> Iterator[list[float]]:
+    """Samples of ``private_memory``, taken from a thread every ``INTERVAL`` seconds during the block."""
+    samples, finished = [private_memory()], threading.Event()
 
-    def look() -> None:
+    def sample() -> None:
         while not finished.wait(INTERVAL):
-            seen.append(private_memory())
+            samples.append(private_memory())
 
-    watcher = threading.Thread(target=look)
-    watcher.start()
+    sampler = threading.Thread(target=sample)
+    sampler.start()
     try:
-        yield seen
+        yield samples
     finally:
         finished.set()
-        watcher.join()
+        sampler.join()
 
 
 def private_memory() -> float:
-    """MiB of this process that are not pages of files."""
+    """Anonymous resident memory of this process, in MiB."""
     return status_bytes("RssAnon") / 2**20
 
 
 def status_bytes(name: str) -> int:
-    """A figure of this process that Linux keeps: ``RssAnon``, or ``VmHWM``, the peak of what was resident."""
+    """A field of ``STATUS`` in bytes, such as ``RssAnon`` or ``VmHWM``, the peak resident size."""
     line = next(line for line in STATUS.read_text(encoding="utf-8").splitlines() if name in line)
     return int(line.split()[1]) * 1024
 
 
-ROWS: dict[str, Measure] = {"memory-flat": flat}
+ROWS: dict[str, Measure] = {"memory-flat": growth}
 
 if __name__ == "__main__":
     main()

@@ -1,4 +1,4 @@
-"""The SQuAD 2.0 evaluation, organised as the official script is: every gold text normalised at each use.
+"""The SQuAD 2.0 evaluation, structured like the official script: gold texts are normalised at each use.
 
 Also a script: ``python benchmarks/official.py DATA PREDICTIONS`` prints the scores as JSON.
 """
@@ -29,7 +29,7 @@ def exact(gold: str, text: str) -> int:
 
 
 def f1(gold: str, text: str) -> float:
-    """Overlap of the two bags of words; 1 where both are empty."""
+    """F1 of the two bags of words; 1 if both are empty."""
     gold_tokens = normalise(gold).split() if gold else []
     tokens = normalise(text).split() if text else []
     if not gold_tokens or not tokens:
@@ -42,7 +42,7 @@ def f1(gold: str, text: str) -> float:
 
 
 def evaluate(articles: Articles, predictions: dict[str, str]) -> dict[str, Any]:
-    """Exact match and F1, in percent: of all, of the answerable and of the unanswerable questions."""
+    """Exact match and F1 in percent, over all, answerable and unanswerable questions."""
     answerable: dict[str, bool] = {}
     exacts: dict[str, float] = {}
     overlaps: dict[str, float] = {}
@@ -55,8 +55,8 @@ def evaluate(articles: Articles, predictions: dict[str, str]) -> dict[str, Any]:
                 exacts[id_] = max(exact(gold, predictions[id_]) for gold in golds)
                 overlaps[id_] = max(f1(gold, predictions[id_]) for gold in golds)
     groups = {"": list(answerable)}
-    groups["HasAns_"] = [id_ for id_, has in answerable.items() if has]
-    groups["NoAns_"] = [id_ for id_, has in answerable.items() if not has]
+    groups["HasAns_"] = [id_ for id_, has_answer in answerable.items() if has_answer]
+    groups["NoAns_"] = [id_ for id_, has_answer in answerable.items() if not has_answer]
     scores: dict[str, Any] = {}
     for prefix, ids in groups.items():
         if ids:
@@ -67,7 +67,7 @@ def evaluate(articles: Articles, predictions: dict[str, str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    import numpy  # noqa: F401  the published script imports it at its top
+    import numpy  # noqa: F401  imported by the published script
 
     articles, predictions = (json.loads(Path(path).read_text(encoding="utf-8")) for path in sys.argv[1:3])
     print(json.dumps(evaluate(articles["data"], predictions), indent=2))

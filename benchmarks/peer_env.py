@@ -1,6 +1,6 @@
-"""Environments of the peers, which need other versions of libraries than we do.
+"""Virtual environments for peers that need library versions other than ours.
 
-Only a peer and what it pins are installed; torch is found in our environment, behind theirs.
+Only the peer and what it pins are installed; torch comes from our environment, appended to theirs.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ class PeerEnvironment:
     name: str
     requirement: str
     without_dependencies: tuple[str, ...] = ()
-    """Further packages, whose own requirements are found in our environment."""
+    """Further packages, whose own dependencies come from our environment."""
 
     def python(self) -> Path:
-        """Its interpreter, after an installation where there is none yet. Raises NotMeasuredError."""
+        """Its interpreter, installing the environment first if needed; NotMeasuredError if that fails."""
         folder = FOLDER / self.name
         interpreter, stamp = folder / "bin" / "python", folder / "installed"
-        wanted = " ".join((self.requirement, *self.without_dependencies))
-        if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
+        requirements = " ".join((self.requirement, *self.without_dependencies))
+        if stamp.is_file() and stamp.read_text(encoding="utf-8") == requirements:
             return interpreter
         try:
             venv.create(folder, with_pip=True, clear=True)
         except subprocess.CalledProcessError as error:
-            raise NotMeasuredError("no virtual environment: this Python is without ensurepip") from error
+            raise NotMeasuredError("no virtual environment: this Python lacks ensurepip") from error
         self._install(interpreter, self.requirement)
         if self.without_dependencies:
             self._install(interpreter, "--no-deps", *self.without_dependencies)
-        # A path in a .pth file comes after the environment's own packages.
+        # Paths from a .pth file come after the environment's own packages.
         site_packages = next((folder / "lib").glob("python*/site-packages"))
         ours = dict.fromkeys([sysconfig.get_path("purelib"), str(Path(torch.__file__).parents[1])])
         (site_packages / "torch_of_qa_arch.pth").write_text("\n".join(ours) + "\n", encoding="utf-8")
-        stamp.write_text(wanted, encoding="utf-8")
+        stamp.write_text(requirements, encoding="utf-8")
         return interpreter
 
     def _install(self, interpreter: Path, *arguments: str) -> None:
@@ -58,11 +58,11 @@ class PeerEnvironment:
 
 
 TRANSFORMERS_4 = PeerEnvironment("transformers", "transformers==4.57.6")
-"""The last line with the question-answering pipeline."""
+"""The last release line with the question-answering pipeline."""
 HAYSTACK = PeerEnvironment(
     "haystack", "haystack-ai==3.3.0", ("transformers-haystack==2.0.0", "accelerate==1.11.0")
 )
-"""Haystack 3 with its extractive reader, which runs on our transformers."""
+"""Haystack 3 with its extractive reader, on our transformers."""
 
 if __name__ == "__main__":
     for environment in (TRANSFORMERS_4, HAYSTACK):

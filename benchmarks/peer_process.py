@@ -1,6 +1,6 @@
-"""The loop of a peer's process: requests on standard input, answers with their times on standard output.
+"""Request loop of a peer's process: requests on standard input, timed answers on standard output.
 
-Imported by the scripts that a peer's interpreter runs, so it needs nothing but that interpreter and torch.
+Imported by scripts that a peer's interpreter runs, so it needs only that interpreter and torch.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 Answer = Callable[[list[dict[str, str]], int], list[str]]
-"""Texts of the answers to questions, read in batches of a size."""
+"""Function (questions, batch size) -> texts of the answers."""
 
 
 def answer_requests(load: Callable[[str], Answer]) -> None:
-    """``SCRIPT MODEL QUESTIONS.json THREADS``: load the model, then answer each line that comes.
+    """``SCRIPT MODEL QUESTIONS.json THREADS``: load the model, then answer each line of input.
 
-    A line is a batch size and a number of questions; its reply is JSON: wall and CPU seconds, and the texts.
+    A line is a batch size and a number of questions; the reply is JSON: wall and CPU seconds, and the texts.
     """
     import torch
     from transformers.utils import logging
@@ -35,5 +35,5 @@ def answer_requests(load: Callable[[str], Answer]) -> None:
         batch, count = map(int, line.split())
         wall, cpu = time.perf_counter(), time.process_time()
         texts = answer(questions[:count], batch)
-        took = time.perf_counter() - wall, time.process_time() - cpu
-        print(json.dumps({"wall": took[0], "cpu": took[1], "texts": texts}), flush=True)
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        print(json.dumps({"wall": wall, "cpu": cpu, "texts": texts}), flush=True)

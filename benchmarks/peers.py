@@ -1,8 +1,8 @@
-"""The question-answering script in wide use, by its documented behaviour: plain lists and loops.
+"""The widely used question-answering script, reimplemented from its documented behaviour: lists and loops.
 
-Before the model each question is tokenised together with its passage, overflowing into windows that
-are padded to one length, and a loop finds the answer's tokens. After it, a loop over the windows of
-each question pairs the best starts with the best ends.
+Before the model, each question is tokenised together with its passage, overflowing into windows padded to
+one length, and a loop finds the answer's tokens. After it, a loop over the windows of each question pairs the
+best starts with the best ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from transformers import BatchEncoding, PreTrainedTokenizerBase
 from qa_arch.types.text import Example, Gold
 
 BATCH = 1000
-"""Questions handed to the tokenizer at once (``Dataset.map``'s default)."""
+"""Questions tokenised at once (``Dataset.map``'s default)."""
 
 Offsets = Sequence[Sequence[int] | None]
 Entry = dict[str, Any]
@@ -26,7 +26,7 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """By window: token ids (padded), and the first and last token of the answer, 0 where there is none."""
+    """Per window: padded token ids, and first and last token of the answer, 0 if it has none."""
 
     ids: list[list[int]]
     start: list[int]
@@ -36,8 +36,8 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Readable:
-    """Windows to predict: ``windows`` and ``features`` are what ``post_process`` takes."""
+class PredictionInputs:
+    """Windows to predict; ``post_process`` takes ``windows`` and ``features``."""
 
     windows: list[list[int]]
     features: Dataset
@@ -69,7 +69,7 @@ def prepare_to_predict(
     tokenizer: PreTrainedTokenizerBase,
     max_length: int = 384,
     stride: int = 128,
-) -> Readable:
+) -> PredictionInputs:
     """The same windows without labels, with offsets that are None outside the context."""
     names = ("input_ids", "token_type_ids", "attention_mask", "offset_mapping")
     columns: dict[str, list] = {name: [] for name in names}
@@ -82,7 +82,7 @@ def prepare_to_predict(
             columns["offset_mapping"].append([offset if part == 1 else None for offset, part in pairs])
             for name in names[:3]:
                 columns[name].append(encoded[name][row])
-    return Readable(windows, Dataset.from_dict(columns))
+    return PredictionInputs(windows, Dataset.from_dict(columns))
 
 
 def _encode(
@@ -101,7 +101,7 @@ def _encode(
 
 
 def _answer_tokens(encoded: BatchEncoding, row: int, answers: Sequence[Gold]) -> tuple[int, int]:
-    """The first answer's tokens in window ``row``; 0, 0 where the window does not hold all of it."""
+    """First and last token of the first answer in window ``row``; (0, 0) if not entirely in it."""
     if not answers:
         return 0, 0
     offsets, parts = encoded["offset_mapping"][row], encoded.sequence_ids(row)
@@ -130,37 +130,36 @@ def post_process(
     limit: int = 30,
     threshold: float = 0.0,
 ) -> tuple[list[str], list[list[Entry]]]:
-    """By question: the text of the answer ("" for none) and the n-best list.
+    """Per question: the text of the answer ("" for none) and the n-best list.
 
     Args:
-        windows: by question, the rows of its windows in ``features`` and in the logits.
+        windows: per question, the rows of its windows in ``features`` and in the logits.
         features: a ``datasets.Dataset`` (or a list of dicts): the prepared columns and ``offset_mapping``,
-            None outside the context. The script reads whole rows one by one: most of its time.
-        starts, ends: (N, T) logits; those of "no answer" stand at position 0.
+            None outside the context. The script spends most of its time reading whole rows one by one.
+        starts, ends: (N, T) logits, with "no answer" at position 0.
         limit: longest answer in tokens.
         threshold: "no answer" must win by more than this.
     """
     texts, lists = [], []
-    for context, own in zip(contexts, windows, strict=True):
+    for context, rows in zip(contexts, windows, strict=True):
         entries: list[Entry] = []
         null: Entry | None = None
-        for row in own:
+        for row in rows:
             start, end = starts[row], ends[row]
             offsets = features[row]["offset_mapping"]
-            features[row].get("token_is_max_context")  # asked of every row, and so decoded a second time
+            features[row].get("token_is_max_context")  # decodes every row a second time, as the script does
             if null is None or null["score"] > start[0] + end[0]:
                 null = _entry(0, 0, start[0], end[0])
             entries.extend(_pairs(start, end, offsets, n_best, limit))
         assert null is not None
         best, gap = _finish(context, entries, null, n_best)
         texts.append("" if gap > threshold else next(e["text"] for e in best if e["text"]))
-        plain = [{k: float(v) if isinstance(v, np.floating) else v for k, v in e.items()} for e in best]
-        lists.append(plain)
+        lists.append([{k: float(v) if isinstance(v, np.floating) else v for k, v in e.items()} for e in best])
     return texts, lists
 
 
 def _pairs(start: np.ndarray, end: np.ndarray, offsets: Offsets, n_best: int, limit: int) -> Iterator[Entry]:
-    """Every allowed pair of the ``n_best`` starts and the ``n_best`` ends of one window."""
+    """All valid pairs of the ``n_best`` starts and ends of one window."""
     best_ends = np.argsort(end)[: -n_best - 1 : -1].tolist()
     for s in np.argsort(start)[: -n_best - 1 : -1].tolist():
         for e in best_ends:
@@ -175,7 +174,7 @@ def _entry(begin: int, stop: int, start: float, end: float) -> Entry:
 
 
 def _finish(context: str, entries: list[Entry], null: Entry, n_best: int) -> tuple[list[Entry], float]:
-    """The n-top with texts and probabilities, and the null's score less that of the best span."""
+    """(n-best list with texts and probabilities, null score minus that of the best span)."""
     ranked = sorted([*entries, null], key=lambda entry: entry["score"], reverse=True)[:n_best]
     if all(entry["offsets"] != (0, 0) for entry in ranked):
         ranked.append(null)

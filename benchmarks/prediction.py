@@ -1,7 +1,7 @@
-"""Bulk prediction end to end: questions in memory in, answers out, MiniLM with a random span head.
+"""Bulk prediction end to end: from questions in memory to answers, MiniLM with a random span head.
 
 The peers are the question-answering pipeline of transformers 4.57 and haystack's extractive reader, each in
-a process of its own, with the same weights, at the batch size that suits it best.
+its own process, with the same weights, at its best batch size.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from qa_arch.types.text import QuestionSet
 QUESTIONS = 400
 BATCH = 16
 AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
-"""Makes an AVX2 processor of a newer one, for torch."""
+"""Limits torch to AVX2 on a newer processor."""
 
 
 @dataclass(frozen=True)
@@ -53,24 +53,26 @@ class Peer:
     script: str
     """Run by the environment's interpreter."""
     batches: tuple[int, ...] = (1, 8, 32)
-    """Batch sizes that are tried."""
+    """Batch sizes to try."""
 
 
 PIPELINE = Peer(peer_env.TRANSFORMERS_4, pipeline_peer.__file__)
 HAYSTACK = Peer(peer_env.HAYSTACK, haystack_peer.__file__, batches=(16,))
-"""Its batch holds windows of a single question."""
+"""Its batches hold windows of a single question."""
 
 
 def compare_with_peer(
     quick: bool, *, peer: Peer, precision: Precision = "fp32", engine: str = "torch"
 ) -> Measurement:
-    """Answers of the highest score, "no answer" never given, on either side; ``engine``: torch or onnx."""
+    """Compare speed and answers, never abstaining on either side; ``engine``: torch or onnx."""
     if precision == "bf16" and not bf16_is_faster():
         raise NotMeasuredError(EMULATED)
     questions = sample_of_dev(quick)
-    with tempfile.TemporaryDirectory() as folder, _running(peer, Path(folder), questions) as ask:
+    with tempfile.TemporaryDirectory() as folder, _run_peer(peer, Path(folder), questions) as ask:
         predictor = (
-            as_graph(Path(folder) / "graph", precision) if engine == "onnx" else build_predictor(precision)
+            onnx_predictor(Path(folder) / "graph", precision)
+            if engine == "onnx"
+            else build_predictor(precision)
         )
         sample = len(questions) // 4
         ask(1, sample)
@@ -97,12 +99,12 @@ def compare_with_peer(
 
 
 def under_avx2(quick: bool, *, row: str) -> Measurement:
-    """``row`` in a process of its own, in which torch and the peer use nothing beyond AVX2."""
+    """Measure ``row`` in a separate process in which torch and the peer are limited to AVX2."""
     if torch.backends.cpu.get_cpu_capability() != "AVX512":
         raise NotMeasuredError(f"this processor has no AVX-512, as {row} was measured")
     command = [sys.executable, "-m", "benchmarks", row, "--json", *(["--quick"] if quick else [])]
-    done = subprocess.run(command, env=os.environ | AVX2, stdout=subprocess.PIPE, text=True, check=True)
-    record = json.loads(done.stdout)[0]
+    process = subprocess.run(command, env=os.environ | AVX2, stdout=subprocess.PIPE, text=True, check=True)
+    record = json.loads(process.stdout)[0]
     if record["ratio"] is None:
         raise NotMeasuredError(record["note"].removeprefix("not measured: "))
     ours, theirs = (Timed(**record[side]) for side in ("ours", "theirs"))
@@ -110,7 +112,7 @@ def under_avx2(quick: bool, *, row: str) -> Measurement:
 
 
 def compare_with_forward(quick: bool) -> Measurement:
-    """All of a prediction against the forward passes in it: what features, decoding and ranking add."""
+    """Whole prediction against its forward passes: the overhead of features, decoding and ranking."""
     questions, predictor = sample_of_dev(quick), build_predictor("fp32")
     passes = forward_passes(predictor, questions)
     pairs = alternate(lambda: read(predictor, questions), passes, 1 if quick else 3)
@@ -122,7 +124,7 @@ def sample_of_dev(quick: bool) -> QuestionSet:
 
 
 def forward_passes(predictor: SpanPredictor, questions: QuestionSet) -> Callable[[], None]:
-    """Runs the model on the very batches that ``read`` makes of ``questions``, and nothing else."""
+    """Function that only runs the model on the batches that ``read`` makes of ``questions``."""
     batches: list[Batch] = []
     recorder = predictor.model.register_forward_pre_hook(lambda model, inputs: batches.append(inputs[0]))
     read(predictor, questions)
@@ -137,45 +139,45 @@ def forward_passes(predictor: SpanPredictor, questions: QuestionSet) -> Callable
 
 
 def build_predictor(precision: Precision) -> SpanPredictor:
-    """MiniLM with the random head that the seed gives, as ``qa_arch.load`` would make it."""
+    """MiniLM with a seeded random head, as ``qa_arch.load`` would build it."""
     config = validate(compose(["model=bert", "encoder=minilm", "glove=none", "logger=none"]))
-    model = cast_weights(weights(), precision)
+    model = cast_weights(build_model(), precision)
     return SpanPredictor(
         model, inputs.tokenizer(), None, config, segments=True, null_threshold=0.0, precision=precision
     )
 
 
-def as_graph(folder: Path, precision: Precision) -> SpanPredictor:
-    """The same model, exported to ``folder`` and read by ONNX Runtime."""
+def onnx_predictor(folder: Path, precision: Precision) -> SpanPredictor:
+    """The same model, exported to ``folder`` and run by ONNX Runtime."""
     if importlib.util.find_spec("onnxruntime") is None or importlib.util.find_spec("onnxscript") is None:
         raise NotMeasuredError("ONNX is not installed (pip install 'qa-arch[onnx]')")
     from qa_arch.export.onnx_folder import export_onnx
 
-    few = subset(inputs.questions(True), 20, inputs.SEED)
-    export_onnx(build_predictor("fp32"), folder, precision=precision, questions=few)
+    sample = subset(inputs.questions(True), 20, inputs.SEED)
+    export_onnx(build_predictor("fp32"), folder, precision=precision, questions=sample)
     return load_predictor(folder)  # type: ignore[return-value]
 
 
-def weights() -> TransformerSpan:
+def build_model() -> TransformerSpan:
     inputs.require_minilm()
     torch.manual_seed(inputs.SEED)
     encoder = build_encoder("minilm")
     assert isinstance(encoder, Encoder)
     model = TransformerSpan(encoder)
-    torch.nn.init.normal_(model.span.weight, std=0.5)  # scores as far apart as those of a trained head
+    torch.nn.init.normal_(model.span.weight, std=0.5)  # spreads scores like a trained head
     return model
 
 
 def read(predictor: SpanPredictor, questions: QuestionSet) -> list[str]:
-    """The text of the best span of each question; features are made anew."""
+    """Best span of each question, with features prepared from scratch."""
     ranking = predictor.read(questions, batch_size=BATCH)
     return list(best_texts(ranking.best_predictions).values())
 
 
 @contextmanager
-def _running(peer: Peer, folder: Path, questions: QuestionSet) -> Iterator:
-    """``ask(batch size, questions)`` of a running peer that has our weights."""
-    model = weights()
+def _run_peer(peer: Peer, folder: Path, questions: QuestionSet) -> Iterator:
+    """``ask(batch size, number of questions)`` of a running peer with our weights."""
+    model = build_model()
     peer_model = BertForQuestionAnswering.from_pretrained(resolve("minilm"))
     peer_model.qa_outputs.load_state_dict(model.span.state_dict())
     peer_model.save_pretrained(folder / "model")

@@ -1,4 +1,4 @@
-"""Feature preparation, cold: questions in, everything a batch needs out."""
+"""Feature preparation without a cache: from questions to everything a batch needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qa_arch.features.windows import FeatureTable, assemble, prepare
 
 
 def compare_with_script(quick: bool) -> Measurement:
-    """Both make windows and labels in memory; they must be the same ones."""
+    """Both prepare windows and labels in memory, which must be equal."""
     questions, tokenizer = inputs.questions(quick), inputs.tokenizer()
     if differing := differences(inputs.features(quick), peers.prepare(questions.examples, tokenizer)):
         raise RuntimeError(f"{differing} windows differ from the peer's")
@@ -30,7 +30,7 @@ def compare_with_script(quick: bool) -> Measurement:
 
 
 def differences(table: FeatureTable, theirs: peers.Prepared) -> int:
-    """How many windows of two preparations differ in ids, start or end; all where their numbers do."""
+    """Number of windows that differ in ids, start or end; all of them if the counts differ."""
     if len(table) != len(theirs.ids):
         return max(len(table), len(theirs.ids))
     expected = np.array(theirs.ids)
@@ -40,7 +40,7 @@ def differences(table: FeatureTable, theirs: peers.Prepared) -> int:
 
 
 def cache_to_first_batch(quick: bool) -> Measurement:
-    """Reading the kept table, planning the epoch, making its first batch."""
+    """Read the cached table, plan the epoch and collate its first batch."""
     questions, tokenizer = inputs.questions(quick), inputs.tokenizer()
 
     def first_batch(folder: str) -> None:
@@ -51,9 +51,9 @@ def cache_to_first_batch(quick: bool) -> Measurement:
     with tempfile.TemporaryDirectory() as folder:
         first_batch(folder)
         for _ in range(5):
-            began = time.perf_counter()
+            started = time.perf_counter()
             first_batch(folder)
-            times.append(time.perf_counter() - began)
+            times.append(time.perf_counter() - started)
     return Measurement(float(np.median(times)), note=f"{len(questions)} questions")
 
 

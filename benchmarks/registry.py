@@ -1,4 +1,4 @@
-"""Which function measures which row."""
+"""Row name -> function that measures it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table: rows as Markdown and JSON, with the machine that they were measured on."""
+"""Benchmark table as Markdown and JSON, with the machine it was measured on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qa_arch.results.provenance import commit, now, processor, versions
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One target, and what came out or why nothing did."""
+    """A target with its measurement, or the reason for its absence."""
 
     target: Target
     measured: Measurement | None
@@ -26,7 +26,7 @@ class Row:
         return self.target.reached(self.measured.value) if self.measured else None
 
     def record(self) -> dict[str, Any]:
-        """``ratio`` is in ``unit``: a ratio to the peer where that is "×"; times are medians in seconds."""
+        """``ratio`` is in ``unit`` ("×" is a ratio to the peer); times are medians in seconds."""
         measured = self.measured
         return {
             "name": self.target.name,
@@ -78,7 +78,7 @@ def markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
 
 
 def summary(results: dict[str, Any]) -> str:
-    """The table of the page, from what ``table.json`` holds: rows that were measured, names of others."""
+    """Table for README.md from the content of ``table.json``: measured rows, and the names of the others."""
     rows, machine = results["rows"], results["machine"]
     lines = ["| what | against | measured | wanted | reached |", "|---|---|---:|---:|---|"]
     for row in rows:

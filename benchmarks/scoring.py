@@ -1,4 +1,4 @@
-"""Scoring published predictions: in one process, and as whole processes."""
+"""Scoring of published predictions, in one process and as whole processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qa_arch.metrics.squad import score
 
 
 def in_process(quick: bool) -> Measurement:
-    """Data and predictions in memory; the scores must be equal to the last bit."""
+    """Data and predictions in memory; the scores must be bit-equal."""
     questions, predictions = inputs.questions(quick), inputs.published_predictions(quick)
     articles = write(questions)["data"]
     if score(questions, predictions).official != official.evaluate(articles, predictions):
@@ -28,7 +28,7 @@ def in_process(quick: bool) -> Measurement:
 
 
 def whole_process(quick: bool) -> Measurement:
-    """From files to JSON on the standard output, interpreters and imports included."""
+    """From files to JSON on standard output, including interpreter and imports."""
     questions, predictions = inputs.questions(quick), inputs.published_predictions(quick)
     with tempfile.TemporaryDirectory() as folder:
         data, answers = Path(folder, "data.json"), Path(folder, "predictions.json")
@@ -36,14 +36,14 @@ def whole_process(quick: bool) -> Measurement:
         answers.write_text(json.dumps(predictions), encoding="utf-8")
         ours = [QA_ARCH, "evaluate", "--data", str(data), "--predictions", str(answers)]
         theirs = [sys.executable, official.__file__, str(data), str(answers)]
-        own_scores, peer_scores = _printed(ours), _printed(theirs)
+        own_scores, peer_scores = _scores(ours), _scores(theirs)
         if {key: own_scores[key] for key in peer_scores} != peer_scores:
             raise RuntimeError("the scores differ from the peer's")
-        pairs = alternate(lambda: _printed(ours), lambda: _printed(theirs), 3 if quick else 7)
+        pairs = alternate(lambda: _scores(ours), lambda: _scores(theirs), 3 if quick else 7)
     return cost(pairs, f"{len(questions)} questions")
 
 
-def _printed(command: list[str]) -> dict[str, float]:
+def _scores(command: list[str]) -> dict[str, float]:
     return json.loads(output_of(command))
 
 

@@ -1,10 +1,10 @@
-"""Load on ``qa-arch serve``: many clients that ask without a pause, and a service in another process.
+"""Load test of ``qa-arch serve``: clients that query without pause, and the service in another process.
 
     python -m benchmarks.serving [--clients 64] [--seconds 60] [--small]
 
-prints answers a second, latencies and statuses for batches of up to 16 queries, and beside them for a query
-at a time. The model is MiniLM with a random head; with ``--small`` a layer of width 16, so that what is left
-is the service. Questions are those of the generated set.
+Prints answers per second, latencies and statuses for batches of up to 16 queries and for single queries. The
+model is MiniLM with a random head; with ``--small`` one layer of width 16, which leaves the cost of the
+service. Questions come from the generated set.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from qa_arch.data.synthetic import generate
 
 BATCHES = (16, 1)
 HEALTH_SECONDS = 0.25
-"""Between two looks at ``/healthz``."""
+"""Interval between requests to ``/healthz``."""
 
 
 @dataclass
 class Load:
-    """What the clients saw."""
+    """Client-side statistics."""
 
     seconds: float
     statuses: Counter[int] = field(default_factory=Counter)
     latencies: list[float] = field(default_factory=list)
-    """Seconds of each answer."""
+    """Seconds per answer."""
     health: list[float] = field(default_factory=list)
-    """Seconds of each look at ``/healthz``: how long the event loop was busy."""
+    """Seconds per request to ``/healthz``: how long the event loop was busy."""
 
     @property
     def rate(self) -> float:
-        """Answers a second."""
+        """Answers per second."""
         return self.statuses[200] / self.seconds
 
     def percentiles(self, values: Sequence[float]) -> tuple[float, float]:
-        """The 50th and the 95th."""
-        steps = quantiles(values, n=20)
-        return steps[9], steps[18]
+        """50th and 95th percentile."""
+        cuts = quantiles(values, n=20)
+        return cuts[9], cuts[18]
 
 
 def measure(address: str, *, clients: int, seconds: float) -> Load:
-    """The load of ``clients`` that ask without a pause for ``seconds``."""
+    """Query from ``clients`` without pause for ``seconds``."""
     return asyncio.run(_measure(address, clients, seconds))
 
 
@@ -67,29 +67,29 @@ async def _measure(address: str, clients: int, seconds: float) -> Load:
         end = time.perf_counter() + seconds
 
         async def ask() -> None:
-            while (began := time.perf_counter()) < end:
+            while (started := time.perf_counter()) < end:
                 response = await client.post("/v1/answer", json=next(bodies))
                 load.statuses[response.status_code] += 1
                 if response.status_code == 200:
-                    load.latencies.append(time.perf_counter() - began)
+                    load.latencies.append(time.perf_counter() - started)
                 else:
                     await asyncio.sleep(0.1)
 
-        async def look() -> None:
-            while (began := time.perf_counter()) < end:
+        async def poll_health() -> None:
+            while (started := time.perf_counter()) < end:
                 await client.get("/healthz")
-                load.health.append(time.perf_counter() - began)
+                load.health.append(time.perf_counter() - started)
                 await asyncio.sleep(HEALTH_SECONDS)
 
-        began = time.perf_counter()
-        await asyncio.gather(look(), *(ask() for _ in range(clients)))
-        load.seconds = time.perf_counter() - began
+        started = time.perf_counter()
+        await asyncio.gather(poll_health(), *(ask() for _ in range(clients)))
+        load.seconds = time.perf_counter() - started
     return load
 
 
 @contextmanager
 def service(*, batch: int, queue: int, small: bool) -> Iterator[str]:
-    """The address of a service in a process of its own."""
+    """Address of a service running in its own process."""
     options = ["--batch", str(batch), "--queue", str(queue), *(["--small"] if small else [])]
     command = [sys.executable, "-m", "benchmarks.serving", "--serve", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -114,7 +114,7 @@ def _serve(batch: int, queue: int, small: bool) -> None:
 
 
 def report(batch: int, load: Load) -> str:
-    """A row of the table."""
+    """Format one row of the table."""
     p50, p95 = load.percentiles(load.latencies)
     health, busiest = load.percentiles(load.health)
     statuses = ", ".join(f"{status}: {count:,}" for status, count in sorted(load.statuses.items()))
@@ -128,9 +128,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--small", action="store_true", help="a model that costs next to nothing")
+    parser.add_argument("--small", action="store_true", help="use a model of negligible cost")
     parser.add_argument("--queue", type=int, default=128, help="queries that may wait (default: 128)")
-    parser.add_argument("--batch", type=int, help="a single limit of a batch, in place of 16 and 1")
+    parser.add_argument("--batch", type=int, help="measure only this batch limit instead of 16 and 1")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.serve:

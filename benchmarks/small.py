@@ -1,4 +1,4 @@
-"""A model whose forward pass costs next to nothing: what is left is our own work around it."""
+"""A model with a negligible forward pass, which leaves the cost of our own code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qa_arch.spans.predictor import SpanPredictor
 
 
 def small_predictor() -> SpanPredictor:
-    """One random layer of width 16 behind MiniLM's tokenizer."""
+    """One random layer of width 16 with MiniLM's tokenizer."""
     torch.manual_seed(inputs.SEED)
     tokenizer = inputs.tokenizer()
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 32}

@@ -1,15 +1,15 @@
-"""What is measured, by fixed names: the peer and the value to reach. A row is never left out."""
+"""Rows of the benchmark table with fixed names, their peers and target values. Rows are never dropped."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.timing import Pairs, Timed, middle
+from benchmarks.timing import Pairs, Timed, median_time
 
 
 class NotMeasuredError(Exception):
-    """A row cannot be measured here; the message says why."""
+    """Raised with the reason if a row cannot be measured on this machine."""
 
 
 EMULATED = "this processor only emulates bf16, in several times the time of fp32"
@@ -17,7 +17,7 @@ EMULATED = "this processor only emulates bf16, in several times the time of fp32
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One row: ``least <= value <= most``, either of them open."""
+    """One row: ``least <= value <= most``; None is no bound."""
 
     name: str
     what: str
@@ -41,30 +41,32 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """``value`` in the target's unit, with the median times (seconds) that it came from."""
+    """``value`` in the target's unit, with the median times (seconds) behind it."""
 
     value: float
     cpu_value: float | None = None
-    """The same from CPU time, which a busy machine disturbs less."""
+    """The same from CPU time, which is less sensitive to load."""
     ours: Timed | None = None
     theirs: Timed | None = None
     note: str = ""
 
 
 Measure = Callable[[bool], Measurement]
-"""Measures one row; the argument is True for small sizes. Raises NotMeasuredError."""
+"""Function that measures one row, at small sizes if its argument is True. Raises NotMeasuredError."""
 
 
 def speedup(pairs: Pairs, note: str = "") -> Measurement:
-    """How many times faster than the peer."""
+    """Speed relative to the peer."""
     return Measurement(
-        1 / pairs.cost(), 1 / pairs.cost("cpu"), middle(pairs.ours), middle(pairs.theirs), note
+        1 / pairs.cost(), 1 / pairs.cost("cpu"), median_time(pairs.ours), median_time(pairs.theirs), note
     )
 
 
 def cost(pairs: Pairs, note: str = "") -> Measurement:
-    """How many times the peer's time."""
-    return Measurement(pairs.cost(), pairs.cost("cpu"), middle(pairs.ours), middle(pairs.theirs), note)
+    """Time relative to the peer."""
+    return Measurement(
+        pairs.cost(), pairs.cost("cpu"), median_time(pairs.ours), median_time(pairs.theirs), note
+    )
 
 
 SCRIPT, PIPELINE = "common script", "transformers 4.57 QA pipeline, its best batch size"

@@ -1,4 +1,4 @@
-"""Two things timed side by side: alternating runs in one process, wall and CPU time, medians."""
+"""Timing of alternating runs in one process: wall and CPU time, medians."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Seconds. CPU time is that of all threads and of child processes that have ended."""
+    """Seconds. CPU time includes all threads and finished child processes."""
 
     wall: float
     cpu: float
@@ -21,24 +21,24 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Alternating runs: ``ours[i]`` and ``theirs[i]`` stood next to each other in time."""
+    """Alternating runs: ``ours[i]`` and ``theirs[i]`` ran next to each other."""
 
     ours: tuple[Timed, ...]
     theirs: tuple[Timed, ...]
 
     def cost(self, clock: str = "wall") -> float:
-        """Our time over theirs: the median over the pairs, which a drifting machine leaves alone."""
+        """Our time over theirs: the median over pairs, which is robust to drift."""
         pairs = zip(self.ours, self.theirs, strict=True)
         return median(getattr(a, clock) / getattr(b, clock) for a, b in pairs)
 
     def total_cost(self, clock: str = "wall") -> float:
-        """Our time over theirs, both summed: for pairs that are different pieces of one work."""
+        """Our total time over theirs, for pairs that are different parts of one workload."""
         ours, theirs = (sum(getattr(t, clock) for t in side) for side in (self.ours, self.theirs))
         return ours / theirs
 
 
 def once(run: Callable[[], Any]) -> Timed:
-    """One run, after the garbage of earlier ones was collected; what it made is freed off the clock."""
+    """Time one run after a garbage collection; its result is freed off the clock."""
     gc.collect()
     wall, cpu = time.perf_counter(), _cpu()
     result = run()
@@ -48,32 +48,32 @@ def once(run: Callable[[], Any]) -> Timed:
 
 
 def repeat(run: Callable[[], Any], repeats: int) -> tuple[Timed, ...]:
-    """``repeats`` runs, after one that is not counted."""
+    """Time ``repeats`` runs after one warm-up."""
     run()
     return tuple(once(run) for _ in range(repeats))
 
 
 def alternate(ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int, warm: bool = True) -> Pairs:
-    """``repeats`` runs of each, in turn, each first every other time; ``warm``: one of each uncounted."""
+    """Time ``repeats`` runs of each, swapping the order every time; ``warm`` adds a warm-up run of each."""
     if warm:
         ours()
         theirs()
-    first, second = [], []
+    our_times, their_times = [], []
     for i in range(repeats):
         if i % 2:
-            second.append(once(theirs))
-            first.append(once(ours))
+            their_times.append(once(theirs))
+            our_times.append(once(ours))
         else:
-            first.append(once(ours))
-            second.append(once(theirs))
-    return Pairs(tuple(first), tuple(second))
+            our_times.append(once(ours))
+            their_times.append(once(theirs))
+    return Pairs(tuple(our_times), tuple(their_times))
 
 
-def middle(times: Sequence[Timed]) -> Timed:
-    """The medians of wall and of CPU time."""
+def median_time(times: Sequence[Timed]) -> Timed:
+    """Medians of wall and CPU time."""
     return Timed(median(t.wall for t in times), median(t.cpu for t in times))
 
 
 def _cpu() -> float:
-    use = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(u.ru_utime + u.ru_stime for u in use)
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)

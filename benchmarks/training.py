@@ -1,7 +1,7 @@
-"""Training steps of MiniLM: buckets against padding, the proposed model against the linear head.
+"""Training steps of MiniLM: length buckets against full padding, the proposed model against a linear head.
 
-The pairs are different batches of one epoch, spread evenly over the lengths, each timed once on both
-sides; so the ratio is that of the sums.
+The pairs are different batches of one epoch, spread evenly over the lengths and timed once on both sides, so
+the ratio is that of the sums.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import nn
 from baselines.transformer import TransformerSpan
 from benchmarks import inputs
 from benchmarks.targets import EMULATED, Measure, Measurement, NotMeasuredError
-from benchmarks.timing import Pairs, Timed, middle, once
+from benchmarks.timing import Pairs, Timed, median_time, once
 from qa_arch.features.batches import BucketBatchSampler, Collator
 from qa_arch.models.bert_match import BertMatch
 from qa_arch.nn.encoder import Encoder
@@ -31,7 +31,7 @@ WORD_VECTOR_DIM = 300
 
 
 def trainer_of(model: nn.Module) -> Callable[..., None]:
-    """``step(batch, bf16=False)``: one optimizer step, under bf16 autocast where asked."""
+    """``step(batch, bf16=False)``: one optimizer step, optionally under bf16 autocast."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, fused=True)
 
     def step(batch: Batch, bf16: bool = False) -> None:
@@ -47,15 +47,15 @@ def trainer_of(model: nn.Module) -> Callable[..., None]:
 
 
 def encoder() -> Encoder:
-    """MiniLM; attention dropout 0, as any other takes torch's CPU attention off its fused path."""
+    """MiniLM with attention dropout 0, as any other value disables torch's fused CPU attention."""
     inputs.require_minilm()
     encoder = build_encoder("minilm", attention_dropout=0.0)
     assert isinstance(encoder, Encoder)
     return encoder
 
 
-def spread(quick: bool) -> list[list[int]]:
-    """Full batches of the training sampler, evenly spaced by their width."""
+def sample_batches(quick: bool) -> list[list[int]]:
+    """Full batches of the training sampler, evenly spaced by width."""
     lengths = inputs.features(quick).lengths
     plan = [b for b in BucketBatchSampler(lengths, batch_size=BATCH, seed=inputs.SEED) if len(b) == BATCH]
     plan.sort(key=lambda rows: int(lengths[rows].max()))
@@ -66,13 +66,13 @@ def spread(quick: bool) -> list[list[int]]:
 
 @cache
 def _bucketed_and_padded(quick: bool, with_bf16: bool) -> tuple[list[Timed], list[Timed], list[Timed]]:
-    """Times of the same batches: bucketed, bucketed in bf16, padded to 384."""
+    """Times on the same batches: bucketed, bucketed in bf16, padded to 384."""
     torch.manual_seed(inputs.SEED)
     table = inputs.features(quick)
     step = trainer_of(TransformerSpan(encoder()))
     short, long = Collator(table), Collator(table, multiple=384)
     times: tuple[list[Timed], list[Timed], list[Timed]] = ([], [], [])
-    for number, rows in enumerate([spread(quick)[0], *spread(quick)]):
+    for number, rows in enumerate([sample_batches(quick)[0], *sample_batches(quick)]):
         batch, padded = short(rows), long(rows)
         runs = [partial(step, batch), partial(step, batch, bf16=True), partial(step, padded)]
         for samples, run in zip(times, runs, strict=True):
@@ -97,7 +97,7 @@ def bucketed_bf16(quick: bool) -> Measurement:
 
 
 def proposed_step(quick: bool) -> Measurement:
-    """Hidden 150, word vectors of 300 and the overlap flag, on bucketed batches."""
+    """Hidden 150, word vectors of width 300 and the overlap flag, on bucketed batches."""
     torch.manual_seed(inputs.SEED)
     table = inputs.features(quick)
     size = len(table.vocabulary)
@@ -107,7 +107,7 @@ def proposed_step(quick: bool) -> Measurement:
     ours, theirs = trainer_of(proposed), trainer_of(TransformerSpan(encoder()))
     collate = Collator(table, vectors=np.arange(1, size + 1))
     pairs: tuple[list[Timed], list[Timed]] = ([], [])
-    for number, rows in enumerate([spread(quick)[0], *spread(quick)]):
+    for number, rows in enumerate([sample_batches(quick)[0], *sample_batches(quick)]):
         batch = collate(rows)
         for samples, step in zip(pairs, (ours, theirs), strict=True):
             time = once(partial(step, batch))
@@ -122,11 +122,11 @@ def _by_totals(ours: list[Timed], theirs: list[Timed], *, faster: bool) -> Measu
     wall, cpu = (1 / value if faster else value for value in values)
     rate = BATCH * len(ours) / sum(t.wall for t in ours)
     note = f"{len(ours)} batches of {BATCH}; attention dropout 0, hidden dropout on; {rate:.1f} examples/s"
-    return Measurement(wall, cpu, middle(ours), middle(theirs), note)
+    return Measurement(wall, cpu, median_time(ours), median_time(theirs), note)
 
 
 def tokens_computed(quick: bool) -> Measurement:
-    """Tokens of one epoch's batches over real tokens; no time is measured."""
+    """Tokens in one epoch's batches, padding included, over real tokens; nothing is timed."""
     lengths = inputs.features(quick).lengths
     share = BucketBatchSampler(lengths, batch_size=BATCH, seed=inputs.SEED).pad_share
     padded = 384 * len(lengths) / lengths.sum()

@@ -57,7 +57,7 @@ def test_pairs_of_words_count_and_their_order():
     scores = rank(train, asks(("A b", True), ("b a", False), ("unknown", True)), "question")
     assert scores[0] > scores[2] > scores[1]
     np.testing.assert_allclose(scores[0], -scores[1], atol=1e-4)
-    with pytest.raises(DataError, match="answerable and unanswerable questions are needed to fit on"):
+    with pytest.raises(DataError, match="fitting needs both answerable and unanswerable"):
         rank(asks(("a", True), ("b", True)), train, "question")
 
 

@@ -95,7 +95,7 @@ def test_values_by_hand() -> None:
     made = features("Oar. The red mill by the ferry sells lamps.")
     values = made.values("Does the red mill sell lamps?")
     spans = made.spans
-    place = spans.place(13, 20)  # "mill by"
+    place = spans.index(13, 20)  # "mill by"
     assert place is not None
     a, b = int(spans.first[place]), int(spans.last[place])
     lengths = {name: int(values[name][a]) for name in ("left length", "sentence length")}
@@ -164,7 +164,7 @@ def test_a_step_follows_the_gradient_of_the_penalised_likelihood() -> None:
     spans = passage(TEXT, 3)
     made = PassageFeatures(spans, model.weighing, 2**9)
     golds = [(e.question, e.answers[0]) for e in questions.examples]
-    examples = [(made.rows(question), spans.place(gold.start, gold.end)) for question, gold in golds]
+    examples = [(made.rows(question), spans.index(gold.start, gold.end)) for question, gold in golds]
     touched = np.unique(np.concatenate([ids.ravel() for rows, _ in examples for ids in rows]))
 
     def objective(weight: np.ndarray, column: int, l2: float) -> float:

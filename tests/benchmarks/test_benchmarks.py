@@ -68,7 +68,7 @@ def test_the_preparations_agree_and_a_planted_difference_is_counted():
 
 
 def test_the_decodings_agree_and_a_planted_difference_is_seen():
-    made = decoding.world(12, 4)
+    made = decoding.random_inputs(12, 4)
     theirs = peers.post_process(*decoding.theirs(made))
     ours = decoding.ours(made)
     assert decoding.equal(ours, theirs)

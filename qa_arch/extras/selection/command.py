@@ -24,13 +24,13 @@ def add_types_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         required=True,
         metavar="F",
-        help="JSON: question id -> class; for report --types",
+        help="JSON file to write: question id -> class (for report --types)",
     )
     add_device_options(parser)
 
 
 def run_types(args: argparse.Namespace) -> int:
-    """Write the class of every question, print the number of questions per main class."""
+    """Write the class of every question and print the counts per main class."""
     require_runs([args.run_folder])
     questions = open_passages(args.data)
     with gc_disabled():
@@ -44,8 +44,8 @@ def run_types(args: argparse.Namespace) -> int:
     ids = (example.id for example in questions.examples)
     path = write_json(args.out, dict(zip(ids, labels, strict=True)), indent=None)
     counts = Counter(label.partition(":")[0] for label in labels)
-    listed = ", ".join(f"{main} {count:,}" for main, count in counts.most_common())
-    print(f"{path}: {len(questions):,} questions: {listed}")
+    summary = ", ".join(f"{main} {count:,}" for main, count in counts.most_common())
+    print(f"{path}: {len(questions):,} questions: {summary}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What ``check-model`` holds models of candidates and of classes to."""
+"""Checks of ``check-model`` for models that score candidates or classes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ QUESTIONS = {
 
 
 def candidates_have_scores(subject: Subject) -> None:
-    """Every candidate has a score that is a number, padding has -inf."""
+    """Every candidate has a finite score, padding -inf."""
     batch = subject.batch(multiple=7)
     scores = logits_of(subject.model, batch)
     require(scores[batch.offered].isfinite().all(), "a candidate's score is not finite")
@@ -62,18 +62,18 @@ def candidates_have_scores(subject: Subject) -> None:
 
 
 def order_of_candidates_is_free(subject: Subject) -> None:
-    """A score belongs to its candidate, whatever the order."""
+    """The score of a candidate does not depend on the order of the candidates."""
     batch = subject.batch()
     order = torch.arange(batch.candidate.shape[1]).flip(0)
-    turned = replace(
+    reversed_ = replace(
         batch,
         candidate=batch.candidate[:, order],
         right=batch.right[:, order],
         offered=batch.offered[:, order],
     )
-    first, second = (logits_of(subject.model, given) for given in (batch, turned))
-    apart = difference(first[:, order], second)
-    require(apart <= tolerance(first), f"it changes by {apart:.2g} with the order of the candidates")
+    first, second = (logits_of(subject.model, x) for x in (batch, reversed_))
+    change = difference(first[:, order], second)
+    require(change <= tolerance(first), f"scores change by {change:.2g} with the order of the candidates")
 
 
 def padding_has_no_effect(subject: Subject) -> None:
@@ -85,13 +85,13 @@ def padding_has_no_effect(subject: Subject) -> None:
         answer=batch.answer.masked_fill(~batch.answer_mask, 3),
         candidate=batch.candidate.masked_fill(~batch.offered, 1),
     )
-    first, second = (logits_of(subject.model, given) for given in (batch, other))
-    apart = difference(first, second)
-    require(apart <= tolerance(first), f"scores change by {apart:.2g} with the ids of padding")
+    first, second = (logits_of(subject.model, x) for x in (batch, other))
+    change = difference(first, second)
+    require(change <= tolerance(first), f"scores change by {change:.2g} with the ids of padding")
 
 
 def learns_its_candidates(subject: Subject) -> None:
-    """It overfits four questions: the right candidate first."""
+    """The model overfits four questions, ranking the right candidate first."""
     steps = 80
     questions = subject.parts.sets[CALIBRATION]
     actual = ranks(questions, by_heart(subject, CALIBRATION, steps=steps, lr=2e-2))
@@ -104,7 +104,7 @@ def _candidates(config: Config, parts: Any, split: str, multiple: int) -> Collat
 
 
 def candidates(folder: Path) -> list[str]:
-    """Questions against the sentences of their passages."""
+    """Questions with the sentences of their passages as candidates."""
     splits = {"train": CHOICES, "calibration": CHOICES[:4], "dev": CHOICES}
     for split, rows in splits.items():
         write_squad(folder / f"{split}.json", rows)
@@ -114,7 +114,7 @@ def candidates(folder: Path) -> list[str]:
         "data.train_questions=0",
         "selection.negatives=2",
         "selection.unknown_buckets=3",
-        "selection.margin=0.9",  # cosines of new models lie within less, so that every pair has a loss
+        "selection.margin=0.9",  # above the spread of cosines at initialisation, so every pair has a loss
         *(f"data.{split}={folder}/{split}.json" for split in splits),
         f"glove.path={folder}/vectors.txt",
         "glove.dim=5",
@@ -122,7 +122,7 @@ def candidates(folder: Path) -> list[str]:
 
 
 def classes(folder: Path) -> list[str]:
-    """Four questions against all classes; the three splits are the same."""
+    """Four questions with all classes as candidates, identical in the three splits."""
     write_atomic(folder / "four.label", "".join(f"{label} {text}\n" for text, label in QUESTIONS.items()))
     write_vectors(folder / "vectors.txt", QUESTIONS)
     return [

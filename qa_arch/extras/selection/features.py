@@ -1,4 +1,4 @@
-"""Features of answer selection: words -> rows of word vectors, questions and candidates -> batches."""
+"""Features for answer selection: words -> word-vector rows, questions and candidates -> batches."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ _SCALE = 0.25
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SelectionBatch(Movable):
-    """Questions and the answers offered to them. Axes: ``B`` questions of at most ``Q`` words, ``A``
-    answers of at most ``L`` words, ``N`` candidates of a question.
+    """Questions and their candidate answers. Axes: ``B`` questions of at most ``Q`` words, ``A`` answers of
+    at most ``L`` words, ``N`` candidates per question.
 
-    An answer that several questions are offered stands once in ``answer``, so that it is read once.
+    A candidate shared by several questions appears once in ``answer``, so it is encoded once.
     """
 
     index: Int[Tensor, "B"]
-    """Row of each question in its set (in training: of each pair of a question and a right answer)."""
+    """Row of each question in its set (in training, of each question and right answer pair)."""
     question: Int[Tensor, "B Q"]
-    """Row of each word in the word-vector table; 0 = unknown, and padding."""
+    """Row of each word in the word-vector table; 0 for padding and unknown words."""
     question_mask: Bool[Tensor, "B Q"]
     answer: Int[Tensor, "A L"]
     answer_mask: Bool[Tensor, "A L"]
     candidate: Int[Tensor, "B N"]
-    """Row of ``answer`` that each candidate is; 0 beyond the candidates of a question."""
+    """Row of each candidate in ``answer``; 0 at padding."""
     offered: Bool[Tensor, "B N"]
-    """True on every candidate that is not padding."""
+    """True on candidates, False on padding."""
     right: Bool[Tensor, "B N"]
     """True on the candidates that answer the question."""
     weight: Float[Tensor, "B"]
-    """1 for a question that counts, 0 for one that only keeps an idle rank in step."""
+    """1 for a real question, 0 for one that only keeps an idle rank in step."""
 
     def __len__(self) -> int:
         return self.question.shape[0]
 
 
 def candidate_vectors(config: Config, sets: Mapping[str, SelectionSet]) -> WordVectors:
-    """Vectors of the words in ``sets``, random without a file, followed by those shared by unknown words."""
+    """Vectors of the words in ``sets`` (random without a file), then the vectors shared by unknown words."""
     if config.glove.use:
         words = {word for questions in sets.values() for word in _words(questions)}
         vectors = file_vectors(config, words)
@@ -77,16 +77,16 @@ def word_rows(vectors: WordVectors, buckets: int) -> Callable[[str], int]:
     """Function word -> row in a table whose last ``buckets`` vectors are shared by unknown words.
 
     The bucket is a hash of the word, so an unknown word has the same vector in question and answer
-    (Parikh et al. 2016, section 5.1). Without buckets an unknown word is row 0.
+    (Parikh et al. 2016, section 5.1). Without buckets an unknown word maps to row 0.
     """
     size = len(vectors.words) - buckets
-    own: dict[str, int] = {}
-    for at, word in enumerate(vectors.words[:size], 1):
-        own.setdefault(word, at)
+    row_of: dict[str, int] = {}
+    for number, word in enumerate(vectors.words[:size], 1):
+        row_of.setdefault(word, number)
 
     def row(word: str) -> int:
         lower = word.lower()
-        hit = own.get(word) or own.get(lower)
+        hit = row_of.get(word) or row_of.get(lower)
         if hit or not buckets:
             return hit or 0
         return size + 1 + zlib.crc32(lower.encode("utf-8", "surrogatepass")) % buckets
@@ -104,7 +104,7 @@ def with_buckets(vectors: WordVectors, buckets: int, seed: int) -> WordVectors:
 
 
 def random_vectors(words: Iterable[str], dim: int, seed: int) -> WordVectors:
-    """Randomly initialised vectors of the lower-case ``words``, to be trained."""
+    """Randomly initialised, trainable vectors of the lower-cased ``words``."""
     vocabulary = tuple(sorted({word.lower() for word in words}))
     matrix = np.random.default_rng(seed).uniform(-_SCALE, _SCALE, (len(vocabulary), dim))
     return WordVectors(vocabulary, np.concatenate([np.zeros((1, dim)), matrix]).astype(np.float32))
@@ -138,9 +138,9 @@ class Texts:
         """(texts, words) rows and mask of the ``chosen`` texts, zero-padded to a width of at least 1."""
         lengths = self.lengths[chosen]
         width = max(1, int(lengths.max(initial=0)))
-        at = np.arange(-(-width // multiple) * multiple)
-        mask = at < lengths[:, None]
-        source = np.where(mask, self.offsets[chosen][:, None] + at, 0)
+        column = np.arange(-(-width // multiple) * multiple)
+        mask = column < lengths[:, None]
+        source = np.where(mask, self.offsets[chosen][:, None] + column, 0)
         return np.where(mask, self.rows[source] if len(self.rows) else 0, 0), mask
 
 
@@ -160,7 +160,7 @@ class SelectionTable:
 
 
 def selection_table(task: SelectionSet, row: Callable[[str], int], settings: Selection) -> SelectionTable:
-    """``task`` with words as rows of word vectors; longer texts are truncated."""
+    """``task`` with words as word-vector rows; texts beyond the maximum length are truncated."""
     pairs = [(number, answer) for number, question in enumerate(task.questions) for answer in question.right]
     return SelectionTable(
         Texts.of([question.question for question in task.questions], row, settings.max_question),
@@ -173,15 +173,15 @@ def selection_table(task: SelectionSet, row: Callable[[str], int], settings: Sel
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateCollator:
-    """Rows of questions -> SelectionBatch with all their candidates. A padding row is ``-1 - row``."""
+    """Collates question rows into a SelectionBatch with all candidates. A padding row is ``-1 - row``."""
 
     table: SelectionTable
     multiple: int = 1
-    """The padded widths are multiples of this."""
+    """Pad widths to a multiple of this."""
 
     @property
     def lengths(self) -> Longs:
-        """(questions,) words of the longest candidate, so that questions of a paragraph share batches."""
+        """(questions,) words of the longest candidate, which groups questions of a paragraph into batches."""
         answer_lengths = self.table.answers.lengths
         longest = int(answer_lengths.max(initial=0))
         return np.array(
@@ -203,7 +203,7 @@ class CandidateCollator:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairCollator:
-    """(epoch, rows of pairs) -> SelectionBatch: the right answer first, then randomly drawn wrong answers.
+    """Collates (epoch, pair rows) into a SelectionBatch: the right answer first, then random wrong ones.
 
     The draw depends only on seed, epoch and pair, not on batch, rank or worker.
     """
@@ -229,7 +229,7 @@ class PairCollator:
         question = int(self.table.pairs[pair, 0])
         candidates, right = self.table.candidates[question], self.table.right[question]
         generator = np.random.default_rng((self.seed, epoch, pair))
-        # Right answers may be drawn too, so draw that many more.
+        # The draw may include right answers, so draw as many more.
         count = min(len(candidates), self.negatives + len(right))
         draw = generator.choice(len(candidates), count, replace=False)
         wrong = [candidates[i] for i in draw.tolist() if candidates[i] not in right]

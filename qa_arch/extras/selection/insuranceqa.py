@@ -21,7 +21,7 @@ _VOCABULARY, _ANSWERS = "vocabulary", "answers.label.token_idx"
 
 
 def _split(source: str) -> tuple[Path, str]:
-    """The folder and the split that ``FOLDER:SPLIT`` names; DataError where there is none of that name."""
+    """Parse ``FOLDER:SPLIT``; DataError for an unknown split."""
     folder, _, split = source.rpartition(":")
     if not folder or split not in SPLITS:
         raise DataError(
@@ -43,33 +43,33 @@ def _files(source: str) -> tuple[Path, ...]:
 
 
 def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> SelectionSet:
-    """The candidates of a question are its pool; training questions have none, and choose from all answers.
+    """Read a split; candidates are the question's pool, or in train, which has no pools, all answers.
 
     Raises DataError naming file, line and field.
     """
     folder, split = _split(sources[0])
     vocabulary = {index: word for _, (index, word) in _lines(folder / _VOCABULARY, 2)}
     answers = {
-        label: _known(text.split(), vocabulary, f"{place}: answer")
+        label: _look_up(text.split(), vocabulary, f"{place}: answer")
         for place, (label, text) in _lines(folder / _ANSWERS, 2)
     }
-    row = {label: place for place, label in enumerate(answers)}
+    row = {label: number for number, label in enumerate(answers)}
     questions = []
     for number, (place, text, right, pool) in enumerate(_questions(sources[0]), start=1):
-        candidates = _known(pool, row, f"{place}: pool") if pool else range(len(row))
+        candidates = _look_up(pool, row, f"{place}: pool") if pool else range(len(row))
         questions.append(
             SelectionQuestion(
                 f"{split}-{number}",
-                _known(text, vocabulary, f"{place}: question"),
+                _look_up(text, vocabulary, f"{place}: question"),
                 candidates,
-                _known(right, row, f"{place}: answer labels"),
+                _look_up(right, row, f"{place}: answer labels"),
             )
         )
     return selection_set(name or split, answers.values(), questions)
 
 
 def _questions(source: str) -> Iterator[tuple[str, list[str], list[str], list[str]]]:
-    """(file and line, word indices, labels of the right answers, labels of the pool) of each question."""
+    """(file and line, word indices, labels of right answers, labels of the pool) of each question."""
     path, (_, split) = _questions_file(source), _split(source)
     for place, fields in _lines(path, 2 if split == "train" else 3):
         question, right, pool = (*fields, "") if split == "train" else (fields[1], fields[0], fields[2])
@@ -77,7 +77,7 @@ def _questions(source: str) -> Iterator[tuple[str, list[str], list[str], list[st
 
 
 def _counts(source: str) -> Mapping[str, int]:
-    """Counts of thesis Table 2.1; an answer counts once for each question that it answers."""
+    """Counts of thesis Table 2.1; an answer counts once per question it answers."""
     questions = list(_questions(source))
     return {
         "questions": len(questions),
@@ -87,7 +87,7 @@ def _counts(source: str) -> Mapping[str, int]:
 
 
 def _lines(path: Path, fields: int) -> Iterator[tuple[str, list[str]]]:
-    """(file and line, values) of every line that is not blank; DataError for a wrong number of values."""
+    """(file and line, values) of each non-blank line; DataError for a wrong number of values."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -97,16 +97,18 @@ def _lines(path: Path, fields: int) -> Iterator[tuple[str, list[str]]]:
             continue
         place, values = f"{path}: line {number}", line.rstrip("\r").split("\t")
         if len(values) != fields:
-            raise DataError(f"{place}: {len(values)} fields between tabs, not {fields}; fetch the file again")
+            raise DataError(
+                f"{place}: {len(values)} tab-separated fields, not {fields}; fetch the file again"
+            )
         yield place, values
 
 
-def _known(names: Sequence[str], table: Mapping[str, T], place: str) -> tuple[T, ...]:
-    """What ``table`` has under ``names``; DataError for an unknown name, and for none at all."""
+def _look_up(names: Sequence[str], table: Mapping[str, T], place: str) -> tuple[T, ...]:
+    """Entries of ``names`` in ``table``; DataError if a name is unknown or ``names`` is empty."""
     unknown = next((name for name in names if name not in table), None)
     if unknown is not None or not names:
-        what = "is empty" if unknown is None else f"{unknown!r} is unknown"
-        raise DataError(f"{place}: {what}; fetch all files of version 1 again")
+        problem = "is empty" if unknown is None else f"{unknown!r} is unknown"
+        raise DataError(f"{place}: {problem}; fetch all files of version 1 again")
     return tuple(table[name] for name in names)
 
 

@@ -1,4 +1,4 @@
-"""What answer selection and the classification of questions add."""
+"""Manifest of answer selection and question classification."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Models that select an answer or the class of a question, and their losses.
+"""Models for answer selection and question classification, and their losses.
 
 QA-LSTM (Tan, dos Santos, Xiang & Zhou 2015, arXiv 1511.04108): a shared biLSTM encodes question and answer,
-both are pooled to a vector, and the score is the cosine of the two. Classes: an LSTM on word vectors
+each is pooled to a vector, and the score is their cosine. Classification: an LSTM on word vectors
 (Di Gennaro et al. 2020, arXiv 2001.09330). Axes: ``B`` questions, ``A`` distinct answers, ``N`` candidates,
 ``P`` pairs to score, ``T`` texts, ``K`` words, ``H`` width of the states, ``D`` width of a representation.
 """
@@ -31,8 +31,8 @@ class QaLstm(nn.Module):
     """Models A to I: biLSTM, optional attention on the answer, optional convolution, pooling, cosine.
 
     ``encoder="subilstm"`` encodes suffixes and prefixes of at most ``window`` words in both directions
-    instead (Brahma 2018). ``filters=0`` means no convolution; the output of a convolution has no head and
-    tail, for which ConfigError is raised. Word vectors are trained unless ``train_vectors`` is false.
+    instead (Brahma 2018). ``filters=0`` means no convolution. Raises ConfigError for ``head_tail`` pooling
+    with a convolution, whose output has no head and tail.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class QaLstm(nn.Module):
         width = 2 * hidden
         self.pooling: Pooling = pooling
         self.convolution = Convolution(width, filters, filter_width) if filters else None
-        # With a convolution the query of the attention is the mean of the question's states.
+        # With a convolution, the attention query is the mean of the question states.
         self.query_pooling: Pooling = "mean" if filters else pooling
         self.attention = AnswerAttention(width) if attention else None
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, batch: SelectionBatch) -> Float[Tensor, "B N"]:
-        """Cosine of every candidate with its question; -inf for padding."""
+        """Cosine of each candidate with its question; -inf at padding."""
         question_states = self.read(batch.question, batch.question_mask)
         answer_states = self.read(batch.answer, batch.answer_mask)
         pair, answer = batch.offered.nonzero()[:, 0], batch.candidate[batch.offered]
@@ -81,12 +81,12 @@ class QaLstm(nn.Module):
         return scores.new_full(batch.offered.shape, -math.inf).masked_scatter(batch.offered, scores)
 
     def read(self, words: Int[Tensor, "T K"], mask: Bool[Tensor, "T K"]) -> Float[Tensor, "T K H"]:
-        """States of the words of texts."""
+        """Hidden states of the words."""
         no_tokens = self.words.vectors.new_zeros(*words.shape, 0)  # type: ignore[union-attr]
         return self.reader(self.words(no_tokens, words, mask), mask)
 
     def represent(self, states: Float[Tensor, "T K H"], mask: Bool[Tensor, "T K"]) -> Float[Tensor, "T D"]:
-        """A vector per text: optional convolution, pooling, dropout."""
+        """One vector per text: optional convolution, pooling, dropout."""
         if self.convolution is not None:
             states = self.convolution(states, mask)
         return self.dropout(pool(states, mask, self.pooling))
@@ -95,8 +95,8 @@ class QaLstm(nn.Module):
 class BiLSTM(nn.Module):
     """Bidirectional LSTM over the real words; zeros at padding.
 
-    Two LSTMs on padded texts, the second on reversed texts: forward and backward pass together take half the
-    time of a packed bidirectional LSTM on a CPU.
+    Two LSTMs on padded texts, the second reading them reversed: a training step takes half the time of a
+    packed bidirectional LSTM on a CPU.
     """
 
     def __init__(self, in_dim: int, hidden: int) -> None:
@@ -114,7 +114,7 @@ class BiLSTM(nn.Module):
 class Convolution(nn.Module):
     """tanh of ``filters`` linear maps of the states of ``filter_width`` consecutive words.
 
-    Computed at real words only, which are half of a padded batch.
+    Computed at real words only, about half of a padded batch.
     """
 
     def __init__(self, width: int, filters: int, filter_width: int) -> None:
@@ -124,14 +124,14 @@ class Convolution(nn.Module):
 
     def forward(self, states: Float[Tensor, "T K H"], mask: Bool[Tensor, "T K"]) -> Float[Tensor, "T K D"]:
         """``states`` are zero where ``mask`` is False, and so is the result."""
-        behind = nn.functional.pad(states, (0, 0, 0, self.filter_width - 1))
-        windows = behind.unfold(1, self.filter_width, 1)[mask].flatten(1)
-        grams = torch.tanh(self.linear(windows))
-        return grams.new_zeros(*mask.shape, grams.shape[1]).index_put(mask.nonzero(as_tuple=True), grams)
+        padded = nn.functional.pad(states, (0, 0, 0, self.filter_width - 1))
+        windows = padded.unfold(1, self.filter_width, 1)[mask].flatten(1)
+        ngrams = torch.tanh(self.linear(windows))
+        return ngrams.new_zeros(*mask.shape, ngrams.shape[1]).index_put(mask.nonzero(as_tuple=True), ngrams)
 
 
 class AnswerAttention(nn.Module):
-    """Attention of the question on the states of an answer (eqs. 9 to 11):
+    """Attention of the question over the states of an answer (eqs. 9 to 11):
 
     m(t) = tanh(W_am h(t) + W_qm o_q);  s(t) ∝ exp(w_ms · m(t));  h~(t) = s(t) h(t)
     """
@@ -150,16 +150,16 @@ class AnswerAttention(nn.Module):
         pair: Int[Tensor, "P"],
         mask: Bool[Tensor, "P K"],
     ) -> Float[Tensor, "P K H"]:
-        """Pair p is answer ``answer[p]`` and question ``pair[p]``; ``mask`` is that of its answer."""
+        """Pair p is answer ``answer[p]`` with question ``pair[p]``; ``mask`` is the mask of its answer."""
         matched = torch.tanh(self.key(states)[answer] + self.query(question)[pair][:, None])
         weight = masked_softmax(at_least_float32(self.score(matched)[..., 0]), mask)
         return states[answer] * weight[..., None].to(states.dtype)
 
 
 def pool(states: Float[Tensor, "T K H"], mask: Bool[Tensor, "T K"], how: Pooling) -> Float[Tensor, "T H"]:
-    """Pool the states of every text to a vector; zeros for a text without words.
+    """Pool the states of each text to a vector; zeros for a text without words.
 
-    ``head_tail`` is the forward half at the last word and the backward half at the first.
+    ``head_tail`` joins the forward state of the last word and the backward state of the first.
     """
     if how == "head_tail":
         forward, backward = states.chunk(2, dim=-1)
@@ -168,7 +168,7 @@ def pool(states: Float[Tensor, "T K H"], mask: Bool[Tensor, "T K"], how: Pooling
         return torch.cat([tail, backward[:, 0]], dim=-1)
     if how == "mean":
         return fill(states, mask[..., None], 0.0).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
-    # Not amax: its backward pass shares the gradient among equal values and so compares every word again.
+    # Not amax: its backward pass splits the gradient between ties, comparing every word again.
     top = fill(states, mask[..., None]).max(1).values
     return fill(top, top > -math.inf, 0.0)
 
@@ -176,8 +176,8 @@ def pool(states: Float[Tensor, "T K H"], mask: Bool[Tensor, "T K"], how: Pooling
 class QuestionTypes(nn.Module):
     """(bi)LSTM with output gate, pooling over the words, and a linear layer to ``classes`` logits.
 
-    The candidates of every question are all classes, in order; their words are not used. The classes are the
-    sub classes; the predicted main class is that of the best sub class.
+    The candidates of every question are all sub classes, in order; their words are not used. The predicted
+    main class is that of the best sub class.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class QuestionTypes(nn.Module):
         self.classes = nn.Linear(hidden, classes)
 
     def forward(self, batch: SelectionBatch) -> Float[Tensor, "B N"]:
-        """Logits of the candidates; -inf for padding."""
+        """Logits of the candidates; -inf at padding."""
         if len(batch.answer) != self.classes.out_features:
             raise ValueError(f"{len(batch.answer)} candidates for {self.classes.out_features} classes")
         words, mask = batch.question, batch.question_mask
@@ -213,7 +213,7 @@ class QuestionTypes(nn.Module):
 class HingeLoss:
     """max(0, margin - right + wrong) of the best right and the best wrong candidate (Tan et al. 2015, eq. 6).
 
-    Of the wrong answers that were drawn, the hardest counts. 0 where a question lacks either.
+    Only the hardest of the sampled wrong answers counts. 0 if a question lacks either kind.
     """
 
     margin: Annotated[float, Range(0, above=True)]
@@ -230,9 +230,9 @@ class HingeLoss:
 
 @dataclass(frozen=True)
 class ChoiceLoss:
-    """Minus the log of the probability that the right candidates have together in a softmax over all.
+    """Negative log of the total probability of the right candidates in a softmax over all.
 
-    0 where a question lacks a right one.
+    0 if a question has no right candidate.
     """
 
     tasks: ClassVar = ("selection", "classification")

@@ -1,9 +1,9 @@
 """``types:FILE`` and ``types:synthetic:SPLIT``: questions with classes, in the format of the TREC files.
 
-``train_5500.label`` and ``TREC_10.label`` (Li & Roth 2002) have a question per line: ``MAIN:sub``, then the
-words of the question, separated by blanks. The generated questions ask in four wordings for each class
-(``wordings.tsv``). The fourth is not used for training, and no name occurs in two splits, so that calibration
-and dev measure generalisation.
+``train_5500.label`` and ``TREC_10.label`` (Li & Roth 2002) have one question per line: ``MAIN:sub``, then the
+words of the question, separated by spaces. Generated questions use four wordings per class
+(``wordings.tsv``). The fourth is not used for training and no name occurs in two splits, so calibration and
+dev measure generalisation.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from qa_arch.errors import ConfigError, DataError
 from qa_arch.extras.selection.sets import CLASSES, class_set
 from qa_arch.types.text import SelectionSet
 
-if TYPE_CHECKING:  # a help text that names this source does not wait for the generator
+if TYPE_CHECKING:  # keeps the generator out of help texts, which list this source
     from qa_arch.data.synthetic.names import Names, Split
 
 SIZES = {"train": 2000, "calibration": 300, "dev": 300}
-"""Generated questions of a split."""
+"""Number of generated questions per split."""
 SEED = 20
 _SYNTHETIC = "synthetic:"
 _THINGS = """
@@ -33,7 +33,7 @@ _BEASTS = "otter heron badger falcon salmon lynx beetle tortoise weasel raven mo
 
 
 def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> SelectionSet:
-    """A file, or ``synthetic:SPLIT`` (train, calibration, dev). Raises DataError naming file and line."""
+    """Open a file or ``synthetic:SPLIT`` (train, calibration, dev). Raises DataError naming file and line."""
     (source,) = sources
     if source.startswith(_SYNTHETIC):
         from qa_arch.data.synthetic.names import SPLITS
@@ -51,7 +51,7 @@ def _files(source: str) -> tuple[Path, ...]:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """(class, question) of each line that is not blank."""
+    """(class, question) of each non-blank line."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -60,12 +60,12 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
-        text = data.decode("latin-1")  # as the files are published
+        text = data.decode("latin-1")  # the encoding of the published files
     for number, line in enumerate(text.split("\n"), start=1):
         label, _, question = line.strip().partition(" ")
         if label and (label not in CLASSES or not question):
             raise DataError(
-                f"{path}: line {number}: {label!r} is not a class with a question; write MAIN:sub, a blank"
+                f"{path}: line {number}: {label!r} is not a class with a question; write MAIN:sub, a space"
                 " and the question (DESC:def What is ...), as in train_5500.label"
             )
         if label:
@@ -73,14 +73,14 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def wordings() -> dict[str, list[str]]:
-    """The wordings of each class."""
+    """Class -> its wordings."""
     text = Path(__file__).with_name("wordings.tsv").read_text(encoding="utf-8")
     rows = (line.split("\t") for line in text.splitlines())
-    return {label: own for label, *own in rows}
+    return {label: templates for label, *templates in rows}
 
 
 def generated_questions(count: int, seed: int, split: Split) -> list[tuple[str, str]]:
-    """(class, question) of ``count`` questions, the classes in turn; equal for equal arguments."""
+    """``count`` pairs (class, question), cycling through the classes; deterministic."""
     from qa_arch.data.synthetic.names import Names
 
     rng = Random(f"{seed}/types/{split}")
@@ -89,8 +89,8 @@ def generated_questions(count: int, seed: int, split: Split) -> list[tuple[str, 
     generated = []
     for number in range(count):
         label = labels[number % len(labels)]
-        own = by_class[label][:-1] if split == "train" else by_class[label]
-        generated.append((label, _filled(rng.choice(own), rng, names)))
+        templates = by_class[label][:-1] if split == "train" else by_class[label]
+        generated.append((label, _filled(rng.choice(templates), rng, names)))
     rng.shuffle(generated)
     return generated
 

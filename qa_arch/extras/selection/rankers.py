@@ -1,8 +1,8 @@
-"""What needs no training: heuristics of answer selection, and types of questions by rules.
+"""Untrained references: heuristics for answer selection, and rules for question types.
 
-The heuristics stand as reference rows beside the models in tables; all have ``rank(questions) -> {row: scores
-of its candidates}``, higher is better. The rules read the question word and the expected answer type, which
-are the coarse classes of Li & Roth 2002, as far as the question word and the noun after it determine them.
+The heuristics are reference rows in tables; each has ``rank(questions) -> {row: scores of its candidates}``,
+higher is better. The rules derive the question word and the expected answer type: the coarse classes of Li &
+Roth 2002, as far as the question word and the noun after it determine them.
 """
 
 from __future__ import annotations
@@ -63,10 +63,7 @@ class RandomOrder:
 
 @dataclass(frozen=True, slots=True)
 class ClassRules:
-    """1 for the sub classes of the main class that the rules predict from question word and noun, else 0.
-
-    The rules of ``answer_type`` know main classes only.
-    """
+    """1 for all sub classes of the main class that ``answer_type`` predicts, else 0."""
 
     def rank(self, questions: SelectionSet) -> Scores:
         mains = [answer[0].partition(":")[0] for answer in questions.answers]
@@ -80,14 +77,14 @@ class ClassRules:
 class WordOverlap:
     """Sum of the weights of the distinct, case-folded words shared by question and candidate.
 
-    The weight of a word is log(A / a), where a of the A answers of the set contain it: "weighted word count"
-    in Yang et al. 2015 (WikiQA).
+    The weight of a word is log(A / a) if a of the A answers of the set contain it ("weighted word count" in
+    Yang et al. 2015, WikiQA).
     """
 
     def rank(self, questions: SelectionSet) -> Scores:
         answers = [_folded(answer) for answer in questions.answers]
-        holding = Counter(word for answer in answers for word in answer)
-        weight = {word: log(len(answers) / count) for word, count in holding.items()}
+        document_counts = Counter(word for answer in answers for word in answer)
+        weight = {word: log(len(answers) / count) for word, count in document_counts.items()}
         scores: Scores = {}
         for row, question in enumerate(questions.questions):
             words = _folded(question.question)
@@ -102,8 +99,8 @@ def _folded(words: Sequence[str]) -> frozenset[str]:
 def asking_word(words: Sequence[str]) -> str:
     """Question word, ``yes/no`` if the question begins with a verb, else ``other``.
 
-    The first word decides, or the word after a preposition; else the first question word anywhere. So "Was it
-    where they met?" is a yes/no question, which ``types.text.question_word`` files under where.
+    The first word decides, or the word after a preposition; otherwise the first question word anywhere. "Was
+    it where they met?" is thus a yes/no question, which ``types.text.question_word`` counts as where.
     """
     lower = [word.lower() for word in words]
     for word in lower[:1] + (lower[1:2] if lower[:1] and lower[0] in _PREPOSITIONS else []):

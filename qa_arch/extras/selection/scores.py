@@ -1,4 +1,4 @@
-"""Scores of ranked candidates, and of pairs of questions by their similarity."""
+"""Metrics of ranked candidates, and of question pairs by similarity."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from qa_arch.types.text import SelectionSet
 
 METRIC_VERSION = "selection-1"
 Scored = Mapping[int, Sequence[float]]
-"""By row of the question: the score of each of its candidates, in their order."""
+"""Row of the question -> scores of its candidates, in order."""
 
 
 def rank_of_right(scores: Sequence[float], right: Collection[int]) -> int | None:
     """Rank (from 1) of the best right candidate, or None if no candidate is right.
 
-    ``right`` holds indices into ``scores``. Wrong candidates of the same score, and those with a NaN score,
-    rank before it, so that a constant score gains nothing. A right candidate with a NaN score ranks last.
+    ``right`` holds indices into ``scores``. Wrong candidates with an equal or NaN score rank before it, so a
+    constant score gains nothing. A right candidate with a NaN score ranks last.
     """
     if not right:
         return None
@@ -33,8 +33,8 @@ def rank_of_right(scores: Sequence[float], right: Collection[int]) -> int | None
 def selection_scores(ranks: Sequence[int | None]) -> dict[str, float | int]:
     """Means over at least one question, in percent, from the ranks of ``rank_of_right``.
 
-    ``accuracy`` is the share of questions whose first candidate is right, ``mrr`` the mean reciprocal rank of
-    the first right candidate, 0 if no candidate is right.
+    ``accuracy`` is the share of questions whose top candidate is right, ``mrr`` the mean reciprocal rank of
+    the best right candidate, 0 if none is right.
     """
     return {
         "accuracy": 100 * fmean(rank == 1 for rank in ranks),
@@ -44,9 +44,9 @@ def selection_scores(ranks: Sequence[int | None]) -> dict[str, float | int]:
 
 
 def ranks(questions: SelectionSet, scored: Scored, *, main: bool = False) -> list[int | None]:
-    """The rank of the first right candidate of each question, in order; see ``rank_of_right``.
+    """Rank of the best right candidate of each question, in order; see ``rank_of_right``.
 
-    With ``main``, where candidates are sub classes, every candidate of a right main class is right.
+    With ``main``, candidates are sub classes and all those of a right main class are right.
     """
     result = []
     for row, question in enumerate(questions.questions):
@@ -54,13 +54,13 @@ def ranks(questions: SelectionSet, scored: Scored, *, main: bool = False) -> lis
         if main:
             mains = {questions.main[answer] for answer in right}
             right = {answer for answer in question.candidates if questions.main[answer] in mains}
-        places = {place for place, answer in enumerate(question.candidates) if answer in right}
-        result.append(rank_of_right(scored[row], places))
+        indices = {index for index, answer in enumerate(question.candidates) if answer in right}
+        result.append(rank_of_right(scored[row], indices))
     return result
 
 
 def score_points(questions: SelectionSet, scored: Scored) -> dict[str, Point]:
-    """Top-1 accuracy and MRR for the record; for classes also the accuracy of the main classes."""
+    """Top-1 accuracy and MRR for the record; for classes also the accuracy over main classes."""
     scores = selection_scores(ranks(questions, scored))
     if questions.main:
         scores["main_accuracy"] = selection_scores(ranks(questions, scored, main=True))["accuracy"]
@@ -70,17 +70,17 @@ def score_points(questions: SelectionSet, scored: Scored) -> dict[str, Point]:
 def paraphrase_scores(
     similarities: Sequence[float], labels: Sequence[bool], threshold: float
 ) -> dict[str, float | int | None]:
-    """Scores in percent of N > 0 pairs, where ``labels`` are True for paraphrases.
+    """Scores in percent of N > 0 pairs; ``labels`` are True for paraphrases.
 
-    ``accuracy`` counts a pair of at least ``threshold`` as a paraphrase, ``oracle_accuracy`` is that at the
-    threshold which is best for these labels: an upper bound, not a result. ``auroc`` is None without both
-    kinds of pairs.
+    ``accuracy`` predicts a paraphrase if the similarity is at least ``threshold``. ``oracle_accuracy`` uses
+    the best threshold for these labels: an upper bound, not a result. ``auroc`` is None unless both labels
+    occur.
     """
     scores, positive = np.asarray(similarities, np.float64), np.asarray(labels, bool)
     area = auroc(scores, positive)
-    _, place = np.unique(scores, return_inverse=True)
-    negatives, positives = np.bincount(place, ~positive), np.bincount(place, positive)
-    # Per threshold, at each distinct similarity or above all: negatives below it and positives from it on.
+    _, level = np.unique(scores, return_inverse=True)
+    negatives, positives = np.bincount(level, ~positive), np.bincount(level, positive)
+    # Per threshold, at each distinct similarity or above all: negatives below it plus positives from it on.
     correct = np.r_[0, np.cumsum(negatives)] + np.r_[np.cumsum(positives[::-1])[::-1], 0]
     return {
         "pairs": len(scores),

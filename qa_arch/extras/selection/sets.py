@@ -1,8 +1,8 @@
-"""Sets for answer selection: questions with candidates, made of passages or of classes.
+"""Question sets for answer selection, with candidates from passages or classes.
 
-A question on a passage becomes a selection question whose candidates are the sentences of the passage; right
-are the sentences in which a gold answer begins. Classification is selection with the same candidates for all
-questions: the 50 classes of Li & Roth 2002.
+For a question on a passage, the candidates are the sentences of the passage; those in which a gold answer
+begins are right. Classification is selection with the same candidates for all questions: the 50 classes of
+Li & Roth 2002.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ MAIN = {
     "LOC": "city country mount other state",
     "NUM": "code count date dist money ord other perc period speed temp volsize weight",
 }
-"""Main class -> its sub classes: 6 and 50."""
+"""6 main classes -> 50 sub classes."""
 CLASSES = tuple(f"{main}:{sub}" for main, subs in MAIN.items() for sub in subs.split())
 """The 50 classes, in the order of the models' scores."""
-_PLACE = {label: place for place, label in enumerate(CLASSES)}
+_INDEX = {label: index for index, label in enumerate(CLASSES)}
 _MAIN_OF = tuple(list(MAIN).index(main_class) for main_class in (c.partition(":")[0] for c in CLASSES))
 
 
 def open_for(source: Source, *, want: Holds, name: str = "", on_error: OnError = "raise") -> SelectionSet:
-    """Open a set as a task reads it; DataError, before reading, for a source that does not suit it."""
+    """Open a set for a task; DataError, before reading, if the source does not suit the task."""
     require(source, want)
     questions = open_source(source, name=name, on_error=on_error)
     return sentence_selection(questions) if isinstance(questions, QuestionSet) else questions
 
 
 def load_splits(data: Data, want: Holds) -> dict[str, SelectionSet]:
-    """Open train, calibration and dev of a run, in this order; splits without data are left out.
+    """Open train, calibration and dev of a run, in this order; splits without data are omitted.
 
-    Passages are first split by article and then converted to candidate sentences. Where the config names no
-    calibration set, questions with classes are held out of train. Raises DataError for a source that does not
-    suit the task, ConfigError where nothing can be held out.
+    Passages are split by article, then converted to candidate sentences. Without a calibration set, questions
+    with classes are held out of train. Raises DataError if a source does not suit the task, ConfigError if
+    nothing can be held out.
     """
     require(data.train, want, "data.train")
     held = holds(data.train)
@@ -79,7 +79,7 @@ def load_splits(data: Data, want: Holds) -> dict[str, SelectionSet]:
         sets = {**hold_out_questions(train, share, data.split_seed), **sets}
     if 0 < data.train_questions < len(sets["train"]):
         train = sets["train"]
-        import numpy as np  # help texts name every source, and this is not for them to load
+        import numpy as np  # imported late to keep help texts, which load this module, fast
 
         drawn = np.random.default_rng(data.split_seed).choice(len(train), data.train_questions, replace=False)
         questions = [train.questions[row] for row in sorted(drawn.tolist())]
@@ -90,7 +90,7 @@ def load_splits(data: Data, want: Holds) -> dict[str, SelectionSet]:
 def hold_out_questions(task: SelectionSet, share: float, seed: int) -> dict[str, SelectionSet]:
     """Hold out a seeded ``share`` of the questions as calibration; equal questions stay in the same part.
 
-    Raises ConfigError where train or calibration would be empty.
+    Raises ConfigError if train or calibration would be empty.
     """
     texts = sorted({question.question for question in task.questions})
     count = round(share * len(texts))
@@ -122,7 +122,7 @@ def selection_set(
     left_out: int = 0,
     main: tuple[int, ...] = (),
 ) -> SelectionSet:
-    """A SelectionSet with its fingerprint computed; DataError where no question is left."""
+    """Create a SelectionSet with its fingerprint; DataError if there are no questions."""
     answers, questions = tuple(answers), tuple(questions)
     if not questions:
         raise DataError(
@@ -134,8 +134,8 @@ def selection_set(
         digest.update(json.dumps(answer).encode("ascii"))
     for question in questions:
         rows = question.candidates
-        plain = str(rows) if isinstance(rows, range) else list(rows)
-        record = [question.id, question.title, question.question, plain, question.right]
+        candidates = str(rows) if isinstance(rows, range) else list(rows)
+        record = [question.id, question.title, question.question, candidates, question.right]
         digest.update(json.dumps(record).encode("ascii"))
     return SelectionSet(name, answers, questions, digest.hexdigest(), left_out, main=main)
 
@@ -143,8 +143,7 @@ def selection_set(
 def sentence_selection(questions: QuestionSet) -> SelectionSet:
     """Selection set of the answerable ``questions``, with the sentences of their passages as candidates.
 
-    Unanswerable questions and questions on a passage of a single sentence are left out and counted in
-    ``left_out``.
+    Unanswerable questions and those on a single-sentence passage are skipped and counted in ``left_out``.
     """
     answers: list[tuple[str, ...]] = []
     rows: dict[str, tuple[range, list[tuple[int, int]]]] = {}
@@ -163,23 +162,23 @@ def sentence_selection(questions: QuestionSet) -> SelectionSet:
 
 def _question(example: Example, candidates: range, spans: list[tuple[int, int]]) -> SelectionQuestion:
     sentences_of_golds = {sum(start <= gold.start for start, _ in spans) - 1 for gold in example.answers}
-    right = tuple(candidates[max(0, place)] for place in sorted(sentences_of_golds))
+    right = tuple(candidates[max(0, index)] for index in sorted(sentences_of_golds))
     question = words(example.question)
     return SelectionQuestion(example.id, question, candidates, right, example.title)
 
 
 def class_set(name: str, labelled: Iterable[tuple[str | None, str]]) -> SelectionSet:
-    """SelectionSet of (class, question) pairs with the classes as candidates; None is an unknown class."""
+    """SelectionSet of (class, question) pairs with all classes as candidates; None is an unknown class."""
     every = range(len(CLASSES))
     questions = [
-        SelectionQuestion(f"{name}-{number}", words(text), every, () if label is None else (_PLACE[label],))
+        SelectionQuestion(f"{name}-{number}", words(text), every, () if label is None else (_INDEX[label],))
         for number, (label, text) in enumerate(labelled, start=1)
     ]
     return selection_set(name, [(label,) for label in CLASSES], questions, main=_MAIN_OF)
 
 
 class Pair(NamedTuple):
-    """Two questions and whether they are paraphrases, None where the file does not say."""
+    """Two questions and whether they are paraphrases; None if unlabelled."""
 
     first: str
     second: str
@@ -198,19 +197,19 @@ def read_pairs(path: str | Path) -> list[Pair]:
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: is not UTF-8 (byte {error.start}); save it as UTF-8") from None
     pairs: list[Pair] = []
-    # Only a line feed ends a pair: str.splitlines would also cut at U+2028 or U+0085 inside a question.
+    # Only a line feed ends a pair: str.splitlines would also split at U+2028 or U+0085 inside a question.
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         place, fields = f"{path}: line {number}", [field.strip() for field in line.split("\t")]
         if len(fields) not in (2, 3) or not all(fields[:2]):
-            raise DataError(f"{place}: write two questions, and optionally 0 or 1, with tabs between them")
+            raise DataError(f"{place}: write two questions, and optionally 0 or 1, separated by tabs")
         label = {"1": True, "0": False}.get(fields[2]) if len(fields) == 3 else None
         if len(fields) == 3 and label is None:
             raise DataError(f"{place}: the label is {fields[2]!r}; write 1 for a paraphrase, else 0")
         if pairs and (label is None) != (pairs[0].paraphrase is None):
-            raise DataError(f"{place}: some lines have a label and some have none; label all or none")
+            raise DataError(f"{place}: only some lines have a label; label all or none")
         pairs.append(Pair(fields[0], fields[1], label))
     if not pairs:
-        raise DataError(f"{path}: has no pair of questions; write two per line with a tab between them")
+        raise DataError(f"{path}: has no pair of questions; write two per line, separated by a tab")
     return pairs

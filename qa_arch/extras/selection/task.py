@@ -1,6 +1,6 @@
-"""Answer selection: the right answer among candidates (Tan et al. 2015), or the class of a question.
+"""Answer selection tasks: find the right answer among candidates (Tan et al. 2015), or the question's class.
 
-The trained model ranks candidates, compares two questions or classifies questions.
+The trained model ranks candidates, compares two questions, or classifies questions.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class Selected:
 
     text: str
     place: int
-    """Where it stood among the candidates that were given."""
+    """Its index among the candidates given."""
     score: float
 
 
 class ScoreCollector:
-    """The scores of each question's candidates, by row of the question: a padding row repeats its own."""
+    """Collects candidate scores by question row, since a padding row repeats a question."""
 
     def __init__(self) -> None:
         self.parts: list[dict[int, list[float]]] = []
@@ -82,7 +82,7 @@ class ScoreCollector:
 
 
 class SelectionPredictor(Predictor):
-    """Scores candidates: those of a question (by a call), a second question (``similarity``), or classes."""
+    """Ranks candidates (call it), compares questions (``similarity``) or classifies them (``classify``)."""
 
     null_threshold = 0.0
 
@@ -100,7 +100,7 @@ class SelectionPredictor(Predictor):
         self._row = word_rows(vectors, config.selection.unknown_buckets)
 
     def __call__(self, question: str, candidates: Sequence[str]) -> list[Selected]:
-        """The candidates, best first; equal ones in their order. None are ranked for a blank question."""
+        """Candidates sorted by score, ties in input order; empty for a blank question."""
         self._require("selection")
         question_words = words(question)
         if not question_words or not candidates:
@@ -111,41 +111,40 @@ class SelectionPredictor(Predictor):
         return sorted(ranked, key=lambda selected: -selected.score)
 
     def similarity(self, first: str, second: str) -> float:
-        """Similarity of two questions, from -1 to 1: paraphrases are near 1. 0 where one is blank."""
+        """Similarity of two questions, from -1 to 1 (paraphrases are near 1); 0 if one is blank."""
         return self.similarities([(first, second)])[0]
 
     def similarities(self, pairs: Sequence[tuple[str, str]], *, watch: Watch | None = None) -> list[float]:
         """``similarity`` of each pair, in order.
 
-        The attention of some models looks from the question at the candidate, so both directions are
-        averaged.
+        Averages both directions, as attention from question to candidate is not symmetric.
         """
         self._require("selection")
         texts = [words(text) for pair in pairs for text in pair]
-        # Text 2i is the question and text 2i + 1 the candidate, and the other way round.
+        # Texts 2i and 2i + 1 are question and candidate, then the reverse.
         paired = [row for row in range(len(texts)) if texts[row] and texts[row ^ 1]]
         means = [0.0] * len(pairs)
         if paired:
             questions = [SelectionQuestion(str(row), texts[row], (row ^ 1,), ()) for row in paired]
             scores = self.read(selection_set("pairs", texts, questions), watch=watch)
-            for place, row in enumerate(paired):
-                means[row // 2] += scores[place][0] / 2
+            for number, row in enumerate(paired):
+                means[row // 2] += scores[number][0] / 2
         return means
 
     def classify(self, questions: Sequence[str], *, watch: Watch | None = None) -> list[str]:
-        """The class (``MAIN:sub``) that each question most probably has, in order."""
+        """Most probable class (``MAIN:sub``) of each question, in order."""
         self._require("classification")
         scored = self.read(class_set("questions", [(None, text) for text in questions]), watch=watch)
         return [CLASSES[int(np.argmax(scored[row]))] for row in range(len(questions))]
 
     def _require(self, task: str) -> None:
-        """RunError where the run was trained for another task."""
-        own = self.config.model["task"]
-        if own != task:
-            raise RunError(f"this run is of task {own} and one of task {task} is wanted; name another")
+        """Raise RunError if the run was trained for another task."""
+        trained = self.config.model["task"]
+        if trained != task:
+            raise RunError(f"the run was trained for task {trained}, not {task}; name another run")
 
     def table(self, questions: SelectionSet, *, cache: bool = True) -> SelectionTable:
-        """The features of a set."""
+        """Features of a set."""
         return selection_table(questions, self._row, self.config.selection)
 
     def read(
@@ -156,7 +155,7 @@ class SelectionPredictor(Predictor):
         batch_size: int | None = None,
         watch: Watch | None = None,
     ) -> dict[int, list[float]]:
-        """The score of every candidate of every question of a set, by row of the question."""
+        """Scores of all candidates, by row of the question."""
         return read_table(
             self.model,
             CandidateCollator(self.table(questions) if table is None else table),
@@ -168,7 +167,7 @@ class SelectionPredictor(Predictor):
 
 
 class SelectionTask(Task):
-    """A question and its candidates in, a score for each candidate out."""
+    """Scores each candidate of a question."""
 
     name = "selection"
     output = Float[Tensor, "B N"]
@@ -198,7 +197,7 @@ class SelectionTask(Task):
         )
 
     def assemble(self, config: Config, trusted: Sequence[str] = TRUSTED) -> Parts:
-        """Sets, word vectors, texts as rows of these vectors (``tables``), and the model."""
+        """Load the sets and word vectors, and build tables, model and loss."""
         sets = self.load_splits(config.data)
         for split, questions in sets.items():
             log.info(
@@ -217,7 +216,7 @@ class SelectionTask(Task):
         return Parts(sets, tables, vectors, model, build_loss(config, trusted))
 
     def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> Parameters:
-        """On the meta device. Reads the data, as the number of trained vectors depends on its words."""
+        """Count on the meta device. Reads the data, whose words determine the number of trained vectors."""
         if config.glove.use and not config.glove.path:
             shape: tuple[int, ...] = 1, config.glove.dim or GLOVE_DIM
         else:
@@ -236,7 +235,7 @@ class SelectionTask(Task):
     ) -> SelectionPredictor:
         vectors = store.load_vectors(folder)
         if vectors is None:
-            raise RunError(f"{folder}: holds no word vectors; the run is incomplete, train it again")
+            raise RunError(f"{folder}: has no word vectors; the run is incomplete, train it again")
         model = build_model(config.model, None, vectors, trusted)
         store.load_weights(folder, model)
         model = cast_weights(model.to(device), precision)
@@ -249,7 +248,7 @@ class SelectionTask(Task):
         return SelectionPredictor(model, parts.vectors, config, precision=precision)
 
     def batches(self, config: Config, parts: Parts) -> Batches:
-        """Training pairs with negatives sampled anew each epoch; all candidates for validation."""
+        """Training pairs with negatives sampled anew every epoch; all candidates for validation."""
         calibration = parts.tables.get("calibration")
         return Batches(
             PairCollator(parts.tables["train"], self.negatives(config, parts), config.seed),
@@ -258,7 +257,7 @@ class SelectionTask(Task):
         )
 
     def negatives(self, config: Config, parts: Parts) -> int:
-        """Number of wrong answers sampled for each right answer in training."""
+        """Number of wrong answers sampled per right answer in training."""
         return config.selection.negatives
 
     def labels(self, batch: SelectionBatch) -> SelectionBatch:
@@ -280,7 +279,7 @@ class SelectionTask(Task):
         return score_points(questions, outputs)
 
     def rows(self, questions: SelectionSet, outputs: Scored, threshold: float) -> dict[str, list[Any]]:
-        """The type of a question is its class where the candidates are classes, else that of the rules."""
+        """One row per question; its kind is its class if the candidates are classes, else by the rules."""
         kinds = [
             questions.answers[question.right[0]][0] if questions.main else question_type(question.question)
             for question in questions.questions
@@ -295,7 +294,7 @@ class SelectionTask(Task):
     def write_predictions(
         self, folder: Path, questions: SelectionSet, outputs: Scored, threshold: float
     ) -> None:
-        """``selections.json``: question id -> the score of each candidate, in the order of the data."""
+        """Write ``selections.json``: question id -> scores of its candidates, in the order of the data."""
         by_id = {question.id: outputs[row] for row, question in enumerate(questions.questions)}
         write_json(folder / "selections.json", by_id, indent=None)
 
@@ -306,9 +305,9 @@ class SelectionTask(Task):
 
 
 class ClassificationTask(SelectionTask):
-    """The class of a question: a softmax over the classes, all of which each question sees in training too.
+    """Question classification: every class is a candidate of every question (Di Gennaro et al. 2020).
 
-    Every class is a candidate of every question (Di Gennaro et al. 2020).
+    Training uses all wrong classes as negatives, so the loss is a softmax over the classes.
     """
 
     name = "classification"
@@ -317,7 +316,7 @@ class ClassificationTask(SelectionTask):
     def assemble(self, config: Config, trusted: Sequence[str] = TRUSTED) -> Parts:
         classes = config.model.get("classes", len(CLASSES))
         if classes != len(CLASSES):
-            raise ConfigError(f"model.classes: {classes}; there are {len(CLASSES)} classes, leave it so")
+            raise ConfigError(f"model.classes: must be {len(CLASSES)}, not {classes}; remove the setting")
         return super().assemble(config, trusted)
 
     def negatives(self, config: Config, parts: Parts) -> int:

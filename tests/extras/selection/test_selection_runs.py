@@ -110,9 +110,12 @@ SELECTED, CLASSIFIED, SPANS, OUT = "SELECTED", "CLASSIFIED", "SPANS", "OUT"
         (["train", "model=bert", "data=question_types"], "no passages; use model=question_types"),
         (["train", "model=question_types", "data=squad2"], "no classes; use model=bert with it"),
         (["train", "model=qa_lstm/a", "data=question_types", "glove=none"], "use model=question_types"),
-        (["train", "model=question_types", "data=question_types", "model.classes=6"], "model.classes: 6;"),
+        (
+            ["train", "model=question_types", "data=question_types", "model.classes=6"],
+            "model.classes: must be 50, not 6",
+        ),
         (["types", SPANS, "--data", "synthetic:dev", "--out", OUT], "does not classify questions"),
-        (["types", SELECTED, "--data", "synthetic:dev", "--out", OUT], "task classification is wanted"),
+        (["types", SELECTED, "--data", "synthetic:dev", "--out", OUT], "task selection, not classification"),
         (
             ["paraphrase", CLASSIFIED, "--pairs", OUT],
             "does not compare questions; name a run of model=qa_lst",

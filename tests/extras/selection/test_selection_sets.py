@@ -131,7 +131,7 @@ def test_insuranceqa(folder):
 @pytest.mark.parametrize(
     ("file", "text", "split", "message"),
     [
-        (TRAIN, "idx_1\t7\nidx_1 7\n", "train", "line 2: 1 fields between tabs, not 2"),
+        (TRAIN, "idx_1\t7\nidx_1 7\n", "train", "line 2: 1 tab-separated fields, not 2"),
         (TRAIN, "idx_1\t7\nidx_9 idx_1\t7\n", "train", "line 2: question: 'idx_9' is unknown"),
         (TRAIN, "idx_1\tseven\n", "train", "line 1: answer labels: 'seven' is unknown"),
         (TRAIN, "\t7\n", "train", "line 1: question: is empty"),
