@@ -162,9 +162,9 @@ class SpanLogistic:
             probability = softmax(span_scores(spans, rows, self.weight))
             loss -= np.log(np.maximum(probability[gold], np.finfo(float).tiny))
             probability[gold] -= 1  # gradient of the loss with respect to the scores
-            for touched, share in spread(spans, rows, probability):
-                ids.append(touched.ravel())
-                shares.append(np.repeat(share, touched.shape[1], axis=0))
+            for row_ids, share in row_gradients(spans, rows, probability):
+                ids.append(row_ids.ravel())
+                shares.append(np.repeat(share, row_ids.shape[1], axis=0))
         if golds:
             self._descend(np.concatenate(ids), np.concatenate(shares))
         return loss, len(golds)
@@ -223,7 +223,9 @@ def span_scores(spans: Passage, rows: Rows, weight: np.ndarray) -> np.ndarray:
     return ends + inside[b + 1] - inside[a] + left[a] - left[low] + right[high + 1] - right[b + 1]
 
 
-def spread(spans: Passage, rows: Rows, gradient: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def row_gradients(
+    spans: Passage, rows: Rows, gradient: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Gradient of ``span_scores`` given that of the scores (N, L): rows (M, K) and their shares (M, L)."""
     size = len(spans.tokens) + 1
 

@@ -1,8 +1,8 @@
-"""The site of ``make docs``: all of ``docs/``, the pages of experiments and benchmarks, and the docstrings.
+"""Sphinx configuration for ``make docs``: ``docs/``, the pages of experiments and benchmarks, and docstrings.
 
-The root of the checkout is Sphinx's source folder, so that the links between pages are those that a reader of
-the repository follows. ``make docs`` makes every warning an error: a broken link or a notebook that fails
-stops the build. Nothing is fetched, neither by the build nor by the pages.
+The source folder is the root of the checkout, so the pages use the same links as in the repository. ``make
+docs`` treats warnings as errors: a broken link or a failing notebook stops the build. Neither the build nor
+the pages fetch anything.
 """
 
 from __future__ import annotations

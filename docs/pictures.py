@@ -1,9 +1,9 @@
-"""Makes the pictures of README.md and docs/ that show real output.
+"""Generate the pictures of README.md and docs/ that show real output.
 
     make demo && python docs/pictures.py [terminal] [report]
 
-``terminal.svg``: commands of README.md and what they print, at 100 columns. ``report.png``: parts of the
-report on the demo's runs, for which playwright needs chromium.
+``terminal.svg``: commands of README.md with their output, at 100 columns. ``report.png``: sections of the
+report on the demo's runs; needs chromium for playwright.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ READ = (
     ' the river Kemcreek."',
 )
 SECTIONS = ("runs", "abstention")
-"""Of the report, those that the picture shows."""
+"""Sections of the report shown in the picture."""
 TERMINAL = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">
 <style>
 .{unique_id}-matrix {{
@@ -63,11 +63,11 @@ TERMINAL = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {heig
 </g>
 </svg>
 """
-"""rich's picture of a terminal, with fonts of the reader's system in place of fetched ones."""
+"""rich's terminal SVG with system fonts instead of downloaded ones."""
 
 
 def terminal(path: Path) -> None:
-    """Draw the commands and what they print, with the demo's runs at hand."""
+    """Draw the commands and their output, run with access to the demo's runs."""
     console = Console(record=True, width=COLUMNS, file=StringIO())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -82,13 +82,11 @@ def terminal(path: Path) -> None:
 
 
 def _printed(command: str, folder: Path, *, kind: str = "xterm-256color") -> str:
-    """What a command prints in a terminal; in one of kind "dumb" progress is lines."""
+    """Output of a command in a terminal; in a "dumb" one, progress is printed as lines."""
     terminal, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-    given = {"TERM": kind, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    with subprocess.Popen(
-        command, shell=True, cwd=folder, env=os.environ | given, stdout=end, stderr=end
-    ) as process:
+    env = os.environ | {"TERM": kind, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    with subprocess.Popen(command, shell=True, cwd=folder, env=env, stdout=end, stderr=end) as process:
         os.close(end)
         text = "".join(_read(terminal))
     if process.returncode:
@@ -97,15 +95,15 @@ def _printed(command: str, folder: Path, *, kind: str = "xterm-256color") -> str
 
 
 def _read(terminal: int) -> Iterator[str]:
-    """What comes until the other end is closed, which Linux reports as an error."""
+    """Read until the other end closes, which Linux reports as an error."""
     decode = codecs.getincrementaldecoder("utf-8")().decode
     with suppress(OSError):
-        while part := os.read(terminal, 4096):
-            yield decode(part)
+        while data := os.read(terminal, 4096):
+            yield decode(data)
 
 
 def report(path: Path) -> None:
-    """Take a picture of some sections of the page on the demo's runs."""
+    """Take a screenshot of ``SECTIONS`` of the report on the demo's runs."""
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as browsers:
@@ -123,10 +121,10 @@ def report(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    wanted = sys.argv[1:] or ["terminal", "report"]
+    pictures = sys.argv[1:] or ["terminal", "report"]
     if not DEMO.is_dir():
-        sys.exit(f"{DEMO}: the pictures are of these runs; make demo first")
-    if "terminal" in wanted:
+        sys.exit(f"{DEMO}: no such folder; run make demo first")
+    if "terminal" in pictures:
         terminal(DOCS / "terminal.svg")
-    if "report" in wanted:
+    if "report" in pictures:
         report(DOCS / "report.png")

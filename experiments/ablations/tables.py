@@ -1,4 +1,4 @@
-"""Which part of the proposed model does what, and what would mend it.
+"""Contribution of each part of the proposed model, and remedies.
 
 Filled by: qa-arch train -m experiment=ablations data.train_questions=2000 seed=13,14,15 model=...; the trials
 by the commands in README.md; then qa-arch tables runs/ablations --publish experiments/ablations/records

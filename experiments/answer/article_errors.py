@@ -1,4 +1,4 @@
-"""Standard errors over articles and over questions, of every committed run whose scored set is at hand.
+"""Standard errors over articles and over questions, for every committed run whose scored set is available.
 
     python experiments/answer/article_errors.py
 
@@ -29,7 +29,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def ratio(scores: Floats, article: npt.NDArray[np.int64]) -> float:
-    """Standard error of the mean of ``scores`` over articles, by that over questions (linearised)."""
+    """Standard error of the mean over articles, divided by that over questions (linearised)."""
     deviations = np.bincount(article, scores - scores.mean())
     count = len(deviations)
     over_articles = np.sqrt(count / (count - 1) * (deviations**2).sum()) / len(scores)
@@ -37,7 +37,7 @@ def ratio(scores: Floats, article: npt.NDArray[np.int64]) -> float:
 
 
 def systems(folder: Path, article_of: Mapping[str, int]) -> tuple[dict[str, Floats], npt.NDArray[np.int64]]:
-    """F1 ``(R, N)`` by model, and the article of each of the N questions."""
+    """(model -> F1 (R, N), article of each of the N questions)."""
     runs: dict[str, list[Floats]] = {}
     for place, record in find_runs([folder]):
         rows = load_questions(place, record)

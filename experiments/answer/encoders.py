@@ -1,9 +1,9 @@
-"""Is the gain over the plain span head another one with the larger encoder? A difference of differences.
+"""Does the gain over the plain span head change with the larger encoder? A difference of differences.
 
     python experiments/answer/encoders.py
 
-Reads the committed records of the answer and of ``mpnet``; prints, for every measure, how much larger the
-gain of a model over ``bert`` is with all-mpnet-base-v2 than with MiniLM, with its 95% interval over articles,
+Reads the committed records of ``answer`` and ``answer/mpnet``; prints for each measure how much larger a
+model's gain over ``bert`` is with all-mpnet-base-v2 than with MiniLM, with its 95% interval over articles,
 seeds and calibration articles. p is corrected for the two models (Holm).
 """
 
@@ -21,27 +21,27 @@ ENCODERS = {"MiniLM": "records", "MPNet": "mpnet/records"}
 MODELS = ("proposed", "ablation_together")
 
 
-def samples() -> Samples:
-    """The runs of both encoders, labelled ``MODEL ENCODER``."""
+def load_samples() -> Samples:
+    """Runs of both encoders, labelled ``MODEL ENCODER``."""
     systems = []
     for encoder, place in ENCODERS.items():
         runs = find_runs([HERE / place])
         for model in ("bert", *MODELS):
-            own = tuple(run for run in runs if run[1].model == model)
-            systems.append(System(f"{model} {encoder}", own))
+            model_runs = tuple(run for run in runs if run[1].model == model)
+            systems.append(System(f"{model} {encoder}", model_runs))
     return samples_of(systems, DEV)
 
 
-def gain(given: Samples, model: str, measure: MeasureName) -> Effect:
-    """Gain of ``model`` over ``bert`` with MPNet, less that with MiniLM."""
+def gain(samples: Samples, model: str, measure: MeasureName) -> Effect:
+    """Gain of ``model`` over ``bert`` with MPNet, minus that with MiniLM."""
     signs = {"bert MiniLM": 1, f"{model} MiniLM": -1, "bert MPNet": -1, f"{model} MPNet": 1}
-    return given.contrast(signs, measure)
+    return samples.contrast(signs, measure)
 
 
 def main() -> None:
-    given = samples()
+    samples = load_samples()
     for measure, name in MEASURES.items():
-        effects = [gain(given, model, measure) for model in MODELS]
+        effects = [gain(samples, model, measure) for model in MODELS]
         for model, difference, p in zip(MODELS, effects, holm([e.p for e in effects]), strict=True):
             low, high = difference.interval
             print(

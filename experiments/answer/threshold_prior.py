@@ -2,10 +2,10 @@
 
     python experiments/answer/threshold_prior.py
 
-Reads the committed rows of calibration (``ablations``: 4 articles, 41.6% unanswerable) and the articles of
-their questions from ``$QA_ARCH_DATA/squad``; dev is not looked at. Each article is left out in turn, the
-threshold is fitted on the other three, and F1 on the article is compared with that at the threshold that fits
-the article best. In the test unanswerable questions count as half, as in SQuAD 2.0's published dev set.
+Reads the committed calibration rows of ``ablations`` (4 articles, 41.6% unanswerable) and the articles of
+their questions from ``$QA_ARCH_DATA/squad``; dev is not used. Leaves out each article in turn, fits the
+threshold on the other three, and compares F1 on the article with that at the article's own best threshold.
+For testing, unanswerable questions are weighted to one half, their share in SQuAD 2.0's published dev set.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 def score(rows: Questions, where: Bools, threshold: float, prior: float | None) -> float:
-    """F1 (percent) of the questions ``where`` at a threshold, unanswerable ones counted as ``prior``."""
+    """F1 (percent) at a threshold on the questions ``where``, weighting unanswerable ones to ``prior``."""
     answerable = rows.answerable[where]
     assert rows.span_f1 is not None
     abstained = rows.null_odds[where] > threshold
@@ -46,7 +46,7 @@ def fit(rows: Questions, where: Bools, prior: float | None) -> float:
 
 
 def regrets(rows: Questions, article: npt.NDArray[np.int64], tested: float | None) -> Iterator[list[float]]:
-    """By article that is left out: F1 lost by the threshold of each prior."""
+    """Per left-out article: F1 lost by the threshold of each prior."""
     for left_out in np.unique(article):
         inside = article == left_out
         best = score(rows, inside, fit(rows, inside, tested), tested)
@@ -67,11 +67,11 @@ def main() -> None:
         share = "half" if tested else "its own share"
         print(f"tested at {share}: F1 below that at the article's best threshold")
         for column, prior in enumerate(PRIORS):
-            of_prior = lost[:, :, column]
-            better = (of_prior.mean(1) < lost[:, :, 0].mean(1)).mean()
+            losses = lost[:, :, column]
+            better = (losses.mean(1) < lost[:, :, 0].mean(1)).mean()
             print(
-                f"  fitted at {'own share' if prior is None else prior}: {of_prior.mean():.2f}, by article"
-                f" {' '.join(f'{value:.2f}' for value in of_prior.mean(0))}; less than at the own share in"
+                f"  fitted at {'own share' if prior is None else prior}: {losses.mean():.2f}, by article"
+                f" {' '.join(f'{value:.2f}' for value in losses.mean(0))}; less than at the own share in"
                 f" {better:.0%} of the runs"
             )
 

@@ -1,4 +1,4 @@
-"""Smaller models: what pruning and 8 bits cost in EM and F1, and what they save in size, latency and memory.
+"""Compressed models: loss in EM and F1 from pruning and int8, and savings in size, latency and memory.
 
 Filled by: qa-arch train -m experiment=real_part name=compression model=bert,proposed seed=13,14,15; then
 qa-arch compress, qa-arch evaluate --final and python -m benchmarks.compression for each (see README.md)
@@ -75,7 +75,7 @@ def tables(folder: Path) -> list[Table]:
 
 
 def _tested(folder: Path, model: str, measure: MeasureName) -> Table:
-    """Every smaller form of ``model`` against the whole one."""
+    """Every compressed version of ``model`` against the uncompressed one."""
     what = ", answerable F1 (forced answer)" if measure == "spans" else ""
     title = f"Tested against the whole {model}, dev fold A{what}"
     records = f"torch/{model}*"
@@ -88,9 +88,9 @@ def figures(folder: Path) -> list[Sequence[Path]]:
 
 
 def pareto_plot(folder: Path, file: str, title: str) -> Sequence[Path]:
-    """``MEASURES`` against ``COSTS``: a panel each pair, a point a run, the ``front`` as a line.
+    """Plot ``MEASURES`` against ``COSTS``: one panel per pair, one point per run, the ``front`` as a line.
 
-    Runs of a model share colour and marker. Nothing before a run was measured.
+    Runs of a model share colour and marker. Returns no paths if no run was measured.
     """
     table = drawn_table(folder, title, ["model", *MEASURES, *COSTS, "engine", "read_in"], SMALLER)
     if table is None or not any(row.get("engine") for row in table.rows):
@@ -104,12 +104,12 @@ def pareto_plot(folder: Path, file: str, title: str) -> Sequence[Path]:
 
 
 def points(table: Table, cost: str, measure: str) -> list[Row]:
-    """The rows that have both figures."""
+    """Rows that have both figures."""
     return [row for row in table.rows if row.get(cost) is not None and row.get(measure) is not None]
 
 
 def front(rows: Sequence[Row], cost: str, measure: str) -> list[Row]:
-    """The rows that no other beats, by cost: each scores more than everything that costs as little."""
+    """Pareto front sorted by cost: rows that outscore every row that costs no more."""
     best: list[Row] = []
     for row in sorted(rows, key=lambda row: (row[cost], -row[measure])):
         if not best or row[measure] > best[-1][measure]:
@@ -140,7 +140,7 @@ def _draw_pareto(table: Table) -> Any:
     for row_of_panels, measure in zip(panels, MEASURES, strict=True):
         row_of_panels[0].set_ylabel(f"{COLUMNS[measure].heading}, percent", fontsize=9, color=INK)
         for panel, cost in zip(row_of_panels, COSTS, strict=True):
-            _costs(panel, points(table, cost, measure), cost, measure, styles)
+            _draw_panel(panel, points(table, cost, measure), cost, measure, styles)
     handles = [
         Line2D([], [], linestyle="none", marker=marker, color=colour, markeredgecolor="white", label=name)
         for name, (marker, colour) in styles.items()
@@ -152,7 +152,7 @@ def _draw_pareto(table: Table) -> Any:
     return figure
 
 
-def _costs(panel: Any, rows: Sequence[Row], cost: str, measure: str, styles: Mapping[str, Any]) -> None:
+def _draw_panel(panel: Any, rows: Sequence[Row], cost: str, measure: str, styles: Mapping[str, Any]) -> None:
     plain_panel(panel, "both")
     panel.spines[:].set_visible(False)
     panel.set_xlabel(COLUMNS[cost].heading, fontsize=8.5, color=INK)

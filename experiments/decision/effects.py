@@ -1,11 +1,11 @@
-"""The registered tests of the decision, from its committed records.
+"""Registered tests of the decision experiment, from its committed records.
 
     python experiments/decision/effects.py
 
-Primary: three contrasts of F1 in fixed order, each tested only if the one before it is significant.
-Secondary: the same of the area under the curve of "no answer", and both parts against the plain head trained
-longer, corrected by Holm. Over articles, seeds and calibration articles; nothing is tested before all runs
-are there.
+Primary: three contrasts of F1 in fixed order, each tested only if the previous one is significant.
+Secondary: the same contrasts of the AUROC of "no answer", and both parts against the plain head trained
+longer, corrected by Holm. Intervals are over articles, seeds and calibration articles. Nothing is tested
+until all runs are scored.
 """
 
 from __future__ import annotations
@@ -38,21 +38,22 @@ def main() -> None:
     scored = sum(DEV in record.scores for _, record in runs)
     if scored < planned:
         sys.exit(f"{scored} of {planned} registered runs are scored; nothing is tested before the last")
-    given = samples_of(systems, DEV)
-    goes_on = True
+    samples = samples_of(systems, DEV)
+    tested = True
     for name, weights in CONTRASTS.items():
-        found = given.contrast(weights, "f1")
-        print(told("F1", name, found), "" if goes_on else "(not tested: the one before is not significant)")
-        goes_on = goes_on and found.p < LEVEL
-    secondary = [("AUROC", name, given.contrast(weights, "auroc")) for name, weights in CONTRASTS.items()]
-    secondary.append(("F1", "together_twins - plain_longer", given.contrast(LONGER, "f1")))
-    for (measure, name, found), p in zip(secondary, holm([found.p for *_, found in secondary]), strict=True):
-        print(told(measure, name, found), f"Holm {p:.3f}")
+        effect = samples.contrast(weights, "f1")
+        print(describe("F1", name, effect), "" if tested else "(not tested: previous one not significant)")
+        tested = tested and effect.p < LEVEL
+    secondary = [("AUROC", name, samples.contrast(weights, "auroc")) for name, weights in CONTRASTS.items()]
+    secondary.append(("F1", "together_twins - plain_longer", samples.contrast(LONGER, "f1")))
+    corrected = holm([effect.p for *_, effect in secondary])
+    for (measure, name, effect), p in zip(secondary, corrected, strict=True):
+        print(describe(measure, name, effect), f"Holm {p:.3f}")
 
 
-def told(measure: str, name: str, found: Effect) -> str:
-    low, high = found.interval
-    return f"{measure}, {name}: {found.delta:+.2f} ({low:+.2f} .. {high:+.2f}), p {found.p:.3f}"
+def describe(measure: str, name: str, effect: Effect) -> str:
+    low, high = effect.interval
+    return f"{measure}, {name}: {effect.delta:+.2f} ({low:+.2f} .. {high:+.2f}), p {effect.p:.3f}"
 
 
 if __name__ == "__main__":

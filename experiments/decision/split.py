@@ -1,10 +1,10 @@
-"""The swapped split: test on 15 articles that were only ever trained on, train on most of fold A.
+"""Swapped split: test on 15 articles that were previously only trained on, train on most of fold A.
 
     python experiments/decision/split.py --out data/swapped
 
-Reads the files of experiments/real_part through QA_ARCH_DATA. The articles of the official dev set that are
-neither in fold A nor in calibration are the test; every fourth article of fold A joins calibration; its other
-articles, and the balanced set without the articles of the test, are the training set.
+Reads the files of experiments/real_part below QA_ARCH_DATA. Test: the articles of the official dev set that
+are in neither fold A nor calibration. Calibration also gets every fourth article of fold A. Train: the other
+articles of fold A, and the balanced set without the articles of the test.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from qa_arch.data.squad import read, write
 from qa_arch.types.text import QuestionSet
 
 EVERY = 4
-"""Of the articles of fold A, in file order, each of this number goes to calibration."""
+"""Every n-th article of fold A, in file order, goes to calibration."""
 
 
 def swapped(
     official: QuestionSet, fold_a: QuestionSet, calibration: QuestionSet, balanced: QuestionSet
 ) -> dict[str, QuestionSet]:
-    """File name -> set; DataError where two share an article."""
+    """File name -> set; DataError if two share an article."""
     titles = list(dict.fromkeys(example.title for example in fold_a.examples))
     chosen = set(titles[EVERY - 1 :: EVERY])
     test = official.titles - fold_a.titles - calibration.titles
@@ -55,9 +55,9 @@ def main() -> None:
     for name, questions in swapped(*(read(folder / f"{name}.json") for name in names)).items():
         write_json(out / f"{name}-v2.0.json", write(questions))
         unanswerable = sum(not example.answerable for example in questions.examples)
-        articles, digits = len(questions.titles), questions.fingerprint[:16]
+        articles, digest = len(questions.titles), questions.fingerprint[:16]
         print(
-            f"{name}: {len(questions)} questions, {unanswerable} unanswerable, {articles} articles, {digits}"
+            f"{name}: {len(questions)} questions, {unanswerable} unanswerable, {articles} articles, {digest}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Head and twins, two by two: does the proposed model with both beat the plain span head?
+"""Head and twins, a 2 × 2 design: does the proposed model with both beat the plain span head?
 
 Filled by: the five commands of README.md; then qa-arch evaluate --run RUN --final for each, and
 qa-arch tables runs/decision --publish experiments/decision/records

@@ -1,4 +1,4 @@
-"""Section 4.1: what the baselines cost and where they fail, from the records of other experiments.
+"""Section 4.1: cost and failures of the baselines, from the records of other experiments.
 
 Filled by: the runs of experiments/thesis, experiments/real_part and experiments/demo
 """
@@ -40,7 +40,7 @@ _DRAWBACK_NOTES = (
     " not answered; false answers: of all unanswerable ones",
 )
 WORST, FEWEST = 2, 20
-"""Kinds that are named, and questions that a kind must have to be named."""
+"""Number of kinds to name, and the minimum number of questions of a named kind."""
 
 
 def tables(folder: Path) -> list[Table]:
@@ -82,20 +82,20 @@ def drawbacks_table(
     wanted: Sequence[Wanted] = (),
     notes: Sequence[str] = (),
 ) -> Table:
-    """What the models of an ``experiment`` cost and where they fail, a row a system, the mean over its seeds,
-    and a ``wanted`` one; RunError where runs do not compare.
+    """Cost and failures of the models of an ``experiment``: one row per system, its mean over seeds.
 
-    Figures of single questions are left out where a run has no rows of them.
+    ``wanted`` adds rows that are still missing. Per-question figures are omitted if a run has no question
+    rows. Raises RunError if runs are not comparable.
     """
     runs = [(experiment / place, record) for place, record in recorded(experiment, records)]
-    below: list[str] = []
+    table_notes: list[str] = []
     if runs:
-        shown = ["model", "peak_memory_mb", "exact"]
-        below += [*comparison(runs, split=DEV, columns=shown).notes, *_DRAWBACK_NOTES]
+        columns = ["model", "peak_memory_mb", "exact"]
+        table_notes += [*comparison(runs, split=DEV, columns=columns).notes, *_DRAWBACK_NOTES]
     missing = missing_rows(wanted, runs)
     rows = [{"model": system.label, **_drawbacks(system.runs)} for system in group_by_system(runs)]
-    below += [*notes, *(row.note for row in missing)]
-    return Table(title, DRAWBACKS, [*rows, *(row.row for row in missing)], below)
+    table_notes += [*notes, *(row.note for row in missing)]
+    return Table(title, DRAWBACKS, [*rows, *(row.row for row in missing)], table_notes)
 
 
 def _drawbacks(runs: Runs) -> dict[str, Any]:
@@ -115,28 +115,28 @@ def _drawbacks(runs: Runs) -> dict[str, Any]:
 
 def _failures(judged: Sequence[Judged]) -> dict[str, Any]:
     answerable = [row for row in judged if row.answerable]
-    silent = ("wrong_abstention", "missed_answer", "unanswered")
+    no_answer = ("wrong_abstention", "missed_answer", "unanswered")
     return {
         "boundary": _share(row.overlaps for row in answerable),
-        "not_answered": _share(row.outcome in silent for row in answerable),
+        "not_answered": _share(row.outcome in no_answer for row in answerable),
         "undue": _share(row.outcome == "undue_answer" for row in judged if not row.answerable),
         "worst": _worst(judged),
     }
 
 
 def _worst(judged: Sequence[Judged]) -> str:
-    """The kinds with the smallest shares of right answers; two where rows tell neither tag nor word."""
+    """Kinds with the smallest share of right answers; without tags, unanswerable questions are one kind."""
     tagged = any(row.kind for row in judged)
     kinds: dict[str, list[bool]] = {}
     for row in judged:
         name = kind_name(row) if tagged or row.answerable else "unanswerable"
         kinds.setdefault(name, []).append(row.outcome == "right")
-    known = {name: 100 * fmean(right) for name, right in kinds.items() if len(right) >= FEWEST}
-    return ", ".join(f"{name} {known[name]:.1f}" for name in sorted(known, key=known.__getitem__)[:WORST])
+    share = {name: 100 * fmean(right) for name, right in kinds.items() if len(right) >= FEWEST}
+    return ", ".join(f"{name} {share[name]:.1f}" for name in sorted(share, key=share.__getitem__)[:WORST])
 
 
 def _judged(folder: Path, record: RunRecord) -> Sequence[Judged]:
-    """The questions of a run, of the kind they are tagged with or else of their question word."""
+    """Questions of a run; their kind is their tag, or else their question word."""
     try:
         rows = load_questions(folder, record)
     except RunError:
@@ -148,25 +148,25 @@ def _judged(folder: Path, record: RunRecord) -> Sequence[Judged]:
 
 
 def _cut(record: RunRecord) -> int | None:
-    """Questions of which an end was cut off, over all splits."""
-    known = [n for facts in record.data.values() if (n := facts.truncated_questions) is not None]
-    return sum(known) if known else None
+    """Number of truncated questions, over all splits."""
+    counts = [n for facts in record.data.values() if (n := facts.truncated_questions) is not None]
+    return sum(counts) if counts else None
 
 
 def _extra(record: RunRecord) -> float | None:
-    """Windows beyond one a question, as a share of the questions in percent."""
+    """Windows beyond one per question, in percent of the questions."""
     facts = record.facts(DEV)
     return 100 * (facts.windows / facts.questions - 1) if facts.windows and facts.questions else None
 
 
 def _mean(values: Iterable[float | None]) -> Any:
-    """The mean of the known values, the value itself where all are the same; None for none."""
+    """Mean of the known values, or their common value; None if there are none."""
     known = [value for value in values if value is not None]
     if not known:
         return None
     return known[0] if len(set(known)) == 1 else fmean(known)
 
 
-def _share(which: Iterable[bool]) -> float | None:
-    flags = list(which)
+def _share(flags: Iterable[bool]) -> float | None:
+    flags = list(flags)
     return 100 * sum(flags) / len(flags) if flags else None

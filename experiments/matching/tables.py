@@ -1,4 +1,4 @@
-"""Is it the matching layer that makes the demo's difference, and what does it cost? Three seeds.
+"""Does the matching layer explain the difference in the demo, and what does it cost? Three seeds.
 
 Filled by: qa-arch train -m experiment=demo data.train_questions=0 name=matching seed=13,14,15 model=...; then
 qa-arch tables runs/matching --publish experiments/matching/records (see README.md)

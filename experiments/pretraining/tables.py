@@ -1,4 +1,4 @@
-"""What does pre-training on the passages of the training articles bring, and which objective brings most?
+"""Does pre-training on the passages of the training articles help, and which objective helps most?
 
 Filled by: the commands in README.md, in order; then qa-arch tables runs/pretraining/tiny --publish
 experiments/pretraining/records/tiny, and the same for spans.
@@ -19,7 +19,7 @@ SIZES = {"tiny": SEEDS, "small": "seed=13"}
 RUNS = "runs/pretraining/tiny/pretrain_{}-seed${{seed}}-*"
 SPANS = f"qa-arch train -m experiment=pretrained_spans {SEEDS}"
 RATES = "encoder.attention_dropout=0.0 trainer.precision=bf16 optim.lr=1e-4 optim.head_lr=5e-4"
-TOKENIZER = "'encoder.tokenizer=runs/pretraining/tiny/pretrain_mlm-seed13-*'"  # the same of all seeds
+TOKENIZER = "'encoder.tokenizer=runs/pretraining/tiny/pretrain_mlm-seed13-*'"  # the same for all seeds
 
 
 def tables(folder: Path) -> list[Table]:
@@ -28,7 +28,7 @@ def tables(folder: Path) -> list[Table]:
 
 
 def _pretraining(folder: Path, size: str, objective: str) -> Table:
-    """Objectives and lengths of blocks make for different predictions, so each has a table of its own."""
+    """One table per objective and size, as their predictions are not comparable."""
     pairs = ("sentence_accuracy", "sentence_f1") if objective in ("mlm_nsp", "mlm_sop") else ()
     command = f"qa-arch train -m experiment=pretrain_{size} model=pretrain/{objective} {SIZES[size]}"
     return runs_table(

@@ -3,9 +3,9 @@
     python experiments/real_part/build.py --train-1.1 train-v1.1.json --train-2.0 train-v2.0.json \
         --dev-2.0 dev-v2.0.json --out data/squad [--unansq UnAnsQ/QG]
 
-Four files are made of SQuAD alone; ``train-v2.0.balanced`` also takes the pairs of UnAnsQ (``unansq.py``).
-Set ``QA_ARCH_DATA`` to ``data/`` then. Nothing is written unless all files have the counts of ``EXPECTED``;
-the fingerprint shows whether they are identical, question by question and in order.
+Four files need only SQuAD; ``train-v2.0.balanced`` also needs the pairs of UnAnsQ (``unansq.py``). Then set
+``QA_ARCH_DATA`` to ``data/``. Nothing is written unless all files have the counts of ``EXPECTED``; the
+fingerprint shows whether they are identical, question by question and in order.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from qa_arch.errors import DataError, QaArchError
 from qa_arch.types.text import Example, QuestionSet
 
 TRAIN_ARTICLES = 44
-"""Number of first articles of train-v1.1 used, with all questions."""
+"""Number of leading articles of train-v1.1 used, with all questions."""
 NEGATIVE_ARTICLES = 11
-"""Number of first articles of train-v2.0 used, with their unanswerable questions."""
+"""Number of leading articles of train-v2.0 whose unanswerable questions are used."""
 
 TRAIN = (
     "Southern_California",
@@ -91,7 +91,7 @@ EXPECTED = {
 
 
 def build(train_1: QuestionSet, train_2: QuestionSet, dev_2: QuestionSet) -> dict[str, QuestionSet]:
-    """File name -> set, for the four files; DataError where an article is missing or in two splits."""
+    """File name -> set, for the four files; DataError if an article is missing or in two splits."""
     dev_2 = without_plausible(dev_2)
     answerable = first_articles(train_1, TRAIN_ARTICLES)
     train = with_unanswerable(answerable, first_articles(train_2, NEGATIVE_ARTICLES))
@@ -112,20 +112,20 @@ def first_articles(questions: QuestionSet, count: int) -> QuestionSet:
     """Questions of the first ``count`` articles, in file order."""
     titles = list(dict.fromkeys(example.title for example in questions.examples))
     if len(titles) < count:
-        raise DataError(f"{questions.name}: holds {len(titles)} articles, {count} are needed; is it whole?")
+        raise DataError(f"{questions.name}: has {len(titles)} articles, expected {count}; is it complete?")
     return articles(questions, titles[:count])
 
 
 def articles(questions: QuestionSet, titles: Collection[str]) -> QuestionSet:
     """Questions of the articles ``titles`` in file order; DataError for a missing article."""
     if missing := [title for title in titles if title not in questions.titles]:
-        raise DataError(f"{questions.name}: lacks the articles {', '.join(missing)}; is it the right file?")
+        raise DataError(f"{questions.name}: has no article {', '.join(missing)}; is it the right file?")
     chosen = (example for example in questions.examples if example.title in titles)
     return question_set(questions.name, chosen, questions.protocol)
 
 
 def with_unanswerable(answerable: QuestionSet, other: QuestionSet) -> QuestionSet:
-    """``answerable`` with the unanswerable questions of ``other`` added after those of their passage."""
+    """``answerable`` with the unanswerable questions of ``other`` appended to their passages."""
     waiting: dict[tuple[str, str], list[Example]] = {}
     for example in other.examples:
         if not example.answerable:
@@ -149,20 +149,22 @@ def _passage(example: Example) -> tuple[str, str]:
 
 
 def without_plausible(questions: QuestionSet) -> QuestionSet:
-    """The same questions without plausible answers, which this experiment does not use."""
+    """Drop plausible answers, which this experiment does not use."""
     examples = (replace(example, plausible=()) for example in questions.examples)
     return question_set(questions.name, examples, questions.protocol)
 
 
 def differences(name: str, questions: QuestionSet, expected: Expected) -> list[str]:
-    """Messages on the counts that differ from the expected ones."""
+    """One message per count that differs from the expected one."""
     counts = {
         "questions": (len(questions), expected.questions),
         "unanswerable": (unanswerable(questions), expected.unanswerable),
         "articles": (len(questions.titles), expected.articles),
     }
     return [
-        f"{name}: {got:,} {what}, expected {want:,}" for what, (got, want) in counts.items() if got != want
+        f"{name}: {actual:,} {what}, expected {count:,}"
+        for what, (actual, count) in counts.items()
+        if actual != count
     ]
 
 
@@ -172,7 +174,7 @@ def unanswerable(questions: QuestionSet) -> int:
 
 
 def describe(name: str, questions: QuestionSet, expected: Expected) -> str:
-    """A line on a written file: counts, and whether its fingerprint is the expected one."""
+    """One line on a written file: counts, and whether its fingerprint is the expected one."""
     same = questions.fingerprint.startswith(expected.fingerprint)
     return (
         f"{name}.json: {len(questions):,} questions, {unanswerable(questions):,} unanswerable,"
@@ -182,21 +184,21 @@ def describe(name: str, questions: QuestionSet, expected: Expected) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Rebuild the files; exit code 4, with nothing written, where counts differ or a file cannot be used."""
+    """Rebuild the files; exit code 4, writing nothing, if counts differ or a file is unusable."""
     parser = argparse.ArgumentParser(description="Rebuild the data of the experiments on real questions.")
     for name in ("train-1.1", "train-2.0", "dev-2.0"):
-        parser.add_argument(f"--{name}", dest=name, required=True, metavar="F", help="the official file")
+        parser.add_argument(f"--{name}", dest=name, required=True, metavar="F", help="official file")
     parser.add_argument("--unansq", type=Path, metavar="DIR", help="UnAnsQ's folder QG, for the balanced set")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for the files")
-    given = vars(parser.parse_args(arguments))
+    args = vars(parser.parse_args(arguments))
     try:
-        sets = build(read(given["train-1.1"]), read(given["train-2.0"]), read(given["dev-2.0"]))
-        if given["unansq"]:
-            sets[unansq.NAME] = unansq.balanced(sets["train-v2.0.part"], given["unansq"])
+        sets = build(read(args["train-1.1"]), read(args["train-2.0"]), read(args["dev-2.0"]))
+        if args["unansq"]:
+            sets[unansq.NAME] = unansq.balanced(sets["train-v2.0.part"], args["unansq"])
         if wrong := [line for name in sets for line in differences(name, sets[name], EXPECTED[name])]:
             raise DataError("; ".join(wrong) + "; nothing was written")
         for name, questions in sets.items():
-            write_json(given["out"] / f"{name}.json", write(questions), indent=None)
+            write_json(args["out"] / f"{name}.json", write(questions), indent=None)
             print(describe(name, questions, EXPECTED[name]))
     except QaArchError as error:
         print(f"build.py: {error}", file=sys.stderr)

@@ -1,8 +1,8 @@
-"""Training questions of which half are unanswerable: articles that have both kinds, and pairs of UnAnsQ.
+"""A balanced training set, half unanswerable: articles that have both kinds, and pairs of UnAnsQ.
 
 UnAnsQ (Zhu et al. 2019, *Learning to Ask Unanswerable Questions for Machine Reading Comprehension*,
 https://github.com/haichao592/UnAnsQ, folder ``QG``) pairs an answerable question of SQuAD 2.0's training set
-with the unanswerable one that was written beside it. Its text is tokenised and in lower case. A line of
+with the unanswerable one written for it. Its text is tokenised and lower-cased. A line of
 ``SPLIT-answerable-questions.txt`` and ``SPLIT-unanswerable-questions.txt`` holds id, question, first and last
 token of the answer; the same line of ``SPLIT-context.txt`` begins with the passage.
 """
@@ -19,7 +19,7 @@ from qa_arch.types.text import Example, Gold, QuestionSet
 
 NAME = "train-v2.0.balanced"
 TITLE = "UnAnsQ_dev_pairs"
-"""Title of the pairs whose article is not in the part: UnAnsQ does not say which it is."""
+"""Title of the pairs whose article is not in the part; UnAnsQ does not name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +36,18 @@ class Pair:
 
 
 def balanced(part: QuestionSet, folder: Path) -> QuestionSet:
-    """The articles of ``part`` that have unanswerable questions, and the pairs of ``folder``.
+    """Articles of ``part`` that have unanswerable questions, and the pairs in ``folder``.
 
-    A pair on a passage of another article of ``part`` stands there as SQuAD has it, with its twin behind it.
-    Pairs on other passages are those of UnAnsQ's dev files. Its test files, which are of the official dev
-    set, are not read.
+    A pair on a passage of another article of ``part`` keeps SQuAD's text, followed by its twin. Pairs on
+    other passages come from UnAnsQ's dev files. Its test files, taken from the official dev set, are not
+    read.
     """
     train, dev = (read_pairs(folder, split) for split in ("train", "dev"))
-    own = {pair.id: pair for pair in (*train, *dev)}
+    pair_of = {pair.id: pair for pair in (*train, *dev)}
     mixed = {example.title for example in part.examples if not example.answerable}
     examples = [example for example in part.examples if example.title in mixed]
     for example in part.examples:
-        if example.title not in mixed and (pair := own.get(example.id)):
+        if example.title not in mixed and (pair := pair_of.get(example.id)):
             examples += (example, replace(example, id=pair.twin_id, question=pair.twin, answers=()))
     known = {example.id for example in part.examples}
     examples += (
@@ -60,7 +60,7 @@ def balanced(part: QuestionSet, folder: Path) -> QuestionSet:
 
 
 def tokenised(context: str, pair: Pair) -> tuple[Example, Example]:
-    """Both questions of a pair on UnAnsQ's own passage; DataError if that ends before the answer."""
+    """Both questions of a pair on UnAnsQ's passage; DataError if that ends before the answer."""
     tokens = context.split(" ")
     if not pair.first <= pair.last < len(tokens):
         raise DataError(f"dev-context.txt: the passage of {pair.id} has no token {pair.last}")
@@ -75,20 +75,20 @@ def read_contexts(folder: Path, split: str, count: int) -> list[str]:
     file = folder / f"{split}-context.txt"
     lines = _lines(file, 3)
     if len(lines) != count:
-        raise DataError(f"{file}: {len(lines)} lines, and {count} pairs of questions")
+        raise DataError(f"{file}: {len(lines)} lines, expected {count}, one per pair of questions")
     return [sys.intern(line[0]) for line in lines]
 
 
 def read_pairs(folder: Path, split: str) -> list[Pair]:
-    """The pairs of one split, in file order; DataError where the two files do not fit."""
+    """Pairs of one split, in file order; DataError if the two files do not match."""
     files = [folder / f"{split}-{kind}-questions.txt" for kind in ("answerable", "unanswerable")]
     answerable, unanswerable = (_lines(file, 4) for file in files)
     if len(answerable) != len(unanswerable):
-        raise DataError(f"{files[0]}: {len(answerable)} lines, and {len(unanswerable)} in {files[1].name}")
+        raise DataError(f"{files[0]}: {len(answerable)} lines, but {len(unanswerable)} in {files[1].name}")
     pairs = []
     for number, (own, twin) in enumerate(zip(answerable, unanswerable, strict=True), 1):
         if own[2:] != twin[2:] or not all(position.isdecimal() for position in own[2:]):
-            raise DataError(f"{files[0]}: line {number}: is no pair with that of {files[1].name}")
+            raise DataError(f"{files[0]}: line {number}: does not match that of {files[1].name}")
         pairs.append(Pair(own[0], own[1], twin[0], twin[1], int(own[2]), int(own[3])))
     return pairs
 
@@ -98,8 +98,10 @@ def _lines(file: Path, fields: int) -> list[list[str]]:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise DataError(f"{file}: cannot be read ({error.strerror}); give UnAnsQ's folder QG") from None
-    lines = [line.split("\t") for line in text.removesuffix("\n").split("\n")]  # other breaks are text
+    lines = [
+        line.split("\t") for line in text.removesuffix("\n").split("\n")
+    ]  # other line breaks are part of the text
     for number, line in enumerate(lines, 1):
         if len(line) != fields:
-            raise DataError(f"{file}: line {number}: {len(line)} fields, {fields} are expected")
+            raise DataError(f"{file}: line {number}: {len(line)} fields, expected {fields}")
     return lines

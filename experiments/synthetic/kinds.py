@@ -30,7 +30,7 @@ def f1_by_kind(folder: Path) -> dict[str, tuple[float, int]]:
 
 
 def kinds_table(roots: list[str]) -> Table:
-    """Table with a row per kind and a column per run. RunError for runs scored on different questions."""
+    """Table with one row per kind and one column per run; RunError if runs were scored on different sets."""
     runs = [(folder, record) for folder, record in find_runs(roots) if (folder / QUESTIONS).is_file()]
     if not runs:
         raise RunError(f"{', '.join(roots)}: no {QUESTIONS} below; train a model first")

@@ -1,8 +1,8 @@
-"""The model that the common question-answering script trains, and its answers to each set.
+"""Train the common question-answering script's model and answer each set with it.
 
     python experiments/systems/common_script.py ENCODER TRAIN.json OUT SET.json...
 
-writes ``OUT/model`` (once) and, for each set, ``OUT/SET/predictions.json``, the best spans, and
+Writes ``OUT/model`` (once) and, for each set, ``OUT/SET/predictions.json`` with the best spans and
 ``OUT/SET/null_odds.json``, which ``qa-arch adopt`` reads.
 """
 
@@ -24,24 +24,26 @@ from qa_arch.data.sources import open_passages
 
 
 class ShortBatches(BertForQuestionAnswering):
-    """Leaves out the columns that are padding in the whole batch, which the script reads to no effect."""
+    """Skips columns that are padding in the whole batch, which do not affect the script's results."""
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor, **given: Any) -> Any:
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor, **labels: Any
+    ) -> Any:
         width = int(attention_mask.sum(1).max())
         columns = {"attention_mask": attention_mask[:, :width], "token_type_ids": token_type_ids[:, :width]}
-        output = super().forward(input_ids[:, :width], **columns, **given)
+        output = super().forward(input_ids[:, :width], **columns, **labels)
         for name in ("start_logits", "end_logits"):
             output[name] = pad(output[name], (0, input_ids.shape[1] - width), value=-1e4)
         return output
 
 
 def best_span(entries: list[peers.Entry]) -> str:
-    """The likeliest answer of an n-best list that is none of "no answer"."""
+    """Most probable non-null answer of an n-best list."""
     return next((entry["text"] for entry in entries if entry["text"]), "")
 
 
 def null_odds(entries: list[peers.Entry]) -> float:
-    """The log odds of "no answer" against the best span of an n-best list."""
+    """Log-odds of "no answer" against the best span of an n-best list."""
     null = next(entry["probability"] for entry in entries if not entry["text"])
     best = next((entry["probability"] for entry in entries if entry["text"]), 0.0)
     return math.log(max(null, 1e-300)) - math.log(max(best, 1e-300))
@@ -59,10 +61,10 @@ def main() -> None:
     model = ShortBatches.from_pretrained(folder)
     for path in map(Path, sets):
         questions = open_passages(str(path)).examples
-        readable = peers.prepare_to_predict(questions, tokenizer)
-        logits = predict(model, readable)
+        inputs = peers.prepare_to_predict(questions, tokenizer)
+        logits = predict(model, inputs)
         contexts = [example.context for example in questions]
-        _, lists = peers.post_process(contexts, readable.windows, readable.features, *logits)
+        _, lists = peers.post_process(contexts, inputs.windows, inputs.features, *logits)
         ids = [example.id for example in questions]
         target = Path(out) / path.stem
         target.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
-"""The sets of this experiment that are parts of others.
+"""Sample the sets of this experiment from other sets.
 
     python experiments/systems/sample.py --out data/systems
 
-Reads the files of experiments/answer, SQuADShifts and XQuAD through QA_ARCH_DATA. With seed 13, 4,000
-training questions are drawn, for the prompted model 150 questions of each set, and 600 answerable ones of dev
-as a set of SQuAD 1.1; XQuAD loses the articles that the models were trained or calibrated on.
+Reads the files of experiments/answer, SQuADShifts and XQuAD below QA_ARCH_DATA. With seed 13, draws 4,000
+training questions, 150 questions of each set for the prompted model, and 600 answerable questions of dev as a
+SQuAD 1.1 set; removes from XQuAD the articles that the models were trained or calibrated on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SAMPLED = {
 
 
 def sample(questions: QuestionSet, name: str, size: int) -> QuestionSet:
-    """``size`` questions of the set, in the order of the file."""
+    """Draw ``size`` questions of the set, in file order."""
     rows = sorted(Random(SEED).sample(range(len(questions)), size))
     return question_set(name, [questions.examples[row] for row in rows], questions.protocol)
 
@@ -40,17 +40,17 @@ def main() -> None:
     out, folder = parser.parse_args().out, Path(os.environ.get("QA_ARCH_DATA", "data"))
     sets = {name: read(folder / f"{file}.json") for name, file in SAMPLED.items()}
     train = read(folder / "squad/train-v2.0.balanced.json")
-    made = {"train": sample(train, "train", TRAINED)}
+    samples = {"train": sample(train, "train", TRAINED)}
     for name, questions in sets.items():
-        made[f"{name}_{QUESTIONS}"] = sample(questions, f"{name}_{QUESTIONS}", QUESTIONS)
+        samples[f"{name}_{QUESTIONS}"] = sample(questions, f"{name}_{QUESTIONS}", QUESTIONS)
     answerable = [example for example in sets["dev"].examples if example.answerable]
     answerable_set = question_set("dev_answerable", answerable, "1.1")
-    made["dev_answerable"] = sample(answerable_set, "dev_answerable", ANSWERABLE)
-    known = train.titles | sets["calibration"].titles
+    samples["dev_answerable"] = sample(answerable_set, "dev_answerable", ANSWERABLE)
+    seen = train.titles | sets["calibration"].titles
     for name, file in TRANSLATED.items():
-        unseen = [example for example in read(folder / f"{file}.json").examples if example.title not in known]
-        made[name] = question_set(name, unseen, "1.1")
-    for name, questions in made.items():
+        unseen = [example for example in read(folder / f"{file}.json").examples if example.title not in seen]
+        samples[name] = question_set(name, unseen, "1.1")
+    for name, questions in samples.items():
         write_json(out / f"{name}.json", write(questions))
         unanswerable = sum(not example.answerable for example in questions.examples)
         print(f"{name}: {len(questions)} questions, {unanswerable} unanswerable")

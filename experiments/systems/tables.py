@@ -22,7 +22,7 @@ SETS = {
     "german": "German",
     "spanish": "Spanish",
 }
-"""The sets, as the records of trained runs call them, and as readers do."""
+"""Split name in the records of trained runs -> name shown in tables."""
 
 
 def tables(folder: Path) -> list[Table]:

@@ -1,4 +1,4 @@
-"""Table 2.1: what is in InsuranceQA, version 1.
+"""Table 2.1: statistics of InsuranceQA, version 1.
 
 Filled by: qa-arch stats --data insuranceqa:FOLDER:SPLIT --json > experiments/table_2_1/records/SPLIT.json
 """

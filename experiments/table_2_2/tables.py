@@ -23,7 +23,7 @@ PUBLISHED = {
     "h": (68.4, 68.1, 62.2),
     "i": (67.2, 65.7, 63.3),
 }
-"""By model: validation, test 1 and test 2."""
+"""Model -> accuracy on validation, test 1 and test 2."""
 HERE = "experiment=table_2_2"
 THERE = (
     "data=insuranceqa name=table_2_2 glove.path=glove.6B.100d.txt trainer.epochs=20 trainer.batch_size=20"

@@ -1,11 +1,11 @@
-"""The rows of Table 2.3 without a neural network: random guess and logistic regression.
+"""Non-neural rows of Table 2.3: random guess and logistic regression.
 
     python experiments/table_2_3/logistic.py --train train-v1.1.part.json --dev dev-v1.1.json \
         --runs runs/table_2_3 [--final]
 
-Trains on ``--train`` without the held-out articles, as ``data=part1`` does, and chooses the penalty and the
-number of passes on the held-out articles. ``--final`` then scores on ``--dev`` and logs the access. Every row
-becomes a run folder with an ordinary record, which ``qa-arch tables`` reads.
+Trains on ``--train`` without the held-out articles, as ``data=part1`` does, and chooses penalty and number of
+passes on the held-out articles. ``--final`` then scores on ``--dev`` and logs the access. Every row becomes a
+run folder with an ordinary record, which ``qa-arch tables`` reads.
 """
 
 from __future__ import annotations
@@ -75,17 +75,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--final", action="store_true", help="score on dev, and log the access")
     add("--hold-out", type=int, default=4, metavar="N", help="articles held out of training (default: 4)")
-    add("--split-seed", type=int, default=13, help="seed of that draw (default: 13)")
+    add("--split-seed", type=int, default=13, help="seed for choosing them (default: 13)")
     add("--l2", type=float, nargs="+", default=list(Settings.l2), help="penalties to choose from")
-    add("--passes", type=int, default=Settings.passes, help="maximal number of passes over the training data")
-    add("--seed", type=int, default=Settings.seed, help="seed of the order of passages and of random guess")
+    add("--passes", type=int, default=Settings.passes, help="maximum number of passes over the training data")
+    add("--seed", type=int, default=Settings.seed, help="seed of the passage order and of random guess")
     return parser
 
 
 def load(args: argparse.Namespace) -> Sets:
-    """Train, calibration and, with ``--final``, dev: no two share an article."""
-    train, held = hold_out(read(args.train, name="train"), args.hold_out, args.split_seed)
-    sets = {"train": train, "calibration": held}
+    """Train, calibration and, with ``--final``, dev; no two share an article."""
+    train, calibration = hold_out(read(args.train, name="train"), args.hold_out, args.split_seed)
+    sets = {"train": train, "calibration": calibration}
     if args.final:
         sets["dev"] = read(args.dev, name="dev")
     require_disjoint(**sets)
@@ -101,27 +101,26 @@ def random_guess(args: argparse.Namespace, sets: Sets) -> tuple[RunRecord, dict[
 def logistic_regression(
     args: argparse.Namespace, sets: Sets
 ) -> tuple[RunRecord, dict[str, list[Prediction]]]:
-    """Record and answers of logistic regression, with penalty and passes of highest calibration F1."""
+    """Record and answers of logistic regression, with the penalty and passes of best calibration F1."""
     settings = Settings(l2=tuple(args.l2), passes=args.passes, seed=args.seed)
     record = _record(args, sets, {"task": "span", "name": LOGISTIC, **asdict(settings)})
     model = SpanLogistic(settings)
-
     passes: list[dict[str, Any]] = []
 
-    def note(done: dict[str, Any]) -> None:
-        passes.append(done)
-        loss, f1 = ([round(value, 2) for value in done[key]] for key in ("loss", "calibration_f1_by_l2"))
-        log.info("pass %d: by penalty %s, loss %s, calibration F1 %s", done["pass"], settings.l2, loss, f1)
+    def on_pass(values: dict[str, Any]) -> None:
+        passes.append(values)
+        loss, f1 = ([round(value, 2) for value in values[key]] for key in ("loss", "calibration_f1_by_l2"))
+        log.info("pass %d: by penalty %s, loss %s, calibration F1 %s", values["pass"], settings.l2, loss, f1)
 
-    begun = time.perf_counter()
-    chosen = model.choose(sets["train"], sets["calibration"], note)
-    fit = round(sum(done["train_seconds"] for done in passes), 3)
-    seconds = Seconds(fit=fit, fit_with_validation=round(time.perf_counter() - begun, 3))
+    started = time.perf_counter()
+    chosen = model.choose(sets["train"], sets["calibration"], on_pass)
+    fit = round(sum(values["train_seconds"] for values in passes), 3)
+    seconds = Seconds(fit=fit, fit_with_validation=round(time.perf_counter() - started, 3))
     passes[chosen.number - 1]["chosen_l2"] = settings.l2[chosen.column]
-    for done in passes:  # the curve of one model, as every record has it
-        done["calibration_f1"] = done["calibration_f1_by_l2"][chosen.column]
+    for values in passes:  # the curve of a single model, as in every record
+        values["calibration_f1"] = values["calibration_f1_by_l2"][chosen.column]
     answers = {"calibration": chosen.answers}
-    begun = time.perf_counter()
+    started = time.perf_counter()
     if "dev" in sets:
         answers["dev"] = model.predict(sets["dev"], chosen.column)
     record = replace(
@@ -129,7 +128,7 @@ def logistic_regression(
         epochs=tuple(map(Epoch.from_flat, passes)),
         best_epoch=chosen.number - 1,
         parameters=Parameters(total=int((model.weight[:, chosen.column] != 0).sum())),
-        seconds=replace(seconds, predict=round(time.perf_counter() - begun, 3)),
+        seconds=replace(seconds, predict=round(time.perf_counter() - started, 3)),
     )
     return record, answers
 
@@ -137,12 +136,12 @@ def logistic_regression(
 def finish(
     runs: Path, record: RunRecord, sets: Sets, answers: dict[str, list[Prediction]], *, final: bool
 ) -> None:
-    """Score and write the run folder, after logging the access to dev."""
+    """Log the access to dev, then score and write the run folder."""
     folder = runs / f"{record.model}-s{record.seed}-{record.config_hash[:8]}"
     if final:
         access = DevAccess.of(folder.name, record.config_hash, sets["dev"])
         log_dev_access(EXPERIMENTS / NAME, access)
-    scores = {split: operating_points(sets[split], given, ALWAYS_ANSWER) for split, given in answers.items()}
+    scores = {split: operating_points(sets[split], own, ALWAYS_ANSWER) for split, own in answers.items()}
     for split, points in scores.items():
         point = points["never_null"]
         print(f"{record.model} {split}: EM {point.exact:.2f} F1 {point.f1:.2f}")
@@ -170,7 +169,7 @@ def _record(args: argparse.Namespace, sets: Sets, model: dict[str, Any]) -> RunR
     }
     config = {"name": NAME, "seed": args.seed, "data": data, "model": model}
     commit, dirty = provenance.commit()
-    # Dev is not hashed: a training has the same name before and after dev was opened.
+    # Dev is not hashed: a run keeps its name whether or not dev was opened.
     trained = {split: sets[split].fingerprint for split in ("train", "calibration")}
     return RunRecord(
         status="ok",
@@ -190,7 +189,7 @@ def _record(args: argparse.Namespace, sets: Sets, model: dict[str, Any]) -> RunR
 
 
 def _facts(questions: QuestionSet, split: str) -> SplitFacts:
-    """Facts on a split for the record, with the share of questions whose gold answer is a candidate."""
+    """Facts of a split for the record, including the share of questions whose gold answer is a candidate."""
     return SplitFacts(
         name=questions.name,
         fingerprint=questions.fingerprint,

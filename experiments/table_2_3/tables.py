@@ -40,14 +40,14 @@ SHOWN: Sequence[Column] = (
     number("vectors", "vectors"),
     number("runs", "runs"),
 )
-"""Of ``published_vs_ours``."""
+"""Columns of ``published_vs_ours``."""
 
 
 class PublishedRow(NamedTuple):
-    """One published row, where our runs of it lie, and what makes them.
+    """A published row, the location of our runs of it, and the command that produces them.
 
-    ``records`` is a folder or glob below ``records/``: of several runs the row shows the mean. A row whose
-    runs are missing says so and names its ``command``; one without ``command`` is published only.
+    ``records`` is a folder or glob below ``records/``; several runs are averaged. A row whose runs are
+    missing says so and names its ``command``; one without ``command`` is published only.
     """
 
     model: str
@@ -61,7 +61,7 @@ class PublishedRow(NamedTuple):
 
 
 class SizeScores(NamedTuple):
-    """Percent of the runs of one size, means over them; ``train_exact`` on their own training questions."""
+    """Mean scores in percent of the runs of one size; ``train_exact`` is on their own training questions."""
 
     questions: int
     exact: float | None
@@ -108,7 +108,7 @@ def tables(folder: Path) -> list[Table]:
                 )
             ],
         ),
-        runs_table(  # the others have their means, and seeds differ more than rows
+        runs_table(  # the other tables show means, and seeds differ more than rows
             folder,
             "The runs one by one",
             columns=("model", "parameters", "seed", "train_questions", "exact", "f1", "epochs", "seconds"),
@@ -132,7 +132,7 @@ def _non_neural() -> list[PublishedRow]:
 
 
 def _match_lstm() -> list[PublishedRow]:
-    """Model, EM, F1, parameters and width as published; our records, and what makes them."""
+    """Model, EM, F1, parameters and width as published; our records and their command."""
     search, ensemble = "Boundary + Search", "Boundary + Search + ensemble"
     greedy = f"{EVALUATE} {RUNS}/boundary-seed13 --decode greedy --record {RUNS}/greedy-seed13"
     members = " ".join(f"{RUNS}/boundary-seed{seed}" for seed in (13, 14, 15))
@@ -155,7 +155,7 @@ def _match_lstm() -> list[PublishedRow]:
 
 
 def figures(folder: Path) -> list[Sequence[Path]]:
-    """EM and F1 by the number of training questions; nothing for one size."""
+    """EM and F1 by number of training questions; none for a single size."""
     ours = by_size([run for run in recorded(folder, SIZES) if DEV in run[1].scores])
     return [save_figure(lambda: _draw_sizes(ours), folder / "sizes")] if len(ours) > 1 else []
 
@@ -163,32 +163,32 @@ def figures(folder: Path) -> list[Sequence[Path]]:
 def published_vs_ours(
     folder: Path, title: str, rows: Sequence[PublishedRow], *, notes: Sequence[str] = ()
 ) -> Table:
-    """The table of the experiment in ``folder``; RunError where runs of two rows do not compare."""
+    """Table of the experiment in ``folder``; RunError if runs of two rows are not comparable."""
     runs = {
         row.model: [run for run in recorded(folder, row.records) if run[1].measure(DEV)]
         if row.records
         else []
         for row in rows
     }
-    every = [run for of_row in runs.values() for run in of_row]
-    below = [*comparison(every, split=DEV, columns=["model"]).notes] if every else []
-    below += notes
+    all_runs = [run for row_runs in runs.values() for run in row_runs]
+    table_notes = [*comparison(all_runs, split=DEV, columns=["model"]).notes] if all_runs else []
+    table_notes += notes
     for row in rows:
         if row.note:
-            below.append(f"{row.model}: {row.note}")
+            table_notes.append(f"{row.model}: {row.note}")
         if row.command and not runs[row.model]:
-            below.append(f"{row.model}, to be run: `{row.command}`")
-    fingerprints = {measure.fingerprint for _, record in every if (measure := record.measure(DEV))}
+            table_notes.append(f"{row.model}, to be run: `{row.command}`")
+    fingerprints = {measure.fingerprint for _, record in all_runs if (measure := record.measure(DEV))}
     if note := dev_access_note(folder, fingerprints):
-        below.append(note)
+        table_notes.append(note)
     figures = [_published_and_ours(row, runs[row.model]) for row in rows]
-    learned = any(row.get("train_exact") is not None for row in figures)
-    shown = [column for column in SHOWN if column.key != "train_exact" or learned]
-    return Table(title, shown, figures, below)
+    has_train_scores = any(row.get("train_exact") is not None for row in figures)
+    columns = [column for column in SHOWN if column.key != "train_exact" or has_train_scores]
+    return Table(title, columns, figures, table_notes)
 
 
 def _published_and_ours(row: PublishedRow, runs: Runs) -> dict[str, Any]:
-    """The published figures of a row and ours."""
+    """Published and our figures of a row."""
     keys = ("model", "hidden", "parameters", "exact", "f1")
     published: dict[str, Any] = {key: getattr(row, key) for key in keys}
     if not runs:
@@ -209,14 +209,14 @@ def _published_and_ours(row: PublishedRow, runs: Runs) -> dict[str, Any]:
 
 
 def mean_metric(records: Iterable[RunRecord], split: str, key: str) -> float | None:
-    """Mean of a metric, of those runs that were scored on ``split``."""
+    """Mean of a metric over the runs that were scored on ``split``."""
     points = [point for record in records if (point := record.compared_point(split))]
     values = [value for point in points if (value := point.metric(key)) is not None]
     return fmean(values) if values else None
 
 
 def _joined(values: Iterable[Any]) -> Any:
-    """The value that all have; of numbers that differ the mean, of others all."""
+    """The common value; otherwise the mean of numbers, or all distinct values."""
     values = list(values)
     distinct = list(dict.fromkeys(values))
     if len(distinct) == 1:
@@ -227,13 +227,13 @@ def _joined(values: Iterable[Any]) -> Any:
 
 
 def _vectors(record: RunRecord) -> str | None:
-    """The name of the file of word vectors."""
+    """Name of the word vector file."""
     path = record.setting("glove", "path")
     return Path(str(path)).stem if record.setting("glove", "use") and path else None
 
 
 def by_size(runs: Runs) -> list[SizeScores]:
-    """The scores by number of training questions, in rising order; RunError for runs that do not compare."""
+    """Scores sorted by number of training questions; RunError if runs are not comparable."""
     if runs:
         comparison(runs, split=DEV, columns=["model"])
     by_questions: dict[int, list[RunRecord]] = {}
@@ -264,18 +264,18 @@ def _draw_sizes(ours: Sequence[SizeScores]) -> Any:
     panel.grid(axis="y", color=GRID, linewidth=0.8)
     panel.spines[["top", "right", "left"]].set_visible(False)
     sizes = [point.questions for point in ours]
-    for place, key in enumerate(("exact", "f1")):
+    for i, key in enumerate(("exact", "f1")):
         heading = COLUMNS[key].heading
-        look: dict[str, Any] = {"color": COLOURS[place], "marker": MARKERS[place]}
+        style: dict[str, Any] = {"color": COLOURS[i], "marker": MARKERS[i]}
         panel.plot(
-            sizes, [getattr(point, key) for point in ours], linestyle=DASHES[place], label=heading, **look
+            sizes, [getattr(point, key) for point in ours], linestyle=DASHES[i], label=heading, **style
         )
-        look |= {"linestyle": "", "fillstyle": "none"}
-        panel.plot(PUBLISHED.questions, getattr(PUBLISHED, key), label=f"{heading}, published", **look)
-    learned = [(point.questions, point.train_exact) for point in ours if point.train_exact is not None]
-    if learned:
-        own: dict[str, Any] = {"color": FAINT, "marker": MARKERS[2], "linestyle": DASHES[2]}
-        panel.plot(*zip(*learned, strict=True), label="EM, its training questions", **own)
+        style |= {"linestyle": "", "fillstyle": "none"}
+        panel.plot(PUBLISHED.questions, getattr(PUBLISHED, key), label=f"{heading}, published", **style)
+    on_train = [(point.questions, point.train_exact) for point in ours if point.train_exact is not None]
+    if on_train:
+        style = {"color": FAINT, "marker": MARKERS[2], "linestyle": DASHES[2]}
+        panel.plot(*zip(*on_train, strict=True), label="EM, its training questions", **style)
     ticks = sorted({*sizes, PUBLISHED.questions})
     panel.set_xticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=8)
     panel.xaxis.set_minor_locator(NullLocator())

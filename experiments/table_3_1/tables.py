@@ -1,4 +1,4 @@
-"""Table 3.1: what is in SQuAD 1.1 and 2.0.
+"""Table 3.1: statistics of SQuAD 1.1 and 2.0.
 
 Filled by: qa-arch stats --data FILE --json > experiments/table_3_1/records/FILE
 """

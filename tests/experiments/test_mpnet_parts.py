@@ -13,8 +13,8 @@ import pytest
 from qa_arch.errors import DataError
 
 SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "experiments/answer/mpnet_parts.py"))
-PARTS, WANTED, WEIGHTS = SCRIPT["PARTS"], SCRIPT["WANTED"], SCRIPT["WEIGHTS"]
-BODY = {name: f"{name}: {'content ' * 40}".encode() for name in WANTED}
+PARTS, FILES, WEIGHTS = SCRIPT["PARTS"], SCRIPT["FILES"], SCRIPT["WEIGHTS"]
+BODY = {name: f"{name}: {'content ' * 40}".encode() for name in FILES}
 DIGEST = hashlib.sha256(BODY[WEIGHTS]).hexdigest()
 
 

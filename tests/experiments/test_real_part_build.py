@@ -43,9 +43,9 @@ def test_articles_are_taken_whole_in_file_order_from_the_front_or_by_title(build
     questions = made(sample("b1", "B"), sample("b2", "B"), sample("a1", "A"), sample("c1", "C"))
     assert ids(build.first_articles(questions, 2)) == ["b1", "b2", "a1"]
     assert ids(build.articles(questions, ("C", "B"))) == ["b1", "b2", "c1"]
-    with pytest.raises(DataError, match="holds 3 articles, 4 are needed"):
+    with pytest.raises(DataError, match="has 3 articles, expected 4"):
         build.first_articles(questions, 4)
-    with pytest.raises(DataError, match="lacks the articles Z;"):
+    with pytest.raises(DataError, match="has no article Z;"):
         build.articles(questions, ("A", "Z"))
 
 
@@ -172,11 +172,11 @@ def test_half_of_the_balanced_set_is_unanswerable_and_stands_behind_its_twin(bui
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("dev-context.txt", "the mill is red\t0\t3\n", "1 lines, and 3 pairs"),
+        ("dev-context.txt", "the mill is red\t0\t3\n", "1 lines, expected 3"),
         ("dev-context.txt", "the mill\t0\t1\n" * 3, "the passage of c1 has no token 2"),
-        ("train-unanswerable-questions.txt", "v1\t?\t2\t2\n", "2 lines, and 1 in train-unanswerable"),
-        ("train-unanswerable-questions.txt", "v1\t?\t2\t3\nz1\t?\t2\t2\n", "line 1: is no pair"),
-        ("train-unanswerable-questions.txt", "v1\t?\n", "line 1: 2 fields, 4 are expected"),
+        ("train-unanswerable-questions.txt", "v1\t?\t2\t2\n", "2 lines, but 1 in train-unanswerable"),
+        ("train-unanswerable-questions.txt", "v1\t?\t2\t3\nz1\t?\t2\t2\n", "line 1: does not match"),
+        ("train-unanswerable-questions.txt", "v1\t?\n", "line 1: 2 fields, expected 4"),
     ],
 )
 def test_files_of_unansq_that_do_not_fit(build, pairs_folder, file, text, message):

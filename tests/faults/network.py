@@ -110,7 +110,7 @@ FAULTS = (
     Fault(name="half the penalty's slope", at="_descend", test="test_logistic",
           old="_g += 2 * np.array(_l) * _w",
           new="_g += np.array(_l) * _w"),
-    Fault(name="slope of the wrong end", at="spread", test="test_logistic",
+    Fault(name="slope of the wrong end", at="row_gradients", test="test_logistic",
           old="(yield _r.end, _p[1:])",
           new="(yield _r.end, _p[:-1])"),
     Fault(name="weights of the last pass", at="SpanLogistic.choose", test="test_logistic",

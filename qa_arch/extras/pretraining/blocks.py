@@ -364,13 +364,8 @@ class LanguageCollator:
             first, second, follows = self._pair(row, draw)
         ids, segments = framed_row(self.table.template, first, second)
         positions = hidden_positions(ids, self.table, self.noise, draw, spans=self.spans)
-        return (
-            hide(ids, positions, self.table, self.noise, draw),
-            segments,
-            positions,
-            ids[positions],
-            follows,
-        )
+        hidden = hide(ids, positions, self.table, self.noise, draw)
+        return hidden, segments, positions, ids[positions], follows
 
     def _pair(self, row: int, draw: np.random.Generator) -> tuple[Longs, Longs, bool]:
         """(first, second, whether the second follows the first): true for half of the pairs."""

@@ -136,7 +136,7 @@ def test_insuranceqa(folder):
         (TRAIN, "idx_1\tseven\n", "train", "line 1: answer labels: 'seven' is unknown"),
         (TRAIN, "\t7\n", "train", "line 1: question: is empty"),
         (DEV, "8\tidx_1\t9 55\n", "dev", "line 1: pool: '55' is unknown"),
-        ("vocabulary", "idx_1 what\n", "dev", "line 1: 1 fields"),
+        ("vocabulary", "idx_1 what\n", "dev", "line 1: 1 tab-separated fields"),
         ("answers.label.token_idx", None, "dev", "cannot be read"),
     ],
 )
