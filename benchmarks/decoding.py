@@ -154,7 +154,7 @@ def grid(quick: bool) -> Measurement:
     if not equal(ours(data), peers.post_process(*arguments)):
         raise RuntimeError("texts or n-best lists differ from the peer's")
     pairs = alternate(lambda: ours(data), lambda: peers.post_process(*arguments), 3 if quick else 5)
-    return speedup(pairs, f"{len(data.examples)} made-up questions, {len(data.example)} windows")
+    return speedup(pairs, f"{len(data.examples)} generated questions, {len(data.example)} windows")
 
 
 def floor(quick: bool) -> Measurement:

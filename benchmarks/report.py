@@ -64,13 +64,13 @@ def markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
         " with changes" if machine["uncommitted_changes"] else ""
     )
     lines = [
-        "| row | what | against | measured | wanted | reached | by CPU time | ours | peer | note |",
+        "| row | what | against | measured | target | met | by CPU time | ours | peer | note |",
         "|---|---|---|---|---|---|---|---|---|---|",
         *(_line(row) for row in rows),
         "",
         f"{machine['processor']} ({machine['isa']}), {machine['cores']} cores, torch {machine['torch']} with "
-        f"{machine['threads']} threads, load {machine['load'][0]} when it began and "
-        f"{machine['load_after'][0]} when it ended (one-minute averages); {machine['date']}, "
+        f"{machine['threads']} threads, load {machine['load'][0]} at the start and "
+        f"{machine['load_after'][0]} at the end (one-minute averages); {machine['date']}, "
         f"commit {checkout}. "
         "Ratios and times are medians of alternating runs; training rows sum over different batches.",
     ]
@@ -80,7 +80,7 @@ def markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
 def summary(results: dict[str, Any]) -> str:
     """Table for README.md from the content of ``table.json``: measured rows, and the names of the others."""
     rows, machine = results["rows"], results["machine"]
-    lines = ["| what | against | measured | wanted | reached |", "|---|---|---:|---:|---|"]
+    lines = ["| what | against | measured | target | met |", "|---|---|---:|---:|---|"]
     for row in rows:
         if row["ratio"] is not None:
             value = f"{row['ratio']:.2f} {row['unit']}".strip()

@@ -82,7 +82,7 @@ TARGETS = (
     Target("train-bucketed", "training examples/s, MiniLM, fp32, attention dropout 0", PAD, least=2.4),
     Target("train-bucketed-bf16", "the same under bf16 autocast", PAD, least=3.5),
     Target("decode-grid", "logits to n-best dictionaries (20), same texts and n-best", SCRIPT, least=8),
-    Target("decode-floor", "the same", "making the dictionaries alone", most=3),
+    Target("decode-floor", "the same", "building the dictionaries only", most=3),
     Target("score-in-process", "scoring, bit-equal", "official script", least=6),
     Target("evaluate-process", "qa-arch evaluate, whole process", "official script, process", most=0.6),
     Target("match-lstm-h150-forward", "match-LSTM, D300, forward of a training step", LSTM, most=1.9),
@@ -98,7 +98,7 @@ TARGETS = (
     Target("predict-haystack", "bulk prediction, MiniLM, answers/s, fp32", HAYSTACK, least=1),
     Target("predict-onnx-fp32", "the same by ONNX Runtime, fp32", PIPELINE),
     Target("predict-onnx-int8", "the same by ONNX Runtime, int8", PIPELINE),
-    Target("predict-floor", "bulk prediction, MiniLM, fp32", "its forward passes alone", most=1.15),
+    Target("predict-floor", "bulk prediction, MiniLM, fp32", "its forward passes only", most=1.15),
     Target("cli-help", "qa-arch --help, whole process", "-", most=0.3, unit="s"),
     Target("demo-first-step", "fresh process to the demo's first training step", "-", most=8, unit="s"),
     Target("cache-first-batch", "warm feature cache to the first batch", "-", most=0.5, unit="s"),
@@ -106,7 +106,7 @@ TARGETS = (
         Target(f"slope-{part}", f"log-log slope of {part}'s time", GROWTH, most=1.05, unit="")
         for part in ("prepare", "predict", "evaluate", "report")
     ),
-    Target("memory-flat", "what lives in predicting 100k questions", "1k questions", most=2, unit="MB more"),
+    Target("memory-flat", "live memory of predicting 100k questions", "1k questions", most=2, unit="MB more"),
     Target("sweep-overhead", "sweep of one point minus the same train", "-", most=5, unit="s"),
     Target("end-to-end", "train on 1k questions, predict and score 1k, whole process", RECIPE, least=3),
     Target("gpu-match-lstm", "fused match-LSTM kernel, forward + backward", "cuDNN LSTM", most=2),

@@ -95,7 +95,7 @@ def load(args: argparse.Namespace) -> Sets:
 def random_guess(args: argparse.Namespace, sets: Sets) -> tuple[RunRecord, dict[str, list[Prediction]]]:
     """Record and answers of random guess: a uniformly random candidate per question."""
     record = _record(args, sets, {"task": "span", "name": RANDOM, "max_words": Settings.max_words})
-    return record, {split: guess(sets[split], args.seed) for split in _scored(sets)}
+    return record, {split: guess(sets[split], args.seed) for split in ("calibration", "dev") if split in sets}
 
 
 def logistic_regression(
@@ -153,10 +153,6 @@ def finish(
     write_questions(folder, question_rows(sets[last], answers[last], ALWAYS_ANSWER))
     write_record(folder, replace(record, scores=scores))
     print(folder)
-
-
-def _scored(sets: Sets) -> list[str]:
-    return [split for split in ("calibration", "dev") if split in sets]
 
 
 def _record(args: argparse.Namespace, sets: Sets, model: dict[str, Any]) -> RunRecord:

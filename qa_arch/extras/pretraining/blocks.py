@@ -156,8 +156,8 @@ def pack(
     room = max_length - _specials(template, pairs)
     if room < 1:
         raise ConfigError(
-            f"features.max_length: a block of {max_length} tokens has no room beside {max_length - room}"
-            " special tokens; raise it"
+            f"features.max_length: a block of {max_length} tokens has no room for text besides"
+            f" {max_length - room} special tokens; raise it"
         )
     special = np.ones(vocab_size, bool)  # including embeddings beyond the tokenizer's vocabulary
     special[: len(tokenizer)] = False

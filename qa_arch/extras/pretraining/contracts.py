@@ -68,7 +68,7 @@ def targets_have_scores(subject: Subject) -> None:
     require(logits.tokens.isfinite().all(), "a score is not finite")
     require(
         (logits.follows is None) == (batch.follows is None),
-        "the model scores follows, or the batch has it, but not both",
+        "only one of model and batch has a sentence task",
     )
 
 

@@ -69,7 +69,7 @@ def open_corpus(paths: Paths, protocol: str = "") -> Corpus:
     Raises DataError for a missing file or an empty folder, UnavailableError if a hub data set cannot be
     reached. Documents are read later, by ``documents``.
     """
-    items = [_explicit(item) for item in as_list(paths)]
+    items = [_with_scheme(item) for item in as_list(paths)]
     if not items:
         raise DataError("no corpus was named; give a text file, squad:FILE or hub:NAME")
     parts = [part for item in items for part in _open(item)]
@@ -82,7 +82,7 @@ def open_corpus(paths: Paths, protocol: str = "") -> Corpus:
     )
 
 
-def _explicit(source: str) -> str:
+def _with_scheme(source: str) -> str:
     """``source`` with ``squad:`` prepended if it is a question set."""
     scheme = sources.split_scheme(source)[0]
     has_questions = scheme in {*sources.schemes()} - {"hub"} or (not scheme and source.endswith(_QUESTIONS))
@@ -197,7 +197,7 @@ def require_present(source: Source, setting: str) -> None:
 
     Reads nothing and does not query the hub.
     """
-    for item in map(_explicit, as_list(source)):
+    for item in map(_with_scheme, as_list(source)):
         scheme, _, rest = item.partition(":")
         if scheme == "squad":
             sources.require_present(rest, setting)

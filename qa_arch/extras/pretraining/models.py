@@ -46,7 +46,7 @@ class LanguageBatch(Movable):
     positions: Int[Tensor, "B P"] | None = None
     """Masked language modelling: position of each target on the token axis."""
     follows: Bool[Tensor, "B"] | None = None
-    """Sentence tasks: True where the second part follows the first in the text."""
+    """Sentence tasks: True if the second part follows the first in the text."""
 
     def __len__(self) -> int:
         return self.ids.shape[0]

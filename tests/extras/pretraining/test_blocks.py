@@ -232,7 +232,7 @@ def test_packing_takes_the_same_memory_whatever_the_size(bert, tmp_path, monkeyp
 
 @pytest.mark.parametrize(("pairs", "specials"), [(False, 2), (True, 3)])
 def test_a_length_without_room_is_refused(corpus, bert, pairs, specials):
-    with pytest.raises(ConfigError, match=f"no room beside {specials} special tokens"):
+    with pytest.raises(ConfigError, match=f"no room for text besides {specials} special tokens"):
         pack(corpus, bert, max_length=specials, pairs=pairs)
     assert pack(corpus, bert, max_length=specials + 1, pairs=pairs).lengths.max() == specials + 1
 
