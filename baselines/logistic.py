@@ -25,9 +25,9 @@ import numpy as np
 from baselines.candidates import MAX_WORDS, Passage, answer, passage
 from baselines.span_features import (
     NEAR,
+    CorpusStatistics,
     PassageFeatures,
     Rows,
-    Weighing,
     bucket_edges,
     inverse_document_frequencies,
 )
@@ -82,7 +82,7 @@ class SpanLogistic:
         self.weight = np.zeros((rows, len(settings.l2)), np.float32)
         self._squares = np.zeros_like(self.weight)
         self._compact_row = np.zeros(rows, np.int64)
-        self.weighing: Weighing | None = None
+        self.statistics: CorpusStatistics | None = None
 
     def fit(self, train: QuestionSet) -> Iterator[dict[str, Any]]:
         """Train, yielding ``pass``, ``loss`` per penalty, ``questions`` and ``train_seconds`` per pass.
@@ -90,7 +90,7 @@ class SpanLogistic:
         Questions whose gold span is not a candidate are skipped. Raises DataError if all are.
         """
         passages = [list(group) for _, group in groupby(train.examples, key=lambda e: e.context)]
-        self.weighing = self._weigh(passages)
+        self.statistics = self._statistics(passages)
         rng = Random(self.settings.seed)
         for number in range(1, self.settings.passes + 1):
             started = time.perf_counter()
@@ -182,18 +182,18 @@ class SpanLogistic:
         self.weight[touched] = weight - self.settings.lr * gradient / (np.sqrt(squares) + EPSILON)
 
     def _features(self, spans: Passage) -> PassageFeatures:
-        assert self.weighing is not None, "fit first"
-        return PassageFeatures(spans, self.weighing, len(self.weight))
+        assert self.statistics is not None, "fit first"
+        return PassageFeatures(spans, self.statistics, len(self.weight))
 
-    def _weigh(self, passages: Sequence[Sequence[Example]]) -> Weighing:
+    def _statistics(self, passages: Sequence[Sequence[Example]]) -> CorpusStatistics:
         idf, unseen = inverse_document_frequencies(group[0].context for group in passages)
-        plain = Weighing(idf, unseen, {})
+        plain = CorpusStatistics(idf, unseen, {})
         values: dict[str, list[np.ndarray]] = {}
         for group in Random(self.settings.seed).sample(passages, min(SAMPLE, len(passages))):
             features = PassageFeatures(passage(group[0].context, self.settings.max_words), plain, 1)
             for name, array in features.values(group[0].question).items():
                 values.setdefault(name, []).append(array)
-        return Weighing(idf, unseen, bucket_edges({n: np.concatenate(v) for n, v in values.items()}))
+        return CorpusStatistics(idf, unseen, bucket_edges({n: np.concatenate(v) for n, v in values.items()}))
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:

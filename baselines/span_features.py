@@ -70,7 +70,7 @@ class Rows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Weighing:
+class CorpusStatistics:
     """Statistics of the training passages: idf and bucket edges."""
 
     idf: Mapping[str, float]
@@ -113,10 +113,10 @@ def wh_word(question: str) -> str:
 class PassageFeatures:
     """Features of the candidates of a passage, for its questions."""
 
-    def __init__(self, spans: Passage, weighing: Weighing, rows: int) -> None:
-        self.spans, self.weighing, self.size = spans, weighing, rows
+    def __init__(self, spans: Passage, statistics: CorpusStatistics, rows: int) -> None:
+        self.spans, self.statistics, self.size = spans, statistics, rows
         self.words = [token.lower() for token in spans.tokens]
-        self.idf = weighing.weights(self.words)
+        self.idf = statistics.weights(self.words)
         self.hashes = _hashes(self.words)
         self.classes = _hashes([_word_class(token) for token in spans.tokens])
         a, b = spans.first, spans.last
@@ -133,17 +133,17 @@ class PassageFeatures:
         words = question_words(question)
         unigrams, bigrams = set(words), set(pairwise(words))
         position = np.arange(len(self.words))
-        unigram_match = _total(self.idf * np.array([w in unigrams for w in self.words], dtype=float))
+        unigram_match = _prefix_sums(self.idf * np.array([w in unigrams for w in self.words], dtype=float))
         # A bigram counts at its first word, with the weight of both words.
         next_idf = np.r_[self.idf[1:], 0.0]
         in_question = [pair in bigrams for pair in zip(self.words, [*self.words[1:], ""], strict=True)]
-        bigram_match = _total((self.idf + next_idf) * np.array(in_question, dtype=float))
+        bigram_match = _prefix_sums((self.idf + next_idf) * np.array(in_question, dtype=float))
         features = {
             "left length": position - low,
             "right length": high - 1 - position,
             "sentence length": high - low,
             "length": b - a + 1,
-            "span words": _total(self.idf)[b + 1] - _total(self.idf)[a],
+            "span words": _prefix_sums(self.idf)[b + 1] - _prefix_sums(self.idf)[a],
         }
         for name, total in (("words", unigram_match), ("bigrams", bigram_match)):
             features[f"{name} left"] = total[position] - total[low]
@@ -156,7 +156,7 @@ class PassageFeatures:
         """Hashed features of all candidates for ``question``."""
         values = self.values(question)
         bucket = {
-            name: np.searchsorted(self.weighing.edges[name], value).astype(np.uint64)
+            name: np.searchsorted(self.statistics.edges[name], value).astype(np.uint64)
             for name, value in values.items()
         }
         wh = _hashes([wh_word(question)])
@@ -173,7 +173,7 @@ class PassageFeatures:
         return (hashes % np.uint64(self.size)).astype(np.int64)
 
 
-def _total(values: np.ndarray) -> np.ndarray:
+def _prefix_sums(values: np.ndarray) -> np.ndarray:
     """(T + 1,) sum of the values before each position."""
     return np.r_[0.0, np.cumsum(values)]
 
@@ -195,14 +195,14 @@ def _hashes(texts: Sequence[str]) -> np.ndarray:
     return np.array([zlib.crc32(text.encode()) for text in texts], dtype=np.uint64)
 
 
-def _mixed(values: np.ndarray) -> np.ndarray:
+def _mix_bits(values: np.ndarray) -> np.ndarray:
     values = (values ^ (values >> _SHIFT)) * _MIX
     return values ^ (values >> _SHIFT)
 
 
 def _pair(a: np.ndarray, b: np.ndarray, name: str) -> np.ndarray:
     """Hashes of ordered pairs (broadcast), salted with ``name``."""
-    return _mixed(_mixed(a * _ODD + _hashes([name])) + b * _MIX)
+    return _mix_bits(_mix_bits(a * _ODD + _hashes([name])) + b * _MIX)
 
 
 def _named(values: np.ndarray, name: str) -> np.ndarray:
@@ -215,5 +215,5 @@ def _sequence(classes: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.nd
     for step in range(int((last - first).max(initial=-1)) + 1):
         within = first + step <= last
         token = classes[np.minimum(first + step, last)]
-        value = np.where(within, _mixed(value * _ODD + token + np.uint64(1)), value)
+        value = np.where(within, _mix_bits(value * _ODD + token + np.uint64(1)), value)
     return value

@@ -82,8 +82,8 @@ def _measure(args: argparse.Namespace) -> int:
     latency: dict[str, Any] = {}
     for engine in ENGINES:
         if engine_runs := [run for run in runs if engine_of(run) == engine]:
-            latency |= _child("latency", engine_runs, args)
-    used = {run: _child("memory", [run], args) for run in runs}
+            latency |= _run_child("latency", engine_runs, args)
+    used = {run: _run_child("memory", [run], args) for run in runs}
     rows = []
     for run in runs:
         cost = Cost(
@@ -105,7 +105,7 @@ def _measure(args: argparse.Namespace) -> int:
     return 0
 
 
-def _child(what: str, runs: Sequence[str], args: argparse.Namespace) -> Any:
+def _run_child(what: str, runs: Sequence[str], args: argparse.Namespace) -> Any:
     """Measure ``runs`` in a separate process."""
     settings = {"baseline": args.baseline, "questions": args.questions, "repeats": args.repeats}
     settings |= {"precision": args.precision} if args.precision else {}

@@ -73,15 +73,15 @@ def terminal(path: Path) -> None:
         folder = Path(name)
         (folder / "runs").mkdir()
         (folder / DEMO).symlink_to(DEMO.resolve(), target_is_directory=True)
-        texts = {command: _printed(command, folder) for command in READ}
-        for command, text in ({TRAIN: _printed(TRAIN, folder, kind="dumb")} | texts).items():
+        texts = {command: _output(command, folder) for command in READ}
+        for command, text in ({TRAIN: _output(TRAIN, folder, kind="dumb")} | texts).items():
             console.print(Text(f"$ {command}", style="bold"))
             console.print(Text.from_ansi(text.strip()), "")
     svg = console.export_svg(title="", theme=SVG_EXPORT_THEME, code_format=TERMINAL, unique_id="terminal")
     write_atomic(path, svg)
 
 
-def _printed(command: str, folder: Path, *, kind: str = "xterm-256color") -> str:
+def _output(command: str, folder: Path, *, kind: str = "xterm-256color") -> str:
     """Output of a command in a terminal; in a "dumb" one, progress is printed as lines."""
     terminal, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
@@ -108,7 +108,7 @@ def report(path: Path) -> None:
 
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as browsers:
         page = Path(folder) / "report.html"
-        _printed(f"qa-arch report {DEMO} -o {page} --baseline bert --data synthetic:dev", Path.cwd())
+        _output(f"qa-arch report {DEMO} -o {page} --baseline bert --data synthetic:dev", Path.cwd())
         tab = browsers.chromium.launch(
             executable_path=os.environ.get("CHROMIUM"), args=["--no-sandbox"]
         ).new_page(viewport={"width": 1280, "height": 900})

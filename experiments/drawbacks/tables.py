@@ -104,8 +104,8 @@ def _drawbacks(runs: Runs) -> dict[str, Any]:
         "parameters": _mean(record.parameters.total for record in records),
         "peak_memory_mb": _mean(record.peak_memory_mb for record in records),
         "epoch_seconds": _mean(_mean(epoch.train_seconds for epoch in record.epochs) for record in records),
-        "cut": _mean(_cut(record) for record in records),
-        "extra": _mean(_extra(record) for record in records),
+        "cut": _mean(_truncated(record) for record in records),
+        "extra": _mean(_extra_windows(record) for record in records),
         "runs": len(runs),
         "status": next((record.status for record in records if record.status != "ok"), "ok"),
     }
@@ -147,13 +147,13 @@ def _judged(folder: Path, record: RunRecord) -> Sequence[Judged]:
     return [replace(row, kind=word) for row, word in zip(judged, rows.word, strict=True)]
 
 
-def _cut(record: RunRecord) -> int | None:
+def _truncated(record: RunRecord) -> int | None:
     """Number of truncated questions, over all splits."""
     counts = [n for facts in record.data.values() if (n := facts.truncated_questions) is not None]
     return sum(counts) if counts else None
 
 
-def _extra(record: RunRecord) -> float | None:
+def _extra_windows(record: RunRecord) -> float | None:
     """Windows beyond one per question, in percent of the questions."""
     facts = record.facts(DEV)
     return 100 * (facts.windows / facts.questions - 1) if facts.windows and facts.questions else None

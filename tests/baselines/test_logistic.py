@@ -11,8 +11,8 @@ import pytest
 from baselines.candidates import guess, passage
 from baselines.logistic import Settings, SpanLogistic, span_scores
 from baselines.span_features import (
+    CorpusStatistics,
     PassageFeatures,
-    Weighing,
     bucket_edges,
     inverse_document_frequencies,
 )
@@ -84,11 +84,13 @@ IDF = {"the": 1.0, "red": 2.0, "mill": 4.0, "by": 8.0, "ferry": 16.0, "sells": 3
 def features(context: str, rows: int = 2**40) -> PassageFeatures:
     spans = passage(context, 3)
     names = features_of(spans)
-    return PassageFeatures(spans, Weighing(IDF, 128.0, {name: np.arange(300.0) for name in names}), rows)
+    return PassageFeatures(
+        spans, CorpusStatistics(IDF, 128.0, {name: np.arange(300.0) for name in names}), rows
+    )
 
 
 def features_of(spans) -> list[str]:
-    return list(PassageFeatures(spans, Weighing(IDF, 128.0, {}), 1).values("Who?"))
+    return list(PassageFeatures(spans, CorpusStatistics(IDF, 128.0, {}), 1).values("Who?"))
 
 
 def test_values_by_hand() -> None:
@@ -150,7 +152,7 @@ def test_features_tell_questions_words_and_places_apart() -> None:
     assert (who.span[:, :half] == when.span[:, :half]).all(), "a feature alone, the same for both"
     assert not (who.span[:, half:] == when.span[:, half:]).any(), "and with the question's wh-word"
     # Words of one class are alike to the model; their order counts.
-    shapes = PassageFeatures(passage("the wet mill the old mill", 3), Weighing({}, 1.0, {}), 1).shape
+    shapes = PassageFeatures(passage("the wet mill the old mill", 3), CorpusStatistics({}, 1.0, {}), 1).shape
     assert shapes[-4] == shapes[-1]
     assert len(set(shapes[-4:-1])) == 3
 
@@ -159,10 +161,10 @@ def test_a_step_follows_the_gradient_of_the_penalised_likelihood() -> None:
     questions = asks("Ilva Morn", "mill")
     model = SpanLogistic(Settings(l2=(0.0, 0.3), bits=9, max_words=3, passes=1))
     list(model.fit(questions))
-    assert model.weighing is not None
+    assert model.statistics is not None
     start = np.random.default_rng(2).normal(size=model.weight.shape)
     spans = passage(TEXT, 3)
-    made = PassageFeatures(spans, model.weighing, 2**9)
+    made = PassageFeatures(spans, model.statistics, 2**9)
     golds = [(e.question, e.answers[0]) for e in questions.examples]
     examples = [(made.rows(question), spans.index(gold.start, gold.end)) for question, gold in golds]
     touched = np.unique(np.concatenate([ids.ravel() for rows, _ in examples for ids in rows]))

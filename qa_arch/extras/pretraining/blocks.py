@@ -378,9 +378,10 @@ class LanguageCollator:
             return first, second, True
         if self.objective == "sop":
             return second, first, False
-        return first, self._foreign(row, table.max_length - table.template.specials - cut, draw), False
+        room = table.max_length - table.template.specials - cut
+        return first, self._from_other_document(row, room, draw), False
 
-    def _foreign(self, row: int, room: int, draw: np.random.Generator) -> Longs:
+    def _from_other_document(self, row: int, room: int, draw: np.random.Generator) -> Longs:
         """Whole sentences of another document, at most ``room`` tokens; a first sentence too long is cut."""
         table = self.table
         other = row

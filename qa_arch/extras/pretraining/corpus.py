@@ -75,7 +75,7 @@ def open_corpus(paths: Paths, protocol: str = "") -> Corpus:
     parts = [part for item in items for part in _open(item)]
     return Corpus(
         parts[0].source if len(parts) == 1 else " + ".join(items),
-        ", ".join(map(_title, items)),
+        ", ".join(map(_without_folders, items)),
         parts[0].fingerprint if len(parts) == 1 else _digest(*(part.fingerprint for part in parts)),
         lambda: (document for part in parts for document in part.stream()),
         protocol,
@@ -103,7 +103,7 @@ def _open(source: str) -> list[Corpus]:
     ]
 
 
-def _title(source: str) -> str:
+def _without_folders(source: str) -> str:
     """``source`` without its folders, which differ between machines."""
     scheme, colon, rest = source.rpartition(":")
     return source if scheme.startswith("hub") else f"{scheme}{colon}{Path(rest).name}"
@@ -153,7 +153,7 @@ def _hub_data_set(rest: str) -> Corpus:
     place, column, config = [*rest.split(":", 2), "", ""][:3]
     name, _, revision = place.partition("@")
     column = column or "text"
-    with _reachable(rest):
+    with _hub_errors(rest):
         builder = load_dataset_builder(name, config or None, revision=revision or None)
     # File names on the hub contain their commit; offline, a cached data set lists no files.
     files = (builder.config.data_files or {}).get(SPLIT, [builder.hash])
@@ -163,7 +163,7 @@ def _hub_data_set(rest: str) -> Corpus:
 
 
 def _rows(rest: str, builder: Any, column: str) -> Iterator[str]:
-    with _reachable(rest):
+    with _hub_errors(rest):
         for number, row in enumerate(builder.as_streaming_dataset(split=SPLIT)):
             text = row.get(column)
             if not isinstance(text, str):
@@ -176,7 +176,7 @@ def _rows(rest: str, builder: Any, column: str) -> Iterator[str]:
 
 
 @contextmanager
-def _reachable(rest: str) -> Iterator[None]:
+def _hub_errors(rest: str) -> Iterator[None]:
     try:
         yield
     except DataError:

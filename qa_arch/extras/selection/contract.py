@@ -61,7 +61,7 @@ def candidates_have_scores(subject: Subject) -> None:
     require(len(scores[batch.offered].unique()) > 3, "all candidates score the same")
 
 
-def order_of_candidates_is_free(subject: Subject) -> None:
+def order_of_candidates_has_no_effect(subject: Subject) -> None:
     """The score of a candidate does not depend on the order of the candidates."""
     batch = subject.batch()
     order = torch.arange(batch.candidate.shape[1]).flip(0)
@@ -142,7 +142,7 @@ SELECTION = Contract(
     (
         *FOR_ALL,
         candidates_have_scores,
-        order_of_candidates_is_free,
+        order_of_candidates_has_no_effect,
         padding_has_no_effect,
         learns_its_candidates,
         saved_weights_load,

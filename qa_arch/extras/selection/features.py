@@ -222,10 +222,10 @@ class PairCollator:
         epoch, rows = epoch_rows
         index = np.asarray(rows, np.int64)
         pairs = np.where(index < 0, -1 - index, index)
-        offered = [[int(self.table.pairs[pair, 1]), *self._wrong(epoch, int(pair))] for pair in pairs]
+        offered = [[int(self.table.pairs[p, 1]), *self._sample_negatives(epoch, int(p))] for p in pairs]
         return _batch(self.table, pairs, self.table.pairs[pairs, 0], offered, index >= 0, self.multiple)
 
-    def _wrong(self, epoch: int, pair: int) -> list[int]:
+    def _sample_negatives(self, epoch: int, pair: int) -> list[int]:
         question = int(self.table.pairs[pair, 0])
         candidates, right = self.table.candidates[question], self.table.right[question]
         generator = np.random.default_rng((self.seed, epoch, pair))

@@ -28,7 +28,7 @@ def test_each_run_is_measured_by_its_engine_and_says_what_it_costs(runs, run_fol
         asked.append((what, tuple(own)))
         return compression.CHILDREN[what](Namespace(**{**vars(args), "runs": own}))
 
-    monkeypatch.setattr(compression, "_child", child)
+    monkeypatch.setattr(compression, "_run_child", child)
     parent, int8, graph = runs
     options = ["--baseline", parent, "--data", "synthetic:dev", "--questions", "3", "--repeats", "2"]
     options += ["--precision", "bf16"]

@@ -36,7 +36,7 @@ FAULTS = (
           test="test_the_mask_of_validation_is_no_business_of_the_seed",
           old="self.collator(_c, _k)",
           new="self.collator(_c, _k, _c.seed)"),
-    Fault(name="a false next sentence from the same document", at="LanguageCollator._foreign",
+    Fault(name="a false next sentence from the same document", at="LanguageCollator._from_other_document",
           test="test_half_of_the_pairs_follow_and_the_others_do_not",
           old="_t.document(_o) == _t.document(_r)",
           new="_o == _r"),
