@@ -39,10 +39,10 @@ _LAZY = {
     "Query": "qa_arch.serving.answers",
     "Span": "qa_arch.serving.answers",
 }
-"""Name -> module, imported on first use: importing the package loads no torch."""
+"""Name -> module imported on first use, so that ``import qa_arch`` does not load torch."""
 
 
-if not TYPE_CHECKING:  # a type checker sees the names above and no others
+if not TYPE_CHECKING:  # type checkers see only the names above
 
     def __getattr__(name: str) -> Any:
         if name in _LAZY:

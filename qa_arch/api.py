@@ -1,4 +1,4 @@
-"""Training from Python, as ``import qa_arch`` offers it beside ``load``, ``runs`` and ``compare``."""
+"""Training from Python: ``qa_arch.train``."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ def train(
 ) -> Run:
     """Train a model in this process, as ``qa-arch train`` does with the same settings, and return its run.
 
-    ``overrides`` are settings as Hydra takes them: ``["model=bert", "experiment=demo", "seed=14"]``.
-    ``folder`` is the run's (default: ``RUNS_DIR/NAME/MODEL-sSEED-HASH``). Where it exists, ``if_exists``
-    fails, replaces it, or resumes the run: an unfinished one goes on and a finished one is returned as it is.
-    ``config_dir`` holds choices of your own for the config groups, and ``trust`` names packages whose classes
+    ``overrides`` are settings in Hydra's syntax: ``["model=bert", "experiment=demo", "seed=14"]``.
+    ``folder`` is the run folder (default: ``RUNS_DIR/NAME/MODEL-sSEED-HASH``). If it exists, ``if_exists``
+    fails, replaces it, or resumes the run: an unfinished run continues and a finished one is returned.
+    ``config_dir`` contains your own choices for the config groups, and ``trust`` lists packages whose classes
     a config may name.
 
-    All that can be checked without weights is checked first. Raises ConfigError for settings, DataError for
-    data and RunError for a folder that cannot be used; a run that fails while it trains is recorded as failed
-    and its error raised. A run that is out of memory returns with the status ``oom``.
+    Everything that needs no weights is checked first. Raises ConfigError for settings, DataError for data and
+    RunError for a folder that cannot be used; if training fails, the run is recorded as failed and the error
+    raised. A run that exceeds memory is returned with status ``oom``.
     """
     if isinstance(overrides, str):
-        raise ConfigError(f'overrides: a list of settings is needed, such as ["{overrides}"]')
+        raise ConfigError(f'overrides: must be a list of settings, such as ["{overrides}"]')
     if if_exists not in get_args(IfExists):
-        raise ConfigError(f"if_exists: '{if_exists}' is none of {', '.join(get_args(IfExists))}")
+        raise ConfigError(f"if_exists: '{if_exists}' is not one of {', '.join(get_args(IfExists))}")
     if launched() is not None:
-        raise ConfigError("torchrun and srun start the command (qa-arch train), not qa_arch.train")
-    own = None if config_dir is None else str(config_dir)
-    use_config_dir(own, trust)
+        raise ConfigError("under torchrun or srun, start the command qa-arch train, not qa_arch.train")
+    own_conf = None if config_dir is None else str(config_dir)
+    use_config_dir(own_conf, trust)
     trusted = (*TRUSTED, *trust)
-    job = plan_job(compose(overrides, own), folder, trusted)
+    job = plan_job(compose(overrides, own_conf), folder, trusted)
     check_jobs([job], if_exists, trusted)
     train_job(job, if_exists, trusted)
     return Run(job.folder)

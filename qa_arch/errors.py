@@ -1,14 +1,13 @@
-"""Errors that a user can fix: one readable line that says what is wrong and what to do.
+"""Errors that a user can fix: one line that says what is wrong and what to do.
 
-The command line prints them without a traceback (``--debug`` brings it back) and exits with
-``exit_code``.
+The command line prints them without a traceback, unless ``--debug`` is given, and exits with ``exit_code``.
 """
 
 from __future__ import annotations
 
 
 class QaArchError(Exception):
-    """Base of every error whose message is written for the user."""
+    """Base class of errors whose message is written for the user."""
 
     exit_code = 1
 
@@ -26,12 +25,12 @@ class DataError(QaArchError):
 
 
 class RunError(QaArchError):
-    """A run folder is missing, half written, of another version or in the way."""
+    """A run folder is missing, incomplete, of another version or in the way."""
 
     exit_code = 5
 
 
 class UnavailableError(QaArchError):
-    """Something outside is missing: an encoder, a package, a device, the hub."""
+    """An external resource is unavailable: an encoder, a package, a device, the hub."""
 
     exit_code = 6

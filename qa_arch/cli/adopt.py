@@ -1,4 +1,4 @@
-"""``qa-arch adopt``: make a run of the answers of any other system, so that tables and tests can hold it."""
+"""``qa-arch adopt``: turn another system's answers into a run, for tables, tests and reports."""
 
 from __future__ import annotations
 
@@ -16,49 +16,52 @@ from qa_arch.system.garbage import gc_disabled
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch adopt --predictions answers.json --data dev-v2.0.json --name gpt-x"
     add = parser.add_argument
-    add("--predictions", required=True, metavar="P", help=f"the answers: {FORMATS}")
+    add("--predictions", required=True, metavar="P", help=f"answers: {FORMATS}")
     add("--na-prob", metavar="N", help="JSON object: question id -> no-answer probability or null odds (2.0)")
     add_questions(parser)
     add_on_error(parser)
-    add("--name", required=True, metavar="X", help="the name of the system in tables")
-    add("--seed", type=int, default=0, metavar="S", help="which of several runs of that system (default: 0)")
-    add("--folder", metavar="RUN", help=f"the run folder (default: runs/{ADOPTED}/NAME-sSEED)")
-    missing = "questions missing from the file: an error (default), or an empty answer"
+    add("--name", required=True, metavar="X", help="name of the system in tables")
+    seed = "seed, to tell apart several runs of that system (default: 0)"
+    add("--seed", type=int, default=0, metavar="S", help=seed)
+    add("--folder", metavar="RUN", help=f"run folder (default: runs/{ADOPTED}/NAME-sSEED)")
+    missing = "treat questions missing from the file as an error (default), or as empty answers"
     add("--missing", choices=("error", "empty"), default="error", help=missing)
     group = parser.add_argument_group(
         "calibration",
-        "fit null threshold and confidence on the system's answers to another set, as those of a model are"
-        " fitted; both files need the best span and the null odds of every question, and an empty text means"
+        "fit null threshold and confidence on the system's answers to another set, as for a model; both files"
+        " need the best span and the null odds of every question, and an empty text means"
         ' "no answer" at any threshold',
     )
-    group.add_argument("--calibration", nargs="+", metavar="SOURCE", help="the set, with other articles")
-    group.add_argument("--calibration-predictions", metavar="P", help="the answers to it")
-    group.add_argument("--calibration-na-prob", metavar="N", help="as --na-prob, for these answers")
+    group.add_argument(
+        "--calibration", nargs="+", metavar="SOURCE", help="calibration set, of other articles"
+    )
+    group.add_argument("--calibration-predictions", metavar="P", help="answers to the calibration set")
+    group.add_argument("--calibration-na-prob", metavar="N", help="like --na-prob, for these answers")
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the run folder, and print scores and counts."""
     file = Path(args.predictions)
-    default = system_folder(ADOPTED, args.name, args.seed)
-    folder = Path(args.folder or default)
+    default_folder = system_folder(ADOPTED, args.name, args.seed)  # also checks the name
+    folder = Path(args.folder or default_folder)
     questions = open_passages(args.data, name=DEV, on_error=args.on_error)
     if questions.protocol == "1.1" and args.na_prob and not args.calibration:
         raise ConfigError("--na-prob: SQuAD 1.1 has no unanswerable questions; leave it out")
     if bool(args.calibration) != bool(args.calibration_predictions):
-        raise ConfigError("--calibration: give the set and --calibration-predictions, the answers to it")
+        raise ConfigError("--calibration and --calibration-predictions need each other; give both")
     if args.calibration_na_prob and not args.calibration:
-        raise ConfigError("--calibration-na-prob: is for --calibration, which names the set")
+        raise ConfigError("--calibration-na-prob: needs --calibration, the set that it belongs to")
     answers = read_answers(file, questions, na_prob=args.na_prob, empty=args.missing == "empty")
     calibration = None
     if args.calibration:
         fitted_on = open_passages(args.calibration, name=CALIBRATION, on_error=args.on_error)
-        own = Path(args.calibration_predictions)
-        calibration = fitted_on, read_answers(own, fitted_on, na_prob=args.calibration_na_prob)
+        path = Path(args.calibration_predictions)
+        calibration = fitted_on, read_answers(path, fitted_on, na_prob=args.calibration_na_prob)
     with gc_disabled():
         from qa_arch.evaluation.adoption import adopt
 
-    about = {"name": args.name, "seed": args.seed, "file": file.name}
-    record = adopt(questions, answers, folder, **about, calibration=calibration)
+    system = {"name": args.name, "seed": args.seed, "file": file.name}
+    record = adopt(questions, answers, folder, **system, calibration=calibration)
     point = record.compared_point(DEV)
     assert point is not None
     counts = [f"{count:,} {key.replace('_', ' ')}" for key, count in record.facts(DEV).counts.items()]

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--question",
         metavar="TEXT",
-        help="without it questions are read one after another, from the terminal or line by line from a pipe",
+        help="the question (default: read questions from the terminal, or one per line from a pipe)",
     )
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--context", metavar="TEXT", help="the text to read (default: standard input)")
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         action="extend",
         metavar="FILE",
-        help="UTF-8 text files to read; several are searched for the same question",
+        help="UTF-8 text files to read; the best answer in any of them is returned",
     )
     add_answer_options(parser, TOP_K)
     add("--json", action="store_true", help="print one JSON object per question (docs/asking.md)")
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the answer to ``--question``, or to one question after another, with the best spans."""
+    """Answer ``--question``, or the questions of standard input, and print the best spans."""
     options = {
         "top_k": TOP_K if args.top_k is None else args.top_k,
         "max_answer_tokens": args.max_answer_tokens,
@@ -63,13 +63,15 @@ def run(args: argparse.Namespace) -> int:
     elif sys.stdin.isatty():
         conversation.read_text()
     elif args.question is not None:
-        conversation.texts = (_decoded(sys.stdin.buffer.read(), "standard input"),)
+        conversation.texts = (_decode(sys.stdin.buffer.read(), "standard input"),)
     else:
         raise ConfigError("no text to read: standard input holds the questions, so give --context or --file")
     if not (args.file or "".join(conversation.texts).strip() or sys.stdin.isatty()):
         source = "standard input" if args.context is None else "--context"
         raise ConfigError(f"{source}: is empty; give a text with --context or --file")
-    conversation.query("?" if args.question is None else args.question)  # refused before a model is loaded
+    conversation.query(
+        "?" if args.question is None else args.question
+    )  # check options before loading a model
     conversation.reading = open_reader([args.run_folder], args).answer
     if args.question is None:
         conversation.run()
@@ -78,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _decoded(raw: bytes, source: str) -> str:
+def _decode(raw: bytes, source: str) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -86,7 +88,7 @@ def _decoded(raw: bytes, source: str) -> str:
 
 
 class Conversation:
-    """Answers questions about texts, which stay until others are named, in words or as JSON."""
+    """Answers questions about the current texts, as readable text or as JSON."""
 
     reading: Callable[[Sequence[Query]], Sequence[Answer]]
 
@@ -94,17 +96,17 @@ class Conversation:
         self.options, self.as_json = options, as_json
         self.texts: tuple[str, ...] = ()
         self.files: tuple[str, ...] = ()
-        """Where the texts are from; empty where they are from no file."""
-        self.typed = sys.stdin.isatty() and sys.stdout.isatty()
+        """Paths of the texts; empty unless they were read from files."""
+        self.interactive = sys.stdin.isatty() and sys.stdout.isatty()
         self.console = terminal.console(highlight=False, soft_wrap=True)
-        if self.typed and importlib.util.find_spec("readline"):
-            importlib.import_module("readline")  # line editing and history in ``input``; no file is written
+        if self.interactive and importlib.util.find_spec("readline"):
+            importlib.import_module("readline")  # gives ``input`` line editing and history; writes no file
 
     def run(self) -> None:
-        """Answer the lines of standard input; what is typed may hold mistakes, a pipe ends with the first."""
-        while (line := self._line("question> ")) is not None:
+        """Answer the lines of standard input; errors are printed if interactive, else the first is raised."""
+        while (line := self._read_line("question> ")) is not None:
             if not line.strip():
-                if self.typed:
+                if self.interactive:
                     return
                 continue
             try:
@@ -118,14 +120,14 @@ class Conversation:
                 else:
                     self.answer(line.strip())
             except QaArchError as error:
-                if not self.typed:
+                if not self.interactive:
                     raise
                 self.console.print(plain(str(error)), markup=False)
 
     def read_files(self, paths: Sequence[str]) -> None:
-        """Take the exact texts; line ends stay, else the offsets would differ from those of the files."""
+        """Use these files as texts, unchanged: converting line ends would shift the offsets of answers."""
         try:
-            self.texts = tuple(_decoded(Path(path).read_bytes(), path) for path in paths)
+            self.texts = tuple(_decode(Path(path).read_bytes(), path) for path in paths)
         except OSError as error:
             raise DataError(
                 f"{error.filename}: cannot be read ({error.strerror}); check path and permissions"
@@ -133,59 +135,59 @@ class Conversation:
         self.files = tuple(paths)
 
     def read_text(self) -> None:
-        """Take the lines up to an empty one as the text."""
+        """Read the text from the lines up to an empty one."""
         if sys.stdin.isatty():
             print("text, then an empty line:", file=sys.stderr)
         lines = []
-        while line := self._line(""):
+        while line := self._read_line(""):
             lines.append(line)
         self.texts, self.files = ("\n".join(lines),), ()
 
-    def _line(self, prompt: str) -> str | None:
-        """The next line without its end; None behind the last."""
-        if self.typed:
+    def _read_line(self, prompt: str) -> str | None:
+        """Next line without its line end; None at the end of input."""
+        if self.interactive:
             try:
                 return input(prompt)
             except EOFError:
                 self.console.print()
                 return None
         raw = sys.stdin.buffer.readline()
-        return _decoded(raw, "standard input").rstrip("\r\n") if raw else None
+        return _decode(raw, "standard input").rstrip("\r\n") if raw else None
 
     def query(self, question: str) -> Query:
         return Query(question, self.texts, **self.options)
 
     def answer(self, question: str) -> None:
-        """Print the answer to ``question``: in its sentence, how probable it is, and the other spans."""
+        """Print the answer to ``question`` with its sentence, probabilities and alternatives."""
         (answer,) = self.reading([self.query(question)])
         if self.as_json:
             name = self.files[answer.document] if self.files and answer.document is not None else None
             print(json.dumps({"question": question, **answer.as_dict(), "file": name}, ensure_ascii=False))
             return
-        nothing = "no answer in these texts" if len(self.texts) > 1 else "no answer in this text"
-        shown = [Text(plain(answer.text) or nothing)]
-        if place := answer.in_sentence:
-            before, span, after = place
+        no_answer = "no answer in these texts" if len(self.texts) > 1 else "no answer in this text"
+        lines = [Text(plain(answer.text) or no_answer)]
+        if sentence := answer.in_sentence:
+            before, span, after = sentence
             marked = (span, "bold") if self.console.is_terminal else f"[{span}]"
-            shown.append(Text.assemble("  ", before, marked, after, self._place(answer.document)))
-        sure = f"confidence {percent(answer.confidence)}, " if answer else ""
-        shown.append(
+            lines.append(Text.assemble("  ", before, marked, after, self._source(answer.document)))
+        confidence = f"confidence {percent(answer.confidence)}, " if answer else ""
+        lines.append(
             Text(
-                f"  {sure}probability of no answer {percent(answer.no_answer_probability)}, null odds"
+                f"  {confidence}probability of no answer {percent(answer.no_answer_probability)}, null odds"
                 f' {answer.null_odds:.2f} ("no answer" above {answer.null_threshold:.2f})'
             )
         )
         for other in answer.alternatives:
             text = f"  {percent(other.confidence):>6}  {plain(other.text)}"
-            shown.append(Text(text + self._place(other.document)))
-        for line in shown:
+            lines.append(Text(text + self._source(other.document)))
+        for line in lines:
             self.console.print(line)
 
-    def _place(self, document: int | None) -> str:
-        """The file that an answer is from, in brackets, where there are several."""
+    def _source(self, document: int | None) -> str:
+        """File of an answer, in parentheses; empty unless there are several."""
         return "" if document is None or len(self.files) < 2 else f"  ({plain(self.files[document])})"
 
 
 def percent(share: float) -> str:
-    """``93.1%``; certainty is never claimed by rounding."""
+    """Format as ``93.1%``; values just below 1 become ``>99.9%``, never 100%."""
     return ">99.9%" if 0.9995 <= share < 1 else f"{share:.1%}"

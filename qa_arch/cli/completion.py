@@ -1,4 +1,4 @@
-"""``qa-arch completion``: commands, options, config groups and their choices in bash.
+"""``qa-arch completion``: bash completion of commands, options, config groups and their choices.
 
 The script calls ``qa-arch completion --line`` at every press of the tab key: nothing slow is imported here.
 """
@@ -24,19 +24,19 @@ complete -o default -F _qa_arch qa-arch
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "this shell: source <(qa-arch completion); every shell: add that line to ~/.bashrc"
+    parser.epilog = "in this shell: source <(qa-arch completion); in every shell: add that line to ~/.bashrc"
     parser.add_argument("shell", nargs="?", choices=("bash",), default="bash")
     parser.add_argument("--line", metavar="TEXT", help="print the completions of this command line")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the script, or the words for a line."""
+    """Print the bash script, or the completions of ``--line``."""
     print(BASH if args.line is None else "".join(f"{word}\n" for word in complete(args.line)), end="")
     return 0
 
 
 def complete(line: str) -> list[str]:
-    """Words that may stand where ``line`` ends, which begin with its last; none where files may stand."""
+    """Completions of the last word of ``line``; none where bash should complete file names."""
     words = line.split()
     current = words.pop() if line[-1:].strip() else ""
     return [word for word in _candidates(words[1:], current) if word.startswith(current)]

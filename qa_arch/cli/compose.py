@@ -25,48 +25,48 @@ from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.records import RECORD, read_trained
 
 LAUNCHER = "hydra/launcher=isolated"
-"""Launcher that runs each point in its own processes; from ``hydra_plugins``."""
+"""Our launcher in ``hydra_plugins``, which runs each point in its own processes."""
 SUBMITTED = {
     "hydra/launcher=submitit_local": "hydra_plugins.qa_arch_isolated.launcher.LocalJobsLauncher",
     "hydra/launcher=submitit_slurm": "hydra_plugins.qa_arch_isolated.launcher.SlurmJobsLauncher",
 }
 """Launchers of Hydra's submitit plugin -> our replacements with the same settings: the plugin would run a
-point inside the process of the job."""
+point inside the job's own process."""
 SEARCHPATH = (r"\+*hydra\.searchpath", "name the folder of your own configs with --config-dir DIR")
 NO_EFFECT = "has no effect; a sweep (train -m) takes hydra/launcher and hydra/sweeper"
-OF_RUNS = (
+NOT_FOR_RUNS = (
     (r"\+*sweep\.", "is a setting of sweeps; use it with train -m"),
     (r"hydra\.(run|sweep)\.", "name the run folder with --folder DIR, or its parent with runs_dir=DIR"),
     SEARCHPATH,
     (r"\+*hydra[./]", NO_EFFECT),
 )
-"""Overrides that a run does not take -> what to do instead, also where Hydra would take them."""
-OF_SWEEPS = (
+"""(pattern, remedy) of overrides that a run rejects, even if Hydra would accept them."""
+NOT_FOR_SWEEPS = (
     (r"hydra\.(run|sweep)\.", "name the sweep's folder with sweep.folder=DIR"),
     (r"hydra/launcher=basic$", f"would train every point in this process; {LAUNCHER} does not"),
     (r"hydra/sweeper=optuna$", "the search of qa-arch is hydra/sweeper=qa_optuna"),
     SEARCHPATH,
     (r"\+*hydra[./](?!launcher|sweeper)", NO_EFFECT),
 )
-"""Overrides that a sweep does not take -> what to do instead."""
+"""(pattern, remedy) of overrides that a sweep rejects."""
 
 
 def compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[str, Any]:
-    """``conf/train.yaml`` with ``overrides`` as a plain, fully resolved dictionary: the config of a run.
+    """Compose ``conf/train.yaml`` with ``overrides`` into a plain, resolved dictionary: the config of a run.
 
-    ``config_dir`` is a folder with further choices for the groups.
+    ``config_dir`` is a folder with additional choices for the config groups.
     """
-    refuse(overrides, OF_RUNS)
-    with _explained(overrides, config_dir) as search:
+    refuse(overrides, NOT_FOR_RUNS)
+    with _hydra(overrides, config_dir) as search:
         composed = hydra_compose("train", overrides=[*search, *overrides])
         plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     assert isinstance(plain, dict)
-    _refuse_unloaded(overrides, plain["encoder"])
+    _refuse_ignored_encoder(overrides, plain["encoder"])
     return {str(key): value for key, value in plain.items() if key != "sweep"}
 
 
-def _refuse_unloaded(overrides: Sequence[str], encoder: dict[str, Any]) -> None:
-    """Raise ConfigError for an ``encoder=NAME`` of which an overlay left nothing but the name."""
+def _refuse_ignored_encoder(overrides: Sequence[str], encoder: dict[str, Any]) -> None:
+    """Raise ConfigError if ``encoder=NAME`` is given but an overlay replaces it by a random encoder."""
     chosen = next((word for word in overrides if word.startswith("encoder=")), None)
     random = encoder["init"] == "random" and "encoder.init=random" not in overrides
     if chosen and random and encoder["name"]:
@@ -79,19 +79,19 @@ def _refuse_unloaded(overrides: Sequence[str], encoder: dict[str, Any]) -> None:
 
 
 def refuse(overrides: Sequence[str], refused: Sequence[tuple[str, str]]) -> None:
-    """Raise ConfigError for the first override that one of ``refused`` matches."""
+    """Raise ConfigError for the first override that matches one of the (pattern, remedy) in ``refused``."""
     for override in overrides:
-        for pattern, instead in refused:
+        for pattern, remedy in refused:
             if re.match(pattern, override):
-                raise ConfigError(f"{override}: {instead}")
+                raise ConfigError(f"{override}: {remedy}")
 
 
 @contextmanager
-def _explained(overrides: Sequence[str], config_dir: str | None) -> Iterator[list[str]]:
-    """Hydra, ready to compose: yields what to add to the overrides; its errors become one line."""
+def _hydra(overrides: Sequence[str], config_dir: str | None) -> Iterator[list[str]]:
+    """Initialise Hydra and yield overrides to put first; its errors become one-line ConfigErrors."""
     folders = config_folders(config_dir)
     known = groups(folders)
-    for override in overrides:  # Hydra 1.3 takes a null in a file, but ends with a ValueError at GROUP=null
+    for override in overrides:  # Hydra 1.3 accepts null in a file, but raises ValueError for GROUP=null
         match = re.fullmatch(r"([\w/]+)=(null)?", override)
         if override == "~experiment" or (match and match[1] in known):
             raise ConfigError(f"{override}: names no choice; leave it out (no experiment is the default)")
@@ -111,13 +111,13 @@ def _explained(overrides: Sequence[str], config_dir: str | None) -> Iterator[lis
 
 
 def _search(folders: Sequence[Path]) -> list[str]:
-    """The override by which Hydra also looks in the folders behind the first."""
+    """Override that adds all folders after the first to Hydra's search path."""
     paths = ", ".join(f'"file://{folder}"' for folder in folders[1:])
     return [f"hydra.searchpath=[{paths}]"]
 
 
 def split_grid(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The overrides that all points of a grid share, and the names of the settings that are swept."""
+    """Return the overrides that all points of a grid share, and the names of the swept settings."""
     try:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
     except HydraException as error:
@@ -132,19 +132,19 @@ def split_grid(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def multirun(overrides: Sequence[str], task: Any, output: Path, config_dir: str | None) -> None:
-    """Run Hydra's sweeper over the points of ``overrides``; its own files go to ``output``.
+    """Run Hydra's sweeper over the points of ``overrides``, with its own files in ``output``.
 
-    The default launcher is ``isolated``. Errors of points are not caught.
+    The default launcher is ``isolated``. Errors of points propagate.
     """
     if any(override.startswith("encoder=") for override in overrides):
-        compose(_first_point(overrides), config_dir)  # would it load that encoder?
-    with _explained(overrides, config_dir) as search:
-        arguments = [*_launcher(overrides), *search, *overrides, f"hydra.sweep.dir={output}"]
+        compose(_first_point(overrides), config_dir)  # raises if the encoder would be ignored
+    with _hydra(overrides, config_dir) as search:
+        arguments = [*_launcher_overrides(overrides), *search, *overrides, f"hydra.sweep.dir={output}"]
         GlobalHydra.instance().hydra.multirun("train", task, arguments, with_log_configuration=False)
 
 
 def _first_point(overrides: Sequence[str]) -> list[str]:
-    """The settings of the first point of a grid; without those that a search draws from an interval."""
+    """Overrides of the first point of a grid, without settings that a search samples from an interval."""
     first = []
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         if override.is_hydra_override() or override.key_or_group.startswith("sweep."):
@@ -156,8 +156,8 @@ def _first_point(overrides: Sequence[str]) -> list[str]:
     return first
 
 
-def _launcher(overrides: Sequence[str]) -> list[str]:
-    """Overrides to add so that one of our launchers runs the points."""
+def _launcher_overrides(overrides: Sequence[str]) -> list[str]:
+    """Overrides that select one of our launchers, unless ``overrides`` select another."""
     for chosen, target in SUBMITTED.items():
         if chosen in overrides:
             extras.require("slurm", chosen)
@@ -166,7 +166,7 @@ def _launcher(overrides: Sequence[str]) -> list[str]:
 
 
 def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    """Config in ``path`` with ``overrides`` of single settings; ``validate`` reports unknown keys.
+    """Apply ``overrides`` of single settings to the config in ``path``; ``validate`` reports unknown keys.
 
     ``path`` is a config, or a record that contains one.
     """
@@ -176,7 +176,7 @@ def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
         recorded = path.name == RECORD
         base = OmegaConf.create(local(read_trained(path).config)) if recorded else OmegaConf.load(path)
         if not isinstance(base, DictConfig):
-            raise ConfigError(f"{path}: holds no settings")
+            raise ConfigError(f"{path}: contains no settings")
         changes = OmegaConf.from_dotlist(list(overrides))
         for key in map(str, changes):
             if isinstance(base.get(key), DictConfig) and not isinstance(changes[key], DictConfig):
@@ -190,8 +190,8 @@ def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     return {str(key): value for key, value in plain.items()}
 
 
-def dotted(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """``SECTION.KEY=VALUE`` words as sections of settings, each value read as YAML has it."""
+def parse_sections(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Parse ``SECTION.KEY=VALUE`` words into sections of settings, with values read as YAML."""
     for override in overrides:
         if not re.match(r"\w+\.\w+=.", override):
             raise ConfigError(f"'{override}' is not SECTION.KEY=VALUE, such as features.max_length=512")
@@ -204,12 +204,12 @@ def dotted(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def to_yaml(plain: dict[str, Any]) -> str:
-    """``plain`` as YAML."""
+    """Format a config as YAML."""
     return OmegaConf.to_yaml(OmegaConf.create(plain))
 
 
 def _explain(error: Exception, overrides: Sequence[str], folders: Sequence[Path]) -> str:
-    """Hydra's message in one line, with the most similar known name."""
+    """Hydra's message on one line, with the most similar known name."""
     text = str(error)
     if match := re.search(r"Could not find '([^']+)'", text):
         split = match[1].rpartition if match[1].startswith("hydra/") else match[1].partition
@@ -217,29 +217,31 @@ def _explain(error: Exception, overrides: Sequence[str], folders: Sequence[Path]
         return f"{group}={choice} does not exist{suggest(choice, groups(folders).get(group, ()))}"
     if match := re.search(r"Could not override '([^']+)'", text):
         chosen = [word for word in overrides if word.partition("=")[0] in groups(folders)]
-        return f"unknown setting '{match[1]}'{suggest_setting(match[1], _settings(chosen, folders))}"
+        return f"unknown setting '{match[1]}'{suggest_setting(match[1], _setting_names(chosen, folders))}"
     if match := re.search(r"full_key: (\S+)", text) if "Missing mandatory value" in text else None:
         return f"setting '{match[1]}' has no value; give {match[1]}=..."
     if match := re.search(r"Error parsing override '([^']*)'", text):
-        return f"'{match[1]}' is not KEY=VALUE; a value that holds = , or spaces needs quotes: \"KEY='a=b'\""
+        return (
+            f"'{match[1]}' is not KEY=VALUE; a value that contains = , or spaces needs quotes: \"KEY='a=b'\""
+        )
     if "override_grammar" in text:
-        return f"{text.splitlines()[0]}; a value that holds = , or spaces needs quotes: \"KEY='a=b'\""
+        return f"{text.splitlines()[0]}; a value that contains = , or spaces needs quotes: \"KEY='a=b'\""
     return " ".join(text.split())
 
 
-def _settings(chosen: Sequence[str], folders: Sequence[Path]) -> list[str]:
-    """Every dotted setting of the config with the choices ``chosen``, else of the default."""
+def _setting_names(chosen: Sequence[str], folders: Sequence[Path]) -> list[str]:
+    """Dotted names of all settings with the choices ``chosen``, or by default if these do not compose."""
     with initialize_config_dir(str(folders[0]), version_base="1.3", job_name="qa_arch"):
         try:
             composed = hydra_compose("train", overrides=[*_search(folders), *chosen])
         except (HydraException, OmegaConfBaseException):
             composed = hydra_compose("train")
-    return [*_dotted(OmegaConf.to_container(composed))]
+    return [*_dotted_keys(OmegaConf.to_container(composed))]
 
 
-def _dotted(value: Any, where: str = "") -> Iterator[str]:
-    """The keys of nested mappings, joined by dots; sections as well as what is in them."""
+def _dotted_keys(value: Any, prefix: str = "") -> Iterator[str]:
+    """Keys of nested mappings joined by dots: sections as well as their settings."""
     for key, item in value.items():
-        yield f"{where}{key}"
+        yield f"{prefix}{key}"
         if isinstance(item, dict):
-            yield from _dotted(item, f"{where}{key}.")
+            yield from _dotted_keys(item, f"{prefix}{key}.")

@@ -1,19 +1,18 @@
-"""``qa-arch data`` writes question sets as SQuAD JSON; ``qa-arch stats`` describes them, a column per set."""
+"""``qa-arch data`` writes question sets as SQuAD JSON; ``qa-arch stats`` prints a column for each set."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from qa_arch.cli.runs import add_on_error, add_questions
+from qa_arch.cli.runs import add_on_error, add_questions, open_questions
 from qa_arch.config.files import json_text, write_atomic, write_json
 from qa_arch.data.question_sets import statistics
-from qa_arch.data.sources import counts, holds, open_passages, usage
+from qa_arch.data.sources import counts, holds, usage
 from qa_arch.data.splits import by_article
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import LEVELS, generate
@@ -23,27 +22,28 @@ from qa_arch.system import terminal
 from qa_arch.types.text import QuestionSet
 
 PARTS = ("train=0.64", "calibration=0.16", "dev=0.2")
-"""80/20 by article, with a fifth of the 80 for calibration."""
+"""80/20 by article, with a fifth of the 80% for calibration."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     sets = parser.add_subparsers(dest="set", metavar="SET", required=True)
     synthetic = sets.add_parser("synthetic", help="generated questions about invented entities")
     add = synthetic.add_argument
-    add("--articles", type=int, required=True, metavar="N", help="how many, of at most 15 questions each")
-    add("--seed", type=int, default=0, metavar="S", help="same seed, same set (default: 0)")
+    articles = "number of articles, of at most 15 questions each"
+    add("--articles", type=int, required=True, metavar="N", help=articles)
+    add("--seed", type=int, default=0, metavar="S", help="random seed (default: 0)")
     levels = "1: relation word shared, 2: paraphrased, 3: entity and relation to join (default: 1)"
     add("--level", type=int, choices=LEVELS, default=1, help=levels)
-    names = "no name occurs in two splits (default: train)"
+    names = "split to generate; no name occurs in two splits (default: train)"
     add("--split", choices=SPLITS, default="train", help=names)
-    add("--out", required=True, metavar="F", help="the JSON file to write")
+    add("--out", required=True, metavar="F", help="JSON file to write")
     split = sets.add_parser("split", help="split a set by article")
     add_questions(split)
     add = split.add_argument
     shares = f"shares of the questions, summing to 1 (default: {' '.join(PARTS)})"
     add("--parts", nargs="+", default=list(PARTS), metavar="NAME=SHARE", help=shares)
-    add("--seed", type=int, default=13, metavar="S", help="which articles (default: 13)")
-    add("--out", required=True, metavar="DIR", help="the folder for the parts, NAME.json each")
+    add("--seed", type=int, default=13, metavar="S", help="seed of the random split (default: 13)")
+    add("--out", required=True, metavar="DIR", help="folder for the parts, written as NAME.json")
     add_on_error(split)
 
 
@@ -54,20 +54,13 @@ def run(args: argparse.Namespace) -> int:
         _print_written(write_json(args.out, write(questions), indent=None), questions)
         return 0
     shares = _shares(args.parts)
-    parts = by_article(_open(args.data, args.on_error), shares, args.seed)
+    parts = by_article(open_questions(args.data, args.on_error), shares, args.seed)
     texts = {Path(args.out) / f"{name}.json": json_text(write(part), None) for name, part in parts.items()}
     for path, text in texts.items():
         _require_free(path, text)
     for (path, text), part in zip(texts.items(), parts.values(), strict=True):
         _print_written(write_atomic(path, text), part)
     return 0
-
-
-def _open(source: str | Sequence[str], on_error: Any) -> QuestionSet:
-    questions = open_passages(source, on_error=on_error)
-    for problem in questions.skipped:
-        print(f"left out: {problem}", file=sys.stderr)
-    return questions
 
 
 def _print_written(path: Path, questions: QuestionSet) -> None:
@@ -77,9 +70,10 @@ def _print_written(path: Path, questions: QuestionSet) -> None:
 
 
 def _require_free(path: Path, text: str) -> None:
-    """ConfigError for a file of other content, which may be the input; a part of a killed split is equal."""
+    """Raise ConfigError if ``path`` exists with other content: it may be the input. A part left by a killed
+    split has the same content."""
     if path.exists() and not (path.is_file() and path.read_bytes() == text.encode()):
-        raise ConfigError(f"{path}: exists and was not changed; choose another --out")
+        raise ConfigError(f"{path}: already exists and was not changed; choose another --out")
 
 
 def _shares(parts: Sequence[str]) -> dict[str, float]:
@@ -95,8 +89,8 @@ def _shares(parts: Sequence[str]) -> dict[str, float]:
 def add_stats_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     sources = "; or ".join(filter(None, (usage(), usage("candidates", "classes"))))
-    add("--data", nargs="+", required=True, metavar="SOURCE", help=f"a set per source: {sources}")
-    add("--json", action="store_true", help="print JSON: an object, or for several sets an object by source")
+    add("--data", nargs="+", required=True, metavar="SOURCE", help=f"one set per source: {sources}")
+    add("--json", action="store_true", help="print the statistics as JSON, for several sets by source")
     add_on_error(parser)
     ceiling = (
         "also print the score ceiling of this encoder (a hub id, a folder or minilm): the score of gold"
@@ -106,56 +100,56 @@ def add_stats_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_stats(args: argparse.Namespace) -> int:
-    """Print the statistics of the sets; faulty records that were left out are listed on stderr."""
-    figures = {source: _figures(source, args) for source in args.data}
+    """Print statistics of the sets; faulty records that were left out are listed on stderr."""
+    by_source = {source: _statistics(source, args) for source in args.data}
     if args.json:
-        printed = figures if len(figures) > 1 else next(iter(figures.values()))
+        printed = by_source if len(by_source) > 1 else next(iter(by_source.values()))
         print(json.dumps(printed, indent=2, ensure_ascii=False))
     else:
-        _print_table(figures)
+        _print_table(by_source)
     return 0
 
 
-def _figures(source: str, args: argparse.Namespace) -> dict[str, Any]:
-    """The counts of one set, with ``--encoder`` also the scores of gold answers widened to whole tokens."""
+def _statistics(source: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Statistics of one set; with ``--encoder`` also the scores of gold answers widened to whole tokens."""
     if holds(source) != "passages":
         if args.encoder:
             raise ConfigError(f"--encoder: {source} has no passages to tokenise")
         return counts(source)
-    questions = _open(source, args.on_error)
-    figures = statistics(questions)
+    questions = open_questions(source, args.on_error)
+    values = statistics(questions)
     if args.encoder:
         from qa_arch.features.windows import ceiling, prepare
         from qa_arch.models.build import load_tokenizer
 
-        # The windows of conf/features/windows.yaml; segment ids do not matter here.
-        reached = ceiling(questions, prepare(questions, load_tokenizer(args.encoder), segments=False))
-        figures["ceiling"] = {
+        # Windows as in conf/features/windows.yaml; segment ids do not matter here.
+        best = ceiling(questions, prepare(questions, load_tokenizer(args.encoder), segments=False))
+        values["ceiling"] = {
             "encoder": args.encoder,
-            "exact": reached.exact,
-            "f1": reached.f1,
-            "inexact": len(reached.inexact),
-            "in_no_window": len(reached.lost),
+            "exact": best.exact,
+            "f1": best.f1,
+            "inexact": len(best.inexact),
+            "in_no_window": len(best.lost),
         }
-    return figures
+    return values
 
 
-def _print_table(figures: Mapping[str, Mapping[str, Any]]) -> None:
+def _print_table(by_source: Mapping[str, Mapping[str, Any]]) -> None:
     from rich.table import Table
 
     table = Table("", title="Question sets", caption="lengths: mean / median / 95% / max")
-    columns = [dict(_cells(counted)) for counted in figures.values()]
-    for source in figures:
+    columns = [dict(_cells(values)) for values in by_source.values()]
+    for source in by_source:
         table.add_column(Path(source).name.removesuffix(".json"), justify="right", overflow="fold")
     for label in dict.fromkeys(label for column in columns for label in column):
         table.add_row(label, *(column.get(label, "–") for column in columns))
     terminal.console().print(table)
 
 
-def _cells(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(label, text) of the figures of one set."""
+def _cells(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(label, text) of the statistics of one set."""
     cells = []
-    for key, value in figures.items():
+    for key, value in values.items():
         if key == "kinds":
             cells += [(f"kind: {kind}", f"{count:,}") for kind, count in value.items()]
         elif key == "ceiling":
@@ -166,7 +160,6 @@ def _cells(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
             lengths = f"{value['mean']:.1f} / {value['median']:g} / {value['p95']} / {value['max']}"
             cells.append((key.replace("_", " "), lengths))
         elif key != "fingerprint":
-            form = {float: ".2f", int: ","}.get(type(value), "")
-            text = format(value, form)
-            cells.append((key.replace("_", " "), text))
+            spec = {float: ".2f", int: ","}.get(type(value), "")
+            cells.append((key.replace("_", " "), format(value, spec)))
     return cells

@@ -25,7 +25,7 @@ ONCE_ONLINE = "download it once while online"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Result of a check and, if something is wrong, how to fix it."""
+    """Result of a check and, if it failed, how to fix the problem."""
 
     name: str
     ok: bool
@@ -45,16 +45,16 @@ def run(args: argparse.Namespace) -> int:
     for group in (dependencies, devices, packages, hydra_plugins, hub_files):
         try:
             checks += group()
-        except Exception as error:  # a broken installation raises whatever it likes; the others go on
-            checks.append(Check(group.__name__.replace("_", " "), False, _line(error), "install again", True))
+        except Exception as error:  # a broken installation may raise anything; the other checks still run
+            name = group.__name__.replace("_", " ")
+            checks.append(Check(name, False, _summary(error), "reinstall qa-arch", True))
     problems = sum(check.needed and not check.ok for check in checks)
     if args.json:
         print(json.dumps({"ok": not problems, "checks": [asdict(check) for check in checks]}, indent=2))
         return UnavailableError.exit_code if problems else 0
     for check in checks:
-        print(
-            f"{'ok' if check.ok else 'PROBLEM' if check.needed else 'missing':<8} {check.name}: {check.found}"
-        )
+        state = "ok" if check.ok else "PROBLEM" if check.needed else "missing"
+        print(f"{state:<8} {check.name}: {check.found}")
         if check.remedy and not check.ok:
             print(f"{'':<8} -> {check.remedy}")
     print(f"{problems} required items are missing or broken" if problems else "everything required works")
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def dependencies() -> Iterator[Check]:
-    """Python, and the requirements of the installed package against the installed versions."""
+    """Check Python, and the installed versions against the requirements of the package."""
     from packaging.requirements import Requirement
 
     yield Check("python", True, f"{platform.python_version()} at {sys.executable}", needed=True)
@@ -79,7 +79,7 @@ def dependencies() -> Iterator[Check]:
 
 
 def devices() -> Iterator[Check]:
-    """The devices of torch, and what this processor computes fast and right, by trial."""
+    """Check which devices torch has, and by trial which precisions this CPU computes fast and correctly."""
     import torch
 
     from qa_arch.nn import processor
@@ -94,17 +94,17 @@ def devices() -> Iterator[Check]:
         except QaArchError as error:
             yield Check(f"{library} int8", False, str(error), "use fp32: --precision fp32")
     for index in range(torch.cuda.device_count()):
-        about = torch.cuda.get_device_properties(index)
-        # Not torch's is_bf16_supported, which is also true where bf16 is only emulated.
-        precision = "bf16" if (about.major, about.minor) >= BF16 else "no bf16: use trainer.precision=fp16"
-        yield Check(f"cuda:{index}", True, f"{about.name}, {about.total_memory >> 30} GiB, {precision}")
+        gpu = torch.cuda.get_device_properties(index)
+        # Not torch's is_bf16_supported, which is also true if bf16 is only emulated.
+        precision = "bf16" if (gpu.major, gpu.minor) >= BF16 else "no bf16: use trainer.precision=fp16"
+        yield Check(f"cuda:{index}", True, f"{gpu.name}, {gpu.total_memory >> 30} GiB, {precision}")
     if not torch.cuda.is_available():
         remedy = "for a GPU: a CUDA build of torch (make setup TORCH=...) and its driver"
         yield Check("cuda", False, f"torch {torch.__version__} sees no CUDA device", remedy)
 
 
 def packages() -> Iterator[Check]:
-    """The config folder, and that no other package shadows ``baselines``."""
+    """Check the config folder, and that no other package shadows ``baselines``."""
     yield Check("conf", True, str(conf_folder()), needed=True)
     own = Path(__file__).resolve().parents[2] / "baselines"
     spec = importlib.util.find_spec("baselines")
@@ -114,39 +114,38 @@ def packages() -> Iterator[Check]:
 
 
 def hydra_plugins() -> Iterator[Check]:
-    """Hydra imports every installed plugin at every start, so a broken one stops everything."""
+    """Check the installed plugins: Hydra imports all of them at every start, so a broken one stops it."""
     folders = importlib.import_module("hydra_plugins").__path__
     for plugin in pkgutil.walk_packages(folders, "hydra_plugins.", onerror=lambda name: None):
         remedy = f"pip uninstall {plugin.name.split('.')[1].replace('_', '-')}"
         try:
             importlib.import_module(plugin.name)
         except Exception as error:
-            yield Check(plugin.name, False, f"cannot be imported ({_line(error)})", remedy, True)
+            yield Check(plugin.name, False, f"cannot be imported ({_summary(error)})", remedy, True)
     yield Check("hydra plugins", True, "can be imported", needed=True)
 
 
 def hub_files() -> Iterator[Check]:
-    """The encoders of ``conf/encoder`` and the SQuAD sets: installed, cached, or available from the hub."""
+    """Check that encoders of ``conf/encoder`` and SQuAD are installed, cached or available from the hub."""
     from qa_arch.nn.encoder_configs import WITHOUT_HUB, resolve
 
     for name in GROUP_ENCODERS:
         remedy = WITHOUT_HUB.get(name, f"{ONCE_ONLINE}, or encoder.name=FOLDER")
         source = resolve(name)
-        there = Path(source).is_dir() or hub.cached("models", source)
-        yield _of_hub(f"encoder {name}", there, remedy)
+        is_local = Path(source).is_dir() or hub.cached("models", source)
+        yield _hub_check(f"encoder {name}", is_local, remedy)
     for name in ("rajpurkar/squad", "rajpurkar/squad_v2"):
         remedy = f"{ONCE_ONLINE}, or train on files: data=files data.train=FILE data.dev=FILE"
-        yield _of_hub(f"data {name}", hub.cached("datasets", name), remedy)
+        yield _hub_check(f"data {name}", hub.cached("datasets", name), remedy)
 
 
-def _of_hub(name: str, there: bool, remedy: str) -> Check:
-    if there:
+def _hub_check(name: str, is_local: bool, remedy: str) -> Check:
+    if is_local:
         return Check(name, True, "on this machine")
-    reason = hub.state()
-    return Check(
-        name, not reason, f"not here; {reason or 'the hub answers: downloaded at first use'}", remedy
-    )
+    problem = hub.state()
+    availability = problem or "the hub is reachable: downloaded at first use"
+    return Check(name, not problem, f"not on this machine; {availability}", remedy)
 
 
-def _line(error: BaseException) -> str:
+def _summary(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"

@@ -1,6 +1,6 @@
 """``qa-arch evaluate``: score official prediction files of any system, or trained runs with ``--run``.
 
-Scoring files must stay light: what a run needs is imported when a run is scored.
+Scoring files must start fast: modules that only runs need are imported when a run is scored.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import Protocol
 
 EXIT_MISSING = 3
-"""Exit code where questions have no prediction."""
-_SHOWN = 20
-"""Number of ids in a message: predictions for a whole set, scored on a part, have thousands of extra ones."""
+"""Exit code if questions have no prediction."""
+_SHOWN_IDS = 20
+"""Most ids in a message: predictions for a whole set, scored on a part of it, have thousands of extra ids."""
 _NEARLY_ALL = 98.0
-"""Percent of abstentions above which a system has probably not learned to answer."""
+"""Percentage of abstentions above which a system has probably not learned to answer."""
 METRICS: Mapping[str, Metrics] = offered("metrics")
 _FILE_OPTIONS = ("predictions", "na_prob", "protocol", "nbest", *(name.replace("-", "_") for name in METRICS))
 _CHECKPOINT_OPTIONS = ("calibration", "set")
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add(
             "--nbest",
             metavar="B",
-            help=f"nbest_predictions.json, with --{', --'.join(METRICS)}: adds the perplexity",
+            help=f"nbest_predictions.json; with --{', --'.join(METRICS)}, adds the perplexity",
         )
     group = parser.add_argument_group("scoring a trained run")
     add = group.add_argument
@@ -76,16 +76,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="run_folder",
         metavar="RUN",
         nargs="+",
-        help="instead of --predictions: a run folder, or several as an ensemble; or a downloaded checkpoint:"
-        " a folder or a hub id (OWNER/NAME) of any AutoModelForQuestionAnswering",
+        help="instead of --predictions: a run folder, several as an ensemble, or a downloaded checkpoint, the"
+        " folder or hub id (OWNER/NAME) of any AutoModelForQuestionAnswering",
     )
     add("--json", action="store_true", help="print the scores as JSON, not as a table")
-    add("--decode", metavar="NAME", help="decode as conf/decode/NAME.yaml says")
+    add("--decode", metavar="NAME", help="decode as in conf/decode/NAME.yaml")
     add(
         "--record",
         metavar="DIR",
-        help="folder for the record of an ensemble, of another --decode, or of a downloaded checkpoint"
-        " (default: below runs/checkpoints)",
+        help="folder for the record, required for an ensemble and with --decode (default for a downloaded"
+        " checkpoint: below runs/checkpoints)",
     )
     add(
         "--calibration",
@@ -99,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="windows and decoding of a downloaded checkpoint, such as features.max_length=512",
+        help="change windows or decoding of a downloaded checkpoint, such as features.max_length=512",
     )
     add("--train", action="store_true", help="score the questions that the run was trained on")
     add(
@@ -117,9 +117,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the scores on stdout, those of files as JSON and of a run as a table, and messages on stderr.
+    """Print the scores to stdout, of files as JSON and of runs as a table, and messages to stderr.
 
-    Exit code 3 where predictions are missing, which are scored as the official script does.
+    Exit code 3 if predictions are missing; they are scored as by the official script.
     """
     if args.null_threshold is not None and math.isnan(args.null_threshold):
         raise ConfigError("--null-threshold: NaN is not a number")
@@ -127,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse(args: argparse.Namespace, options: Sequence[str], reason: str) -> None:
-    """ConfigError for the first of ``options`` that the command line gives."""
+    """Raise ConfigError for the first of ``options`` given on the command line."""
     for name in options:
         if getattr(args, name, None) not in (None, False, "auto", []):
             raise ConfigError(f"--{name.replace('_', '-')} {reason}")
@@ -146,7 +146,7 @@ def _score_files(args: argparse.Namespace) -> int:
         raise ConfigError("give --data and --predictions, or --run RUN to score a trained run")
     families = {name: family for name, family in METRICS.items() if getattr(args, name.replace("-", "_"))}
     if METRICS and args.nbest and not families:
-        raise ConfigError(f"--nbest is only used for their perplexity: add --{', --'.join(METRICS)}")
+        raise ConfigError(f"--nbest is only used for perplexity: add --{', --'.join(METRICS)}")
     questions = open_passages(args.data if len(args.data) > 1 else args.data[0])
     protocol: Protocol = questions.protocol if args.protocol == "auto" else args.protocol
     _say(f"protocol: SQuAD {protocol} ({'from the data' if args.protocol == 'auto' else 'from --protocol'})")
@@ -160,11 +160,11 @@ def _score_files(args: argparse.Namespace) -> int:
     null_scores = read_null_scores(args.na_prob) if args.na_prob else None
     known = {example.id for example in questions.examples}
     for file in filter(None, (predictions, null_scores)):
-        _report(f"{file.path}: duplicate ids, the last value counts", file.duplicates)
+        _print_ids(f"{file.path}: duplicate ids, the last value counts", file.duplicates)
         extra = [id_ for id_ in file.values if id_ not in known]
-        _report(f"{file.path}: ids of no question, ignored", extra)
+        _print_ids(f"{file.path}: ids of no question in the data, ignored", extra)
     missing = missing_ids(questions, predictions.values)
-    _report(f"{predictions.path}: questions without a prediction (of {len(questions)})", missing)
+    _print_ids(f"{predictions.path}: questions without a prediction (of {len(questions)})", missing)
     odds = null_scores.values if null_scores else {}
     threshold = OFFICIAL_THRESHOLD if args.null_threshold is None else args.null_threshold
     if args.null_threshold is None and any(not 0 <= value <= 1 for value in odds.values()):
@@ -180,13 +180,13 @@ def _score_files(args: argparse.Namespace) -> int:
         missing=len(missing),
     )
     values = scores.flat()
-    answered, silent = (
-        sum(values[f"{how}_{kind}"] for kind in ("answerable", "unanswerable"))
-        for how in ("answered", "abstained")
+    answered, abstained = (
+        sum(values[f"{decision}_{kind}"] for kind in ("answerable", "unanswerable"))
+        for decision in ("answered", "abstained")
     )
-    abstained = 100.0 * silent / (answered + silent)
-    if abstained > _NEARLY_ALL and values["answered_answerable"] + values["abstained_answerable"]:
-        _say(f'warning: {abstained:.1f}% of the answers are "no answer"; has the system learned to answer?')
+    percent = 100.0 * abstained / (answered + abstained)
+    if percent > _NEARLY_ALL and values["answered_answerable"] + values["abstained_answerable"]:
+        _say(f'warning: {percent:.1f}% of the answers are "no answer"; has the system learned to answer?')
     if families:
         texts = final_texts(questions, predictions.values, odds, threshold, protocol)
         candidates = read_nbest(args.nbest) if args.nbest else None
@@ -199,11 +199,11 @@ def _score_files(args: argparse.Namespace) -> int:
     return EXIT_MISSING if missing else 0
 
 
-def _report(what: str, ids: Collection[str]) -> None:
+def _print_ids(message: str, ids: Collection[str]) -> None:
     if ids:
-        shown = [shown_id(id_) for id_ in list(ids)[:_SHOWN]]
+        shown = [shown_id(id_) for id_ in list(ids)[:_SHOWN_IDS]]
         rest = f" and {len(ids) - len(shown)} more" if len(shown) < len(ids) else ""
-        _say(f"{what}: {len(ids)}: {' '.join(shown)}{rest}")
+        _say(f"{message}: {len(ids)}: {' '.join(shown)}{rest}")
 
 
 # Runs ---------------------------------------------------------------------------------------------
@@ -211,13 +211,11 @@ def _report(what: str, ids: Collection[str]) -> None:
 
 def _score_runs(args: argparse.Namespace) -> int:
     """Score runs, write predictions and records into their folders, and print the scores."""
-    _refuse(
-        args,
-        _FILE_OPTIONS,
-        "is for prediction files; --run writes predictions.json, which --predictions takes",
-    )
+    reason = "is for prediction files; --run writes predictions.json, which --predictions reads"
+    _refuse(args, _FILE_OPTIONS, reason)
     if args.train:
-        _refuse(args, ("data", "final"), "is not for --train, which names the set to score; leave it out")
+        reason = "does not go with --train, which selects the set to score; leave it out"
+        _refuse(args, ("data", "final"), reason)
     require_runs(args.run_folder)
     runs, record, load = args.run_folder, args.record, lambda: open_predictor(args.run_folder, args)
     checkpoint = next(filter(names_checkpoint, runs), None)
@@ -225,18 +223,18 @@ def _score_runs(args: argparse.Namespace) -> int:
         _refuse(args, _CHECKPOINT_OPTIONS, f"is for a downloaded checkpoint, and {runs[0]} is a run")
     elif len(runs) > 1 or args.decode is not None or args.train:
         raise ConfigError(
-            f"--run: {checkpoint} has no record to combine or to decode otherwise, and no training data;"
-            " score it alone on --data, then name the folder of its record"
+            f"--run: {checkpoint} has no record to combine or to decode differently, and no training data;"
+            " score it alone on --data, then give the folder of its record"
         )
     with gc_disabled():
-        from qa_arch.cli.compose import compose, dotted
+        from qa_arch.cli.compose import compose, parse_sections
         from qa_arch.cli.watch import watching
         from qa_arch.evaluation.runs import Request, checkpoint_run, evaluate_runs
         from qa_arch.results.summary import scores_table
         from qa_arch.results.tables import print_table
 
     if checkpoint is not None:
-        changes = dotted(args.set)
+        changes = parse_sections(args.set)
         folder, predictor = checkpoint_run(
             checkpoint,
             args.record,

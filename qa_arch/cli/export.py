@@ -25,27 +25,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out",
         metavar="DIR",
-        help="the folder to write; it must be new (default for an ONNX graph: RUN/onnx, where --engine auto"
-        " of other commands looks for it; an earlier graph there is replaced)",
+        help="folder to write; it must not exist (default for an ONNX graph: RUN/onnx, where --engine auto"
+        " finds it; an earlier graph there is replaced)",
     )
     parser.add_argument(
         "--precision",
         choices=("fp32", "int8"),
         default="fp32",
-        help="of an ONNX graph (default: fp32); its EM and F1 in int8 are printed",
+        help="precision of an ONNX graph (default: fp32); its EM and F1 are printed",
     )
     group = parser.add_argument_group("the Hugging Face hub", "options for --to hf")
     group.add_argument("--push", metavar="REPO", help="upload the folder to this repository (OWNER/NAME)")
     group.add_argument("--private", action="store_true", help="make a new repository private")
     group.add_argument(
-        "--dry-run", action="store_true", help="write the folder and say what --push would upload"
+        "--dry-run", action="store_true", help="write the folder and print what --push would upload"
     )
     add_trust(parser)
     add_config_dir(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the folder, and print what it holds and what the check of a graph measured."""
+    """Write the folder, check a graph against the model, and print the scores and the file sizes."""
     in_run = args.out is None
     if args.to == "hf" and args.precision != "fp32":
         raise ConfigError(
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if in_run and (args.to == "hf" or args.precision != "fp32" or names_checkpoint(args.run_folder)):
         raise ConfigError(
-            "--out: name the folder to write; only the fp32 graph of a run that was trained here is kept in"
+            "--out: name the folder to write; only the fp32 graph of a run that was trained here goes into"
             " the run folder"
         )
     if args.to != "hf" and (args.push or args.private or args.dry_run):
@@ -84,14 +84,15 @@ def run(args: argparse.Namespace) -> int:
             check = export_onnx(
                 predictor, out, precision=args.precision, source=source, beside_run=in_run, watch=watch
             )
-        ours, theirs = check.torch_scores, check.onnx_scores
+        torch_scores, onnx_scores = check.torch_scores, check.onnx_scores
         print(
             f"checked on {check.questions} questions of {check.data}: logits within"
             f" {check.largest_difference:.1e}, {check.same_answers} of the answers the same; EM"
-            f" {theirs['exact']:.2f} (torch {ours['exact']:.2f}), F1 {theirs['f1']:.2f} ({ours['f1']:.2f})"
+            f" {onnx_scores['exact']:.2f} (torch {torch_scores['exact']:.2f}), F1 {onnx_scores['f1']:.2f}"
+            f" ({torch_scores['f1']:.2f})"
         )
-    of_parts = sizes(out)
-    for name, size in [*of_parts.most_common(), (str(out), of_parts.total())]:
+    part_sizes = sizes(out)
+    for name, size in [*part_sizes.most_common(), (str(out), part_sizes.total())]:
         print(f"{size / 1e6:10.2f} MB  {name}")
     if args.push and args.dry_run:
         print(f"dry run: --push would upload these to {args.push}")

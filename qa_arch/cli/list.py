@@ -1,4 +1,4 @@
-"""``qa-arch list``: what can be chosen and set, with its documentation."""
+"""``qa-arch list``: choices of the config groups and settings, with their documentation."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from qa_arch.errors import ConfigError
 
 SETTINGS = "settings"
 WITHOUT_SCHEMA = ("model", "loss", "logger")
-"""Sections whose settings are the arguments of the class that their choice names."""
+"""Sections whose settings are the arguments of the class that a choice names."""
 KEY = re.compile(r"^(\w+):", re.MULTILINE)
 NO_SETTINGS = ("defaults", "_target_", "task", "name")
-"""Keys of a choice that say what it is."""
+"""Keys of a choice that identify it."""
 INDENT = " " * 4
 
 
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print one entry for each match; ConfigError where there is none."""
+    """Print one entry per match; raise ConfigError if there is none."""
     folders = config_folders(use_config_dir(args.config_dir, ()))
     if args.what == SETTINGS:
         entries = _settings(folders, args.config_dir)
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if not matches:
         names = [entry["name"] for entry in entries]
         hint = (suggest_setting if args.what == SETTINGS else suggest)(args.filter[0], names)
-        raise ConfigError(f"{args.what}: none matches '{' '.join(args.filter)}'{hint}")
+        raise ConfigError(f"{args.what}: nothing matches '{' '.join(args.filter)}'{hint}")
     if args.json:
         print(json.dumps(matches, indent=2, ensure_ascii=False))
         return 0
@@ -72,15 +72,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _everything(folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """The config groups with their choices, and how to find settings."""
-    shown = [group for group in groups(folders) if group != "special"]  # that is chosen by others
+    """The config groups with their choices, and an entry for all settings."""
+    shown = [group for group in groups(folders) if group != "special"]  # only other configs choose from it
     choices = {group: f"{group}=NAME: {', '.join(_texts(group, folders))}" for group in shown}
     about = {SETTINGS: "every setting with its type, default and meaning", **choices}
     return [{"name": name, "about": text} for name, text in about.items()]
 
 
 def _choices(what: str, folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """The choices of a group, each with the comment at the top of its file."""
+    """Choices of a group, each with the comment at the top of its file."""
     known = groups(folders)
     names = (what, what.removesuffix("s"), what.removesuffix("es"))  # models, losses
     group = next((name for name in names if name in known), None)
@@ -95,7 +95,7 @@ def _choices(what: str, folders: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def _texts(group: str, folders: Sequence[Path]) -> dict[str, str]:
-    """Choice -> content of its file."""
+    """Choice -> text of its file."""
     texts = {}
     for name in groups(folders)[group]:
         files = [folder / group / f"{name}.yaml" for folder in folders]
@@ -105,39 +105,40 @@ def _texts(group: str, folders: Sequence[Path]) -> dict[str, str]:
 
 
 def _settings(folders: Sequence[Path], config_dir: str | None) -> list[dict[str, Any]]:
-    """The settings of the schema with their values in the default config, and those of classes."""
+    """Settings of the schema with their values in the default config, then those of classes."""
     from qa_arch.cli.compose import compose
 
     composed = compose([], config_dir)
-    entries = [*_of_schema(Config, composed), *_of_schema(SweepSettings, {}, "sweep.")]
+    entries = [*_schema_settings(Config, composed), *_schema_settings(SweepSettings, {}, "sweep.")]
     for group in WITHOUT_SCHEMA:
-        having: dict[str, str] = {}
+        first_choice: dict[str, str] = {}
         for name, text in sorted(_texts(group, folders).items(), key=lambda item: "/" in item[0]):
             for key in KEY.findall(text):
-                having.setdefault(key, name)  # variants, in folders, come last
-        about = {
-            key: f"a setting of {group}={name}" for key, name in having.items() if key not in NO_SETTINGS
-        }
-        entries += [{"name": f"{group}.{key}", "about": text} for key, text in about.items()]
+                first_choice.setdefault(key, name)  # variants, in subfolders, come last
+        entries += [
+            {"name": f"{group}.{key}", "about": f"a setting of {group}={name}"}
+            for key, name in first_choice.items()
+            if key not in NO_SETTINGS
+        ]
     return entries
 
 
-def _of_schema(schema: type, values: Mapping[str, Any], section: str = "") -> Iterator[dict[str, Any]]:
-    """Every setting of the dataclass ``schema`` and of those in it, with the string below each."""
+def _schema_settings(schema: type, values: Mapping[str, Any], section: str = "") -> Iterator[dict[str, Any]]:
+    """Every setting of the dataclass ``schema`` and of nested ones, with its docstring."""
     hints, about = get_type_hints(schema, include_extras=True), _attribute_docstrings(schema)
     for item in fields(schema):
         default = None if item.default is MISSING else item.default
         hint, value = hints[item.name], values.get(item.name, default)
         if is_dataclass(hint):
             assert isinstance(hint, type)
-            yield from _of_schema(hint, value or {}, f"{section}{item.name}.")
+            yield from _schema_settings(hint, value or {}, f"{section}{item.name}.")
         elif item.name not in WITHOUT_SCHEMA:
             kind, text = type_name(hint), about.get(item.name, "")
             yield {"name": section + item.name, "type": kind, "default": value, "about": text}
 
 
 def _attribute_docstrings(schema: type) -> dict[str, str]:
-    """The string below each field, which Python itself does not keep."""
+    """Field -> the string below it, which Python does not keep."""
     definition = ast.parse(inspect.getsource(schema)).body[0]
     assert isinstance(definition, ast.ClassDef)
     return {

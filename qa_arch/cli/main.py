@@ -1,4 +1,4 @@
-"""``qa-arch``: its subcommands; nothing heavy is imported before it is needed."""
+"""``qa-arch``: the entry point and its subcommands; nothing heavy is imported before it is needed."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ GROUPS = {
         "doctor": ("doctor", "check the installation, data and network, and say how to fix problems"),
     },
 }
-"""The groups of ``--help``: command -> (module within ``qa_arch.cli``, its line there)."""
+"""The groups of ``--help``: command -> (module within ``qa_arch.cli``, summary)."""
 OWN = {
     name: Command(f"qa_arch.cli.{module}", summary)
     for group in GROUPS.values()
     for name, (module, summary) in group.items()
 }
 COMMANDS: dict[str, Command] = OWN | offered("commands") | OWN
-"""Subcommand -> where it is; behind our own those of extras."""
+"""All subcommands: our own, which extras cannot override, then those of extras."""
 EXIT_CODES = """\
 exit codes: 0 success, 1 a run failed or a file cannot be written, 2 wrong usage or settings,
 3 questions without a prediction, 4 unusable data, 5 unusable run folder, 6 something needed is
@@ -86,7 +86,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.command is None:
         parser.print_help()
         return 0
-    # Our own messages of level INFO go to stderr, of other libraries only warnings.
+    # stderr shows our own messages from level INFO, and warnings of other libraries.
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     for package in ("qa_arch", "baselines"):
         logging.getLogger(package).setLevel(logging.INFO)
@@ -94,9 +94,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _guarded(work: Callable[[], int], *, debug: bool, trusted: Sequence[str] = ()) -> int:
-    """Exit code of ``work``; an exception becomes one line of output, or with ``debug`` a traceback.
+    """Return the exit code of ``work``; print an exception as one line, or with ``debug`` raise it.
 
-    ``trusted`` are packages of the user's own: what fails in them is theirs to fix.
+    ``trusted`` are the user's own packages: an error in them is not a bug in qa-arch.
     """
     try:
         return work()
@@ -107,7 +107,7 @@ def _guarded(work: Callable[[], int], *, debug: bool, trusted: Sequence[str] = (
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        # The reader of the output has closed it (`| head`); avoid Python's message at exit.
+        # The reader closed the pipe (`| head`): keep Python from printing an error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except PermissionError as error:
@@ -128,14 +128,14 @@ def _guarded(work: Callable[[], int], *, debug: bool, trusted: Sequence[str] = (
 
 
 class _HelpFormatter(argparse.HelpFormatter):
-    """Leaves examples on one line, so that they can be copied."""
+    """Keeps examples on one line so that they can be copied."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if text.startswith("example") else super()._fill_text(text, width, indent)
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage, and for a wrong choice the most similar one."""
+    """Prints errors on one line, without the usage, and suggests the choice most similar to a wrong one."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"qa-arch: {message}; see {self.prog} --help\n")
@@ -147,10 +147,14 @@ class Parser(argparse.ArgumentParser):
 
 
 def _parser(command: str | None) -> argparse.ArgumentParser:
-    """Argument parser; only the module of the given subcommand is imported."""
+    """Build the argument parser; imports only the module of ``command``."""
     shown = {title: list(group) for title, group in GROUPS.items()}
     shown["extras"] = [name for name in COMMANDS if name not in OWN]
-    listed = [f"\n{title}:" + "".join(map(_line, names)) for title, names in shown.items() if names]
+    listed = [
+        f"\n{title}:" + "".join(f"\n    {name:<13}{COMMANDS[name].summary}" for name in names)
+        for title, names in shown.items()
+        if names
+    ]
     parser = Parser(
         prog="qa-arch",
         usage="qa-arch [-h] [-V] [--debug] COMMAND ...",
@@ -160,40 +164,35 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-V", "--version", action="version", version=f"qa-arch {__version__}")
-    traceback = "show the traceback of an error"
-    parser.add_argument("--debug", action="store_true", help=traceback)
-    choices = parser.add_subparsers(dest="command", metavar="COMMAND", help=argparse.SUPPRESS)
-    for name, offer in COMMANDS.items():
-        about = offer.summary
-        described = f"{about[0].upper()}{about[1:]}."
-        sub = choices.add_parser(
+    debug = "show the traceback of an error"
+    parser.add_argument("--debug", action="store_true", help=debug)
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", help=argparse.SUPPRESS)
+    for name, spec in COMMANDS.items():
+        subparser = subparsers.add_parser(
             name,
             prog=f"qa-arch {name}",
-            description=described,
+            description=f"{spec.summary[0].upper()}{spec.summary[1:]}.",
             allow_abbrev=False,
             formatter_class=_HelpFormatter,
         )
-        # Suppressed where absent, or it would overwrite a --debug in front of the subcommand.
-        sub.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=traceback)
+        # No default, which would overwrite a --debug in front of the subcommand.
+        subparser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=debug)
         if name == command:
-            offer.prepare(sub)
+            spec.prepare(subparser)
     return parser
-
-
-def _line(name: str) -> str:
-    return f"\n    {name:<13}{COMMANDS[name].summary}"
 
 
 def _take_settings(
     args: argparse.Namespace, unparsed: Sequence[str], parser: argparse.ArgumentParser
 ) -> None:
-    """Append settings that follow an option, which argparse does not join with those before it."""
-    takes = hasattr(args, "overrides")
-    unknown = [word for word in unparsed if not takes or word.startswith("-") or "=" not in word]
+    """Append settings that follow an option: argparse does not join them with those before it."""
+    has_settings = hasattr(args, "overrides")
+    unknown = [word for word in unparsed if not has_settings or word.startswith("-") or "=" not in word]
     if unknown:
         parser.prog = " ".join(filter(None, ("qa-arch", args.command)))
-        written = f"; a setting is written {unknown[0].strip('-').partition('=')[0]}=VALUE" if takes else ""
-        parser.error(f"unrecognized argument {unknown[0]!r}{written}")
+        key = unknown[0].strip("-").partition("=")[0]
+        hint = f"; a setting is written {key}=VALUE" if has_settings else ""
+        parser.error(f"unrecognized argument {unknown[0]!r}{hint}")
     args.overrides = [*args.overrides, *unparsed]
 
 

@@ -1,4 +1,4 @@
-"""``qa-arch predict``: answer every question of a file, into the official files or into JSON lines."""
+"""``qa-arch predict``: answer every question of a file, as the official files or as JSON lines."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from qa_arch.cli.runs import (
     add_on_error,
     add_questions,
     add_run_options,
+    open_questions,
     open_reader,
     open_span_predictor,
     require_runs,
 )
 from qa_arch.config import extras
-from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError
 from qa_arch.serving.answers import Query
 from qa_arch.serving.lines import AnsweredPart, Answering, Part, actors, answer_file, answer_part
 
 SETTINGS = ("precision", "engine", "batch_size")
-"""Options that answers in JSON lines depend on, beside those of a query."""
+"""Options that change answers in JSON lines, besides those of a query."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         metavar="PATH",
         help="folder for predictions, n-best and null odds; or FILE.jsonl, or - for standard output, with"
-        " one answer per line, where --data is a file of JSON lines or - (docs/asking.md)",
+        " one answer per line, if --data is a file of JSON lines or - (docs/asking.md)",
     )
     add("--batch-size", type=int, metavar="N", help="windows in one forward pass (default: the run's)")
     add_on_error(parser)
@@ -53,17 +53,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--if-exists",
         choices=("resume", "replace", "fail"),
-        help="if FILE.jsonl or a part of it exists (default: resume, which continues an interrupted file"
-        " and leaves a finished one as it is)",
+        help="what to do if FILE.jsonl or a part of it exists (default: resume, which continues an unfinished"
+        " file and leaves a finished one unchanged)",
     )
     group.add_argument(
-        "--on", choices=("ray",), help="answer on the Ray cluster of RAY_ADDRESS, else on all devices here"
+        "--on", choices=("ray",), help="answer on the Ray cluster at RAY_ADDRESS, or on all devices here"
     )
     group.add_argument(
         "--actors",
         type=int,
         metavar="N",
-        help="processes on Ray (default: one per GPU, or per CPU where there is no GPU)",
+        help="processes on Ray (default: one per GPU, or one per CPU without GPUs)",
     )
 
 
@@ -76,15 +76,15 @@ def run(args: argparse.Namespace) -> int:
         "max_answer_tokens": args.max_answer_tokens,
         "null_threshold": args.null_threshold,
     }
-    Query("question", ("text",), **options)  # refuses what is out of range before anything is read
+    Query("question", ("text",), **options)  # rejects options out of range before anything is read
     if args.on == "ray":
         extras.require("ray", "--on ray")
     require_runs(args.run_folder)
     if args.out == "-" or args.out.endswith((".jsonl", ".ndjson")):
-        return _lines(args, options)
+        return _json_lines(args, options)
     for name in ("top_k", "max_answer_tokens", "if_exists", "on", "actors"):
         if getattr(args, name) is not None:
-            raise ConfigError(f"--{name.replace('_', '-')} is for JSON lines: name --out FILE.jsonl")
+            raise ConfigError(f"--{name.replace('_', '-')} is for JSON lines: give --out FILE.jsonl")
     return _official_files(args)
 
 
@@ -93,9 +93,7 @@ def _official_files(args: argparse.Namespace) -> int:
     from qa_arch.cli.watch import watching
     from qa_arch.spans import files as formats
 
-    questions = open_passages(args.data, on_error=args.on_error)
-    for problem in questions.skipped:
-        print(f"left out: {problem}", file=sys.stderr)
+    questions = open_questions(args.data, args.on_error)
     predictor = open_span_predictor(args.run_folder, args)
     threshold = predictor.null_threshold if args.null_threshold is None else args.null_threshold
     with watching("predicting", "questions") as watch:
@@ -106,10 +104,10 @@ def _official_files(args: argparse.Namespace) -> int:
     return 0
 
 
-def _lines(args: argparse.Namespace, options: dict[str, Any]) -> int:
+def _json_lines(args: argparse.Namespace, options: dict[str, Any]) -> int:
     """Answer a file or stream of JSON lines, here or on a Ray cluster."""
     if len(args.data) > 1:
-        raise ConfigError("--data: name one file of JSON lines; join several: cat A B | ... --data -")
+        raise ConfigError("--data: give one file of JSON lines; join several: cat A B | ... --data -")
     if args.actors is not None and args.on != "ray":
         raise ConfigError("--actors is for --on ray")
     from qa_arch.cli.watch import watching_file
@@ -119,7 +117,7 @@ def _lines(args: argparse.Namespace, options: dict[str, Any]) -> int:
         summary = answer_file(
             args.data[0],
             args.out,
-            partial(actors, load, args.actors) if args.on == "ray" else partial(_here, load),
+            partial(actors, load, args.actors) if args.on == "ray" else partial(_in_this_process, load),
             models=args.run_folder,
             settings={**options, **{name: getattr(args, name) for name in SETTINGS}},
             on_error=args.on_error,
@@ -127,17 +125,17 @@ def _lines(args: argparse.Namespace, options: dict[str, Any]) -> int:
             watch=watch,
         )
     if summary is None:
-        print(f"{args.out}: all questions are answered already; --if-exists replace starts again")
+        print(f"{args.out}: all questions are already answered; --if-exists replace starts again")
         return 0
-    words = [f"{args.out}: {summary.lines:,} lines"]
-    words += [f"{summary.before:,} of them from an earlier call"] if summary.before else []
-    words += [f'{summary.problems:,} left out (see their "error")'] if summary.problems else []
-    print(", ".join(words), file=sys.stderr if args.out == "-" else sys.stdout)
+    parts = [f"{args.out}: {summary.lines:,} lines"]
+    parts += [f"{summary.before:,} of them from an earlier call"] if summary.before else []
+    parts += [f'{summary.problems:,} left out (see their "error")'] if summary.problems else []
+    print(", ".join(parts), file=sys.stderr if args.out == "-" else sys.stdout)
     return 0
 
 
 def load_answering(args: argparse.Namespace, options: dict[str, Any]) -> Callable[[Part], AnsweredPart]:
-    """Load the model in this process, and return what answers a part with it."""
+    """Load the model in this process and return a function that answers a part with it."""
     reader = open_reader(args.run_folder, args)
     if args.batch_size is not None:
         config = reader.predictor.config
@@ -147,6 +145,6 @@ def load_answering(args: argparse.Namespace, options: dict[str, Any]) -> Callabl
 
 
 @contextmanager
-def _here(load: Callable[[], Callable[[Part], AnsweredPart]]) -> Iterator[Answering]:
+def _in_this_process(load: Callable[[], Callable[[Part], AnsweredPart]]) -> Iterator[Answering]:
     answering = load()
     yield lambda parts: map(answering, parts)

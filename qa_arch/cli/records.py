@@ -1,4 +1,4 @@
-"""Commands on recorded runs, from their records alone: ``tables``, ``compare``, ``show``, ``report``."""
+"""Commands that only read the records of runs: ``tables``, ``compare``, ``power``, ``show``, ``report``."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 README = Path("README.md")
-"""Shows the first table of an experiment where it names it between marks."""
+"""Page that includes an experiment's tables between the marks of ``results.tables.fill``."""
 
 
 def add_tables_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,15 +52,15 @@ def add_tables_arguments(parser: argparse.ArgumentParser) -> None:
         "runs",
         nargs="*",
         metavar="RUNS",
-        help="run folders, or folders of runs (default: runs), one table for each set they were scored on;"
-        f" or folders of experiments, with the tables of their {TABLES}",
+        help="run folders, or folders of runs (default: runs), for one table per set they were scored on; or"
+        f" folders of experiments, for the tables of their {TABLES}",
     )
     add_format(parser)
     add(
         "--columns",
         type=split_columns,
         metavar="KEY,...",
-        help="the columns of tables of runs, such as model,f1,auroc,ece (qa_arch/results/columns.py has all)",
+        help="columns of tables of runs, such as model,f1,auroc,ece (all are in qa_arch/results/columns.py)",
     )
     add("--publish", metavar="DIR", help="copy the runs' records, without machine paths, below experiments/")
     add(
@@ -89,17 +89,17 @@ def run_tables(args: argparse.Namespace) -> int:
 
 
 def _recorded_tables(roots: Sequence[str], columns: Sequence[str] | None) -> list[Table]:
-    """Those of experiments as their ``tables.py`` says, then one for each set that runs were scored on, with
-    every access to a closed dev set below it.
+    """Tables of experiments as defined by ``tables.py``, then one per set that runs were scored on, with any
+    access to a held-out dev set noted below it.
 
-    ``tables.py`` is executed in the folders of ``experiments/`` alone: no folder of records brings code.
+    ``tables.py`` is executed only in folders of ``experiments/``: code in other folders is not trusted.
     """
-    here = EXPERIMENTS.resolve()
+    trusted = EXPERIMENTS.resolve()
     experiments = [
-        root for root in roots if (Path(root) / TABLES).is_file() and Path(root).resolve().parent == here
+        root for root in roots if (Path(root) / TABLES).is_file() and Path(root).resolve().parent == trusted
     ]
     if experiments and columns is not None:
-        raise ConfigError(f"--columns: {experiments[0]}/{TABLES} says what its tables show; name runs")
+        raise ConfigError(f"--columns: {experiments[0]}/{TABLES} defines its own columns; name runs instead")
     tables = [table for root in experiments for table in experiment_tables(Path(root))]
     others = [root for root in roots if root not in experiments]
     for runs in by_measure(find_runs(others)) if others else ():
@@ -139,7 +139,7 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
         "runs",
         nargs="*",
         metavar="RUN",
-        help="A and B: a run each, or a folder or quoted glob of the seeds of one system; with --baseline all"
+        help="A and B, each a run, or a folder or quoted glob of one system's seeds; with --baseline: all"
         " runs to compare (default: runs)",
     )
     add("--baseline", metavar="NAME", help="compare every system in RUN with this one")
@@ -148,7 +148,7 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
         "--measure",
         choices=tuple(MEASURES),
         default="f1",
-        help="with --baseline: what is compared (default: f1); spans: answerable F1 (forced answer); auroc:"
+        help="with --baseline: measure to compare (default: f1); spans: answerable F1 (forced answer); auroc:"
         " no-answer detection; aurc: area under the risk-coverage curve",
     )
     add("--spans", dest="measure", action="store_const", const="spans", help="the same as --measure spans")
@@ -157,28 +157,28 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
         type=split_columns,
         default=(),
         metavar="NAME,...",
-        help="with --baseline: test these systems in this pre-specified order, each only if all before it"
-        " were significant, then the others by Holm (default: Holm over all)",
+        help="with --baseline: test these systems in this pre-specified order, each only if all earlier ones"
+        " are significant, then the others with Holm's correction (default: Holm over all)",
     )
     add(
         "--equivalence",
         type=float,
         metavar="POINTS",
-        help="with --baseline: also test whether a system is within this many points of it (two one-sided"
-        " tests)",
+        help="with --baseline: also test whether a system is within this many points of the baseline (two"
+        " one-sided tests)",
     )
     texts = "the scored questions, to show their texts and group untagged ones by question word"
     add_scored_questions(parser, texts)
     add_unit(parser)
-    add("--top", type=int, default=20, metavar="N", help="how many questions to show (default: 20)")
+    add("--top", type=int, default=20, metavar="N", help="most questions to show (default: 20)")
     add_format(parser)
 
 
 def run_compare(args: argparse.Namespace) -> int:
-    """Print the comparison of two systems, or of every system with a baseline."""
+    """Compare two systems, or every system with a baseline, and print the tables."""
     if args.baseline is not None:
         if args.data:
-            raise ConfigError("--baseline shows no single questions; leave out --data")
+            raise ConfigError("--baseline does not show questions; leave out --data")
         table = compare_with(
             args.runs or "runs",
             args.baseline,
@@ -217,22 +217,22 @@ def add_power_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch power runs/squad2 --baseline bert --seeds 5,10"
     add = parser.add_argument
     add("runs", nargs="*", metavar="RUNS", help="run folders, or folders of runs (default: runs)")
-    add("--baseline", required=True, metavar="NAME", help="the system that the others are compared with")
-    add("--measure", choices=tuple(MEASURES), default="f1", help="what is compared (default: f1)")
+    add("--baseline", required=True, metavar="NAME", help="system to compare the others with")
+    add("--measure", choices=tuple(MEASURES), default="f1", help="measure to compare (default: f1)")
     add("--split", default=DEV, help="the scored set (default: dev)")
-    add("--seeds", type=_numbers, default=(), metavar="N,...", help="runs of each system (default: 3, 5, 10)")
+    add("--seeds", type=_counts, default=(), metavar="N,...", help="runs of each system (default: 3, 5, 10)")
     add(
         "--articles",
-        type=_numbers,
+        type=_counts,
         default=(),
         metavar="N,...",
-        help="articles of the test set (default: as many as the set has, and twice as many)",
+        help="articles of the test set (default: as in the set, and twice as many)",
     )
     add(
         "--calibration-articles",
         type=int,
         metavar="N",
-        help="articles that null thresholds are fitted on (default: as many as the runs had)",
+        help="articles that null thresholds are fitted on (default: as for the runs)",
     )
     add_format(parser)
 
@@ -253,22 +253,22 @@ def run_power(args: argparse.Namespace) -> int:
     return 0
 
 
-def _numbers(given: str) -> tuple[int, ...]:
-    numbers = tuple(int(word) for word in given.split(","))
-    if min(numbers) < 2:
+def _counts(text: str) -> tuple[int, ...]:
+    counts = tuple(int(word) for word in text.split(","))
+    if min(counts) < 2:
         raise argparse.ArgumentTypeError("at least 2: a single one has no variance")
-    return numbers
+    return counts
 
 
 LEGEND = (
-    "wrong span: answered, not exactly (boundary: it shares words with a gold answer; near miss: its F1 is"
-    " 50 or more); wrong abstention: not answered though the best span was right; missed answer: not"
-    " answered, and the best span was wrong too; false answer: an unanswerable question was answered"
+    "wrong span: answered, but not exactly (boundary: shares words with a gold answer; near miss: F1 of 50 or"
+    " more); wrong abstention: not answered although the best span was right; missed answer: not answered,"
+    " and the best span was wrong too; false answer: an unanswerable question was answered"
 )
 _STYLES = {"ok": "bold green", "running": "bold blue"}
 _WIDE = 120
 _SIDE_BY_SIDE = 100
-"""Characters of a line from which on two sections share it."""
+"""Console width from which two sections are printed side by side."""
 _MORE = "--data FILE (the scored set) adds articles and where spans went wrong"
 
 
@@ -276,10 +276,10 @@ def add_show_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch show runs/squad2/bert-s13 --data dev-v2.0.json"
     add = parser.add_argument
     add("run_folder", metavar="RUN", help="a run folder")
-    add("--split", default="dev", help="the set whose errors are broken down (default: dev)")
+    add("--split", default="dev", help="set whose errors are broken down (default: dev)")
     errors = "to break its errors down by article and show where spans went wrong"
     add_scored_questions(parser, f"the questions that the run was scored on, {errors}")
-    add("--json", action="store_true", help="everything as JSON")
+    add("--json", action="store_true", help="print everything as JSON")
 
 
 def run_show(args: argparse.Namespace) -> int:
@@ -299,7 +299,7 @@ def run_show(args: argparse.Namespace) -> int:
 def _print_run(summary: Summary) -> None:
     from rich.text import Text
 
-    # With the width alone rich takes 80 columns for TERM=dumb.
+    # Given only a width, rich uses 80 columns for TERM=dumb.
     console = terminal.console(width=terminal_width() or _WIDE, height=25)
     style = _STYLES.get(summary.record.status, "bold red")
     console.print(Text.assemble((summary.title, "bold"), "   ", (summary.record.status, style)))
@@ -321,7 +321,7 @@ def _print_run(summary: Summary) -> None:
 
 
 def _print_sections(console: Console, sections: Sequence[Any]) -> None:
-    """Two sections side by side where there is room for it, else all below each other."""
+    """Print sections in two columns if the console is wide enough, else in one."""
     from rich.table import Table
 
     page = Table.grid(padding=(0, 4))
@@ -380,13 +380,13 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     add("runs", nargs="*", metavar="RUNS", help="run folders, folders of runs or globs (default: runs)")
     add("-o", "--out", default="report.html", metavar="F.html", help="default: report.html")
     add_scored_questions(parser, "the questions that the runs were scored on, to show their texts")
-    add("--types", metavar="FILE", help="classes of the questions (qa-arch types) to break scores down by")
+    add("--types", metavar="FILE", help="question classes (qa-arch types) to break scores down by")
     add(
         "--columns",
         type=split_columns,
         default=[],
         metavar="KEY,...",
-        help="further columns of the table, as those of qa-arch tables --columns",
+        help="additional columns of the table, as for qa-arch tables --columns",
     )
     add("--baseline", metavar="NAME", help="test every system against this one")
     add_unit(parser)
@@ -396,12 +396,12 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_const",
         const="spans",
         default="f1",
-        help="open the page with answerable F1 (forced answer); a switch in the page changes the measure",
+        help="open the page with answerable F1 (forced answer); a switch on the page changes the measure",
     )
 
 
 def run_report(args: argparse.Namespace) -> int:
-    """Write the page and print its path; what could not be used is said on stderr and in the page."""
+    """Write the page and print its path; unusable inputs are reported on stderr and on the page."""
     from qa_arch.results.report.page import LIMIT, write_report
 
     problems: list[str] = []
@@ -420,9 +420,7 @@ def run_report(args: argparse.Namespace) -> int:
     for problem in report.problems:
         print(f"not used: {problem}", file=sys.stderr)
     if report.left_out:
-        message = (
-            f"left out: single questions of {len(report.left_out)} runs, to stay below {LIMIT / 1e6:g} MB"
-        )
+        message = f"left out: questions of {len(report.left_out)} runs, to stay below {LIMIT / 1e6:g} MB"
         print(f"{message}; name fewer runs", file=sys.stderr)
     print(f"{report.path}: {report.runs} run{'s' * (report.runs != 1)}, {report.bytes / 1e6:.1f} MB")
     print(f"open it in a browser: {report.path.resolve().as_uri()}")

@@ -1,4 +1,4 @@
-"""``qa-arch register``: fix which runs an experiment may score on its closed dev set."""
+"""``qa-arch register``: pre-register the runs that an experiment may score on its held-out dev set."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the identities of all planned runs; never over those of an earlier registration."""
+    """Write the identities of all planned runs; an earlier registration is never overwritten."""
     target = args.plan.parent / REGISTERED
     if target.exists():
-        raise RunError(f"{target}: is registered already; a change of plan is an experiment of its own")
-    arms, seeds = _read(args.plan)
+        raise RunError(f"{target}: is already registered; a changed plan needs an experiment of its own")
+    arms, seeds = _read_plan(args.plan)
     from qa_arch.cli.compose import compose
     from qa_arch.cli.train import plan_job
     from qa_arch.config.schema import Config
@@ -42,23 +42,23 @@ def run(args: argparse.Namespace) -> int:
     folder = use_config_dir(args.config_dir, args.trust)
     trusted = (*TRUSTED, *args.trust)
     configs: dict[str, dict[int, Config]] = {}
-    for name, words in arms.items():
+    for name, settings in arms.items():
         try:
-            composed = {seed: compose([*words.split(), f"seed={seed}"], folder) for seed in seeds}
+            composed = {seed: compose([*settings.split(), f"seed={seed}"], folder) for seed in seeds}
             configs[name] = {seed: plan_job(raw, trusted=trusted).config for seed, raw in composed.items()}
         except ConfigError as error:
             raise ConfigError(f"{args.plan}: arm {name}: {error}") from None
     (first, *rest) = [config for by_seed in configs.values() for config in by_seed.values()]
     if any((config.data, config.name) != (first.data, first.name) for config in rest):
-        raise ConfigError(f"{args.plan}: the arms differ in name or data; one experiment has one of each")
+        raise ConfigError(f"{args.plan}: the arms differ in name or data; an experiment has one of each")
     if first.data.open_dev:
         raise ConfigError(
-            f"{args.plan}: the dev set of its runs is open; add data.open_dev=false to each arm"
+            f"{args.plan}: the dev set of its runs is not held out; add data.open_dev=false to each arm"
         )
-    if first.name != (wanted := args.plan.resolve().parent.name):
+    if first.name != (expected := args.plan.resolve().parent.name):
         raise ConfigError(
             f"{args.plan}: its runs are of experiment {first.name}, whose registration --final looks for in"
-            f" experiments/{first.name}; add name={wanted} to each arm, or move the plan there"
+            f" experiments/{first.name}; add name={expected} to each arm, or move the plan there"
         )
     sets = task_of(first.model).load_splits(replace(first.data, open_dev=True))
     fingerprints = {split: questions.fingerprint for split, questions in sets.items()}
@@ -80,12 +80,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _read(plan: Path) -> tuple[Mapping[str, str], list[int]]:
-    """Arms and seeds of the plan; ConfigError says what is wrong with the file."""
+def _read_plan(plan: Path) -> tuple[Mapping[str, str], list[int]]:
+    """Arms and seeds of the plan; raises ConfigError if either is missing or invalid."""
     content = read_yaml(plan)
     arms, seeds = (content.get(key) if isinstance(content, dict) else None for key in ("arms", "seeds"))
-    if not (isinstance(arms, dict) and all(isinstance(words, str) for words in arms.values()) and arms):
-        raise ConfigError(f"{plan}: wants arms, a name each with the settings of its runs: KEY=VALUE ...")
+    if not (isinstance(arms, dict) and all(isinstance(settings, str) for settings in arms.values()) and arms):
+        raise ConfigError(f"{plan}: needs arms, a mapping from names to settings of runs: KEY=VALUE ...")
     if not (isinstance(seeds, list) and all(isinstance(seed, int) for seed in seeds) and seeds):
-        raise ConfigError(f"{plan}: wants a list of seeds")
+        raise ConfigError(f"{plan}: needs seeds, a list of integers")
     return arms, seeds

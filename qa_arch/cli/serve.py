@@ -1,4 +1,4 @@
-"""``qa-arch serve``: trained runs as a web page and over REST."""
+"""``qa-arch serve``: serve trained runs over REST and on a web page."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default: this machine only)"
     )
-    parser.add_argument("--port", type=int, default=8000, help="0 takes a free one (default: 8000)")
+    parser.add_argument("--port", type=int, default=8000, help="0 picks a free one (default: 8000)")
     parser.add_argument(
         "--allow-host",
         action="append",
         default=[],
         metavar="NAME",
-        help="a host name that requests may use (default: localhost; any with another --host)",
+        help="host name that requests may use (default: localhost; any, with another --host)",
     )
     parser.add_argument(
         "--token-file",
         metavar="FILE",
         help=f"file with the token that clients must send (default: the variable {TOKEN}, if set)",
     )
-    for option, (default, about) in LIMITS.items():
+    for option, (default, summary) in LIMITS.items():
         parser.add_argument(
-            option, type=type(default), default=default, metavar="N", help=f"{about} (default: %(default)s)"
+            option, type=type(default), default=default, metavar="N", help=f"{summary} (default: %(default)s)"
         )
     add_device_options(parser)
     add_engine(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the address and serve until SIGTERM or Ctrl-C; requests under way are answered first."""
+    """Print the address and serve until SIGTERM or Ctrl-C; pending requests are still answered."""
     extras.require("serve", "the service")
     require_runs(args.run_folder)
     from qa_arch.serving.app import create_app
     from qa_arch.serving.guard import LOOPBACK, ServiceOptions, address, bind, serve
 
-    named = {Path(folder).resolve(): folder for folder in args.run_folder}
-    names = [path.name for path in named]
-    if len(named) < len(args.run_folder):
-        raise ConfigError("a run is named twice")
+    folders = {Path(folder).resolve(): folder for folder in args.run_folder}
+    names = [path.name for path in folders]
+    if len(folders) < len(args.run_folder):
+        raise ConfigError("RUN: the same run is given twice; give each once")
     try:
         is_local = ipaddress.ip_address(args.host).is_loopback
     except ValueError:
@@ -73,10 +73,10 @@ def run(args: argparse.Namespace) -> int:
         allowed_hosts=(*LOOPBACK, args.host, *args.allow_host) if is_local or args.allow_host else (),
         token=read_token(args.token_file),
     )
-    bound = bind(args.host, args.port)  # a port in use is known before the models are loaded
+    bound = bind(args.host, args.port)  # fails on a port in use before models are loaded
     models = {
         path.name if names.count(path.name) == 1 else folder: open_reader([folder], args)
-        for path, folder in named.items()
+        for path, folder in folders.items()
     }
     print(*models, sep="\n")
     if not is_local and options.token is None:
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read_token(file: str | None) -> str | None:
-    """The token of a file, or of the environment; never an argument, which every process could read."""
+    """Read the token from a file or the environment; never an argument, which any process could read."""
     if file is None:
         return os.environ.get(TOKEN) or None
     try:

@@ -1,8 +1,8 @@
-"""``qa-arch suite``: every system on every set of a list, in one table with paired tests.
+"""``qa-arch suite``: score every system on several test sets, with paired tests.
 
-A suite is a file: ``sets``, by name, each with the ``data`` that ``--data`` would take, and where wanted the
-``unit`` of intervals and ``published`` figures. Runs with weights are scored on the sets that their record
-lacks; adopted systems stand beside the sets that they answered.
+A suite is a YAML file with ``sets`` by name, each with its ``data`` as for ``--data`` and optionally the
+``unit`` of intervals and ``published`` scores. Trained runs are scored on the sets that their record lacks;
+adopted systems appear for the sets that they answered.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SetFile:
-    """A set as a suite's file names it."""
+    """A set of a suite's file."""
 
     data: str | list[str]
     unit: Unit | None = None
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--scored-only",
         action="store_true",
-        help="score nothing, show what the records hold (default: score runs on the sets they lack)",
+        help="only show recorded scores (default: first score runs on the sets that they lack)",
     )
     add_format(parser)
     add_device_options(parser)
@@ -70,15 +70,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Score what is missing, then print the tables; what was left out is said on stderr."""
-    suite = _read(args.suite, use_config_dir(args.config_dir, args.trust))
+    """Score runs on missing sets, then print the tables; sets that were left out are logged to stderr."""
+    suite = _read_suite(args.suite, use_config_dir(args.config_dir, args.trust))
     all_runs = find_runs(args.runs or ["runs"])
     runs: Runs = [
         (folder, record)
         for folder, record in all_runs
         if record.status == "ok" and not (record.selects or record.pretrains)
     ]
-    sets = [_opened(name, given) for name, given in suite.sets.items()]
+    sets = [_open_set(name, entry) for name, entry in suite.sets.items()]
     if not args.scored_only:
         runs = _score(runs, sets, suite, args)
     systems = group_by_system(runs)
@@ -87,47 +87,49 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _opened(name: str, given: SetFile) -> SuiteSet:
-    questions = open_passages(given.sources, name=name, on_error=given.on_error)
-    passages = np.array(questions.passage_numbers) if given.unit == "passage" else None
+def _open_set(name: str, entry: SetFile) -> SuiteSet:
+    questions = open_passages(entry.sources, name=name, on_error=entry.on_error)
+    passages = np.array(questions.passage_numbers) if entry.unit == "passage" else None
     numbers = np.array(questions.contrast_numbers)
     contrasts = numbers if len(np.unique(numbers)) < len(numbers) else None
-    return SuiteSet(name, SplitFacts.of(questions), given.unit, passages, contrasts, given.published)
+    return SuiteSet(name, SplitFacts.of(questions), entry.unit, passages, contrasts, entry.published)
 
 
 def _score(runs: Runs, sets: Sequence[SuiteSet], suite: SuiteFile, args: argparse.Namespace) -> Runs:
-    """Score every trained run on the sets it lacks; the runs as they are recorded then. What may not be
-    scored (articles it was trained on, a closed dev set) is said and left out."""
-    lacking = {
+    """Score every trained run on the sets that its record lacks, and return the updated runs.
+
+    Sets that a run may not be scored on (training articles, a held-out dev set) are logged and left out.
+    """
+    missing = {
         folder: [test.name for test in sets if test.split_in(record) is None]
         for folder, record in runs
         if not record.adopted
     }
-    if not any(lacking.values()):
+    if not any(missing.values()):
         return runs
     with gc_disabled():
         from qa_arch.cli.watch import watching
         from qa_arch.evaluation.runs import Request, evaluate_runs
 
-    for folder, names in lacking.items():
+    for folder, names in missing.items():
         load = cache(partial(open_predictor, [str(folder)], args))
         for name in names:
-            doing = f"{folder} on {name}"
-            log.info("scoring %s", doing)
+            pair = f"{folder} on {name}"
+            log.info("scoring %s", pair)
             data, on_error = suite.sets[name].sources, suite.sets[name].on_error
             request = Request(runs=[str(folder)], data=data, on_error=on_error, trust=args.trust)
             try:
-                evaluate_runs(request, load, partial(watching, doing, "rows"))
+                evaluate_runs(request, load, partial(watching, pair, "rows"))
             except (ConfigError, DataError) as error:
-                log.warning("left out: %s: %s", doing, error)
+                log.warning("left out: %s: %s", pair, error)
     return [(folder, read_record(folder)) for folder, _ in runs]
 
 
-def _read(name: str, config_dir: str | None) -> SuiteFile:
-    """The suite of that name, or in that file; ConfigError says what is wrong with it."""
+def _read_suite(name: str, config_dir: str | None) -> SuiteFile:
+    """Read a suite by name or path; raises ConfigError if it does not exist or is invalid."""
     folders = [conf_folder(), *([Path(config_dir)] if config_dir else [])]
-    places = [folder / SUITES / f"{name}.yaml" for folder in folders]
-    path = next((place for place in (Path(name), *places) if place.is_file()), None)
+    paths = [Path(name), *(folder / SUITES / f"{name}.yaml" for folder in folders)]
+    path = next(filter(Path.is_file, paths), None)
     if path is None:
         known = [known for folder in folders for known in _names(folder)]
         raise ConfigError(f"{name}: no such suite or file{suggest(name, known)}")
@@ -137,7 +139,7 @@ def _read(name: str, config_dir: str | None) -> SuiteFile:
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     if not suite.sets:
-        raise ConfigError(f"{path}: names no set; give sets: NAME: data: SOURCE")
+        raise ConfigError(f"{path}: has no sets; add sets: NAME: data: SOURCE")
     return suite
 
 

@@ -1,4 +1,4 @@
-"""``qa-arch sweep``: status of the sweeps that ``train -m`` started, resume and retry."""
+"""``qa-arch sweep``: show, resume or retry a sweep that ``train -m`` started."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from qa_arch.cli.runs import print_next_steps, require_hub, use_config_dir
 from qa_arch.config.schema import validate
 from qa_arch.records import read_record
 from qa_arch.results.tables import Table, print_table, text
-from qa_arch.sweep import points, runner
+from qa_arch.sweep import runner
 from qa_arch.sweep.points import Point
+from qa_arch.sweep.points import preflight as preflight_points
 from qa_arch.sweep.runner import Grid, PointError, Sweep
 from qa_arch.sweep.schedule import Command, read_settings
 from qa_arch.sweep.state import CONFIG, Entry, read_manifest
@@ -29,15 +30,15 @@ from qa_arch.system import lifeline, lock, terminal
 
 CHECKPOINT = "last.ckpt"
 WIDE = 1000
-"""Width of a table without a terminal, so that nothing is folded."""
+"""Table width without a terminal, so that no line is folded."""
 HYDRA = "hydra"
-"""Subfolder of the sweep for the files of Hydra's sweeper."""
+"""Subfolder of a sweep for files written by Hydra's sweeper."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "A sweep starts with, for example: qa-arch train -m model=bert,proposed trainer.batch_size=4,8"
-        " seed=1,2,3. The same command resumes it, and with more values extends it; --dry-run says what it"
+        " seed=1,2,3. The same command resumes it, and with more values extends it; --dry-run shows what it"
         " would run. sweep.n_jobs=N runs N points at a time, sweep.devices=[0,1] assigns these GPUs to"
         " points, sweep.fail_fast=true stops at the first failure, sweep.folder=DIR sets its folder."
     )
@@ -59,10 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     folder = Path(args.sweep)
-    manifest = read_manifest(folder)  # before a lock file is written into a folder that is no sweep
+    manifest = read_manifest(folder)  # before a lock file is written into a folder that is not a sweep
     if args.action == "status":
-        shown = rows(folder, manifest.points, parent=lock.holder(folder) is not None)
-        _print(folder, shown, as_json=args.json)
+        points = rows(folder, manifest.points, parent=lock.holder(folder) is not None)
+        _print_points(folder, points, as_json=args.json)
         return 0
     changes: dict[str, Any] = {"n_jobs": args.n_jobs} if args.n_jobs else {}
     if args.devices:
@@ -74,15 +75,15 @@ def run(args: argparse.Namespace) -> int:
         settings = read_settings({**manifest.settings, **changes})
         command = point_command(manifest.trusted, manifest.config_dir)
         retry = args.action == "retry"
-        todo = (runner.unsuccessful if retry else runner.unfinished)(folder, manifest.points)
-        waiting = [_recorded(folder, entry) for entry in todo if (folder / entry.name / CONFIG).is_file()]
-        pool = runner.check_devices(todo, settings)
-        with chdir(manifest.cwd if Path(manifest.cwd).is_dir() else "."):  # where relative paths start
-            preflight(waiting, manifest.trusted, pool, True)
-        for entry in todo if retry else ():
+        to_run = (runner.unsuccessful if retry else runner.unfinished)(folder, manifest.points)
+        begun = [_read_point(folder, entry) for entry in to_run if (folder / entry.name / CONFIG).is_file()]
+        pool = runner.check_devices(to_run, settings)
+        with chdir(manifest.cwd if Path(manifest.cwd).is_dir() else "."):  # base of relative paths
+            preflight(begun, manifest.trusted, pool, True)
+        for entry in to_run if retry else ():
             runner.reset_point(folder / entry.name)
         try:
-            runner.run_points(folder, manifest, todo, settings, command)
+            runner.run_points(folder, manifest, to_run, settings, command)
         except KeyboardInterrupt:
             _report(folder, manifest.points, as_json=args.json)
             raise
@@ -92,27 +93,27 @@ def run(args: argparse.Namespace) -> int:
 def multirun(
     overrides: Sequence[str], trusted: Sequence[str], config_dir: str | None = None, *, dry: bool = False
 ) -> int:
-    """Run or resume a sweep; exit code 1 if a point failed or was not run. ``dry``: check it and print what
-    would be done; nothing is written."""
-    from qa_arch.cli.compose import OF_SWEEPS, refuse, split_grid, to_yaml
-    from qa_arch.cli.compose import multirun as through_hydra
+    """Run or resume a sweep; exit code 1 if a point failed or was not run. With ``dry``, only check it and
+    print what would be done."""
+    from qa_arch.cli.compose import NOT_FOR_SWEEPS, refuse, split_grid, to_yaml
+    from qa_arch.cli.compose import multirun as hydra_multirun
 
-    refuse(overrides, OF_SWEEPS)
+    refuse(overrides, NOT_FOR_SWEEPS)
     folder = use_config_dir(config_dir, trusted)
     sweep = Sweep(
         Grid(*split_grid(overrides)),
         command=point_command(trusted, folder),
         to_text=to_yaml,
-        preflight=points.preflight if dry else preflight,
+        preflight=preflight_points if dry else preflight,
         trusted=list(trusted),
         config_dir=folder,
         dry=dry,
     )
     with tempfile.TemporaryDirectory() as temporary:  # Hydra writes before the points are checked
         try:
-            through_hydra(overrides, sweep, Path(temporary), sweep.config_dir)
+            hydra_multirun(overrides, sweep, Path(temporary), sweep.config_dir)
         except PointError:
-            pass  # reported below, with all others
+            pass  # reported below with all other points
         except KeyboardInterrupt:
             if sweep.folder is not None:
                 _report(sweep.folder, sweep.requested)
@@ -121,18 +122,18 @@ def multirun(
             if sweep.accepted and sweep.folder is not None:
                 shutil.copytree(temporary, sweep.folder / HYDRA, dirs_exist_ok=True)
     assert sweep.folder is not None
-    return (_plan if dry else _report)(sweep.folder, sweep.requested)
+    return (_print_plan if dry else _report)(sweep.folder, sweep.requested)
 
 
 def preflight(waiting: Sequence[Point], trusted: Sequence[str], pool: list[str] | None, local: bool) -> None:
-    """``points.preflight``, once it is known that what the points need of the hub can be had."""
-    if local:  # the machines of a cluster may reach another hub and cache than this one
+    """``points.preflight``, after checking that encoders and data sets are cached or available."""
+    if local:  # machines of a cluster may have another cache and other access to the hub
         require_hub([point.config for point in waiting])
-    points.preflight(waiting, trusted, pool, local)
+    preflight_points(waiting, trusted, pool, local)
 
 
-def _recorded(folder: Path, entry: Entry) -> Point:
-    """A point of a sweep that was begun, with the config in its folder."""
+def _read_point(folder: Path, entry: Entry) -> Point:
+    """A point that was started, with the config in its folder."""
     from qa_arch.cli.compose import merge
 
     raw = merge(folder / entry.name / CONFIG, ())
@@ -140,22 +141,24 @@ def _recorded(folder: Path, entry: Entry) -> Point:
 
 
 def point_command(trusted: Sequence[str], config_dir: str | None = None) -> Command:
-    """Command that trains or resumes the point in a folder, an ordinary ``qa-arch train``; it can be sent to
-    another machine. ``config_dir``: where trusted packages lie, if not among the installed ones."""
+    """Function from a point's folder to the ``qa-arch train`` command that trains or resumes it; picklable.
+
+    ``config_dir`` contains trusted packages that are not installed.
+    """
     return partial(_point_command, tuple(trusted), config_dir)
 
 
 def _point_command(trusted: Sequence[str], config_dir: str | None, folder: Path) -> list[str]:
     trust = [word for prefix in trusted for word in ("--trust", prefix)]
     trust += ["--config-dir", config_dir] if config_dir else []
-    where = ["--config-from", str(folder / CONFIG), "--folder", str(folder), "--if-exists", "resume"]
-    return lifeline.module_command("qa_arch.cli.main", "train", *where, *trust)
+    run = ["--config-from", str(folder / CONFIG), "--folder", str(folder), "--if-exists", "resume"]
+    return lifeline.module_command("qa_arch.cli.main", "train", *run, *trust)
 
 
 def _report(folder: Path, entries: Sequence[Entry], *, as_json: bool = False) -> int:
-    """Print the results and the next commands; exit code."""
+    """Print the results and the next commands, and return the exit code."""
     points = rows(folder, entries, parent=False)
-    _print(folder, points, as_json=as_json)
+    _print_points(folder, points, as_json=as_json)
     states = {row.status for row in points}
     if not as_json:
         done = [Path(row.folder) for row in points if row.status == "ok"]
@@ -167,23 +170,23 @@ def _report(folder: Path, entries: Sequence[Entry], *, as_json: bool = False) ->
     return 0 if states <= {"ok", "oom"} else 1
 
 
-def _plan(folder: Path, entries: Sequence[Entry]) -> int:
+def _print_plan(folder: Path, entries: Sequence[Entry]) -> int:
     """Print what would be done with each point."""
-    known = {"ok": "be skipped: done", "oom": "be skipped: out of memory", "running": "be left: runs"}
-    planned = []
+    skipped = {"ok": "skip: done", "oom": "skip: out of memory", "running": "skip: running"}
+    plan = []
     for row in rows(folder, entries, parent=lock.holder(folder) is not None):
-        begun = (Path(row.folder) / CHECKPOINT).is_file()
-        action = known.get(row.status, "go on from its checkpoint" if begun else "run")
-        planned.append({"point": row.point, "would": action, "folder": Path(row.folder).name})
-    print_table(Table(str(folder), [text(key, key) for key in ("point", "would", "folder")], planned))
+        has_checkpoint = (Path(row.folder) / CHECKPOINT).is_file()
+        action = skipped.get(row.status, "resume from its checkpoint" if has_checkpoint else "run")
+        plan.append({"point": row.point, "action": action, "folder": Path(row.folder).name})
+    print_table(Table(str(folder), [text(key, key) for key in ("point", "action", "folder")], plan))
     return 0
 
 
-def _print(folder: Path, points: Sequence[Row], *, as_json: bool) -> None:
+def _print_points(folder: Path, points: Sequence[Row], *, as_json: bool) -> None:
     if as_json:
         counts = Counter(row.status for row in points)
-        shown = {"sweep": str(folder), "counts": counts, "points": list(map(asdict, points))}
-        print(json.dumps(shown, indent=2, ensure_ascii=False))
+        status = {"sweep": str(folder), "counts": counts, "points": list(map(asdict, points))}
+        print(json.dumps(status, indent=2, ensure_ascii=False))
     else:
         console = terminal.console(width=None if sys.stdout.isatty() else WIDE)
         console.print(table(str(folder), points))

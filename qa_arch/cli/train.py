@@ -1,4 +1,4 @@
-"""``qa-arch train``: compose a config, check it, train, print the results; ``params`` counts parameters."""
+"""``qa-arch train``: compose and check a config, train, print the results; ``params`` counts parameters."""
 
 from __future__ import annotations
 
@@ -54,14 +54,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--if-exists",
         choices=("fail", "replace", "resume"),
         default="fail",
-        help="if the run folder exists (default: fail); resume continues an unfinished run of this config,"
-        " starts a new one if there is none, and does nothing if it is finished",
+        help="what to do if the run folder exists (default: fail); resume continues an unfinished run of this"
+        " config, starts a new one if there is none, and does nothing if it is finished",
     )
-    add("--resume", dest="if_exists", action="store_const", const="resume", help="--if-exists resume")
-    add("--folder", metavar="DIR", help="the run folder (default: RUNS_DIR/NAME/MODEL-sSEED-HASH)")
+    resume = "the same as --if-exists resume"
+    add("--resume", dest="if_exists", action="store_const", const="resume", help=resume)
+    add("--folder", metavar="DIR", help="run folder (default: RUNS_DIR/NAME/MODEL-sSEED-HASH)")
     add_config_dir(parser)
     add_trust(parser)
-    add("--dry-run", action="store_true", help="run all checks that load no weights, print the config")
+    add("--dry-run", action="store_true", help="run all checks that load no weights, and print the config")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -75,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     use_config_dir(args.config_dir, args.trust)
     trusted = (*TRUSTED, *args.trust)
     jobs = _plan(args, launch, trusted)
-    first_rank = launch is None or not launch.rank  # it checks, records and scores the run
+    first_rank = launch is None or not launch.rank  # only this process checks, records and scores the run
     for job in jobs if first_rank and not args.dry_run else ():
         require_usable(job, args.if_exists)
     check_jobs(jobs, args.if_exists, trusted, dry=args.dry_run)
@@ -91,28 +92,28 @@ def run(args: argparse.Namespace) -> int:
             logging.getLogger("qa_arch").setLevel(logging.WARNING)
             follow(jobs[0].config, jobs[0].folder, resume=args.if_exists == "resume", trusted=trusted)
         return 0
-    go_on = len(jobs) > 1 and not args.debug
-    runs = [(job.folder, train_job(job, args.if_exists, trusted, go_on=go_on)) for job in jobs]
+    log_errors = len(jobs) > 1 and not args.debug
+    runs = [(job.folder, train_job(job, args.if_exists, trusted, log_errors=log_errors)) for job in jobs]
     options = ["--config-dir", args.config_dir] if args.config_dir else []
     options += [word for package in args.trust for word in ("--trust", package)]
-    _show(runs, options, compared=bool(args.models))
+    _print_results(runs, options, compared=bool(args.models))
     return 0 if all(record.status == "ok" for _, record in runs) else 1
 
 
 def _sweep(args: argparse.Namespace) -> int:
     from qa_arch.cli.sweep import multirun
 
-    for option in ("models", "config_from", "folder"):
-        if getattr(args, option):
-            named = f"--{option.replace('_', '-')}"
-            raise ConfigError(f"{named} does not go with -m; a sweep takes model=A,B and sweep.folder=DIR")
+    for name in ("models", "config_from", "folder"):
+        if getattr(args, name):
+            option = f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{option} does not go with -m; a sweep takes model=A,B and sweep.folder=DIR")
     if args.if_exists == "replace":
         raise ConfigError("--if-exists replace: a sweep keeps its results; give another sweep.folder=DIR")
     return multirun(args.overrides, args.trust, args.config_dir, dry=args.dry_run)
 
 
 def _plan(args: argparse.Namespace, launch: Launched | None, trusted: Sequence[str]) -> list[Job]:
-    """The jobs in order, all validated before a model is imported or trained."""
+    """Jobs in order, all validated before a model is imported or trained."""
     from qa_arch.cli.compose import compose, merge
 
     if args.models and (args.folder or args.config_from):
@@ -150,8 +151,8 @@ def _plan(args: argparse.Namespace, launch: Launched | None, trusted: Sequence[s
     return jobs
 
 
-def _show(runs: Runs, options: Sequence[str], *, compared: bool) -> None:
-    """Print the table of the runs, where their records are, and what to do next."""
+def _print_results(runs: Runs, options: Sequence[str], *, compared: bool) -> None:
+    """Print the table of the runs, the paths of their records, and the next commands."""
     from qa_arch.results.columns import comparison
     from qa_arch.results.tables import print_table
 
@@ -177,7 +178,7 @@ class Job:
 def plan_job(
     raw: dict[str, Any], folder: str | PathLike[str] | None = None, trusted: Sequence[str] = TRUSTED
 ) -> Job:
-    """A composed config as a job, its settings checked; nothing is imported or read for it."""
+    """Validate a composed config and make it a job; nothing is imported or read for it."""
     config = validate(raw)
     require_trainable(config)
     require_vectors(config)
@@ -194,16 +195,16 @@ def plan_job(
 def check_jobs(
     jobs: Sequence[Job], if_exists: IfExists, trusted: Sequence[str], *, dry: bool = False
 ) -> None:
-    """Raise an error for whatever would stop a job, the cheap checks of all jobs first.
+    """Raise an error for anything that would stop a job, with the cheap checks of all jobs first.
 
-    With ``dry`` nothing is to be trained: files that a run would read may be missing still.
+    With ``dry`` nothing will be trained, so files that a run reads may be missing.
     """
     if not dry:
         to_train = [job.config for job in jobs if not (if_exists == "resume" and finished(job.folder))]
         for config in to_train:
             require_files(config)
         require_hub(to_train)
-    with gc_disabled():  # all of training at once, after the checks that need no torch
+    with gc_disabled():  # import everything for training at once, after the checks that need no torch
         from qa_arch.evaluation.scoring import load_references
         from qa_arch.models.check import check_model
         from qa_arch.nn.losses import build_loss
@@ -218,7 +219,7 @@ def check_jobs(
 
 
 def require_usable(job: Job, if_exists: IfExists) -> None:
-    """Raise RunError for a folder that would be overwritten or belongs to another config."""
+    """Raise RunError if the job's folder would be overwritten or belongs to another config."""
     folder = job.folder
     if not folder.exists():
         return
@@ -230,16 +231,18 @@ def require_usable(job: Job, if_exists: IfExists) -> None:
         state = "is finished;" if finished(folder) else "already exists; --if-exists resume continues it,"
         raise RunError(f"{folder}: {state} --if-exists replace trains it from the beginning")
     if not (folder / CONFIG).is_file():
-        raise RunError(f"{folder}: holds no {CONFIG}, so it is not a run and was not changed")
+        raise RunError(f"{folder}: contains no {CONFIG}, so it is not a run and was not changed")
     if if_exists == "resume" and (folder / RECORD).is_file():
-        begun = config_hash(asdict(validate(read_record(folder).config)))  # with defaults for newer settings
-        if begun != config_hash(asdict(job.config)):
-            raise RunError(f"{folder}: was begun with another config; resume with --config-from {folder}")
+        recorded = config_hash(asdict(validate(read_record(folder).config)))  # adds defaults of new settings
+        if recorded != config_hash(asdict(job.config)):
+            raise RunError(f"{folder}: was started with another config; resume with --config-from {folder}")
 
 
-def train_job(job: Job, if_exists: IfExists, trusted: Sequence[str], *, go_on: bool = False) -> RunRecord:
-    """Train and return the record; with ``go_on`` also that of a run that failed, which is logged."""
-    require_usable(job, if_exists)  # before the folder is made and locked
+def train_job(
+    job: Job, if_exists: IfExists, trusted: Sequence[str], *, log_errors: bool = False
+) -> RunRecord:
+    """Train and return the record; with ``log_errors`` log a failure instead of raising it."""
+    require_usable(job, if_exists)  # before the folder is created and locked
     with hold(job.folder, "run"):
         require_usable(job, if_exists)  # again: another process may have used the folder meanwhile
         if if_exists == "resume" and finished(job.folder):
@@ -255,36 +258,36 @@ def train_job(job: Job, if_exists: IfExists, trusted: Sequence[str], *, go_on: b
         try:
             return train_run(job.config, folder=job.folder, resume=if_exists == "resume", trusted=trusted)
         except Exception as error:
-            if not go_on:
+            if not log_errors:
                 raise
             log.error("%s: failed (%s: %s)", job.folder, type(error).__name__, error)
             return read_record(job.folder)
 
 
 def finished(folder: Path) -> bool:
-    """Whether a run in this folder ended well."""
+    """Whether the folder contains a run that finished successfully."""
     return (folder / RECORD).is_file() and read_record(folder).status == "ok"
 
 
 def require_files(config: Config) -> None:
-    """Raise for the first that is missing: data sets, word vectors, a local encoder, a run of classes.
+    """Raise an error for the first that is missing: data, word vectors, a local encoder, a classifier's run.
 
-    DataError for data and vectors, and for data that does not suit the model's task, UnavailableError for
+    DataError for data and vectors, and for data that does not fit the model's task, UnavailableError for
     vectors of a package that is not installed, ConfigError for the encoder, RunError for the run.
     """
     task = task_entry(config.model["task"])
-    if task.reads != "corpus":  # before its files, which another model would read
+    if task.reads != "corpus":  # first the kind of data, as another model could read these files
         sources.require(config.data.train, task.reads, "data.train")
     require_present = import_module(task.sources).require_present
     for setting, source in config.data.opened.items():
         require_present(source, setting)
     path = config.glove.path if config.glove.use else None
     if path and packaged_files(path) is None and not Path(path).exists():
-        raise DataError(f"glove.path: {path} does not exist; check the path, or do without: glove=none")
+        raise DataError(f"glove.path: {path} does not exist; check the path, or set glove=none")
     name = str(config.encoder.name if config.encoder.init == "pretrained" else "")
     is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
     if is_path and not Path(resolve(name)).is_dir():
-        raise ConfigError(f"encoder.name: {name} is no folder; name one with a config.json and weights")
+        raise ConfigError(f"encoder.name: {name} is not a folder; give one with a config.json and weights")
 
 
 def add_params_arguments(parser: argparse.ArgumentParser) -> None:
@@ -298,7 +301,7 @@ def add_params_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_params(args: argparse.Namespace) -> int:
-    """Print the counts; fixed word vectors are not parameters and are listed separately."""
+    """Print parameter counts; fixed word vectors are not parameters and are listed separately."""
     from qa_arch.cli.compose import compose
 
     trusted = (*TRUSTED, *args.trust)
@@ -307,7 +310,7 @@ def run_params(args: argparse.Namespace) -> int:
     from qa_arch.tasks import task_of
 
     counts = asdict(task_of(config.model).count_parameters(config, trusted))
-    del counts["nonzero"]  # which only a pruned run has
+    del counts["nonzero"]  # meaningful only for pruned runs
     if args.json:
         print(json.dumps(counts, indent=2))
         return 0

@@ -1,4 +1,4 @@
-"""Progress bars of prediction: progress and time left on a terminal, silent in a pipe."""
+"""Progress bars of prediction, shown only if standard error is a terminal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def watching(doing: str, unit: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def watching_file(doing: str, unit: str) -> Iterator[Callable[[int, int | None, int], None]]:
-    """Yield ``watch(bytes done, bytes of the file, units done)``: time left by bytes, rate by units."""
+    """Yield ``watch(bytes done, total bytes, units done)``: time left is by bytes, the rate in units."""
     speed = TextColumn(f"{{task.fields[count]:,}} {unit}, {{task.fields[rate]:,.0f}}/s")
     with _progress(TextColumn(doing), BarColumn(), DownloadColumn(), speed) as bar:
         task = bar.add_task(doing, total=None, count=0, rate=0.0)
@@ -37,7 +37,7 @@ def watching_file(doing: str, unit: str) -> Iterator[Callable[[int, int | None, 
 
         def watch(done: int, total: int | None, count: int) -> None:
             nonlocal first
-            if first is None:  # neither loading the model nor what was done before counts as speed
+            if first is None:  # the rate counts neither the loading of the model nor earlier progress
                 first = time.monotonic(), count
                 bar.reset(task, total=total, completed=done, count=count)
                 return
@@ -48,7 +48,13 @@ def watching_file(doing: str, unit: str) -> Iterator[Callable[[int, int | None, 
 
 
 def _progress(*columns: ProgressColumn) -> Progress:
-    """A bar on a terminal's standard error; standard output is left alone, as the answers may go there."""
-    console, shown = terminal.console(stderr=True), (*columns, TimeRemainingColumn())
-    off = not console.is_terminal
-    return Progress(*shown, console=console, transient=True, redirect_stdout=False, disable=off)
+    """A bar on standard error if that is a terminal; standard output stays free for answers."""
+    console = terminal.console(stderr=True)
+    return Progress(
+        *columns,
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        redirect_stdout=False,
+        disable=not console.is_terminal,
+    )

@@ -259,8 +259,8 @@ def test_the_scored_set_does_not_move_the_threshold(answered, tmp_path, qa_arch)
     [
         ({"--calibration": "dev.json", "--calibration-predictions": "dev.jsonl"}, "that are not scored"),
         ({"--calibration-predictions": "texts.json"}, "calibration: the answers have no null odds"),
-        ({"--calibration-predictions": None}, "give the set and --calibration-predictions"),
-        ({"--calibration": None}, "give the set and --calibration-predictions"),
+        ({"--calibration-predictions": None}, "--calibration-predictions need each other"),
+        ({"--calibration": None}, "--calibration-predictions need each other"),
     ],
 )
 def test_a_calibration_that_cannot_be_used(answered, tmp_path, qa_arch, change, message):

@@ -81,7 +81,7 @@ def test_what_can_be_known_is_told_before_torch(tmp_path):
         ("train", "-m", "model=proposed", "data=demo", "glove.path=no/glove.txt", "seed=1,2"): (4, "glove"),
         ("train", "model=bert", *files, "data.dev=no/dev.json"): (4, "data.dev: no/dev.json"),
         ("train", "model=bert", "data=files", "data.train=no/t.json"): (4, "data.train: no/t.json"),
-        ("train", "model=bert", "data=demo", "encoder.name=a/b/mine"): (2, "a/b/mine is no folder"),
+        ("train", "model=bert", "data=demo", "encoder.name=a/b/mine"): (2, "a/b/mine is not a folder"),
         ("train", "debug=fast", "encoder.name=./mine"): (2, "encoder.name: ./mine would not be loaded"),
         ("train", "debug=fast", "encoder=minilm"): (2, "encoder=minilm: would not be loaded"),
         ("train", "-m", "debug=fast", "encoder=minilm", "seed=1,2"): (2, "encoder=minilm: would not be"),

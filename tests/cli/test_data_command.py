@@ -43,7 +43,7 @@ def test_a_part_of_other_content_stops_the_split_before_anything_is_written(qa_a
     (target / "train.json").unlink()
     before = {path.name: path.read_bytes() for path in target.iterdir()}
     code, _, err = qa_arch("data", "split", "--data", whole, "--out", target, "--seed", 2)
-    assert (code, "calibration.json: exists and was not changed" in err) == (2, True)
+    assert (code, "calibration.json: already exists and was not changed" in err) == (2, True)
     assert {path.name: path.read_bytes() for path in target.iterdir()} == before
 
 

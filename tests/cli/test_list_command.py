@@ -57,7 +57,7 @@ def test_settings_are_found_by_name_type_and_documentation(qa_arch):
     ("words", "message"),
     [
         (["modle"], "nothing is called 'modle' (did you mean 'model'?)"),
-        (["settings", "batchsize"], "none matches 'batchsize' (did you mean 'trainer.batch_size'?)"),
+        (["settings", "batchsize"], "nothing matches 'batchsize' (did you mean 'trainer.batch_size'?)"),
     ],
 )
 def test_what_there_is_not(qa_arch, words, message):

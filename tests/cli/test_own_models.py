@@ -49,10 +49,10 @@ def test_a_new_model_keeps_to_the_contract_and_trains(tmp_path, quick, capsys):
         assert main([*command, *given]) == 0
     capsys.readouterr()
     written = runpy.run_path("mine/tests/test_gated_span.py")
-    written["test_gated_span_keeps_to_the_contract"]()
+    written["test_gated_span_satisfies_the_contract"]()
     out = capsys.readouterr().out
     assert len(re.findall(r"^ok    ", out, re.MULTILINE)) == 8
-    assert "8 of 8 hold" in out
+    assert "8 of 8 checks passed" in out
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_what_exists_is_not_changed(tmp_path, taken, capsys):
     path.parent.mkdir(parents=True)
     path.write_text("mine")
     assert main(["new-model", "gated", "--into", "mine"]) == 1
-    assert "exists already and was not changed" in capsys.readouterr().err
+    assert "already exists and was not changed" in capsys.readouterr().err
     assert files(tmp_path / "mine") == [taken]
 
 

@@ -86,7 +86,7 @@ def test_a_faulty_line(qa_arch, trained, tmp_path):
     ("arguments", "code", "message"),
     [
         (("--out", "out.jsonl", "--max-answer-tokens", "0"), 2, "max_answer_tokens: 0"),
-        (("--out", "out.jsonl", "--data", "a.jsonl", "b.jsonl"), 2, "name one file"),
+        (("--out", "out.jsonl", "--data", "a.jsonl", "b.jsonl"), 2, "give one file"),
         (("--out", "out.jsonl", "--data", "none.jsonl"), 4, "none.jsonl: cannot be read"),
         (("--out", "folder", "--top-k", "2"), 2, "--top-k is for JSON lines"),
     ],

@@ -59,8 +59,8 @@ def test_only_registered_runs_are_scored_on_dev(qa_arch, plan, closed_run, read_
     ("text", "message"),
     [
         ("arms: [", "is no YAML"),
-        ("seeds: [13]", "wants arms"),
-        (f"arms: {{a: {CLOSED}}}\nseeds: 13", "list of seeds"),
+        ("seeds: [13]", "needs arms"),
+        (f"arms: {{a: {CLOSED}}}\nseeds: 13", "needs seeds"),
         ("arms: {a: model=bert debug=fast}\nseeds: [13]", "data.open_dev=false"),
         (f"arms: {{a: {CLOSED} name=other}}\nseeds: [13]", "add name="),
         (f"arms: {{a: {CLOSED}, b: {CLOSED} data.split_seed=4}}\nseeds: [13]", "differ in name or data"),

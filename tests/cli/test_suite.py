@@ -137,7 +137,7 @@ def test_nothing_is_scored_on_request(suite, adopted, run_folder, qa_arch):
     [
         ("sets: {a: {dta: x}}", "unknown setting 'sets.a.dta' (did you mean 'sets.a.data'?)"),
         ("sets: {a: {data: x, unit: row}}", "sets.a.unit: 'row' is not a choice"),
-        ("sets: {}", "names no set"),
+        ("sets: {}", "has no sets"),
         ("sets: [", "cannot be read"),
     ],
 )

@@ -197,10 +197,10 @@ def test_runs_of_several_models_are_compared_with_the_first():
 @pytest.mark.parametrize(
     ("overrides", "options", "message"),
     [
-        ("model=bert", {}, r'a list of settings is needed, such as \["model=bert"\]'),
+        ("model=bert", {}, r'must be a list of settings, such as \["model=bert"\]'),
         (["experiment=sqad2"], {}, r"experiment=sqad2 does not exist \(did you mean 'squad2'"),
         (["model=bert", "optim.lr=-1"], {}, "optim.lr"),
-        (["model=bert"], {"if_exists": "overwrite"}, "'overwrite' is none of fail, replace, resume"),
+        (["model=bert"], {"if_exists": "overwrite"}, "'overwrite' is not one of fail, replace, resume"),
     ],
 )
 def test_wrong_settings_are_refused_in_python_by_one_error_alone(tmp_path, overrides, options, message):

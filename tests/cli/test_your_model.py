@@ -27,7 +27,7 @@ def test_the_worked_example_is_true(quick, capsys):
         path.write_text(text)
     (checked,) = (call for call in calls if call[0] == "check-model" and "loss=near" in call)
     assert main(checked) == 0, capsys.readouterr().out
-    assert "8 of 8 hold" in capsys.readouterr().out
+    assert "8 of 8 checks passed" in capsys.readouterr().out
     (trained,) = (call for call in calls if call[0] == "train" and "-m" not in call)
     assert main([*trained, *quick[1:], "loss=near"]) == 0
     (swept,) = (call for call in calls if "-m" in call)

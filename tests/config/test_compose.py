@@ -105,7 +105,7 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
         ("hydra.run.dir=x", "hydra.run.dir=x.*--folder DIR"),
         ("hydra.searchpath=[x]", "hydra.searchpath.*--config-dir DIR"),
         ("hydra/launcher=joblib", "hydra/launcher=joblib.*train -m"),
-        ("trainer.epochs=[1", "a value that holds"),
+        ("trainer.epochs=[1", "a value that contains"),
         ("encoder.freeze=some", "encoder.freeze: 'some' is not one of none|all or an integer >= 1"),
         ("model.task=tagging", "model.task: 'tagging' is not a choice .known: span, "),
         ("encoder.name=null", "encoder.name: missing"),

@@ -86,7 +86,7 @@ def test_dry_run_writes_nothing_and_says_what_would_be_done(stubbed, train_m):
     train_m("seed=1,2,3")
     (stubbed.point(1) / "last.ckpt").write_text("")
     _, out, _ = train_m("seed=1,2,3", "--dry-run")
-    for seed, action in enumerate(("go on from its checkpoint", "be skipped: done", "be skipped: out of"), 1):
+    for seed, action in enumerate(("resume from its checkpoint", "skip: done", "skip: out of"), 1):
         assert re.search(rf"seed={seed} .*{action}", out), out
 
 

@@ -1,1 +1,1 @@
-"""What ``qa-arch new-model`` writes, under other names: code that is typed and checked like the rest."""
+"""Files that ``qa-arch new-model`` copies and renames; typed and tested like all other code."""

@@ -1,7 +1,7 @@
-"""StarterModel: an encoder and a span head that sees each token beside what the question is about.
+"""StarterModel: an encoder and a span head that combines each token with a summary of the question.
 
-A place to begin: change what stands between the encoder and the scores. Axes: ``B`` windows, ``T`` tokens of
-the longest of them, ``H`` width of the encoder (``encoder.out_dim``), ``D`` width of what is scored.
+A starting point: change what lies between the encoder and the scores. Axes: ``B`` windows, ``T`` tokens of
+the longest of them, ``H`` encoder width (``encoder.out_dim``), ``D`` width of the scored features.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from qa_arch.types.tensors import Batch, SpanLogits
 
 
 class StarterModel(nn.Module):
-    """``encoder`` comes from the config's section of that name; every other argument is a key of the YAML."""
+    """``encoder`` is built from the config section of that name; other arguments are keys of the YAML."""
 
     def __init__(
         self,
@@ -35,10 +35,10 @@ class StarterModel(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, batch: Batch) -> SpanLogits:
-        """Scores of where an answer starts and ends; no loss, no labels, no text.
+        """Start and end scores of the answer; no loss, labels or text are needed here.
 
-        The batch (qa_arch/types/tensors.py) has ``ids``, ``mask`` (True on tokens that are not padding),
-        ``question`` and ``context`` (True on theirs), ``word``, ``overlap``, all (B, T).
+        The batch (qa_arch/types/tensors.py) has ``ids``, ``mask`` (True except on padding), ``question`` and
+        ``context`` (True on their tokens), ``word``, ``overlap``, all (B, T).
         """
         tokens = self.dropout(self.encoder(batch.ids, batch.mask, batch.segments))  # (B, T, H)
         weights = masked_softmax(self.query(tokens)[..., 0], batch.question)  # (B, T), 0 outside the question
@@ -46,7 +46,7 @@ class StarterModel(nn.Module):
         mixed = self.mix(torch.cat([tokens, question, tokens * question], dim=-1))  # (B, T, D)
         # In fp32 whatever the precision of training: (B, T, 2) -> twice (B, T).
         start, end = scored(self.score, torch.tanh(mixed)).unbind(-1)
-        # An answer lies on the context alone. The first token, [CLS], stands for "no answer".
+        # Answers lie in the context only. The first token, [CLS], stands for "no answer".
         return SpanLogits(
             start=fill(start, batch.context),  # (B, T)
             end=fill(end, batch.context),  # (B, T)

@@ -1,4 +1,4 @@
-"""Whether the model keeps to the contract: shapes, masks, padding, gradients, saving, learning."""
+"""The model satisfies the contract: shapes, masks, padding, gradients, saving, learning."""
 
 from pathlib import Path
 
@@ -8,6 +8,6 @@ FOLDER = str(Path(__file__).parents[1])
 """The folder with model/ and the package."""
 
 
-def test_starter_model_keeps_to_the_contract() -> None:
+def test_starter_model_satisfies_the_contract() -> None:
     options = ["--config-dir", FOLDER, "--trust", "starter_model"]
     assert main(["check-model", "model=starter_model", *options]) == 0

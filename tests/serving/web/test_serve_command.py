@@ -98,7 +98,7 @@ def test_what_is_refused_before_models_are_loaded(runs, qa_arch, tmp_path, monke
         code, _, error = qa_arch("serve", bert, "--port", taken.getsockname()[1])
         assert (code, "choose another --port" in error) == (6, True)
     for arguments, message in (
-        ((bert, proposed, bert), "named twice"),
+        ((bert, proposed, bert), "given twice"),
         ((bert, "--max-queue", 0), "max_queue: 0 is out of range"),
         ((bert, "--token-file", tmp_path / "none"), "--token-file"),
         ((bert, "--port", 70000), "--port: 70000 is out of range"),
