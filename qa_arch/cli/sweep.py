@@ -19,9 +19,8 @@ from qa_arch.cli.runs import print_next_steps, require_hub, use_config_dir
 from qa_arch.config.schema import validate
 from qa_arch.records import read_record
 from qa_arch.results.tables import Table, print_table, text
-from qa_arch.sweep import runner
+from qa_arch.sweep import points, runner
 from qa_arch.sweep.points import Point
-from qa_arch.sweep.points import preflight as preflight_points
 from qa_arch.sweep.runner import Grid, PointError, Sweep
 from qa_arch.sweep.schedule import Command, read_settings
 from qa_arch.sweep.state import CONFIG, Entry, read_manifest
@@ -62,8 +61,8 @@ def run(args: argparse.Namespace) -> int:
     folder = Path(args.sweep)
     manifest = read_manifest(folder)  # before a lock file is written into a folder that is not a sweep
     if args.action == "status":
-        points = rows(folder, manifest.points, parent=lock.holder(folder) is not None)
-        _print_points(folder, points, as_json=args.json)
+        status = rows(folder, manifest.points, parent=lock.holder(folder) is not None)
+        _print_rows(folder, status, as_json=args.json)
         return 0
     changes: dict[str, Any] = {"n_jobs": args.n_jobs} if args.n_jobs else {}
     if args.devices:
@@ -104,7 +103,7 @@ def multirun(
         Grid(*split_grid(overrides)),
         command=point_command(trusted, folder),
         to_text=to_yaml,
-        preflight=preflight_points if dry else preflight,
+        preflight=points.preflight if dry else preflight,
         trusted=list(trusted),
         config_dir=folder,
         dry=dry,
@@ -129,7 +128,7 @@ def preflight(waiting: Sequence[Point], trusted: Sequence[str], pool: list[str] 
     """``points.preflight``, after checking that encoders and data sets are cached or available."""
     if local:  # machines of a cluster may have another cache and other access to the hub
         require_hub([point.config for point in waiting])
-    preflight_points(waiting, trusted, pool, local)
+    points.preflight(waiting, trusted, pool, local)
 
 
 def _read_point(folder: Path, entry: Entry) -> Point:
@@ -157,15 +156,15 @@ def _point_command(trusted: Sequence[str], config_dir: str | None, folder: Path)
 
 def _report(folder: Path, entries: Sequence[Entry], *, as_json: bool = False) -> int:
     """Print the results and the next commands, and return the exit code."""
-    points = rows(folder, entries, parent=False)
-    _print_points(folder, points, as_json=as_json)
-    states = {row.status for row in points}
+    results = rows(folder, entries, parent=False)
+    _print_rows(folder, results, as_json=as_json)
+    states = {row.status for row in results}
     if not as_json:
-        done = [Path(row.folder) for row in points if row.status == "ok"]
-        print_next_steps([(point, read_record(point)) for point in done])
+        finished = [Path(row.folder) for row in results if row.status == "ok"]
+        print_next_steps([(run, read_record(run)) for run in finished])
         if states & {"queued", "killed", "failed"}:
             print(f"resume:  qa-arch sweep resume {folder}")
-        for failed in [row for row in points if row.status == "failed"][:1]:
+        for failed in [row for row in results if row.status == "failed"][:1]:
             print(f"log:     {failed.folder}/log.txt")
     return 0 if states <= {"ok", "oom"} else 1
 
@@ -182,11 +181,11 @@ def _print_plan(folder: Path, entries: Sequence[Entry]) -> int:
     return 0
 
 
-def _print_points(folder: Path, points: Sequence[Row], *, as_json: bool) -> None:
+def _print_rows(folder: Path, results: Sequence[Row], *, as_json: bool) -> None:
     if as_json:
-        counts = Counter(row.status for row in points)
-        status = {"sweep": str(folder), "counts": counts, "points": list(map(asdict, points))}
+        counts = Counter(row.status for row in results)
+        status = {"sweep": str(folder), "counts": counts, "points": list(map(asdict, results))}
         print(json.dumps(status, indent=2, ensure_ascii=False))
     else:
         console = terminal.console(width=None if sys.stdout.isatty() else WIDE)
-        console.print(table(str(folder), points))
+        console.print(table(str(folder), results))

@@ -20,7 +20,7 @@ from qa_arch.errors import ConfigError
 
 T = TypeVar("T")
 MEASURED = "measured"
-"""``Annotated[float, MEASURED]``: a number that came out of a run, which may be infinite or NaN."""
+"""``Annotated[float, MEASURED]``: a number measured in a run, which may be infinite or NaN."""
 
 _REPR = Repr()
 _REPR.maxstring = _REPR.maxother = 200
@@ -29,14 +29,14 @@ short = _REPR.repr
 
 @dataclass(frozen=True)
 class Range:
-    """Inclusive bounds of a number; with ``above`` the lower, with ``below`` the upper bound is exclusive."""
+    """Bounds of a number, inclusive unless ``above`` (lower bound) or ``below`` (upper bound) is set."""
 
     low: float = -math.inf
     high: float = math.inf
     above: bool = False
     below: bool = False
 
-    def holds(self, value: float) -> bool:
+    def contains(self, value: float) -> bool:
         return (value > self.low if self.above else value >= self.low) and (
             value < self.high if self.below else value <= self.high
         )
@@ -52,9 +52,9 @@ def _bound(value: float) -> str:
 
 
 def suggest(name: str, known: typing.Iterable[str], where: str = "", most: int | None = None) -> str:
-    """`` (did you mean 'x'?)`` for a similar known name, else the list of known names, or ``most`` of them.
+    """`` (did you mean 'x'?)`` for a similar known name, else the list of known names, at most ``most``.
 
-    ``where`` is the section that the names are of: a suggestion names the setting whole.
+    ``where`` is the section of the names, so that a suggestion is the full name of a setting.
     """
     known = sorted(known)
     near = _nearest(name, known)
@@ -65,13 +65,13 @@ def suggest(name: str, known: typing.Iterable[str], where: str = "", most: int |
 
 
 def suggest_setting(name: str, known: typing.Iterable[str]) -> str:
-    """``suggest`` among dotted settings: the same key of another section comes before a similar one."""
+    """``suggest`` among dotted settings: the same key in another section is preferred to a similar key."""
     known = sorted(known)
     same = [setting for setting in known if setting.rpartition(".")[2] == name.rpartition(".")[2]]
     near = _nearest(name, same, cutoff=0.0) or _nearest(name, known)
     if near is None:
         sections = dict.fromkeys(setting.partition(".")[0] for setting in known)
-        return f" (known: {', '.join(sections)}; qa-arch list settings has all)"
+        return f" (known: {', '.join(sections)}; qa-arch list settings shows all)"
     return f" (did you mean '{near}'?)"
 
 
@@ -82,7 +82,7 @@ def _nearest(name: str, known: typing.Iterable[str], cutoff: float = 0.6) -> str
 
 
 def read(schema: type[T], value: Any, where: str = "") -> T:
-    """``value`` as an instance of the dataclass ``schema``; ConfigError names the dotted key."""
+    """Convert ``value`` to an instance of the dataclass ``schema``; ConfigError names the dotted key."""
     if not isinstance(value, Mapping):
         raise ConfigError(f"{where or 'config'}: expected a mapping, got {short(value)}")
     hints = _hints(schema)  # type: ignore[arg-type]
@@ -108,7 +108,7 @@ def _hints(schema: type) -> dict[str, Any]:
 
 
 def convert(hint: Any, value: Any, where: str) -> Any:
-    """``value`` checked against the type ``hint``; integers pass as floats, nothing else is coerced."""
+    """Check ``value`` against the type ``hint``; integers become floats, nothing else is coerced."""
     origin = get_origin(hint)
     if origin is Annotated:
         base, *notes = get_args(hint)
@@ -116,7 +116,7 @@ def convert(hint: Any, value: Any, where: str) -> Any:
             return value
         value = convert(base, value, where)
         for note in notes:
-            if isinstance(note, Range) and value is not None and not note.holds(value):
+            if isinstance(note, Range) and value is not None and not note.contains(value):
                 raise ConfigError(f"{where}: {value!r} is out of range, it must be {note}")
         return value
     if origin in (Union, types.UnionType):
@@ -157,7 +157,7 @@ def _union(hints: tuple[Any, ...], value: Any, where: str) -> Any:
 
 
 def _scalar(hint: Any, value: Any, where: str) -> Any:
-    if hint is Any or not isinstance(hint, type):  # what this reader does not know, it does not check
+    if hint is Any or not isinstance(hint, type):  # other types are not checked
         return value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
@@ -168,7 +168,7 @@ def _scalar(hint: Any, value: Any, where: str) -> Any:
 
 
 def type_name(hint: Any) -> str:
-    """A type of the schema in words, with its range: ``an integer >= 1 or null``."""
+    """Describe a type of the schema with its range: ``an integer >= 1 or null``."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
         base, *notes = inner
@@ -178,10 +178,10 @@ def type_name(hint: Any) -> str:
     if origin in (Union, types.UnionType):
         return " or ".join(map(type_name, inner))
     if origin in (list, tuple):
-        return f"a list, each {type_name(inner[0])}"
+        return f"a list (each {type_name(inner[0])})"
     if origin in (dict, Mapping):
         return "a section"
-    plain = {int: "an integer", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
+    plain = {int: "an integer", float: "a number", str: "a string", bool: "true or false", type(None): "null"}
     return plain.get(hint, str(hint))
 
 

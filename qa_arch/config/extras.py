@@ -1,4 +1,4 @@
-"""Optional packages: what an extra brings, and whether it is there. Nothing is imported to know it."""
+"""Optional packages: which extra installs them, and whether they are installed, without importing them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "slurm": ("submitit",),
     "tensorboard": ("tensorboard",),
 }
-"""Extra of pyproject.toml -> modules without which nothing of it works."""
+"""Extra of pyproject.toml -> modules that it needs."""
 LOGGERS: Mapping[str, str] = {"TensorBoardLogger": "tensorboard", "MLFlowLogger": "mlflow"}
 """Logger class -> the extra that it needs."""
 
 
 def require(extra: str, what: str, instead: str = "") -> None:
-    """Raise UnavailableError where a package of ``extra`` is missing.
+    """Raise UnavailableError if a package of ``extra`` is missing.
 
-    ``what`` needs it: a setting, an option. ``instead`` ends the message with what does without.
+    ``what`` is the setting or option that needs it; ``instead`` ends the message with an alternative.
     """
     for module in EXTRAS[extra]:
         if importlib.util.find_spec(module) is None:
@@ -37,13 +37,13 @@ def require(extra: str, what: str, instead: str = "") -> None:
 
 
 def require_logger(name: str) -> None:
-    """``require`` for the logger class ``name``; one that is not in ``LOGGERS`` needs nothing known."""
+    """``require`` the extra of the logger class ``name``, if it is in ``LOGGERS``."""
     if name in LOGGERS:
         require(LOGGERS[name], name, ", or logger=none")
 
 
 def require_for(config: Config) -> None:
-    """``require`` for everything that the settings ask for by name."""
+    """``require`` the extras that the settings need."""
     require_logger(str(config.logger["_target_"]).rpartition(".")[2])
     if config.trainer.strategy == "deepspeed":
         require("deepspeed", "trainer.strategy", ", or use trainer=fsdp")

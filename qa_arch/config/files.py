@@ -1,7 +1,7 @@
-"""Atomic writing of files and folders, where a reader sees a whole one or none, and the reading of JSON.
+"""Atomic writing of files and folders, which readers see complete or not at all, and safe reading of JSON.
 
-A killed process cannot remove its temporary file or folder. The next write in the same folder does: the
-writer of a temporary holds an flock on it, which the kernel releases when the process ends.
+A killed process leaves its temporary file or folder behind; the next write in the same folder removes it. The
+writer holds an flock on its temporary, which the kernel releases when the process ends.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import Any
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
 
 UNFINISHED = ".unfinished"
-"""Ending of temporary files and folders: what no process holds a lock on was left by one that was killed."""
+"""Suffix of temporary files and folders; one without a lock was left by a killed process."""
 REPLACED = f".replaced{UNFINISHED}"
-"""Ending of a folder that is about to be removed, once another one is in its place."""
-LARGEST_JSON = 2**28
-"""Bytes of a file that ``read_json`` reads."""
-DEEPEST_JSON = 64
-"""Levels of the values that it gives: what walks over them recursively has an end."""
+"""Suffix of an old folder, which is removed as soon as the new one is in its place."""
+MAX_JSON_BYTES = 2**28
+"""Largest file that ``read_json`` reads."""
+MAX_JSON_DEPTH = 64
+"""Deepest nesting that ``parse_json`` accepts, so that recursion over its values is bounded."""
 
 
 def file_stem(name: str) -> str:
-    """The name of a data set as that of a file or folder."""
+    """Make the name of a data set a file name."""
     return re.sub(r"[^\w.+-]", "_", name).strip(".") or "set"
 
 
@@ -47,50 +47,50 @@ def write_atomic(path: str | os.PathLike[str], content: str | bytes) -> Path:
 
 
 def write_json(path: str | os.PathLike[str], value: Any, indent: int | None = 2) -> Path:
-    """``value`` as UTF-8 JSON, written atomically."""
+    """Write ``value`` as UTF-8 JSON, atomically."""
     return write_atomic(path, json_text(value, indent))
 
 
 def json_text(value: Any, indent: int | None = 2) -> str:
-    """The content of the file that ``write_json`` writes."""
+    """Content of the file that ``write_json`` writes."""
     return json.dumps(value, ensure_ascii=False, indent=indent) + "\n"
 
 
 def read_json(path: str | os.PathLike[str], remedy: str) -> Any:
-    """The value in a JSON file that anybody may have written; all files but data sets are read by it.
+    """Read a JSON file from an untrusted source; used for all JSON files except data sets.
 
-    Raises RunError, which ends with ``remedy``, for what is not readable: see ``parse_json``.
+    Raises RunError, ending with ``remedy``, if the file cannot be read or parsed (see ``parse_json``).
     """
     try:
-        if (size := Path(path).stat().st_size) > LARGEST_JSON:
-            raise ValueError(f"{size >> 20} MiB, more than {LARGEST_JSON >> 20}")
+        if (size := Path(path).stat().st_size) > MAX_JSON_BYTES:
+            raise ValueError(f"{size >> 20} MiB, more than {MAX_JSON_BYTES >> 20}")
         return parse_json(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RunError(f"{path}: cannot be read ({error}); {remedy}") from error
 
 
 def read_yaml(path: Path) -> Any:
-    """The value in a YAML file of a user's: plain values, no objects.
+    """Read a YAML file of the user's: plain values, no objects.
 
-    Raises DataError for a file that cannot be read, ConfigError for one that is no YAML.
+    Raises DataError if the file cannot be read, ConfigError if it is not YAML.
     """
-    import yaml  # type: ignore[import-untyped]  # slow for what reads none
+    import yaml  # type: ignore[import-untyped]  # slow to import
 
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
     except (ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: cannot be read, as it is no YAML: {error}") from error
+        raise ConfigError(f"{path}: is not valid YAML: {error}") from error
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of ``text``; ValueError where that is no JSON, is nested more than ``DEEPEST_JSON`` deep, or
-    holds half a surrogate pair or a whole number that no float can hold."""
+    """Parse JSON; raises ValueError if it is invalid, nested deeper than ``MAX_JSON_DEPTH``, or has a lone
+    surrogate or an integer too large for a float."""
     try:
         value = json.loads(text)
         level = [value]
-        for _ in range(DEEPEST_JSON):
+        for _ in range(MAX_JSON_DEPTH):
             for item in level:
                 if isinstance(item, str):
                     item.encode()
@@ -103,14 +103,14 @@ def parse_json(text: str | bytes) -> Any:
                 return value
     except (RecursionError, OverflowError) as error:
         raise ValueError(str(error)) from None
-    raise ValueError(f"nested more than {DEEPEST_JSON} deep")
+    raise ValueError(f"nested more than {MAX_JSON_DEPTH} deep")
 
 
 @contextmanager
 def json_items(path: str | os.PathLike[str]) -> Iterator[Callable[[str, Any], None]]:
     """Write a JSON object item by item with the yielded ``add(key, value)``, one item per line.
 
-    Each key may be added once. The file appears when the block ends without an error.
+    Each key may be added only once. The file appears when the block ends without an error.
     """
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         separators = chain(["{\n"], repeat(",\n"))
@@ -135,10 +135,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary folder that takes the place of ``path`` at the end of the block, or is removed on an
-    error.
+    """Yield a temporary folder that replaces ``path`` at the end of the block, or is removed on an error.
 
-    Raises QaArchError as ``write_atomic`` does; then ``path`` is what it was before.
+    Raises QaArchError as ``write_atomic`` does, and then leaves ``path`` unchanged.
     """
     target = Path(path)
     with _temporary(target, folder=True) as (temporary, _):
@@ -147,12 +146,12 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether ``path`` is temporary: it is being written, or was left by a killed process."""
+    """Whether ``path`` is a temporary: being written, or left by a killed process."""
     return path.name.endswith(UNFINISHED)
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with all that is in it; of a symbolic link the link alone."""
+    """Remove a file or a folder tree; of a symbolic link, only the link."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -160,7 +159,7 @@ def remove(path: Path) -> None:
 
 
 def empty_folder(folder: Path, keep: Collection[str]) -> None:
-    """Remove all that is in ``folder`` except for what has a name of ``keep``."""
+    """Remove everything in ``folder`` except the names in ``keep``."""
     for path in folder.iterdir():
         if path.name not in keep:
             remove(path)
@@ -168,8 +167,8 @@ def empty_folder(folder: Path, keep: Collection[str]) -> None:
 
 @contextmanager
 def _temporary(target: Path, *, folder: bool = False) -> Iterator[tuple[Path, int]]:
-    """Path and descriptor of a new file or folder beside ``target``, locked; removed at the end of the block,
-    unless it was renamed there."""
+    """Yield path and descriptor of a new, locked file or folder beside ``target``, which is removed at the
+    end of the block unless it was renamed."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(target.parent)
@@ -185,7 +184,7 @@ def _temporary(target: Path, *, folder: bool = False) -> Iterator[tuple[Path, in
             f"{target}: cannot be written ({error.strerror or error}); nothing was changed"
         ) from error
     except Exception as error:
-        # So Rust's libraries say it (tokenizers, safetensors), in an error of their own class.
+        # Rust libraries (tokenizers, safetensors) report OS errors in their own exception classes.
         if isinstance(error, QaArchError) or "(os error " not in str(error):
             raise
         raise QaArchError(f"{target}: cannot be written ({error}); nothing was changed") from error
@@ -194,25 +193,25 @@ def _temporary(target: Path, *, folder: bool = False) -> Iterator[tuple[Path, in
 def _create_locked(target: Path, *, folder: bool) -> tuple[Path, int]:
     while True:
         path = target.with_name(f".{target.name}.{secrets.token_hex(4)}{UNFINISHED}")
-        # Not by ``tempfile``, whose files and folders have a mode of their own in place of the umask's.
+        # Not with ``tempfile``, which ignores the umask.
         if folder:
             path.mkdir()
         try:
             descriptor = os.open(path, os.O_RDONLY if folder else os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        except FileNotFoundError:  # as below
+        except FileNotFoundError:  # removed by another writer, as below
             continue
-        with suppress(OSError):  # on a file system without locks nothing is taken for abandoned
+        with suppress(OSError):  # without file locks nothing is removed as abandoned
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if path.exists():
             return path, descriptor
-        os.close(descriptor)  # another writer took it for abandoned before it was locked
+        os.close(descriptor)  # another writer removed it as abandoned before it was locked
 
 
 def _exchange(temporary: Path, target: Path) -> None:
-    """Rename ``temporary`` to ``target``, a folder or nothing; what was there comes back where that fails.
+    """Rename ``temporary`` to ``target``, replacing an existing folder, which is restored if that fails.
 
-    Between the two renames nothing is there. After a kill at that moment the next write beside it puts the
-    old folder back.
+    Between the two renames ``target`` does not exist. After a kill at that moment, the next write in the
+    parent folder restores the old folder.
     """
     if not target.exists():
         temporary.rename(target)
@@ -234,7 +233,7 @@ def _exchange(temporary: Path, target: Path) -> None:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Clear away temporaries of writers that were killed; those that are being written are locked."""
+    """Remove temporaries of killed writers; those being written are locked."""
     for path in folder.glob(f".*{UNFINISHED}"):
         with suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)

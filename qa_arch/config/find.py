@@ -1,4 +1,4 @@
-"""Where the config groups are: ``conf/`` of the checkout or the wheel, and a folder of the user's own."""
+"""Locations of the config groups: ``conf/`` of the checkout or wheel, those of extras, and the user's own."""
 
 from __future__ import annotations
 
@@ -20,35 +20,34 @@ def conf_folder() -> Path:
         if (folder / "train.yaml").is_file():
             return folder
     raise ConfigError(
-        f"no conf/train.yaml beside {package}: the installation is incomplete, install it again"
+        f"no conf/train.yaml beside {package}: the installation is incomplete, reinstall qa-arch"
     )
 
 
 def choice(name: str) -> dict[str, Any]:
-    """``conf/NAME.yaml``, a choice of a config group that is made of plain values."""
-    import yaml  # type: ignore[import-untyped]  # slow for what reads none
+    """Read ``conf/NAME.yaml``, a choice of a config group that contains only plain values."""
+    import yaml  # type: ignore[import-untyped]  # slow to import
 
     return yaml.safe_load((conf_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def config_folders(own: str | Path | None = None) -> tuple[Path, ...]:
-    """``conf_folder()``, those of extras, and ``own`` (``--config-dir``), a folder with choices for the same
-    groups.
+    """``conf_folder()``, those of extras, and ``own`` (``--config-dir``) with additional choices.
 
-    Raises ConfigError where ``own`` is no folder, has no choice of any group, or has one of a name that
-    ``conf/`` has already, which Hydra would take in its place.
+    Raises ConfigError if ``own`` is not a folder, has no choice of any group, or has one whose name is taken:
+    Hydra would use ours instead.
     """
     folders = _own_folders()
     if own is None:
         return folders
     folder = Path(own).expanduser().resolve()
     if not folder.is_dir():
-        raise ConfigError(f"--config-dir {own}: there is no such folder")
+        raise ConfigError(f"--config-dir {own}: no such folder")
     known = groups(folders)
     choices = _choices(folder, known)
     if not any(choices.values()):
         raise ConfigError(
-            f"--config-dir {own}: holds no choice of any group, such as model/NAME.yaml (groups:"
+            f"--config-dir {own}: contains no choice of any group, such as model/NAME.yaml (groups:"
             f" {', '.join(known)})"
         )
     for group, names in choices.items():
@@ -61,13 +60,13 @@ def config_folders(own: str | Path | None = None) -> tuple[Path, ...]:
 
 
 def groups(folders: Sequence[Path]) -> dict[str, list[str]]:
-    """The choices of each config group, from the files; ``conf/`` and extras say which groups there are."""
-    folders_there = (path for conf in _own_folders() for path in conf.iterdir() if path.is_dir())
-    names = sorted(path.name for path in folders_there if path.name != SUITES)
-    choices: dict[str, list[str]] = {name: [] for name in names}
+    """Choices of each config group in ``folders``; the groups are those of ``conf/`` and extras."""
+    subfolders = (path for conf in _own_folders() for path in conf.iterdir() if path.is_dir())
+    group_names = sorted(path.name for path in subfolders if path.name != SUITES)
+    choices: dict[str, list[str]] = {group: [] for group in group_names}
     for folder in folders:
-        for group, more in _choices(folder, names).items():
-            choices[group] = sorted({*choices[group], *more})
+        for group, names in _choices(folder, group_names).items():
+            choices[group] = sorted({*choices[group], *names})
     return choices
 
 
@@ -75,11 +74,11 @@ def _own_folders() -> tuple[Path, ...]:
     return conf_folder(), *(extra.conf for extra in extras() if extra.conf)
 
 
-def _choices(folder: Path, names: Iterable[str]) -> dict[str, list[str]]:
+def _choices(folder: Path, groups: Iterable[str]) -> dict[str, list[str]]:
     return {
-        name: sorted(
-            path.relative_to(folder / name).with_suffix("").as_posix()
-            for path in (folder / name).rglob("*.yaml")
+        group: sorted(
+            path.relative_to(folder / group).with_suffix("").as_posix()
+            for path in (folder / group).rglob("*.yaml")
         )
-        for name in names
+        for group in groups
     }

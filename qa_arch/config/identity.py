@@ -1,4 +1,4 @@
-"""Identity of a run: a hash over the settings that can change a result, and a hash over its files."""
+"""Identity of a run: a hash of the settings that can change results, and a hash of its files."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ OPTIONAL: Mapping[str, Any] = {
     "encoder.tokenizer": None,
     "distillation": with_retired({"distillation": asdict(Distillation())})["distillation"],
 }
-"""Setting -> the value at which it does not count, so that a config from before it has the same hash."""
+"""Setting -> value at which the hash omits it, so that configs from before the setting keep their hash."""
 
 PLACES = ("data.train", "data.calibration", "data.dev", "glove.path", "distillation.teacher")
-"""Locations of what a run reads, replaced by fingerprints of their content once these are known."""
+"""Locations of input files, replaced by fingerprints of their content once these are known."""
 ENCODER = "encoder"
-"""Among the fingerprints: the pre-training run that the encoder is taken from."""
+"""Key of the fingerprint of the pre-training run that the encoder is loaded from."""
 
 
 def config_hash(config: Mapping[str, Any], data_fingerprints: Mapping[str, str] | None = None) -> str:
     """Hex SHA-256 of the resolved config without ``NEUTRAL``; fingerprints, if given, replace ``PLACES``, and
-    that of an ``encoder`` its name."""
+    the ``ENCODER`` fingerprint replaces ``encoder.name``."""
     places = () if data_fingerprints is None else PLACES
     if data_fingerprints and ENCODER in data_fingerprints:
         places = (*places, "encoder.name")
@@ -59,7 +59,7 @@ def config_hash(config: Mapping[str, Any], data_fingerprints: Mapping[str, str] 
 
 
 def files_hash(folder: Path, files: Iterable[Path]) -> str:
-    """Hex SHA-256 over the names below ``folder`` and the contents of ``files``."""
+    """Hex SHA-256 of the contents of ``files`` and their paths relative to ``folder``."""
     total = hashlib.sha256()
     for path in sorted(files):
         with path.open("rb") as file:

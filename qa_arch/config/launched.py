@@ -1,6 +1,6 @@
 """Rank and world size of a process started by torchrun, or by srun in a SLURM job step.
 
-They and the rendezvous address are read from torchrun's environment variables
+Both are read from torchrun's environment variables
 (https://docs.pytorch.org/docs/stable/elastic/run.html); srun's variables are translated to these.
 """
 
@@ -16,7 +16,7 @@ from qa_arch.errors import ConfigError
 
 @dataclass(frozen=True)
 class Launched:
-    """Rank of this process among those that train together."""
+    """Rank of this process among the processes of a run."""
 
     rank: int
     world: int
@@ -31,7 +31,7 @@ class Launched:
 def launched(environ: MutableMapping[str, str] | None = None) -> Launched | None:
     """Rank and world size set by torchrun or srun; None for an ordinary process.
 
-    In a SLURM step with several tasks, the variables of torchrun are set too.
+    In a SLURM step with several tasks, this also sets torchrun's variables.
     """
     environment = os.environ if environ is None else environ
     if "RANK" not in environment:
@@ -43,8 +43,8 @@ def launched(environ: MutableMapping[str, str] | None = None) -> Launched | None
     agents = _number(environment, "GROUP_WORLD_SIZE") if "GROUP_WORLD_SIZE" in environment else None
     if agents is not None and agents * local != world:
         raise ConfigError(
-            f"torchrun started {world} processes on {agents} machines, not as many on each ({local} on this"
-            " one); give the same --nproc-per-node on every machine"
+            f"torchrun started {world} processes on {agents} machines, not equally many on each ({local} on"
+            " this one); give the same --nproc-per-node on every machine"
         )
     if not 0 <= rank < world or local < 1 or world % local:
         raise ConfigError(f"RANK={rank}, WORLD_SIZE={world}, LOCAL_WORLD_SIZE={local} are inconsistent")
@@ -64,8 +64,8 @@ def _translate(environment: MutableMapping[str, str]) -> None:
     spread = environment.get("SLURM_STEP_TASKS_PER_NODE", "")
     if "," in spread or tasks % nodes:
         raise ConfigError(
-            f"srun started {tasks} processes on {nodes} machines, not as many on each ({spread or 'uneven'});"
-            " give --ntasks-per-node"
+            f"srun started {tasks} processes on {nodes} machines, not equally many on each"
+            f" ({spread or 'uneven'}); give --ntasks-per-node"
         )
     environment["RANK"], environment["WORLD_SIZE"] = environment["SLURM_PROCID"], str(tasks)
     environment["LOCAL_RANK"] = environment["SLURM_LOCALID"]
@@ -75,7 +75,7 @@ def _translate(environment: MutableMapping[str, str]) -> None:
     first = re.sub(r"\[(\w+)[^]]*\]", r"\1", hosts).partition(",")[0]  # gpu[03-05,9]-ib,login -> gpu03-ib
     environment.setdefault("MASTER_ADDR", first)
     job, step = (int(environment.get(name, 0)) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
-    # A prime apart: neither two steps of a job nor neighbouring jobs meet at one port.
+    # Steps are a prime apart, so that neither they nor neighbouring jobs share a port.
     environment.setdefault("MASTER_PORT", str(20000 + (job + 1009 * step) % 20000))
 
 

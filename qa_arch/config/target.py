@@ -19,16 +19,16 @@ from qa_arch.errors import ConfigError
 
 TRUSTED = ("qa_arch", "baselines")
 DESCRIPTIVE = frozenset({"_target_", "task", "name"})
-"""Keys of a section that describe it and are no arguments of its class."""
+"""Keys that describe a section and are not arguments of its class."""
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 @dataclass(frozen=True)
 class Given:
-    """Marks a parameter that is a class of its own, chosen by a ``_target_`` inside the section.
+    """Marks a parameter that is itself a class, selected by the ``_target_`` of a nested section.
 
-    The parameter receives ``partial(class, **settings)`` and is called with the arguments named here, which
-    the section may not name: ``Annotated[Callable[..., Head], Given(("in_dim", "sentinel"))]``.
+    The parameter receives ``partial(class, **settings)``, which is called with the arguments listed here; the
+    section may not set them: ``Annotated[Callable[..., Head], Given(("in_dim", "sentinel"))]``.
     """
 
     arguments: tuple[str, ...]
@@ -52,9 +52,9 @@ def require_trusted(section: Any, trusted: Sequence[str], where: str = "") -> No
 
 
 def locate(target: Any, trusted: Sequence[str] = TRUSTED, where: str = "") -> type:
-    """The class that ``target`` names; ConfigError where it is not trusted or does not exist.
+    """Import the class ``target``; raises ConfigError if it is not trusted or does not exist.
 
-    ``where`` is the section that names it, for messages.
+    ``where`` is its config section, for messages.
     """
     require_trusted({"_target_": target}, trusted, where)
     key = f"{where}._target_" if where else "_target_"
@@ -63,7 +63,7 @@ def locate(target: Any, trusted: Sequence[str] = TRUSTED, where: str = "") -> ty
         located = getattr(importlib.import_module(module_name), name)
     except (ModuleNotFoundError, AttributeError) as error:
         raise ConfigError(f"{key}: '{target}' cannot be imported ({error})") from error
-    # What that module itself imported from elsewhere is not trusted with it.
+    # Names that the module imported from elsewhere are not trusted with it.
     if not isinstance(located, type) or not _under(f"{located.__module__}.", trusted):
         raise ConfigError(f"{key}: '{target}' is not a class of that module")
     return located
@@ -81,7 +81,7 @@ def accepts(target: type, argument: str) -> bool:
 def _parameters(target: type) -> Mapping[str, inspect.Parameter]:
     try:
         return inspect.signature(target).parameters
-    except ValueError:  # of builtin classes some have none
+    except ValueError:  # some builtin classes have no signature
         return {}
 
 
@@ -94,55 +94,55 @@ def arguments(
     trusted: Sequence[str] = TRUSTED,
     descriptive: Collection[str] = DESCRIPTIVE,
 ) -> dict[str, Any]:
-    """The keyword arguments of ``target`` in the config section ``where``, checked against its signature.
+    """Keyword arguments of ``target`` from the config section ``where``, checked against its signature.
 
-    ``given`` are the parameters that the caller supplies and a config may not name; ``descriptive`` are keys
-    of the section that are no arguments. A parameter marked by ``Given`` arrives as a partial of the class
-    that its own section names. A class with ``**kwargs`` takes any other key.
+    ``given`` are parameters that the caller supplies and a config may not set; ``descriptive`` are keys of
+    the section that are not arguments. A parameter marked ``Given`` becomes a partial of the class that its
+    nested section names. A class with ``**kwargs`` accepts any other key.
     """
     signature = _parameters(target)
     open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.values())
     parameters = {name: p for name, p in signature.items() if p.kind not in VARIADIC}
     hints = _hints(target)
     settable = [name for name in parameters if name not in given]
-    taken: dict[str, Any] = {}
-    # Nested sections last: they may repeat a plain setting, which is then the one that a message names.
-    for key in sorted(section, key=lambda key: _given(hints.get(key)) is not None):
+    values: dict[str, Any] = {}
+    # Nested sections last: if one repeats a plain setting, messages name the plain one.
+    for key in sorted(section, key=lambda key: _marker(hints.get(key)) is not None):
         if key in descriptive:
             continue
         if key in given or (key not in settable and not open_ended):
             raise ConfigError(f"unknown setting '{where}.{key}'{suggest(key, settable, where)}")
-        value, place = section[key], f"{where}.{key}"
+        value, setting = section[key], f"{where}.{key}"
         hint = hints.get(key, Any) if key in settable else Any
-        if (inner := _given(hint)) is not None:
-            taken[key] = None if value is None else _partial(value, inner, place, trusted)
+        if (marker := _marker(hint)) is not None:
+            values[key] = None if value is None else _partial(value, marker, setting, trusted)
         else:
-            taken[key] = convert(hint, value, place)
-    missing = [n for n in settable if parameters[n].default is inspect.Parameter.empty and n not in taken]
+            values[key] = convert(hint, value, setting)
+    missing = [n for n in settable if parameters[n].default is inspect.Parameter.empty and n not in values]
     if missing:
         raise ConfigError(f"{where}: {target.__name__} also needs {', '.join(missing)}")
-    return taken
+    return values
 
 
 def _hints(target: type) -> dict[str, Any]:
-    """Types of the constructor's parameters; empty where some exist for type checkers only."""
+    """Types of the constructor's parameters; empty if some are imported for type checking only."""
     try:
         return typing.get_type_hints(inspect.unwrap(target.__init__), include_extras=True)  # type: ignore[misc]
     except NameError:
         return {}
 
 
-def _given(hint: Any) -> Given | None:
-    parts = (hint, *typing.get_args(hint))  # of ``Annotated[...] | None`` as well
+def _marker(hint: Any) -> Given | None:
+    parts = (hint, *typing.get_args(hint))  # also finds the marker of ``Annotated[...] | None``
     notes = (note for part in parts for note in getattr(part, "__metadata__", ()))
     return next((note for note in notes if isinstance(note, Given)), None)
 
 
-def _partial(section: Any, inner: Given, where: str, trusted: Sequence[str]) -> partial:
-    """The class that a section inside a section names, with its settings; nothing is made yet."""
+def _partial(section: Any, marker: Given, where: str, trusted: Sequence[str]) -> partial:
+    """Partial of the class that a nested section names, with its settings; nothing is instantiated."""
     if not isinstance(section, Mapping):
         raise ConfigError(f"{where}: expected a mapping with a _target_, got {section!r}")
     target = locate(section.get("_target_"), trusted, where)
-    if lacking := [name for name in inner.arguments if not accepts(target, name)]:
-        raise ConfigError(f"{where}._target_: {target.__name__} does not take {', '.join(lacking)}")
-    return partial(target, **arguments(target, section, inner.arguments, where=where, trusted=trusted))
+    if missing := [name for name in marker.arguments if not accepts(target, name)]:
+        raise ConfigError(f"{where}._target_: {target.__name__} does not take {', '.join(missing)}")
+    return partial(target, **arguments(target, section, marker.arguments, where=where, trusted=trusted))

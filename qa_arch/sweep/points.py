@@ -1,7 +1,7 @@
-"""The points of a sweep: each with its key, its folder's name and what it needs, checked before any starts.
+"""Points of a sweep: their keys, folder names and devices, and the checks before any of them starts.
 
-Checks that need torch, of model settings and devices, run in a separate process, this module as a program: a
-process that has used a GPU keeps some of its memory until it ends, and that of the sweep must not.
+Checks that need torch (model settings, devices) run in a separate process, with this module as its program: a
+process that has used a GPU keeps some of its memory until it ends, and the sweep's process must not.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ from qa_arch.sweep.state import ALL_DEVICES, VISIBLE
 from qa_arch.system import lifeline
 from qa_arch.system.garbage import gc_disabled
 
-LONGEST = 80
-"""Characters of a folder's name before the hash."""
+LABEL_LENGTH = 80
+"""Maximum length of a folder's name before the hash."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A point that can run. Two points are the same where their ``key`` is."""
+    """A point that can run. Points with equal ``key`` are the same."""
 
     overrides: tuple[str, ...]
     raw: dict[str, Any]
     config: Config
     key: str
-    """Hash of the config and of the files that it reads, less what changes no result."""
+    """Hash of the config and of the files it reads, without settings that do not change results."""
 
     @property
     def name(self) -> str:
-        """``bert-batch_size4-0e0f6f99`` of ``model=bert trainer.batch_size=4``, safe in paths."""
+        """``bert-batch_size4-0e0f6f99`` for ``model=bert trainer.batch_size=4``, safe in paths."""
         parts = []
         for override in self.overrides:
             key, _, value = override.lstrip("+~").partition("=")
             key = key.partition("@")[0].replace("/", ".")
-            own = re.match(r"[A-Za-z_]", value) and "." not in key
-            word = value if own else f"{key.rpartition('.')[2]}{value}"
+            is_clear = re.match(r"[A-Za-z_]", value) and "." not in key
+            word = value if is_clear else f"{key.rpartition('.')[2]}{value}"
             parts.append(re.sub(r"[^\w.+-]+", "_", word).strip("_"))
-        label = "-".join(filter(None, parts))[:LONGEST].rstrip("-_")
+        label = "-".join(filter(None, parts))[:LABEL_LENGTH].rstrip("-_")
         return f"{label or self.config.model.get('name', 'model')}-{self.key[:8]}"
 
     @property
     def devices(self) -> int:
-        """How many devices of a pool it takes: 0 on a CPU, ``ALL_DEVICES`` where it takes what it finds."""
+        """Devices of a pool that the point takes: 0 on a CPU, ``ALL_DEVICES`` with ``devices=auto``."""
         trainer = self.config.trainer
         if trainer.accelerator == "cpu":
             return 0
@@ -66,9 +66,9 @@ class Point:
 
 
 def make_points(composed: Iterable[tuple[tuple[str, ...], dict[str, Any]]]) -> list[Point]:
-    """All points, or an error that names the first that cannot run or is given twice.
+    """Validate all points; raises an error naming the first that cannot run or is duplicated.
 
-    ``composed``: the overrides that are a point's own, and its resolved config.
+    ``composed``: overrides specific to a point, and its resolved config.
     """
     points: dict[str, Point] = {}
     for overrides, raw in composed:
@@ -92,21 +92,21 @@ def make_points(composed: Iterable[tuple[tuple[str, ...], dict[str, Any]]]) -> l
 
 
 def title(overrides: Sequence[str]) -> str:
-    """A point in words."""
-    return " ".join(overrides) or "the one point"
+    """Label of a point."""
+    return " ".join(overrides) or "the only point"
 
 
 def sources(config: Config) -> dict[str, str]:
-    """The identity of what the run reads, by setting: hashes of files, names of what comes from elsewhere."""
+    """Setting -> identity of what the run reads: hashes of files, names of remote sources."""
     data = config.data
-    named: dict[str, Source | None] = {"train": data.train, "calibration": data.calibration}
+    inputs: dict[str, Source | None] = {"train": data.train, "calibration": data.calibration}
     if data.open_dev:
-        named["dev"] = data.dev
+        inputs["dev"] = data.dev
     if config.glove.use and config.glove.path:
         files = packaged_files(config.glove.path)
-        named["glove"] = list(map(str, files)) if files else config.glove.path
+        inputs["glove"] = list(map(str, files)) if files else config.glove.path
     identify = import_module(task_entry(config.model["task"]).sources).identity
-    hashes = {split: identify(source) for split, source in named.items() if source is not None}
+    hashes = {name: identify(source) for name, source in inputs.items() if source is not None}
     if config.encoder.init == "random" and (tokenizer := config.encoder.tokenizer):
         path = (encoder_folder(tokenizer) or Path(tokenizer)) / "tokenizer.json"
         if path.is_file():
@@ -121,10 +121,10 @@ def sources(config: Config) -> dict[str, str]:
 def preflight(
     points: Sequence[Point], trusted: Sequence[str], pool: Sequence[str] | None, local: bool
 ) -> None:
-    """Raise ConfigError for the first point that would fail at its start, or a device that does not exist.
+    """Raise ConfigError for the first point that would fail at its start, or for a missing device.
 
-    ``trusted``: further packages whose classes a config may name. ``pool``: the GPUs assigned to points.
-    ``local``: the points run on this machine; else its devices are not checked.
+    ``trusted``: additional packages whose classes a config may name. ``pool``: the GPUs assigned to points.
+    ``local``: whether points run on this machine; if not, its devices are not checked.
     """
     if not points and not pool:
         return

@@ -1,4 +1,4 @@
-"""Running a sweep: a new one, one with added points, or one that was interrupted."""
+"""Run a sweep: a new one, one with added points, or one that was interrupted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from qa_arch.system import lock
 
 log = logging.getLogger(__name__)
 DRY_VALUE = 0.0
-"""Value that a dry run returns to the sweeper for every point."""
+"""Value of every point that a dry run returns to the sweeper."""
 
 
 class PointError(QaArchError):
@@ -55,8 +55,8 @@ class Grid:
     @property
     def identity(self) -> tuple[list[str], list[str]]:
         """Key of the sweep, independent of the swept values and of the folder."""
-        places = ("sweep", *NEUTRAL)
-        relevant = [override for override in self.fixed if not _within(override.partition("=")[0], places)]
+        ignored = ("sweep", *NEUTRAL)
+        relevant = [override for override in self.fixed if not _within(override.partition("=")[0], ignored)]
         return sorted(relevant), sorted(self.swept)
 
     def own(self, overrides: Sequence[str]) -> tuple[str, ...]:
@@ -66,18 +66,18 @@ class Grid:
         return tuple(
             override
             for override, key in keyed
-            if (key not in shared or (key == "seed" and override not in self.fixed))  # of sweep.seeds
+            if (key not in shared or (key == "seed" and override not in self.fixed))  # set by sweep.seeds
             and not _within(key, ("hydra", "sweep"))
         )
 
     def folder_in(self, base: Path) -> Path:
-        """Folder of the sweep below ``base``, which stays the same when values are added; one begun with its
-        settings in another order goes on in its."""
+        """Folder of the sweep below ``base``, independent of the swept values; a sweep that was started with
+        its settings in another order keeps its folder."""
         digest = hashlib.sha256(json.dumps(self.identity).encode()).hexdigest()[:8]
         short = "-".join(key.rpartition(".")[2].rpartition("/")[2] for key in self.swept)
         folder = base / "-".join(part for part in ("sweep", short[:60], digest) if part)
-        begun = [folder, *sorted(base.glob(f"sweep-*{digest}"))]
-        return next((place for place in begun if place.is_dir()), folder)
+        candidates = [folder, *sorted(base.glob(f"sweep-*{digest}"))]
+        return next(filter(Path.is_dir, candidates), folder)
 
 
 @dataclass
@@ -91,22 +91,22 @@ class Sweep:
     settings: SweepSettings = field(default_factory=SweepSettings)
     trusted: Sequence[str] = ()
     config_dir: str | None = None
-    """Further choices for the config groups, and perhaps trusted packages."""
+    """Folder with additional choices for the config groups, and possibly trusted packages."""
     dry: bool = False
     engine: schedule.Engine = schedule.run
     local: bool = True
-    """Whether the points run on this machine and its devices."""
+    """Whether points run on this machine and its devices."""
     folder: Path | None = None
     requested: list[Entry] = field(default_factory=list)
     """Every point of this call, including finished ones."""
     accepted: bool = False
-    """Whether the folder belongs to this sweep; before that nothing is written to it."""
+    """Whether the folder is known to belong to this sweep; before that nothing is written to it."""
 
     def launch(self, composed: Sequence[tuple[Sequence[str], dict[str, Any]]]) -> list[float | Exception]:
-        """Run the points without a result; calibration F1 of every point, or the exception that prevented it.
+        """Run points without a result; returns the value of every point, or the exception that prevented it.
 
         ``composed``: overrides and resolved config of each point. All checks run before the first point
-        starts and before a file is written.
+        starts and before any file is written.
         """
         points = make_points((self.grid.own(overrides), raw) for overrides, raw in composed)
         entries = [Entry(p.name, p.key, list(p.overrides), p.devices) for p in points]
@@ -115,8 +115,8 @@ class Sweep:
         known = {entry.key: entry for entry in self._manifest(folder, entries).points}
         entries = [known[entry.key] for entry in entries]
         self.requested += [entry for entry in entries if entry not in self.requested]
-        todo = unfinished(folder, entries)
-        waiting = [point for point, entry in zip(points, entries, strict=True) if entry in todo]
+        to_run = unfinished(folder, entries)
+        waiting = [point for point, entry in zip(points, entries, strict=True) if entry in to_run]
         if waiting:
             self.preflight(waiting, self.trusted, pool, self.local)
         if self.dry:
@@ -126,14 +126,14 @@ class Sweep:
             manifest.write(folder)
             self.accepted = True
             for point, entry in zip(points, entries, strict=True):
-                place = folder / entry.name
-                if not (place / CONFIG).is_file():
-                    write_atomic(place / CONFIG, self.to_text(point.raw))
-                if not (place / STATUS).is_file():
-                    Status().write(place)
+                point_folder = folder / entry.name
+                if not (point_folder / CONFIG).is_file():
+                    write_atomic(point_folder / CONFIG, self.to_text(point.raw))
+                if not (point_folder / STATUS).is_file():
+                    Status().write(point_folder)
             # Checked again under the lock: another process may have run the same sweep meanwhile.
-            todo = unfinished(folder, entries)
-            run_points(folder, manifest, todo, self.settings, self.command, self.engine)
+            to_run = unfinished(folder, entries)
+            run_points(folder, manifest, to_run, self.settings, self.command, self.engine)
         results: list[float | Exception] = []
         for entry in entries:
             status = actual_status(folder / entry.name, parent=False)
@@ -145,9 +145,9 @@ class Sweep:
         return results
 
     def __call__(self, config: Any) -> None:
-        """Refuse Hydra's own launchers, which call the task with one point in this process."""
+        """Reject Hydra's own launchers, which call the task with one point in this process."""
         raise ConfigError(
-            "a sweep needs a launcher that gives each point a process: hydra/launcher=isolated,"
+            "a sweep needs a launcher that runs each point in its own process: hydra/launcher=isolated,"
             " submitit_local or submitit_slurm"
         )
 
@@ -159,7 +159,7 @@ class Sweep:
         return self.folder
 
     def _manifest(self, folder: Path, entries: Sequence[Entry]) -> Manifest:
-        """Manifest that includes these points; RunError if the folder holds something else."""
+        """Manifest that includes these points; RunError if the folder contains something else."""
         fixed, swept = self.grid.identity
         new = Manifest(
             fixed=fixed,
@@ -175,29 +175,29 @@ class Sweep:
         if (folder / MANIFEST).is_file():
             old = read_manifest(folder)
             if not old.continued_by(new):
-                was = " ".join([*old.fixed, *(f"{key}=..." for key in old.swept)])
+                existing = " ".join([*old.fixed, *(f"{key}=..." for key in old.swept)])
                 raise RunError(
-                    f"{folder}: holds another sweep ({was}); give this one its own sweep.folder=DIR"
+                    f"{folder}: contains another sweep ({existing}); give this one its own sweep.folder=DIR"
                 )
             points = old.with_points(entries).points
             return replace(new, created=old.created, points=points)
-        preliminary = (lock.LOCK, STUDY)  # may be there before the manifest is, as may what is being written
+        preliminary = (lock.LOCK, STUDY)  # may exist before the manifest, as may temporary files
         if folder.exists() and not folder.is_dir():
             raise RunError(f"{folder}: is a file; give sweep.folder=DIR")
         if folder.is_dir() and not all(p.name in preliminary or is_unfinished(p) for p in folder.iterdir()):
-            raise RunError(f"{folder}: is not empty and holds no sweep; give sweep.folder=DIR")
+            raise RunError(f"{folder}: is not empty and contains no sweep; give sweep.folder=DIR")
         return new
 
 
 def check_devices(entries: Sequence[Entry], settings: SweepSettings) -> list[str] | None:
-    """Devices to assign to points, None if no point needs one; ConfigError if a point needs too many."""
+    """Devices to assign to points; None if no point needs any. ConfigError if a point needs too many."""
     pool = schedule.device_pool(settings)
     if pool is None or not any(entry.devices for entry in entries):
         return None
     for entry in entries:
         if entry.devices > len(pool):
             raise ConfigError(
-                f"{title(entry.overrides)}: wants {entry.devices} devices and sweep.devices names {len(pool)}"
+                f"{title(entry.overrides)}: needs {entry.devices} devices, sweep.devices lists {len(pool)}"
             )
     return pool
 
@@ -205,28 +205,28 @@ def check_devices(entries: Sequence[Entry], settings: SweepSettings) -> list[str
 def run_points(
     folder: Path,
     manifest: Manifest,
-    todo: Sequence[Entry],
+    to_run: Sequence[Entry],
     settings: SweepSettings,
     command: schedule.Command,
     engine: schedule.Engine = schedule.run,
 ) -> None:
-    """Run the points ``todo`` of the sweep in ``folder``; the caller holds its lock."""
+    """Run the points ``to_run`` of the sweep in ``folder``, whose lock the caller holds."""
     current, _ = provenance.commit()
     statuses = [actual_status(folder / entry.name, parent=False) for entry in manifest.points]
-    others = [s.commit for s in statuses if s.status in RESULTS and s.commit not in (None, current)]
-    if others:
+    outdated = [s.commit for s in statuses if s.status in RESULTS and s.commit not in (None, current)]
+    if outdated:
         log.warning(
             "kept the results of %d point(s) run with other code (commit %s, now %s)",
-            len(others),
-            ", ".join(sorted({str(commit)[:8] for commit in others})),
+            len(outdated),
+            ", ".join(sorted({str(commit)[:8] for commit in outdated})),
             (current or "none")[:8],
         )
-    running = [entry for entry in todo if lock.holder(folder / entry.name)]
+    running = [entry for entry in to_run if lock.holder(folder / entry.name)]
     for entry in running:
         log.warning("%s: is still running (%s), skipped", entry.name, lock.holder(folder / entry.name))
     cwd = Path(manifest.cwd)
     if not cwd.is_dir():
-        log.warning("%s no longer exists; relative paths now start at %s", cwd, Path.cwd())
+        log.warning("%s no longer exists; relative paths are now relative to %s", cwd, Path.cwd())
         cwd = Path.cwd()
     pool = schedule.device_pool(settings)
     plan = schedule.Plan(
@@ -239,18 +239,17 @@ def run_points(
         commit=current,
     )
     with watching(folder, manifest.points) as watch, schedule.ended_by_signals():
-        engine([entry for entry in todo if entry not in running], plan, watch)
+        engine([entry for entry in to_run if entry not in running], plan, watch)
 
 
 def unfinished(folder: Path, entries: Sequence[Entry]) -> list[Entry]:
-    """Points without a result: queued, killed and failed ones."""
+    """Points without a result: queued, killed or failed."""
     return [e for e in entries if actual_status(folder / e.name, parent=False).status not in RESULTS]
 
 
 def unsuccessful(folder: Path, entries: Sequence[Entry]) -> list[Entry]:
     """Points that failed or ran out of memory."""
-    again = ("failed", "oom")
-    return [e for e in entries if actual_status(folder / e.name, parent=False).status in again]
+    return [e for e in entries if actual_status(folder / e.name, parent=False).status in ("failed", "oom")]
 
 
 def reset_point(folder: Path) -> None:

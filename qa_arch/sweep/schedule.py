@@ -1,6 +1,6 @@
 """Local schedule of points: started in order as devices become free, several at a time.
 
-Single-threaded, because a point ends with the thread that started it (see ``system.lifeline``).
+Single-threaded, because a point ends with the thread that starts it (see ``system.lifeline``).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from qa_arch.sweep.state import ALL_DEVICES, LOG, TRACEBACK, VISIBLE, Entry, Sta
 from qa_arch.system import lifeline
 
 GRACE = 10.0
-"""Seconds for an interrupted point to save a checkpoint, and as many again to write its record without."""
-REMAINS = 5.0
+"""Seconds for an interrupted point to save a checkpoint, then again to write its record without one."""
+KILL_WAIT = 5.0
 """Seconds to wait for the last process of a group after its SIGKILL."""
 POLL = 0.1
 Process = subprocess.Popen[Any]
@@ -39,8 +39,8 @@ SCRUBBED = (
 )
 """Variables of distributed training and of a single wandb run, which a point must not inherit.
 
-The user's wandb key, mode and project stay. With SLURM's task variables Lightning would treat a point
-as one rank of the whole job.
+The user's wandb key, mode and project are kept. With SLURM's task variables Lightning would treat a point as
+one rank of the whole job.
 """
 Command = Callable[[Path], list[str]]
 """Command that runs or resumes the point in a folder."""
@@ -52,13 +52,13 @@ class Running:
     folder: Path
     process: Process
     devices: list[str]
-    begun: float
+    started: float
     """Start time (Unix seconds): an older record belongs to an earlier attempt."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How the points of a sweep are run."""
+    """How to run the points of a sweep."""
 
     folder: Path
     command: Command
@@ -69,19 +69,19 @@ class Plan:
     commit: str | None
 
     def needs(self, entry: Entry) -> int:
-        """Devices of the pool that a point takes."""
+        """Number of devices that a point takes from the pool."""
         pool = self.pool or []
         return len(pool) if entry.devices == ALL_DEVICES else entry.devices if self.pool is not None else 0
 
 
 Engine = Callable[[Sequence[Entry], Plan, Callable[[Entry | None], Any]], None]
-"""Runs points: ``run``, on this machine, or ``submitted.run``."""
+"""Runs points: ``run`` on this machine, or ``submitted.run`` on a cluster."""
 
 
 def run(entries: Sequence[Entry], plan: Plan, watch: Callable[[Entry | None], Any]) -> None:
-    """Run every point. ``watch`` gets each point that changed its state, and None at intervals.
+    """Run every point. ``watch`` is called with each point that changed state, and with None at intervals.
 
-    An interrupt or an error ends all points.
+    An interrupt or an error stops all points.
     """
     waiting, running = deque(entries), list[Running]()
     free = list(plan.pool or [])
@@ -95,7 +95,7 @@ def run(entries: Sequence[Entry], plan: Plan, watch: Callable[[Entry | None], An
             for point in [point for point in running if has_ended(point.process)]:
                 running.remove(point)
                 free += point.devices
-                status = _settle(point, clear_away(point.process))
+                status = _settle(point, kill_group(point.process))
                 watch(point.entry)
                 if plan.fail_fast and status.status == "failed":
                     _stop(running, watch)
@@ -109,7 +109,7 @@ def run(entries: Sequence[Entry], plan: Plan, watch: Callable[[Entry | None], An
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP as an interrupt, so that points are stopped in order.
+    """Treat SIGTERM and SIGHUP as an interrupt, so that points can save checkpoints.
 
     Ignored signals stay ignored: under nohup a sweep continues when its terminal closes.
     """
@@ -133,7 +133,7 @@ def _start(entry: Entry, devices: list[str], plan: Plan) -> Running:
     env = point_environment(
         devices=None if plan.pool is None else devices, side_by_side=plan.jobs, group=plan.folder.name
     )
-    begun = time.time()
+    started = time.time()
     with (folder / LOG).open("ab") as log:
         process = lifeline.start(
             plan.command(folder),
@@ -142,16 +142,15 @@ def _start(entry: Entry, devices: list[str], plan: Plan) -> Running:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # a terminal's interrupt reaches only this process, which passes it on
+            start_new_session=True,  # a terminal's interrupt reaches only this process, which forwards it
         )
-    return Running(entry, folder, process, devices, begun)
+    return Running(entry, folder, process, devices, started)
 
 
 def _stop(running: Sequence[Running], watch: Callable[[Entry | None], Any]) -> None:
-    """Interrupt the first process of each group, wait at most ``GRACE`` seconds for them, twice, and end what
-    is left."""
+    """Interrupt the first process of each group and wait up to ``GRACE`` seconds, twice; kill the rest."""
     try:
-        for _ in range(2):  # as a person would: the second time a point leaves at once
+        for _ in range(2):  # like a user's second Ctrl-C: at the second interrupt a point exits at once
             for point in running:
                 if not has_ended(point.process):
                     point.process.send_signal(signal.SIGINT)
@@ -160,20 +159,20 @@ def _stop(running: Sequence[Running], watch: Callable[[Entry | None], Any]) -> N
                 time.sleep(0.05)
     finally:  # also after a second interrupt
         for point in running:
-            _settle(point, clear_away(point.process), stopped=True)
+            _settle(point, kill_group(point.process), stopped=True)
             watch(point.entry)
 
 
 def _settle(point: Running, code: int, *, stopped: bool = False) -> Status:
-    """Write the final status of a point: that of its record if this attempt wrote one."""
+    """Write and return the final status of a point: that of its record if this attempt wrote one."""
     status = replace(read_status(point.folder), ended=provenance.now())
     record = record_of(point.folder)
-    fresh = record is not None and (point.folder / RECORD).stat().st_mtime >= point.begun
+    is_new = record is not None and (point.folder / RECORD).stat().st_mtime >= point.started
     if record is not None and record.status == "ok":
         status = replace(status, status="ok")
     elif stopped:
         status = replace(status, status="killed", error="interrupted")
-    elif record is not None and fresh and record.error:
+    elif record is not None and is_new and record.error:
         status = replace(status, status=record.status, error=record.error)
     elif code < 0:
         message = f"killed by {signal.Signals(-code).name}"
@@ -192,16 +191,16 @@ def _settle(point: Running, code: int, *, stopped: bool = False) -> Status:
 
 
 def read_settings(raw: Mapping[str, Any]) -> SweepSettings:
-    """Validated settings; ConfigError names the dotted key."""
+    """Validate the settings; ConfigError names the dotted key."""
     settings = read(SweepSettings, raw, "sweep")
     devices = settings.devices
     if devices is not None and (not devices or len(set(map(str, devices))) < len(devices)):
-        raise ConfigError(f"sweep.devices: {devices} must name at least one device, and each once")
+        raise ConfigError(f"sweep.devices: {devices} must list at least one device, and each only once")
     return settings
 
 
 def device_pool(settings: SweepSettings, environment: Mapping[str, str] = os.environ) -> list[str] | None:
-    """Devices as CUDA_VISIBLE_DEVICES names them; numbers index the devices that are already visible."""
+    """Devices as named in CUDA_VISIBLE_DEVICES; numbers index the devices that are already visible."""
     if settings.devices is None:
         return None
     visible = environment.get(VISIBLE)
@@ -213,7 +212,7 @@ def device_pool(settings: SweepSettings, environment: Mapping[str, str] = os.env
         if isinstance(device, int) and not 0 <= device < len(names):
             raise ConfigError(
                 f"sweep.devices: there is no device {device}; {VISIBLE}={visible} leaves {len(names)},"
-                f" counted from 0"
+                " counted from 0"
             )
         pool.append(names[device] if isinstance(device, int) else device)
     return pool
@@ -226,7 +225,7 @@ def point_environment(
     group: str,
     environment: Mapping[str, str] = os.environ,
 ) -> dict[str, str]:
-    """Variables of a point. ``devices``: the GPUs it may use; None: all that this process sees.
+    """Environment of a point. ``devices``: the GPUs it may use; None: all that this process sees.
 
     The cores are split among ``side_by_side`` points unless OMP_NUM_THREADS is set. ``group`` is the wandb
     group of the sweep's runs.
@@ -243,7 +242,7 @@ def point_environment(
 
 
 def has_ended(process: Process) -> bool:
-    """Whether the group's first process has ended; it is not reaped, so that the group id stays valid."""
+    """Whether the group's first process has ended; does not reap it, so that the group id stays valid."""
     if process.returncode is not None:
         return True
     if hasattr(os, "waitid"):
@@ -251,12 +250,12 @@ def has_ended(process: Process) -> bool:
     return process.poll() is not None
 
 
-def clear_away(process: Process) -> int:
+def kill_group(process: Process) -> int:
     """Kill the rest of the group and return the exit code of its first process."""
-    with suppress(ProcessLookupError, PermissionError):  # macOS refuses where only zombies are left
+    with suppress(ProcessLookupError, PermissionError):  # macOS refuses if only zombies are left
         os.killpg(process.pid, signal.SIGKILL)
     code = process.wait()
-    deadline = time.monotonic() + REMAINS
+    deadline = time.monotonic() + KILL_WAIT
     with suppress(ProcessLookupError, PermissionError):
         while time.monotonic() < deadline:
             os.killpg(process.pid, 0)

@@ -1,4 +1,4 @@
-"""Hyper-parameter search by Optuna: the next points of a sweep, from the calibration scores so far.
+"""Hyper-parameter search with Optuna, which chooses the next points of a sweep from calibration scores.
 
 The study is a journal file in the sweep's folder. An interrupted search continues with its unfinished
 points; a larger ``trials`` extends it.
@@ -40,10 +40,11 @@ def search(
     seeds: int = 1,
     dry: bool,
 ) -> dict[str, Any] | None:
-    """Run points until ``trials`` have ended, earlier calls included; settings of the best point.
+    """Run points until ``trials`` have ended, in this and earlier calls; returns the best point's settings.
 
     Maximises calibration F1; dev is not used. A point without a value (failed, out of memory) counts as a
-    trial. ``seeds``: runs that a value is the mean of. ``dry``: points are sampled, but nothing is written.
+    trial. ``seeds``: runs whose mean is the value of a point. ``dry``: points are sampled, but nothing is
+    written.
     """
     if not space:
         raise ConfigError(
@@ -51,14 +52,14 @@ def search(
         )
     if trials < 1 or at_a_time < 1:
         raise ConfigError("hydra.sweeper.n_trials and hydra.sweeper.n_jobs must be at least 1")
-    begun = (folder / STUDY).is_file()
+    existed = (folder / STUDY).is_file()
     study = _study(folder, seed, seeds, dry=dry)
     if other := next((trial for trial in study.trials if set(trial.params) != set(space)), None):
         raise ConfigError(
             f"{folder}: searches {', '.join(other.params)}; give this search its own sweep.folder=DIR"
         )
     try:
-        for batch in iter(lambda: _next(study, space, trials, at_a_time), []):
+        for batch in iter(lambda: _next_trials(study, space, trials, at_a_time), []):
             points = [[f"{name}={value}" for name, value in trial.params.items()] for trial in batch]
             distinct = [point for n, point in enumerate(points) if point not in points[:n]]
             values = dict(zip(map(tuple, distinct), map(_value, launch(distinct)), strict=True))
@@ -67,7 +68,7 @@ def search(
                 state = TrialState.COMPLETE if value is not None else TrialState.FAIL
                 study.tell(trial.number, value, state=state)
     except BaseException:
-        if not begun and not dry and not (folder / MANIFEST).is_file():  # no point was accepted
+        if not existed and not dry and not (folder / MANIFEST).is_file():  # no point was accepted
             (folder / STUDY).unlink(missing_ok=True)
         raise
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
@@ -86,24 +87,24 @@ def _study(folder: Path, seed: int, seeds: int, *, dry: bool) -> optuna.Study:
         folder.mkdir(parents=True, exist_ok=True)
         storage = JournalStorage(JournalFileBackend(str(folder / STUDY)))
     study = optuna.create_study(storage=storage, study_name=NAME, direction="maximize", load_if_exists=True)
-    before = study.user_attrs.get(SEEDS, 1 if study.trials else seeds)
-    if before != seeds:
+    recorded = study.user_attrs.get(SEEDS, 1 if study.trials else seeds)
+    if recorded != seeds:
         raise ConfigError(
-            f"{folder}: its values are means over sweep.seeds={before}, not {seeds}; give this search its own"
-            " sweep.folder=DIR"
+            f"{folder}: its values are means over sweep.seeds={recorded}, not {seeds}; give this search its"
+            " own sweep.folder=DIR"
         )
     if not dry:
         study.set_user_attr(SEEDS, seeds)
-    if dry and storage is not None:  # same past trials; new ones stay in memory
+    if dry and storage is not None:  # copy past trials, and keep new ones in memory
         past, study = study, optuna.create_study(direction="maximize")
         study.add_trials(past.trials)
-    # The number of trials is part of the seed, so that a new sampler does not draw the first points again.
+    # The number of trials is part of the seed, so that a resumed search does not repeat its first points.
     study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))
     return study
 
 
-def _next(study: optuna.Study, space: Space, trials: int, at_a_time: int) -> list[Any]:
-    """Trials to run next; interrupted ones come first."""
+def _next_trials(study: optuna.Study, space: Space, trials: int, at_a_time: int) -> list[Any]:
+    """Trials to run next, interrupted ones first."""
     ended = sum(trial.state.is_finished() for trial in study.trials)
     interrupted = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
     count = min(at_a_time, trials - ended)
@@ -113,19 +114,19 @@ def _next(study: optuna.Study, space: Space, trials: int, at_a_time: int) -> lis
         return [study.ask(dict(space)) for _ in range(count)]
     except ValueError as error:
         raise ConfigError(
-            f"the choices of a search are fixed once it has begun ({error}); give this one its own"
+            f"the choices of a search are fixed once it has started ({error}); give this one its own"
             " sweep.folder=DIR"
         ) from error
 
 
-def _value(returned: Any) -> float | None:
+def _value(result: Any) -> float | None:
     try:
-        value = float(returned.return_value)
+        value = float(result.return_value)
     except PointError:
         return None
     if math.isnan(value):
         raise ConfigError(
-            "hydra/sweeper=qa_optuna: maximises the calibration score and there is no calibration split; set"
+            "hydra/sweeper=qa_optuna: maximises the calibration score, but there is no calibration split; set"
             " data.calibration, data.hold_out_articles or data.hold_out_share"
         )
     return value

@@ -1,8 +1,7 @@
 """Files of a sweep: the manifest, and the status of each point.
 
-``sweep.json`` lists the points. Each has an ordinary run folder with a ``status.json`` beside the record.
-A stored status may be outdated: a point is ``running`` while its lock is held, and ``ok`` when its
-record is.
+``sweep.json`` lists the points. Each has an ordinary run folder with a ``status.json`` beside the record. A
+stored status may be outdated: a point is ``running`` while its lock is held, and ``ok`` if its record is.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ STUDY = "study.journal"
 State = Literal["queued", "running", "ok", "oom", "failed", "killed"]
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ALL_DEVICES = -1
-"""``Entry.devices`` of a point that takes what it finds."""
+"""``Entry.devices`` of a point that takes all devices it sees."""
 RESULTS = ("ok", "oom")
-"""States that are results: such points run again only on request."""
+"""States with a result: such points run again only on request."""
 AGAIN = "start the sweep again in another folder"
 T = TypeVar("T")
 
@@ -61,7 +60,7 @@ class Manifest:
     points: list[Entry] = field(default_factory=list)
     commit: str | None = None
     config_dir: str | None = None
-    """The ``--config-dir`` that its points import trusted packages from."""
+    """The ``--config-dir``, from which points also import trusted packages."""
     schema: int = SCHEMA_VERSION
 
     def continued_by(self, other: Manifest) -> bool:
@@ -71,7 +70,7 @@ class Manifest:
         return {point.key for point in self.points} <= {point.key for point in other.points}
 
     def with_points(self, entries: Sequence[Entry]) -> Manifest:
-        """This sweep with ``entries``; a point that it has keeps its folder, whatever it is called now."""
+        """Add or update ``entries``; a known point keeps its folder, even if its name has changed."""
         points = {point.key: point for point in self.points}
         names = {key: point.name for key, point in points.items()}
         points |= {entry.key: replace(entry, name=names.get(entry.key, entry.name)) for entry in entries}
@@ -91,7 +90,7 @@ class Status:
     ended: str | None = None
     error: str | None = None
     commit: str | None = None
-    """Commit of its last attempt."""
+    """Commit of the last attempt."""
 
     def write(self, folder: Path) -> None:
         write_json(folder / STATUS, asdict(self))
@@ -101,7 +100,7 @@ def read_manifest(folder: Path) -> Manifest:
     """Manifest of the sweep in ``folder``; RunError if it is missing or unreadable."""
     path = folder / MANIFEST
     if not path.is_file():
-        raise RunError(f"{folder}: holds no sweep ({MANIFEST} is missing); give the folder of one")
+        raise RunError(f"{folder}: contains no sweep ({MANIFEST} is missing); give a sweep's folder")
     raw = read_json(path, AGAIN)
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA_VERSION:
         raise RunError(f"{path}: is not of schema {SCHEMA_VERSION}, which this version reads; {AGAIN}")
@@ -117,7 +116,7 @@ def read_status(folder: Path) -> Status:
 
 
 def actual_status(folder: Path, *, parent: bool) -> Status:
-    """Actual status of a point. ``parent``: the process of the sweep is alive and writes the final status."""
+    """Actual status of a point. ``parent``: whether the sweep is alive and will write the final status."""
     status = read_status(folder)
     if lock.holder(folder):
         return replace(status, status="running", error=None)
@@ -132,13 +131,13 @@ def actual_status(folder: Path, *, parent: bool) -> Status:
 
 
 def record_of(folder: Path) -> RunRecord | None:
-    """Record of the run, None before there is one."""
+    """Record of the run; None if there is none yet."""
     return read_record(folder) if (folder / RECORD).is_file() else None
 
 
 def value_of(record: RunRecord | None) -> float | None:
-    """What a sweeper optimises, on calibration: F1 at the margin fitted there (without a null: F1), the
-    top-1 accuracy of answer selection, or the token accuracy of pre-training; None before it is known."""
+    """Calibration score that a sweeper maximises: F1 at the null threshold fitted there (if there is one),
+    top-1 accuracy of answer selection, or token accuracy of pre-training; None if not yet known."""
     point = record.compared_point(CALIBRATION) if record is not None else None
     values = () if point is None else map(point.metric, ("accuracy", "token_accuracy", "f1"))
     return next((float(value) for value in values if value is not None), None)
@@ -148,4 +147,4 @@ def _build(kind: type[T], raw: Any, path: Path) -> T:
     try:
         return read(kind, raw)
     except ConfigError as error:
-        raise RunError(f"{path}: has another format than this version writes ({error})") from error
+        raise RunError(f"{path}: has a format that this version does not read ({error})") from error

@@ -1,7 +1,7 @@
-"""Points as cluster jobs through submitit: each job runs one point with the local schedule of its machine.
+"""Points as cluster jobs through submitit; each job runs one point with the local schedule of its machine.
 
-The sweep's folder must be on a shared file system: the process of the sweep only sees the files that
-a point writes there.
+The sweep's folder must be on a shared file system: the sweep's process only sees the files that points write
+there.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ SHARED = (
     "stderr_to_stdout",
 )
 """Parameters that submitit shares between clusters; all others take the cluster's name as a prefix."""
-AT_BEGIN = "max_num_timeout"
+MAX_TIMEOUTS = "max_num_timeout"
+"""Parameter of submitit's constructor, not of ``update_parameters``."""
 FOLDER = "submitit"
 """Subfolder of the sweep for submitit's files and logs, one folder per job."""
 POLL = 0.5
-LISTING = 10.0
-"""Seconds between two calls of squeue, which asks the controller of the whole cluster."""
+SQUEUE_INTERVAL = 10.0
+"""Seconds between calls of squeue, which queries the controller of the whole cluster."""
 
 
 @dataclass(frozen=True)
@@ -48,27 +49,27 @@ class Job:
             schedule.run([self.entry], self.plan, lambda _: None)
 
     def checkpoint(self) -> Any:
-        """Job that submitit queues after a timeout or pre-emption: the point is resumed."""
+        """Job that submitit queues after a timeout or pre-emption, to resume the point."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
 
 
 class Queue:
-    """The user's jobs that SLURM lists as waiting or running, in place of submitit's watcher: its sacct needs
-    a database of accounting, and without one a cancelled job never ends."""
+    """The user's pending and running SLURM jobs. Replaces submitit's watcher, whose sacct needs an accounting
+    database: without one a cancelled job never ends."""
 
     def __init__(self) -> None:
         self.listed: set[str] | None = None
-        self.outdated = 0.0
+        self.next_call = 0.0
 
     def is_done(self, job_id: str, mode: str = "standard") -> bool:
-        """Whether squeue no longer lists the job, False while squeue fails; called by submitit's jobs."""
-        if time.monotonic() >= self.outdated:
-            self.outdated = time.monotonic() + LISTING
+        """Whether squeue no longer lists the job; False while squeue fails. Called by submitit's jobs."""
+        if time.monotonic() >= self.next_call:
+            self.next_call = time.monotonic() + SQUEUE_INTERVAL
             command = ["squeue", "--me", "--array", "--noheader", "--format=%i"]
-            answer = subprocess.run(command, capture_output=True, text=True)
-            self.listed = set(answer.stdout.split()) if answer.returncode == 0 else None
+            result = subprocess.run(command, capture_output=True, text=True)
+            self.listed = set(result.stdout.split()) if result.returncode == 0 else None
         return self.listed is not None and job_id not in self.listed
 
 
@@ -77,8 +78,8 @@ def engine(
 ) -> schedule.Engine:
     """Engine that runs points through submitit. ``parameters``: the section ``hydra.launcher``.
 
-    Raises ConfigError, before a file is written, for what cannot be submitted; on a ``dry`` run a machine
-    without the cluster will do.
+    Raises ConfigError, before any file is written, for settings that cannot be submitted. A ``dry`` run also
+    works on a machine without the cluster.
     """
     for key in ("nodes", "tasks_per_node"):
         if parameters.get(key, 1) != 1:
@@ -89,12 +90,12 @@ def engine(
             )
     if settings.devices is not None:
         raise ConfigError(
-            "sweep.devices: the cluster hands out devices; give hydra.launcher.gpus_per_node=N instead"
+            "sweep.devices: the cluster assigns devices; give hydra.launcher.gpus_per_node=N instead"
         )
     if cluster == "slurm" and not dry and shutil.which("srun") is None:
         raise ConfigError(
-            "hydra/launcher=submitit_slurm: there is no srun on this machine; give the command on a login"
-            " node of the cluster, or rehearse it here with hydra/launcher=submitit_local"
+            "hydra/launcher=submitit_slurm: there is no srun on this machine; run the command on a login node"
+            " of the cluster, or test it here with hydra/launcher=submitit_local"
         )
     return partial(run, cluster=cluster, parameters=dict(parameters), at_a_time=settings.n_jobs)
 
@@ -110,12 +111,11 @@ def run(
 ) -> None:
     """Submit every point and wait for all; an interrupt or an error cancels the jobs.
 
-    SLURM is given all at once and starts ``at_a_time`` of them, None: as many as it can; this machine runs
+    SLURM gets all points at once and runs ``at_a_time`` of them (None: as many as it can); this machine runs
     ``plan.jobs`` at a time. If this process is killed, jobs on a cluster continue and write their results.
     """
     executor = _executor(plan, cluster, parameters, at_a_time)
-    # The plan of a job: it runs a single point.
-    job_plan = replace(plan, jobs=1, pool=None)
+    job_plan = replace(plan, jobs=1, pool=None)  # each job runs a single point
     waiting, running = list(entries), dict[str, tuple[Entry, Any]]()
     free = plan.jobs if cluster == "local" else len(waiting)
     queue = Queue()
@@ -123,7 +123,7 @@ def run(
         while waiting or running:
             batch, waiting = waiting[: free - len(running)], waiting[free - len(running) :]
             if batch:
-                with executor.batch():  # on SLURM one job array
+                with executor.batch():  # one job array on SLURM
                     jobs = [executor.submit(Job(entry, job_plan)) for entry in batch]
                 for job in jobs if cluster == "slurm" else ():
                     job.watcher = queue
@@ -150,9 +150,9 @@ def _executor(
     settings = {key: value for key, value in parameters.items() if value is not None}
     if at_a_time and cluster == "slurm":
         settings["array_parallelism"] = at_a_time
-    begin = {f"{cluster}_{AT_BEGIN}": settings.pop(AT_BEGIN)} if AT_BEGIN in settings else {}
+    timeouts = {f"{cluster}_{MAX_TIMEOUTS}": settings.pop(MAX_TIMEOUTS)} if MAX_TIMEOUTS in settings else {}
     try:
-        executor = submitit.AutoExecutor(plan.folder / FOLDER / "%j", cluster=cluster, **begin)
+        executor = submitit.AutoExecutor(plan.folder / FOLDER / "%j", cluster=cluster, **timeouts)
         executor.update_parameters(
             **{key if key in SHARED else f"{cluster}_{key}": value for key, value in settings.items()}
         )
@@ -162,12 +162,12 @@ def _executor(
 
 
 def _settle(entry: Entry, job: Any, plan: schedule.Plan) -> str:
-    """State of the point; ``killed`` if its job was lost, ``failed`` if the job could not start it."""
+    """State of a point whose job ended: ``killed`` if the job was lost, ``failed`` if it did not start."""
     folder = plan.folder / entry.name
     status = actual_status(folder, parent=False)
     where = f"see {plan.folder / FOLDER / str(job.job_id)}"
     if status.status in ("queued", "killed") and not job.paths.result_pickle.exists():
-        error = f"its job {job.job_id} was cancelled, or lost with its machine; {where}"
+        error = f"its job {job.job_id} was cancelled or lost with its machine; {where}"
         status = replace(status, status="killed", ended=provenance.now(), error=error)
         status.write(folder)
     elif status.status == "queued" and (failure := job.exception()):

@@ -1,4 +1,4 @@
-"""Status of a sweep, one row per point: as a table, a log line or JSON, and live while it runs."""
+"""Status of a sweep, one row per point: as a table, log lines or JSON, and live while it runs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from qa_arch.system import terminal
 
 log = logging.getLogger(__name__)
 REFRESH = 1.0
-"""Seconds between two refreshes from the records."""
+"""Seconds between refreshes from the records."""
 STYLES = {
     "ok": "green", "running": "cyan", "queued": "", "oom": "yellow", "failed": "red", "killed": "magenta"
 }  # fmt: skip
-"""State of a point -> how it is shown, in the order in which they are counted."""
+"""State of a point -> style, in the order of the caption."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One point. ``f1`` is that of calibration, or where there is none the accuracy; ``epoch`` counts whole
-    epochs of ``epochs``."""
+    """One point. ``f1`` is calibration F1, or accuracy if there is none; ``epoch`` counts whole epochs."""
 
     point: str
     status: str
@@ -40,7 +39,7 @@ class Row:
     attempts: int
     commit: str | None
     pretrains: bool
-    """Whether ``f1`` is the accuracy of predicted tokens."""
+    """Whether ``f1`` is the token accuracy of pre-training."""
     error: str | None
     remedy: str | None
     folder: str
@@ -51,11 +50,11 @@ class Row:
 
 
 def rows(folder: Path, entries: Sequence[Entry], *, parent: bool) -> list[Row]:
-    """Status rows of the points. ``parent``: the process of the sweep is alive."""
-    shown = []
+    """Status rows of the points. ``parent``: whether the sweep's process is alive."""
+    status_rows = []
     for entry in entries:
-        place = folder / entry.name
-        status, record = actual_status(place, parent=parent), record_of(place)
+        point_folder = folder / entry.name
+        status, record = actual_status(point_folder, parent=parent), record_of(point_folder)
         epochs, f1 = record.epochs if record else (), value_of(record)
         if f1 is None and epochs:
             last = map(epochs[-1].value, ("calibration_token_accuracy", "calibration_f1"))
@@ -73,24 +72,24 @@ def rows(folder: Path, entries: Sequence[Entry], *, parent: bool) -> list[Row]:
             pretrains=record is not None and record.pretrains,
             error=status.error,
             remedy=oom_remedy(record.config) if record and status.status == "oom" else None,
-            folder=str(place),
+            folder=str(point_folder),
         )
-        shown.append(row)
-    return shown
+        status_rows.append(row)
+    return status_rows
 
 
 def oom_remedy(config: Mapping[str, Any]) -> str:
-    """Overrides that need less memory and keep the global batch size, the cheapest first."""
+    """Overrides that save memory and keep the global batch size, cheapest first."""
     trainer = config["trainer"]
     batch, accumulate = trainer["batch_size"], trainer["accumulate"]
-    tries = []
+    remedies = []
     if parts := next((n for n in range(2, batch + 1) if batch % n == 0), None):
-        tries.append(f"trainer.batch_size={batch // parts} trainer.accumulate={accumulate * parts}")
+        remedies.append(f"trainer.batch_size={batch // parts} trainer.accumulate={accumulate * parts}")
     if not trainer["gradient_checkpointing"]:
-        tries.append("trainer.gradient_checkpointing=true")
+        remedies.append("trainer.gradient_checkpointing=true")
     if trainer["precision"] == "fp32":
-        tries.append("trainer.precision=bf16")
-    return " or ".join(tries) or "a shorter features.max_length or a smaller encoder"
+        remedies.append("trainer.precision=bf16")
+    return " or ".join(remedies) or "a shorter features.max_length or a smaller encoder"
 
 
 def table(heading: str, rows: Sequence[Row]) -> Any:
@@ -105,8 +104,7 @@ def table(heading: str, rows: Sequence[Row]) -> Any:
     grid.add_column("point", overflow="fold")
     grid.add_column("status", no_wrap=True)
     retried = any(row.attempts > 1 for row in rows)
-    score = _score(rows)
-    for name in (*(["attempts"] if retried else []), "epoch", score, "time", "MiB"):
+    for name in (*(["attempts"] if retried else []), "epoch", _score_name(rows), "time", "MiB"):
         grid.add_column(name, justify="right", no_wrap=True)
     has_notes = any(row.note for row in rows)
     if has_notes:
@@ -130,14 +128,14 @@ def line(row: Row) -> str:
     """Log line of one point."""
     parts = [row.status, row.point]
     if row.f1 is not None and row.status != "running":
-        parts.append(f"calibration {_score([row])} {row.f1:.1f}")
+        parts.append(f"calibration {_score_name([row])} {row.f1:.1f}")
     if row.seconds is not None and row.status != "running":
         parts.append(f"in {terminal.clock(row.seconds)}")
     return ", ".join([" ".join(parts[:2]), *parts[2:]]) + (f": {row.note}" if row.note else "")
 
 
-def _score(rows: Sequence[Row]) -> str:
-    """What ``f1`` of the rows is called."""
+def _score_name(rows: Sequence[Row]) -> str:
+    """Name of the score in ``Row.f1``."""
     return "token accuracy" if rows and all(row.pretrains for row in rows) else "F1"
 
 
@@ -150,8 +148,8 @@ def _seconds(started: str | None, ended: str | None) -> float | None:
 
 @contextmanager
 def watching(folder: Path, entries: Sequence[Entry]) -> Iterator[Callable[[Entry | None], None]]:
-    """What ``schedule.run`` calls on every change of a point, and with None at intervals: in a terminal it
-    keeps a live table, which is removed at the end, elsewhere it logs a line."""
+    """Yield the ``watch`` of ``schedule.run``: on a terminal it updates a live table, which is removed at the
+    end; elsewhere it logs a line for each change of a point."""
     from rich.live import Live
 
     console, keys = terminal.console(stderr=True), [entry.key for entry in entries]

@@ -1,5 +1,7 @@
-"""The Hugging Face hub: whether it answers, what of it is in the local caches, and uploads to it. Its client
-is imported for uploads alone: it takes a second, and without a network it retries for a minute."""
+"""The Hugging Face hub: whether it is reachable, what is in the local caches, and uploads.
+
+Its client is imported only for uploads: that takes a second, and without a network it retries for a minute.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from typing import Literal
 from qa_arch.errors import ConfigError, UnavailableError
 
 SECONDS = 2.0
-"""After which the hub counts as unreachable."""
+"""Timeout after which the hub counts as unreachable."""
 
 
 def offline() -> bool:
@@ -23,12 +25,12 @@ def offline() -> bool:
 
 
 def state() -> str:
-    """Why the hub cannot be used, for messages; empty where it answers."""
-    return "HF_HUB_OFFLINE is set" if offline() else "" if _answers() else "the hub does not answer"
+    """Why the hub cannot be used, for messages; empty if it can."""
+    return "HF_HUB_OFFLINE is set" if offline() else "" if _is_reachable() else "the hub does not answer"
 
 
 def cached(kind: Literal["models", "datasets"], name: str) -> bool:
-    """Whether a model or a data set of the hub was downloaded before."""
+    """Whether a model or data set of the hub is in the local cache."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "huggingface"
     home = Path(os.environ.get("HF_HOME") or home).expanduser()
     if kind == "models":
@@ -39,8 +41,8 @@ def cached(kind: Literal["models", "datasets"], name: str) -> bool:
 
 
 def require_upload(repository: str, *, dry: bool = False) -> None:
-    """Raise ConfigError for what is no name of a repository; UnavailableError where, unless ``dry``, the hub
-    does not answer or nobody is logged in."""
+    """Raise ConfigError for an invalid repository name and, unless ``dry``, UnavailableError if the hub does
+    not answer or nobody is logged in."""
     from huggingface_hub import get_token
     from huggingface_hub.utils import validate_repo_id
 
@@ -55,9 +57,9 @@ def require_upload(repository: str, *, dry: bool = False) -> None:
 
 
 def upload(folder: Path, repository: str, *, private: bool) -> str:
-    """Upload a folder in one commit, to a repository that is made if need be; the address of the commit.
+    """Upload a folder in one commit, creating the repository if needed; returns the URL of the commit.
 
-    UnavailableError where the hub refuses it.
+    Raises UnavailableError if the hub refuses it.
     """
     from huggingface_hub import HfApi
 
@@ -67,7 +69,7 @@ def upload(folder: Path, repository: str, *, private: bool) -> str:
         commit = hub.upload_folder(
             repo_id=repository, folder_path=folder, commit_message="Upload a model of qa-arch"
         )
-    except Exception as error:  # of whichever HTTP client the library uses
+    except Exception as error:  # the class depends on the library's HTTP client
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise UnavailableError(
             f"--push {repository}: {reason}; the folder is complete: hf upload {repository} {folder}"
@@ -76,7 +78,7 @@ def upload(folder: Path, repository: str, *, private: bool) -> str:
 
 
 @cache
-def _answers() -> bool:
+def _is_reachable() -> bool:
     url = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     answered: list[bool] = []
 
@@ -85,12 +87,12 @@ def _answers() -> bool:
             request = urllib.request.Request(url, method="HEAD")
             urllib.request.urlopen(request, timeout=SECONDS).close()
         except urllib.error.HTTPError:
-            pass  # that is an answer too
+            pass  # an error status is an answer too
         except (OSError, ValueError):
             return
         answered.append(True)
 
-    # In a thread, because name resolution has no time limit.
+    # In a thread, because name resolution has no timeout.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(SECONDS)

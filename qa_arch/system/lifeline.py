@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 PARENT = "QA_ARCH_LIFELINE"
-"""Variable with the process that a child ends with."""
+"""Environment variable with the id of the process that a child ends with."""
 LINUX = sys.platform == "linux"
 _PR_SET_PDEATHSIG = 1
 
@@ -45,7 +45,7 @@ def tie() -> None:
 
 
 def die_with(parent: int) -> None:
-    """On Linux, end this process when its parent, the process ``parent``, ends; elsewhere do nothing."""
+    """On Linux, end this process when its parent, process ``parent``, ends; elsewhere do nothing."""
     if not LINUX:
         return
     libc = ctypes.CDLL(None, use_errno=True)

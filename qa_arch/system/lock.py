@@ -1,7 +1,7 @@
 """Lock on a folder, released by the kernel when the last process that holds it ends.
 
-It is an flock on ``.lock`` in the folder. The file exists while the lock is held; after a kill a stale file
-remains without effect. Child processes that inherit ``descriptors`` hold the lock too.
+It is an flock on ``.lock`` in the folder. The file exists while the lock is held; a killed process leaves the
+file behind, without effect. Child processes that inherit ``descriptors`` hold the lock too.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from qa_arch.errors import RunError
 
 LOCK = ".lock"
 PATIENCE = 1.0
-"""Seconds to retry: ``holder`` takes the lock for a moment itself."""
+"""Seconds to retry, because ``holder`` briefly takes the lock itself."""
 _descriptors: set[int] = set()
 
 
 @contextmanager
 def hold(folder: Path, what: str, *, name: str = LOCK) -> Iterator[None]:
-    """Hold the lock of the folder; RunError, naming the holder, if another process does.
+    """Hold the lock of the folder; raises RunError, naming the holder, if another process has it.
 
-    ``what`` is what the folder holds, for the message ("run", "sweep"). Several things in a folder have
-    locks of their own, by ``name``.
+    ``what`` describes the folder in the message ("run", "sweep"). One folder can have several locks, by
+    ``name``.
     """
     path = folder / name
     try:

@@ -1,8 +1,8 @@
-"""Text on its way to a terminal: what came from a file or from a record gives the terminal no orders.
+"""Safe output to a terminal: text from files and records cannot send it control sequences.
 
-``guarded`` stands before standard output and standard error of a command, so that every ``print``, log
-message and error goes through it. Rich draws with sequences of its own and goes around it: ``console`` makes
-the consoles of this package, which guard the texts that they draw.
+``guarded`` wraps standard output and standard error of a command, so that every ``print``, log message and
+error is escaped. Rich writes control sequences of its own and bypasses it: ``console`` creates this package's
+consoles, which escape the text that they draw.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ if TYPE_CHECKING:
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]|[\ud800-\udfff]")
-"""Controls but tab and line end, signs that turn the direction of what follows, halves of pairs."""
+"""Control characters except tab and newline, changes of text direction, and lone surrogates."""
 _BAR = re.compile(r"\r|(\x1b\[A)+")
-"""How progress bars of libraries begin a write: back to the start of the line, or lines up and no more."""
+"""Start of a write by a library's progress bar: a carriage return, or only cursor-up sequences."""
 
 
-def shown(text: str) -> str:
-    """``text`` without colours, every other control sign as JSON writes it (``\\u001b``); lines stay."""
-    return _CONTROL.sub(lambda sign: f"\\u{ord(sign[0]):04x}", _COLOUR.sub("", text))
+def escape_controls(text: str) -> str:
+    """Remove colours and escape other control characters as in JSON (``\\u001b``); newlines stay."""
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", _COLOUR.sub("", text))
 
 
 def clock(seconds: float) -> str:
-    """``1:02:03`` or ``2:03``."""
+    """Format seconds as ``1:02:03`` or ``2:03``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 class Guarded:
-    """A stream of text that writes what ``shown`` makes of it, and is ``stream`` in everything else."""
+    """Text stream that escapes control characters in what is written, and otherwise acts as ``stream``."""
 
     def __init__(self, stream: TextIO) -> None:
-        self.rich_proxied_file = stream  # rich's consoles write to what has this name
+        self.rich_proxied_file = stream  # rich consoles write to the attribute of this name
 
     def write(self, text: str) -> int:
         bar = _BAR.match(text)
-        begin = bar[0] if bar and (bar[0] == "\r" or bar[0] == text) else ""
-        self.rich_proxied_file.write(begin + shown(text[len(begin) :]))
+        prefix = bar[0] if bar and (bar[0] == "\r" or bar[0] == text) else ""
+        self.rich_proxied_file.write(prefix + escape_controls(text[len(prefix) :]))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
@@ -53,7 +53,7 @@ class Guarded:
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Standard output and standard error are guarded in the block."""
+    """Escape control characters on standard output and standard error within the block."""
     streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (Guarded(stream) for stream in streams)
     try:
@@ -63,16 +63,16 @@ def guarded() -> Iterator[None]:
 
 
 def console(**options: Any) -> Console:
-    """A console of rich, with its ``options``, that draws texts as ``shown`` gives them."""
+    """Create a rich console with these ``options`` that escapes control characters in texts."""
     from rich.console import Console
     from rich.segment import Segment
 
     class GuardedConsole(Console):
         def render(self, *arguments: Any, **options: Any) -> Iterator[Segment]:
             for segment in super().render(*arguments, **options):
-                own = segment.control or segment.text.isprintable()
-                yield segment if own else Segment(shown(segment.text), segment.style)
+                is_safe = segment.control or segment.text.isprintable()
+                yield segment if is_safe else Segment(escape_controls(segment.text), segment.style)
 
-    # Named here: once a bar is live, sys.stderr stands for the bar's console and no longer for the stream.
+    # Passed explicitly: while a bar is live, sys.stderr is the bar's console, not the stream.
     stream = sys.stderr if options.get("stderr") else sys.stdout
     return GuardedConsole(**{"file": stream, **options})

@@ -20,9 +20,9 @@ def plain_environment(monkeypatch, tmp_path):
     for name in ("HF_DATASETS_CACHE", "HF_HUB_CACHE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    hub._answers.cache_clear()
+    hub._is_reachable.cache_clear()
     yield
-    hub._answers.cache_clear()
+    hub._is_reachable.cache_clear()
 
 
 @pytest.fixture

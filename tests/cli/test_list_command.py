@@ -34,10 +34,10 @@ def test_settings_have_type_range_default_and_documentation(qa_arch):
         "name": "trainer.batch_size",
         "type": "an integer >= 1",
         "default": 16,
-        "about": "Windows in one forward pass of one device (the micro batch).",
+        "about": "Windows in one forward pass on one device (the micro-batch).",
     }
     assert known["encoder.freeze"]["type"] == "one of none|all or an integer >= 1"
-    assert known["data.dev"]["type"] == "a text or a list, each a text or null"
+    assert known["data.dev"]["type"] == "a string or a list (each a string) or null"
     assert known["trainer.select"]["default"] == Trainer.select
     assert set(known) >= {f"trainer.{key}" for key in Trainer.__dataclass_fields__}
     assert not [entry for entry in known.values() if "typing" in entry.get("type", "")]

@@ -62,7 +62,7 @@ def test_a_new_model_keeps_to_the_contract_and_trains(tmp_path, quick, capsys):
         ("../up", "not a package name"),
         ("bert", "one of qa_arch's own"),
         ("model", "for configs or tests"),
-        ("torch", "can be imported already"),
+        ("torch", "already exists"),
     ],
 )
 def test_a_name_that_would_not_work_is_refused(tmp_path, name, why, capsys):

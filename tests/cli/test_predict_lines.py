@@ -59,9 +59,9 @@ def test_an_unfinished_file_is_continued_with_the_same_run_and_settings(
     assert code == 0
     assert "21 of them from an earlier call" in message or "14 of them from an earlier call" in message
     assert out.read_bytes() == whole
-    assert "answered already" in qa_arch(*predict)[1]
+    assert "already answered" in qa_arch(*predict)[1]
     assert qa_arch("evaluate", "--run", run_folder)[0] == 0  # scores anew, answers as before
-    assert "answered already" in qa_arch(*predict)[1]
+    assert "already answered" in qa_arch(*predict)[1]
     weights = run_folder / "model" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
     code, _, err = qa_arch(*predict)

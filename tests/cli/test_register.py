@@ -58,7 +58,7 @@ def test_only_registered_runs_are_scored_on_dev(qa_arch, plan, closed_run, read_
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("arms: [", "is no YAML"),
+        ("arms: [", "is not valid YAML"),
         ("seeds: [13]", "needs arms"),
         (f"arms: {{a: {CLOSED}}}\nseeds: 13", "needs seeds"),
         ("arms: {a: model=bert debug=fast}\nseeds: [13]", "data.open_dev=false"),

@@ -48,7 +48,7 @@ def test_values_arrive_typed_and_defaults_fill_what_is_left_out():
         ({"inner": {"depth": 2, "dept": 3}}, "unknown setting 'inner.dept' (did you mean 'inner.depth'?)"),
         ({"zzz": 1}, "unknown setting 'zzz' (known: count, flag, inner, mode, name, names, share, table)"),
         ({"inner": 3}, "inner: expected a mapping, got 3"),
-        ({"name": 3}, "name: expected a text, got 3"),
+        ({"name": 3}, "name: expected a string, got 3"),
         ({"inner": {"depth": 0}}, "inner.depth: 0 is out of range, it must be >= 1 and <= 4"),
         ({"inner": {"depth": True}}, "inner.depth: expected an integer, got True"),
         ({"inner": {"depth": 2, "rate": 0}}, "inner.rate: 0.0 is out of range, it must be > 0"),
@@ -56,7 +56,7 @@ def test_values_arrive_typed_and_defaults_fill_what_is_left_out():
         ({"mode": "fst"}, "mode: 'fst' is not a choice (did you mean 'fast'?)"),
         ({"count": 0}, "count: 0 is not one of all or an integer >= 1"),
         ({"flag": 1}, "flag: expected true or false, got 1"),
-        ({"names": ["a", 2]}, "names[1]: expected a text, got 2"),
+        ({"names": ["a", 2]}, "names[1]: expected a string, got 2"),
         ({"table": {"a": 1}}, "table.a: expected a mapping, got 1"),
     ],
 )

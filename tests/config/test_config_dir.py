@@ -61,7 +61,7 @@ def test_suggestions_come_from_both(own):
 
 
 def test_a_folder_that_would_be_ignored_is_refused(own, tmp_path):
-    with pytest.raises(ConfigError, match="there is no such folder"):
+    with pytest.raises(ConfigError, match="no such folder"):
         config_folders(tmp_path / "none")
     (tmp_path / "empty" / "notes").mkdir(parents=True)
     with pytest.raises(ConfigError, match=r"no choice of any group, such as model/NAME\.yaml"):

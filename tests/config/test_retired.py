@@ -144,7 +144,7 @@ def test_a_retired_setting_is_read_at_its_value_and_at_no_other():
     assert before["data"].items() >= {"made_up_share": 0.0, "made_up_kinds": None}.items()
     assert validate(before) == validate(today)
     before["data"]["made_up_share"] = 0.5
-    with pytest.raises(ConfigError, match=re.escape("data.made_up_share: 0.5 is no longer possible")):
+    with pytest.raises(ConfigError, match=re.escape("data.made_up_share: 0.5 is no longer supported")):
         validate(before)
 
 

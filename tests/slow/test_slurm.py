@@ -209,7 +209,7 @@ def test_three_tasks_on_two_nodes_are_refused(tiny, tmp_path):
     command = [sys.executable, "-m", "qa_arch.cli.main", "train", *tiny, f"runs_dir={tmp_path}"]
     done = subprocess.run(["srun", *place, *command], capture_output=True, text=True)
     assert done.returncode == 2
-    assert "srun started 3 processes on 2 machines, not as many on each (2,1)" in done.stderr
+    assert "srun started 3 processes on 2 machines, not equally many on each (2,1)" in done.stderr
     assert not list(tmp_path.iterdir())
 
 

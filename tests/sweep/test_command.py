@@ -108,7 +108,7 @@ def test_status(stubbed, train_m, qa_arch):
 def test_a_folder_without_a_sweep(tmp_path, qa_arch):
     for action in ("status", "resume", "retry"):
         code, _, err = qa_arch("sweep", action, tmp_path)
-        assert (code, "holds no sweep" in err) == (5, True)
+        assert (code, "contains no sweep" in err) == (5, True)
         assert not list(tmp_path.iterdir())
 
 

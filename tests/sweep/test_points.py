@@ -64,7 +64,7 @@ def test_data_counts_by_what_is_in_it(tmp_path):
     assert first == moved != other
     (tmp_path / "b.json").write_text("3")
     assert key(tmp_path / "b.json") not in (first, other)
-    with pytest.raises(DataError, match=r"the one point: .*nowhere"):
+    with pytest.raises(DataError, match=r"the only point: .*nowhere"):
         key(tmp_path / "nowhere.json")
 
 

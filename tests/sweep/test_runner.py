@@ -102,7 +102,7 @@ def test_a_point_takes_as_many_devices_as_it_trains_on(stubbed):
     overrides = ("trainer.accelerator=auto", "trainer.devices=2")
     stubbed.launch(1, overrides=overrides, devices=["GPU-a", "GPU-b"])
     assert stubbed.events("begin")[0]["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
-    with pytest.raises(ConfigError, match=r"seed=2: wants 2 devices and sweep\.devices names 1"):
+    with pytest.raises(ConfigError, match=r"seed=2: needs 2 devices, sweep\.devices lists 1"):
         stubbed.launch(2, overrides=overrides, devices=[0])
 
 
@@ -112,7 +112,7 @@ def test_another_sweep_in_the_folder(stubbed):
     manifest = json.loads(manifest_file.read_text())
     manifest_file.write_text(json.dumps({**manifest, "fixed": ["model=proposed"]}))
     before = stubbed.begun()
-    with pytest.raises(RunError, match=r"holds another sweep \(model=proposed seed=\.\.\.\)"):
+    with pytest.raises(RunError, match=r"contains another sweep \(model=proposed seed=\.\.\.\)"):
         stubbed.launch(2)
     assert stubbed.launch(1, 2) == [51.0, 52.0]  # all that it holds is asked for: it grows
     assert stubbed.begun() == [*before, "seed2"]

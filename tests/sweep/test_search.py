@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from hydra_plugins.qa_arch_isolated.launcher import Returned
+from hydra_plugins.qa_arch_isolated.launcher import PointResult
 from qa_arch.errors import ConfigError
 from qa_arch.records import Point, RunRecord
 from qa_arch.sweep.runner import PointError
@@ -27,7 +27,7 @@ class Launcher:
     def __call__(self, points):
         self.batches.append([tuple(point) for point in points])
         worths = [self.worth(dict(override.split("=") for override in point)) for point in points]
-        return [Returned((), worth) for worth in worths]
+        return [PointResult((), worth) for worth in worths]
 
     @property
     def points(self):

@@ -66,7 +66,7 @@ def test_a_job_that_slurm_no_longer_lists_is_over(tmp_path, monkeypatch, before)
     """Not while squeue fails. A cancelled job leaves no result; its point is killed, unless it has ended."""
     answers = iter([(1, ""), (0, "7_0\n7_1\n"), (0, "7_1\n")])
     monkeypatch.setattr("subprocess.run", lambda command, **_: CompletedProcess(command, *next(answers)))
-    monkeypatch.setattr(submitted, "LISTING", 0)
+    monkeypatch.setattr(submitted, "SQUEUE_INTERVAL", 0)
     monkeypatch.setattr(submitted, "POLL", 0)
     job = SimpleNamespace(job_id="7_0", paths=SimpleNamespace(result_pickle=tmp_path / "none"))
     job.done = lambda: job.watcher.is_done(job.job_id)
@@ -98,7 +98,7 @@ class Unloadable:
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "message"),
     [
-        (["sweep.devices=[0,1]"], 2, "sweep.devices: the cluster hands out devices"),
+        (["sweep.devices=[0,1]"], 2, "sweep.devices: the cluster assigns devices"),
         (["hydra.launcher.timeout_minn=4"], 2, "timeout_minn"),
         (["seed=1,2"], 6, "pip install 'qa-arch[slurm]'"),
     ],

@@ -64,9 +64,9 @@ def requests(monkeypatch):
     monkeypatch.delenv("HF_HUB_OFFLINE")
     monkeypatch.setattr(constants, "ENDPOINT", address)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    hub._answers.cache_clear()
+    hub._is_reachable.cache_clear()
     yield Hub.requests
-    hub._answers.cache_clear()
+    hub._is_reachable.cache_clear()
     server.shutdown()
     server.server_close()
 

@@ -87,11 +87,11 @@ def test_the_first_host_of_a_slurm_step(nodes, host):
         ({"RANK": "0", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "2", **MEETING}, "are inconsistent"),
         (
             {"RANK": "2", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "1", "GROUP_WORLD_SIZE": "2", **MEETING},
-            r"3 processes on 2 machines, not as many on each \(1 on this one\); give the same --nproc",
+            r"3 processes on 2 machines, not equally many on each \(1 on this one\); give the same --nproc",
         ),
         ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, "not MASTER_ADDR, MASTER_PORT"),
-        (STEP | {"SLURM_STEP_NUM_TASKS": "7"}, "7 processes on 2 machines, not as many on each"),
-        (STEP | {"SLURM_STEP_TASKS_PER_NODE": "5,3"}, r"not as many on each \(5,3\)"),
+        (STEP | {"SLURM_STEP_NUM_TASKS": "7"}, "7 processes on 2 machines, not equally many on each"),
+        (STEP | {"SLURM_STEP_TASKS_PER_NODE": "5,3"}, r"not equally many on each \(5,3\)"),
         ({"RANK": "one", "WORLD_SIZE": "2", **MEETING}, "RANK='one' in the environment is not a number"),
     ],
 )

@@ -90,7 +90,7 @@ def test_models_that_rank_have_the_references_of_their_task(model, group):
         assert upgrade({**today, "references": named})["references"] == named
     if model == "qa_lstm/c":  # deleted arguments are read at the value they had
         assert validate({**today, "model": {**today["model"], "k": 1, "type_dim": 0}}) == validate(today)
-        with pytest.raises(ConfigError, match=r"model\.k: 3 is no longer possible"):
+        with pytest.raises(ConfigError, match=r"model\.k: 3 is no longer supported"):
             validate({**today, "model": {**today["model"], "k": 3}})
     trial = compose([f"model={model}", "debug=fast"])
     assert trial["model"]["train_vectors"], "a model may have settings of its own in a trial"
