@@ -18,7 +18,7 @@ from hydra.core.override_parser.types import OverrideType
 from hydra.errors import ConfigCompositionException
 from omegaconf.errors import OmegaConfBaseException
 
-from qa_arch.cli.compose import _search
+from qa_arch.cli.compose import _search_path
 from qa_arch.config.find import config_folders, groups
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,7 +31,7 @@ def sharing(hydra_compose: Callable[..., Any]) -> Callable[..., Any]:
 
     def compose(name: str, overrides: Sequence[str] = ()) -> Any:
         folders = tuple(config_folders())
-        if list(overrides[:1]) != _search(folders):  # a folder of the user's own, or none at all
+        if list(overrides[:1]) != _search_path(folders):  # a folder of the user's own, or none at all
             return hydra_compose(name, overrides=overrides)
         if folders not in known:
             known[folders] = set(groups(folders))

@@ -105,12 +105,12 @@ def _hydra(overrides: Sequence[str], config_dir: str | None) -> Iterator[list[st
         ) from error
     try:
         with initialize_config_dir(str(folders[0]), version_base="1.3", job_name="qa_arch"):
-            yield _search(folders)
+            yield _search_path(folders)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_explain(error, overrides, folders)) from None
 
 
-def _search(folders: Sequence[Path]) -> list[str]:
+def _search_path(folders: Sequence[Path]) -> list[str]:
     """Override that adds all folders after the first to Hydra's search path."""
     paths = ", ".join(f'"file://{folder}"' for folder in folders[1:])
     return [f"hydra.searchpath=[{paths}]"]
@@ -233,7 +233,7 @@ def _setting_names(chosen: Sequence[str], folders: Sequence[Path]) -> list[str]:
     """Dotted names of all settings with the choices ``chosen``, or by default if these do not compose."""
     with initialize_config_dir(str(folders[0]), version_base="1.3", job_name="qa_arch"):
         try:
-            composed = hydra_compose("train", overrides=[*_search(folders), *chosen])
+            composed = hydra_compose("train", overrides=[*_search_path(folders), *chosen])
         except (HydraException, OmegaConfBaseException):
             composed = hydra_compose("train")
     return [*_dotted_keys(OmegaConf.to_container(composed))]

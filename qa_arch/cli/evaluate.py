@@ -1,6 +1,6 @@
 """``qa-arch evaluate``: score official prediction files of any system, or trained runs with ``--run``.
 
-Scoring files must start fast: modules that only runs need are imported when a run is scored.
+Scoring prediction files must start fast: modules that only runs need are imported when a run is scored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from qa_arch.types.text import Protocol
 EXIT_MISSING = 3
 """Exit code if questions have no prediction."""
 _SHOWN_IDS = 20
-"""Most ids in a message: predictions for a whole set, scored on a part of it, have thousands of extra ids."""
+"""Maximum ids in a message: predictions for a whole set, scored on a part, have thousands of extra ids."""
 _NEARLY_ALL = 98.0
 """Percentage of abstentions above which a system has probably not learned to answer."""
 METRICS: Mapping[str, Metrics] = offered("metrics")

@@ -177,7 +177,7 @@ def _reason(check: Check, subject: Subject, trust: Sequence[str]) -> str:
 
 
 MESSAGE_LENGTH = 300
-"""Most characters shown of an error's own message."""
+"""Maximum characters shown of an error's own message."""
 
 
 def explain(error: BaseException, trusted: Sequence[str]) -> str | None:

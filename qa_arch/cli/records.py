@@ -170,7 +170,7 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
     texts = "the scored questions, to show their texts and group untagged ones by question word"
     add_scored_questions(parser, texts)
     add_unit(parser)
-    add("--top", type=int, default=20, metavar="N", help="most questions to show (default: 20)")
+    add("--top", type=int, default=20, metavar="N", help="maximum questions to show (default: 20)")
     add_format(parser)
 
 

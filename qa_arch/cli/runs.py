@@ -120,7 +120,7 @@ def add_run_options(parser: argparse._ActionsContainer) -> None:
 
 def add_answer_options(parser: argparse._ActionsContainer, top_k: int = 1) -> None:
     """``--top-k --max-answer-tokens`` of ``serving.answers.Query``; None if not given."""
-    parser.add_argument("--top-k", type=int, metavar="K", help=f"most spans to return (default: {top_k})")
+    parser.add_argument("--top-k", type=int, metavar="K", help=f"maximum spans to return (default: {top_k})")
     parser.add_argument(
         "--max-answer-tokens", type=int, metavar="N", help="longest answer, in tokens (default: the run's)"
     )
@@ -274,7 +274,7 @@ def next_steps(runs: Runs, options: Sequence[str] = ()) -> list[str]:
 
 
 def require_hub(configs: Sequence[Config]) -> None:
-    """Raise UnavailableError for encoders and data sets neither local, cached nor available from the hub.
+    """Raise UnavailableError for encoders and data sets that are neither local, cached nor on the hub.
 
     The hub is contacted at most once. If it is unreachable but everything is cached, its clients are switched
     to offline mode: they would retry for a minute.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from qa_arch.cli.runs import add_config_dir, add_trust, print_next_steps, require_hub, use_config_dir
-from qa_arch.config.extras import require_for
+from qa_arch.config.extras import require_extras
 from qa_arch.config.files import empty_folder, is_unfinished, write_atomic, write_json
 from qa_arch.config.identity import config_hash
 from qa_arch.config.launched import Launched, launched
@@ -183,7 +183,7 @@ def plan_job(
     require_trainable(config)
     require_vectors(config)
     require_teacher(config)
-    require_for(config)
+    require_extras(config)
     for section in ("model", "loss", "references"):
         require_trusted(getattr(config, section), trusted, section)
     if folder is None:

@@ -42,7 +42,7 @@ def require_logger(name: str) -> None:
         require(LOGGERS[name], name, ", or logger=none")
 
 
-def require_for(config: Config) -> None:
+def require_extras(config: Config) -> None:
     """``require`` the extras that the settings need."""
     require_logger(str(config.logger["_target_"]).rpartition(".")[2])
     if config.trainer.strategy == "deepspeed":

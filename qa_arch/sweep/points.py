@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from qa_arch.config.extras import require_for
+from qa_arch.config.extras import require_extras
 from qa_arch.config.identity import ENCODER, NEUTRAL, config_hash
 from qa_arch.config.schema import Config, Source, require_vectors, task_entry, validate
 from qa_arch.config.target import TRUSTED
@@ -76,7 +76,7 @@ def make_points(composed: Iterable[tuple[tuple[str, ...], dict[str, Any]]]) -> l
             config = validate(raw)
             require_vectors(config)
             require_teacher(config)
-            require_for(config)
+            require_extras(config)
             point = Point(overrides, raw, config, config_hash(asdict(config), sources(config)))
         except QaArchError as error:
             raise type(error)(f"{title(overrides)}: {error}") from error

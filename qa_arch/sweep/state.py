@@ -50,8 +50,9 @@ class Manifest:
     """A sweep: fixed overrides, swept settings, and every point requested so far."""
 
     fixed: list[str]
-    """Overrides that all points share, and the names of the swept settings."""
+    """Overrides that all points share."""
     swept: list[str]
+    """Names of the swept settings."""
     created: str
     cwd: str
     """Base folder of relative paths in the configs."""

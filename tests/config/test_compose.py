@@ -111,7 +111,7 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
         ("encoder.name=null", "encoder.name: missing"),
         ("encoder.init=random", "encoder.layers, encoder.width, encoder.heads, encoder.vocabulary"),
         (" ".join(SIZES), "also needs encoder.vocabulary"),
-        ("debug=fast encoder.width=15", "no multiple of encoder.heads"),
+        ("debug=fast encoder.width=15", "not a multiple of encoder.heads"),
         ("debug=fast encoder.name=./mine", "./mine would not be loaded.*encoder.init=pretrained"),
         ("experiment=demo encoder.name=org/model", "org/model would not be loaded"),
         ("experiment=demo encoder=minilm", "encoder=minilm: would not be loaded"),

@@ -35,7 +35,7 @@ class StarterModel(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, batch: Batch) -> SpanLogits:
-        """Start and end scores of the answer; no loss, labels or text are needed here.
+        """Start and end scores of the answer; labels and the loss are not the model's concern.
 
         The batch (qa_arch/types/tensors.py) has ``ids``, ``mask`` (True except on padding), ``question`` and
         ``context`` (True on their tokens), ``word``, ``overlap``, all (B, T).
