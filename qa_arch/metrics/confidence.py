@@ -1,19 +1,19 @@
-"""Confidence in an answer, and the curves that show what abstaining by it costs.
+"""Calibrated confidence in an answer, and curves of risk, coverage and reliability.
 
-The calibrated confidence is the probability that an answer is right, which compares across passages:
-temperature scaling (Guo et al. 2017, section 4.2) over the candidates of a question, "no answer" among them:
+The calibrated confidence is the probability that an answer is right, comparable across passages: temperature
+scaling (Guo et al. 2017, section 4.2) over the candidates of a question, "no answer" included:
 
     confidence = softmax(score / T), where the score of "no answer" is lowered by the null threshold
 
 The null threshold is the cut at which a span and "no answer" are equally good answers on the calibration
 split (``metrics.threshold``), so both have the same confidence there, and the answer given is always the most
-confident candidate. A temperature alone keeps the order of the scores, by which the answer given is often not
-the first. These functions take flat columns: the candidates of question q are rows
-``[offsets[q], offsets[q + 1])`` of the M rows, and none of the Q questions is without a candidate.
+confident candidate. With a temperature alone the raw score order would stay, in which the answer given is
+often not the first. These functions take flat columns: the candidates of question q are rows
+``[offsets[q], offsets[q + 1])`` of the M rows, and each of the Q questions has at least one.
 
-The curves take one array per column over N questions. ``odds`` are null odds: a question is abstained from
-if they exceed the null threshold. ``value`` is the score (0..1) of the best span if it is given as the
-answer, NaN where it is unknown; a curve ends before the first threshold that would need an unknown value.
+The curves take one array per column over N questions. ``odds`` are null odds: the system abstains if they
+exceed the null threshold. ``value`` is the score (0..1) of the best span as the answer, NaN if unknown; a
+curve ends before the first threshold that would need an unknown value.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 POINTS = 120
-"""Maximal number of points of a curve."""
+"""Maximum number of points on a curve."""
 BINS = 10
 BOUNDS = 0.1, 10.0
 """Lowest and highest temperature: a small calibration split cannot claim certainty."""
@@ -40,9 +40,9 @@ _ROUNDS, _POINTS = 4, 21
 def softmax(
     score: npt.NDArray, offsets: Ints, temperature: float = 1.0, counted: Bools | None = None
 ) -> Floats:
-    """(M,) softmax of ``score / temperature`` within each question; a score of +inf gets all of it.
+    """Softmax of ``score / temperature`` within each question, shape (M,); a score of +inf takes all mass.
 
-    Where ``counted`` is false a candidate has no part in the sum that it is divided by.
+    Candidates with ``counted`` false are left out of the denominator.
     """
     if not len(score):
         return np.zeros(0)
@@ -60,9 +60,9 @@ def confidences(
     temperature: float,
     counted: Bools | None = None,
 ) -> Floats:
-    """(M,) probability that each candidate is the right answer; (Q,) ``null`` are the rows of "no answer".
+    """Probability that each candidate is right, shape (M,); ``null`` (Q,) are the rows of "no answer".
 
-    With the threshold ``inf``, "no answer" is never right. ``counted`` is that of ``softmax``.
+    At threshold ``inf``, "no answer" has probability 0. ``counted`` as in ``softmax``.
     """
     return softmax(_shifted(score, null, threshold), offsets, temperature, counted)
 
@@ -70,17 +70,17 @@ def confidences(
 def fit_temperature(
     score: npt.NDArray, null: Ints, offsets: Ints, right: Bools, *, threshold: float
 ) -> float:
-    """Temperature at which the confidence in the answers given has the lowest log loss.
+    """Temperature that minimises the log loss of the confidence in the answers given.
 
-    ``right`` (Q,): whether the answer given at ``threshold`` is (a span that matches a gold answer exactly,
-    "no answer" to an unanswerable question). The loss is that of this event, not the likelihood of the gold
-    candidate (Guo et al. 2017, section 2): the probability that users are shown is then the one that is
-    fitted, and questions count whose gold answer is no candidate (it is too long, or cut by the tokens),
-    for which that likelihood is 0 at any temperature. Both agree where the answer given is right. The loss of
-    all candidates would be led by the many that are wrong, and by near-duplicates that are right together
-    though they share one probability.
+    ``right`` (Q,): whether the answer given at ``threshold`` is right (a span that matches a gold answer
+    exactly, "no answer" to an unanswerable question). The loss is that of this event, not the likelihood of
+    the gold candidate (Guo et al. 2017, section 2): it fits the probability that users see, and it counts
+    questions whose gold answer is not among the candidates (too long, or cut by the tokens), for which that
+    likelihood is 0 at any temperature. The two agree where the answer given is right. A loss over all
+    candidates would be dominated by the many wrong ones, and by near-duplicates that are right together but
+    share one probability.
 
-    A bounded search over log T, the same on every machine, to four decimals; 1 without questions or where
+    Bounded grid search over log T, identical on every machine, to four decimals; 1 without questions or if
     the temperature makes no difference.
     """
     if not len(right):
@@ -88,18 +88,18 @@ def fit_temperature(
     distance = _distance(_shifted(score, null, threshold), offsets)
     first = np.flatnonzero(distance == 0)
     _, place = np.unique(np.repeat(np.arange(len(right)), np.diff(offsets))[first], return_index=True)
-    distance[first[place]] = np.inf  # what remains are the others
+    distance[first[place]] = np.inf  # leaves the other candidates
 
     def loss(log_temperature: float) -> float:
         others = np.add.reduceat(np.exp(-distance / np.exp(log_temperature)), offsets[:-1])
         others = np.maximum(others, np.finfo(np.float64).tiny)
         return float(np.mean(np.log1p(others) - np.where(right, 0.0, np.log(others))))
 
-    return round(float(np.exp(_lowest(loss, *np.log(BOUNDS)))), 4)
+    return round(float(np.exp(_minimise(loss, *np.log(BOUNDS)))), 4)
 
 
-def _lowest(loss: Callable[[float], float], low: float, high: float) -> float:
-    """Where ``loss`` is lowest between ``low`` and ``high``, nearest 0 of equal ones."""
+def _minimise(loss: Callable[[float], float], low: float, high: float) -> float:
+    """Grid search for the minimum of ``loss`` between ``low`` and ``high``; on ties the point nearest 0."""
     best = 0.0
     for _ in range(_ROUNDS):
         points = sorted(np.linspace(low, high, _POINTS).tolist(), key=abs)
@@ -110,14 +110,14 @@ def _lowest(loss: Callable[[float], float], low: float, high: float) -> float:
 
 
 def _shifted(score: npt.NDArray, null: Ints, threshold: float) -> Floats:
-    """The scores, those of "no answer" lowered by the threshold: the highest is that of the answer given."""
+    """Scores with "no answer" lowered by the threshold: the answer given has the highest."""
     shifted = score.astype(np.float64)
     shifted[null] = shifted[null] - threshold if np.isfinite(threshold) else -threshold
     return shifted
 
 
 def _distance(score: npt.NDArray, offsets: Ints) -> Floats:
-    """(M,) by how much each score is below the highest of its question; 0 for that itself."""
+    """Distance of each score below the highest of its question, shape (M,); 0 for the highest itself."""
     top = np.repeat(np.maximum.reduceat(score, offsets[:-1]).astype(np.float64), np.diff(offsets))
     with np.errstate(invalid="ignore"):  # inf - inf is the top itself
         return np.where(np.isinf(top), np.where(score == top, 0.0, np.inf), top - score)
@@ -125,7 +125,7 @@ def _distance(score: npt.NDArray, offsets: Ints) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Thresholds:
-    """Scores at rising margins, percent; all arrays have the same length."""
+    """Scores at rising null thresholds, percent; all arrays have the same length."""
 
     margin: Floats
     coverage: Floats
@@ -133,17 +133,17 @@ class Thresholds:
     score: Floats
     """Mean over all questions: the value of the span, or 1 for a correct abstention."""
     has_answer: Floats
-    """The same over answerable questions; NaN where there are none."""
+    """``score`` over answerable questions; NaN if there are none."""
     no_answer: Floats
-    """The same over unanswerable ones."""
+    """``score`` over unanswerable questions."""
     risk: Floats
     """100 minus the mean value of the answered questions; a false answer has value 0."""
     precision: Floats
     """Share of the abstentions that are correct; 100 without abstentions."""
     recall: Floats
-    """Share of the unanswerable questions that are abstained from; NaN where there are none."""
+    """Share of the unanswerable questions that are abstained from; NaN if there are none."""
     area: float | None
-    """Area under risk over coverage (Geifman & El-Yaniv 2017), all cuts; None if the curve ends early."""
+    """Area under the risk-coverage curve (Geifman & El-Yaniv 2017); None if the curve ends early."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,11 +154,11 @@ class Reliability:
     observed: Floats
     count: npt.NDArray[np.int64]
     ece: float
-    """Expected calibration error (Naeini et al. 2015): mean difference of the two by count; 0..1."""
+    """Expected calibration error (Naeini et al. 2015): count-weighted mean gap between the two, 0..1."""
 
 
 def thresholds(odds: Floats, value: Floats, answerable: Bools, *, points: int = POINTS) -> Thresholds:
-    """Scores at every cut between different null odds, at most ``points`` of them, evenly spaced by rank.
+    """Scores at every cut between distinct null odds, at most ``points`` of them, evenly spaced by rank.
 
     Questions with NaN odds are never abstained from.
     """
@@ -172,7 +172,7 @@ def thresholds(odds: Floats, value: Floats, answerable: Bools, *, points: int = 
     if len(unknown):
         cuts = cuts[cuts <= unknown[0]]
     answer_gain = _cumulative(np.where(answerable, value, 0.0))[cuts]
-    chance_gain = _cumulative(np.where(answerable, 0.0, value))[cuts]  # "the" for an unanswerable question
+    chance_gain = _cumulative(np.where(answerable, 0.0, value))[cuts]  # e.g. "the", empty once normalised
     passed_unanswerable = _cumulative(~answerable)[cuts]
     total_answerable, total_unanswerable = int(answerable.sum()), int((~answerable).sum())
     abstained_unanswerable = total_unanswerable - passed_unanswerable
@@ -199,7 +199,7 @@ def thresholds(odds: Floats, value: Floats, answerable: Bools, *, points: int = 
 
 
 def reliability(confidence: Floats, true: Bools) -> Reliability:
-    """How often a prediction of a given ``confidence`` (0..1) is ``true``, by bins of confidence."""
+    """Observed frequency of ``true`` by bins of ``confidence`` (0..1)."""
     finite = np.isfinite(confidence)
     confidence, true = confidence[finite], true[finite].astype(np.float64)
     bin_of = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
@@ -214,7 +214,7 @@ def reliability(confidence: Floats, true: Bools) -> Reliability:
 def auroc(score: Floats, positive: Bools) -> float | None:
     """Area under the ROC curve, 0..1: how often a positive scores above a negative, ties counting half.
 
-    By the ranks of Mann & Whitney 1947; None where one of the two is missing, or no score is known.
+    By the ranks of Mann & Whitney 1947; None if either class is missing or no score is known.
     """
     positives = int(positive.sum())
     pairs = positives * (len(positive) - positives)
@@ -226,11 +226,11 @@ def auroc(score: Floats, positive: Bools) -> float | None:
 
 
 def auroc_values(score: Floats, positive: Bools) -> Floats | None:
-    """``(N,)`` the area under the ROC curve and what each question moves it by: their mean is the area.
+    """Per-question values whose mean is the area under the ROC curve, shape (N,).
 
-    A positive counts by the share of negatives below it, a negative by that of positives above it, ties half
-    (the placements of DeLong et al. 1988), by which variances of areas, and of their differences, are those
-    of means. None where one of the two is missing.
+    A positive counts by the share of negatives below it, a negative by the share of positives above it, ties
+    half (the placements of DeLong et al. 1988), so variances of areas and of their differences are those of
+    means. None if either class is missing.
     """
     area = auroc(score, positive)
     if area is None:
@@ -245,11 +245,11 @@ def auroc_values(score: Floats, positive: Bools) -> Floats | None:
 
 
 def area_values(odds: Floats, value: Floats, answerable: Bools) -> Floats:
-    """``(N,)`` the area under risk over coverage (``Thresholds.area``, 0..1) and what each question moves it
-    by: their mean is the area.
+    """Per-question values whose mean is the area under the risk-coverage curve (``Thresholds.area``, 0..1),
+    shape (N,).
 
-    With k_q questions answered no later than q, of loss l_q, the area is Σ_q l_q h_q / N, where h_q sums
-    1 / k over the cuts from k_q on. A question adds its own term, and to the coverage of all later ones.
+    With k_q questions answered no later than q, whose loss is l_q, the area is Σ_q l_q h_q / N, where h_q
+    sums 1 / k over the cuts from k_q on. A question adds its own term and to the coverage of all later ones.
     """
     odds = np.where(np.isnan(odds), -np.inf, odds)
     _, place, size = np.unique(odds, return_inverse=True, return_counts=True)

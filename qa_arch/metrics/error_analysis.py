@@ -1,7 +1,7 @@
-"""Error analysis: the kind of mistake of each wrong answer, from the question rows of a run.
+"""Error analysis: classify each wrong answer, from the question rows of a run.
 
 The rows are the columns of ``questions.parquet``. Their scores alone give the kind of mistake. With the data
-set, their offsets give the texts as well: how a wrong span overlaps the gold, the article of a question, and
+set, their offsets also give the texts: how a wrong span overlaps the gold, the article of a question, and
 whether a false answer is a plausible one.
 """
 
@@ -20,15 +20,15 @@ from qa_arch.types.text import Example, QuestionSet
 Outcome = Literal["right", "wrong_span", "wrong_abstention", "missed_answer", "undue_answer", "unanswered"]
 """``wrong_span``: an answerable question was answered, but not exactly. ``wrong_abstention``: it was not
 answered although the best span was right. ``missed_answer``: it was not answered, and the best span was
-wrong as well. ``undue_answer``: a false answer, given to an unanswerable question (the name in the records).
-``unanswered``: ``wrong_abstention`` or ``missed_answer``, where the rows cannot tell which."""
+wrong too. ``undue_answer``: a false answer, given to an unanswerable question (the name in the records).
+``unanswered``: ``wrong_abstention`` or ``missed_answer``, if the rows do not say which."""
 
 Boundary = Literal["short", "long", "crossing", "apart", "same"]
 """A wrong span relative to the gold that it overlaps most: inside it, around it, across one of its ends,
-without a common character; ``same``: the same span without a match, as for a gold without words."""
+disjoint from it; ``same``: the same span, not a match because the gold has no words."""
 
 NEAR_MISS = 0.5
-"""Minimal F1 of a near miss."""
+"""Minimum F1 of a near miss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,13 @@ class Judged:
     outcome: Outcome
     answerable: bool
     f1: float
-    """F1 of a wrong span, against the gold that it is nearest to."""
+    """F1 of a wrong span with its best-matching gold answer."""
     boundary: Boundary | None = None
-    """The place of a wrong span; None for every other outcome, and where only scores were judged."""
+    """Boundary of a wrong span; None for other outcomes, or without texts."""
     plausible: bool | None = None
-    """Whether a false answer is one of the plausible answers of the data; None if there are none."""
+    """Whether a false answer is one of the data's plausible answers; None if it has none."""
     article: str | None = None
-    """None where only scores were judged."""
+    """None without texts."""
 
     @property
     def near_miss(self) -> bool:
@@ -54,13 +54,13 @@ class Judged:
 
     @property
     def overlaps(self) -> bool:
-        """Whether a wrong span shares words with a gold answer, a boundary error."""
+        """Whether this is a boundary error: a wrong span that shares words with a gold answer."""
         return self.outcome == "wrong_span" and self.f1 > 0
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorCounts:
-    """Numbers of questions; every outcome and boundary is a key, also with count 0."""
+    """Numbers of questions; every outcome and boundary is a key, even at count 0."""
 
     questions: int
     outcomes: Mapping[Outcome, int]
@@ -74,13 +74,13 @@ class ErrorCounts:
 
 
 def judge(rows: Mapping[str, Sequence[Any]], questions: QuestionSet | None = None) -> tuple[Judged, ...]:
-    """Outcome of every row, in the order of the rows, beside the set ``questions`` or by scores alone.
+    """Outcome of every row, in row order, judged with the texts of ``questions`` or by scores alone.
 
     ``rows``: ``id``, ``kind``, ``answerable``, ``abstained``, ``exact``, ``f1``, the offsets of the best span
-    whatever the threshold (``start``, -1 if there was none, and ``end``), and whether it is right,
-    ``span_exact``. Where old records lack that the texts are scored again; without texts, or where it is NaN,
-    an answerable question without an answer is then ``unanswered``. Raises DataError where the rows belong to
-    other questions.
+    at any threshold (``start``, -1 if there was none, and ``end``), and whether it is right,
+    ``span_exact``. If old records lack it, the texts are scored again; without texts, or where it is NaN, an
+    answerable question that was not answered is ``unanswered``. Raises DataError if the rows belong to other
+    questions.
     """
     by_id = {example.id: example for example in questions.examples} if questions else {}
     if questions and (unknown := [id_ for id_ in rows["id"] if id_ not in by_id]):
@@ -102,7 +102,7 @@ def judge(rows: Mapping[str, Sequence[Any]], questions: QuestionSet | None = Non
     for place, (id_, kind, answerable, abstained, exact, f1) in enumerate(zip(*columns, strict=True)):
         right = best[place] if best is not None and abstained else exact
         outcome = _outcome(bool(answerable), bool(abstained), bool(right))
-        if abstained and answerable and (best is None or best[place] != best[place]):  # NaN: not known
+        if abstained and answerable and (best is None or best[place] != best[place]):  # NaN: unknown
             outcome = "unanswered"
         example = by_id.get(id_)
         details: dict[str, Any] = {"article": example.title} if example else {}
@@ -130,7 +130,7 @@ def count(judged: Iterable[Judged]) -> ErrorCounts:
 
 
 def boundary(example: Example, start: int, end: int) -> Boundary:
-    """Position of the span relative to the gold that it shares most characters with (the first on a tie)."""
+    """Position of the span relative to the gold it shares the most characters with (the first on a tie)."""
     gold = max(example.answers, key=lambda gold: min(end, gold.end) - max(start, gold.start))
     if end <= gold.start or gold.end <= start:
         return "apart"

@@ -1,8 +1,8 @@
-"""Normalisation of answers in other languages than English, as in the official evaluation of MLQA.
+"""Answer normalisation for languages other than English, as in the official MLQA evaluation.
 
-Lower case, then without punctuation (every Unicode character of category P, and ASCII's symbols), then
-without articles; of Chinese every Han character is a token of its own (Lewis et al. 2020, section 4). English
-is left to SQuAD's rules (``metrics.squad``), which keep punctuation outside of ASCII.
+Lower-case, then strip punctuation (Unicode category P and ASCII symbols), then articles; in Chinese every Han
+character is its own token (Lewis et al. 2020, section 4). English follows SQuAD's rules (``metrics.squad``),
+which keep non-ASCII punctuation.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from collections.abc import Callable, Mapping
 
 ENGLISH = "en"
 _ARTICLES: Mapping[str, str] = {
-    "ar": "ال",  # wherever it stands, within words too, as the official script takes it
+    "ar": "ال",  # anywhere, even inside words, as in the official script
     "de": r"\b(?:ein|eine|einen|einem|eines|einer|der|die|das|den|dem|des)\b",
     "es": r"\b(?:un|una|unos|unas|el|la|los|las)\b",
     "hi": "",
     "vi": r"\b(?:của|là|cái|chiếc|những)\b",
     "zh": "",
-    # Not of MLQA: languages without articles, by the rules of Hindi.
+    # Not in MLQA: languages without articles, treated like Hindi.
     "ru": "",
     "tr": "",
 }
-"""The articles of each language, as a pattern; empty where there are none."""
+"""Article pattern of each language; empty if it has none."""
 LANGUAGES = (ENGLISH, *sorted(_ARTICLES))
 _HAN = re.compile("([\u4e00-\u9fa5])")
 
 
 class _Punctuation(dict[int, int | None]):
-    """Table of ``str.translate``: punctuation is left out; filled as characters occur."""
+    """``str.translate`` table that drops punctuation, filled lazily."""
 
     def __missing__(self, code: int) -> int | None:
         character = chr(code)
@@ -40,7 +40,7 @@ class _Punctuation(dict[int, int | None]):
 
 
 def normaliser(language: str) -> Callable[[str], str]:
-    """The function that normalises an answer in one of ``LANGUAGES`` but English: tokens between spaces."""
+    """Return the function that normalises an answer to space-separated tokens; any language but English."""
     articles, table = re.compile(_ARTICLES[language] or r"(?!)"), _Punctuation()
 
     def normalise(text: str) -> str:

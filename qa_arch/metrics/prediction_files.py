@@ -13,7 +13,7 @@ from typing import Any
 from qa_arch.errors import DataError
 
 _DIGITS = 24
-"""Characters of a number in a message: one may have thousands of digits."""
+"""Digits of a number shown in a message: it may have thousands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class PredictionFile:
 def read_predictions(path: str | Path) -> PredictionFile:
     """Question id -> answer text ("" = no answer).
 
-    Raises DataError that names the file, and the id of an invalid value.
+    Raises DataError naming the file and the id of an invalid value.
     """
     file = _read(path, 'an object {"question id": "answer text"}')
     return _checked(file, lambda value: type(value) is str, "prediction", 'a string ("" = no answer)')
@@ -64,7 +64,7 @@ def read_nbest(path: str | Path) -> dict[str, dict[str, float]]:
                 f'{path}: {shown_id(id_)}: a candidate has no "text" and "probability" (0 to 1); give the'
                 " nbest_predictions.json that belongs to the predictions"
             )
-        # Of equal texts the first, most probable candidate counts.
+        # Among equal texts the first and most probable candidate counts.
         candidates[id_] = {entry["text"]: float(entry["probability"]) for entry in reversed(entries)}
     return candidates
 
@@ -107,7 +107,7 @@ def _read(path: str | Path, expected: str) -> PredictionFile:
 
 
 def shown_id(id_: str) -> str:
-    """An id as it is, or its ``repr`` where it would break the line of a message or not be seen in it."""
+    """The id itself, or its ``repr`` if it is blank or not printable."""
     return id_ if id_.isprintable() and id_.strip() else repr(id_)
 
 

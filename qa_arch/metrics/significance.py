@@ -1,8 +1,9 @@
 """Confidence intervals and tests of differences over articles (or questions), seeds and calibration articles.
 
-Scores are arrays ``(R, N)``: R runs (seeds) of one system on the same N questions, on any scale. What a new
-experiment would draw again is crossed: each seed meets each article. With d_j the difference of two systems
-on article j, m_r the mean of a run and e_rj their interaction, the variance of the difference of means is
+Scores are arrays ``(R, N)``: R runs (seeds) of one system on the same N questions, on any scale. The factors
+that a new experiment would draw again are crossed: each seed meets each article. With d_j the difference of
+two systems on article j, m_r the mean of a run and e_rj their interaction, the variance of the difference of
+means is
 
     V = V_articles + sum over systems of (V_seeds - V_articles×seeds) + V_calibration
 
@@ -11,14 +12,15 @@ on article j, m_r the mean of a run and e_rj their interaction, the variance of 
     V_articles×seeds  = J/(J-1) Σ_rj e_rj² / (R (R-1) N²)
     V_calibration     = (C-1)/C Σ_c (Δ_c - Δ)²         Δ_c: the difference, article c left out of the fit
 
-Articles and seeds both hold the interaction, so it is taken off once (two-way clustering: Cameron, Gelbach &
-Miller 2011, eq. 2.11; Owen 2007 on why neither alone will do); sums in place of means carry the unequal sizes
-of articles. The null threshold is fitted on few articles and shared by all seeds; what other ones would have
-changed is a delete-one jackknife (Tukey 1958). Degrees of freedom are Satterthwaite's (1946). Rejection rates
-of a true null are simulated in ``tests/metrics/test_significance.py``.
+The article and the seed term both contain the interaction, so it is subtracted once (two-way clustering:
+Cameron, Gelbach & Miller 2011, eq. 2.11; Owen 2007 on why neither alone suffices); sums instead of means
+account for unequal article sizes. The null threshold is fitted on few articles and shared by all seeds; a
+delete-one jackknife over these articles estimates its variance (Tukey 1958). Degrees of freedom are
+Satterthwaite's (1946). Rejection rates of a true null are simulated in
+``tests/metrics/test_significance.py``.
 
-Without ``articles`` each question stands for itself. Questions of one article are not independent, and a new
-test set would have other articles: such an interval is for the articles that were scored.
+Without ``articles`` each question is its own cluster. Questions of one article are not independent, and a new
+test set would have other articles: such an interval holds only for the articles that were scored.
 """
 
 from __future__ import annotations
@@ -35,11 +37,11 @@ Scores = npt.NDArray[np.float64]
 Articles = npt.NDArray[np.int64]
 
 Unit = Literal["question", "article", "passage"]
-"""The units that are drawn again, beside the seeds."""
+"""Sampling unit of intervals and tests, besides the seeds."""
 
 LEVEL = 0.95
 POWER = 0.8
-"""Share of repeats in which ``Effect.detectable`` would be found."""
+"""Power at which ``Effect.detectable`` would be found."""
 _TIE = 1e-9
 """Rounding tolerance: means that differ by less count as equal."""
 
@@ -50,24 +52,24 @@ class Interval(NamedTuple):
 
 
 class Seeds(NamedTuple):
-    """The part of R runs of a system (or R pairs of runs) in the variance of a mean over them."""
+    """Variance that R runs of a system (or R pairs of runs) contribute to a mean over them."""
 
     runs: int
     own: float
-    """Beyond the interaction; by chance it may be below 0."""
+    """Without the interaction; the estimate may be negative."""
     interaction: float
-    """With the articles; it is part of what the articles add."""
+    """Of seeds and articles; the article term contains it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variance:
-    """Variance of a difference by where it comes from."""
+    """Variance of a difference, by source."""
 
     units: int
     of_units: float
-    """Articles (or questions), the interaction with the seeds included."""
+    """Articles (or questions), including their interaction with the seeds."""
     seeds: tuple[Seeds, ...] = ()
-    """The parts of systems with several runs."""
+    """One item per system with several runs."""
     calibration_units: int = 0
     of_calibration: float = 0.0
 
@@ -84,19 +86,18 @@ class Variance:
         return max(1.0, self.total**2 / spread) if spread else inf
 
     def planned(self, *, units: int, runs: int, calibration_units: int | None = None) -> Variance:
-        """The variance with other numbers of articles, of runs a system, of calibration articles."""
-        crossed = sum(part.interaction for part in self.seeds)
-        articles = max(0.0, self.of_units - crossed) * self.units / units
+        """Variance expected with other numbers of articles, runs per system and calibration articles."""
+        interactions = sum(part.interaction for part in self.seeds)
+        articles = max(0.0, self.of_units - interactions) * self.units / units
         seeds = tuple(
-            Seeds(runs, own * of / runs, interaction * of * self.units / (runs * units))
-            for of, own, interaction in self.seeds
+            Seeds(runs, own * current / runs, interaction * current * self.units / (runs * units))
+            for current, own, interaction in self.seeds
         )
         of_units = articles + sum(part.interaction for part in seeds)
-        there = self.calibration_units
-        wanted = calibration_units or there
-        return Variance(
-            units, of_units, seeds, wanted, self.of_calibration * there / wanted if there else 0.0
-        )
+        current = self.calibration_units
+        planned = calibration_units or current
+        of_calibration = self.of_calibration * current / planned if current else 0.0
+        return Variance(units, of_units, seeds, planned, of_calibration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class Effect:
 
     @property
     def interval(self) -> Interval:
-        """95%, not corrected for other comparisons; cut at ±100, as measures are percentages."""
+        """95% interval, not corrected for multiple comparisons; clipped to ±100 (percentages)."""
         half = _quantile(self.variance.freedom, (1 + LEVEL) / 2) * self.error
         return Interval(max(-100.0, self.delta - half), min(100.0, self.delta + half))
 
@@ -120,7 +121,7 @@ class Effect:
 
     @property
     def p(self) -> float:
-        """The p-value of no difference."""
+        """The p-value of the null hypothesis of no difference."""
         return 1.0 if abs(self.delta) < _TIE else min(1.0, 2 * self._tail(-abs(self.delta)))
 
     def p_equivalent(self, margin: float) -> float:
@@ -129,7 +130,7 @@ class Effect:
 
     @property
     def detectable(self) -> float:
-        """True difference that this test finds in ``POWER`` of repeats with as many runs and articles."""
+        """Minimum detectable effect: the true difference found with power ``POWER`` at these sample sizes."""
         freedom = self.variance.freedom
         return (_quantile(freedom, (1 + LEVEL) / 2) + _quantile(freedom, POWER)) * self.error
 
@@ -143,33 +144,33 @@ class Effect:
 
 
 def mean_interval(scores: Scores, articles: Articles | None = None) -> Interval:
-    """95% interval of the mean of ``scores`` ``(R, N)`` over articles (or questions), the R runs as given.
+    """95% interval of the mean of ``scores`` ``(R, N)`` over articles (or questions), with the R runs fixed.
 
     Raises ValueError with a single article, or question.
     """
     mean = scores.mean(0)
-    return Effect(float(mean.mean()), _crossed([mean[None]], articles)).interval
+    return Effect(float(mean.mean()), _crossed_variance([mean[None]], articles)).interval
 
 
 def contrast(
     systems: Sequence[Scores], *, articles: Articles | None = None, left_out: Sequence[float] = ()
 ) -> Effect:
-    """Sum of the means of systems ``(R, N)``, each signed as it counts, all on the same N questions.
+    """Sum of the means of ``systems``, signed score arrays ``(R, N)`` on the same N questions.
 
     ``[-a, b]`` is how much better b is, ``[a, -b, -c, d]`` how much more d gains over c than b over a.
-    ``[b - a]`` is the first again where run r of b was made of run r of a: what the runs of a pair share does
-    not widen the interval. ``articles`` ``(N,)`` are the numbers of the questions' articles. With one run of
-    a system its seed cannot be drawn again: the test is then about that run. ``left_out`` ``(C,)`` are the
-    sums with each calibration article in turn left out when null thresholds are fitted.
+    ``[b - a]`` is the paired form of the first, for run r of b derived from run r of a: what the runs of a
+    pair share does not widen the interval. ``articles`` ``(N,)`` are the questions' article numbers. With one
+    run of a system its seed variance is unknown: the test is then about that run. ``left_out`` ``(C,)`` are
+    the sums with null thresholds fitted without each calibration article in turn.
 
     Raises ValueError with a single article, or question.
     """
     delta = float(sum(scores.mean() for scores in systems))
-    return Effect(delta, _crossed(systems, articles, left_out))
+    return Effect(delta, _crossed_variance(systems, articles, left_out))
 
 
 def power(variance: Variance, difference: float) -> float:
-    """Chance that a true ``difference`` is found at 1 - ``LEVEL``, two-sided (noncentral t)."""
+    """Power to detect a true ``difference`` at level 1 - ``LEVEL``, two-sided (noncentral t)."""
     from scipy.special import nctdtr
 
     if not variance.total:
@@ -191,10 +192,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def in_order(families: Iterable[Sequence[float]]) -> list[list[float]]:
-    """p-values of families that are tested in an order fixed beforehand: a family only after all before it.
+    """Adjusted p-values of families tested in an order fixed in advance, each only after all before it.
 
-    Holm within a family, and none below the largest of an earlier one (serial gatekeeping: Westfall & Krishen
-    2001); with families of one test it is the fixed-sequence procedure, which needs no correction.
+    Holm within a family, and none below the largest of an earlier family (serial gatekeeping: Westfall &
+    Krishen 2001); with families of one test this is the fixed-sequence procedure, which needs no correction.
     """
     highest, adjusted = 0.0, []
     for family in families:
@@ -203,16 +204,16 @@ def in_order(families: Iterable[Sequence[float]]) -> list[list[float]]:
     return adjusted
 
 
-def _crossed(
+def _crossed_variance(
     systems: Sequence[Scores], articles: Articles | None, left_out: Sequence[float] = ()
 ) -> Variance:
-    """The variance of the sum of systems' means; ``systems`` are ``(R, N)`` each, signed as they count."""
+    """Variance of the sum of the means of ``systems``, signed score arrays ``(R, N)``."""
     questions = systems[0].shape[1]
     number = np.arange(questions) if articles is None else np.unique(articles, return_inverse=True)[1]
     units = int(number.max()) + 1
     if units < 2:
-        what = "question is" if articles is None else "article is"
-        raise ValueError(f"a single {what} no sample: an interval needs several")
+        unit = "question" if articles is None else "article"
+        raise ValueError(f"a single {unit} is not a sample: an interval needs several")
     corrected = units / (units - 1) / questions**2
     summed, seeds = np.zeros(units), []
     for scores in systems:

@@ -1,9 +1,9 @@
-"""The SQuAD 1.1 and 2.0 evaluations: exactly the scores of the official scripts.
+"""SQuAD 1.1 and 2.0 evaluation, bit-for-bit equal to the official scripts.
 
-Floats are equal because sums run in file order over the same expressions. Every question is normalised
-once; all other figures derive from its score. Both evaluations normalise alike: lower case, no punctuation,
-no articles (Rajpurkar et al. 2016, section 6.1; Rajpurkar et al. 2018, section 5.1). They differ if the
-normalised text is empty: two empty answers agree fully in 2.0 and have F1 0 in 1.1.
+Floats are equal because sums run in file order over the same expressions. Every question is normalised and
+scored once; all other figures derive from its score. Both versions normalise alike: lower case, no
+punctuation, no articles (Rajpurkar et al. 2016, section 6.1; Rajpurkar et al. 2018, section 5.1). They differ
+if the normalised text is empty: two empty answers match in 2.0 and have F1 0 in 1.1.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import Protocol, QuestionSet
 
 METRIC_VERSION = "1.0"
-"""Raised whenever the score of the same predictions could change."""
+"""Bumped whenever the score of the same predictions could change."""
 OFFICIAL_THRESHOLD = 1.0
 """Default null threshold of the official script: no probability lies above it."""
 ARTICLES = frozenset(("a", "an", "the"))
@@ -56,12 +56,12 @@ _BOTH_EMPTY: dict[Protocol, Overlap] = {"2.0": Overlap(1, 1, 1, 1), "1.1": Overl
 def normalise(text: str) -> str:
     """``text`` in lower case, without punctuation and articles, words separated by single spaces."""
     if text.isascii() and text.isprintable():
-        # Only letters, digits and spaces remain, so that an article is always a whole word.
+        # Only letters, digits and spaces remain, so an article is always a whole word.
         words = text.encode().translate(_LOWER_BYTES, _PUNCTUATION_BYTES).decode().split()
         if not ARTICLES.isdisjoint(words):
             words = [word for word in words if word not in ARTICLES]
     else:
-        # Dashes, typographic quotes and control characters remain, and may be next to an article.
+        # Dashes, typographic quotes and control characters remain and may be next to an article.
         words = _DROP_ARTICLES(" ", text.lower().translate(_DROP_PUNCTUATION)).split()
     return " ".join(words)
 
@@ -69,7 +69,7 @@ def normalise(text: str) -> str:
 def best_overlap(predicted: str, golds: Sequence[str], protocol: Protocol) -> Overlap:
     """Overlap of ``predicted`` with the gold answer of highest F1 (the first on a tie).
 
-    Both must be normalised; their tokens are compared as multisets. Without golds all values are 0.
+    Both must be normalised; tokens are compared as multisets. Without golds all values are 0.
     """
     if predicted in golds:
         return PERFECT if predicted else _BOTH_EMPTY[protocol]
@@ -103,8 +103,8 @@ class Scores:
     official: Mapping[str, Any]
     """The keys of the official evaluation in its order and with its exact values."""
     more: Mapping[str, Any]
-    """Token precision and recall: means over questions, against the gold answer of highest F1. The confusion
-    matrix of answering and abstaining with its rates, "answered" being positive (thesis 3.1-3.4)."""
+    """Mean token precision and recall against the gold answer of highest F1, and the confusion matrix of
+    answering and abstaining with its rates, "answered" being positive (thesis 3.1-3.4)."""
 
     @property
     def exact(self) -> float:
@@ -122,7 +122,7 @@ class Scores:
 class QuestionScore(NamedTuple):
     """Scores of one question, each in 0..1.
 
-    A named tuple, since creating frozen dataclasses would take a quarter of the scoring time.
+    A named tuple because creating frozen dataclasses would take a quarter of the scoring time.
     """
 
     id: str
@@ -133,7 +133,7 @@ class QuestionScore(NamedTuple):
     """``precision`` and ``recall`` are those of the gold answer of highest F1."""
     answerable: bool
     abstained: bool
-    """The prediction is the empty string. (One of articles or punctuation alone is an answer.)"""
+    """Whether the prediction is the empty string. (Articles or punctuation alone are an answer.)"""
     kind: str | None = None
 
 
@@ -146,7 +146,7 @@ def score_questions(
     Args:
         questions: the gold answers.
         predictions: id -> answer text, "" for no answer; unknown ids are ignored.
-        protocol: None takes that of ``questions``.
+        protocol: None: the protocol of ``questions``.
 
     Raises DataError for a question without answers under protocol 1.1.
     """
@@ -159,7 +159,7 @@ def score_questions(
             continue
         golds = [normal[gold.text] for gold in example.answers]
         if protocol == "2.0":
-            # A gold answer of articles and punctuation alone does not count; without any, "" is right.
+            # Gold answers of only articles and punctuation do not count; if none remain, "" is right.
             golds = [gold for gold in golds if gold] or [""]
         elif not golds:
             raise DataError(f"question {example.id}: has no answer, which protocol 1.1 cannot score; use 2.0")
@@ -173,7 +173,7 @@ def score_questions(
 
 
 class Normalised(dict[str, str]):
-    """Cache: text -> normalised text of a language. Most gold and predicted texts occur several times."""
+    """Cache: text -> normalised text in a language. Most gold and predicted texts occur several times."""
 
     def __init__(self, language: str = ENGLISH) -> None:
         self._normalise = normalise if language == ENGLISH else normaliser(language)
@@ -194,11 +194,11 @@ def aggregate(
     """Aggregate question scores as the official evaluation does.
 
     Args:
-        null_scores: id -> no-answer probability or null odds, for every scored question. One above
-            ``threshold`` means "no answer" (NaN never does; with ``math.inf`` nothing does). They also give
-            the best thresholds and the average precisions of 2.0.
-        missing: number of questions without a prediction. They count 0 in 1.1; 2.0 leaves them out of every
-            mean (where the official script fails).
+        null_scores: id -> no-answer probability or null odds, for every scored question. Above
+            ``threshold`` they mean "no answer" (NaN never does; with ``math.inf`` nothing does). They also
+            give the best thresholds and average precisions of 2.0.
+        missing: number of questions without a prediction. They count as 0 in 1.1; 2.0 leaves them out of
+            every mean (where the official script fails).
 
     Raises DataError without scores, or if a question has no null score.
     """
@@ -234,10 +234,10 @@ def score(
     null_scores: Mapping[str, float] | None = None,
     threshold: float = OFFICIAL_THRESHOLD,
 ) -> Scores:
-    """Scores of predictions that must answer every question (arguments as in ``aggregate``).
+    """Scores of predictions that must cover every question (arguments as in ``aggregate``).
 
-    Raises DataError that names the questions without a prediction: a mean over fewer questions would be
-    mistaken for the score of the set.
+    Raises DataError naming the questions without a prediction: a mean over fewer questions would be mistaken
+    for the score of the set.
     """
     if absent := missing_ids(questions, predictions):
         raise DataError(
@@ -254,7 +254,7 @@ def final_texts(
     threshold: float,
     protocol: Protocol,
 ) -> dict[str, str]:
-    """Texts after the threshold: "" for null scores above it and, in 1.1, for questions without a text."""
+    """Texts at the threshold: "" for null scores above it and, in 1.1, for questions without a text."""
     final = {id_: "" if null_scores.get(id_, threshold) > threshold else text for id_, text in texts.items()}
     return {**dict.fromkeys(missing_ids(questions, texts), ""), **final} if protocol == "1.1" else final
 
@@ -272,18 +272,18 @@ def _mean_20(values: Iterable[float], total: int) -> float:
 
 
 def _mean_11(values: Iterable[float], total: int) -> float:
-    # Added in sequence like the 1.1 script: from Python 3.12 on, sum() rounds differently.
+    # Sequential addition as in the 1.1 script: from Python 3.12 on, sum() rounds differently.
     return 100.0 * reduce(add, values, 0) / total
 
 
 def _apply_threshold(
     scored: Sequence[QuestionScore], null_scores: Mapping[str, float], threshold: float
 ) -> list[QuestionScore]:
-    """Scores with an abstention for every null score above ``threshold``."""
+    """Scores in which every null score above ``threshold`` is an abstention."""
     final = []
     for s in scored:
         if s.id not in null_scores:
-            raise DataError(f"question {s.id}: has a prediction and no no-answer score; give one for each")
+            raise DataError(f"question {s.id}: has a prediction but no no-answer score; give one for each")
         if null_scores[s.id] > threshold:
             right = float(not s.answerable)
             s = QuestionScore(s.id, int(right), right, right, right, s.answerable, True, s.kind)
@@ -292,7 +292,7 @@ def _apply_threshold(
 
 
 def _answering(scored: Sequence[QuestionScore], missing: int) -> dict[str, float]:
-    """Confusion matrix of answering, "answered" being positive, and its rates, 0 where nothing is counted.
+    """Confusion matrix of answering, "answered" being positive, and its rates, 0 for an empty denominator.
 
     A question without a prediction counts as abstained. The accuracy is also known as "AvNA".
     """
@@ -318,11 +318,11 @@ def _answering(scored: Sequence[QuestionScore], missing: int) -> dict[str, float
 
 
 def _rank_metrics(scored: Sequence[QuestionScore], null_scores: Mapping[str, float]) -> dict[str, float]:
-    """Best scores at thresholds fitted on the scored questions themselves, which are upper bounds and no
-    results, and average precisions of the predicted texts, most likely answerable first.
+    """Best scores at thresholds fitted on the scored questions themselves (upper bounds, not results), and
+    average precisions of the predicted texts, most likely answerable first.
 
-    Ties keep the order of the probability file, as the official script does; its best threshold depends on
-    that order. NaN counts as minus infinity: it lies above no threshold.
+    Ties keep the order of the probability file, as in the official script, whose best threshold depends on
+    that order. NaN counts as minus infinity: it is above no threshold.
     """
     by_id = {s.id: s for s in scored}
     pairs = [(id_, -inf if isnan(odds) else odds) for id_, odds in null_scores.items() if id_ in by_id]
@@ -346,10 +346,10 @@ def best_threshold(
     abstained: Sequence[bool],
     probabilities: Sequence[float],
 ) -> tuple[float, float]:
-    """Highest mean score (percent) over all thresholds, and its threshold, for questions by null score.
+    """Highest mean score (percent) over all thresholds, and its threshold; questions sorted by null score.
 
-    Starts with abstaining everywhere and answers the questions one after another; the best cut may lie
-    within a group of equal probabilities, which no threshold can realise: the official figure is an oracle.
+    Starts from abstaining everywhere and answers one more question at a time; the best cut may lie within a
+    group of equal probabilities, which no threshold can realise: the official figure is an oracle.
     """
     score: float = len(answerable) - sum(answerable)
     best, threshold = score, 0.0
@@ -370,7 +370,7 @@ def average_precision(
 ) -> float:
     """Area under the precision-recall curve in percent, over thresholds between distinct null scores.
 
-    A true positive counts as much as its score; at least one question must be answerable.
+    A true positive counts by its score; at least one question must be answerable.
     """
     positives = float(sum(answerable))
     last = len(values) - 1

@@ -1,12 +1,12 @@
 """Abstaining: the null threshold, and the probability that a question is answerable.
 
-The null threshold is by how much the null score must exceed the best span for "no answer". Scores at
-threshold 0 (``margin_0`` in records), at one fitted on a calibration split without a common article
-(``calibrated``) and at one fitted on the scored set itself (``oracle``: a bound, no result) do not compare.
+The null threshold is the margin by which the null score must exceed the best span's for "no answer". Scores
+at threshold 0 (``margin_0`` in records), at one fitted on a calibration split without shared articles
+(``calibrated``) and at one fitted on the scored set itself (``oracle``: a bound, not a result) are not
+comparable.
 
-A fit counts the unanswerable questions as the share that they have in the split, or as a stated ``prior``:
-the best threshold depends on that share, and the split's is rarely that of the set that is scored later
-(Elkan 2001, section 2).
+A fit weights the unanswerable questions by their share of the split, or to a stated ``prior``: the best
+threshold depends on that share, which rarely equals that of the set scored later (Elkan 2001, section 2).
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ _TIE = 1e-9
 
 
 def class_weights(answerable: Sequence[bool], prior: float | None) -> tuple[float, float]:
-    """Weights of an unanswerable and of an answerable question under which the share of the former is
-    ``prior``; their mean over the questions is 1. Both are 1 without a prior, and where one kind is missing.
+    """Weights of an unanswerable and an answerable question that give the former the share ``prior``.
+
+    Their mean over the questions is 1. Both are 1 without a prior or if one kind is missing.
     """
     positives = sum(answerable)
     negatives = len(answerable) - positives
@@ -44,18 +45,18 @@ def fit_threshold(
     answerable: Sequence[bool],
     prior: float | None = None,
 ) -> float:
-    """Null threshold of highest mean F1: a question is abstained from where ``null_odds > threshold``.
+    """Null threshold with the highest mean F1, abstaining where ``null_odds > threshold``.
 
     Args:
         null_odds: null score minus best span score, per question.
         f1: F1 of the best span as the answer, in 0..1.
-        answerable: whether the question has an answer; else abstaining is right.
-        prior: the share that unanswerable questions are to count as; None: that which they have.
+        answerable: whether the question has an answer; if not, abstaining is right.
+        prior: share that the unanswerable questions are weighted to; None: their own share.
 
-    Only cuts between different odds are considered. The threshold lies midway between the odds on its two
-    sides, or 1 beyond the outermost. Of cuts with the same score, the threshold nearest 0 is taken, and of
-    two equally near ones the negative one. Questions with NaN or infinite odds behave the same at every
-    threshold and are left out; without any other question the threshold is 0.
+    Only cuts between distinct odds are considered. The threshold lies midway between the odds on its two
+    sides, or 1 beyond the outermost. On ties the threshold nearest 0 wins, and of two equally near the
+    negative one. Questions with NaN or infinite odds behave the same at every threshold and are left out; if
+    no other questions remain, the threshold is 0.
     """
     rows = zip(null_odds, f1, answerable, strict=True)
     weights = class_weights(answerable, prior)
@@ -66,7 +67,7 @@ def fit_threshold(
     )
     if not ranked:
         return 0.0
-    gain = best_gain = 0.0  # over abstaining everywhere, from answering the questions so far
+    gain = best_gain = 0.0  # from answering the questions so far, over abstaining everywhere
     lowest = ranked[0][0]
     best = min(lowest - 1, nextafter(lowest, -inf))
     following = [odds for odds, _ in ranked[1:]] + [None]
@@ -82,7 +83,7 @@ def fit_threshold(
 
 
 def calibrate(questions: QuestionSet, answers: Sequence[Prediction], prior: float | None = None) -> float:
-    """Null threshold of highest F1 on a calibration split: ``questions`` and the model's ``answers``.
+    """Null threshold with the highest F1 on a calibration split: ``questions`` and the model's ``answers``.
 
     Raises DataError if a question has no answer record, or several.
     """
@@ -92,7 +93,7 @@ def calibrate(questions: QuestionSet, answers: Sequence[Prediction], prior: floa
 def at_thresholds(
     questions: QuestionSet, answers: Sequence[Prediction], calibrated: float
 ) -> dict[str, Scores]:
-    """Scores of the same answers by operating point: threshold 0, ``calibrated``, the oracle's, never null.
+    """Scores of the answers by operating point: threshold 0, ``calibrated``, the oracle's, never null.
 
     The texts are scored only once. Raises DataError if a question has no answer record, or several.
     """
@@ -106,7 +107,7 @@ def at_thresholds(
 
 
 def best_texts(answers: Sequence[Prediction]) -> dict[str, str]:
-    """Id -> text of the best span, whatever the null score; "" if no span had a finite score.
+    """Id -> text of the best span, regardless of the null score; "" if no span had a finite score.
 
     Raises DataError if two answers have the same id.
     """
@@ -133,7 +134,7 @@ def _fit(scored: Sequence[QuestionScore], odds: Mapping[str, float], prior: floa
 
 
 def _between(low: float, high: float) -> float:
-    """A float in ``[low, high)``, midway where there is one."""
+    """A float in ``[low, high)``: the midpoint, if representable."""
     middle = low + (high - low) / 2
     if not isfinite(middle):
         middle = low / 2 + high / 2
@@ -148,7 +149,7 @@ class Logistic(NamedTuple):
 
 
 def answerable_probability(odds: Floats, fitted: Logistic) -> Floats:
-    """P(answerable) of each question by its null odds; 0 or 1 for infinite odds, NaN for NaN."""
+    """P(answerable) of each question from its null odds; 0 or 1 for infinite odds, NaN for NaN."""
     with np.errstate(invalid="ignore"):  # infinite odds and a slope of 0
         logit = np.nan_to_num(fitted.intercept + fitted.slope * odds, nan=fitted.intercept)
     probability = 1 / (1 + np.exp(-np.clip(logit, -700, 700)))
@@ -156,11 +157,11 @@ def answerable_probability(odds: Floats, fitted: Logistic) -> Floats:
 
 
 def fit_answerability(odds: Floats, answerable: Bools, prior: float | None = None) -> Logistic | None:
-    """Logistic regression of ``answerable`` on the null odds, classes weighted as ``class_weights`` has it.
+    """Logistic regression of ``answerable`` on the null odds, with the classes weighted by ``class_weights``.
 
-    Platt 1999: the targets are (N+ + 1) / (N+ + 2) and 1 / (N- + 2), so that questions which a threshold
-    separates without an error have a finite slope. By BFGS, on standardised odds. Questions with odds that
-    are not finite are left out; None without both kinds.
+    The targets are (N+ + 1) / (N+ + 2) and 1 / (N- + 2) (Platt 1999), so the slope stays finite even if a
+    threshold separates the classes. Fitted by BFGS on standardised odds. Questions with non-finite odds are
+    left out; None without both kinds.
     """
     from scipy.optimize import minimize
     from scipy.special import expit
@@ -174,11 +175,11 @@ def fit_answerability(odds: Floats, answerable: Bools, prior: float | None = Non
     centre, scale = float(odds.mean()), float(odds.std()) or 1.0
     inputs = np.stack([(odds - centre) / scale, np.ones(len(odds))])
     target = np.where(answerable, (positives + 1) / (positives + 2), 1 / (negatives + 2))
-    of_negative, of_positive = class_weights(answerable.tolist(), prior)
-    weight = np.where(answerable, of_positive, of_negative)
+    negative_weight, positive_weight = class_weights(answerable.tolist(), prior)
+    weight = np.where(answerable, positive_weight, negative_weight)
 
     def cross_entropy(coefficients: Floats) -> tuple[float, Floats]:
-        """The weighted mean, and its gradient."""
+        """Weighted mean loss and its gradient."""
         logit = coefficients @ inputs
         loss = weight * (np.logaddexp(0, logit) - target * logit)
         return loss.mean(), inputs @ (weight * (expit(logit) - target)) / len(odds)

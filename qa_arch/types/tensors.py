@@ -33,7 +33,7 @@ class Movable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpanLabels(Movable):
-    """Where the gold answer lies in each window; meaningless where ``answerable`` is False."""
+    """Gold answer position in each window; meaningless where ``answerable`` is False."""
 
     start: Int[Tensor, "B"]
     """First token of the gold answer, an index on the window's token axis."""
@@ -42,14 +42,14 @@ class SpanLabels(Movable):
     answerable: Bool[Tensor, "B"]
     """True where the window holds the whole gold answer."""
     weight: Float[Tensor, "B"]
-    """1 for a window that counts, 0 for one that only keeps an idle rank in step."""
+    """Loss weight: 1, or 0 for a window that only keeps an idle rank in step."""
     twin: Int[Tensor, "B"] | None = None
-    """Place in the batch of a window's answerable twin, -1 for none; None where no twins are looked for."""
+    """Batch index of the window's answerable twin, -1 if it has none; None if twins are not used."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch(Movable):
-    """Windows, padded to the longest of them. Masks have one meaning: True = yes, real."""
+    """Windows, padded to the longest one. In every mask, True marks what the field names."""
 
     index: Int[Tensor, "B"]
     """Row of each window in its feature table."""
@@ -61,11 +61,11 @@ class Batch(Movable):
     question: Bool[Tensor, "B T"]
     """True on the question's tokens, special tokens excluded."""
     context: Bool[Tensor, "B T"]
-    """True on context tokens that an answer may begin or end with (those of some width)."""
+    """True on context tokens at which an answer may start or end (those of nonzero width)."""
     word: Int[Tensor, "B T"]
-    """Number of the word a piece belongs to, counted in its own text; -1 on special tokens and padding."""
+    """Index of the word a piece belongs to within its own text; -1 on special tokens and padding."""
     overlap: Bool[Tensor, "B T"]
-    """True on a context (question) piece whose word, case folded, is in the question (context)."""
+    """True on a context (question) piece whose case-folded word also occurs in the question (context)."""
     vector: Int[Tensor, "B T"] | None = None
     """Row of the word's vector in the word-vector table; 0 = unknown. None without word vectors."""
     labels: SpanLabels | None = None
@@ -76,11 +76,10 @@ class Batch(Movable):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpanLogits(Movable):
-    """Scores of where an answer starts and ends. ``start`` and ``end`` are -inf outside the context.
+    """Start and end logits of an answer; ``start`` and ``end`` are -inf outside the context.
 
-    No-answer is a field of its own and never an index: the null logits are one more class with the tokens in
-    the start and the end softmax of the loss; decoding uses ``null`` alone. A span scores
-    ``start[s] + end[e]``.
+    "No answer" has its own fields and is never a token index: the null logits are an extra class in the start
+    and end softmax of the loss; decoding uses only ``null``. A span scores ``start[s] + end[e]``.
     """
 
     start: Float[Tensor, "B T"]
@@ -88,7 +87,7 @@ class SpanLogits(Movable):
     null_start: Float[Tensor, "B"]
     null_end: Float[Tensor, "B"]
     verifier: Float[Tensor, "B"] | None = None
-    """Log-odds that the window holds no answer, from a head of its own."""
+    """Log-odds that the window holds no answer, from a separate head."""
     verifier_weight: float = 1.0
 
     @property
@@ -99,7 +98,7 @@ class SpanLogits(Movable):
 
 
 LOWEST = -1e30
-"""In place of -inf where gradients flow: a sum of two is still a number, and its exponential 0."""
+"""Replaces -inf where gradients flow: a sum of two stays finite, and its exponential is 0."""
 
 
 def log_sum_of_spans(
@@ -107,10 +106,10 @@ def log_sum_of_spans(
 ) -> Float[Tensor, "B"]:
     """log Σ_{s <= e} exp(start_s + end_e) over all T (T + 1) / 2 spans of each window, exact, in O(T)::
 
-        log Σ_s exp(start_s + r_s),   r_s = log Σ_{e >= s} exp(end_e)     r: cumulated from the last token
+        log Σ_s exp(start_s + r_s),   r_s = log Σ_{e >= s} exp(end_e)     r: cumulative from the last token
 
-    With ``longest`` over the spans of at most so many tokens alone, in O(T longest).
-    Where no span is open it is about -2e30, which no score is, with gradients of 0 behind any other term.
+    With ``longest``, only over spans of at most that many tokens, in O(T longest). Without a valid span the
+    result is about -2e30, far below any score, and contributes no gradient next to any other term.
     """
     start, end = start.clamp(min=LOWEST), end.clamp(min=LOWEST)
     if longest is None:
@@ -122,10 +121,10 @@ def log_sum_of_spans(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepLogits(Movable):
-    """Scores of a sequence model: at each step a choice among the context's tokens and "stop".
+    """Logits of a sequence model, which chooses a context token or "stop" at each step.
 
-    ``token`` is -inf outside the context. To stop at the first step is to answer with nothing. The
-    last step is the generation limit: a sequence of S tokens has no stop.
+    ``token`` is -inf outside the context. Stopping at the first step means "no answer". The last step is the
+    generation limit: a sequence of S tokens has no stop.
     """
 
     token: Float[Tensor, "B S T"]
@@ -138,5 +137,5 @@ class StepLogits(Movable):
 
 
 def log_choices(logits: StepLogits) -> Float[Tensor, "B S N"]:
-    """Log-probabilities of the choices of each step, over T tokens and, last, the stop."""
+    """Log-probabilities of each step's N = T + 1 choices: the tokens, then the stop."""
     return cat([logits.token, logits.stop[..., None]], dim=-1).float().log_softmax(-1)

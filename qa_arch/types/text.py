@@ -1,4 +1,4 @@
-"""The records that cross stages before and after the tensors: frozen, standard library only.
+"""Records passed between stages before and after the tensors: frozen, standard library only.
 
 Offsets are always character (code point) offsets into ``Example.context``, end exclusive.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 Protocol = Literal["1.1", "2.0"]
-"""The SQuAD evaluation that a set belongs to: 2.0 has unanswerable questions, 1.1 has none."""
+"""SQuAD evaluation version: 2.0 has unanswerable questions, 1.1 has none."""
 ASKING = ("what", "which", "who", "whom", "whose", "when", "where", "why", "how")
 _HOW = {"many": "how many", "much": "how much", "long": "how long"}
 
@@ -36,8 +36,7 @@ class Gold:
 class Example:
     """One question about one passage.
 
-    Questions of one paragraph share the very same ``context`` string object, so that a passage
-    is tokenised once however many questions it has.
+    Questions of one paragraph share the same ``context`` string object, so each passage is tokenised once.
     """
 
     id: str
@@ -46,11 +45,11 @@ class Example:
     title: str = ""
     answers: tuple[Gold, ...] = ()
     plausible: tuple[Gold, ...] = ()
-    """Answers that look right and are not (SQuAD 2.0 marks them on unanswerable questions)."""
+    """Answers that look right but are not (SQuAD 2.0 marks them on unanswerable questions)."""
     kind: str | None = None
-    """Why the question is hard or unanswerable, where the data says so (``negation``, ...)."""
+    """Why the question is hard or unanswerable, if the data says so (``negation``, ...)."""
     original: str | None = None
-    """The id of the question that this is a contrast of (a small change that changes the answer)."""
+    """Id of the question that this one is a contrast of (a small edit that changes the answer)."""
 
     @property
     def answerable(self) -> bool:
@@ -59,7 +58,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A record that was left out, and why: where it is, what is wrong, what to do."""
+    """A skipped record: where it is, what is wrong, what to do."""
 
     file: str
     where: str
@@ -71,7 +70,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class QuestionSet:
-    """The questions of one split, in file order, with what identifies them."""
+    """Questions of one split in file order, with their name, protocol and fingerprint."""
 
     name: str
     examples: tuple[Example, ...]
@@ -80,7 +79,7 @@ class QuestionSet:
     """SHA-256 over the content of the questions (order included), not over file bytes."""
     skipped: tuple[Problem, ...] = ()
     language: str = "en"
-    """By whose rules answers are normalised (``metrics.languages``)."""
+    """Language whose rules normalise the answers (``metrics.languages``)."""
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -91,22 +90,22 @@ class QuestionSet:
 
     @property
     def other_language(self) -> dict[str, str]:
-        """The entry of a record for a language that is not English; empty for English."""
+        """Record entry for a language other than English; empty for English."""
         return {} if self.language == "en" else {"language": self.language}
 
     @property
     def article_numbers(self) -> list[int]:
-        """The number of each question's article, from 0 in the order of the file."""
+        """Article number of each question, from 0 in file order."""
         return _numbered(example.title for example in self.examples)
 
     @property
     def passage_numbers(self) -> list[int]:
-        """The number of each question's passage, from 0 in the order of the file."""
+        """Passage number of each question, from 0 in file order."""
         return _numbered(example.context for example in self.examples)
 
     @property
     def contrast_numbers(self) -> list[int]:
-        """The same of contrast sets: a question and its contrasts (Gardner et al. 2020)."""
+        """Contrast set number of each question: a question and its contrasts (Gardner et al. 2020)."""
         ids = {example.id for example in self.examples}
         return _numbered(e.original if e.original in ids else e.id for e in self.examples)
 
@@ -118,32 +117,32 @@ def _numbered(names: Iterable[str | None]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class SelectionQuestion:
-    """A question whose answer is to be selected from candidates, all of them in words."""
+    """A question whose answer is selected from candidates; all texts are tuples of words."""
 
     id: str
     question: tuple[str, ...]
     candidates: Sequence[int]
-    """Answers to choose from, as rows of the set's ``answers``; a ``range`` where it is all of them."""
+    """Indices of the candidates in the set's ``answers``; a ``range`` if it is all of them."""
     right: tuple[int, ...]
-    """The right ones among the set's ``answers``. A pool that was retrieved may hold none of them."""
+    """Indices of the right answers. A retrieved pool may hold none of them."""
     title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SelectionSet:
-    """The questions of one split of an answer-selection task, in file order."""
+    """Questions of one split of an answer-selection task, in file order."""
 
     name: str
     answers: tuple[tuple[str, ...], ...]
-    """Every candidate once, in words: questions that share a candidate share its row."""
+    """Every candidate once, as words: questions that share a candidate share its index."""
     questions: tuple[SelectionQuestion, ...]
     fingerprint: str
     """SHA-256 over the content of questions, candidates and answers, not over file bytes."""
     left_out: int = 0
-    """Questions with which there was nothing to select: no answer, or a single candidate."""
+    """Number of questions dropped because they have no answer, or a single candidate."""
     protocol: Literal["selection"] = "selection"
     main: tuple[int, ...] = ()
-    """Main class of each of ``answers`` where these are the sub classes of a question; else empty."""
+    """Main class of each of ``answers`` if these are question classes; else empty."""
 
     def __len__(self) -> int:
         return len(self.questions)
@@ -157,7 +156,7 @@ class SelectionSet:
 class Candidate:
     """A possible answer: ``text == context[start:end]``; the empty candidate is "no answer".
 
-    Sequence models may join words that do not stand side by side: ``start`` and ``end`` are -1 then.
+    Sequence models may join words that are not adjacent; ``start`` and ``end`` are then -1.
     """
 
     text: str
@@ -181,10 +180,10 @@ class Prediction:
     windows: int
     """Number of windows of the passage."""
     candidates: tuple[Candidate, ...] = field(default=(), repr=False)
-    """n-best, most probable first; holds the empty candidate once."""
+    """n-best, most probable first; includes the empty candidate once."""
 
     def at(self, threshold: float) -> Candidate | None:
-        """The answer given when "no answer" must win by more than ``threshold``; None = no answer."""
+        """Answer at a null threshold: None ("no answer") if ``null_odds`` exceeds it."""
         return None if self.best is None or self.null_odds > threshold else self.best
 
     def text(self, threshold: float) -> str:
@@ -194,7 +193,7 @@ class Prediction:
 
 
 def question_word(question: str) -> str:
-    """The first word that asks ("how many" and the like as one); ``other`` where there is none."""
+    """First question word ("how many" and the like count as one); ``other`` if there is none."""
     words = re.findall(r"\w+", question.casefold())
     for word, after in zip(words, [*words[1:], ""], strict=True):
         if word in ASKING:
@@ -209,9 +208,9 @@ class AttentionMap:
     """Attention of a match-LSTM over the question, in the window that holds the best span."""
 
     weights: npt.NDArray[np.floating]
-    """(2, C, Q + 1): direction, unit of the passage, unit of the question and, last, the word "nothing". Each
-    unit's sum to 1."""
+    """Shape (2, C, Q + 1): direction, passage unit, question unit with "nothing" last; sums to 1 over the
+    last axis."""
     context: npt.NDArray[np.int32]
-    """(C, 2) characters of each unit in the passage, end exclusive."""
+    """Shape (C, 2): character offsets of each passage unit, end exclusive."""
     question: npt.NDArray[np.int32]
-    """(Q, 2) the same in the question."""
+    """Shape (Q, 2): character offsets of each question unit, end exclusive."""

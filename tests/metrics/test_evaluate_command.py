@@ -135,7 +135,7 @@ def test_malformed_predictions(predictions, message, evaluate, data):
         ('{"q1": "0.5"}', "q1: the no-answer score is a string; give a number"),
         ('{"q1": NaN}', "q1: the no-answer score is the number nan; give a number"),
         (f'{{"q1": 1{"0" * 400}}}', "q1: the no-answer score is the number 1000"),
-        ('{"q1": 0, "q2": 0, "q3": 0}', "question q4: has a prediction and no no-answer score"),
+        ('{"q1": 0, "q2": 0, "q3": 0}', "question q4: has a prediction but no no-answer score"),
         ("[0.5]", "holds a list; expected an object"),
     ],
 )

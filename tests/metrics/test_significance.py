@@ -180,9 +180,9 @@ def test_planned_variance_is_that_of_an_experiment_of_the_planned_size():
 
 def test_articles_must_be_several():
     scores = np.ones((2, 4))
-    with pytest.raises(ValueError, match="a single article is no sample"):
+    with pytest.raises(ValueError, match="a single article is not a sample"):
         mean_interval(scores, np.zeros(4, dtype=np.int64))
-    with pytest.raises(ValueError, match="a single question is no sample"):
+    with pytest.raises(ValueError, match="a single question is not a sample"):
         mean_interval(scores[:, :1])
 
 

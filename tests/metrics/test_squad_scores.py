@@ -112,7 +112,7 @@ def test_what_cannot_be_scored_is_an_error(gold_set):
         score(gold_set(GOLDS, "1.1"), TEXTS)
     with pytest.raises(DataError, match="no prediction belongs"):
         aggregate((), "2.0", missing=5)
-    with pytest.raises(DataError, match="q2: has a prediction and no no-answer score"):
+    with pytest.raises(DataError, match="q2: has a prediction but no no-answer score"):
         score(gold_set({"q1": [], "q2": []}), {"q1": "", "q2": ""}, null_scores={"q1": 0.0})
 
 
