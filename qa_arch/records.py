@@ -1,8 +1,8 @@
-"""The record of a run: ``run.json`` and ``questions.parquet``, typed, written whole and read back.
+"""Run records: ``run.json`` and ``questions.parquet``, typed, written atomically and read back.
 
-A run is scored on sets of questions, called splits (``dev``, ``calibration``, the name of another set), and
-on each of them at one or several operating points. Every table reads these files and nothing else; they hold
-no text of a data set. A record is written when the run starts (``running``), after each epoch and at its end.
+A run is scored on sets of questions, called splits (``dev``, ``calibration``, the name of another set), each
+at one or several operating points. Every table reads only these files; they contain no text of a data set. A
+record is written when the run starts (``running``), after each epoch and at its end.
 """
 
 from __future__ import annotations
@@ -24,67 +24,66 @@ SCHEMA = 2
 SELECTION = "selection"
 """The protocol of answer selection and of classification: candidates are ranked."""
 LANGUAGE = ("masked_lm", "causal_lm", "masked_spans")
-"""What the protocols of pre-training begin with: tokens are predicted. Behind a colon is a hash of what the
-scores depend on beside text and model: tokenizer, length of blocks, noise."""
+"""Prefixes of the pre-training protocols, which predict tokens. A colon and a hash follow, over what the
+scores depend on besides text and model: tokenizer, block length, noise."""
 DEV, CALIBRATION, TRAIN = "dev", "calibration", "train"
 
 MARGIN_0 = "margin_0"
 """Null threshold 0."""
 CALIBRATED = "calibrated"
-"""The null threshold that was fitted on the calibration split."""
+"""Null threshold fitted on the calibration split."""
 GIVEN = "given"
-"""The null threshold that ``qa-arch evaluate --null-threshold`` named; of an adopted run, its answers as they
+"""Null threshold given by ``qa-arch evaluate --null-threshold``; for an adopted run, its answers as they
 are."""
 NEVER_NULL = "never_null"
-""""No answer" is never given: the scores of the spans alone, and the only point of SQuAD 1.1."""
+""""No answer" is never given: scores of the spans alone, and the only point of SQuAD 1.1."""
 ORACLE = "oracle"
-"""The null threshold that fits the scored set best: a bound, no result."""
+"""Best null threshold of the scored set itself: a bound, not a result."""
 RANKED = "ranked"
 """Candidates are ranked, there is no threshold."""
 TOKENS = "tokens"
 """Tokens are predicted, there is no threshold."""
 COMPARED = (CALIBRATED, GIVEN, NEVER_NULL, RANKED, TOKENS)
-"""The operating point that runs are compared at: the first of these that a split was scored at."""
-
+"""Runs are compared at the first of these operating points that a split was scored at."""
 
 _HEADLINE = {"exact": "EM", "f1": "F1", "accuracy": "top-1", "mrr": "MRR", "perplexity": "perplexity"}
-"""Scores by which a record is told in a line, of any task."""
+"""Headline scores of any task, for one-line summaries."""
 
 
 def is_language(protocol: str | None) -> bool:
-    """Whether a protocol is that of pre-training."""
+    """Whether a protocol is one of pre-training."""
     return protocol is not None and protocol.partition(":")[0] in LANGUAGE
 
 
-def is_of_spans(protocol: str | None) -> bool:
-    """Whether a protocol is SQuAD's, by which spans are scored."""
+def is_squad(protocol: str | None) -> bool:
+    """Whether a protocol is SQuAD's, which scores spans; records that do not say are."""
     return protocol != SELECTION and not is_language(protocol)
 
 
 Status = Literal["running", "ok", "oom", "failed", "killed"]
 Number = int | Annotated[float, "measured"]
-"""A result of a run: it may be infinite or NaN."""
-T = TypeVar("T", bound="_Open")
+"""A measured value, which may be infinite or NaN."""
+T = TypeVar("T", bound="_Extensible")
 
 
-class _Open:
-    """A record with known fields and a mapping for further values of a task."""
+class _Extensible:
+    """A record with known fields and one mapping field for all other values of a task."""
 
     __slots__ = ()
-    OPEN = "metrics"
+    MAPPING_FIELD = "metrics"
 
     @classmethod
     def nest(cls, flat: Any) -> Any:
-        """``flat``, if it is a mapping, with everything that is no field moved into the open one."""
+        """Move the keys of a mapping that are not fields into the mapping field; return others unchanged."""
         if not isinstance(flat, Mapping):
             return flat
-        known = {f.name for f in fields(cls)} - {cls.OPEN}  # type: ignore[arg-type]
+        known = {f.name for f in fields(cls)} - {cls.MAPPING_FIELD}  # type: ignore[arg-type]
         own = {key: value for key, value in flat.items() if key in known}
-        return {**own, cls.OPEN: {key: value for key, value in flat.items() if key not in known}}
+        return {**own, cls.MAPPING_FIELD: {key: value for key, value in flat.items() if key not in known}}
 
     @classmethod
     def from_flat(cls: type[T], flat: Mapping[str, Any]) -> T:
-        """The record of a flat mapping, as metrics and callbacks make them."""
+        """Build a record from a flat mapping, as metrics and callbacks produce them."""
         nested = cls.nest(flat)
         return cls(
             **{key: tuple(value) if isinstance(value, list) else value for key, value in nested.items()}
@@ -92,10 +91,10 @@ class _Open:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SplitFacts(_Open):
-    """Facts of a split; None for what a task does not have."""
+class SplitFacts(_Extensible):
+    """Facts of a split; None if they do not apply to the task."""
 
-    OPEN = "extra"
+    MAPPING_FIELD = "extra"
 
     name: str | None = None
     fingerprint: str | None = None
@@ -104,25 +103,25 @@ class SplitFacts(_Open):
     questions: int | None = None
     unanswerable: int | None = None
     titles: tuple[str, ...] = ()
-    """The articles, which show whether a set that is scored later was trained on."""
+    """Articles, to detect whether a set that is scored later was trained on."""
     windows: int | None = None
     truncated_questions: int | None = None
-    """Questions longer than the encoder is given."""
+    """Questions cut to the length limit of the encoder."""
     lost_answers: int | None = None
-    """Gold answers that no window holds."""
+    """Gold answers that no window contains."""
     skipped: int | None = None
-    """Faulty records that were left out."""
+    """Malformed records that were skipped."""
     candidates: float | None = None
-    """The mean number of candidates of a question, in answer selection."""
+    """Mean number of candidates per question, in answer selection."""
     answers: int | None = None
     left_out: int | None = None
-    """The number of questions with nothing to select, in answer selection."""
+    """Questions with nothing to select, in answer selection."""
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Facts that only one kind of run has; ``language`` where answers are not English."""
+    """Facts of a single kind of run; ``language`` if answers are not English."""
 
     @classmethod
     def of(cls, questions: QuestionSet) -> SplitFacts:
-        """The facts that a set of questions about passages has by itself, without titles."""
+        """Facts of a set of questions about passages, without titles."""
         return cls(
             name=questions.name,
             fingerprint=questions.fingerprint,
@@ -135,28 +134,28 @@ class SplitFacts(_Open):
 
     @property
     def counts(self) -> dict[str, int]:
-        """The numbers of ``extra``."""
+        """Integer entries of ``extra``."""
         return {key: value for key, value in self.extra.items() if isinstance(value, int)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point(_Open):
-    """The scores of one split at one operating point; rates in percent."""
+class Point(_Extensible):
+    """Scores of one split at one operating point; rates in percent."""
 
     threshold: Number | None = None
-    """Null odds above it made the answer "no answer"; None where no threshold applies."""
+    """Null odds above it mean "no answer"; None if no threshold applies."""
     protocol: str
     metric_version: str
     overlap: tuple[str, ...] = ()
     """Articles that the split shares with the run's training data."""
     engine: str | None = None
-    """What computed the logits, and in which precision: ``torch fp32``, ``onnx int8 as u8u8``, where that is
-    not the fastest product (``nn.processor``). None: not recorded."""
+    """What computed the logits and in which precision: ``torch fp32``, ``onnx int8 as u8u8`` (if that is not
+    the fastest product, ``nn.processor``). None: not recorded."""
     metrics: Mapping[str, Number | None]
-    """By the keys of the official evaluation (``HasAns_f1``), then ours."""
+    """By the keys of the official evaluation (``HasAns_f1``), then our own."""
 
     def metric(self, key: str) -> Number | None:
-        """A score by its official key, None where the point has none; ``exact`` serves both protocols."""
+        """Score by its official key, None if missing; ``exact`` works for both protocols."""
         value = self.metrics.get(key)
         return self.metrics.get("exact_match") if value is None and key == "exact" else value
 
@@ -171,19 +170,19 @@ class Point(_Open):
 
     def flat(self) -> dict[str, Any]:
         """Metrics and the other fields in a flat mapping, as commands print a point."""
-        about: dict[str, Any] = {"threshold": self.threshold} if is_of_spans(self.protocol) else {}
+        about: dict[str, Any] = {"threshold": self.threshold} if is_squad(self.protocol) else {}
         about |= {"protocol": self.protocol, "metric_version": self.metric_version}
         about |= {"overlap": list(self.overlap)} if self.overlap else {}
         return {**self.metrics, **about, **({"engine": self.engine} if self.engine else {})}
 
 
 Points = Mapping[str, Point]
-"""By the name of the operating point, or of the heuristic."""
+"""By name of the operating point or of the heuristic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Epoch(_Open):
-    """One epoch of training; seconds are those of training and of validation, apart."""
+class Epoch(_Extensible):
+    """One epoch of training; training and validation are timed separately."""
 
     epoch: int | None = None
     """From 0."""
@@ -196,10 +195,10 @@ class Epoch(_Open):
     windows_per_second: float | None = None
     lr: Number | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
-    """Scores of the calibration split, ``calibration_loss`` among them."""
+    """Scores of the calibration split, including ``calibration_loss``."""
 
     def value(self, key: str) -> Number | None:
-        """A field or a metric by its name; None where the epoch has no such number."""
+        """Field or metric by name; None if the epoch has no such number."""
         value = self.metrics.get(key, getattr(self, key, None))
         return value if isinstance(value, int | float) else None
 
@@ -216,7 +215,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSizes:
-    """Windows (questions, pairs) of a micro batch, and what they are multiplied by for an optimizer step."""
+    """Windows (questions, pairs) per micro batch, and the factors up to one optimizer step."""
 
     micro: int | None = None
     accumulate: int | None = None
@@ -231,14 +230,14 @@ class Parameters:
     trainable: int | None = None
     blocks: Mapping[str, int] = field(default_factory=dict)
     word_vectors: int | None = None
-    """Fixed, and not part of the total."""
+    """Frozen, not part of the total."""
     nonzero: int | None = None
-    """The number that are not zero, of the total; None where nothing was pruned or quantised."""
+    """Nonzero parameters out of the total; None if nothing was pruned or quantised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
-    """The run that a smaller one was made of."""
+    """The run that a compressed run was made from."""
 
     run: str
     """Name of its folder, or of the checkpoint."""
@@ -249,23 +248,23 @@ class Parent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """The cost of asking a run on a CPU, in turn with another run (``benchmarks.compression``)."""
+    """Inference cost of a run on a CPU, alternating with a baseline run (``benchmarks.compression``)."""
 
     baseline: str
-    """Folder and config hash of that run; ratios are to its figures."""
+    """Folder and config hash of the baseline, to which ratios are relative."""
     engine: Literal["torch", "onnx"]
     precision: str
     processor: str
     threads: int
     questions: int
-    """Asked one at a time, ``repeats`` times, in turn with the baseline."""
+    """Asked one at a time, ``repeats`` times, alternating with the baseline."""
     repeats: int
     latency_ms: float
-    """Median of a repeat's mean time for a question."""
+    """Median over repeats of the mean time per question."""
     latency_ratio: float
-    """Median over neighbouring repeats; below 1 is faster than the baseline."""
+    """Median over adjacent repeats; below 1 is faster than the baseline."""
     memory_mb: float
-    """Private memory in MiB that model and reading took at most, in a process of its own."""
+    """Peak private memory of model and inference in MiB, in a separate process."""
     memory_ratio: float
     measured: str
     """UTC, ISO 8601."""
@@ -289,11 +288,11 @@ class Threshold:
     fitted_on: str
     """A split, or ``nothing``."""
     prior: Number | None = None
-    """The share that unanswerable questions counted as in the fit; None: that which they had in the split."""
+    """Share that unanswerable questions were weighted to in the fit; None: their share of the split."""
 
     @property
     def limit(self) -> float:
-        """The value, ``inf`` where "no answer" is never given."""
+        """The value, ``inf`` if "no answer" is never given."""
         return math.inf if self.value is None else float(self.value)
 
 
@@ -310,7 +309,7 @@ class Answerability:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confidence:
-    """How scores become the probability that an answer is right (``metrics.confidence``)."""
+    """Calibration of scores to the probability that an answer is right (``metrics.confidence``)."""
 
     method: Literal["temperature"]
     value: float
@@ -326,27 +325,27 @@ class EncoderRun:
     seed: int
     config_hash: str
     system: str
-    """The same hash without the seed: equal of runs that differ in nothing else."""
+    """The same hash without the seed: equal for runs that differ only in the seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeacherFacts:
-    """The model that a distilled one learned from, in whatever folder it was."""
+    """Teacher of a distilled run, wherever its folder was."""
 
     name: str
-    """The name of its run folder, or of the checkpoint."""
+    """Name of its run folder, or of the checkpoint."""
     config_hash: str
     fingerprint: str
     """SHA-256 over its files."""
     precision: str
-    """In which it was read."""
+    """Precision that it was run in."""
     titles: tuple[str, ...] = ()
-    """Articles that it was trained or calibrated on and the student was not."""
+    """Articles that it, but not the student, was trained or calibrated on."""
 
 
 @dataclass(frozen=True, order=True)
 class Measure:
-    """The set and the metric of a figure; figures of different measures do not compare."""
+    """Set and metric of a score; scores of different measures are not comparable."""
 
     fingerprint: str
     protocol: str
@@ -367,7 +366,7 @@ class RunRecord:
     config_hash: str
     commit: str | None = None
     dirty: bool | None = None
-    """Whether the checkout had changes that ``commit`` does not hold; None outside a checkout."""
+    """Whether the checkout had uncommitted changes; None outside a checkout."""
     created: str = ""
     data: Mapping[str, SplitFacts] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -380,40 +379,40 @@ class RunRecord:
     epochs: tuple[Epoch, ...] = ()
     best_epoch: int | None = None
     threshold: Threshold | None = None
-    """None where the task has no null, or the run no scores yet."""
+    """None if the task has no null, or the run no scores yet."""
     confidence: Confidence | None = None
-    """None where nothing was fitted: without a calibration split, or in older records."""
+    """None if nothing was fitted: without a calibration split, or in older records."""
     answerability: Answerability | None = None
-    """None where nothing was fitted: no null, no calibration split, or questions of a single kind there."""
+    """None if nothing was fitted: no null, no calibration split, or only one kind of questions in it."""
     references: Mapping[str, Points] = field(default_factory=dict)
-    """By split, then by heuristic: what needs no learning scores on the same questions."""
+    """By split, then by heuristic: scores of untrained heuristics on the same questions."""
     scores: Mapping[str, Points] = field(default_factory=dict)
     """By split, then by operating point."""
     error: str | None = None
     members: tuple[str, ...] = ()
-    """The runs, each with its config hash, that an ensemble or another decoding is made of."""
+    """Runs, with their config hashes, behind an ensemble or another decoding."""
     strategy: str | None = None
-    """``single``, ``ddp``, ``ddp_spawn``, ``fsdp``, ``deepspeed``: how the devices trained together."""
+    """Distributed strategy: ``single``, ``ddp``, ``ddp_spawn``, ``fsdp`` or ``deepspeed``."""
     precision: str | None = None
-    """What the products were computed in, where the config leaves it to the machine as well."""
+    """Precision of matrix products, even if the config leaves it to the machine."""
     optimizer_bits: int | None = None
     encoder: EncoderRun | None = None
-    """None where ``encoder.name`` names no pre-training run."""
+    """None unless ``encoder.name`` names a pre-training run."""
     weights_bytes: int | None = None
-    """On disk, of the files with the model's weights; None in older records."""
+    """Size of the weight files on disk; None in older records."""
     parent: Parent | None = None
-    """None for a run that was trained from its own beginning."""
+    """None unless the run is a compressed one."""
     cost: Cost | None = None
-    """None where it was not measured."""
+    """None if not measured."""
     teacher: TeacherFacts | None = None
-    """None where nothing was distilled; such a record does not name the field."""
+    """None if nothing was distilled; such a record omits the field."""
 
     def __repr__(self) -> str:
         return f"RunRecord({self.brief})"
 
     @property
     def brief(self) -> str:
-        """One line: model, seed, how it ended, and the headline scores of dev, else of calibration."""
+        """One line: model, seed, status, and the headline scores of dev, else of calibration."""
         split = DEV if DEV in self.scores else CALIBRATION
         point = self.compared_point(split)
         values = {} if point is None else {name: point.metric(key) for key, name in _HEADLINE.items()}
@@ -421,14 +420,14 @@ class RunRecord:
         return f"{self.model}, seed {self.seed}, {self.status}" + (f": {split} {scores}" if scores else "")
 
     def facts(self, split: str) -> SplitFacts:
-        """The facts of a split; none where the record does not name it."""
+        """Facts of a split; all None if the record does not have it."""
         return self.data.get(split, SplitFacts())
 
     def fingerprint(self, split: str) -> str | None:
         return self.facts(split).fingerprint
 
     def split_of(self, fingerprint: str) -> str | None:
-        """The name of the scored set with this fingerprint; None where the run was not scored on it."""
+        """Name of the scored set with this fingerprint; None if the run was not scored on it."""
         return next((split for split in self.scores if self.fingerprint(split) == fingerprint), None)
 
     @property
@@ -441,12 +440,12 @@ class RunRecord:
         return self.scores.get(split, {}).get(name)
 
     def compared_point(self, split: str) -> Point | None:
-        """The operating point that runs are compared at; None where the split was not scored."""
+        """Operating point that runs are compared at; None if the split was not scored."""
         points = self.scores.get(split, {})
         return next((points[name] for name in COMPARED if name in points), None)
 
     def spans_f1(self, split: str) -> Number | None:
-        """F1 on the answerable questions where "no answer" is never given; of SQuAD 1.1 that is F1."""
+        """F1 on the answerable questions if "no answer" is never given; for SQuAD 1.1, F1."""
         point = self.point(split, NEVER_NULL)
         if point is None:
             return None
@@ -454,7 +453,7 @@ class RunRecord:
         return point.f1 if value is None and point.protocol == "1.1" else value
 
     def measure(self, split: str) -> Measure | None:
-        """None where the record has no scores of the split."""
+        """Set and metric of a split's scores; None if it was not scored."""
         point, facts = self.compared_point(split), self.facts(split)
         if point is None:
             return None
@@ -467,55 +466,55 @@ class RunRecord:
 
     @property
     def temperature(self) -> float:
-        """By which scores are divided before they become confidences; 1 where nothing was fitted."""
+        """Temperature of the confidences; 1 if nothing was fitted."""
         return self.confidence.value if self.confidence else 1.0
 
     @property
     def selects(self) -> bool:
-        """Whether the run ranks candidates, as the data say that it read: it has no spans."""
+        """Whether the run ranks candidates, by the protocol of its data, and so has no spans."""
         return any(facts.protocol == SELECTION for facts in self.data.values())
 
     @property
     def adopted(self) -> bool:
-        """Whether the run is the answers of another system (``qa-arch adopt``): it has no weights."""
+        """Whether the run is the answers of another system (``qa-arch adopt``), without weights."""
         return "predictions" in self.config
 
     @property
     def pretrains(self) -> bool:
-        """Whether the run is a pre-training run, which predicts tokens and finds no spans."""
+        """Whether the run is a pre-training run, which predicts tokens and has no spans."""
         return any(is_language(facts.protocol) for facts in self.data.values())
 
     def setting(self, section: str, key: str) -> Any:
-        """``section.key`` of the config; None where the run's config has no such setting."""
+        """``section.key`` of the config; None if missing."""
         return self.config.get(section, {}).get(key)
 
 
 RECORD = "run.json"
 CHECKPOINTS = "checkpoints"
-"""The experiment of downloaded checkpoints that were not trained here."""
+"""Experiment name of downloaded checkpoints, which were not trained here."""
 ADOPTED = "adopted"
-"""The experiment of systems of which only the answers are here (``qa-arch adopt``)."""
+"""Experiment name of systems known only by their answers (``qa-arch adopt``)."""
 NO_SPANS, SCORED_EMPTY = "answers_not_in_passage", "questions_scored_as_empty"
-"""Extra facts of the set that such a system answered."""
+"""Extra facts of a set that an adopted system answered."""
 QUESTIONS = "questions.parquet"
 RECORDS = "records"
-"""The folder of an experiment's committed runs."""
+"""Folder of an experiment's committed runs."""
 MODEL = "model"
-"""The folder of a run's weights, its encoder and its tokenizer; what is published has none."""
+"""Folder of a run's weights, encoder and tokenizer; published runs have none."""
 PRETRAINED = "encoder"
-"""The folder within ``MODEL`` of a pre-training run's encoder and tokenizer, as transformers opens them."""
+"""Folder within ``MODEL`` of a pre-training run's encoder and tokenizer, in the format of transformers."""
 TOKENIZER, VECTORS = "tokenizer", "vectors"
-"""The folders within ``MODEL`` of tokenizer and word vectors."""
+"""Folders within ``MODEL`` of the tokenizer and the word vectors."""
 SECTIONS = frozenset(
     (
         *("data", "features", "encoder", "glove", "model", "optim", "trainer", "decode"),
         *("selection", "calibration", "pretraining", "distillation"),
     )
 )
-"""The sections of a record's config that are mappings, if they are there."""
+"""Sections of a record's config that are mappings, if present."""
 ONNX, GRAPH = "onnx", "model.onnx"
-"""The folder of a run's graph for ONNX Runtime, if ``qa-arch export`` wrote one, and the graph within it; the
-record is the run's."""
+"""Folder of a run's ONNX graph, if ``qa-arch export`` wrote one, and the graph within it; the record is the
+run's."""
 Runs = Sequence[tuple[Path, RunRecord]]
 """Run folders with their records."""
 Globs = str | Sequence[str]
@@ -523,7 +522,7 @@ Globs = str | Sequence[str]
 
 
 def write_record(folder: str | Path, record: RunRecord) -> Path:
-    """``run.json`` in the folder, written whole or not at all."""
+    """Write ``run.json`` in the folder atomically; return its path."""
     top = {f.name: _plain(getattr(record, f.name)) for f in fields(record)}
     if record.teacher is None:
         del top["teacher"]
@@ -531,22 +530,22 @@ def write_record(folder: str | Path, record: RunRecord) -> Path:
 
 
 def read_record(folder: str | Path) -> RunRecord:
-    """The record in a run folder (or a path to the file itself), of this schema or of the one before.
+    """Read the record in a run folder (or at the path of the file), of this schema or the previous one.
 
-    A run that no longer holds its lock is ``killed``. RunError names the file, the field and the remedy where
-    the record cannot be used.
+    A running run that no longer holds its lock is ``killed``. Raises RunError naming file, field and remedy
+    if the record cannot be used.
     """
     path = Path(folder)
     path = path / RECORD if path.is_dir() else path
     if not path.exists():
-        raise RunError(_no_run(Path(folder)))
+        raise RunError(_missing_record(Path(folder)))
     record = parse_record(read_json(path, "run it again or delete the folder"), path)
     stale = record.status == "running" and (path.parent / LOCK).exists() and not holder(path.parent)
     return replace(record, status="killed") if stale else record
 
 
-def _no_run(folder: Path) -> str:
-    """A message about a folder without a record: the runs in it, else the most similar one near it."""
+def _missing_record(folder: Path) -> str:
+    """Error message for a folder without a record: suggests the runs in it, else similar ones nearby."""
     inside, siblings = (_records_below(place, f"*/{RECORD}") for place in (folder, folder.parent))
     near = inside or {*siblings, *_records_below(Path("runs"), f"**/{RECORD}")}
     hint = suggest("" if inside else str(folder), (str(path.parent) for path in near), most=5)
@@ -554,7 +553,7 @@ def _no_run(folder: Path) -> str:
 
 
 def read_trained(folder: str | Path) -> RunRecord:
-    """The record of a run that was trained; RunError where only its answers are here."""
+    """Read the record of a trained run; RunError if it is adopted."""
     record = read_record(folder)
     if record.adopted:
         raise RunError(f"{folder}: adopted from a prediction file: it has no weights; name a trained run")
@@ -562,18 +561,18 @@ def read_trained(folder: str | Path) -> RunRecord:
 
 
 def read_finished(folder: str | Path) -> RunRecord:
-    """The record of a run that can answer; RunError where the run is not finished, or has no weights."""
+    """Read the record of a run that can answer; RunError if it is not finished or has no weights."""
     record = read_trained(folder)
     if record.status != "ok":
         raise RunError(
             f"{folder}: the run's status is '{record.status}', only a finished one can answer;"
-            f" go on with it: qa-arch train --config-from {folder} --folder {folder} --resume"
+            f" resume it: qa-arch train --config-from {folder} --folder {folder} --resume"
         )
     return record
 
 
 def parse_record(raw: Any, path: str | Path = RECORD) -> RunRecord:
-    """JSON as a record, checked at every depth; ``path`` is named where it is none."""
+    """Parse JSON as a record, checked at every depth; RunError names ``path`` if it is invalid."""
     if not isinstance(raw, Mapping) or "schema" not in raw:
         raise RunError(f"{path}: not a run record (it has no 'schema')")
     if raw["schema"] not in (1, SCHEMA) or isinstance(raw["schema"], bool):
@@ -590,15 +589,15 @@ def parse_record(raw: Any, path: str | Path = RECORD) -> RunRecord:
         if limit is not None and not math.isfinite(limit):
             raise ConfigError("threshold.value: expected a finite number, or null")
     except ConfigError as error:
-        raise RunError(f"{path}: {error}; score the run again or copy it anew") from None
+        raise RunError(f"{path}: {error}; score the run again or copy it again") from None
     _check_names(record, path)
     return record
 
 
 def _check_names(record: RunRecord, path: str | Path) -> None:
-    """Raise RunError where a name of the record, which becomes a part of paths, leads out of its folder.
+    """Raise RunError if a name of the record, used in paths, would lead out of its folder.
 
-    A set is a single folder; an experiment may be one within another.
+    A set is a single folder; experiments may be nested.
     """
     experiments = {record.name, str(record.config.get("name", record.name))}
     sets = {*record.data, *record.scores, *record.references}
@@ -612,21 +611,21 @@ def _check_names(record: RunRecord, path: str | Path) -> None:
 def find_runs(
     patterns: Sequence[str | Path], *, unreadable: list[str] | None = None
 ) -> list[tuple[Path, RunRecord]]:
-    """Every run at or below paths and globs (``runs/bert-s*``), in the order of paths, each once.
+    """Every run at or below paths and globs (``runs/bert-s*``), in path order, each once.
 
-    RunError where a pattern matches nothing, where no run is found, and for a record that cannot be read;
-    with ``unreadable`` the last is added to that list and goes on, as long as one record can be read.
+    Raises RunError if a pattern matches nothing, no run is found, or a record cannot be read; with
+    ``unreadable``, the last is appended to that list instead, as long as one record can be read.
     """
     paths: list[Path] = []
     for pattern in map(str, patterns):
         named = Path(pattern).exists()
         matches = [pattern] if named else sorted(glob.glob(pattern))  # noqa: PTH207
         if not matches:
-            raise RunError(f"{pattern}: no such run, folder or pattern that matches one")
+            raise RunError(f"{pattern}: no such run or folder, and no match as a pattern")
         for match in map(Path, matches):
             if match.is_dir():
                 paths += _records_below(match, f"**/{RECORD}")
-            elif named or match.name == RECORD:  # a pattern also matches what lies beside the runs
+            elif named or match.name == RECORD:  # a pattern may also match other files
                 paths.append(match)
     runs = []
     for path in dict.fromkeys(paths):
@@ -643,7 +642,7 @@ def find_runs(
 
 
 def recorded(folder: Path, records: Globs) -> Runs:
-    """The committed runs of the experiment in ``folder``, in path order, by their place in it."""
+    """Committed runs of the experiment in ``folder``, in path order, with paths relative to it."""
     globs = [records] if isinstance(records, str) else records
     patterns = [f"{glob.rstrip('/')}/**/{RECORD}" for glob in globs]
     paths = {path for pattern in patterns for path in _records_below(folder / RECORDS, pattern)}
@@ -651,23 +650,23 @@ def recorded(folder: Path, records: Globs) -> Runs:
 
 
 def _records_below(top: Path, pattern: str) -> list[Path]:
-    """The records of runs, in the order of paths. Not those that a model holds, as of the classifier whose
-    classes it reads, and not what is being copied."""
+    """Run records sorted by path, skipping records nested inside a model folder and folders still being
+    copied."""
 
-    def is_part(folder: Path) -> bool:
+    def is_skipped(folder: Path) -> bool:
         return is_unfinished(folder) or (folder.name == MODEL and (top / folder.parent / RECORD).is_file())
 
     paths = sorted(top.glob(pattern))
-    return [path for path in paths if not any(map(is_part, path.relative_to(top).parents))]
+    return [path for path in paths if not any(map(is_skipped, path.relative_to(top).parents))]
 
 
 def questions_folder(run: Path, split: str = DEV) -> Path:
-    """Where a run keeps the rows of a scored set: dev beside the record, others below ``sets``."""
+    """Folder of a scored set's question rows: the run folder for dev, below ``sets`` for others."""
     return run if split == DEV else run / "sets" / split
 
 
 def write_questions(folder: str | Path, columns: Mapping[str, Sequence[Any]]) -> Path:
-    """One row a question (id, kind, scores, offsets, null odds, windows), compressed, no text."""
+    """Write one row per question (id, kind, scores, offsets, null odds, windows), compressed, no text."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -679,7 +678,7 @@ def write_questions(folder: str | Path, columns: Mapping[str, Sequence[Any]]) ->
 
 
 def read_questions(folder: str | Path) -> dict[str, list[Any]]:
-    """The columns that ``write_questions`` wrote; RunError where the file is missing or damaged."""
+    """Read the columns written by ``write_questions``; RunError if the file is missing or damaged."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -691,12 +690,12 @@ def read_questions(folder: str | Path) -> dict[str, list[Any]]:
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise RunError(
-            f"{path}: not readable ({reason}); score the run again (qa-arch evaluate --run) or copy it anew"
+            f"{path}: not readable ({reason}); score the run again (qa-arch evaluate --run) or copy it again"
         ) from error
 
 
 def _plain(value: Any) -> Any:
-    """A record as JSON has it: below the top, fields that hold their default are left out."""
+    """Convert a record to JSON values; below the top level, fields at their default are omitted."""
     if is_dataclass(value) and not isinstance(value, type):
         return {
             f.name: _plain(getattr(value, f.name))
@@ -709,7 +708,7 @@ def _plain(value: Any) -> Any:
 
 
 def _upgraded(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A record of schema 1, where points, epochs and splits were flat mappings and the threshold a margin."""
+    """Upgrade a record of schema 1: flat points, epochs and splits, and ``margin`` for the threshold."""
     new = {**raw, "schema": SCHEMA}
     margin = new.pop("margin", {})
     if not isinstance(margin, Mapping):

@@ -1,4 +1,4 @@
-"""Runs without weights, made of the answers of any other system."""
+"""Runs without weights, made from the answers of any other system."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ def adopt(
 ) -> RunRecord:
     """Write record, rows of questions and predictions of the system ``name``, whose answers are in ``file``.
 
-    With its answers to a ``calibration`` set, null threshold and confidence are fitted on these as those of a
-    trained model are, and scores are at the same operating points. Without, answers are scored as they are.
-    DataError where the two sets share articles or null odds are missing, RunError where the folder holds the
-    record of something else.
+    With its answers to a ``calibration`` set, null threshold and confidence are fitted as for a trained
+    model, and scores are at the same operating points. Without, answers are scored as they are. Raises
+    DataError if the two sets share articles or null odds are missing, RunError if the folder holds another
+    record.
     """
     config = {"name": ADOPTED, "seed": seed, "model": {"task": "span", "name": name}, "predictions": file}
     hashes = {DEV: questions.fingerprint, "answers": _hash(answers)}
     if calibration is not None:
         check_articles(questions, calibration[0])
-        for of, given in ((questions, answers), calibration):
-            if given.null_odds is None:
+        for answered, of_set in ((questions, answers), calibration):
+            if of_set.null_odds is None:
                 raise DataError(
-                    f"{of.name}: the answers have no null odds, by which the threshold is fitted; add them to"
-                    " the file, or give --na-prob and --calibration-na-prob"
+                    f"{answered.name}: the answers have no null odds, which the fit of the threshold needs;"
+                    " add them to the file, or give --na-prob and --calibration-na-prob"
                 )
         hashes |= {CALIBRATION: calibration[0].fingerprint, "calibration_answers": _hash(calibration[1])}
     commit, dirty = provenance.commit()
@@ -81,7 +81,7 @@ def adopt(
         versions=provenance.versions(),
     )
     if (folder / RECORD).is_file() and read_record(folder).config_hash != record.config_hash:
-        raise RunError(f"{folder}: holds the record of something else; choose another --folder")
+        raise RunError(f"{folder}: holds another record; choose another --folder")
     if calibration is None:
         record = _score_as_given(record, questions, answers, folder)
     else:
@@ -95,7 +95,7 @@ def _hash(answers: Answers) -> str:
 
 
 def check_articles(questions: QuestionSet, calibration: QuestionSet) -> None:
-    """DataError where a threshold would be fitted on what is scored."""
+    """Raise DataError if a threshold would be fitted on articles that are scored."""
     shared = sorted(questions.titles & calibration.titles - {""})
     if shared or questions.fingerprint == calibration.fingerprint:
         named = f" ({shared[0]!r}, ...)" if shared else ""
@@ -106,7 +106,7 @@ def check_articles(questions: QuestionSet, calibration: QuestionSet) -> None:
 
 
 def _facts(questions: QuestionSet, answers: Answers) -> SplitFacts:
-    """Facts of the set, and how many of its answers are no span of the passage, or missing."""
+    """Facts of the set, with the numbers of answers that are not in the passage and of missing ones."""
     elsewhere = sum(answers.texts[example.id] not in example.context for example in questions.examples)
     counts = {NO_SPANS: elsewhere, SCORED_EMPTY: answers.missing}
     facts = SplitFacts.of(questions)
@@ -114,9 +114,9 @@ def _facts(questions: QuestionSet, answers: Answers) -> SplitFacts:
 
 
 def _score_as_given(record: RunRecord, questions: QuestionSet, answers: Answers, folder: Path) -> RunRecord:
-    """The record with scores of the answers as they are; writes rows and predictions."""
+    """Score the answers as they are: write rows and predictions, return the record with the scores."""
     odds, texts, protocol = answers.null_odds, answers.texts, questions.protocol
-    given = [
+    predictions = [
         Prediction(e.id, _best(e, texts[e.id]), odds[e.id] if odds else math.nan, windows=0)
         for e in questions.examples
     ]
@@ -126,10 +126,12 @@ def _score_as_given(record: RunRecord, questions: QuestionSet, answers: Answers,
     if protocol == "1.1" or all(texts.values()):
         scores[NEVER_NULL] = aggregate(scored, protocol)
     unknown = {"windows", "probability", *(() if odds else ("null_odds",))}
-    rows = question_rows(questions, given, ALWAYS_ANSWER)
-    for key in ("span_exact", "span_f1") if protocol == "2.0" else ():  # what "no answer" hides is not known
+    rows = question_rows(questions, predictions, ALWAYS_ANSWER)
+    for key in (
+        ("span_exact", "span_f1") if protocol == "2.0" else ()
+    ):  # the span behind "no answer" is unknown
         rows[key] = [
-            score if answer.best else math.nan for score, answer in zip(rows[key], given, strict=True)
+            score if answer.best else math.nan for score, answer in zip(rows[key], predictions, strict=True)
         ]
     write_json(folder / PREDICTIONS, texts)
     write_questions(folder, {key: values for key, values in rows.items() if key not in unknown})
@@ -149,8 +151,8 @@ def _calibrate(
     calibration: QuestionSet,
     calibration_answers: Answers,
 ) -> RunRecord:
-    """The record with what is fitted on ``calibration`` and the scores of both sets; writes rows and, of
-    ``questions``, predictions."""
+    """Fit on ``calibration`` and score both sets: write rows and, for ``questions``, predictions; return the
+    record with fits and scores."""
     from qa_arch.evaluation.scoring import fit  # imports torch, as does the task
     from qa_arch.spans.task import TASK
 
@@ -170,16 +172,16 @@ def _calibrate(
 
 
 def ranking(questions: QuestionSet, answers: Answers) -> Ranking:
-    """Each answer as a span of score 0, and "no answer", whose score are the null odds.
+    """Rank each answer as a span of score 0 against "no answer", whose score is the null odds.
 
-    An empty text is a system that abstains at any threshold, as a model without any span: only "no answer" is
-    a candidate then, and the null odds are +inf.
+    With an empty text the system abstains at any threshold, like a model without any span: "no answer" is the
+    only candidate, and the null odds are +inf.
     """
     assert answers.null_odds is not None
-    given = [_best(example, answers.texts[example.id]) for example in questions.examples]
+    best = [_best(example, answers.texts[example.id]) for example in questions.examples]
     odds = np.array([answers.null_odds[example.id] for example in questions.examples], np.float64)
-    question = np.flatnonzero([span is not None for span in given])
-    spans = [span for span in given if span is not None]
+    question = np.flatnonzero([span is not None for span in best])
+    spans = [span for span in best if span is not None]
     start, end = (np.array([getattr(s, name) for s in spans], np.int64) for name in ("start", "end"))
     zeros, nothing = np.zeros((2, len(spans)), np.float32), np.zeros(len(odds), np.float32)
     null, windows = (odds.astype(np.float32), nothing), nothing.astype(np.int64)
@@ -193,7 +195,7 @@ def ranking(questions: QuestionSet, answers: Answers) -> Ranking:
 
 
 def _best(example: Example, text: str) -> Candidate | None:
-    """The answer where it is a gold answer, else where the passage first has it; None for no answer."""
+    """The answer at a gold position, else at its first occurrence in the passage; None for no answer."""
     places = (gold.start for gold in example.answers if example.context.startswith(text, gold.start))
     start = next(places, example.context.find(text))
     return Candidate(text, start, start + len(text) if start >= 0 else -1, 0.0, 0.0) if text else None

@@ -32,26 +32,28 @@ class Registration:
 
 
 def identity(config: Mapping[str, Any], fingerprints: Mapping[str, str | None]) -> str:
-    """Hex SHA-256 over settings and content of the sets; wherever the files lie."""
+    """Hex SHA-256 over the settings and the content of the sets, regardless of file paths."""
     return config_hash(config, {split: str(fingerprints[split]) for split in (TRAIN, CALIBRATION, DEV)})
 
 
 def read_registration(folder: Path) -> Registration | None:
-    """The registration of the experiment in ``folder``, if there is one; RunError for a damaged file."""
+    """Read the registration of the experiment in ``folder``, if any; RunError for a damaged file."""
     path = folder / REGISTERED
     if not path.is_file():
         return None
     try:
         return Registration(**parse_json(path.read_text(encoding="utf-8")))
     except (TypeError, ValueError) as error:
-        raise RunError(f"{path}: is no registration ({error}); restore the file") from error
+        raise RunError(f"{path}: not a registration ({error}); restore the file") from error
 
 
 def require_registered(
     folder: Path, config: Mapping[str, Any], fingerprints: Mapping[str, str | None]
 ) -> None:
-    """Raise ConfigError for a run that the experiment in ``folder`` did not register, if it registered any;
-    the message says which set is another, or that it is the settings."""
+    """Raise ConfigError if the experiment in ``folder`` has a registration without this run.
+
+    The message says which sets differ, or that the settings do.
+    """
     registration = read_registration(folder)
     if registration is None:
         return
@@ -62,6 +64,6 @@ def require_registered(
     others = [split for split, facts in sets if facts["fingerprint"] != fingerprints[split]]
     what = f"other data: {' and '.join(others)}" if others else "other settings or another seed"
     raise ConfigError(
-        f"--final: the run is none of those that {folder / REGISTERED} lists ({what}); under another name= it"
-        " is an experiment of its own"
+        f"--final: the run is not registered in {folder / REGISTERED} ({what}); give it another name= to make"
+        " it an experiment of its own"
     )

@@ -1,9 +1,8 @@
-"""Scoring runs on a set that a user names, and adding the result to their record.
+"""Score runs on a set that the user names, and add the result to their record.
 
-A downloaded checkpoint becomes a run first (``checkpoint_run``). A set may be scored where the run was not
-trained on its articles and where the config leaves it open: one with ``data.open_dev: false`` keeps its dev
-set closed, only ``--final`` scores on it, and each time a line in ``experiments/<name>/dev_openings.jsonl``
-says so.
+A downloaded checkpoint becomes a run first (``checkpoint_run``). A set may be scored if the run was not
+trained on its articles and the config leaves it open: with ``data.open_dev: false`` the dev set is closed,
+only ``--final`` scores it, and each access is logged in ``experiments/<name>/dev_openings.jsonl``.
 """
 
 from __future__ import annotations
@@ -58,16 +57,16 @@ class Request:
     data: Sequence[str] | None = None
     """The set; None: the run's dev set."""
     on_error: OnError | None = None
-    """How its faulty records are treated; None: as the config says."""
+    """Handling of its malformed records; None: as in the config."""
     decode: str | None = None
-    """The name of another decoding, and its ``settings``."""
+    """Name of another decoding, with its ``settings``."""
     settings: Mapping[str, Any] | None = None
     record: str | None = None
     """Folder for the record of an ensemble or of another decoding."""
     null_threshold: float | None = None
     """A null threshold to score at, in addition to the fitted one."""
     train: bool = False
-    """Score the questions that the run was trained on, in place of ``data``."""
+    """Score the questions that the run was trained on, instead of ``data``."""
     final: bool = False
     """Open a dev set that the config keeps closed, and log that."""
     allow_overlap: bool = False
@@ -79,9 +78,9 @@ def evaluate_runs(
 ) -> tuple[RunRecord, str]:
     """Score ``request.runs`` at every operating point; write the scores to record and files.
 
-    Returns the record and the name of the set in it. ``load`` makes the predictor, after the cheap checks;
-    ``watching`` shows progress.
-    Raises ConfigError and DataError for what may not be scored, RunError for what cannot.
+    Returns the record and the name of the set in it. ``load`` builds the predictor, after the cheap checks;
+    ``watching`` shows progress. Raises ConfigError or DataError if the set may not be scored, RunError if it
+    cannot.
     """
     if (len(request.runs) > 1 or bool(request.decode)) == (request.record is None):
         raise ConfigError(
@@ -118,7 +117,7 @@ def evaluate_runs(
             with watching() as watch:
                 fits = calibrate(predictor, read(predictor, calibration, watch=watch))
     elif len(request.runs) > 1:
-        fits = _members_fits(request.runs, predictor)
+        fits = _ensemble_fits(request.runs, predictor)
     with watching() as watch:
         reading = read(predictor, questions, watch=watch)
     points = score(predictor, reading, folder, split=split, given=request.null_threshold)
@@ -147,11 +146,10 @@ def evaluate_runs(
 
 
 def open_set(record: RunRecord, config: Config, request: Request) -> tuple[Any, str, tuple[str, ...]]:
-    """The set that the request names, or the config's dev set; its name in the record, and the titles that it
-    shares with the run's training and calibration articles.
+    """Open the requested set, or the config's dev set; return it, its name in the record, and the titles that
+    it shares with the run's training and calibration articles.
 
-    Raises DataError or ConfigError where it may not be scored as requested; the message names the option that
-    helps.
+    Raises DataError or ConfigError, naming the option that helps, if it may not be scored as requested.
     """
     task, data = task_of(config.model), request.data
     on_error = request.on_error or config.data.on_error
@@ -174,7 +172,7 @@ def open_set(record: RunRecord, config: Config, request: Request) -> tuple[Any, 
         titles = ", ".join(map(repr, overlap[:5])) + (", ..." if len(overlap) > 5 else "")
         raise DataError(
             f"{name}: shares {len(overlap)} articles with the run's training and calibration data ({titles});"
-            " score another set, or --allow-overlap, which the scores then say"
+            " score another set, or add --allow-overlap, which the scores then record"
         )
     if closed != request.final:
         raise ConfigError(
@@ -191,20 +189,22 @@ def open_set(record: RunRecord, config: Config, request: Request) -> tuple[Any, 
 
 
 def _split_name(questions: Any, record: RunRecord) -> str:
-    """The set's name as a key of the record and a folder, never that of one of the run's own; with the
-    beginning of its fingerprint where the record has another set of this name."""
+    """Name of the set as record key and folder, distinct from the run's own splits and folders.
+
+    The start of its fingerprint is appended if the record has another set of this name.
+    """
     name = file_stem(questions.name)
     if name in (TRAIN, CALIBRATION, DEV, MODEL, ONNX):
         name = f"{name}-set"
     if record.fingerprint(name) in (None, questions.fingerprint):
         return name
     split = f"{name}-{questions.fingerprint[:8]}"
-    log.info("%s: recorded as %s, as the run was scored on another set of that name", name, split)
+    log.info("%s: recorded as %s, since the run was scored on another set of that name", name, split)
     return split
 
 
 def calibration_set(config: Config) -> Any:
-    """The set that the run was calibrated on; the training set is read only where it was held out of that."""
+    """Open the run's calibration set; reads the training set only if calibration was held out of it."""
     task = task_of(config.model)
     if config.data.calibration is not None:
         return task.open(config.data.calibration, name=CALIBRATION, on_error=config.data.on_error)
@@ -212,7 +212,7 @@ def calibration_set(config: Config) -> Any:
 
 
 def _recorded_calibration(record: RunRecord, config: Config) -> Any:
-    """The run's calibration set; None, with a warning, where it is not at hand as it was recorded."""
+    """The run's calibration set; None, with a warning, if it is missing or not the recorded one."""
     recorded = record.fingerprint(CALIBRATION)
     if recorded is None:
         return None
@@ -222,7 +222,7 @@ def _recorded_calibration(record: RunRecord, config: Config) -> Any:
         log.warning("no threshold fitted, no heuristic scored: the calibration set is missing: %s", error)
         return None
     if calibration is None or calibration.fingerprint != recorded:
-        log.warning("no threshold fitted, no heuristic scored: the calibration set is not that of the run")
+        log.warning("no threshold fitted, no heuristic scored: the calibration set is not the run's own")
         return None
     return calibration
 
@@ -231,10 +231,10 @@ def _recorded_calibration(record: RunRecord, config: Config) -> Any:
 
 
 def combined_record(request: Request, folder: Path) -> RunRecord:
-    """The record in ``folder``, or a new record made of those of the runs; it is not written yet.
+    """The record in ``folder``, or a new one combined from those of the runs; it is not written yet.
 
-    An ensemble has the parameters, the weights, the training time and the training articles of all members
-    and of their teachers. RunError where the folder holds the record of something else.
+    An ensemble sums the parameters, weights and training time of its members; its training articles are those
+    of all members and their teachers. RunError if the folder holds another record.
     """
     records = [read_record(run) for run in request.runs]
     first, several = records[0], len(records) > 1
@@ -253,7 +253,7 @@ def combined_record(request: Request, folder: Path) -> RunRecord:
             data[split] = replace(facts[0], titles=tuple(sorted(titles)))
     commit, dirty = provenance.commit()
     labels = [first.model, f"ensemble-{len(records)}" if several else None, request.decode]
-    made = replace(
+    combined = replace(
         first,
         model="-".join(filter(None, labels)),
         config=config,
@@ -269,8 +269,8 @@ def combined_record(request: Request, folder: Path) -> RunRecord:
     )
     if several:
         weights = [record.weights_bytes for record in records]
-        made = replace(
-            made,
+        combined = replace(
+            combined,
             parameters=Parameters(total=sum(record.parameters.total or 0 for record in records)),
             seconds=Seconds(fit=round(sum(record.seconds.fit or 0.0 for record in records), 3)),
             weights_bytes=None if None in weights else sum(filter(None, weights)),
@@ -280,16 +280,15 @@ def combined_record(request: Request, folder: Path) -> RunRecord:
             best_epoch=None,
         )
     if not (folder / RECORD).is_file():
-        return made
-    there = read_record(folder)
-    if there.config_hash != made.config_hash:
-        raise RunError(f"{folder}: holds the record of something else; choose another --record")
-    return there
+        return combined
+    existing = read_record(folder)
+    if existing.config_hash != combined.config_hash:
+        raise RunError(f"{folder}: holds another record; choose another --record")
+    return existing
 
 
-def _members_fits(runs: Sequence[str], predictor: Predictor) -> Fits:
-    """The null threshold and the temperature that ``predictor`` applies, the ensemble of ``runs``; None where
-    no member has such."""
+def _ensemble_fits(runs: Sequence[str], predictor: Predictor) -> Fits:
+    """Null threshold and temperature of ``predictor``, an ensemble of ``runs``; None if no member has one."""
     members = [read_record(run) for run in runs]
     thresholds = [member.threshold for member in members if member.threshold]
     confidences = [member.confidence for member in members if member.confidence]
@@ -322,13 +321,13 @@ def checkpoint_run(
     """Make ``folder`` (default: below ``runs/checkpoints``) the run of the checkpoint ``source``.
 
     The null threshold is fitted on ``calibration``, or stays 0. ``data``, the first set that is scored, is
-    its dev set. What the folder holds of the same checkpoint under the same settings stays; RunError where it
-    holds the record of anything else.
+    its dev set. Earlier results of the same checkpoint and settings are kept; RunError if the folder holds
+    another record.
     """
     task = task_named("span")
     where = Path(folder) if folder else Path("runs") / CHECKPOINTS / record_folder(source)
-    there = read_record(where) if (where / RECORD).is_file() else None
-    if data is None and (there is None or DEV not in there.scores):
+    existing = read_record(where) if (where / RECORD).is_file() else None
+    if data is None and (existing is None or DEV not in existing.scores):
         raise ConfigError(f"--data: {source} has no dev set of its own; name the set to score")
     dev = task.open(list(data), name=DEV) if data else None
     fitted_on = task.open(list(calibration), name=CALIBRATION) if calibration else None
@@ -339,13 +338,13 @@ def checkpoint_run(
         config["data"] = {**config["data"], "calibration": list(calibration)}
     hashes = {} if fitted_on is None else {CALIBRATION: fitted_on.fingerprint}
     record = replace(predictor.record, config=config, config_hash=config_hash(config, hashes))
-    if there is not None:
-        if there.config_hash != record.config_hash:
+    if existing is not None:
+        if existing.config_hash != record.config_hash:
             raise RunError(
-                f"{where}: holds the record of {there.model} with other files or settings, or calibrated"
-                f" otherwise; score that with --run {where}, or choose another --record"
+                f"{where}: holds the record of {existing.model} with other files, settings or calibration;"
+                f" score that with --run {where}, or choose another --record"
             )
-        record = there
+        record = existing
     elif fitted_on is not None:
         with watching() as watch:
             reading = read(predictor, fitted_on, watch=watch)

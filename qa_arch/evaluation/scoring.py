@@ -1,7 +1,7 @@
-"""From a predictor and a question set to operating points, rows of questions and prediction files.
+"""Score a predictor on a question set: operating points, rows of questions and prediction files.
 
-The only path of scoring, for every task: the end of training, ``qa-arch evaluate --run``, ensembles and
-other decodings of a run use it. ``read`` gives the ranked answers, ``score`` the Scores and the files.
+The only scoring path of every task, used at the end of training and by ``qa-arch evaluate --run``, also for
+ensembles and other decodings. ``read`` returns the ranked answers, ``score`` the scores and writes the files.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Reading:
     outputs: Any
     facts: SplitFacts
     seconds: float
-    """Time of inference and decoding, without making the features."""
+    """Time of inference and decoding, without feature extraction."""
 
 
 @dataclass(frozen=True)
 class Fits:
-    """Values fitted after training, for the fields of the same names of a run's record."""
+    """Values fitted after training, named like the fields of a run's record."""
 
     threshold: Threshold | None = None
     """None for a task without a null."""
@@ -67,17 +67,17 @@ class Evaluation:
     scores: dict[str, Points]
     """By split."""
     references: dict[str, Points]
-    """By split, then by heuristic: scores of heuristics without training on the same questions."""
+    """By split, then by heuristic: scores of untrained heuristics on the same questions."""
     seconds: float
-    """``Reading.seconds`` of the last split: dev, or calibration where dev stays closed."""
+    """``Reading.seconds`` of the last split: dev, or calibration if dev stays closed."""
 
 
 def read(predictor: Predictor, questions: Any, *, table: Any = None, watch: Watch | None = None) -> Reading:
-    """The predictor's outputs for a set; ``table`` holds its features where they are made already."""
+    """Run the predictor on a set; ``table`` holds its features if they already exist."""
     task = task_of(predictor.config.model)
     table = predictor.table(questions) if table is None else table
     gpu = torch.cuda.is_available()
-    if gpu:  # the time of inference includes all work submitted in it, and none from before
+    if gpu:  # time all the work submitted during inference, and nothing from before
         torch.cuda.synchronize()
     begun = time.perf_counter()
     outputs = predictor.read(questions, table=table, watch=watch)
@@ -90,10 +90,10 @@ def read(predictor: Predictor, questions: Any, *, table: Any = None, watch: Watc
 def score(
     predictor: Predictor, reading: Reading, folder: Path, *, split: str, given: float | None = None
 ) -> Points:
-    """Scores at every operating point; rows of questions and predictions are written below ``folder``.
+    """Score at every operating point, and write rows of questions and predictions below ``folder``.
 
-    ``given`` is a further null threshold, an operating point of its own. For the calibration split rows are
-    written but no predictions.
+    ``given`` is a further null threshold, scored as an operating point of its own. The calibration split gets
+    rows but no predictions.
     """
     task = task_of(predictor.config.model)
     answered = (reading.questions, reading.outputs, predictor.null_threshold)
@@ -115,7 +115,7 @@ def score(
 def evaluate_splits(
     predictor: Predictor, parts: Parts, folder: Path, trusted: Sequence[str] = TRUSTED
 ) -> Evaluation:
-    """Fit what is fitted on calibration, then score calibration and, where it is open, dev with it."""
+    """Fit on calibration, then score calibration and, if it is open, dev."""
     task = task_of(predictor.config.model)
     scores, references, seconds = {}, {}, 0.0
     fits = Fits(threshold=Threshold(value=0.0, fitted_on="nothing") if task.has_null else None)
@@ -133,7 +133,7 @@ def evaluate_splits(
 
 
 def calibrate(predictor: Predictor, calibration: Reading) -> Fits:
-    """Fit what ``fit`` fits, for the config's ``calibration.prior``; the predictor gets it."""
+    """Call ``fit`` with the config's ``calibration.prior``, and set the fitted values on the predictor."""
     config = predictor.config
     fits = fit(task_of(config.model), calibration.questions, calibration.outputs, config.calibration.prior)
     if fits.threshold is not None:
@@ -144,9 +144,9 @@ def calibrate(predictor: Predictor, calibration: Reading) -> Fits:
 
 
 def fit(task: Task, questions: Any, outputs: Any, prior: float | None = None) -> Fits:
-    """Null threshold and answerability, and the temperature at that threshold, of a calibration split.
+    """Fit null threshold, answerability and the temperature at that threshold on a calibration split.
 
-    Unanswerable questions count as the share ``prior``, where there are questions of both kinds.
+    Unanswerable questions are weighted to the share ``prior`` if there are questions of both kinds.
     """
     threshold = task.fit_threshold(questions, outputs, prior)
     logistic = task.fit_answerability(questions, outputs, prior)
@@ -175,7 +175,7 @@ def reference_scores(
 
 
 def load_references(config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
-    """The heuristics in ``config.references`` by their names; ConfigError where they are not of its task."""
+    """Heuristics in ``config.references`` by name; ConfigError if they do not belong to the task."""
     task = task_of(config.model)
     if config.references and task.reference_method is None:
         raise ConfigError(f"references: task {task.name} has no heuristics; choose references=none")
@@ -184,8 +184,8 @@ def load_references(config: Config, trusted: Sequence[str] = TRUSTED) -> dict[st
         target = locate(section.get("_target_"), trusted, where=f"references.{name}")
         if not hasattr(target, str(task.reference_method)):
             raise ConfigError(
-                f"references.{name}: {target.__name__} cannot {task.reference_method}, which task {task.name}"
-                " asks for; choose references=spans, candidates or classes"
+                f"references.{name}: {target.__name__} has no method {task.reference_method}, which task"
+                f" {task.name} needs; choose references=spans, candidates or classes"
             )
         heuristics[name] = target(**arguments(target, section, (), where=f"references.{name}"))
     return heuristics

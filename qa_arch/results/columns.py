@@ -35,7 +35,7 @@ from qa_arch.records import (
     Runs,
     SplitFacts,
     is_language,
-    is_of_spans,
+    is_squad,
 )
 from qa_arch.results.tables import Column, Table, two_decimals
 
@@ -97,7 +97,7 @@ def _is_scored_run(scored: Scored) -> bool:
 
 
 def _has_spans(scored: Scored) -> bool:
-    return scored.point is not None and is_of_spans(scored.point.protocol)
+    return scored.point is not None and is_squad(scored.point.protocol)
 
 
 def _ranks(protocol: str) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from qa_arch.data.input_files import as_list
 from qa_arch.metrics.significance import Unit
-from qa_arch.records import CALIBRATION, DEV, RECORD, RunRecord, find_runs, is_of_spans, read_record
+from qa_arch.records import CALIBRATION, DEV, RECORD, RunRecord, find_runs, is_squad, read_record
 from qa_arch.results.columns import Scored, figures, named
 from qa_arch.results.comparisons import against_baseline, comparable
 from qa_arch.results.questions import NAMES, load_questions, mistakes, open_scored, question_columns
@@ -98,7 +98,7 @@ class Run:
 
         frame = DataFrame(question_columns(self.folder, self.record, split)).set_index("id")
         measure = self.record.measure(split)
-        if measure is not None and is_of_spans(measure.protocol):
+        if measure is not None and is_squad(measure.protocol):
             judged = mistakes(load_questions(self.folder, self.record, split)).judged
             frame["outcome"] = [NAMES[row.outcome] for row in judged]
         if data is not None:

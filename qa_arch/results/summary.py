@@ -23,7 +23,7 @@ from qa_arch.records import (
     RunRecord,
     SplitFacts,
     is_language,
-    is_of_spans,
+    is_squad,
 )
 from qa_arch.results.columns import COLUMNS, EPOCH, Scored, figures, named
 from qa_arch.results.questions import NAMES, Mistakes, load_questions, mistakes
@@ -106,7 +106,7 @@ def summarise(
     """
     result, note = None, None
     measure = record.measure(split)
-    if measure is not None and is_of_spans(measure.protocol):
+    if measure is not None and is_squad(measure.protocol):
         try:
             result = mistakes(load_questions(folder, record, split), questions)
         except RunError as error:

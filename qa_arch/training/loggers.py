@@ -36,7 +36,7 @@ from qa_arch.records import (
     QUESTIONS,
     RECORD,
     RunRecord,
-    is_of_spans,
+    is_squad,
     questions_folder,
     read_questions,
 )
@@ -340,7 +340,7 @@ class Outcome:
         for split in sorted(record.scores, key=lambda split: split != DEV):
             points, point = record.scores[split], record.compared_point(split)
             own = point.flat() if point else {}
-            if point and is_of_spans(point.protocol):
+            if point and is_squad(point.protocol):
                 own = {key: own.get(key) for key in COMPARED_BY}
                 for name, (other, key) in OTHER_POINTS.items():
                     own[name] = points[other].metric(key) if other in points else None

@@ -147,7 +147,7 @@ def test_what_the_file_leaves_out_and_what_no_passage_holds(tmp_path, monkeypatc
     assert (read_questions(folder)["start"], read_questions(folder)["end"]) == ([37, -1, -1], [41, -1, -1])
     assert "1 answers not in passage" in qa_arch("show", folder)[1]
     (tmp_path / "p.json").write_text(json.dumps({**TEXTS, "b": "1871"}))
-    assert "holds the record of something else" in qa_arch(*command)[2]
+    assert "holds another record" in qa_arch(*command)[2]
 
 
 def test_the_answers_of_a_run_are_that_run_again(trained, tmp_path, monkeypatch, qa_arch):

@@ -76,5 +76,5 @@ def test_a_plan_that_cannot_be_registered(qa_arch, plan, text, message):
 
 def test_a_damaged_registration_is_named(tmp_path):
     (tmp_path / REGISTERED).write_text('{"date": "2026"}')
-    with pytest.raises(RunError, match=r"registered\.json: is no registration"):
+    with pytest.raises(RunError, match=r"registered\.json: not a registration"):
         read_registration(tmp_path)

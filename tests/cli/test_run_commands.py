@@ -230,7 +230,7 @@ def test_a_run_is_read_out_in_another_way(qa_arch, trained, run_folder, tmp_path
     assert (run_folder / "run.json").read_bytes() == before
     assert qa_arch(*arguments)[0] == 0  # the same again goes into the same record
     code, _, err = qa_arch("evaluate", "--run", str(run_folder), "--decode", "grid", "--record", str(out))
-    assert (code, "holds the record of something else" in err) == (5, True)
+    assert (code, "holds another record" in err) == (5, True)
 
 
 def test_where_scores_go_is_said_before_a_model_is_loaded(qa_arch, trained, dev_file, tmp_path):
@@ -261,7 +261,7 @@ def test_a_decoding_of_a_run_whose_calibration_set_changed_has_no_fitted_thresho
     write_record(run_folder, replace(record, data={**record.data, "calibration": other}))
     arguments = ("--decode", "greedy", "--record", tmp_path / "greedy")
     assert qa_arch("evaluate", "--run", run_folder, "--data", dev_file, *arguments)[0] == 0
-    assert "the calibration set is not that of the run" in caplog.text
+    assert "the calibration set is not the run's own" in caplog.text
     assert read_record(tmp_path / "greedy").threshold == Threshold(value=0.0, fitted_on="nothing")
 
 

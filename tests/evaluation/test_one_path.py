@@ -99,7 +99,7 @@ def test_evaluating_again_gives_what_training_left(trained):
 def test_references_of_another_task_are_refused_before_anything_is_read(tmp_path):
     ranker = "+references.mine._target_=qa_arch.nn.losses.SpanLoss"
     config = validate(compose(["debug=fast", "model=bert", ranker]))
-    with pytest.raises(ConfigError, match=r"references\.mine: SpanLoss cannot predict"):
+    with pytest.raises(ConfigError, match=r"references\.mine: SpanLoss has no method predict"):
         train(config, folder=tmp_path)
     config = validate(compose(["debug=fast", "model=bert", "+references.random-span.sead=1"]))
     with pytest.raises(ConfigError, match=r"unknown setting 'references\.random-span\.sead'"):
