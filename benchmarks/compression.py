@@ -33,7 +33,7 @@ from qa_arch.errors import QaArchError
 from qa_arch.models.checkpoint_files import run_config
 from qa_arch.records import DEV, GRAPH, Cost, read_record, write_record
 from qa_arch.results import provenance
-from qa_arch.results.columns import Scored, figures, named
+from qa_arch.results.columns import Scored, row_of, select_columns
 from qa_arch.results.tables import Table, render
 from qa_arch.spans.predictor import SpanPredictor
 
@@ -100,8 +100,8 @@ def _measure(args: argparse.Namespace) -> int:
         )
         record = replace(read_record(run), cost=cost)
         write_record(run, record)
-        rows.append(figures(Scored(record.model, DEV, None, record, Path(run)), SHOWN))
-    print(render([Table(f"compared with {baseline}", named(SHOWN), rows)], "text"), end="")
+        rows.append(row_of(Scored(record.model, DEV, None, record, Path(run)), SHOWN))
+    print(render([Table(f"compared with {baseline}", select_columns(SHOWN), rows)], "text"), end="")
     return 0
 
 

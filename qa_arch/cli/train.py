@@ -314,11 +314,11 @@ def run_params(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(counts, indent=2))
         return 0
-    from qa_arch.results.columns import named
+    from qa_arch.results.columns import select_columns
     from qa_arch.results.tables import Table, print_table, text
 
     rows = [{"model": name, "parameters": n} for name, n in counts["blocks"].items()]
     rows += [{"model": name, "parameters": counts[name]} for name in ("total", "trainable", "word_vectors")]
     title = f"{config.model.get('name')} on {config.encoder.title}"
-    print_table(Table(title, [text("model", "block"), *named(["parameters"])], rows))
+    print_table(Table(title, [text("model", "block"), *select_columns(["parameters"])], rows))
     return 0

@@ -1,8 +1,8 @@
-"""The table of runs: what each of its figures is called, how it is computed and printed, and who compares.
+"""The table of runs: heading, computation and format of each column, and which runs are comparable.
 
-A figure of runs is one entry of ``COLUMNS``. The terminal, Markdown, LaTeX, CSV and JSON, the report page,
-dot plots and sorting read it there and nowhere else. ``comparison`` makes the table: one row a run, with what
-its numbers were measured by.
+Each figure of a run is defined once, in ``COLUMNS``, for the terminal, Markdown, LaTeX, CSV and JSON, the
+report page, dot plots and sorting. ``comparison`` builds the table: one row per run, and notes on how its
+numbers were measured.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scored:
-    """A run, or a heuristic, on one split: what a column computes its figure from."""
+    """A run or heuristic on one split, the input of every column."""
 
     model: str
     split: str
     point: Point | None
-    """The compared operating point; None where the split was not scored."""
+    """The compared operating point; None if the split was not scored."""
     record: RunRecord | None = None
-    """None for a heuristic, which is no run."""
+    """None for a heuristic."""
     folder: Path | None = None
     root: Path | None = None
-    """Where ``folder`` counts from, where that is not the working folder."""
+    """Folder that ``folder`` is relative to, if not the working folder."""
 
     @cached_property
     def rows(self) -> Questions | None:
-        """The rows of single questions, read when a column first asks; None where there are none."""
+        """Question rows, read on first use; None if there are none."""
         if self.record is None or self.folder is None:
             return None
         from qa_arch.results.questions import load_questions
@@ -70,8 +70,8 @@ class Scored:
             return None
 
 
-def named(keys: Iterable[str], where: str = "columns") -> list[Column]:
-    """The columns of runs with these keys; ConfigError for an unknown one."""
+def select_columns(keys: Iterable[str], where: str = "columns") -> list[Column]:
+    """Columns of runs by key; ConfigError for an unknown one."""
     keys = list(keys)
     for key in keys:
         if key not in COLUMNS:
@@ -79,8 +79,8 @@ def named(keys: Iterable[str], where: str = "columns") -> list[Column]:
     return [COLUMNS[key] for key in keys]
 
 
-def figures(scored: Scored, requested: Collection[str] = ()) -> dict[str, Any]:
-    """The row of a run or heuristic: key -> figure of every column that applies or is ``requested``."""
+def row_of(scored: Scored, requested: Collection[str] = ()) -> dict[str, Any]:
+    """Row of a run or heuristic: key -> value of every column that applies, costly ones if ``requested``."""
     return {
         key: column.value(scored)
         for key, column in COLUMNS.items()
@@ -105,41 +105,41 @@ def _ranks(protocol: str) -> bool:
 
 
 def _run(key: str, heading: str, value: Callable[[RunRecord], Any], **options: Any) -> Column:
-    """A figure of the run whatever it was scored on."""
+    """Column of a run, independent of the scored set."""
     return Column(key, heading, lambda scored: value(scored.record), _is_run, **options)
 
 
-def _small(key: str, heading: str, value: Callable[[RunRecord], Any], **options: Any) -> Column:
-    """The size of a run on disk and in memory, or its time to answer, in tables that ask for it."""
+def _efficiency(key: str, heading: str, value: Callable[[RunRecord], Any], **options: Any) -> Column:
+    """Column of a run's size on disk and in memory or its latency, in tables that request it."""
     return _run(key, heading, value, on_request=True, **options)
 
 
 def _spans(key: str, heading: str, metric: str | None = None, **options: Any) -> Column:
-    """A score of runs that find spans, at the compared operating point, by its official key."""
+    """Column of a span score at the compared operating point, by its official key."""
     return Column(key, heading, lambda scored: scored.point.metric(metric or key), _has_spans, **options)
 
 
-def _score(key: str, heading: str, of: Callable[[str], bool], **options: Any) -> Column:
-    """A score of runs of another protocol; absent where it was not measured."""
+def _score(key: str, heading: str, has_protocol: Callable[[str], bool], **options: Any) -> Column:
+    """Column of a score under another protocol; absent if not measured."""
 
     def applies(scored: Scored) -> bool:
         point = scored.point
-        return point is not None and of(point.protocol) and key in point.metrics
+        return point is not None and has_protocol(point.protocol) and key in point.metrics
 
     return Column(key, heading, lambda scored: scored.point.metric(key), applies, **options)
 
 
 def _rows(key: str, heading: str, value: Callable[[Questions], float | None], **options: Any) -> Column:
-    """A figure of the rows of single questions, in tables that ask for it."""
+    """Column computed from question rows, in tables that request it."""
 
-    def of_rows(scored: Scored) -> float | None:
+    def from_rows(scored: Scored) -> float | None:
         return None if scored.rows is None else value(scored.rows)
 
-    return Column(key, heading, of_rows, _is_scored_run, on_request=True, **options)
+    return Column(key, heading, from_rows, _is_scored_run, on_request=True, **options)
 
 
 def _f1_at(key: str, heading: str, name: str) -> Column:
-    """F1 at another operating point than the compared one."""
+    """Column of F1 at an operating point other than the compared one."""
 
     def value(scored: Any) -> Any:
         point = scored.record.point(scored.split, name)
@@ -149,7 +149,7 @@ def _f1_at(key: str, heading: str, name: str) -> Column:
 
 
 def _encoder(record: RunRecord) -> str | None:
-    """The pre-training run that the encoder is from, else its name, else its family."""
+    """Pre-training run of the encoder, else its name, else its family."""
     if record.encoder:
         return f"{record.encoder.model}, seed {record.encoder.seed}"
     name, family = (record.setting("encoder", key) for key in ("name", "family"))
@@ -161,11 +161,11 @@ def _cost(key: str) -> Callable[[RunRecord], Any]:
 
 
 def _batch(record: RunRecord) -> dict[str, Any]:
-    """The sizes of the batch; as the config states them where the run ended before they were noted."""
+    """Batch sizes; from the config if the run ended before they were recorded."""
     trainer, batch = record.config.get("trainer", {}), record.batch
-    given = {"micro": "batch_size", "accumulate": "accumulate", "devices": "devices"}
-    stated = {key: trainer.get(name) for key, name in given.items()}
-    sizes = {key: value if (own := getattr(batch, key)) is None else own for key, value in stated.items()}
+    settings = {"micro": "batch_size", "accumulate": "accumulate", "devices": "devices"}
+    configured = {key: trainer.get(name) for key, name in settings.items()}
+    sizes = {key: value if (own := getattr(batch, key)) is None else own for key, value in configured.items()}
     known = batch.global_size is None and all(isinstance(value, int) for value in sizes.values())
     return {"batch": prod(sizes.values()) if known else batch.global_size, **sizes}
 
@@ -176,7 +176,7 @@ def _auroc(rows: Questions) -> float | None:
 
 
 def _answerable_ece(scored: Scored) -> float | None:
-    """ECE of the probability that a question is answerable, by the logistic function in the record."""
+    """ECE of the probability that a question is answerable, from the record's logistic function."""
     fitted = None if scored.record is None else scored.record.answerability
     if scored.rows is None or fitted is None:
         return None
@@ -185,7 +185,7 @@ def _answerable_ece(scored: Scored) -> float | None:
 
 
 def ece(confidence: Floats | None, score: Floats | Bools | None) -> float | None:
-    """ECE of confidence, percent; right is a score above 0. None where the rows lack one of the two."""
+    """ECE of ``confidence`` in percent, scores above 0 being right; None if either is missing."""
     return None if confidence is None or score is None else 100 * reliability(confidence, score > 0).ece
 
 
@@ -241,14 +241,14 @@ _ENTRIES = (
     ),
     _run("encoder", "encoder", _encoder, left=True, on_request=True),
     _run("parameters", "parameters", lambda record: record.parameters.total),
-    _small("nonzero", "not zero", lambda record: record.parameters.nonzero or record.parameters.total),
-    _small("weights_mb", "MB on disk", lambda r: r.weights_bytes and r.weights_bytes / 1e6),
-    _small("engine", "engine", _cost("engine")),
-    _small("read_in", "read in", _cost("precision")),
-    _small("latency_ms", "ms a question", _cost("latency_ms")),
-    _small("latency_ratio", "× latency", _cost("latency_ratio"), format=two_decimals),
-    _small("memory_mb", "MB in memory", _cost("memory_mb")),
-    _small("memory_ratio", "× memory", _cost("memory_ratio"), format=two_decimals),
+    _efficiency("nonzero", "not zero", lambda record: record.parameters.nonzero or record.parameters.total),
+    _efficiency("weights_mb", "MB on disk", lambda r: r.weights_bytes and r.weights_bytes / 1e6),
+    _efficiency("engine", "engine", _cost("engine")),
+    _efficiency("read_in", "read in", _cost("precision")),
+    _efficiency("latency_ms", "ms a question", _cost("latency_ms")),
+    _efficiency("latency_ratio", "× latency", _cost("latency_ratio"), format=two_decimals),
+    _efficiency("memory_mb", "MB in memory", _cost("memory_mb")),
+    _efficiency("memory_ratio", "× memory", _cost("memory_ratio"), format=two_decimals),
     _run("train_questions", "training questions", lambda record: record.facts(TRAIN).questions),
     _run("epochs", "epochs", lambda record: len(record.epochs) or None),
     _run("seconds", "seconds", lambda record: record.seconds.fit),
@@ -269,9 +269,9 @@ _ENTRIES = (
 )
 
 
-_OF_EXTRAS = [column for e in extras() if e.columns for column in import_module(e.columns).COLUMNS]
-COLUMNS: dict[str, Column] = {column.key: column for column in (*_ENTRIES, *_OF_EXTRAS)}
-"""Every column of runs by its key, in the order in which programs are given the figures."""
+_EXTRA_COLUMNS = [column for e in extras() if e.columns for column in import_module(e.columns).COLUMNS]
+COLUMNS: dict[str, Column] = {column.key: column for column in (*_ENTRIES, *_EXTRA_COLUMNS)}
+"""Every column of runs by key, in the order of CSV and JSON."""
 
 EPOCH: Mapping[str, str] = {
     "train_loss": "training loss",
@@ -288,20 +288,19 @@ EPOCH: Mapping[str, str] = {
     "train_seconds": "seconds of training",
     "windows_per_second": "windows a second",
 }
-"""The figures that are recorded once an epoch, and their headings."""
+"""Headings of the values recorded per epoch."""
 MEMORY = {
     "cuda": "peak memory: what was allocated on the first GPU",
     "cpu": "peak memory: the resident memory of the first process, libraries included",
 }
-"""The meaning of ``peak_memory_mb``, by kind of device."""
+"""Meaning of ``peak_memory_mb`` by kind of device."""
 
 SPAN_COLUMNS = ("model", "exact", "f1", "HasAns_f1", "NoAns_f1", "null_threshold", "parameters", "seconds")
 SELECTION_COLUMNS = ("model", "accuracy", "mrr", "parameters", "seconds")
 TYPE_COLUMNS = ("model", "accuracy", "main_accuracy", "mrr", "parameters", "seconds")
 TOKEN_COLUMNS = ("model", "token_accuracy", "perplexity", "bits_per_byte")
 SENTENCE_COLUMNS = ("sentence_accuracy", "sentence_f1")
-"""The columns that are shown by default: of spans, answer selection, classes, and of pre-training,
-without and with sentence tasks."""
+"""Default columns: for spans, answer selection, question classes, pre-training, and its sentence tasks."""
 
 
 def comparison(
@@ -313,12 +312,12 @@ def comparison(
     also: Collection[str] = (),
     root: Path | None = None,
 ) -> Table:
-    """Runs beside each other, and beside the rows that need no learning where these were recorded.
+    """Table of runs, one row each, below the heuristics that were scored with them.
 
-    ``split`` defaults to dev, or calibration where no run was scored on dev. ``columns`` are shown (keys of
-    ``results.columns``), ``also`` are computed for programs and for sorting. ``root`` is where the folders
-    of ``runs`` count from. A run that did not finish keeps its row and says why. Runs scored on different
-    data, under different protocols or with different versions of the metric are refused with RunError.
+    ``split`` defaults to dev, or calibration if no run was scored on dev. ``columns`` (keys of ``COLUMNS``)
+    are shown, ``also`` are computed for programs and for sorting. ``root`` is the folder that the paths of
+    ``runs`` are relative to. An unfinished run keeps its row, with its status. Raises RunError for runs
+    scored on different data, protocols or metric versions.
     """
     if not runs:
         raise RunError("no runs to compare; name a folder that holds run.json files")
@@ -327,18 +326,18 @@ def comparison(
     if len(measured) > 1:
         places = ", ".join(str(folder) for folder in measured.values())
         raise RunError(
-            f"runs scored on {len(measured)} different {split} sets, protocols or metric versions do not"
-            f" compare ({places}); compare one kind at a time"
+            f"runs scored on {len(measured)} different {split} sets, protocols or metric versions are not"
+            f" comparable ({places}); compare one kind at a time"
         )
-    shown = named(columns or _usual(runs, split))
+    shown = select_columns(columns or _default_columns(runs, split))
     requested = {column.key for column in shown} | set(also)
-    # The heuristics once: their scores depend on the data alone.
+    # Heuristics appear once: their scores depend only on the data.
     references: Mapping[str, Any] = next(
         (r.references[split] for _, r in runs if r.references.get(split)), {}
     )
     scored = [Scored(name, split, point) for name, point in references.items()]
     scored += [Scored(r.model, split, r.compared_point(split), r, folder, root) for folder, r in runs]
-    rows = [figures(row, requested) for row in scored]
+    rows = [row_of(item, requested) for item in scored]
     return Table(
         title or f"{runs[0][1].name}: {split}",
         shown,
@@ -347,8 +346,8 @@ def comparison(
     )
 
 
-def _usual(runs: Runs, split: str) -> tuple[str, ...]:
-    """The columns of runs like these, with the seed where a model comes several times."""
+def _default_columns(runs: Runs, split: str) -> tuple[str, ...]:
+    """Default columns for these runs, with the seed if a model occurs several times."""
     points = [point for _, record in runs if (point := record.compared_point(split))]
     references = [point for _, record in runs for point in record.references.get(split, {}).values()]
     columns: tuple[str, ...] = SPAN_COLUMNS
@@ -364,11 +363,11 @@ def _usual(runs: Runs, split: str) -> tuple[str, ...]:
 
 
 def by_measure(runs: Runs) -> list[list[tuple[Path, RunRecord]]]:
-    """Runs grouped into tables: one for each experiment and each set that it was scored on.
+    """Group runs into tables, one per experiment and scored set.
 
-    A run without scores stands beside the first of its experiment that was trained on the same set.
-    Downloaded checkpoints and adopted systems are of no experiment: they stand in every table of the set they
-    were scored on.
+    A run without scores joins the first group of its experiment that was trained on the same set. Downloaded
+    checkpoints and adopted systems belong to no experiment: they join every table of the set they were scored
+    on.
     """
     groups: dict[tuple[str, str, Measure | None], list[tuple[Path, RunRecord]]] = {}
     firsts: dict[tuple[str, Any], tuple[str, str, Measure | None]] = {}
@@ -418,7 +417,7 @@ def _notes(runs: Runs, split: str, shown: Collection[str]) -> list[str]:
 
 
 def _fitted_on(records: Sequence[RunRecord]) -> str:
-    """A note on what the null thresholds were fitted on; where that differs, of which models."""
+    """Note on what the null thresholds were fitted on, per model if that differs."""
     models: dict[str, dict[str, None]] = {}
     for record in records:
         threshold = record.threshold

@@ -20,7 +20,7 @@ from qa_arch.metrics.significance import POWER, Effect, Interval, Unit, holm, in
 from qa_arch.records import CALIBRATION, DEV, Runs
 from qa_arch.results.questions import Questions, stacked
 from qa_arch.results.samples import AT_THRESHOLD, MEASURES, UNITS, MeasureName, Samples, samples_of
-from qa_arch.results.systems import System, differing, distinct_seeds, group_by_system
+from qa_arch.results.systems import System, differing, group_by_system, require_distinct_seeds
 from qa_arch.results.tables import Column, Table, number, text, two_decimals
 from qa_arch.types.text import QuestionSet, question_word
 
@@ -71,8 +71,8 @@ def compare(
     not decide it; rows whose questions are all of one of them are left out. p is corrected for the number of
     kinds. RunError where the two do not compare.
     """
-    distinct_seeds(a)
-    distinct_seeds(b)
+    require_distinct_seeds(a)
+    require_distinct_seeds(b)
     samples = samples_of([replace(a, label="A"), replace(b, label="B")], split, unit, questions)
     first = samples.first
     chosen: list[tuple[str, MeasureName, Bools]] = [
@@ -253,7 +253,7 @@ def against_baseline(
     a system counts as equal to the baseline; its p-value gets a column.
     """
     for system in systems:
-        distinct_seeds(system)
+        require_distinct_seeds(system)
     samples = samples_of(systems, split, unit)
     others = [system for system in systems if system.label != baseline.label]
     effects = {

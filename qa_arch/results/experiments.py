@@ -24,7 +24,7 @@ from qa_arch.config.files import read_json
 from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.records import DEV, RECORD, RECORDS, Globs, Runs, recorded
 from qa_arch.results import figures as draw
-from qa_arch.results.columns import EPOCH, SPAN_COLUMNS, comparison, named
+from qa_arch.results.columns import EPOCH, SPAN_COLUMNS, comparison, select_columns
 from qa_arch.results.comparisons import against_baseline, compare
 from qa_arch.results.provenance import dev_access_note
 from qa_arch.results.samples import MEASURES, MeasureName
@@ -89,7 +89,7 @@ class Published:
     in_our_rows: bool = False
 
     def __post_init__(self) -> None:
-        named(self.figures, f"{self.model}, published")
+        select_columns(self.figures, f"{self.model}, published")
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ def runs_table(
     ``sort`` are columns that the runs are ordered by, heuristics first and runs without a value last;
     otherwise they stand in the order of their folders.
     """
-    runs, shown = recorded(folder, records), named(columns)
-    named(sort, "sort")
+    runs, shown = recorded(folder, records), select_columns(columns)
+    select_columns(sort, "sort")
     missing = missing_rows(wanted, runs)
     table = Table(title, shown, [])
     if runs:
@@ -235,7 +235,7 @@ def dot_plot(
 
     Heuristics without any of the figures are left out.
     """
-    for column in named(columns):
+    for column in select_columns(columns):
         if column.mark is None:
             raise ConfigError(f"columns: '{column.key}' is no percentage, which a dot plot shows")
     table = drawn_table(folder, title, ["model", *columns], records, split)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from qa_arch.data.input_files import as_list
 from qa_arch.metrics.significance import Unit
 from qa_arch.records import CALIBRATION, DEV, RECORD, RunRecord, find_runs, is_squad, read_record
-from qa_arch.results.columns import Scored, figures, named
+from qa_arch.results.columns import Scored, row_of, select_columns
 from qa_arch.results.comparisons import against_baseline, comparable
 from qa_arch.results.questions import NAMES, load_questions, mistakes, open_scored, question_columns
 from qa_arch.results.samples import MeasureName
@@ -129,7 +129,7 @@ def runs(
     """
     from pandas import DataFrame
 
-    requested = {column.key for column in named(columns)}
+    requested = {column.key for column in select_columns(columns)}
     matches = find_runs(as_list(folders))
     systems = {str(path): system.label for system in group_by_system(matches) for path, _ in system.runs}
     rows = []
@@ -137,7 +137,7 @@ def runs(
         scored_on = split or (DEV if DEV in record.scores else CALIBRATION)
         scored = Scored(record.model, scored_on, record.compared_point(scored_on), record, path)
         facts = {"run": str(path), "system": systems[str(path)], "set": _set_name(record, scored_on)}
-        rows.append(facts | figures(scored, requested))
+        rows.append(facts | row_of(scored, requested))
     frame = DataFrame(rows)
     for setting, values in differing([record for _, record in matches]).items():
         if setting not in frame:

@@ -1,7 +1,7 @@
-"""The questions of a scored set, one row each: loaded as arrays, sorted by kind, and their mistakes judged.
+"""Question rows of a scored set: loaded as arrays, grouped by kind, and their mistakes classified.
 
-Tests, curves, breakdowns and tables of mistakes are made of these rows. A question's kind is read off its
-tag, its text, or the class that a classifier gave it.
+Tests, curves, breakdowns and error tables are computed from these rows. A question's kind comes from its tag,
+its text, or the class that a classifier gave it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from qa_arch.results.tables import Table, number, text
 from qa_arch.types.text import QuestionSet, question_word
 
 UNTYPED = "not classified"
-"""Stands for the class of a question that a file of classes does not know."""
+"""Class of a question that a file of classes lacks."""
 _NEEDED = ("id", "start", "end", "answerable", "abstained", "exact", "f1", "kind")
 _DTYPES = {
     **dict.fromkeys(("answerable", "abstained"), np.bool_),
@@ -50,9 +50,9 @@ _DTYPES = {
 
 @dataclass(frozen=True, eq=False)
 class Questions:
-    """The questions of one scored set, ``(N,)`` each, in the order of the set.
+    """Columns of the questions of one scored set, shape (N,) each, in the order of the set.
 
-    Fields that may be None are missing in records made before they were kept.
+    Fields that may be None are missing from older records.
     """
 
     folder: Path
@@ -64,10 +64,10 @@ class Questions:
     exact: Floats
     f1: Floats
     start: Ints
-    """Character offsets of the best span whatever the threshold; -1 where there is none."""
+    """Character offsets of the best span at any threshold; -1 if there is none."""
     end: Ints
     null_odds: Floats
-    """NaN where the system gives none."""
+    """NaN if the system gives none."""
     span_exact: Floats | None = None
     """Scores of the best span, 0..1."""
     span_f1: Floats | None = None
@@ -78,14 +78,14 @@ class Questions:
     word: tuple[str, ...] | None = None
     """The question word (``types.text.question_word``)."""
     article: Ints | None = None
-    """The number of the question's article."""
+    """Number of the question's article."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
 def question_columns(run: Path, record: RunRecord, split: str = DEV) -> dict[str, list[Any]]:
-    """The rows of ``split`` as written, whatever the task; RunError names file, fault and remedy."""
+    """Read the rows of ``split`` as written, for any task; RunError names file, fault and remedy."""
     folder = questions_folder(run, split)
     path = folder / QUESTIONS
     if not path.is_file():
@@ -116,7 +116,7 @@ def question_columns(run: Path, record: RunRecord, split: str = DEV) -> dict[str
 
 
 def load_questions(run: Path, record: RunRecord, split: str = DEV) -> Questions:
-    """The rows of ``split`` of a run that finds spans; RunError names file, fault and remedy."""
+    """Read the rows of ``split`` of a run that finds spans; RunError names file, fault and remedy."""
     columns = question_columns(run, record, split)
     path = questions_folder(run, split) / QUESTIONS
     measure = record.measure(split)
@@ -134,14 +134,14 @@ def load_questions(run: Path, record: RunRecord, split: str = DEV) -> Questions:
 
 
 def load_aligned(runs: Runs, split: str) -> list[Questions]:
-    """The rows of several runs over the same questions; RunError where the ids differ."""
+    """Read the rows of several runs on the same questions; RunError if the ids differ."""
     loaded = [load_questions(folder, record, split) for folder, record in runs]
     for other in loaded[1:]:
         if other.ids != loaded[0].ids:
             shared = len(set(other.ids) & set(loaded[0].ids))
             raise RunError(
-                f"{other.folder} and {loaded[0].folder}: {split} rows are of different questions, or in"
-                f" another order ({shared:,} shared); score both on the same file"
+                f"{other.folder} and {loaded[0].folder}: {split} rows are of different questions, or in a"
+                f" different order ({shared:,} shared); score both on the same file"
             )
     return loaded
 
@@ -152,7 +152,7 @@ def stacked(rows: Sequence[Questions], column: str) -> Floats:
 
 
 def open_scored(source: Sequence[str], record: RunRecord, split: str) -> QuestionSet:
-    """Open the set on which the run's ``split`` was scored; DataError where ``source`` is another set."""
+    """Open the set on which the run's ``split`` was scored; DataError if ``source`` is another set."""
     about = record.facts(split)
     try:
         questions = open_passages(list(source), on_error=record.setting("data", "on_error") or "raise")
@@ -174,14 +174,14 @@ _YEAR = re.compile(r"\b(1\d|20)\d\ds?\b")
 _QUESTION = (7, 10, 13, 16)
 _CONTEXT = (76, 126, 176, 251)
 _ANSWER = (2, 3, 4, 6)
-"""First lengths, in words, of every bin but the first."""
+"""Lower bounds, in words, of every bin but the first."""
 _LEVELS = 40
-"""At most so many levels of one facet."""
+"""Maximum number of levels of a breakdown."""
 
 
 @dataclass(frozen=True, eq=False)
 class Breakdown:
-    """One way to sort questions: ``level[q]`` is an index into ``names``."""
+    """One grouping of questions: ``level[q]`` is an index into ``names``."""
 
     key: str
     title: str
@@ -192,19 +192,20 @@ class Breakdown:
 def breakdowns(
     rows: Questions, questions: QuestionSet | None, types: Mapping[str, str] | None = None
 ) -> list[Breakdown]:
-    """The breakdowns that the record allows, and with ``questions`` those of the texts.
+    """Breakdowns from the record alone, and from the texts if ``questions`` is given.
 
-    ``types`` are classes (``MAIN:sub``) that a classifier gave to questions, by id.
+    ``types``: question id -> class (``MAIN:sub``) from a classifier.
     """
     answerable = rows.answerable.tolist()
-    result = [_named("answerable", "Answerable", ["yes" if yes else "no" for yes in answerable])]
+    result = [_by_name("answerable", "Answerable", ["yes" if yes else "no" for yes in answerable])]
     if any(rows.kind):
         tagged = zip(rows.kind, answerable, strict=True)
-        result.append(_named("kind", "Kind, as tagged", [_kind(kind, yes) for kind, yes in tagged]))
+        result.append(_by_name("kind", "Kind, as tagged", [_kind(kind, yes) for kind, yes in tagged]))
     if types:
         labels = [types.get(id_, UNTYPED) for id_ in rows.ids]
         mains = [label.partition(":")[0] for label in labels]
-        result += [_named("class", "Predicted class", mains), _named("sub", "Predicted sub class", labels)]
+        result.append(_by_name("class", "Predicted class", mains))
+        result.append(_by_name("sub", "Predicted sub class", labels))
     if questions is None:
         return result
     examples = questions.examples
@@ -213,20 +214,20 @@ def breakdowns(
     contexts = {context: len(context.split()) for context in {example.context for example in examples}}
     return [
         *result,
-        _named("word", "Question word", [question_word(e.question) for e in examples]),
-        _named("type", "Answer type", ["no answer" if a is None else answer_type(a) for a in answers]),
-        _binned("question", "Question length, words", _QUESTION, [len(e.question.split()) for e in examples]),
-        _binned("context", "Passage length, words", _CONTEXT, [contexts[e.context] for e in examples]),
-        _binned("answer", "Answer length, words", _ANSWER, words),
-        _named("article", "Article", [e.title for e in examples]),
+        _by_name("word", "Question word", [question_word(e.question) for e in examples]),
+        _by_name("type", "Answer type", ["no answer" if a is None else answer_type(a) for a in answers]),
+        _by_bin("question", "Question length, words", _QUESTION, [len(e.question.split()) for e in examples]),
+        _by_bin("context", "Passage length, words", _CONTEXT, [contexts[e.context] for e in examples]),
+        _by_bin("answer", "Answer length, words", _ANSWER, words),
+        _by_name("article", "Article", [e.title for e in examples]),
     ]
 
 
 def answer_type(text: str) -> str:
-    """date, number, name, clause (6 words or more) or phrase, by the form of the text alone.
+    """Classify an answer as date, number, name, clause (6 words or more) or phrase, by its form alone.
 
-    A coarse form of the types of Rajpurkar et al. 2016, Table 2, without a tagger: a name is
-    capitalised throughout, small words aside.
+    A coarse version of the types of Rajpurkar et al. 2016, Table 2, without a tagger: a name is capitalised
+    throughout, except for short words.
     """
     words = text.split()
     if _YEAR.search(text) or (_MONTH.search(text) and any(c.isdigit() for c in text)):
@@ -240,12 +241,12 @@ def answer_type(text: str) -> str:
 
 
 def _kind(tag: str | None, answerable: bool) -> str:
-    """The question's tag; of an untagged one, whether it has an answer."""
+    """Tag of the question; without one, whether it is answerable."""
     return tag or ("answerable" if answerable else "not tagged")
 
 
-def _named(key: str, title: str, values: Sequence[str]) -> Breakdown:
-    """Levels by falling number of questions; a byte each, so the rare ones share the last level."""
+def _by_name(key: str, title: str, values: Sequence[str]) -> Breakdown:
+    """Breakdown with levels by descending frequency, at most ``_LEVELS``: rare ones share the last."""
     unique, inverse, counts = np.unique(
         np.array(values, dtype=object), return_inverse=True, return_counts=True
     )
@@ -258,8 +259,8 @@ def _named(key: str, title: str, values: Sequence[str]) -> Breakdown:
     return Breakdown(key, title, tuple(names), place[inverse].astype(np.uint8))
 
 
-def _binned(key: str, title: str, begins: Sequence[int], values: Sequence[int | None]) -> Breakdown:
-    """Levels in rising order, those without questions left out, no value last."""
+def _by_bin(key: str, title: str, begins: Sequence[int], values: Sequence[int | None]) -> Breakdown:
+    """Breakdown into ascending bins without empty ones; questions without a value come last."""
     bounds = pairwise((1, *begins))
     names = [str(low) if high == low + 1 else f"{low}–{high - 1}" for low, high in bounds]
     names += [f"{begins[-1]}+", "no answer"]
@@ -295,14 +296,14 @@ _COLUMNS = {
     "undue_answer": "false",
     "plausible": "plausible",
 }
-"""Columns of a breakdown, narrow enough for a screen."""
+"""Columns of an error table, narrow enough for a screen."""
 WORST = 20
-"""Rows of a breakdown at most; ``as_dict`` holds all."""
+"""Maximum rows of an error table; ``as_dict`` has all."""
 
 
 @dataclass(frozen=True)
 class Mistakes:
-    """Every question of a scored set, judged; ``texts`` says whether beside the data or by scores alone."""
+    """Outcome of every question of a scored set; ``texts``: judged with the data, not by scores alone."""
 
     judged: tuple[Judged, ...]
     texts: bool
@@ -317,13 +318,13 @@ class Mistakes:
         return self._figures(self.counts)
 
     def outcomes(self, counts: ErrorCounts) -> dict[Outcome, int]:
-        """The counts of the outcomes that can be known here, which are all questions."""
+        """Counts of the outcomes that these rows distinguish; they add up to all questions."""
         old = any(row.outcome == "unanswered" for row in self.judged)
         unknown = {"wrong_abstention", "missed_answer"} if old else {"unanswered"}
         return {name: counts.outcomes[name] for name in NAMES if name not in unknown}
 
     def as_dict(self) -> dict[str, Any]:
-        """``figures`` over all, by kind and by article."""
+        """``figures`` in total, by kind and by article."""
         by: dict[str, Callable[[Judged], str | None]]
         by = {"by_kind": kind_name, "by_article": attrgetter("article")}
         groups = {name: self._by(key).items() for name, key in by.items()}
@@ -331,7 +332,7 @@ class Mistakes:
         return {"texts": self.texts, **self.figures, **split}
 
     def tables(self) -> list[Table]:
-        """By kind, where the data tags kinds, and by article, where the texts are there: the worst first."""
+        """Error tables by kind, if the data tags kinds, and by article, if there are texts: worst first."""
         kinds = [self._table("kind", kind_name)] if any(row.kind for row in self.judged) else []
         return [*kinds, self._table("article", attrgetter("article"))] if self.texts else kinds
 
@@ -364,9 +365,9 @@ class Mistakes:
 
 
 def mistakes(rows: Questions, questions: QuestionSet | None = None) -> Mistakes:
-    """Judge ``rows`` beside the set that they were scored on, or by their scores where it is not given.
+    """Judge ``rows`` with the set that they were scored on, or by their scores alone.
 
-    Raises DataError where the rows are of other questions.
+    Raises DataError if the rows belong to other questions.
     """
     names = ("answerable", "abstained", "exact", "f1", "start", "end", "span_exact")
     known = {name: values.tolist() for name in names if (values := getattr(rows, name)) is not None}

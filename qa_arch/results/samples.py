@@ -1,4 +1,4 @@
-"""The scores of systems on one set, question by question: what intervals and tests are made of."""
+"""Per-question scores of systems on one set, the input of intervals and tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qa_arch.metrics.significance import Effect, Interval, Unit, contrast, mean_
 from qa_arch.metrics.threshold import fit_threshold
 from qa_arch.records import CALIBRATION, RunRecord
 from qa_arch.results.questions import Questions, load_aligned, load_questions
-from qa_arch.results.systems import System, same_measure
+from qa_arch.results.systems import System, require_same_measure
 from qa_arch.types.text import QuestionSet
 
 MeasureName = Literal["exact", "f1", "spans", "auroc", "aurc"]
@@ -26,12 +26,12 @@ MEASURES: Mapping[MeasureName, str] = {
     "auroc": "AUROC, answerable",
     "aurc": "AURC",
 }
-"""Headings. The first two are taken at the fitted null threshold, the others need none: best spans of the
-answerable questions alone; telling answerable from unanswerable ones; risk over coverage (less is better)."""
+"""Headings. The first two are measured at the fitted null threshold, the others need none: best spans of
+answerable questions; separation of answerable from unanswerable; risk over coverage (lower is better)."""
 AT_THRESHOLD: tuple[MeasureName, ...] = ("exact", "f1")
 UNITS: Mapping[Unit, str] = {"question": "questions", "article": "articles", "passage": "passages"}
 GROUPS = 20
-"""The most calibration articles that are left out one by one: more are left out in groups."""
+"""Maximum number of leave-out groups: up to this many calibration articles are left out one by one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +42,10 @@ class Sample:
     rows: Sequence[Questions]
 
     def scores(self, measure: MeasureName) -> Floats | None:
-        """``(R, N)``, percent, whose means are the runs' figures; spans of unanswerable questions are NaN.
+        """Per-question scores ``(R, N)`` in percent, whose means are the runs' scores.
 
-        Of areas under curves they are what each question moves the area by (its influence), around the area.
-        None where some run's rows do not tell it.
+        Spans of unanswerable questions are NaN. For areas under curves they are each question's influence,
+        centred on the area. None if the rows of some run lack the measure.
         """
         columns = [_scores(rows, measure) for rows in self.rows]
         known = [column for column in columns if column is not None]
@@ -53,18 +53,18 @@ class Sample:
 
     @cached_property
     def thresholds(self) -> Floats | None:
-        """``(R, C)`` null thresholds, fitted without each calibration article in turn; None where records do
-        not hold what they were fitted on, or the rows were scored at others."""
+        """Null thresholds ``(R, C)`` fitted without each calibration article in turn; None if records lack
+        what they were fitted on, or the rows were scored at other thresholds."""
         runs = zip(self.records, self.rows, strict=True)
-        fitted = [_left_out(record, rows) for record, rows in runs]
+        fitted = [_jackknife_thresholds(record, rows) for record, rows in runs]
         known = [thresholds for thresholds in fitted if thresholds is not None]
         return np.stack(known) if len(known) == len(fitted) and len({*map(len, known)}) == 1 else None
 
     def left_out(self, measure: MeasureName, where: Bools) -> Floats:
-        """``(C,)`` means over the runs and the questions ``where``, percent, at ``thresholds``."""
+        """Means ``(C,)`` in percent over the runs and the questions ``where``, at ``thresholds``."""
         assert self.thresholds is not None
         means = [
-            [_at(rows, measure, threshold)[where].mean() for threshold in thresholds]
+            [_scores_at_threshold(rows, measure, threshold)[where].mean() for threshold in thresholds]
             for rows, thresholds in zip(self.rows, self.thresholds.tolist(), strict=True)
         ]
         return 100 * np.mean(means, axis=0)
@@ -72,14 +72,14 @@ class Sample:
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Systems on the same questions of one split, by their labels."""
+    """Systems on the same questions of one split, by label."""
 
     split: str
     systems: Mapping[str, Sample]
     articles: Ints | None
-    """(N,) number of each question's article; None: questions are drawn."""
+    """Article number of each question, shape (N,); None if questions are the sampling unit."""
     drawn: Unit = "article"
-    """Whether ``articles`` are these, or passages."""
+    """Sampling unit that ``articles`` numbers: articles or passages."""
 
     @property
     def unit(self) -> Unit:
@@ -90,20 +90,22 @@ class Samples:
         return next(iter(self.systems.values())).rows[0]
 
     def where(self, measure: MeasureName) -> Bools:
-        """The questions that a measure is the mean of."""
+        """Mask of the questions that a measure averages over."""
         return self.first.answerable if measure == "spans" else np.ones(len(self.first), dtype=bool)
 
     def testable(self, where: Bools) -> bool:
-        """Whether the questions are of more than one article (of more than one question)."""
+        """Whether the questions come from more than one article (or are more than one)."""
         return int(where.sum() if self.articles is None else len(np.unique(self.articles[where]))) > 1
 
     def scores(self, label: str, measure: MeasureName, where: Bools | None = None) -> Floats:
-        """``(R, n)`` of the questions ``where``; RunError where the rows do not tell them."""
+        """Scores ``(R, n)`` of the questions ``where``; RunError if the rows lack the measure."""
         sample = self.systems[label]
         scores = sample.scores(measure)
         if scores is None:
-            unknown = f"{sample.rows[0].folder}: its rows do not tell {MEASURES[measure]}"
-            raise RunError(f"{unknown}; score the run again, or leave it out")
+            folder = sample.rows[0].folder
+            raise RunError(
+                f"{folder}: its rows lack {MEASURES[measure]}; score the run again, or leave it out"
+            )
         return scores[:, self.where(measure) if where is None else where]
 
     def interval(self, label: str, measure: MeasureName) -> Interval:
@@ -118,7 +120,7 @@ class Samples:
         where: Bools | None = None,
         pairs: Sequence[int] | None = None,
     ) -> Effect:
-        """B against A; with ``pairs`` run r of B was made of run ``pairs[r]`` of A."""
+        """Effect of B over A; with ``pairs``, run r of B was derived from run ``pairs[r]`` of A."""
         weights = {a: -1, b: 1}
         if pairs is None:
             return self.contrast(weights, measure, where=where)
@@ -129,7 +131,7 @@ class Samples:
     def contrast(
         self, weights: Mapping[str, float], measure: MeasureName, *, where: Bools | None = None
     ) -> Effect:
-        """The sum of the systems' means, each times its weight; main effects are such sums."""
+        """Weighted sum of the systems' means, for example a main effect."""
         where = self.where(measure) if where is None else where
         scores = [weight * self.scores(label, measure, where) for label, weight in weights.items()]
         return self._contrast(scores, weights, measure, where)
@@ -149,7 +151,7 @@ class Samples:
         return None if self.articles is None else self.articles[where]
 
     def calibration_articles(self, labels: Sequence[str]) -> int:
-        """The number of calibration articles whose share the tests know; 0 where they do not."""
+        """Number of calibration articles in the variance of the tests; 0 if unknown."""
         samples = [self.systems[label] for label in labels]
         splits = {record.fingerprint(CALIBRATION) for sample in samples for record in sample.records}
         counts = {0 if sample.thresholds is None else sample.thresholds.shape[1] for sample in samples}
@@ -160,9 +162,9 @@ class Samples:
 def samples_of(
     systems: Sequence[System], split: str, unit: Unit | None = None, questions: QuestionSet | None = None
 ) -> Samples:
-    """The rows of ``systems``, and articles as ``drawn_articles``; RunError where they do not compare."""
+    """Load the rows of ``systems``, with their ``drawn_articles``; RunError if they are not comparable."""
     runs = [run for system in systems for run in system.runs]
-    same_measure(runs, split)
+    require_same_measure(runs, split)
     loaded = load_aligned(runs, split)
     rest = iter(loaded)
     known = {
@@ -175,9 +177,11 @@ def samples_of(
 def drawn_articles(
     rows: Sequence[Questions], unit: Unit | None, questions: QuestionSet | None = None
 ) -> Ints | None:
-    """The number of each question's article, as the rows or the scored set ``questions`` tell it, where
-    articles are to be drawn: by ``unit``, or where there are several. RunError where ``unit`` asks for
-    articles and there are none, or one alone.
+    """Article number of each question, from the rows or the scored set ``questions``; None if questions are
+    the sampling unit.
+
+    Articles are the unit if ``unit`` says so, or by default if there are several. RunError if ``unit`` asks
+    for articles and there are none, or a single one.
     """
     if unit == "question":
         return None
@@ -193,7 +197,7 @@ def drawn_articles(
         )
     if unit == "article":
         raise RunError(
-            f"{rows[0].folder}: all questions are of one article, so nothing can be said over articles;"
+            f"{rows[0].folder}: all questions come from one article, which allows no intervals over articles;"
             " compare over questions (--unit question)"
         )
     return None
@@ -213,19 +217,19 @@ def _scores(rows: Questions, measure: MeasureName) -> Floats | None:
     return np.where(rows.answerable, rows.span_f1, np.nan) if rows.answerable.any() else None
 
 
-def _at(rows: Questions, measure: MeasureName, threshold: float) -> Floats:
-    """``(N,)`` the scores that the answers have at a null threshold."""
+def _scores_at_threshold(rows: Questions, measure: MeasureName, threshold: float) -> Floats:
+    """Scores of the answers at a null threshold, shape (N,)."""
     spans = rows.span_f1 if measure == "f1" else rows.span_exact
     assert spans is not None
     return np.where(rows.null_odds > threshold, ~rows.answerable, spans)
 
 
-def _left_out(record: RunRecord, rows: Questions) -> Floats | None:
-    """``(C,)`` null thresholds of one run."""
+def _jackknife_thresholds(record: RunRecord, rows: Questions) -> Floats | None:
+    """Null thresholds ``(C,)`` of one run, fitted without each calibration article (or group) in turn."""
     own = record.threshold.value if record.threshold else None
     if own is None or rows.span_f1 is None or rows.span_exact is None:
         return None
-    if not np.allclose(_at(rows, "f1", own), rows.f1):
+    if not np.allclose(_scores_at_threshold(rows, "f1", own), rows.f1):
         return None  # scored at another threshold
     try:
         fitted_on = load_questions(rows.folder, record, CALIBRATION)

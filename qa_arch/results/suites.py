@@ -33,7 +33,7 @@ from qa_arch.results.comparisons import (
 )
 from qa_arch.results.questions import load_questions
 from qa_arch.results.samples import UNITS, MeasureName, Sample, Samples, drawn_articles
-from qa_arch.results.systems import System, distinct_seeds
+from qa_arch.results.systems import System, require_distinct_seeds
 from qa_arch.results.tables import Column, Table, number, text, two_decimals
 
 
@@ -85,7 +85,7 @@ def _on(systems: Sequence[System], test: SuiteSet) -> Samples:
     for system in systems:
         places = [(folder, r, test.split_in(r)) for folder, r in system.runs]
         scored = [(folder, record, split) for folder, record, split in places if split]
-        distinct_seeds(System(system.label, tuple((folder, record) for folder, record, _ in scored)))
+        require_distinct_seeds(System(system.label, tuple((folder, record) for folder, record, _ in scored)))
         if scored:
             rows = [load_questions(folder, record, split) for folder, record, split in scored]
             known[system.label] = Sample([record for _, record, _ in scored], rows)

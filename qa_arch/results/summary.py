@@ -25,7 +25,7 @@ from qa_arch.records import (
     is_language,
     is_squad,
 )
-from qa_arch.results.columns import COLUMNS, EPOCH, Scored, figures, named
+from qa_arch.results.columns import COLUMNS, EPOCH, Scored, row_of, select_columns
 from qa_arch.results.questions import NAMES, Mistakes, load_questions, mistakes
 from qa_arch.results.systems import settings
 from qa_arch.results.tables import Table, text
@@ -149,7 +149,7 @@ def _settings(record: RunRecord) -> list[tuple[str, str]]:
 
 
 def _run(record: RunRecord) -> list[tuple[str, str]]:
-    row = figures(Scored(record.model, "", None, record), RUN)
+    row = row_of(Scored(record.model, "", None, record), RUN)
     if record.parameters.nonzero is None:
         del row["nonzero"]  # of a run without zeros it is the total
     shown = [(COLUMNS[key].heading, COLUMNS[key].text(row)) for key in RUN if row.get(key) is not None]
@@ -204,8 +204,8 @@ def scores_table(record: RunRecord) -> Table:
                 place = {"model": split, "run": POINTS[key], "margin": key}
                 scores = {**point.flat(), "exact": point.exact}
                 rows.append({**place, **scores, "null_threshold": point.threshold})
-    shown = [c for c in named(SCORES) if any(row.get(c.key) is not None for row in rows)]
-    (threshold,) = named(["null_threshold"])
+    shown = [c for c in select_columns(SCORES) if any(row.get(c.key) is not None for row in rows)]
+    (threshold,) = select_columns(["null_threshold"])
     columns = [text("model", "set"), text("run", "null threshold"), *shown, replace(threshold, heading="at")]
     return Table("", columns, rows)
 

@@ -15,18 +15,18 @@ from qa_arch.errors import RunError
 from qa_arch.records import CALIBRATION, TRAIN, Measure, RunRecord, Runs
 from qa_arch.results.tables import Table
 
-_ASIDE = {*NEUTRAL, *PLACES, "predictions", "seed"}
-"""Settings that do not make another system; the data counts by its fingerprint."""
-_PREFIXES = ("logger.", "references.")
+_IGNORED = {*NEUTRAL, *PLACES, "predictions", "seed"}
+"""Settings that do not distinguish systems; data is compared by its fingerprint."""
+_IGNORED_SECTIONS = ("logger.", "references.")
 MOST_NAMES = 6
-"""Names that a message lists."""
+"""Maximum number of names that a message lists."""
 MOST_SETTINGS = 3
-"""Settings in the label of one of two systems."""
+"""Number of settings above which labels show only as many as needed."""
 
 
 @dataclass(frozen=True)
 class System:
-    """Seeds of one system."""
+    """A labelled system and its runs, one per seed."""
 
     label: str
     runs: tuple[tuple[Path, RunRecord], ...]
@@ -37,14 +37,14 @@ class System:
 
 
 def find_system(systems: Sequence[System], name: str) -> System:
-    """The system of that label, or else the only one of the model of that name.
+    """Find a system by its label, or else the only one whose model has that name.
 
-    RunError where there is none, or several of the model; it lists those that could be meant.
+    Raises RunError listing the candidates if there is none, or several of the model.
     """
     matches = [system for system in systems if system.label == name]
     matches = matches or [system for system in systems if system.record.model == name]
     if not matches:
-        raise RunError(f"no system is called '{name}' (there are: {listed([g.label for g in systems])})")
+        raise RunError(f"no system is called '{name}' (known: {listed([g.label for g in systems])})")
     if len(matches) > 1:
         labels = listed([system.label for system in matches])
         raise RunError(
@@ -54,25 +54,25 @@ def find_system(systems: Sequence[System], name: str) -> System:
 
 
 def listed(names: Sequence[str]) -> str:
-    """A few of the names, and how many more there are."""
+    """The first names, and how many more there are."""
     more = len(names) - MOST_NAMES
     return "; ".join(names[:MOST_NAMES]) + (f"; and {more} more" if more > 0 else "")
 
 
 def settings(record: RunRecord) -> dict[str, Any]:
-    """Dotted setting -> value of everything that makes a system what it is, seed and places aside.
+    """Dotted setting -> value of everything that identifies a system: all but the seed and paths.
 
-    A setting that the record is too old to name has the value that it is read with.
+    Settings missing from an older record have the value they are read with.
     """
     flat = whole_config(record)
-    aside = (*_PREFIXES, *(f"{place}." for place in _ASIDE))
-    relevant = {k: value for k, value in flat.items() if k not in _ASIDE and not k.startswith(aside)}
+    prefixes = (*_IGNORED_SECTIONS, *(f"{key}." for key in _IGNORED))
+    relevant = {k: value for k, value in flat.items() if k not in _IGNORED and not k.startswith(prefixes)}
     relevant["model"] = record.model
     if flat.get("glove.use") and flat.get("glove.path"):
-        relevant["glove.path"] = Path(str(flat["glove.path"])).name  # which vectors, wherever they lie
+        relevant["glove.path"] = Path(str(flat["glove.path"])).name  # the vectors, regardless of folder
     if pretrained := record.encoder:  # seeds of a system may start from seeds of another
         relevant["encoder.name"] = f"{pretrained.model} ({pretrained.system[:8]})"
-    if place := flat.get("distillation.teacher"):  # by its name and config; never read, by its place
+    if place := flat.get("distillation.teacher"):  # by name and config, or by folder if it was never read
         teacher = record.teacher
         known = f"{teacher.name} ({teacher.config_hash[:8]})" if teacher else Path(str(place)).name
         relevant["distillation.teacher"] = known
@@ -80,8 +80,7 @@ def settings(record: RunRecord) -> dict[str, Any]:
 
 
 def whole_config(record: RunRecord) -> dict[str, Any]:
-    """Dotted setting -> value of the whole config, as ``settings`` reads it; of adopted runs nothing else is
-    known."""
+    """Dotted setting -> value of the whole config, with defaults filled in unless the run is adopted."""
     flat = {**({} if record.adopted else defaults()), **dict(_flatten(upgrade(record.config)))}
     if flat.get("encoder.init") == "random":  # a checkpoint of that name was not loaded
         flat["encoder.name"] = None
@@ -89,21 +88,21 @@ def whole_config(record: RunRecord) -> dict[str, Any]:
 
 
 def fingerprints(record: RunRecord) -> dict[str, str]:
-    """The first digits of the hashes of what a run was trained and calibrated on."""
+    """Hash prefixes of the sets that a run was trained and calibrated on."""
     hashes = {split: record.fingerprint(split) for split in (TRAIN, CALIBRATION)}
     return {f"data.{split} (hash)": value[:8] for split, value in hashes.items() if value}
 
 
 def differing(records: Sequence[RunRecord]) -> dict[str, list[Any]]:
     """Setting -> its value in each record, for the settings in which they differ."""
-    of_records = [settings(record) for record in records]
-    keys = dict.fromkeys(key for own in of_records for key in own)
-    values = {key: [own.get(key) for own in of_records] for key in keys}
-    return {key: seen for key, seen in values.items() if any(value != seen[0] for value in seen)}
+    per_record = [settings(record) for record in records]
+    keys = dict.fromkeys(key for own in per_record for key in own)
+    columns = {key: [own.get(key) for own in per_record] for key in keys}
+    return {key: values for key, values in columns.items() if any(value != values[0] for value in values)}
 
 
 def group_by_system(runs: Runs) -> list[System]:
-    """Systems in the order of their first run, labelled by the model and where it differs from namesakes."""
+    """Systems in order of their first run, labelled by the model and its distinguishing settings."""
     systems: dict[str, list[tuple[Path, RunRecord]]] = {}
     for folder, record in runs:
         systems.setdefault(repr(sorted(settings(record).items(), key=str)), []).append((folder, record))
@@ -112,9 +111,9 @@ def group_by_system(runs: Runs) -> list[System]:
 
 
 def two_systems(a: Runs, b: Runs) -> tuple[System, System]:
-    """Both sides of a comparison, labelled by what sets them apart; by their seeds where nothing does.
+    """Both sides of a comparison, labelled by the settings that distinguish them, else by their seeds.
 
-    RunError where the runs of a side differ in more than the seed, or a seed comes twice.
+    Raises RunError if the runs of a side differ in more than the seed, or a seed occurs twice.
     """
     labels = {folder: system.label for system in group_by_system([*a, *b]) for folder, _ in system.runs}
     systems = []
@@ -127,7 +126,7 @@ def two_systems(a: Runs, b: Runs) -> tuple[System, System]:
                 " seeds of one system"
             )
         systems.append(System(labels[runs[0][0]], tuple(runs)))
-        distinct_seeds(systems[-1], name)
+        require_distinct_seeds(systems[-1], name)
     if systems[0].label == systems[1].label:
         seeds = (",".join(str(record.seed) for _, record in system.runs) for system in systems)
         systems = [
@@ -138,9 +137,9 @@ def two_systems(a: Runs, b: Runs) -> tuple[System, System]:
 
 
 def repeated(system: System) -> list[tuple[Path, Path, int]]:
-    """Scored runs that are another's again: folder, folder of the first, seed.
+    """Scored runs that repeat a seed: folder, folder of the first, seed.
 
-    They are no further evidence of their system, and counted as such would make its spread too small.
+    They add no evidence about their system, and counting them would understate its spread.
     """
     firsts: dict[int, Path] = {}
     scored = [(folder, record.seed) for folder, record in system.runs if record.scores]
@@ -148,16 +147,16 @@ def repeated(system: System) -> list[tuple[Path, Path, int]]:
     return [(folder, first, seed) for folder, first, seed in seen if folder != first]
 
 
-def distinct_seeds(system: System, name: str = "") -> None:
-    """RunError where a seed comes twice."""
+def require_distinct_seeds(system: System, name: str = "") -> None:
+    """Raise RunError if a seed occurs twice."""
     for folder, first, seed in repeated(system):
         raise RunError(
-            f"{name or system.label}: seed {seed} comes twice ({first}, {folder}); name each run once"
+            f"{name or system.label}: seed {seed} occurs twice ({first}, {folder}); name each run once"
         )
 
 
-def same_measure(runs: Runs, split: str) -> None:
-    """RunError where runs were scored on other data, by another protocol or metric version, or not at all."""
+def require_same_measure(runs: Runs, split: str) -> None:
+    """Raise RunError unless all runs were scored on the same data, protocol and metric version."""
     seen: dict[Measure, Path] = {}
     for folder, record in runs:
         measure = record.measure(split)
@@ -173,11 +172,13 @@ def same_measure(runs: Runs, split: str) -> None:
             f"{folder}: set {of.fingerprint[:8]}, SQuAD {of.protocol}, metric {of.metric_version}"
             for of, folder in seen.items()
         )
-        raise RunError(f"figures of different sets, protocols or metric versions do not compare ({written})")
+        raise RunError(
+            f"scores on different sets, protocols or metric versions are not comparable ({written})"
+        )
 
 
 def labelled(table: Table, runs: Runs) -> Table:
-    """The table with runs named by their system, the seeds of one below each other; references come first."""
+    """The table with runs named and grouped by system; references come first."""
     labels = {str(folder): system.label for system in group_by_system(runs) for folder, _ in system.runs}
     order = {label: place for place, label in enumerate(dict.fromkeys(labels.values()))}
     rows = [{**row, "model": labels.get(row.get("run", ""), row["model"])} for row in table.rows]
@@ -185,10 +186,10 @@ def labelled(table: Table, runs: Runs) -> Table:
 
 
 def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:
-    """The models' names, each with the settings in which it differs from most models of the same name.
+    """Model names, each with the settings in which it differs from most systems of the same model.
 
-    Of more than ``MOST_SETTINGS``, as where experiments are mixed, only as many as are needed to make all
-    distinct, in turn the one that separates most of them.
+    If more than ``MOST_SETTINGS`` differ, as when experiments are mixed, only as many as needed to make all
+    labels distinct, chosen greedily by how many systems they separate.
     """
     records = [system[0][1] for system in members]
     labels = [record.model for record in records]
@@ -197,8 +198,8 @@ def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:
         unlike = chosen = differing([records[index] for index in same])
         if len(unlike) > MOST_SETTINGS:
             chosen = {}
-            while _different(chosen.values()) < _different(unlike.values()):
-                best = max(unlike, key=lambda key: _different([*chosen.values(), unlike[key]]))
+            while _distinct_rows(chosen.values()) < _distinct_rows(unlike.values()):
+                best = max(unlike, key=lambda key: _distinct_rows([*chosen.values(), unlike[key]]))
                 chosen[best] = unlike[best]
         for shown, values in zip(_short_names(chosen), chosen.values(), strict=True):
             usual = [value for value in values if 2 * values.count(value) > len(values)]
@@ -207,21 +208,19 @@ def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:
     return labels
 
 
-def _different(columns: Iterable[Sequence[Any]]) -> int:
-    """How many rows differ."""
+def _distinct_rows(columns: Iterable[Sequence[Any]]) -> int:
     return len(set(zip(*(map(str, values) for values in columns), strict=True)))
 
 
 def _short_names(settings: Iterable[str]) -> list[str]:
-    """The last parts of dotted settings, of those that share it the whole; of a class its section."""
+    """Last parts of dotted settings, whole if several share it; ``_target_`` is named by its section."""
     whole = [key.removesuffix("._target_") for key in settings]
     short = [key.rpartition(".")[2] for key in whole]
     return [last if short.count(last) == 1 else key for key, last in zip(whole, short, strict=True)]
 
 
 def _shortened(values: Sequence[Any]) -> list[str]:
-    """The values, where they still differ with only the last part of paths and classes and six digits of
-    numbers."""
+    """Values with the last part of paths and classes and six digits of numbers, unless that merges some."""
     short = [f"{v:g}" if isinstance(v, float) else re.split(r"/|^qa_arch\..*\.", str(v))[-1] for v in values]
     whole = [str(value) for value in values]
     return short if len(set(short)) == len(set(whole)) else whole

@@ -1,8 +1,7 @@
-"""Tables for people and programs: in a terminal, a notebook, Markdown and LaTeX, as CSV and JSON.
+"""Tables for people and programs: text, notebook, Markdown, LaTeX, CSV and JSON.
 
-A terminal has a width: headings and words wrap, cells of figures never break, and columns that still do not
-fit are left out, the lightest first (``Column.weight``), of equal ones the last. The first column, which
-names the rows, stays.
+In a terminal, headings and words wrap but numbers do not; columns that still do not fit are left out, the
+lowest ``Column.weight`` first, on ties the rightmost. The first column, which names the rows, always stays.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 FORMATS = ("text", "markdown", "latex", "json", "csv")
-NOTHING = "–"
-"""The text of a cell without a figure."""
+EMPTY = "–"
+"""Text of an empty cell."""
 BORDER, RULE = 1, 3
-"""Characters of a frame: at the left edge, and for each column its padding and the line behind it."""
+"""Width of the frame: the left edge, and the padding and rule of each column."""
 NARROW, LONG = 12, 20
-"""A column of words is at least as wide as the first, if its cells are, and as its longest word, up to the
+"""A text column is at least as wide as its widest cell, up to the first, and as its longest word, up to the
 second."""
 
 
 def plain(value: Any) -> str:
-    """The text of a figure, as the field prints it: scores to one decimal, counts with separators."""
+    """Format a value: scores to one decimal, counts with thousands separators."""
     if isinstance(value, float):
         return f"{value:,.1f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
@@ -44,41 +43,40 @@ def plain(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its key in the row of a program, its heading and its text for people."""
+    """One column: its key in CSV and JSON, its heading and the format of its cells."""
 
     key: str
     heading: str
     value: Callable[[Any], Any] | None = None
-    """The figure of a run (``results.columns.Scored``); None where the maker of the table computes it."""
+    """Value for a run (``results.columns.Scored``); None if the caller fills the rows."""
     applies: Callable[[Any], bool] = lambda scored: True
-    """The rows of programs (CSV, JSON) hold the figure where this is true."""
+    """Whether CSV and JSON rows contain the value."""
     left: bool = False
-    """Text, aligned to the left."""
+    """Left-aligned text."""
     format: Callable[..., str] = plain
     parts: tuple[str, ...] = ()
-    """The figures of a row that the text is made of, where it is not ``key`` alone."""
+    """Keys of the values that ``format`` takes, if not ``key`` alone."""
     on_request: bool = False
-    """Computed only in tables that show it; otherwise programs are given it in every row."""
+    """Computed only in tables that show it; other columns are in every row of CSV and JSON."""
     says_status: bool = False
-    """Where a run did not end well, this cell says how it ended."""
+    """Show the status of an unsuccessful run in this cell."""
     weight: int = 0
-    """On a terminal that is too narrow for a table the lightest column is left out first, of equal ones the
-    last."""
+    """In a terminal too narrow for the table, the lowest weight is left out first, on ties the rightmost."""
     mark: tuple[str, str] | None = None
-    """Colour and marker of its panel in a dot plot; None for what is no percentage. The colours are those of
-    Okabe & Ito 2008, which differ for every kind of colour vision."""
+    """Colour and marker of its panel in a dot plot; None if it is not a percentage. Colours are from Okabe &
+    Ito 2008, distinguishable with any colour vision."""
 
     def text(self, row: Mapping[str, Any]) -> str:
-        """The cell of the row as people read it, a dash where there is nothing."""
+        """Formatted cell of a row, a dash if it has no value."""
         if self.says_status and row.get("status", "ok") != "ok":
             return str(row["status"]).upper()
         values = [row.get(key) for key in self.parts or (self.key,)]
-        return NOTHING if values[0] is None else self.format(*values)
+        return EMPTY if values[0] is None else self.format(*values)
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows for people and programs: people see ``columns``, programs every figure of a row."""
+    """Rows for people and programs: people see ``columns``, CSV and JSON have every value of a row."""
 
     title: str
     columns: Sequence[Column]
@@ -89,7 +87,7 @@ class Table:
         return markdown(self)
 
     def _repr_html_(self) -> str:
-        """For a notebook: a ``div`` in the colours of the page, every text escaped."""
+        """HTML for a notebook: a ``div`` in the page's colours, all text escaped."""
         from pandas import DataFrame
 
         headings, *rows = cells(self)
@@ -98,7 +96,7 @@ class Table:
         return f'<div style="overflow-x:auto"><b>{escape(self.title)}</b>{table}{notes}</div>'
 
     def to_frame(self) -> DataFrame:
-        """A row each with every figure in full, by the keys of programs (CSV, JSON)."""
+        """Data frame of the rows with all values unrounded, keyed as in CSV and JSON."""
         from pandas import DataFrame
 
         return DataFrame([dict(row) for row in self.rows])
@@ -108,7 +106,7 @@ class Table:
 
 
 def text(key: str, heading: str, *, weight: int = 0) -> Column:
-    """A column of words, of a table whose maker fills it."""
+    """Text column of a table whose rows the caller fills."""
     return Column(key, heading, left=True, weight=weight)
 
 
@@ -120,7 +118,7 @@ def number(
     *,
     weight: int = 0,
 ) -> Column:
-    """A column of figures, of a table whose maker fills it."""
+    """Numeric column of a table whose rows the caller fills."""
     return Column(key, heading, format=format, parts=parts, weight=weight)
 
 
@@ -129,7 +127,7 @@ def two_decimals(value: float) -> str:
 
 
 def render(tables: Sequence[Table], form: str, width: int | None = None) -> str:
-    """The tables in one of ``FORMATS``, ending in a line end; as text within ``width`` if that is given."""
+    """Render tables in one of ``FORMATS``, ending in a newline; text fits ``width`` if given."""
     if form == "json":
         return json.dumps([table.as_dict() for table in tables], indent=2, ensure_ascii=False) + "\n"
     if form == "csv":
@@ -141,18 +139,18 @@ def render(tables: Sequence[Table], form: str, width: int | None = None) -> str:
 
 
 def print_table(*tables: Table, form: str = "text") -> None:
-    """On a terminal tables that fit it, into a pipe the whole tables."""
+    """Print tables: fitted to a terminal, or in full into a pipe."""
     sys.stdout.write(render(tables, form, terminal_width()))
 
 
 def cells(table: Table) -> list[list[str]]:
-    """The table as people read it: the headings, then a line a row."""
+    """Formatted cells: the headings, then one list per row."""
     headings = [column.heading for column in table.columns]
     return [headings, *([column.text(row) for column in table.columns] for row in table.rows)]
 
 
 def _csv(tables: Sequence[Table]) -> str:
-    """All rows below one header, with the table's title first and every figure in full."""
+    """All rows below one header, with the table's title first and values unrounded."""
     keys = dict.fromkeys(key for table in tables for row in table.rows for key in row)
     page = io.StringIO()
     writer = csv.writer(page, lineterminator="\n")
@@ -163,19 +161,19 @@ def _csv(tables: Sequence[Table]) -> str:
 
 
 _FORMULA = re.compile(r"[=@\t\r]|[+-](?!\d*\.?\d+(e[+-]?\d+)?$)")
-"""How a text begins that a spreadsheet computes; a signed number is none."""
+"""Start of a text that a spreadsheet would evaluate; signed numbers are exempt."""
 
 
 def _inert(value: Any) -> Any:
-    """``value`` for a spreadsheet, which shows the rest of a text behind an apostrophe as it is."""
+    """Escape formulas for spreadsheets, which show the text after an apostrophe literally."""
     if not isinstance(value, str):
         return value
-    # Python 3.11 leaves a carriage return unquoted, and readers take it for the end of the row.
+    # Python 3.11 leaves a carriage return unquoted, which readers take for the end of the row.
     return ("'" if _FORMULA.match(value) else "") + value.replace("\r", " ")
 
 
 def markdown(table: Table, *, titled: bool = True) -> str:
-    """The table as GitHub's Markdown below its title, the notes below it."""
+    """The table in GitHub Markdown, with its title above and its notes below."""
     head = [f"## {one_line(table.title)}", ""] if titled else []
     headings, *rows = ("| " + " | ".join(map(markdown_cell, row)) + " |" for row in cells(table))
     rule = "|" + "|".join("---" if column.left else "---:" for column in table.columns) + "|"
@@ -184,20 +182,20 @@ def markdown(table: Table, *, titled: bool = True) -> str:
 
 
 def one_line(text: str) -> str:
-    """``text`` with spaces in place of line ends."""
+    """``text`` with line breaks replaced by spaces."""
     return " ".join(text.splitlines())
 
 
 def markdown_cell(text: str) -> str:
-    """``text`` within one cell of a Markdown table."""
+    """``text`` escaped for a cell of a Markdown table."""
     return one_line(text).replace("|", r"\|")
 
 
 def fill(page: str, slug: str, tables: Sequence[Table]) -> str:
-    """``page`` with an experiment's tables where it asks for them.
+    """Fill an experiment's tables into the placeholders of ``page``.
 
-    The first stands between ``<!-- table: SLUG -->`` and ``<!-- end -->``, the second between
-    ``<!-- table: SLUG 2 -->`` and the same, and so on.
+    The first goes between ``<!-- table: SLUG -->`` and ``<!-- end -->``, the second between
+    ``<!-- table: SLUG 2 -->`` and ``<!-- end -->``, and so on.
     """
     for place, table in enumerate(tables, start=1):
         mark = f"table: {slug}" + (f" {place}" if place > 1 else "")
@@ -206,19 +204,19 @@ def fill(page: str, slug: str, tables: Sequence[Table]) -> str:
 
 
 def fill_between(page: str, mark: str, text: str) -> str:
-    """``page`` with ``text`` between ``<!-- MARK -->`` and ``<!-- end -->``, wherever these stand."""
+    """Put ``text`` between every ``<!-- MARK -->`` and ``<!-- end -->`` of ``page``."""
     begin, end = f"<!-- {mark} -->\n", "<!-- end -->"
     pattern = re.escape(begin) + r".*?" + re.escape(end)
     return re.sub(pattern, lambda _: f"{begin}\n{text.strip()}\n\n{end}", page, flags=re.DOTALL)
 
 
-_SIGNS = {c: rf"\{c}" for c in "&%$#_{}"} | {
+_LATEX = {c: rf"\{c}" for c in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "`": r"\textasciigrave{}",
     "–": "--",
-    "<": r"\textless{}",  # without these three pdflatex's own font shows other signs
+    "<": r"\textless{}",  # pdflatex's default font shows other characters for these three
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     "…": r"\dots{}",
@@ -227,8 +225,8 @@ _SIGNS = {c: rf"\{c}" for c in "&%$#_{}"} | {
     "−": r"$-$",
     "Δ": r"$\Delta$",
 }
-_SIGNS_OF_CODE = _SIGNS | {
-    "_": r"\char95{}",  # \_ is a rule where the font's encoding is the default one, and copied as a space
+_LATEX_CODE = _LATEX | {
+    "_": r"\char95{}",  # \_ is a rule in the default font encoding, and is copied as a space
     "'": r"\textquotesingle{}",
 }
 _CODE = re.compile(r"(`[^`]+`|(?<![\w-])--[a-z][\w-]*)")
@@ -236,7 +234,7 @@ _CODE = re.compile(r"(`[^`]+`|(?<![\w-])--[a-z][\w-]*)")
 
 
 def latex(table: Table) -> str:
-    """The table as LaTeX, its title as caption, no wider than the page; its notes below, a paragraph each."""
+    """The table in LaTeX, no wider than the page: title as caption, notes below, one paragraph each."""
     head, *body = (" & ".join(map(_escaped, map(one_line, row))) + r" \\" for row in cells(table))
     below = [
         "",
@@ -266,34 +264,32 @@ def latex(table: Table) -> str:
 
 
 def _latex_note(note: str) -> str:
-    """A note whose commands can be copied."""
-    parts = enumerate(_CODE.split(note))  # what matches stands at the odd places
-    made = (
-        rf"\texttt{{{_escaped(part.strip('`'), _SIGNS_OF_CODE)}}}" if n % 2 else _escaped(part)
-        for n, part in parts
+    """A note in LaTeX with its code in typewriter font, so that commands can be copied."""
+    return "".join(
+        rf"\texttt{{{_escaped(part.strip('`'), _LATEX_CODE)}}}" if index % 2 else _escaped(part)
+        for index, part in enumerate(_CODE.split(note))  # matches of _CODE are at the odd indices
     )
-    return "".join(made)
 
 
-def _escaped(text: str, signs: Mapping[str, str] = _SIGNS) -> str:
-    """``text`` as LaTeX shows it: nothing in it is a command."""
-    some = "".join(map(re.escape, signs))
-    # A hyphen before another one is kept away from it: two in a row are a dash.
-    return re.sub(f"-(?=-)|[{some}]", lambda match: signs.get(match[0], "-{}"), text)
+def _escaped(text: str, replacements: Mapping[str, str] = _LATEX) -> str:
+    """``text`` escaped for LaTeX."""
+    special = "".join(map(re.escape, replacements))
+    # Two hyphens in a row would be a dash.
+    return re.sub(f"-(?=-)|[{special}]", lambda match: replacements.get(match[0], "-{}"), text)
 
 
 def terminal_width() -> int | None:
-    """Characters in a line of standard output; None where it is no terminal, and lines have no end."""
+    """Columns of the terminal on standard output; None if it is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _text(table: Table, width: int | None) -> str:
-    """The table and a line a note, within ``width``, and a note of what the table had no place for."""
+    """The table and its notes within ``width``, with a note on the columns that did not fit."""
     from rich.console import Console
 
     layout = fit(table.columns, cells(table), width or inf)
     page = io.StringIO()
-    Console(file=page, width=width or _framed(layout.widths)).print(drawn(table, width or inf))
+    Console(file=page, width=width or _frame_width(layout.widths)).print(rich_table(table, width or inf))
     if width is None:
         return page.getvalue() + "".join(f"  {note}\n" for note in table.notes)
     notes = list(table.notes)
@@ -304,27 +300,27 @@ def _text(table: Table, width: int | None) -> str:
     return page.getvalue() + "".join(f"{note}\n" for note in wrapped)
 
 
-def drawn(table: Table, width: float) -> Any:
+def rich_table(table: Table, width: float) -> Any:
     """The table for a rich console, within ``width``."""
-    from rich.markup import escape as literal
-    from rich.table import Table as Drawn
+    from rich.markup import escape as escape_markup
+    from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = Drawn(title=literal(table.title) or None, title_justify="left")
+    result = RichTable(title=escape_markup(table.title) or None, title_justify="left")
     lines = cells(table)
     layout = fit(table.columns, lines, width)
-    for place, own in zip(layout.places, layout.widths, strict=True):
+    for place, column_width in zip(layout.places, layout.widths, strict=True):
         column = table.columns[place]
-        drawn.add_column(
-            column.heading, justify="left" if column.left else "right", overflow="fold", width=own
+        result.add_column(
+            column.heading, justify="left" if column.left else "right", overflow="fold", width=column_width
         )
     for row in lines[1:]:
-        drawn.add_row(*(Text(row[place]) for place in layout.places))  # brackets are no markup
-    return drawn
+        result.add_row(*(Text(row[place]) for place in layout.places))  # brackets are not markup
+    return result
 
 
 class Layout(NamedTuple):
-    """Columns that fit, by their places in the table, their widths, and the headings of those left out."""
+    """Columns that fit: their indices in the table, their widths, and the headings of those left out."""
 
     places: Sequence[int]
     widths: Sequence[int]
@@ -332,22 +328,22 @@ class Layout(NamedTuple):
 
 
 def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: float) -> Layout:
-    """The layout of ``cells``, headings first, in ``width`` characters."""
+    """Lay out ``cells``, headings first, in ``width`` characters."""
     texts = [[row[place] for row in cells] for place in range(len(columns))]
-    least = [_least(column, *text) for column, text in zip(columns, texts, strict=True)]
+    least = [_least_width(column, *text) for column, text in zip(columns, texts, strict=True)]
     places = list(range(len(columns)))
-    while len(places) > 1 and _framed([least[place] for place in places]) > width:
+    while len(places) > 1 and _frame_width([least[place] for place in places]) > width:
         places.remove(min(places[1:], key=lambda place: (columns[place].weight, -place)))
     natural = [max(map(cell_len, texts[place])) for place in places]
     left_out = [columns[place].heading for place in range(len(columns)) if place not in places]
     widths = [least[place] for place in places]
-    while _framed(widths) < width and (short := [n for n, own in enumerate(widths) if own < natural[n]]):
-        widths[min(short, key=widths.__getitem__)] += 1  # what is left goes to the narrowest first
+    while _frame_width(widths) < width and (short := [n for n, own in enumerate(widths) if own < natural[n]]):
+        widths[min(short, key=widths.__getitem__)] += 1  # spare width goes to the narrowest first
     return Layout(places, widths, left_out)
 
 
-def _least(column: Column, heading: str, *cells: str) -> int:
-    """The narrowest that a column is drawn: headings wrap at words, cells only where they are words."""
+def _least_width(column: Column, heading: str, *cells: str) -> int:
+    """Minimum width of a column: headings wrap at words, cells only in text columns."""
     longest = max(map(cell_len, cells), default=0)
     if column.left:
         word = max((cell_len(word) for cell in cells for word in cell.split()), default=0)
@@ -355,5 +351,5 @@ def _least(column: Column, heading: str, *cells: str) -> int:
     return max(longest, *map(cell_len, heading.split() or [""]))
 
 
-def _framed(widths: Sequence[int]) -> int:
+def _frame_width(widths: Sequence[int]) -> int:
     return BORDER + sum(width + RULE for width in widths)

@@ -113,7 +113,7 @@ def test_other_sets_and_protocols_are_never_averaged(runs, call, change):
     for command in ("compare", "baseline"):
         code, out, err = call(command)
         assert (code, out) == (5, "")
-        assert "do not compare" in err
+        assert "are not comparable" in err
         for folder in ("good", "worse"):
             assert str(runs / folder) in err
 

@@ -246,7 +246,7 @@ def test_a_run_is_compared_with_the_run_of_its_seed_and_no_seed_counts_twice(sid
     with pytest.raises(RunError, match="good: no run of poor has the seed 1"):
         against_baseline([alone, child], alone, paired=True)
     twice = replace(child, runs=(*child.runs, (folder / "copy", child.record)))
-    with pytest.raises(RunError, match=r"good: seed 1 comes twice \(.*good-1, .*copy\)"):
+    with pytest.raises(RunError, match=r"good: seed 1 occurs twice \(.*good-1, .*copy\)"):
         against_baseline([parent, twice], parent)
 
 
@@ -278,5 +278,5 @@ def test_articles_come_from_the_scored_set_where_rows_do_not_tell_them(sides):
     x, y = (100 * np.stack([run.f1 for run in load_aligned(s.runs, "dev")]) for s in (a, b))
     assert row["p"] == pytest.approx(contrast([-x, y], articles=numbers).p, abs=1e-6)
     alone = made_set("made-up", [replace(e, title="") for e in questions.examples], "2.0")
-    with pytest.raises(RunError, match="all questions are of one article"):
+    with pytest.raises(RunError, match="all questions come from one article"):
         compare(a, b, unit="article", questions=alone)

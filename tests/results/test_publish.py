@@ -9,7 +9,7 @@ import pytest
 
 from qa_arch.errors import RunError
 from qa_arch.records import QUESTIONS, RECORD, read_record, write_questions, write_record
-from qa_arch.results.columns import named
+from qa_arch.results.columns import select_columns
 from qa_arch.results.publish import local, publish
 from qa_arch.results.tables import Table, fill
 
@@ -101,7 +101,7 @@ def test_a_run_is_not_published_over_itself(run) -> None:
 
 
 def test_a_page_is_filled_between_its_marks_and_nowhere_else() -> None:
-    first, second = (Table("T", named(["model"]), [{"model": name}]) for name in ("one", "two"))
+    first, second = (Table("T", select_columns(["model"]), [{"model": name}]) for name in ("one", "two"))
     other = "<!-- table: other -->\nkept\n<!-- end -->\n"
     again = "<!-- table: demo 2 -->\n<!-- end -->\n"
     page = f"# x\n<!-- table: demo -->\nold\n<!-- end -->\n| old |\n{other}{again}"

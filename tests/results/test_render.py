@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from qa_arch.results.columns import named
+from qa_arch.results.columns import select_columns
 from qa_arch.results.tables import (
     BORDER,
     RULE,
@@ -54,7 +54,7 @@ def test_no_cell_of_csv_is_a_formula(begin):
 
 
 def test_text_is_neither_cut_nor_folded(capsys):
-    long = Table("t", named(["model", "exact"]), [{"model": "m" * 200, "exact": 1.0}], ["n" * 200])
+    long = Table("t", select_columns(["model", "exact"]), [{"model": "m" * 200, "exact": 1.0}], ["n" * 200])
     print_table(long)
     for page in (capsys.readouterr().out, render([long], "text")):
         assert "m" * 200 in page

@@ -9,7 +9,7 @@ import pytest
 
 from qa_arch.errors import RunError
 from qa_arch.records import SplitFacts
-from qa_arch.results.systems import find_system, group_by_system, same_measure, two_systems
+from qa_arch.results.systems import find_system, group_by_system, require_same_measure, two_systems
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_what_is_no_single_system_is_refused_by_name(runs):
     one = runs(("bert", 1, {}))
     with pytest.raises(RunError, match=r"B: .*more than the seed \(optim.lr: 0.0001 / 5e-05"):
         two_systems(one, runs(("bert", 1, {}), ("bert", 2, {"optim": {"lr": 5e-05}})))
-    with pytest.raises(RunError, match=r"B: seed 3 comes twice \(r0, r1\)"):
+    with pytest.raises(RunError, match=r"B: seed 3 occurs twice \(r0, r1\)"):
         two_systems(one, runs(("bert", 3, {}), ("bert", 3, {})))
 
 
@@ -92,7 +92,7 @@ def test_another_version_of_the_metric_is_refused(make_record):
     points = new.scores["dev"]
     points["calibrated"] = replace(points["calibrated"], metric_version="2")
     with pytest.raises(RunError, match="metric 2"):
-        same_measure([(Path("old"), old), (Path("new"), new)], "dev")
+        require_same_measure([(Path("old"), old), (Path("new"), new)], "dev")
 
 
 def test_a_system_is_found_by_its_label_or_by_a_model_that_is_alone(runs):
@@ -103,5 +103,5 @@ def test_a_system_is_found_by_its_label_or_by_a_model_that_is_alone(runs):
     with pytest.raises(RunError, match=r"of 2 systems \(bert warmup=0.1; bert warmup=0\)"):
         find_system(groups, "bert")
     many = group_by_system(runs(*((f"m{n}", 1, {}) for n in range(9))))
-    with pytest.raises(RunError, match=r"'none' \(there are: m0; m1; m2; m3; m4; m5; and 3 more\)$"):
+    with pytest.raises(RunError, match=r"'none' \(known: m0; m1; m2; m3; m4; m5; and 3 more\)$"):
         find_system(many, "none")

@@ -126,7 +126,7 @@ def test_committed_experiments_without_torch_and_wandb(experiment):
 @pytest.mark.parametrize(
     ("spec", "code", "said"),
     [
-        ('runs_table(folder, "x")', 5, "do not compare"),
+        ('runs_table(folder, "x")', 5, "are not comparable"),
         ('runs_table(folder, "x", records="v3")', 5, "commit the records"),
         ('runs_table(folder, titel="x")', 2, "unexpected keyword argument 'titel'"),
     ],

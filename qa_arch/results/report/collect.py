@@ -36,7 +36,7 @@ from qa_arch.records import (
     SplitFacts,
     questions_folder,
 )
-from qa_arch.results.columns import Scored, figures, named
+from qa_arch.results.columns import Scored, row_of, select_columns
 from qa_arch.results.comparisons import FITTED
 from qa_arch.results.questions import (
     Breakdown,
@@ -109,7 +109,7 @@ def collect(
         for number in scored.runs:
             folder, record = runs[number]
             point = record.compared_point(scored.split)
-            row = figures(Scored(record.model, scored.split, point, record, folder), columns)
+            row = row_of(Scored(record.model, scored.split, point, record, folder), columns)
             requested[str(number)] = {key: row.get(key) for key in columns}
         value = _set(scored, runs, group_of, reference, unit)
         shown.append({**value, "untested": why, "columns": requested})
@@ -119,7 +119,7 @@ def collect(
         "runs": [_run(folder, record, group) for (folder, record), group in zip(runs, group_of, strict=True)],
         "groups": [{"label": group.label} for group in groups],
         "sets": shown,
-        "askedColumns": [{"key": c.key, "head": c.heading, "text": c.left} for c in named(columns)],
+        "askedColumns": [{"key": c.key, "head": c.heading, "text": c.left} for c in select_columns(columns)],
     }
     return value, sets
 

@@ -42,7 +42,7 @@ def test_rows_columns_and_note(make_selection, make_record):
     assert "50 questions, 4.2 candidates each" in table.notes[0]
     assert not any("null threshold" in note for note in table.notes)
     assert "| qa_lstm_i | OOM | – |" in markdown(table)
-    with pytest.raises(RunError, match="do not compare"):
+    with pytest.raises(RunError, match="are not comparable"):
         comparison([(Path("a"), make_selection()), (Path("b"), make_record())])
 
 
