@@ -1,4 +1,4 @@
-"""Systems tested against each other: two of them on every measure and question, or all against a baseline.
+"""Tests between systems: two of them on every measure and kind of question, or all against a baseline.
 
 Means are over seeds. Intervals and p-values are over articles (or questions), seeds and calibration articles
 (``metrics.significance``).
@@ -25,18 +25,18 @@ from qa_arch.results.tables import Column, Table, number, text, two_decimals
 from qa_arch.types.text import QuestionSet, question_word
 
 FITTED = "the null threshold was fitted on these questions and the epoch chosen by them"
-"""A note on calibration, where the threshold is too good for every system alike."""
+"""Note on the calibration split, where the threshold is equally optimistic for every system."""
 SINGLE_RUN = "a system with one run: interval and p are about that run, its seed variance is unknown"
 _DETECTABLE = f"minimum detectable effect on {{}}, {POWER:.0%} power, before correction"
 _PLACES = 6
-"""Decimals kept: more than anyone reads, fewer than processors that add in another order differ in."""
+"""Decimals kept: more than anyone reads, few enough to hide the rounding differences between processors."""
 DIFFERENCES = (0.5, 1.0, 2.0)
 _SHOWN = 60
-"""Characters of a text in a table."""
+"""Maximum characters of a text in a table."""
 
 
 def finished(runs: Runs, split: str) -> tuple[Runs, list[str]]:
-    """The ``runs`` without those which have not finished, and a note that names these."""
+    """The finished ``runs``, and a note that names the others."""
     waiting = [
         (folder, record)
         for folder, record in runs
@@ -64,18 +64,18 @@ def compare(
     unit: Unit | None = None,
     title: str | None = None,
 ) -> Table:
-    """B against A: every measure over all, answerable and unanswerable questions, then F1 by kind.
+    """Compare B with A: every measure over all, answerable and unanswerable questions, then F1 by kind.
 
-    Where no question is tagged they are sorted by question word: of ``questions``, the set that ``split`` is,
-    or as the rows tell it. Tests are over articles where these or the rows tell of several, if ``unit`` does
-    not decide it; rows whose questions are all of one of them are left out. p is corrected for the number of
-    kinds. RunError where the two do not compare.
+    Without tagged kinds, questions are grouped by question word, from ``questions`` (the set that ``split``
+    is) or the rows. Tests are over articles if several are known and ``unit`` does not say otherwise; groups
+    of questions from a single article are left out. p is corrected for the number of kinds. RunError if the
+    two are not comparable.
     """
     require_distinct_seeds(a)
     require_distinct_seeds(b)
     samples = samples_of([replace(a, label="A"), replace(b, label="B")], split, unit, questions)
     first = samples.first
-    chosen: list[tuple[str, MeasureName, Bools]] = [
+    overall: list[tuple[str, MeasureName, Bools]] = [
         (f"{prefix}{MEASURES[measure]}", measure, where)
         for prefix, where in (
             ("", np.ones(len(first), dtype=bool)),
@@ -86,26 +86,26 @@ def compare(
         for measure in AT_THRESHOLD
     ]
     if samples.testable(first.answerable) and not first.answerable.all():
-        chosen += [
+        overall += [
             (MEASURES[measure], measure, samples.where(measure))
             for measure in MEASURES
             if measure not in AT_THRESHOLD
             and all(sample.scores(measure) is not None for sample in samples.systems.values())
         ]
-    sorted_by, names = _kinds(first, questions)
+    grouping, names = _kinds(first, questions)
     kinds: list[tuple[str, MeasureName, Bools]] = [
         (kind, "f1", names == kind)
         for kind in np.unique(names).tolist()
         if kind and samples.testable(names == kind)
     ]
-    effects = [samples.effect("A", "B", measure, where=where) for _, measure, where in (*chosen, *kinds)]
-    corrected = [*[None] * len(chosen), *holm([tested.p for tested in effects[len(chosen) :]])]
+    effects = [samples.effect("A", "B", measure, where=where) for _, measure, where in (*overall, *kinds)]
+    corrected = [*[None] * len(overall), *holm([effect.p for effect in effects[len(overall) :]])]
     rows = []
-    for (name, measure, where), tested, p in zip([*chosen, *kinds], effects, corrected, strict=True):
+    for (name, measure, where), effect, p in zip([*overall, *kinds], effects, corrected, strict=True):
         row: dict[str, Any] = {"name": name, "questions": int(where.sum())}
         for side in "ab":
             row |= mean_figures(side, samples.scores(side.upper(), measure, where))
-        rows.append(row | effect_figures(tested, p))
+        rows.append(row | effect_figures(effect, p))
     columns = [
         text("name", ""),
         number("questions", "questions", weight=-1),
@@ -118,20 +118,20 @@ def compare(
     counts = [len(system.runs) for system in (a, b)]
     seeds = ("1 run" if count == 1 else f"{count} seeds" for count in counts)
     notes = [
-        *([f"rows below {chosen[-1][0]}: F1 by {sorted_by}"] if kinds else []),
+        *([f"rows below {overall[-1][0]}: F1 by {grouping}"] if kinds else []),
         ", ".join(f"{count} of {side}" for count, side in zip(seeds, "AB", strict=True)),
-        _tests(samples, "AB", effects[0], "where one is used"),
+        _test_note(samples, "AB", effects[0], "where one is used"),
         *([SINGLE_RUN] if 1 in counts else []),
-        _outcomes(samples),
+        _outcome_note(samples),
         *([FITTED] if split == CALIBRATION else []),
         *([f"Holm: p corrected for {len(kinds)} kinds"] if kinds else []),
     ]
     return Table(title or f"{split}: B against A", columns, rows, notes)
 
 
-def _tests(samples: Samples, labels: Sequence[str], tested: Effect | None, threshold: str = "") -> str:
-    """A note on what intervals and p are over; ``threshold`` says where a null threshold has a part."""
-    units = f"{tested.variance.units:,} {UNITS[samples.unit]}" if tested else UNITS[samples.unit]
+def _test_note(samples: Samples, labels: Sequence[str], effect: Effect | None, threshold: str = "") -> str:
+    """Note on what intervals and p are over; ``threshold`` says where a null threshold is involved."""
+    units = f"{effect.variance.units:,} {UNITS[samples.unit]}" if effect else UNITS[samples.unit]
     counted = samples.calibration_articles(labels)
     where = f" ({threshold})" if threshold else ""
     drawn = f", the null threshold{where} over {counted} calibration articles" if counted else ""
@@ -141,7 +141,7 @@ def _tests(samples: Samples, labels: Sequence[str], tested: Effect | None, thres
 
 
 def _kinds(rows: Questions, questions: QuestionSet | None) -> tuple[str, npt.NDArray[np.str_]]:
-    """By what questions are sorted, and the kind of each, "" for none."""
+    """Name of the grouping, and the kind of each question, "" for none."""
     if not any(rows.kind):
         words = rows.word if questions is None else [question_word(e.question) for e in questions.examples]
         if words is not None:
@@ -149,8 +149,8 @@ def _kinds(rows: Questions, questions: QuestionSet | None) -> tuple[str, npt.NDA
     return "kind of question", np.array([kind or "" for kind in rows.kind])
 
 
-def _outcomes(samples: Samples) -> str:
-    """How many questions each side answers exactly right in most of its runs."""
+def _outcome_note(samples: Samples) -> str:
+    """Note on how many questions each side answers exactly right in most of its runs."""
     a, b = (stacked(samples.systems[side].rows, "exact").mean(0) > 0.5 for side in "AB")
     counts = {
         "both right": a & b,
@@ -162,18 +162,18 @@ def _outcomes(samples: Samples) -> str:
 
 
 def settings_table(a: System, b: System) -> Table:
-    """The settings in which the two systems differ; no row where they differ in none, or one is adopted."""
+    """Table of the settings in which the two systems differ; empty if there are none, or one is adopted."""
     unlike = {} if a.record.adopted or b.record.adopted else differing([a.record, b.record])
     if "model.name" in unlike:
         del unlike["model"]  # the same name again
 
-    def written(setting: str, value: Any) -> str | None:
-        """The value as text, a class by its name; None where there is no such setting."""
+    def formatted(setting: str, value: Any) -> str | None:
+        """Value as text, a class by its name; None if the setting is missing."""
         if value is None:
             return None
         return str(value).rpartition(".")[2] if setting.endswith("_target_") else str(value)
 
-    rows = [{"name": key, "a": written(key, x), "b": written(key, y)} for key, (x, y) in unlike.items()]
+    rows = [{"name": key, "a": formatted(key, x), "b": formatted(key, y)} for key, (x, y) in unlike.items()]
     columns = [text("name", "setting"), text("a", "A"), text("b", "B")]
     return Table("Settings that differ", columns, rows)
 
@@ -181,19 +181,19 @@ def settings_table(a: System, b: System) -> Table:
 def changed_table(
     a: System, b: System, *, split: str = DEV, top: int = 20, questions: QuestionSet | None = None
 ) -> Table:
-    """The ``top`` questions whose mean F1 changed most; of equals, those whose null odds moved furthest.
+    """Table of the ``top`` questions whose mean F1 changed most; ties by the change of their null odds.
 
     ``questions``, the set that ``split`` is, adds their texts and answers.
     """
     samples = samples_of([replace(a, label="A"), replace(b, label="B")], split, None, questions)
     rows_of = {side: samples.systems[side.upper()].rows for side in "ab"}
     first, f1 = samples.first, {side: stacked(rows, "f1").mean(0) for side, rows in rows_of.items()}
-    with np.errstate(invalid="ignore"):  # infinite on both sides: they did not move
+    with np.errstate(invalid="ignore"):  # infinite on both sides: no change
         odds = (stacked(rows, "null_odds").mean(0) for rows in rows_of.values())
         moved = np.nan_to_num(np.abs(np.subtract(*odds)))
     order = np.lexsort((np.arange(len(first)), -moved, -np.abs(f1["b"] - f1["a"])))
     examples = {example.id: example for example in questions.examples} if questions else {}
-    made = []
+    table_rows = []
     for q in [q for q in order[:top].tolist() if f1["a"][q] != f1["b"][q]]:
         kind = first.kind[q] or ("answerable" if first.answerable[q] else "unanswerable")
         row: dict[str, Any] = {"id": first.ids[q], "kind": kind}
@@ -202,33 +202,37 @@ def changed_table(
             golds = dict.fromkeys(answer.text for answer in example.answers)
             row |= {"question": example.question, "gold": " | ".join(golds) or "no answer"}
             for side, rows in rows_of.items():
-                given = dict.fromkeys(_given(run, q, example.context) for run in rows)
-                row[f"{side}_answers"] = " | ".join(given)
-        made.append(row)
+                texts = dict.fromkeys(_answer_text(run, q, example.context) for run in rows)
+                row[f"{side}_answers"] = " | ".join(texts)
+        table_rows.append(row)
     scores = {side: number(side, f"F1 {side.upper()}", two_decimals) for side in "ab"}
     columns = [text("id", "question"), text("kind", "kind"), *scores.values()]
     if examples:
-        answers = {side: _cut(f"{side}_answers", side.upper(), weight=1) for side in "ab"}
-        columns = [_cut("question", "question"), text("kind", "kind", weight=-1), _cut("gold", "gold", -1)]
-        columns += [column for side in "ab" for column in (scores[side], answers[side])]
+        columns = [
+            _truncated("question", "question"),
+            text("kind", "kind", weight=-1),
+            _truncated("gold", "gold", weight=-1),
+        ]
+        for side in "ab":
+            columns += [scores[side], _truncated(f"{side}_answers", side.upper(), weight=1)]
     notes = [] if examples else ["texts come with --data FILE, the file that the runs were scored on"]
-    return Table(f"The {len(made)} questions that changed most", columns, made, notes)
+    return Table(f"The {len(table_rows)} questions that changed most", columns, table_rows, notes)
 
 
-def _given(rows: Questions, q: int, context: str) -> str:
+def _answer_text(rows: Questions, q: int, context: str) -> str:
     if rows.abstained[q] or rows.start[q] < 0:
         return "no answer" if rows.abstained[q] else "(not in the passage)"
     return context[rows.start[q] : rows.end[q]]
 
 
-def _cut(key: str, heading: str, weight: int = 0) -> Column:
-    """A column of texts of which people see the beginning."""
+def _truncated(key: str, heading: str, weight: int = 0) -> Column:
+    """Text column truncated to ``_SHOWN`` characters for people."""
 
-    def beginning(value: str) -> str:
+    def truncate(value: str) -> str:
         plain = " ".join(value.split())
         return plain if len(plain) <= _SHOWN else f"{plain[: _SHOWN - 1]}…"
 
-    return Column(key, heading, left=True, format=beginning, weight=weight)
+    return Column(key, heading, left=True, format=truncate, weight=weight)
 
 
 def against_baseline(
@@ -243,14 +247,14 @@ def against_baseline(
     equivalence: float | None = None,
     title: str | None = None,
 ) -> Table:
-    """One row a system: its figures, mean ± s.d. over seeds with the 95% interval over articles (or
+    """Table with one row per system: mean ± s.d. over seeds with the 95% interval over articles (or
     questions, by ``unit``), and the difference from the baseline in ``measure`` with its p-value, corrected
     for the number of systems (Holm 1979).
 
-    With ``paired`` a run was made of the baseline's run of the same seed and is compared with that one. With
-    ``order`` (labels) the systems are tested in this order, fixed beforehand, each only after those before
-    it, and those it does not name by Holm after all of these. ``equivalence`` is the difference within which
-    a system counts as equal to the baseline; its p-value gets a column.
+    With ``paired``, each run was derived from the baseline's run of the same seed and is compared with it.
+    With ``order`` (labels), systems are tested in this order, fixed in advance, each only after those before
+    it, and all others after them by Holm. ``equivalence`` is the difference within which a system counts as
+    equal to the baseline; its p-value gets a column.
     """
     for system in systems:
         require_distinct_seeds(system)
@@ -267,27 +271,27 @@ def against_baseline(
     }
     corrected = _corrected(effects, order)
     shown = AT_THRESHOLD if measure in AT_THRESHOLD else (measure,)
-    made: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for system in systems:
         row: dict[str, Any] = {"model": system.label, "seeds": len(system.runs)}
         for key in shown:
             row |= mean_figures(key, samples.scores(system.label, key))
-            row |= ends(key, samples.interval(system.label, key))
-        if tested := effects.get(system.label):
-            row |= effect_figures(tested, corrected[system.label])
+            row |= interval_figures(key, samples.interval(system.label, key))
+        if effect := effects.get(system.label):
+            row |= effect_figures(effect, corrected[system.label])
             if equivalence is not None:
-                row["p_equivalent"] = round(tested.p_equivalent(equivalence), _PLACES)
-        made.append(row)
+                row["p_equivalent"] = round(effect.p_equivalent(equivalence), _PLACES)
+        rows.append(row)
     where, name = samples.where(measure), MEASURES[measure]
     any_effect = next(iter(effects.values()), None)
-    detectable = sorted(tested.detectable for tested in effects.values())
+    detectable = sorted(effect.detectable for effect in effects.values())
     family = f"Holm over {len(others)} comparisons" if len(others) > 1 else "no correction (1 comparison)"
     sizes = " to ".join(dict.fromkeys(f"{size:.1f}" for size in (*detectable[:1], *detectable[-1:])))
     notes = [
         f"{int(where.sum()):,} questions; ± standard deviation over seeds; intervals of"
         f" {' and '.join(MEASURES[key] for key in shown)} over {UNITS[samples.unit]}, the runs as given",
         f"Δ: {name} against {baseline.label}{', run by run of the same seed' if paired else ''};"
-        f" {_tests(samples, list(samples.systems) if measure in AT_THRESHOLD else [], any_effect)}",
+        f" {_test_note(samples, list(samples.systems) if measure in AT_THRESHOLD else [], any_effect)}",
         f"tested in this order: {', '.join(order)}" if order else family,
         *([f"{_DETECTABLE.format(name)}: {sizes}"] if effects else []),
         *([SINGLE_RUN] if any(len(system.runs) == 1 for system in systems) else []),
@@ -303,7 +307,7 @@ def against_baseline(
     columns.append(replace(P_HOLM, heading="p, in order") if order else P_HOLM)
     if equivalence is not None:
         columns.append(number("p_equivalent", f"p, within ±{equivalence:g}", _p_value))
-    return Table(title or f"{split}: every system against {baseline.label}", columns, made, notes)
+    return Table(title or f"{split}: every system against {baseline.label}", columns, rows, notes)
 
 
 def power_table(
@@ -316,26 +320,26 @@ def power_table(
     units: Sequence[int] = (),
     calibration: int | None = None,
 ) -> Table:
-    """What experiments with other numbers of seeds (``runs``), articles (``units``; default: as many as here,
-    and twice as many) and calibration articles would detect, if their variances were those of ``systems``
-    against ``baseline``: power at true ``DIFFERENCES``, percent, and the minimum detectable effect.
+    """Table of the power, in percent at true ``DIFFERENCES``, and the minimum detectable effect of
+    experiments with other numbers of seeds (``runs``), articles (``units``; default: as many as here, and
+    twice as many) and calibration articles, assuming the variances of ``systems`` against ``baseline``.
 
-    RunError where no other system than the baseline, or no system with several runs, is there.
+    RunError without a system other than the baseline, or without a system of several runs.
     """
     samples = samples_of(systems, split)
     others = [system.label for system in systems if system.label != baseline.label]
     effects = {label: samples.effect(baseline.label, label, measure) for label in others}
-    if not any(tested.variance.seeds for tested in effects.values()):
+    if not any(effect.variance.seeds for effect in effects.values()):
         raise RunError("power needs a baseline and another system of several seeds, to see how they differ")
     rows: list[dict[str, Any]] = []
-    for label, tested in effects.items():
-        there = tested.variance
-        for count, seeds in product(units or (there.units, 2 * there.units), runs):
-            planned = there.planned(units=count, runs=seeds, calibration_units=calibration)
+    for label, effect in effects.items():
+        observed = effect.variance
+        for count, seeds in product(units or (observed.units, 2 * observed.units), runs):
+            planned = observed.planned(units=count, runs=seeds, calibration_units=calibration)
             row = {"model": label, "units": count, "seeds": seeds}
             row["detectable"] = round(Effect(0.0, planned).detectable, _PLACES)
-            chances = {f"at_{size:g}": 100 * power(planned, size) for size in DIFFERENCES}
-            rows.append(row | {key: round(chance, _PLACES) for key, chance in chances.items()})
+            row |= {f"at_{size:g}": round(100 * power(planned, size), _PLACES) for size in DIFFERENCES}
+            rows.append(row)
     columns = [
         text("model", "model"),
         number("units", UNITS[samples.unit]),
@@ -346,7 +350,7 @@ def power_table(
             for size in DIFFERENCES
         ),
     ]
-    counted = max(tested.variance.calibration_units for tested in effects.values())
+    counted = max(effect.variance.calibration_units for effect in effects.values())
     notes = [
         f"true differences from {baseline.label} in {MEASURES[measure]}, found at p < 0.05, two-sided, before"
         " correction",
@@ -358,7 +362,7 @@ def power_table(
 
 def _corrected(effects: Mapping[str, Effect], order: Sequence[str]) -> dict[str, float]:
     if unknown := [label for label in order if label not in effects]:
-        raise ConfigError(f"order: '{unknown[0]}' is none of the systems compared ({', '.join(effects)})")
+        raise ConfigError(f"order: '{unknown[0]}' is not one of the systems compared ({', '.join(effects)})")
     rest = [label for label in effects if label not in order]
     families = [*([label] for label in order), rest]
     adjusted = in_order([[effects[label].p for label in family] for family in families])
@@ -370,41 +374,41 @@ def _corrected(effects: Mapping[str, Effect], order: Sequence[str]) -> dict[str,
 
 
 def _same_seeds(baseline: System, system: System) -> list[int]:
-    """The baseline's run of each of the system's seeds."""
+    """Index of the baseline's run with the same seed, for each run of the system."""
     seeds, others = ([record.seed for _, record in side.runs] for side in (baseline, system))
-    if strangers := sorted(set(others) - set(seeds)):
-        raise RunError(f"{system.label}: no run of {baseline.label} has the seed {strangers[0]}")
+    if unmatched := sorted(set(others) - set(seeds)):
+        raise RunError(f"{system.label}: no run of {baseline.label} has the seed {unmatched[0]}")
     return [seeds.index(seed) for seed in others]
 
 
 def rounded(value: float | None) -> float | None:
-    """A figure as tables keep it."""
+    """Round a value to the decimals that tables keep."""
     return None if value is None else round(float(value), _PLACES)
 
 
 def mean_figures(key: str, scores: Floats) -> dict[str, float | None]:
-    """Mean and standard deviation over the runs of ``(R, N)``."""
+    """Mean and standard deviation over the runs of scores ``(R, N)``."""
     means = scores.mean(1)
     sd = means.std(ddof=1) if len(means) > 1 else None
     return {f"{key}_mean": rounded(means.mean()), f"{key}_sd": rounded(sd)}
 
 
-def ends(key: str, interval: Interval) -> dict[str, float]:
-    """The ends of a 95% interval."""
+def interval_figures(key: str, interval: Interval) -> dict[str, float]:
+    """Ends of a 95% interval."""
     return {f"{key}_95_{end}": round(value, _PLACES) for end, value in interval._asdict().items()}
 
 
 def effect_figures(effect: Effect, p_holm: float | None) -> dict[str, float | None]:
     return {
         "delta": round(effect.delta, _PLACES),
-        **ends("delta", effect.interval),
+        **interval_figures("delta", effect.interval),
         "p": round(effect.p, _PLACES),
         "p_holm": rounded(p_holm),
     }
 
 
 def mean_column(key: str, heading: str, *, weight: int = 0) -> Column:
-    """A mean, with its standard deviation over seeds where there are several."""
+    """Column of a mean, with its standard deviation over seeds if there are several."""
 
     def spread(mean: float, sd: float | None) -> str:
         return f"{mean:.2f}" if sd is None else f"{mean:.2f} ± {sd:.2f}"
@@ -413,15 +417,15 @@ def mean_column(key: str, heading: str, *, weight: int = 0) -> Column:
 
 
 def interval_column(key: str, sign: str = "", *, weight: int) -> Column:
-    def both(low: float, high: float) -> str:
+    def bounds(low: float, high: float) -> str:
         return f"{low:{sign}.2f} .. {high:{sign}.2f}"
 
     keys = (f"{key}_95_low", f"{key}_95_high")
-    return number(f"{key}_interval", "95% interval", both, keys, weight=weight)
+    return number(f"{key}_interval", "95% interval", bounds, keys, weight=weight)
 
 
 def delta_columns(heading: str) -> list[Column]:
-    """A difference and its interval, which a narrow terminal shows before what they are the difference of."""
+    """Columns of a difference and its interval, which a narrow terminal keeps longer than the two means."""
     delta = number("delta", heading, lambda delta: f"{delta:+.2f}", weight=2)
     return [delta, interval_column("delta", "+", weight=2)]
 

@@ -1,7 +1,7 @@
-"""Figures of tables and runs, in one style, as SVG and PNG that are the same bytes every time.
+"""Figures of tables and runs in one style, as byte-reproducible SVG and PNG.
 
-Needs the extra ``plots`` (matplotlib), which is imported when a figure is saved: every function that writes
-one raises UnavailableError without it.
+Needs the extra ``plots`` (matplotlib), which is imported when a figure is saved: without it, every function
+that writes a figure raises UnavailableError.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from qa_arch.results.systems import group_by_system
 from qa_arch.results.tables import Table
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-"""Okabe & Ito 2008: they differ for every kind of colour vision."""
+"""Okabe & Ito 2008: distinguishable with any colour vision."""
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1, 1, 1, 1, 1)))
 MARKERS = "osD^vPX"
 INK, FAINT, GRID, GREY = "#222222", "#767676", "#E3E3E3", "#B9B9B9"
 LINE = 0.17
-"""Inches that a line of a caption takes."""
+"""Height of a caption line, in inches."""
 LEAST_WIDTH = 6.2
-"""Inches of learning curves: room for a title and a few systems in the legend."""
+"""Minimum width of learning curves, in inches: room for a title and a few systems in the legend."""
 _STYLE = {
     "font.family": "DejaVu Sans",  # ships with matplotlib, so every machine draws the same shapes
     "font.size": 9,
@@ -39,10 +39,10 @@ Row = Mapping[str, Any]
 
 
 def save_figure(draw: Callable[[], Any], path: str | Path) -> tuple[Path, Path]:
-    """Write what ``draw`` makes as SVG and as PNG, whatever the ending of ``path``, and return both.
+    """Save the figure that ``draw`` returns as both SVG and PNG; return their paths.
 
-    The same figures give the same bytes with the same matplotlib. Raises UnavailableError without it,
-    ConfigError for another ending than .svg, .png or none.
+    The bytes are reproducible for a given matplotlib version. Raises UnavailableError without matplotlib,
+    ConfigError for a suffix other than .svg, .png or none.
     """
     target = Path(path)
     if target.suffix not in ("", ".svg", ".png"):
@@ -73,11 +73,11 @@ def panel_grid(
     gap: float,
     row_gap: float = 0.0,
 ) -> tuple[Any, Any]:
-    """A figure and its (rows, columns) panels, which share the y of a row: title above, caption below.
+    """Create a figure with (rows, columns) panels that share the y axis of a row; title above, caption below.
 
-    Lengths are inches: ``left`` for the names of rows, ``width`` of all, ``body`` of the panels between
-    ``head`` and ``foot``, to which the lines of the caption add their own height. ``gap`` is a share of a
-    panel's width, ``row_gap`` of its height.
+    Lengths are in inches: ``left`` margin for row names, total ``width``, height ``body`` of the panels
+    between ``head`` and ``foot``, to which caption lines are added. ``gap`` is a fraction of a panel's width,
+    ``row_gap`` of its height.
     """
     from matplotlib.figure import Figure
 
@@ -99,7 +99,7 @@ def panel_grid(
 
 
 def row_panel(panel: Any, title: str, rows: int, colour: str = INK) -> None:
-    """A panel with so many rows, the first on top, that are named at its left."""
+    """Set up a panel of named rows, the first on top."""
     two_lines = title.replace(" (", "\n(")
     panel.set_title(two_lines, loc="left", fontsize=9.5, color=colour, fontweight="bold")
     panel.set_ylim(rows - 0.4, -0.6)
@@ -109,7 +109,7 @@ def row_panel(panel: Any, title: str, rows: int, colour: str = INK) -> None:
 
 
 def plain_panel(panel: Any, axis: str) -> None:
-    """A panel without a frame or ticks, with a faint grid across ``axis``."""
+    """Remove the ticks of a panel and draw a faint grid across ``axis``."""
     panel.grid(axis=axis, color=GRID, linewidth=0.8)
     panel.set_axisbelow(True)
     panel.tick_params(length=0, labelsize=8, labelcolor=FAINT)
@@ -118,10 +118,10 @@ def plain_panel(panel: Any, axis: str) -> None:
 def comparison_figure(
     table: Table, path: str | Path, *, measures: Sequence[str], by: str
 ) -> tuple[Path, Path]:
-    """Draw ``table`` as a dot plot, a panel a measure and a line a model, the highest mean of ``by`` on top.
+    """Draw ``table`` as a dot plot, one panel per measure and one line per model, highest mean ``by`` on top.
 
-    Several seeds of a model share a line. Rows without a seed (heuristics) stand below as light marks. The
-    caption holds the table's notes. Raises ConfigError where no row has a score.
+    Seeds of a model share a line. Rows without a seed (heuristics) come last, with light marks. The caption
+    has the table's notes. Raises ConfigError if no row has a score.
     """
     shown = drawable(table, measures)
     if not shown:
@@ -130,12 +130,12 @@ def comparison_figure(
 
 
 def drawable(table: Table, measures: Sequence[str]) -> list[str]:
-    """The measures that are percentages and that any row has."""
+    """The measures that are percentages and that some row has."""
     return [k for k in measures if COLUMNS[k].mark and any(r.get(k) is not None for r in table.rows)]
 
 
 def caption(table: Table) -> str:
-    """The set, the metric and the seeds of the figures, and how to read the marks."""
+    """Caption: the table's notes, the seeds, and how to read the marks."""
     seeds = sorted({row["seed"] for row in table.rows if not _is_reference(row)})
     parts = [*table.notes]
     if seeds:
@@ -148,7 +148,7 @@ def caption(table: Table) -> str:
 
 
 def lines(table: Table, by: str = "f1") -> list[tuple[str, list[Row]]]:
-    """The figure's lines from top to bottom: models by their mean ``by``, then the references by theirs."""
+    """Lines from top to bottom: models by their mean ``by``, then references likewise."""
     groups: dict[tuple[bool, str], list[Row]] = {}
     for row in table.rows:
         groups.setdefault((_is_reference(row), str(row["model"])), []).append(row)
@@ -195,7 +195,7 @@ def _draw_dots(table: Table, measures: Sequence[str], by: str) -> Any:
 
 
 def _dots(panel: Any, key: str, line: int, rows: Sequence[Row], colour: str, marker: str) -> None:
-    """One mark a row, and the number beside it; a run that did not end well says how it ended."""
+    """One mark per row and their mean; without values, the status of an unsuccessful run."""
     light = _is_reference(rows[0])
     values = [row[key] for row in rows if row.get(key) is not None]
     if not values:
@@ -227,12 +227,12 @@ def difference_figure(
     caption: str,
     names: Mapping[str, str],
 ) -> tuple[Path, Path]:
-    """Draw baseline tables beside each other.
+    """Draw baseline tables side by side.
 
-    ``panels`` maps what is compared ("F1") to a table of ``against_baseline``; every system that was tested
-    is a line, in the order of the first panel's differences. ``names`` are what readers call the systems. A
-    difference with p below 0.05 after correction is coloured, another one is grey: it may be chance. Raises
-    ConfigError where no system was tested.
+    ``panels`` maps measures ("F1") to tables of ``against_baseline``; every tested system is a line, sorted
+    by the first panel's differences. ``names`` maps labels to display names. Differences with p below 0.05
+    after correction are coloured, others are grey: they may be chance. Raises ConfigError if no system was
+    tested.
     """
     tested = [row for row in next(iter(panels.values())).rows if row.get("delta") is not None]
     if not tested:
@@ -266,7 +266,7 @@ def _draw_differences(
 
 
 def _differences(panel: Any, measure: str, rows: Sequence[Row]) -> None:
-    """The intervals of one measure around a line at zero, where a system equals the baseline."""
+    """Intervals of one measure around a line at zero, which is the baseline."""
     ends = [(row["delta_95_low"], row["delta_95_high"]) for row in rows]
     widest = max(abs(end) for interval in ends for end in interval)
     row_panel(panel, "ΔF1" if measure == "F1" else f"Δ {measure}", len(rows))
@@ -274,8 +274,8 @@ def _differences(panel: Any, measure: str, rows: Sequence[Row]) -> None:
     panel.axvline(0, color=INK, linewidth=0.9)
     panel.set_xlabel("← baseline better      system better →", fontsize=7.5, color=FAINT)
     for line, (row, (low, high)) in enumerate(zip(rows, ends, strict=True)):
-        delta, sure = row["delta"], row["p_holm"] < 0.05
-        panel.hlines(line, low, high, color=COLOURS[0] if sure else GREY, linewidth=5, zorder=2)
+        delta, significant = row["delta"], row["p_holm"] < 0.05
+        panel.hlines(line, low, high, color=COLOURS[0] if significant else GREY, linewidth=5, zorder=2)
         panel.plot(delta, line, "o", color=INK, markersize=5, zorder=3)
         panel.text(delta, line - 0.2, f"{delta:+.2f}", ha="center", va="bottom", fontsize=8, color=INK)
 
@@ -283,9 +283,9 @@ def _differences(panel: Any, measure: str, rows: Sequence[Row]) -> None:
 def curves_figure(runs: Runs, measures: Sequence[str], *, title: str, path: Path) -> tuple[Path, Path]:
     """Draw ``measures`` of ``runs`` by epoch.
 
-    Several seeds of a system share a line, their mean, with each seed faint behind it; the filled mark
-    is the epoch whose weights were kept. Lines differ in dash as well as in colour, for print. Raises
-    ConfigError where none of the runs recorded a measure.
+    Seeds of a system share a line, their mean, with each seed faint behind it; the filled mark is the epoch
+    whose weights were kept. Lines differ in dash as well as colour, for print. Raises ConfigError if no run
+    recorded a measure.
     """
     for measure in measures:
         if not any(epoch.value(measure) is not None for _, record in runs for epoch in record.epochs):
@@ -294,7 +294,7 @@ def curves_figure(runs: Runs, measures: Sequence[str], *, title: str, path: Path
 
 
 def mean_line(records: Sequence[RunRecord], measure: str) -> list[tuple[int, float]]:
-    """(epoch from 1, mean over the runs that reached it) of a measure."""
+    """Points (epoch from 1, mean over the runs that reached it) of a measure."""
     values: dict[int, list[float]] = {}
     for record in records:
         for epoch in record.epochs:

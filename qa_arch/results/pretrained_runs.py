@@ -11,14 +11,14 @@ from qa_arch.errors import ConfigError
 from qa_arch.records import MODEL, PRETRAINED, RECORD, EncoderRun, RunRecord, read_record
 
 _TRANSFORMERS = "config.json"
-"""A folder with this file is a checkpoint of transformers, whatever record lies beside it."""
+"""A folder with this file is a transformers checkpoint, even with a record beside it."""
 
 
 def pretrained_run(name: str) -> tuple[Path, RunRecord] | None:
-    """The folder and record of the pre-training run that ``encoder.name`` names, by a folder or a glob that
-    matches a single one; None where it names something else: a hub id, a checkpoint's folder.
+    """Folder and record of the pre-training run that ``encoder.name`` names, by folder or by a glob with a
+    single match; None if it names something else, such as a hub id or a checkpoint's folder.
 
-    ConfigError, which says what to do, for a run that is not finished, answers questions or has no weights.
+    Raises ConfigError, with the remedy, for a run that is not finished, answers questions or has no weights.
     """
     folder = Path(name)
     if has_magic(name) and not folder.exists():
@@ -30,32 +30,31 @@ def pretrained_run(name: str) -> tuple[Path, RunRecord] | None:
     entry = task_entries().get(task)
     if entry is None or entry.reads != "corpus":
         raise ConfigError(
-            f"encoder.name: {folder} is a run of task {task}, not a pre-training run; name one of"
-            " model=pretrain/mlm or another of these, or the encoder that the run itself started from"
+            f"encoder.name: {folder} is a run of task {task}, not a pre-training run; name a run"
+            " of model=pretrain/mlm or another pre-training model, or the encoder that this run started from"
             f" ({record.setting('encoder', 'name') or 'a random one'})"
         )
     if record.status != "ok":
         raise ConfigError(
-            f"encoder.name: {folder} is not finished (status '{record.status}'); go on with it first:"
+            f"encoder.name: {folder} is not finished (status '{record.status}'); resume it first:"
             f" qa-arch train --config-from {folder} --folder {folder} --if-exists resume"
         )
     if not (folder / MODEL / PRETRAINED).is_dir():
         raise ConfigError(
-            f"encoder.name: {folder} has no weights (no folder {MODEL}/{PRETRAINED}), as a published record"
-            f" has none; train it again: qa-arch train --config-from {folder} --folder RUN"
+            f"encoder.name: {folder} has no weights (no folder {MODEL}/{PRETRAINED}); published runs"
+            f" never have; train it again: qa-arch train --config-from {folder} --folder RUN"
         )
     return folder, record
 
 
 def encoder_folder(name: str) -> Path | None:
-    """The folder of encoder and tokenizer within the run that ``encoder.name`` names; see
-    ``pretrained_run``."""
+    """Folder of encoder and tokenizer in the run that ``encoder.name`` names; see ``pretrained_run``."""
     run = pretrained_run(name)
     return None if run is None else run[0] / MODEL / PRETRAINED
 
 
 def encoder_run(name: str | None) -> EncoderRun | None:
-    """The record's entry for the pre-training run that ``encoder.name`` names, if it names one."""
+    """Record entry for the pre-training run that ``encoder.name`` names, if it names one."""
     run = None if name is None else pretrained_run(name)
     if run is None:
         return None

@@ -1,7 +1,7 @@
-"""Where a result comes from: commit, versions and machine, and every access to a closed dev set.
+"""Provenance of a result: commit, versions and machine, and every access to a closed dev set.
 
-``experiments/<name>/dev_openings.jsonl`` holds one JSON object an access and only ever grows: who opened the
-dev set when is part of a result.
+``experiments/<name>/dev_openings.jsonl`` has one JSON object per access and is append-only: who opened the
+dev set, and when, is part of a result.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def now() -> str:
 
 
 def commit() -> tuple[str | None, bool | None]:
-    """The checkout's commit and whether it has uncommitted changes; (None, None) outside one."""
+    """The checkout's commit and whether it has uncommitted changes; (None, None) outside a checkout."""
     where = Path(__file__).resolve().parents[2]
 
     def git(*arguments: str) -> str:
-        done = subprocess.run(
+        completed = subprocess.run(
             ["git", *arguments], cwd=where, capture_output=True, text=True, check=True, timeout=20
         )
-        return done.stdout.strip()
+        return completed.stdout.strip()
 
     try:
         if Path(git("rev-parse", "--show-toplevel")) != where:
@@ -52,7 +52,7 @@ def commit() -> tuple[str | None, bool | None]:
 
 
 def versions(more: Sequence[str] = ()) -> dict[str, str]:
-    """Installed versions of what can change a number, and of ``more`` packages."""
+    """Installed versions of the packages that can change a score, and of ``more`` packages."""
     installed = {"python": platform.python_version()}
     for name in (*PACKAGES, *more):
         try:
@@ -63,7 +63,7 @@ def versions(more: Sequence[str] = ()) -> dict[str, str]:
 
 
 def processor() -> str:
-    """The processor's name as the system tells it."""
+    """Processor name as reported by the operating system."""
     if sys.platform == "linux":
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
@@ -72,10 +72,10 @@ def processor() -> str:
 
 
 EXPERIMENTS = Path("experiments")
-"""In the root of a checkout, from where the commands are called; a folder for each experiment's name."""
+"""In the root of a checkout, where the commands are run; one folder per experiment."""
 DEV_ACCESS_LOG = "dev_openings.jsonl"
 _NAMED = 4
-"""So many accesses are named one by one below a table; of more the days are counted."""
+"""Maximum number of accesses listed one by one below a table; more are counted by day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,15 +93,15 @@ class DevAccess:
 
     @classmethod
     def of(cls, run: str, config_hash: str, questions: Any) -> DevAccess:
-        """The access that is about to be made to ``questions``."""
+        """Record of the access to ``questions`` that is about to be made."""
         about = {"data": questions.name, "fingerprint": questions.fingerprint}
         return cls(date=now(), commit=commit()[0], config_hash=config_hash, run=run, **about)
 
 
-def log_dev_access(folder: str | Path, opening: DevAccess) -> Path:
-    """Add one line to the folder's file in a single write, so that lines of two processes never mix."""
+def log_dev_access(folder: str | Path, access: DevAccess) -> Path:
+    """Append one line to the folder's log in a single write, so that lines of two processes never mix."""
     path = Path(folder) / DEV_ACCESS_LOG
-    line = (json.dumps(asdict(opening), ensure_ascii=False) + "\n").encode()
+    line = (json.dumps(asdict(access), ensure_ascii=False) + "\n").encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab", buffering=0) as file:
@@ -113,7 +113,7 @@ def log_dev_access(folder: str | Path, opening: DevAccess) -> Path:
 
 
 def read_dev_accesses(folder: str | Path) -> tuple[DevAccess, ...]:
-    """The accesses in file order; none where there is no file. RunError names an unreadable line."""
+    """The accesses in file order, empty if there is no file. RunError names an unreadable line."""
     path = Path(folder) / DEV_ACCESS_LOG
     if not path.is_file():
         return ()
@@ -122,14 +122,16 @@ def read_dev_accesses(folder: str | Path) -> tuple[DevAccess, ...]:
         try:
             accesses.append(DevAccess(**parse_json(line)))
         except (ValueError, TypeError) as error:
-            raise RunError(f"{path}: line {number} is no opening ({error}); restore the file") from error
+            raise RunError(
+                f"{path}: line {number} is not a dev access ({error}); restore the file"
+            ) from error
     return tuple(accesses)
 
 
 def dev_access_note(experiment: str | Path, fingerprints: Collection[str | None]) -> str | None:
-    """One sentence for below a table: how often the sets were opened, by what, and how often elsewhere.
+    """Table note on how often the sets were opened, by which runs, and how often by other experiments.
 
-    ``experiment`` is its folder, beside those of the other experiments; None where no set was opened for it.
+    ``experiment`` is its folder, next to those of the other experiments; None if it opened no set.
     """
     folder = Path(experiment)
 

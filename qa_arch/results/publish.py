@@ -1,4 +1,4 @@
-"""Publishing the committed part of a run, record and question rows, and shortening paths of the machine."""
+"""Publish the committed part of a run, record and question rows, with machine paths shortened."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from qa_arch.records import (
 
 log = logging.getLogger(__name__)
 PATH = re.compile(r"""(?<![\w./}~$…])/(?:[^\s/:;,'"()]+/)*([^\s/:;,'"()]+/[^\s/:;,'"()]+)""")
-"""An absolute path of two parts or more; its last two are the group."""
+"""An absolute path of two parts or more; the group is its last two."""
 
 
 def publish(run: Path, folder: Path) -> Path:
-    """Copy ``run`` into ``folder/<name of the run>`` and return that; a former copy of it is replaced.
+    """Copy ``run`` to ``folder/<name of the run>`` and return that path; an earlier copy is replaced.
 
-    Absolute paths of the config keep what stands below the data folder (``$QA_ARCH_DATA/...``) or the
-    working folder; the config hash does not depend on them. Rows of the run's own training questions stay
-    behind: their scores are in the record. Raises RunError for a run that is still running or whose config
-    holds any other absolute path, and where the copy of another run is in the way.
+    Absolute paths in the config become relative to the data folder (``$QA_ARCH_DATA/...``) or the working
+    folder; the config hash does not depend on them. Rows of the run's training questions are not copied:
+    their scores are in the record. Raises RunError if the run is still running, its config has any other
+    absolute path, or a copy of another run is in the way.
     """
     record = read_record(run)
     if record.status == "running":
         raise RunError(
-            f"{run}: still running, or stopped without notice; finish it first (--if-exists resume)"
+            f"{run}: still running, or stopped without a trace; finish it first (--if-exists resume)"
         )
     target = folder / run.resolve().name
     _require_same_run(target, run, record)
@@ -58,10 +58,12 @@ def publish(run: Path, folder: Path) -> Path:
 
 
 def _require_same_run(target: Path, run: Path, record: RunRecord) -> None:
-    """Raise RunError where ``target`` holds anything but a copy of ``run``, whose ``record`` is given."""
+    """Raise RunError if ``target`` holds anything but a copy of ``run``, whose record is ``record``."""
     for path in sorted(target.rglob("*")):
         if path.is_file() and path.name not in (RECORD, QUESTIONS):
-            raise RunError(f"{target}: holds {path.name}, which no published copy has; publish elsewhere")
+            raise RunError(
+                f"{target}: holds {path.name}, which is not part of a published copy; publish elsewhere"
+            )
     if not (target / RECORD).is_file():
         return
     other = read_record(target)
@@ -74,8 +76,7 @@ def _require_same_run(target: Path, run: Path, record: RunRecord) -> None:
 
 
 def local(value: Any) -> Any:
-    """Settings of a published record as this machine has them: the reverse of what ``publish`` makes of
-    paths in the data folder."""
+    """Settings of a published record with this machine's data folder: the inverse of ``publish``."""
     return map_texts(value, lambda text, _: sources.local(text))
 
 
@@ -87,7 +88,7 @@ def _portable(text: str, where: str) -> str:
 
 
 def map_texts(value: Any, change: Callable[[str, str], str], where: str = "") -> Any:
-    """``value`` (JSON) with ``change(text, where)`` for every text; ``where`` goes on with its keys."""
+    """Replace every string of ``value`` (JSON) by ``change(text, where)``; keys are appended to ``where``."""
     if isinstance(value, dict):
         return {key: map_texts(item, change, f"{where}.{key}") for key, item in value.items()}
     if isinstance(value, list):
@@ -96,10 +97,10 @@ def map_texts(value: Any, change: Callable[[str, str], str], where: str = "") ->
 
 
 def shareable(value: Any) -> Any:
-    """``value`` (JSON) with every absolute path in its texts shortened.
+    """Shorten every absolute path in the strings of ``value`` (JSON).
 
-    A path below the working folder goes on from there and can still be copied into a command; of any other
-    the last two parts are left, behind an ellipsis.
+    Paths below the working folder become relative to it and can still be copied into a command; others keep
+    their last two parts, after an ellipsis.
     """
     working_folder = f"{Path.cwd()}/"
     return map_texts(value, lambda text, _: PATH.sub(r"…/\1", text.replace(working_folder, "")))

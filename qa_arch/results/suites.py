@@ -1,8 +1,7 @@
-"""Systems on several test sets: a table of systems and sets, and one of the tests behind it.
+"""Systems on several test sets: a table of systems by sets, and one of the tests behind it.
 
-A system stands beside a set where one of its runs was scored on it, which the fingerprint of the set says:
-adopted answers and trained runs alike. Sets of SQuAD 1.1 are compared by answerable F1, as is the dev set
-then, so that a drop from dev is not that of abstaining.
+Runs are matched to a set by its fingerprint, adopted and trained runs alike. Sets of SQuAD 1.1 are compared
+by answerable F1, and so is the dev set then, so that a drop from dev does not include abstaining.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from qa_arch.results.comparisons import (
     SINGLE_RUN,
     delta_columns,
     effect_figures,
-    ends,
     interval_column,
+    interval_figures,
     mean_column,
     mean_figures,
     rounded,
@@ -39,48 +38,48 @@ from qa_arch.results.tables import Column, Table, number, text, two_decimals
 
 @dataclass(frozen=True)
 class SuiteSet:
-    """A set of a suite: what identifies it, and how figures on it are told."""
+    """A set of a suite, with its sampling unit and published scores."""
 
     name: str
     facts: SplitFacts
     unit: Unit | None = None
-    """What is drawn; None: articles where there are several."""
+    """Sampling unit; None: articles if there are several."""
     passages: Ints | None = None
-    """(N,) number of each question's passage, where passages are drawn."""
+    """Passage number of each question, shape (N,), if passages are the sampling unit."""
     contrasts: Ints | None = None
-    """(N,) number of each question's contrast set, where some have several questions."""
+    """Contrast set number of each question, shape (N,), if some sets have several questions."""
     published: Mapping[str, float] = field(default_factory=dict)
-    """F1 by system, as others have published it."""
+    """Published F1 by system."""
 
     @property
     def measure(self) -> MeasureName:
-        """What systems are compared by on the set."""
+        """Measure that systems are compared by on the set."""
         return "spans" if self.facts.protocol == "1.1" else "f1"
 
     def split_in(self, record: RunRecord) -> str | None:
-        """What the run calls the set; None where it was not scored on it."""
+        """Name of the set in the run's record; None if the run was not scored on it."""
         return record.split_of(str(self.facts.fingerprint))
 
 
 def suite_tables(
     systems: Sequence[System], sets: Sequence[SuiteSet], baseline: str | None = None, *, title: str = "Suite"
 ) -> list[Table]:
-    """The table of ``systems`` and ``sets``, and for each set its intervals, drop from dev, differences from
-    ``baseline`` (a label) with p-values corrected over all sets (Holm), calibration error and threshold.
+    """Table of ``systems`` by ``sets``, and a table with, for each set, intervals, drop from dev, differences
+    from ``baseline`` (a label) with p-values corrected over all sets (Holm), calibration error and threshold.
 
-    RunError where no system was scored on any set.
+    RunError if no system was scored on any set.
     """
-    by_set = [_on(systems, test) for test in sets]
+    by_set = [_scored_systems(systems, test) for test in sets]
     if not any(samples.systems for samples in by_set):
         raise RunError("none of the runs was scored on any set of the suite")
     return [
-        _grid(systems, sets, by_set, title),
-        _details(systems, sets, by_set, baseline, f"{title}: intervals, tests and calibration"),
+        _score_table(systems, sets, by_set, title),
+        _test_table(systems, sets, by_set, baseline, f"{title}: intervals, tests and calibration"),
     ]
 
 
-def _on(systems: Sequence[System], test: SuiteSet) -> Samples:
-    """The systems that were scored on the set."""
+def _scored_systems(systems: Sequence[System], test: SuiteSet) -> Samples:
+    """Samples of the systems that were scored on the set."""
     known = {}
     for system in systems:
         places = [(folder, r, test.split_in(r)) for folder, r in system.runs]
@@ -95,7 +94,7 @@ def _on(systems: Sequence[System], test: SuiteSet) -> Samples:
     return Samples(test.name, known, drawn_articles(rows, test.unit) if rows else None)
 
 
-def _grid(
+def _score_table(
     systems: Sequence[System], sets: Sequence[SuiteSet], by_set: Sequence[Samples], title: str
 ) -> Table:
     rows: list[dict[str, Any]] = []
@@ -103,7 +102,7 @@ def _grid(
     for system in systems:
         row: dict[str, Any] = {"model": system.label, "seeds": len({r.seed for _, r in system.runs})}
         trained = [r for _, r in system.runs if not r.adopted and r.fingerprint(DEV) not in shown]
-        dev = [value for record in trained if (value := _dev(record, "f1")) is not None]
+        dev = [value for record in trained if (value := _dev_f1(record, "f1")) is not None]
         if dev:
             row |= mean_figures("own_dev", np.array(dev)[:, None])
         for test, samples in zip(sets, by_set, strict=True):
@@ -130,7 +129,7 @@ def _grid(
     return Table(title, columns, rows, notes)
 
 
-def _details(
+def _test_table(
     systems: Sequence[System],
     sets: Sequence[SuiteSet],
     by_set: Sequence[Samples],
@@ -143,8 +142,8 @@ def _details(
         for label, sample in samples.systems.items():
             scores = samples.scores(label, test.measure)
             row: dict[str, Any] = {"set": test.name, "model": label, "seeds": len(sample.rows)}
-            row |= mean_figures("f1", scores) | ends("f1", samples.interval(label, test.measure))
-            row |= _beyond(test, sample, scores.mean(1).tolist())
+            row |= mean_figures("f1", scores) | interval_figures("f1", samples.interval(label, test.measure))
+            row |= _transfer_figures(test, sample, scores.mean(1).tolist())
             rows.append(row)
             if baseline and baseline in samples.systems and label != baseline:
                 tested.append((row, samples.effect(baseline, label, test.measure)))
@@ -152,7 +151,8 @@ def _details(
     for (row, effect), p in zip(tested, corrected, strict=True):
         row |= effect_figures(effect, p)
     columns: list[Column] = [text("set", "set"), text("model", "model"), mean_column("f1", "F1", weight=3)]
-    columns += [interval_column("f1", weight=-1), _signed("from_dev", "from dev")]
+    columns.append(interval_column("f1", weight=-1))
+    columns.append(number("from_dev", "from dev", lambda drop: f"{drop:+.2f}", weight=1))
     if baseline:
         columns += [*delta_columns("Δ"), P_VALUE, P_HOLM]
     contrasts = any(row["consistency"] is not None for row in rows)
@@ -181,15 +181,12 @@ def _details(
     return Table(title, columns, rows, notes)
 
 
-def _signed(key: str, heading: str) -> Column:
-    return number(key, heading, lambda value: f"{value:+.2f}", weight=1)
-
-
-def _beyond(test: SuiteSet, sample: Sample, f1: Sequence[float]) -> dict[str, Any]:
-    """What becomes of scores, confidences and threshold beyond the dev set: means over the runs."""
+def _transfer_figures(test: SuiteSet, sample: Sample, f1: Sequence[float]) -> dict[str, Any]:
+    """Means over the runs of the drop from dev, consistency, calibration error, AURC and F1 lost by the
+    threshold."""
     drops, losses = [], []
     for record, value in zip(sample.records, f1, strict=True):
-        split, dev = test.split_in(record), _dev(record, test.measure)
+        split, dev = test.split_in(record), _dev_f1(record, test.measure)
         if split != DEV and dev is not None:
             drops.append(value - dev)
         if split and (best := record.point(split, ORACLE)) and (own := record.compared_point(split)):
@@ -198,14 +195,14 @@ def _beyond(test: SuiteSet, sample: Sample, f1: Sequence[float]) -> dict[str, An
     risk = sample.scores("aurc")
     forced = test.measure == "spans"
     exact = [rows.span_exact if forced else rows.exact for rows in sample.rows]
-    whole = [
+    consistency = [
         _consistency(test.contrasts, right)
         for right in exact
         if test.contrasts is not None and right is not None
     ]
     figures = {
         "from_dev": fmean(drops) if drops else None,
-        "consistency": fmean(whole) if whole else None,
+        "consistency": fmean(consistency) if consistency else None,
         "ece": fmean(errors) if errors else None,
         "aurc": None if risk is None else float(risk.mean()),
         "threshold_loss": fmean(losses) if losses else None,
@@ -214,13 +211,13 @@ def _beyond(test: SuiteSet, sample: Sample, f1: Sequence[float]) -> dict[str, An
 
 
 def _consistency(contrasts: Ints, exact: Floats) -> float:
-    """Contrast consistency (Gardner et al. 2020): % of the contrast sets of several questions with an exact
-    answer to every question."""
+    """Contrast consistency (Gardner et al. 2020): % of the contrast sets, of several questions each, in which
+    every answer is exact."""
     questions, right = np.bincount(contrasts), np.bincount(contrasts, exact)
     return float(100 * np.mean((right == questions)[questions > 1]))
 
 
-def _dev(record: RunRecord, measure: MeasureName) -> float | None:
+def _dev_f1(record: RunRecord, measure: MeasureName) -> float | None:
     """F1 on the run's dev set, at the null threshold or of the best spans."""
     if measure == "f1":
         point = record.compared_point(DEV)

@@ -1,4 +1,4 @@
-"""One run as sections for a screen: what it was, how it went, what came out, where it comes from."""
+"""Summary of one run for a screen: settings, facts, scores, learning curves, mistakes and provenance."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ SCORES = (
     *("answerable_precision", "answerable_recall", "accuracy", "main_accuracy", "mrr"),
     *("token_accuracy", "perplexity", "bits_per_byte", "sentence_accuracy", "sentence_f1"),
 )
-"""Columns that are shown of every set and operating point."""
+"""Columns shown for every set and operating point."""
 RUN = (
     *("seed", "encoder", "parameters", "nonzero", "weights_mb", "batch", "micro", "accumulate", "devices"),
     *("strategy", "arithmetic", "epochs", "steps", "seconds", "predict_seconds", "examples_per_second"),
     *("peak_memory_mb", "engine", "read_in", "latency_ms", "latency_ratio", "memory_mb", "memory_ratio"),
 )
-"""Columns that are shown of the run as a whole."""
+"""Columns shown for the run as a whole."""
 SETTINGS = (
     *("encoder.layers", "encoder.width", "optim.lr", "optim.head_lr", "optim.schedule", "trainer.epochs"),
     *("features.max_length", "features.stride", "decode.search"),
 )
-"""Settings that are shown, beside the model's own and those of compression and distillation."""
+"""Settings shown besides those of the model, compression and distillation."""
 _BARS = "▁▂▃▄▅▆▇█"
 _CURVES = (
     *("train_loss", "train_labels", "train_soft_targets", "calibration_loss", "calibration_exact"),
@@ -66,19 +66,19 @@ _CURVES = (
 
 @dataclass(frozen=True)
 class Summary:
-    """The output of ``qa-arch show``; ``facts`` are headed lists of name and value."""
+    """Output of ``qa-arch show``; ``facts`` maps headings to lists of (name, value)."""
 
     title: str
     record: RunRecord
     facts: Mapping[str, Sequence[tuple[str, str]]]
     scores: Table
-    """A row for each scored set and operating point."""
+    """One row per scored set and operating point."""
     curves: Sequence[tuple[str, str, Sequence[float | None]]]
-    """Name, sparkline and the value of each epoch."""
+    """Name, sparkline and values by epoch."""
     mistakes: Mistakes | None
-    """Every question judged; None where the run has no rows of questions."""
+    """None if the run has no question rows."""
     note: str | None
-    """Why there is no error split."""
+    """Why the question rows are missing."""
 
     def as_dict(self) -> dict[str, Any]:
         result = self.mistakes
@@ -100,9 +100,9 @@ class Summary:
 def summarise(
     folder: Path, record: RunRecord, split: str = "dev", questions: QuestionSet | None = None
 ) -> Summary:
-    """Read the run's record and, where they are, its rows of questions, judged beside ``questions``.
+    """Summarise a run from its record and, if available, its question rows, judged with ``questions``.
 
-    ``questions`` are the set that ``split`` was scored on; DataError where they are not.
+    ``questions`` must be the set that ``split`` was scored on, else DataError.
     """
     result, note = None, None
     measure = record.measure(split)
@@ -123,7 +123,7 @@ def summarise(
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """One bar a value between the lowest and the highest; a blank where there is none, or no number."""
+    """One bar per value, scaled from the lowest to the highest; a blank if missing or not finite."""
     shown = [finite(value) for value in values]
     known = [value for value in shown if value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
@@ -132,8 +132,7 @@ def sparkline(values: Sequence[float | None]) -> str:
 
 
 def finite(value: Any) -> float | None:
-    """None for what is no number, and for the loss of a training that has run away: JSON has neither NaN
-    nor infinity."""
+    """``value`` if it is a finite number, else None: JSON has neither NaN nor infinity."""
     return value if isinstance(value, int | float) and math.isfinite(value) else None
 
 
@@ -151,9 +150,9 @@ def _settings(record: RunRecord) -> list[tuple[str, str]]:
 def _run(record: RunRecord) -> list[tuple[str, str]]:
     row = row_of(Scored(record.model, "", None, record), RUN)
     if record.parameters.nonzero is None:
-        del row["nonzero"]  # of a run without zeros it is the total
+        del row["nonzero"]  # equals the total: nothing was pruned
     shown = [(COLUMNS[key].heading, COLUMNS[key].text(row)) for key in RUN if row.get(key) is not None]
-    shown += [(f"{split} set", _about(facts)) for split, facts in record.data.items()]
+    shown += [(f"{split} set", _split_size(facts)) for split, facts in record.data.items()]
     blocks = ", ".join(f"{name} {count:,}" for name, count in record.parameters.blocks.items())
     if blocks:
         shown.append(("parameters of", blocks))
@@ -167,16 +166,16 @@ def _run(record: RunRecord) -> list[tuple[str, str]]:
     return shown
 
 
-def _about(facts: SplitFacts) -> str:
-    """How large a split is."""
+def _split_size(facts: SplitFacts) -> str:
+    """Size of a split: questions and how many are unanswerable, or tokens."""
     if is_language(facts.protocol):
         counts = {name: facts.extra.get(name) or 0 for name in ("documents", "tokens", "bytes")}
         return f"{', '.join(f'{count:,} {name}' for name, count in counts.items())}, {facts.windows:,} blocks"
-    about = f"{facts.questions or 0:,} questions"
+    questions = f"{facts.questions or 0:,} questions"
     if facts.protocol == SELECTION:
-        return f"{about}, {facts.candidates or 0:,.1f} candidates each"
+        return f"{questions}, {facts.candidates or 0:,.1f} candidates each"
     extra = "".join(f", {count:,} {key.replace('_', ' ')}" for key, count in facts.extra.items())
-    return f"{about} ({facts.unanswerable or 0:,} unanswerable), SQuAD {facts.protocol or '?'}{extra}"
+    return f"{questions} ({facts.unanswerable or 0:,} unanswerable), SQuAD {facts.protocol or '?'}{extra}"
 
 
 def _provenance(record: RunRecord) -> list[tuple[str, str]]:
@@ -194,12 +193,12 @@ def _provenance(record: RunRecord) -> list[tuple[str, str]]:
 
 
 def scores_table(record: RunRecord) -> Table:
-    """A row for each set that the run was scored on and each of its operating points."""
+    """Table with one row per scored set and operating point."""
     rows = []
     unfitted = record.threshold is not None and record.threshold.fitted_on == "nothing"
     for split, points in record.scores.items():
         for key in POINTS:
-            if key in points and not (key == CALIBRATED and unfitted):  # that of threshold 0 again
+            if key in points and not (key == CALIBRATED and unfitted):  # repeats threshold 0
                 point = points[key]
                 place = {"model": split, "run": POINTS[key], "margin": key}
                 scores = {**point.flat(), "exact": point.exact}

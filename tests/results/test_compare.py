@@ -179,7 +179,7 @@ def test_the_command_with_texts(sides, qa_arch, tmp_path):
         (["{}", "--baseline", "nobody"], 5, "no system is called"),
         (["{}/poor-1", "{}/good-1", "--split", "test"], 5, "no scores of test"),
         (["{}/poor-1", "{}/good-1", "--spans"], 2, "a comparison of two shows every measure"),
-        (["{}", "--baseline", "poor", "--order", "good,nobody"], 2, "'nobody' is none of the systems"),
+        (["{}", "--baseline", "poor", "--order", "good,nobody"], 2, "'nobody' is not one of the systems"),
         (["{}/poor-1", "{}/good-1", "--unit", "article"], 5, "lack the article"),
     ],
 )

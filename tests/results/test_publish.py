@@ -95,7 +95,7 @@ def test_a_run_that_was_scored_again_replaces_its_copy_and_all_its_parts(run, tm
 
 def test_a_run_is_not_published_over_itself(run) -> None:
     """Its copy has neither weights nor predictions."""
-    with pytest.raises(RunError, match=r"holds predictions\.json, which no published copy has"):
+    with pytest.raises(RunError, match=r"holds predictions\.json, which is not part of a published copy"):
         publish(run, run.parent)
     assert (run / "predictions.json").is_file()
 
