@@ -1,10 +1,10 @@
-"""The functions that ``experiments/*/tables.py`` calls, one a kind of table or figure, and how it is run.
+"""Functions for ``experiments/*/tables.py``, one per kind of table or figure, and the execution of that file.
 
 An experiment's ``tables.py`` defines ``tables(folder)``, which returns its tables, and may define
 ``figures(folder)``, which draws its figures and returns their paths; ``folder`` is the experiment's own, with
-the committed records in ``records/``. What only one experiment shows is made in its file. The file is code of
-the checkout and is executed: only that of an experiment folder which was named (``qa-arch tables
-experiments/demo``, ``--all``), never one among records.
+the committed records in ``records/``. Tables of a single experiment are built in its file. The file is code
+of the checkout and is executed: only in an experiment folder that the user named (``qa-arch tables
+experiments/demo``, ``--all``), never among records.
 
 ``records`` is a folder or glob below ``records/``, or a list of them.
 """
@@ -34,28 +34,28 @@ from qa_arch.results.tables import Table, number, text
 TABLES = "tables.py"
 _DRAWN: tuple[MeasureName, ...] = ("f1", "spans")
 _SPAN_FIGURES = ("exact", "f1", "HasAns_f1", "NoAns_f1", "parameters")
-"""Figures that every published row names to programs, whether or not they were published."""
+"""Keys that every published row has in CSV and JSON, whether or not they were published."""
 
 
 def experiment_tables(folder: Path) -> list[Table]:
-    """The tables of one experiment, without those for which nothing is recorded or published yet.
+    """Tables of one experiment, without those that have no recorded or published rows yet.
 
-    Executes ``tables.py`` in the folder. Raises RunError where there are records and a table names others,
-    ConfigError where the file cannot be executed or asks for what there is not.
+    Executes ``tables.py`` in the folder. Raises RunError if a table matches none of the existing records,
+    ConfigError if the file cannot be executed or names something that does not exist.
     """
-    with _naming(folder / TABLES):
+    with _errors_naming(folder / TABLES):
         return [table for table in _script(folder)["tables"](folder) if table.rows]
 
 
 def experiment_figures(folder: Path) -> list[Path]:
-    """Draw the experiment's figures beside its table; those of which nothing is recorded are left out."""
-    with _naming(folder / TABLES):
-        made = _script(folder).get("figures", lambda folder: ())(folder)
-        return [path for paths in made for path in paths]
+    """Draw the experiment's figures in its folder, except those without records; return their paths."""
+    with _errors_naming(folder / TABLES):
+        drawn = _script(folder).get("figures", lambda folder: ())(folder)
+        return [path for paths in drawn for path in paths]
 
 
 def _script(folder: Path) -> Mapping[str, Any]:
-    """The names that ``tables.py`` defines, with their values."""
+    """Execute ``tables.py`` and return its namespace."""
     defined = run_path(str(folder / TABLES), run_name=f"experiment_{folder.name}")
     if "tables" not in defined:
         raise ConfigError("defines no tables(folder); see qa_arch/results/experiments.py")
@@ -63,8 +63,8 @@ def _script(folder: Path) -> Mapping[str, Any]:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Errors of the checkout's own code name its file; errors of records have named theirs."""
+def _errors_naming(path: Path) -> Iterator[None]:
+    """Make errors of the executed file name its path; errors of records already name theirs."""
     try:
         yield
     except ConfigError as error:
@@ -77,10 +77,10 @@ def _naming(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Published:
-    """A row of somebody else's figures, by column; ``note`` says by which protocol they were measured.
+    """A row of published scores by column; ``note`` states the protocol they were measured by.
 
-    With ``in_our_rows`` they get no row of their own but stand in the rows of our ``model``, in columns that
-    only published figures have: for figures measured on another task.
+    With ``in_our_rows`` they get no row of their own but appear in the rows of our ``model``, in columns for
+    published scores only: for scores measured on another task.
     """
 
     model: str
@@ -94,12 +94,12 @@ class Published:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A row that is to be filled: ``command`` makes the run, ``model`` is the name in its record."""
+    """A row still to be filled: ``command`` makes the run, ``model`` is the name in its record."""
 
     model: str
     command: str
     batch: int | None = None
-    """The global batch size of the run; None: any."""
+    """Global batch size of the run; None: any."""
 
     @property
     def row(self) -> dict[str, Any]:
@@ -113,8 +113,8 @@ class Wanted:
 
 def missing_rows(wanted: Sequence[Wanted], runs: Runs) -> list[Wanted]:
     """The rows that no finished run fills."""
-    done = [(record.model, record.batch.global_size) for _, record in runs if record.status == "ok"]
-    filled = {(model, size) for model, batch in done for size in (batch, None)}
+    finished = [(record.model, record.batch.global_size) for _, record in runs if record.status == "ok"]
+    filled = {(model, size) for model, batch in finished for size in (batch, None)}
     return [row for row in wanted if (row.model, row.batch) not in filled]
 
 
@@ -130,10 +130,10 @@ def runs_table(
     notes: Sequence[str] = (),
     sort: Sequence[str] = (),
 ) -> Table:
-    """One row a run, below published rows, above the ``wanted`` ones that no run fills yet.
+    """Table with one row per run, below published rows and above ``wanted`` rows that no run fills yet.
 
-    ``sort`` are columns that the runs are ordered by, heuristics first and runs without a value last;
-    otherwise they stand in the order of their folders.
+    ``sort`` are columns to sort the runs by, heuristics first and runs without a value last; by default they
+    are in the order of their folders.
     """
     runs, shown = recorded(folder, records), select_columns(columns)
     select_columns(sort, "sort")
@@ -146,12 +146,12 @@ def runs_table(
     in_our_rows = {row.model: row.figures for row in reversed(published) if row.in_our_rows}
     rows = [{**in_our_rows.get(row["model"], {}), **row} for row in (*table.rows, *(m.row for m in missing))]
 
-    def place(row: Mapping[str, Any]) -> list[tuple[bool, Any]]:
-        learned = "run" in row or "split" not in row
+    def sort_key(row: Mapping[str, Any]) -> list[tuple[bool, Any]]:
+        is_run = "run" in row or "split" not in row
         values = [row.get(key) for key in sort]
-        return [(learned, 0), *((value is None, 0 if value is None else value) for value in values)]
+        return [(is_run, 0), *((value is None, 0 if value is None else value) for value in values)]
 
-    own = [
+    published_rows = [
         {"model": f"{row.model} (published)", **dict.fromkeys(_SPAN_FIGURES), **row.figures, "note": row.note}
         for row in published
         if not row.in_our_rows
@@ -159,26 +159,28 @@ def runs_table(
     sources = dict.fromkeys(
         row.note if row.in_our_rows else f"{row.model}, published: {row.note}" for row in published
     )
-    below = [*table.notes, *notes, *sources, *(row.note for row in missing), *_code_note(runs)]
+    all_notes = [*table.notes, *notes, *sources, *(row.note for row in missing), *_code_note(runs)]
     fingerprints = {record.fingerprint(split) for _, record in runs}
     if split == DEV and (note := dev_access_note(folder, fingerprints)):
-        below.append(note)
-    return replace(table, rows=[*own, *(sorted(rows, key=place) if sort else rows)], notes=below)
+        all_notes.append(note)
+    if sort:
+        rows.sort(key=sort_key)
+    return replace(table, rows=[*published_rows, *rows], notes=all_notes)
 
 
 def _code_note(runs: Runs) -> list[str]:
-    """A note on the code that made the runs, where it is not a single commit."""
+    """Note on the commits that made the runs, unless it is a single clean one."""
     commits = Counter(record.commit[:7] for _, record in runs if record.commit)
     changed = sum(bool(record.dirty) for _, record in runs)
     if len(commits) < 2 and not changed:
         return []
-    of_runs = ", ".join(f"{commit} ({count})" for commit, count in commits.most_common())
+    counts = ", ".join(f"{commit} ({count})" for commit, count in commits.most_common())
     tail = f"; {changed} of {len(runs)} with uncommitted changes beside it" if changed else ""
-    return [f"code of the runs, by commit: {of_runs}{tail}"]
+    return [f"code of the runs, by commit: {counts}{tail}"]
 
 
 def _systems(folder: Path, records: Globs, split: str) -> list[System]:
-    """The systems that were scored on the split, by their labels."""
+    """Systems that were scored on the split, sorted by label."""
     runs = [(folder / place, record) for place, record in recorded(folder, records) if split in record.scores]
     return sorted(group_by_system(runs), key=lambda system: system.label)
 
@@ -186,7 +188,7 @@ def _systems(folder: Path, records: Globs, split: str) -> list[System]:
 def baseline_table(
     folder: Path, title: str, baseline: str, *, records: Globs = "**", split: str = DEV, **options: Any
 ) -> Table:
-    """Every system tested against one of them; nothing before two are recorded. ``options`` are those of
+    """Table of every system against one of them, empty until two are recorded. ``options`` are those of
     ``against_baseline``: ``measure``, ``unit``, ``paired``, ``order``, ``equivalence``."""
     systems = _systems(folder, records, split)
     if len(systems) < 2:
@@ -198,7 +200,7 @@ def baseline_table(
 def pairwise_table(
     folder: Path, title: str, a: str, b: str, *, records: Globs = "**", split: str = DEV
 ) -> Table:
-    """System ``b`` against ``a``, by their labels: every measure, and F1 by kind of question; nothing before
+    """Table of system ``b`` against ``a``, by label: every measure, and F1 by kind of question; empty until
     both are recorded."""
     systems = _systems(folder, records, split)
     if not {a, b} <= {system.label for system in systems}:
@@ -209,7 +211,7 @@ def pairwise_table(
 def learning_curves(
     folder: Path, file: str, title: str, measures: Sequence[str], *, records: Globs = "**"
 ) -> Sequence[Path]:
-    """``measures`` by epoch, a line a system."""
+    """Draw ``measures`` by epoch, one line per system."""
     for key in measures:
         if key not in EPOCH:
             raise ConfigError(f"measures: unknown measure '{key}'{suggest(key, EPOCH)}")
@@ -220,7 +222,7 @@ def learning_curves(
 def drawn_table(
     folder: Path, title: str, columns: Sequence[str], records: Globs, split: str = DEV
 ) -> Table | None:
-    """The runs that were scored on the split, named by their systems; None where there are none."""
+    """Table of the runs that were scored on the split, named by system; None if there are none."""
     runs = [run for run in recorded(folder, records) if split in run[1].scores]
     if not runs:
         return None
@@ -231,13 +233,13 @@ def drawn_table(
 def dot_plot(
     folder: Path, file: str, title: str, columns: Sequence[str], *, records: Globs = "**", split: str = DEV
 ) -> Sequence[Path]:
-    """A panel a column, a line a system and a mark a run; the best of the first column on top.
+    """Draw one panel per column, one line per system and one mark per run; best of the first column on top.
 
-    Heuristics without any of the figures are left out.
+    Heuristics without any of the values are left out.
     """
     for column in select_columns(columns):
         if column.mark is None:
-            raise ConfigError(f"columns: '{column.key}' is no percentage, which a dot plot shows")
+            raise ConfigError(f"columns: '{column.key}' is not a percentage; a dot plot shows nothing else")
     table = drawn_table(folder, title, ["model", *columns], records, split)
     if table is None:
         return ()
@@ -253,8 +255,8 @@ def difference_plot(
     *,
     names: Mapping[str, str],
 ) -> Sequence[Path]:
-    """Differences from a ``baseline`` in F1, and in answerable F1 (forced answer), with their 95% intervals;
-    nothing before two systems are recorded. ``names`` are what readers call them."""
+    """Draw differences from ``baseline`` in F1 and in answerable F1 (forced answer), with 95% intervals;
+    nothing until two systems are recorded. ``names`` maps labels to display names."""
     panels = {
         MEASURES[measure]: baseline_table(folder, title, baseline, measure=measure) for measure in _DRAWN
     }
@@ -269,19 +271,19 @@ def difference_plot(
 
 
 COUNTS = ("examples", "negatives", "articles", "articles_with_negatives")
-"""The columns of a table of data sets by default."""
+"""Default columns of a table of data sets."""
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """One data set: its published counts, and ours from ``records/<file>``, what ``qa-arch stats`` prints."""
+    """A data set: its published counts, and ours from ``records/<file>``, the output of ``qa-arch stats``."""
 
     name: str
     file: str | None
-    """None for a set that nobody can count, as its questions are kept back."""
+    """None for a set that cannot be counted because its questions are not public."""
     published: Mapping[str, int] = field(default_factory=dict)
     source: str | None = None
-    """The source that ``--data`` must name, where that is not the file's own name."""
+    """Source for ``--data``, if it is not the file's own name."""
 
 
 def sets_table(
@@ -292,9 +294,9 @@ def sets_table(
     columns: Sequence[str] = COUNTS,
     notes: Sequence[str] = (),
 ) -> Table:
-    """Published counts and ours, a row each; a set that was not counted says by which command it is."""
+    """Table of published counts and ours, one row each; notes give the command for sets not counted yet."""
     rows: list[dict[str, Any]] = []
-    below = list(notes)
+    all_notes = list(notes)
     for data in sets:
         if data.published:
             rows.append({"set": f"{data.name} (published)", **data.published})
@@ -305,6 +307,6 @@ def sets_table(
         rows.append({"set": data.name, **{key: counts.get(key) for key in columns}})
         if not counts:
             command = f"qa-arch stats --data {data.source or data.file} --json > {path.as_posix()}"
-            below.append(f"{data.name}: not counted here; `{command}` fills the row")
+            all_notes.append(f"{data.name}: not counted here; `{command}` fills the row")
     shown = [text("set", "set"), *(number(key, key.replace("_", " ")) for key in columns)]
-    return Table(title, shown, rows, below)
+    return Table(title, shown, rows, all_notes)

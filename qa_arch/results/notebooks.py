@@ -1,6 +1,6 @@
 """Runs in Python and in notebooks: a run folder as an object, runs and their questions as data frames.
 
-pandas is imported when a frame is made: a command never waits for it.
+pandas is imported only when a frame is built, so that commands never wait for it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Place = str | PathLike[str]
 
 
 class Run:
-    """A run folder with its record; it can be given wherever a path of a run can (``qa_arch.load(run)``).
+    """A run folder with its record, accepted wherever the path of a run is (``qa_arch.load(run)``).
 
-    Raises RunError where the folder holds no readable record.
+    Raises RunError if the folder has no readable record.
     """
 
     folder: Path
@@ -61,7 +61,7 @@ class Run:
 
     @cached_property
     def scores(self) -> DataFrame:
-        """A row each set and operating point (``("dev", "calibrated")``): null threshold, and the scores by
+        """One row per set and operating point (``("dev", "calibrated")``): null threshold, and the scores by
         their official keys, rates in percent."""
         from pandas import DataFrame
 
@@ -74,7 +74,7 @@ class Run:
 
     @cached_property
     def curves(self) -> DataFrame:
-        """A row each epoch: losses, seconds, and the scores of the calibration split."""
+        """One row per epoch: losses, seconds, and the scores of the calibration split."""
         from pandas import DataFrame
 
         frame = DataFrame([{**asdict(epoch), **epoch.metrics} for epoch in self.record.epochs])
@@ -86,13 +86,13 @@ class Run:
         return self.questions_of()
 
     def questions_of(self, split: str = DEV, data: str | Sequence[str] | None = None) -> DataFrame:
-        """One row a question of a scored set, by its id: kind, scores (0..1), character offsets of the best
-        span, null odds, whether the run abstained, confidence, outcome (``qa-arch show`` has the words).
+        """One row per question of a scored set, indexed by id: kind, scores (0..1), character offsets of the
+        best span, null odds, whether the run abstained, confidence, outcome (named as in ``qa-arch show``).
 
-        ``data`` is the file, or another source, that the set was read from. It adds the texts, which no
-        record holds: ``title``, ``question``, ``context``, ``gold`` (tuples, empty where there is no
-        answer) and ``answer``, what the run answered ("" for no answer). Raises RunError where the run has
-        no such rows, DataError where ``data`` is another set.
+        ``data`` is the file, or another source, that the set was read from. It adds the texts, which records
+        do not contain: ``title``, ``question``, ``context``, ``gold`` (tuples, empty if there is no answer)
+        and ``answer``, the run's answer ("" for no answer). Raises RunError if the run has no such rows,
+        DataError if ``data`` is another set.
         """
         from pandas import DataFrame
 
@@ -118,14 +118,14 @@ class Run:
 def runs(
     folders: Place | Sequence[Place] = "runs", *, split: str | None = None, columns: Sequence[str] = ()
 ) -> DataFrame:
-    """One row a run at or below ``folders`` (globs too), by its folder: system, figures, settings.
+    """One row per run at or below ``folders`` (globs too), indexed by folder: system, scores, settings.
 
-    ``system`` is equal for runs that differ in nothing but the seed, and ``set`` for those that were scored
-    on the same questions: average over the first and compare within the second. The figures are those of
-    ``qa-arch tables``, by the keys of ``--columns``, scores in percent; ``columns`` adds figures that take
-    the rows of questions, such as ``auroc`` and ``ece``. ``split`` defaults to dev, of a run that was not
-    scored on it to calibration. The settings in which the runs differ follow by their dotted names; figures
-    that no run has are left out. Raises RunError where there is no run, ConfigError for an unknown column.
+    ``system`` is equal for runs that differ only in the seed, and ``set`` for those that were scored on the
+    same questions: average over the first and compare within the second. The columns are those of
+    ``qa-arch tables``, under the keys of ``--columns``, scores in percent; ``columns`` adds some that need
+    question rows, such as ``auroc`` and ``ece``. ``split`` defaults to dev, or to calibration for a run that
+    was not scored on dev. The settings in which the runs differ follow under their dotted names; columns
+    without any value are left out. Raises RunError if there is no run, ConfigError for an unknown column.
     """
     from pandas import DataFrame
 
@@ -155,13 +155,13 @@ def compare(
     order: Sequence[str] = (),
     equivalence: float | None = None,
 ) -> Table:
-    """Every system below ``folders`` tested against the one called ``baseline``, as ``qa-arch compare`` does.
+    """Test every system below ``folders`` against the one called ``baseline``, as ``qa-arch compare`` does.
 
     Differences in ``measure`` (exact, f1, spans, auroc, aurc) come with 95% intervals and p-values over seeds
-    and articles, or questions where no article is known or ``unit="question"``, corrected for the number of
+    and articles (or questions, if no article is known or ``unit="question"``), corrected for the number of
     systems (Holm 1979); ``order`` and ``equivalence`` are those of ``results.comparisons.against_baseline``.
-    A notebook shows the table; ``.rows`` are its figures. Raises RunError for runs that were not scored on
-    the same set by the same protocol; runs that have not finished are left out, as a note says.
+    A notebook shows the table; ``.rows`` are its values. Raises RunError for runs that were not scored on the
+    same set by the same protocol; a note names unfinished runs, which are left out.
     """
     systems, notes = comparable(find_runs(as_list(folders)), split)
     parent = find_system(systems, baseline)
@@ -178,7 +178,7 @@ def _set_name(record: RunRecord, split: str) -> str | None:
 
 
 def _add_texts(frame: DataFrame, run: Run, split: str, data: Sequence[str]) -> None:
-    """Columns of texts, from the set ``data`` that the rows are of."""
+    """Add columns of texts from ``data``, the set of these rows."""
     examples = {example.id: example for example in open_scored(data, run.record, split).examples}
     own = [examples[id_] for id_ in frame.index]
     for name in ("title", "question", "context"):
@@ -189,5 +189,5 @@ def _add_texts(frame: DataFrame, run: Run, split: str, data: Sequence[str]) -> N
 
 
 def _span(example: Example, start: int, end: int) -> str | None:
-    """The words of a span; None of a sequence model's that do not stand side by side."""
+    """Text of a span; None for a sequence model's words that are not adjacent."""
     return example.context[start:end] if start >= 0 else None

@@ -168,8 +168,8 @@ def test_a_copy_of_a_run_and_rows_in_another_order_are_left_out_and_named(runs, 
     value, _ = page_parts(made.path)
     assert [run["name"] for run in value["runs"]] == ["bert-1", "bert-2", "proposed-1", "proposed-2"]
     assert made.problems == (
-        f"{copy}: seed 1 of bert is {folder / 'bert-1'} again; left out",
-        f"{folder / 'proposed-2'}: its dev rows are of other questions; left out",
+        f"{copy}: seed 1 of bert repeats {folder / 'bert-1'}; left out",
+        f"{folder / 'proposed-2'}: its dev rows belong to other questions; left out",
     )
     (scored,) = value["sets"]
     assert sorted(scored["curves"]) == ["0", "1", "2"]

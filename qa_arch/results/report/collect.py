@@ -1,6 +1,6 @@
-"""Records as the plain value that the page reads: runs, systems, scored sets and their figures.
+"""Collect records into the JSON value that the page reads: runs, systems and scored sets.
 
-A scored set has rows of questions, breakdowns, curves, and tests against a baseline.
+A scored set has question rows, breakdowns, curves, and tests against a baseline.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ POINTS = (CALIBRATED, NEVER_NULL, MARGIN_0, ORACLE, GIVEN)
 EPOCH = ("train_loss", "calibration_loss", *(f"calibration_{name}" for name in ("exact", "f1", "spans_f1")))
 SPANS: Literal["spans"] = "spans"
 MEASURES: tuple[MeasureName, ...] = ("exact", "f1", SPANS)
-"""The measures of the page; the last where some questions have no answer, else it is F1."""
+"""Measures of the page; the last only if some questions have no answer, else it equals F1."""
 
 
 def collect(
@@ -81,30 +81,30 @@ def collect(
     columns: Sequence[str] = (),
     problems: list[str],
 ) -> tuple[dict[str, Any], list[ScoredSet]]:
-    """Everything that can be shown of ``runs``: the plain value of the page, and the sets whose rows of
-    questions are still to be packed. ``questions`` are the texts of one of the sets.
+    """Return the JSON value of the page, and the sets whose question rows are still to be packed.
 
-    Intervals and tests are over articles where a set has several, if ``unit`` does not decide it. ``types``
-    are classes of questions by id, ``columns`` (keys of ``results.columns``) stand in the table beside the
-    page's own. Runs without rows of questions keep their scores; ``problems`` says what is missing.
-    RunError where no run was scored on ``questions``, where ``types`` are of other questions, or no system
-    of any set is called ``baseline``. Where a set alone has no such system, or several, it is not tested.
+    ``questions`` are the texts of one of the sets. Intervals and tests are over articles if a set has several
+    and ``unit`` does not say otherwise. ``types`` maps question ids to classes; ``columns`` (keys of
+    ``results.columns``) are added to the page's own in the table. Runs without question rows keep their
+    scores; what is missing is appended to ``problems``. Raises RunError if no run was scored on
+    ``questions``, if ``types`` belong to other questions, or if no set has a system called ``baseline``. A
+    set without such a system, or with several, is not tested.
     """
     groups = group_by_system(runs)
     order = {id(record): g for g, group in enumerate(groups) for _, record in group.runs}
     group_of = [order[id(record)] for _, record in runs]
     sets = scored_sets(runs, questions, types, problems)
-    shown, reasons = [], []
+    set_values, reasons = [], []
     for scored in sets:
         members = [groups[g] for g in dict.fromkeys(group_of[number] for number in scored.runs)]
-        reference, why = None, None
+        reference, reason = None, None
         try:
             reference = groups.index(find_system(members, baseline)) if baseline else None
         except RunError as error:
-            why = str(error)
-            reasons.append(why)
+            reason = str(error)
+            reasons.append(reason)
             if scored.rows:
-                problems.append(f"--baseline, on {scored.title}: {why}; not tested there")
+                problems.append(f"--baseline, on {scored.title}: {reason}; not tested there")
         requested = {}
         for number in scored.runs:
             folder, record = runs[number]
@@ -112,13 +112,13 @@ def collect(
             row = row_of(Scored(record.model, scored.split, point, record, folder), columns)
             requested[str(number)] = {key: row.get(key) for key in columns}
         value = _set(scored, runs, group_of, reference, unit)
-        shown.append({**value, "untested": why, "columns": requested})
+        set_values.append({**value, "untested": reason, "columns": requested})
     if baseline and len(reasons) == len(sets):
         raise RunError(f"--baseline: {'; '.join(dict.fromkeys(reasons)) or 'no run has scores'}")
     value = {
         "runs": [_run(folder, record, group) for (folder, record), group in zip(runs, group_of, strict=True)],
         "groups": [{"label": group.label} for group in groups],
-        "sets": shown,
+        "sets": set_values,
         "askedColumns": [{"key": c.key, "head": c.heading, "text": c.left} for c in select_columns(columns)],
     }
     return value, sets
@@ -201,13 +201,13 @@ def _set(
         "errors": {str(number): result.figures for number, result in scored.mistakes.items()},
         "facets": [
             {
-                "key": facet.key,
-                "title": facet.title,
-                "names": list(facet.names),
-                "count": [int((facet.level == level).sum()) for level in range(len(facet.names))],
-                "runs": {str(number): by_level(rows, facet) for number, rows in scored.rows.items()},
+                "key": breakdown.key,
+                "title": breakdown.title,
+                "names": list(breakdown.names),
+                "count": np.bincount(breakdown.level, minlength=len(breakdown.names)).tolist(),
+                "runs": {str(number): by_level(rows, breakdown) for number, rows in scored.rows.items()},
             }
-            for facet in scored.breakdowns
+            for breakdown in scored.breakdowns
         ],
         "measures": measures,
         "spans": {str(n): float(np.nanmean(f1)) for n, f1 in spans.items() if f1 is not None},
@@ -220,19 +220,19 @@ def _set(
 
 
 def run_settings(runs: Runs) -> dict[str, Any]:
-    """``all``: setting -> value where every run has the same; ``own``: the others, run by run.
+    """``all``: setting -> value shared by every run; ``own``: the other settings, run by run.
 
-    Values are texts. Beside the settings stand the hashes of the data and the versions of the packages.
+    Values are strings. Data hashes and package versions are included.
     """
-    of_runs = [
+    per_run = [
         {key: _text(value) for key, value in whole_config(record).items()}
         | fingerprints(record)
         | {f"version of {name}": version for name, version in record.versions.items()}
         for _, record in runs
     ]
-    first = of_runs[0] if of_runs else {}
-    same = {key: value for key, value in first.items() if all(own.get(key) == value for own in of_runs)}
-    own = [{key: value for key, value in values.items() if key not in same} for values in of_runs]
+    first = per_run[0] if per_run else {}
+    same = {key: value for key, value in first.items() if all(own.get(key) == value for own in per_run)}
+    own = [{key: value for key, value in values.items() if key not in same} for values in per_run]
     return {"all": same, "own": own}
 
 
@@ -242,7 +242,7 @@ def _text(value: Any) -> str:
 
 @dataclass
 class ScoredSet:
-    """Questions that runs were scored on, by one protocol and metric: what may be drawn together."""
+    """A set that runs were scored on by one protocol and metric, so that their scores are comparable."""
 
     split: str
     measure: Measure
@@ -259,7 +259,7 @@ class ScoredSet:
 
     @property
     def title(self) -> str:
-        """The name of its data, and the split where that says more."""
+        """Name of its data, and the split if it differs."""
         return ", ".join(dict.fromkeys((self.about.name or self.split, self.split)))
 
 
@@ -268,7 +268,7 @@ def scored_sets(
 ) -> list[ScoredSet]:
     """The sets that ``runs`` were scored on: dev first, then those of most runs, calibration last.
 
-    RunError where no run was scored on ``questions``, or ``types`` are of other questions.
+    RunError if no run was scored on ``questions``, or ``types`` belong to other questions.
     """
     result: dict[tuple[str, Measure], ScoredSet] = {}
     for number, (folder, record) in enumerate(runs):
@@ -295,8 +295,8 @@ def scored_sets(
         first = next(iter(scored.rows.values()))
         known = types if types and not types.keys().isdisjoint(first.ids) else None
         scored.breakdowns = breakdowns(first, scored.questions, known)
-    if types and not any(facet.key == "class" for scored in result.values() for facet in scored.breakdowns):
-        raise RunError("--types: its questions are none of those that the runs were scored on")
+    if types and not any(item.key == "class" for scored in result.values() for item in scored.breakdowns):
+        raise RunError("--types: the runs were scored on none of its questions")
     if questions is not None and all(scored.questions is None for scored in result.values()):
         raise RunError(
             f"--data: no run was scored on {questions.name} (hash {questions.fingerprint[:12]}); name the"
@@ -306,22 +306,22 @@ def scored_sets(
 
 
 def _only_calibration(folder: Path, record: RunRecord) -> bool:
-    """Whether the questions of calibration are all that there is to show, as where dev stays closed."""
+    """Whether calibration is the only scored set with question rows, as when dev stays closed."""
     rows = questions_folder(folder, CALIBRATION) / QUESTIONS
     return set(record.scores) == {CALIBRATION} and rows.is_file()
 
 
 def _align(scored: ScoredSet, problems: list[str]) -> None:
-    """Leave out rows that are not of the same questions in the same order as the first run's."""
+    """Drop rows that are not of the same questions in the same order as the first run's."""
     first = next(iter(scored.rows.values()), None)
     for number, rows in list(scored.rows.items()):
         if first is not None and rows.ids != first.ids:
-            problems.append(f"{rows.folder}: its {scored.split} rows are of other questions; left out")
+            problems.append(f"{rows.folder}: its {scored.split} rows belong to other questions; left out")
             del scored.rows[number]
 
 
 def _with_spans(rows: Questions) -> Questions:
-    """``rows`` with scores of the best spans; those of abstained answers, which older rows lack, are NaN."""
+    """``rows`` with scores of the best spans; older rows lack those of abstained answers, which are NaN."""
     if rows.span_f1 is not None and rows.span_exact is not None:
         return rows
     exact, f1 = (np.where(rows.abstained, np.nan, values) for values in (rows.exact, rows.f1))
@@ -329,7 +329,7 @@ def _with_spans(rows: Questions) -> Questions:
 
 
 def curves(rows: Questions) -> dict[str, Any]:
-    """Thresholds, risk, precision and recall of abstaining, and reliability; for SQuAD 1.1 without null."""
+    """Curves of scores, risk, precision and recall over null thresholds, and reliability diagrams."""
     assert rows.span_f1 is not None
     assert rows.span_exact is not None
     by_f1 = thresholds(rows.null_odds, rows.span_f1, rows.answerable)
@@ -352,20 +352,20 @@ def curves(rows: Questions) -> dict[str, Any]:
         # The softmax of the best span's score against the null score.
         result["answerability"] = _reliability(reliability(expit(-rows.null_odds), rows.answerable))
     if rows.probability is not None:
-        given = ~rows.abstained
-        result["answers"] = _reliability(reliability(rows.probability[given], rows.exact[given] > 0))
+        answered = ~rows.abstained
+        result["answers"] = _reliability(reliability(rows.probability[answered], rows.exact[answered] > 0))
     if rows.confidence is not None:
         result["fitted"] = _reliability(reliability(rows.confidence, rows.exact > 0))
     return result
 
 
-def by_level(rows: Questions, facet: Breakdown) -> list[list[float | None]]:
-    """[EM, F1, F1 of the best spans of the answerable questions] in percent of every level of a facet."""
+def by_level(rows: Questions, breakdown: Breakdown) -> list[list[float | None]]:
+    """[EM, F1, F1 of the best spans of the answerable questions] in percent for every level."""
     assert rows.span_f1 is not None
     all_ = np.ones(len(rows), dtype=bool)
     result = []
     for values, where in ((rows.exact, all_), (rows.f1, all_), (rows.span_f1, rows.answerable)):
-        level, levels = facet.level[where], len(facet.names)
+        level, levels = breakdown.level[where], len(breakdown.names)
         with np.errstate(invalid="ignore"):
             mean = np.bincount(level, values[where], levels) / np.bincount(level, minlength=levels)
         result.append(_rounded(100 * mean, 2))
@@ -382,7 +382,7 @@ def _reliability(result: Reliability) -> dict[str, Any]:
 
 
 def _rounded(values: npt.NDArray, digits: int) -> list[float | None]:
-    """JSON has no NaN and no infinity: None."""
+    """Rounded values, None for NaN and infinity, which JSON lacks."""
     return [round(value, digits) if np.isfinite(value) else None for value in values.tolist()]
 
 
@@ -393,8 +393,8 @@ def significance(
     measures: Sequence[MeasureName],
     unit: Unit | None = None,
 ) -> dict[str, Any]:
-    """``tests``: by measure, intervals of every system (a group's number) whose rows tell it, and tests of
-    the others against ``baseline``; ``unit``: what both are over. The figures of ``qa-arch compare``."""
+    """``tests``: by measure, intervals of every system (by group number) whose rows have it, and tests of the
+    others against ``baseline``; ``unit``: their sampling unit. The same figures as ``qa-arch compare``."""
     tests: dict[str, Any] = {measure: {"intervals": {}, "effects": {}} for measure in measures}
     if not scored.rows:
         return {"tests": tests, "unit": None}
@@ -408,12 +408,12 @@ def significance(
         systems = [label for label, sample in known.items() if sample.scores(measure) is not None]
         others = [label for label in systems if label != baseline] if baseline in systems else []
         effects = {label: samples.effect(str(baseline), label, measure) for label in others}
-        corrected = holm([tested.p for tested in effects.values()])
+        corrected = holm([effect.p for effect in effects.values()])
         tests[measure] = {
             "intervals": {label: list(samples.interval(label, measure)) for label in systems},
             "effects": {
-                label: {"delta": tested.delta, "interval": list(tested.interval), "p": tested.p, "holm": p}
-                for (label, tested), p in zip(effects.items(), corrected, strict=True)
+                label: {"delta": effect.delta, "interval": list(effect.interval), "p": effect.p, "holm": p}
+                for (label, effect), p in zip(effects.items(), corrected, strict=True)
             },
         }
     return {"tests": tests, "unit": UNITS[samples.unit]}

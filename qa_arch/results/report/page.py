@@ -1,8 +1,8 @@
-"""The report as one file: template, figures and packed rows of questions, within a limit on its size.
+"""The report as a single file: template, figures and packed question rows, within a size limit.
 
-Rows of questions and texts are compressed bytes in Base64, which the page unpacks on demand. A column is
-stored plane by plane (all first bytes, then all second bytes, ...), little-endian, which deflate shortens
-well. The page's ``data.js`` reads exactly this.
+Question rows and texts are deflated and Base64-encoded; the page unpacks them on demand. A column is stored
+plane by plane (all first bytes, then all second bytes, ...), little-endian, which deflate compresses well.
+The page's ``data.js`` reads this format.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ log = logging.getLogger(__name__)
 
 PAGE = Path(__file__).parent / "page"
 LIMIT = 30_000_000
-"""Bytes of a page; rows of single questions are left out before it grows beyond."""
+"""Maximum size of a page in bytes; question rows that do not fit are left out."""
 WITH_PATHS = ("runs", "groups", "settings", "problems", "leftOut")
-"""The parts of a page about runs; not the names in a set's breakdowns, which are the data's."""
+"""Parts of the page in which paths are shortened; a set's breakdowns have names from the data instead."""
 SCRIPTS = (
     "elements.js",
     "data.js",
@@ -66,29 +66,29 @@ COLUMNS = (
     ("flags", 1),
     ("mistake", 1),
 )
-"""Name and bytes of each column of a run, in order."""
+"""Name and byte width of each column of a run, in order."""
 ODDS_UNIT = 0.01
-"""Null odds are kept to this; beyond ±327 they are infinite to the page."""
+"""Resolution of null odds; beyond ±327 the page reads them as infinite."""
 F1_UNIT = 1 / 250
 EXACT, ABSTAINED, NO_SPAN = 1, 2, 4
 """Flags of a question."""
 OUTCOMES: tuple[Outcome, ...] = tuple(NAMES)
 PLACES: tuple[Boundary | None, ...] = (None, *BOUNDARIES)
 NEAR, PLAUSIBLE = 64, 128
-"""A mistake is the place of its outcome, 8 times that of its boundary, and these."""
+"""A mistake is coded as the index of its outcome + 8 * the index of its boundary + these flags."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """The page that was written, and the runs that are not in it."""
+    """A written page, and what was left out of it."""
 
     path: Path
     runs: int
     bytes: int
     left_out: tuple[str, ...]
-    """Runs whose rows of single questions did not fit."""
+    """Runs whose question rows did not fit."""
     problems: tuple[str, ...]
-    """A line for each thing that could not be used."""
+    """One line per run or file that could not be used."""
 
 
 def write_report(
@@ -104,15 +104,15 @@ def write_report(
     limit: int = LIMIT,
     problems: Sequence[str] = (),
 ) -> Report:
-    """Write ``runs`` as one HTML page that needs nothing else, not even a network.
+    """Write ``runs`` as one self-contained HTML page that works offline.
 
-    ``questions`` are the texts of a set that runs were scored on, ``measure`` is what the page opens with
-    (exact, f1 or spans), ``unit`` what intervals and tests are over (default: articles, where the set has
-    several), ``types`` classes of its questions by id, ``columns`` (keys of ``results.columns``) stand in the
-    table beside the page's own. Where the page would exceed ``limit`` bytes, single questions are kept of
-    the best run of each system, then of the others, as far as they fit. ``problems`` are said on the page.
-    Runs without spans (of answer selection, pre-training) are left out.
-    Raises RunError where there is nothing to show, UnavailableError without plotly.
+    ``questions`` are the texts of a set that runs were scored on, ``measure`` is the one that the page opens
+    with (exact, f1 or spans), ``unit`` the sampling unit of intervals and tests (default: articles, if the
+    set has several). ``types`` maps its question ids to classes, and ``columns`` (keys of
+    ``results.columns``) are added to the page's own in the table. If the page would exceed ``limit`` bytes,
+    question rows of the best run of each system are kept first, then others as far as they fit.
+    ``problems`` are listed on the page. Runs without spans (answer selection, pre-training) are left out.
+    Raises RunError if there is nothing to show, UnavailableError without plotly.
     """
     plotly = _plotly()
     problems = list(problems)
@@ -121,13 +121,13 @@ def write_report(
         raise RunError("no run with spans to report; qa-arch tables compares runs of other tasks")
     if others := len(runs) - len(with_spans):
         problems.append(f"{others} runs have no spans to show; see qa-arch tables")
-    again = {
-        folder: f"{folder}: seed {seed} of {system.label} is {first} again; left out"
+    duplicates = {
+        folder: f"{folder}: seed {seed} of {system.label} repeats {first}; left out"
         for system in group_by_system(with_spans)
         for folder, first, seed in repeated(system)
     }
-    problems += again.values()
-    runs = [run for run in with_spans if run[0] not in again]
+    problems += duplicates.values()
+    runs = [run for run in with_spans if run[0] not in duplicates]
     log.info("reading the records and questions of %d runs", len(runs))
     value, sets = collect(
         runs,
@@ -181,7 +181,7 @@ def write_report(
 def _add_rows(
     value: Mapping[str, Any], sets: Sequence[ScoredSet], packs: dict[str, str], spare: int
 ) -> list[int]:
-    """Pack rows of single questions while they fit; the runs whose rows are left out, in order."""
+    """Pack question rows into ``packs`` while they fit; return the runs whose rows are left out, in order."""
     best: set[int] = set()
     groups = [run["group"] for run in value["runs"]]
     for scored in sets:
@@ -211,7 +211,7 @@ def _page(value: Mapping[str, Any], packs: Mapping[str, str]) -> bytes:
 
 
 def _plotly() -> bytes:
-    """The source of plotly.js from the Python package, which itself is not imported."""
+    """Source of plotly.js from the Python package, without importing it."""
     spec = util.find_spec("plotly")
     folders = spec.submodule_search_locations if spec else None
     path = Path(folders[0]) / "package_data" / "plotly.min.js" if folders else None
@@ -222,14 +222,14 @@ def _plotly() -> bytes:
 
 def pack_run(rows: Questions, judged: Mistakes | None = None) -> str:
     """Offsets, null odds, scores, flags and the mistake of every question of one run."""
-    none = rows.start < 0
+    no_span = rows.start < 0
     odds = np.clip(np.round(rows.null_odds / ODDS_UNIT), -32767, 32767)
     odds = np.where(np.isnan(odds), -32768, odds)
     probability = np.zeros(len(rows)) if rows.probability is None else rows.probability
-    flags = EXACT * (rows.exact > 0) + ABSTAINED * rows.abstained + NO_SPAN * none
+    flags = EXACT * (rows.exact > 0) + ABSTAINED * rows.abstained + NO_SPAN * no_span
     columns = {
-        "start": np.where(none, 0, rows.start),
-        "length": np.where(none, 0, rows.end - rows.start),
+        "start": np.where(no_span, 0, rows.start),
+        "length": np.where(no_span, 0, rows.end - rows.start),
         "odds": odds.astype(np.int64) & 0xFFFF,
         "f1": (rows.f1 / F1_UNIT).round(),
         "probability": (np.clip(probability, 0, 1) * 255).round(),
@@ -240,7 +240,7 @@ def pack_run(rows: Questions, judged: Mistakes | None = None) -> str:
 
 
 def pack_texts(questions: QuestionSet) -> str:
-    """Passages once each, and of every question: text, passage, gold and plausible spans."""
+    """Each passage once, and for every question: text, passage index, gold and plausible spans, title."""
     contexts: dict[str, int] = {}
     rows = [
         [
@@ -269,7 +269,7 @@ def _mistake(row: Judged) -> int:
 
 
 def planes(values: npt.NDArray, width: int) -> bytes:
-    """Whole numbers of ``width`` bytes, plane by plane, lowest first."""
+    """Integers of ``width`` bytes, plane by plane, lowest byte first."""
     whole = np.asarray(values).astype(np.uint32)
     return b"".join(((whole >> (8 * byte)) & 0xFF).astype(np.uint8).tobytes() for byte in range(width))
 
@@ -284,17 +284,17 @@ def single_file(
     packs: Mapping[str, str],
     folder: Path = PAGE,
 ) -> bytes:
-    """The file ``template`` with its places filled, each once, so that no data is taken for a place.
+    """Fill the placeholders of the file ``template`` in one pass, so that no data is taken for one.
 
-    It, ``styles`` and ``scripts`` are files of ``folder`` or else of ``PAGE``, ``value`` is the page's
-    ``DATA``, ``packs`` what it unpacks on demand (``pack``), by name.
+    ``template``, ``styles`` and ``scripts`` are files in ``folder`` or else in ``PAGE``. ``value`` becomes
+    the page's ``DATA``, and ``packs`` are what it unpacks on demand, by name.
     """
 
     def text(name: str) -> str:
         own = folder / name
         return (own if own.is_file() else PAGE / name).read_text(encoding="utf-8")
 
-    places = {
+    contents = {
         "title": html.escape(title),
         "style": "\n".join(map(text, styles)),
         "script": "\n".join(map(text, scripts)),
@@ -303,10 +303,10 @@ def single_file(
             f'<script type="text/plain" id="pack-{name}">{packed}</script>' for name, packed in packs.items()
         ),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: places[place[1]], text(template)).encode("utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: contents[match[1]], text(template)).encode("utf-8")
 
 
 def embed(value: Any) -> str:
-    """JSON that can stand in a script element: no character of it can end the element or open a comment."""
+    """JSON that is safe inside a script element: nothing in it can end the element or open a comment."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
