@@ -149,10 +149,10 @@ class Point(_Extensible):
     overlap: tuple[str, ...] = ()
     """Articles that the split shares with the run's training data."""
     engine: str | None = None
-    """What computed the logits and in which precision: ``torch fp32``, ``onnx int8 as u8u8`` (if that is not
+    """Engine and precision that computed the logits: ``torch fp32``, ``onnx int8 as u8u8`` (if that is not
     the fastest product, ``nn.processor``). None: not recorded."""
     metrics: Mapping[str, Number | None]
-    """By the keys of the official evaluation (``HasAns_f1``), then our own."""
+    """Keyed as in the official evaluation (``HasAns_f1``), then our own metrics."""
 
     def metric(self, key: str) -> Number | None:
         """Score by its official key, None if missing; ``exact`` works for both protocols."""
@@ -177,7 +177,7 @@ class Point(_Extensible):
 
 
 Points = Mapping[str, Point]
-"""By name of the operating point or of the heuristic."""
+"""Name of the operating point or heuristic -> its scores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,9 +56,9 @@ class Seeds(NamedTuple):
 
     runs: int
     own: float
-    """Without the interaction; the estimate may be negative."""
+    """Seed variance excluding the interaction; the estimate may be negative."""
     interaction: float
-    """Of seeds and articles; the article term contains it."""
+    """Between seeds and articles; the article term contains it."""
 
 
 @dataclass(frozen=True, slots=True)

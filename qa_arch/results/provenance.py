@@ -72,7 +72,7 @@ def processor() -> str:
 
 
 EXPERIMENTS = Path("experiments")
-"""In the root of a checkout, where the commands are run; one folder per experiment."""
+"""Folder in the root of a checkout, where commands are run; one subfolder per experiment."""
 DEV_ACCESS_LOG = "dev_openings.jsonl"
 _NAMED = 4
 """Maximum number of accesses listed one by one below a table; more are counted by day."""

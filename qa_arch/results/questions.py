@@ -140,8 +140,8 @@ def load_aligned(runs: Runs, split: str) -> list[Questions]:
         if other.ids != loaded[0].ids:
             shared = len(set(other.ids) & set(loaded[0].ids))
             raise RunError(
-                f"{other.folder} and {loaded[0].folder}: {split} rows are of different questions, or in a"
-                f" different order ({shared:,} shared); score both on the same file"
+                f"{other.folder} and {loaded[0].folder}: {split} rows are of different questions, or in"
+                f" another order ({shared:,} shared); score both on the same file"
             )
     return loaded
 

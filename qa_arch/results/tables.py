@@ -61,7 +61,7 @@ class Column:
     says_status: bool = False
     """Show the status of an unsuccessful run in this cell."""
     weight: int = 0
-    """In a terminal too narrow for the table, the lowest weight is left out first, on ties the rightmost."""
+    """Columns with the lowest weight are left out first of a narrow terminal, on ties the rightmost."""
     mark: tuple[str, str] | None = None
     """Colour and marker of its panel in a dot plot; None if it is not a percentage. Colours are from Okabe &
     Ito 2008, distinguishable with any colour vision."""

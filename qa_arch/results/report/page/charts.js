@@ -1,4 +1,4 @@
-// One look for all figures, drawn by Plotly.
+// Shared layout of all figures, drawn by Plotly.
 const SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "hexagon", "x"];
 const PLAIN = { responsive: false, displaylogo: false, displayModeBar: false };
 const symbolOf = (group) => SYMBOLS[state.slots.get(group) ?? 0];
@@ -18,16 +18,16 @@ function layout(changes = {}) {
   };
 }
 
-/** Plots follow the width of their place, which changes as figures join them and not only with the window. */
+/** Plots follow the width of their container, which changes with the window and as figures are added. */
 const fitting = new ResizeObserver((entries) => {
   for (const { target, contentRect } of entries) {
-    if (matchMedia("print").matches) return; // paper scales them
+    if (matchMedia("print").matches) return; // print scales them
     const drawn = target._fullLayout?.width;
     if (drawn && contentRect.width && Math.abs(drawn - contentRect.width) > 1) Plotly.Plots.resize(target);
   }
 });
 
-/** Puts a figure where the one of its name stands, or last. */
+/** Replaces the element with the same id, or appends a new one. */
 function put(parent, fresh) {
   const old = byId(fresh.id);
   if (old) old.replaceWith(fresh);
@@ -35,7 +35,7 @@ function put(parent, fresh) {
   return fresh;
 }
 
-/** A figure in `parent`; the same name is drawn in place. */
+/** Draws a figure in `parent`, in place if one of the same name exists. */
 function figure(parent, name, title, caption, traces, changes) {
   const id = `figure-${name}`;
   let holder = byId(id);
@@ -50,7 +50,7 @@ function figure(parent, name, title, caption, traces, changes) {
   draw(plot, traces, layout(changes));
 }
 
-/** Draws a plot so that paper can scale it. */
+/** Draws a plot that scales when printed. */
 function draw(plot, traces, changes) {
   const first = !plot.on;
   const scalable = () => {
@@ -62,9 +62,9 @@ function draw(plot, traces, changes) {
   scalable();
 }
 
-/** In place of a figure, why it is not there. */
-function absent(parent, name, title, told) {
-  put(parent, make("figure", { id: `figure-${name}` }, make("h3", {}, title), make("p", { class: "empty" }, told)));
+/** Shows the reason instead of a figure that cannot be drawn. */
+function absent(parent, name, title, reason) {
+  put(parent, make("figure", { id: `figure-${name}` }, make("h3", {}, title), make("p", { class: "empty" }, reason)));
 }
 
 function dots(runs, x, y, more = {}) {

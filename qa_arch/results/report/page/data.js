@@ -1,9 +1,9 @@
-// Columns of the report's questions and texts, unpacked when they are asked for.
+// Question columns and texts of the report, unpacked on demand.
 const has = (id) => document.getElementById(id) !== null;
 const idsOf = once(async (set) => (has(`pack-${set}-ids`) ? JSON.parse(await unpackText(`pack-${set}-ids`)) : []));
 const textsOf = once(async (set) => (has(`pack-${set}-texts`) ? JSON.parse(await unpackText(`pack-${set}-texts`)) : null));
 
-/** Level of every question in every facet of a set, one array a facet. */
+/** Level of every question in every facet of a set, one array per facet. */
 const levelsOf = once(async (set) => {
   const count = DATA.sets[set].facets.length;
   const bytes = await unpack(`pack-${set}-facets`);
@@ -11,7 +11,7 @@ const levelsOf = once(async (set) => {
   return Array.from({ length: count }, (_, facet) => bytes.subarray(facet * size, (facet + 1) * size));
 });
 
-/** The columns of one run on one set, as `pack_run` wrote them: planes of bytes, lowest first. */
+/** The columns of one run on one set, as written by `pack_run`: byte planes, lowest first. */
 const rowsOf = once(async (key) => {
   const bytes = await unpack(`pack-${key}`);
   const width = DATA.columns.reduce((sum, [, size]) => sum + size, 0);
@@ -32,7 +32,7 @@ const rowsOf = once(async (key) => {
 const rowsKey = (set, run) => `${set}-run${run}`;
 const hasRows = (set, run) => has(`pack-${rowsKey(set, run)}`);
 
-/** Null odds of question q; infinite at the ends of their range, NaN where they are not known. */
+/** Null odds of question q; infinite at the ends of their range, NaN if unknown. */
 function oddsAt(rows, q) {
   const signed = (rows.odds[q] << 16) >> 16;
   if (signed === -32768) return NaN;
@@ -43,10 +43,10 @@ const isSilent = (rows, q) => (rows.flags[q] & 2) !== 0;
 const spanAt = (rows, q) =>
   (rows.flags[q] & 6) !== 0 ? null : [rows.start[q], rows.start[q] + rows.length[q]];
 
-/** What became of question q: a key of DATA.outcomes, and of a wrong span one of DATA.boundaries. */
+/** Outcome of question q, a key of DATA.outcomes; boundary of a wrong span, a key of DATA.boundaries. */
 const outcomeAt = (rows, q) => DATA.outcomes[rows.mistake[q] & 7][0];
 const boundaryAt = (rows, q) => DATA.boundaries[((rows.mistake[q] >> 3) & 7) - 1]?.[0];
 const isNear = (rows, q) => (rows.mistake[q] & 64) !== 0;
 const isPlausible = (rows, q) => (rows.mistake[q] & 128) !== 0;
-/** A wrong span that shares words with a gold answer. */
+/** Whether a wrong span shares words with a gold answer. */
 const overlaps = (rows, q) => outcomeAt(rows, q) === "wrong_span" && rows.f1[q] > 0;

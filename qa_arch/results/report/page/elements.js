@@ -1,7 +1,7 @@
-// What every page of qa_arch has: the data that it was given, elements, light and dark.
+// Shared by every page of qa_arch: its data, element helpers, and the light and dark theme.
 const DATA = JSON.parse(document.getElementById("qa-data").textContent);
 
-/** Bytes of a packed element: Base64 of deflate. */
+/** Bytes of a packed element (Base64 of deflate). */
 async function unpack(id) {
   const text = document.getElementById(id).textContent;
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
@@ -13,18 +13,18 @@ async function unpackText(id) {
   return new TextDecoder().decode(await unpack(id));
 }
 
-/** Remembers what an asynchronous function of one key gave. */
+/** Memoises an asynchronous function of one key. */
 function once(load) {
-  const kept = new Map();
+  const cache = new Map();
   return (key) => {
-    if (!kept.has(key)) kept.set(key, load(key));
-    return kept.get(key);
+    if (!cache.has(key)) cache.set(key, load(key));
+    return cache.get(key);
   };
 }
 
-const STORED = "qa-arch-report-theme";
+const THEME_KEY = "qa-arch-report-theme";
 
-/** An element with attributes, listeners (`onclick`) and children; text is never read as HTML. */
+/** Creates an element with attributes, listeners (`onclick`) and children; text is never parsed as HTML. */
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -39,7 +39,7 @@ function make(tag, attributes = {}, ...children) {
 const byId = (id) => document.getElementById(id);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** Buttons of which one is pressed. */
+/** A group of buttons, one of them pressed. */
 function choice(parent, options, current, pick) {
   parent.replaceChildren(
     ...Object.entries(options).map(([key, name]) =>
@@ -52,15 +52,15 @@ function paintTheme(theme) {
 }
 function firstTheme() {
   try {
-    const kept = localStorage.getItem(STORED);
-    if (kept) return kept;
-  } catch { /* pages from disk may not store anything */ }
+    const stored = localStorage.getItem(THEME_KEY);
+    if (stored) return stored;
+  } catch { /* pages opened from disk may have no storage */ }
   return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 }
-/** Change between light and dark; `painted` is called with the new colours. */
+/** Toggles between light and dark, then calls `painted`. */
 function turnTheme(painted) {
   const next = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-  try { localStorage.setItem(STORED, next); } catch { /* likewise */ }
+  try { localStorage.setItem(THEME_KEY, next); } catch { /* likewise */ }
   paintTheme(next);
   painted();
 }

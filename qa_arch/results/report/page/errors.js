@@ -1,5 +1,5 @@
-// What went wrong: shares of outcomes, and how wrong spans lie to the gold.
-/** One hue from dark to light, which no system has. */
+// Errors: shares of outcomes, and positions of wrong spans relative to the gold.
+/** Shades of one hue that no system uses. */
 const OUTCOME_COLOURS = { right: "--line", wrong_span: "--e0", wrong_abstention: "--e1", missed_answer: "--e2", unanswered: "--e2", undue_answer: "--e3" };
 
 const nameOfError = (rows, q) => {
@@ -43,12 +43,12 @@ function drawWrongSpans(parent, runs) {
   const rows = bySystem(runs).map(([group, members]) => [systemName(group, members.length),
     ...[(run) => of(run).outcomes.wrong_span, (run) => of(run).overlapping, (run) => of(run).near_misses, ...places.map(([key]) => (run) => of(run).boundaries?.[key])].map((value) => count(members, value)),
     ...(plausible ? [members.some((run) => of(run).with_plausible) ? `${count(members, (run) => of(run).plausible)} of ${count(members, (run) => of(run).with_plausible)}` : "–"] : [])]);
-  const told = `Questions; of several seeds their mean. A boundary error shares words with a gold answer; a near miss is one with F1 of 50 or more.${plausible ? " Plausible: false answers that the data names as plausible ones, of those that could be." : ""}`;
+  const caption = `Questions; of several seeds their mean. A boundary error shares words with a gold answer; a near miss is one with F1 of 50 or more.${plausible ? " Plausible: false answers that the data names as plausible ones, of those that could be." : ""}`;
   put(parent, make("figure", { id: "figure-wrong-spans" }, make("h3", {}, "Wrong spans"), framed(plainTable(heads, rows), "Wrong spans"),
-    make("figcaption", {}, told + (set().texts ? "" : " Where they lie relative to the gold answer needs the texts: --data FILE."))));
+    make("figcaption", {}, caption + (set().texts ? "" : " Positions relative to the gold answer need the texts: --data FILE."))));
 }
 
-/** Black or white, whichever is read more easily on a colour (WCAG 2, relative luminance). */
+/** Black or white, whichever is more readable on a colour (WCAG 2, relative luminance). */
 function readableOn(hex) {
   const [r, g, b] = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16) / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";

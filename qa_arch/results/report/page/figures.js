@@ -1,4 +1,4 @@
-// The figures of the selected systems.
+// Figures of the selected systems.
 function drawLearning() {
   const parent = byId("learning-figures");
   const runs = selectedRuns().filter((run) => DATA.runs[run].epochs.length);
@@ -34,7 +34,7 @@ function learningFigures(parent, runs, traces, { prefix = "", height = 300, mark
   figure(parent, `${prefix}learned`, title, "On the held-out calibration split, which selects the epoch.",
     [...traces(runs, points(key)), chosen(key)], { height, xaxis: axis, yaxis: { title: `${nameOf(state.measure)}, %` } });
 }
-/** A value of each of a few runs, in words. */
+/** Values of the first few runs as text. */
 const few = (runs, value) => runs.slice(0, 6).map((run) => `${labelOf(run)} ${value(run)}`).join("; ") + (runs.length > 6 ? `; and ${runs.length - 6} more` : "");
 
 const COSTS = {
@@ -50,7 +50,7 @@ function drawCost() {
     const value = (run) => DATA.runs[run][key];
     const known = scored.filter((run) => value(run) !== null && value(run) !== undefined);
     const heading = `${name} and ${title}`;
-    if (new Set(known.map(value)).size < 2) { // one value tells nothing of the score
+    if (new Set(known.map(value)).size < 2) { // a single value explains no score
       byId(`figure-cost-${key}`)?.remove();
       if (known.length) left.same.push(`${title} ${typeof value(known[0]) === "number" ? whole(value(known[0])) : value(known[0])}`);
       else left.unknown.push(title);
@@ -67,8 +67,8 @@ function drawCost() {
       dots(drawn, drawn.map(value), drawn.map(score)),
     ], { height: 230, xaxis: axis, yaxis: { title: `${name}, %` }, margin: { l: 44, r: 10, t: 8, b: 38 } });
   }
-  const told = [left.same.length && scored.length ? `Not drawn, as all runs have the same: ${left.same.join("; ")}.` : "", left.unknown.length ? `Not recorded: ${left.unknown.join("; ")}.` : ""];
-  byId("cost-note").textContent = told.filter(Boolean).join(" ");
+  const notes = [left.same.length && scored.length ? `Not drawn, as all runs have the same: ${left.same.join("; ")}.` : "", left.unknown.length ? `Not recorded: ${left.unknown.join("; ")}.` : ""];
+  byId("cost-note").textContent = notes.filter(Boolean).join(" ");
 }
 
 const curvesOf = (run) => set()?.curves[run];
@@ -106,7 +106,7 @@ function nearest(values, wanted) {
   values.forEach((value, i) => { if (value !== null && Math.abs(value - wanted) < Math.abs(values[best] - wanted)) best = i; });
   return best;
 }
-/** The range that holds all but the outermost hundredth on each side. */
+/** The range without the outermost percent on each side. */
 function spread(values) {
   const sorted = [...values].sort((a, b) => a - b);
   const [low, high] = [sorted[Math.floor(sorted.length * 0.01)], sorted[Math.ceil(sorted.length * 0.99) - 1]];
@@ -127,7 +127,7 @@ function drawCalibration() {
     return noRows(parent, kinds.map(([key, title]) => [`reliability-${key}`, title]));
   }
   const even = { x: [0, 1], y: [0, 1], mode: "lines", hoverinfo: "skip", line: { color: css("--faint"), width: 1, dash: "dot" } };
-  for (const [key, title, told] of kinds) {
+  for (const [key, title, caption] of kinds) {
     const known = runs.filter((run) => curvesOf(run)[key]);
     const name = `reliability-${key}`;
     if (!known.length) {
@@ -135,7 +135,7 @@ function drawCalibration() {
       continue;
     }
     const pooled = known.some((run) => runsOf(DATA.runs[run].group).length > 1) ? " Seeds of a system are pooled." : "";
-    figure(parent, name, title, `${told} Dotted line: perfect calibration. Larger marks: more questions.${pooled}`, [even, ...bySystem(known).map(([group, members]) => {
+    figure(parent, name, title, `${caption} Dotted line: perfect calibration. Larger marks: more questions.${pooled}`, [even, ...bySystem(known).map(([group, members]) => {
       const bins = pooledBins(members.map((run) => curvesOf(run)[key]));
       const most = Math.max(...bins.map(({ count }) => count));
       return {
@@ -152,7 +152,7 @@ function drawCalibration() {
     framed(plainTable(["System", "ECE, answerable", "ECE, right", "ECE, fitted", "Risk area"], rows), "Calibration error"),
     make("figcaption", {}, "ECE: mean gap between confidence and accuracy over ten bins, 0 to 1. Risk area: mean risk over all coverages, in percent. ± is one standard deviation over seeds.")));
 }
-/** The bins of several seeds as those of one: confidence and share by the number of questions. */
+/** Pools the bins of several seeds: confidence and frequency weighted by the number of questions. */
 function pooledBins(curves) {
   const bins = new Map();
   for (const { confidence, observed, count } of curves) {
@@ -163,7 +163,7 @@ function pooledBins(curves) {
   }
   return [...bins.entries()].sort((a, b) => a[0] - b[0]).map(([, { sure, right, count }]) => ({ confidence: sure / count, observed: right / count, count }));
 }
-/** A system in a table: its mark, its name and how many seeds. */
+/** Table cell of a system: its mark, its name and its number of seeds. */
 const systemName = (group, seeds) => make("span", { class: "pick", title: DATA.groups[group].label }, keyOf(group), make("span", { class: "clipped" }, breakable(DATA.groups[group].label), seeds > 1 ? make("span", { class: "told" }, ` · ${seeds} seeds`) : null));
 /** Mean ± standard deviation over the seeds of a system. */
 function overSeeds(runs, value, digits) {
@@ -180,10 +180,10 @@ function drawBreakdowns() {
   if (!facets.length) return noRows(parent, [["breakdown", "By kind of question"]]);
   for (const facet of facets) {
     const at = Object.keys(MEASURES).indexOf(state.measure);
-    // Of the spans, a level without answerable questions has nothing to show.
+    // Levels without answerable questions have no span scores.
     const reached = (level) => mean(groups.map((group) => mean(runsOf(group).filter((run) => facet.runs[run]).map((run) => facet.runs[run][at][level]))));
     const levels = facet.names.map((_, level) => level).filter((level) => state.measure !== "spans" || Object.values(facet.runs).some((of) => of[at][level] !== null));
-    if (!levels.length || facet.names.length < 2) continue; // of one level there is nothing to compare
+    if (!levels.length || facet.names.length < 2) continue; // nothing to compare
     if (facet.key === "article") levels.sort((a, b) => reached(a) - reached(b)); // the hardest first
     const names = levels.map((level) => `${facet.names[level]}  (${whole(facet.count[level])})`);
     const step = Math.min(0.13, 0.7 / groups.length);

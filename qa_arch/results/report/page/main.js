@@ -1,4 +1,4 @@
-// Wires everything up; the figures wait for Plotly, which is unpacked first.
+// Wires up the page; figures wait until Plotly is unpacked.
 const OVER = ["F1", "EM", "HasAns F1", "NoAns F1"];
 function drawBar() {
   const chips = [...state.offered].map((group) => make("li", {}, make("button", { type: "button", "aria-pressed": String(state.slots.has(group)), title: DATA.groups[group].label,
@@ -8,7 +8,7 @@ function drawBar() {
   choice(byId("rows"), { systems: "Systems", runs: "Runs" }, state.rows, (key) => { state.rows = key; drawBar(); drawTable(); });
 }
 
-/** Draws everything; what it gives ends when also that is drawn which is unpacked first. */
+/** Draws everything; the promise resolves once the parts that need unpacking are drawn too. */
 function changed() {
   drawBar(); drawTable(); drawTableNotes(); drawRun();
   drawLearning(); drawCost(); drawAbstention(); drawCalibration(); drawErrors(); drawBreakdowns();
@@ -19,18 +19,18 @@ function changed() {
 function drawAbout() {
   const facts = [["Written", `${DATA.created} by qa_arch ${DATA.version}`], ["Runs", `${DATA.runs.length}, of ${DATA.groups.length} system${DATA.groups.length === 1 ? "" : "s"}; a system is all seeds of one configuration`],
     ["Drawn by", `plotly.js ${Plotly.version}, MIT licence, part of this file`], ["Network", "nothing is loaded and nothing is sent"]];
-  for (const one of DATA.sets) facts.push([`Set: ${one.name}`, `${one.split}, SQuAD ${one.protocol}, hash ${one.fingerprint}, ${one.runs.length} runs; texts ${one.texts ? "included" : "not included"}`]);
+  for (const scored of DATA.sets) facts.push([`Set: ${scored.name}`, `${scored.split}, SQuAD ${scored.protocol}, hash ${scored.fingerprint}, ${scored.runs.length} runs; texts ${scored.texts ? "included" : "not included"}`]);
   if (DATA.leftOut.length) facts.push(["Left out", folded(`single questions of ${DATA.leftOut.length} runs, to stay below ${+(DATA.limit / 1e6).toFixed(2)} MB; a report of fewer runs has them`, DATA.leftOut)]);
   if (DATA.problems.length) facts.push(["Not usable", folded(`${DATA.problems.length} runs or files`, DATA.problems)]);
   byId("about-text").replaceChildren(make("dl", { class: "about", id: "about-list" }, facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, ...[value].flat())])));
 }
 
-/** A line that opens into a list; a short list is open. */
+/** A collapsible list; short lists start open. */
 function folded(summary, lines) {
   return make("details", { open: lines.length <= 5 }, make("summary", {}, summary), make("ul", { class: "notes" }, lines.map((line) => make("li", {}, line))));
 }
 
-/** The choices with which a set is shown first. */
+/** Switches to a set with its default choices. */
 function openSet(number) {
   state.set = number;
   if (!measures().includes(state.measure)) state.measure = "f1";
@@ -39,24 +39,24 @@ function openSet(number) {
 }
 function chooseSet(number) {
   openSet(number);
-  buildBrowser(); // before anything is drawn: what it held is of the other set
+  buildBrowser(); // before drawing: it still holds the other set
   changed();
 }
 
-/** What a link goes to stands below the bar, whose height depends on how many systems it names. */
+/** Keeps link targets below the sticky bar, whose height depends on the number of systems in it. */
 function keepClearOfBar() {
   const sticky = getComputedStyle(byId("bar")).position === "sticky";
   document.documentElement.style.scrollPaddingTop = `${sticky ? byId("bar").offsetHeight + 8 : 0}px`;
 }
 
-/** Paper is white: a dark page is printed light. */
+/** Prints a dark page in the light theme. */
 function printing(begins) {
   if (firstTheme() !== "dark") return;
   paintTheme(begins ? "light" : "dark");
   changed();
 }
 
-/** Keys of the page, wherever one is but in a field: search, next and previous question. */
+/** Page-wide keys, except in form fields: search, next and previous question. */
 function keys(event) {
   const search = byId("question-search");
   if (!search || event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
@@ -70,8 +70,8 @@ function keys(event) {
   event.preventDefault();
 }
 
-/** What of the page its address tells, in the order in which a link is followed. */
-function tellView() {
+/** Registers the parts of the view that the address stores, in the order a link restores them. */
+function registerView() {
   const only = (value, usual) => (value === usual ? null : value);
   inLink("set", () => (state.set ? set().key : null), ([key]) => { openSet(Math.max(0, DATA.sets.findIndex((other) => other.key === key))); byId("set").value = state.set; });
   inLink("measure", () => only(state.measure, DATA.measure), ([key = DATA.measure]) => { state.measure = measures().includes(key) ? key : "f1"; });
@@ -115,7 +115,7 @@ async function start() {
   source.textContent = await unpackText("pack-plotly");
   document.head.append(source);
   byId("facts").textContent = DATA.facts;
-  byId("set").replaceChildren(...DATA.sets.map((one, number) => make("option", { value: number }, `${[...new Set([one.name, one.split])].join(", ")} (SQuAD ${one.protocol})`)));
+  byId("set").replaceChildren(...DATA.sets.map((scored, number) => make("option", { value: number }, `${[...new Set([scored.name, scored.split])].join(", ")} (SQuAD ${scored.protocol})`)));
   byId("set").addEventListener("change", (event) => chooseSet(Number(event.target.value)));
   byId("over").replaceChildren(...OVER.map((name) => make("option", {}, name)));
   byId("over").addEventListener("change", (event) => { state.over = event.target.value; drawAbstention(); viewChanged(); });
@@ -131,7 +131,7 @@ async function start() {
   const table = byId("table");
   const place = table.parentNode.insertBefore(make("div"), table);
   place.replaceWith(framed(table, "Runs"));
-  tellView();
+  registerView();
   drawAbout();
   await readLink();
   byId("wait").remove();

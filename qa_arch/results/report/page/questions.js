@@ -1,4 +1,4 @@
-// The browser of questions: filters, a list to walk through, one question with all answers.
+// The question browser: filters, a list, and one question with all answers.
 const PAGE = 100;
 const OUTCOMES = {
   any: "all questions", aOnly: "A right, B wrong", bOnly: "A wrong, B right", differ: "answers differ", both: "both right", neither: "both wrong",
@@ -7,7 +7,7 @@ const browser = { a: null, b: null, outcome: "any", error: "any", facet: {}, sea
 
 const packedRuns = () => runsOfSet().filter((run) => hasRows(state.set, run));
 
-/** The choices that a set opens with: its best run as A, as B the baseline, or else the best of another system. */
+/** Default choices of a set: its best run as A; as B the baseline, or else the best run of another system. */
 function resetBrowser() {
   const runs = packedRuns();
   const ranked = [...runs].sort((x, y) => (point(y).f1 ?? 0) - (point(x).f1 ?? 0));
@@ -18,13 +18,13 @@ function resetBrowser() {
 }
 
 function buildBrowser() {
-  browser.token += 1; // nothing that is still being read belongs to this set
+  browser.token += 1; // discards pending reads of the previous set
   browser.found = [];
   const parent = byId("browser");
   const runs = packedRuns();
   if (!runs.length) {
-    const told = DATA.leftOut.length ? "The rows of single questions were left out to keep this page small (see About)." : "No run of this set has rows of single questions (questions.parquet beside the record).";
-    return parent.replaceChildren(make("p", { class: "empty" }, told));
+    const reason = DATA.leftOut.length ? "The rows of single questions were left out to keep this page small (see About)." : "No run of this set has rows of single questions (questions.parquet beside the record).";
+    return parent.replaceChildren(make("p", { class: "empty" }, reason));
   }
   const options = (list, current) => list.map(([value, name]) => make("option", { value, selected: String(value) === String(current) }, name));
   const chooser = (name, list, current, pick) =>
@@ -49,9 +49,9 @@ function buildBrowser() {
 
 function passes(q, a, b, levels, ids, texts) {
   const [right, other] = [isRight(a, q), isRight(b, q)];
-  const said = { any: true, aOnly: right && !other, bOnly: !right && other, both: right && other, neither: !right && !other,
+  const matches = { any: true, aOnly: right && !other, bOnly: !right && other, both: right && other, neither: !right && !other,
     differ: JSON.stringify(spanAt(a, q)) !== JSON.stringify(spanAt(b, q)) }[browser.outcome];
-  if (!said || !errs(a, q, browser.error)) return false;
+  if (!matches || !errs(a, q, browser.error)) return false;
   for (const [facet, level] of Object.entries(browser.facet)) if (levels[facet][q] !== level) return false;
   if (!browser.search) return true;
   if (!texts) return ids[q].toLowerCase().includes(browser.search);
@@ -71,19 +71,19 @@ async function find() {
   await showQuestion();
 }
 
-/** The question that a link names, if it passes the filters. */
+/** Goes to the question that a link names, if it passes the filters. */
 function goToWanted(ids) {
   browser.at = Math.max(0, browser.found.findIndex((q) => ids[q] === browser.wanted));
   browser.limit = Math.max(browser.limit, browser.at + 1);
   browser.wanted = null;
 }
 
-/** A text with the searched words marked. */
+/** A text with the search matches marked. */
 function marked(text) {
   const at = [0, ...hits(text).flat(), text.length];
   return at.slice(1).map((end, i) => (i % 2 ? make("mark", {}, text.slice(at[i], end)) : text.slice(at[i], end)));
 }
-/** [start, end] of every place where `text` has what is searched. */
+/** [start, end] of every search match in `text`. */
 function hits(text) {
   if (!browser.search) return [];
   const pattern = new RegExp(browser.search.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), "giu");
@@ -151,18 +151,18 @@ function passage(texts, q, answers) {
     const over = spans.filter(({ span: [from, to] }) => from <= cuts[i] && end <= to);
     const text = letters.slice(cuts[i], end).join("");
     if (!over.length) return document.createTextNode(text);
-    const said = over.filter(({ run }) => run !== undefined);
+    const answering = over.filter(({ run }) => run !== undefined);
     return make(over.some(({ kind }) => kind === "hit") ? "mark" : "span", {
-      class: [...new Set(over.map(({ kind }) => kind).filter(Boolean)), said.length ? "said" : ""].join(" ").trim(),
-      style: said.length ? `box-shadow: ${underlines(said)}` : "",
+      class: [...new Set(over.map(({ kind }) => kind).filter(Boolean)), answering.length ? "said" : ""].join(" ").trim(),
+      style: answering.length ? `box-shadow: ${underlines(answering)}` : "",
       title: [...new Set(over.filter(({ kind }) => kind !== "hit").map(({ kind, run }) => kind ?? labelOf(run)))].join(", "),
     }, text);
   });
   return make("p", { class: "passage" }, pieces);
 }
-/** One underline for each system that says so, the first nearest to the text. */
-function underlines(said) {
-  const colours = [...new Set(said.map(({ run }) => colourFor(run)))];
+/** One underline per answering system, the first nearest to the text. */
+function underlines(answering) {
+  const colours = [...new Set(answering.map(({ run }) => colourFor(run)))];
   return colours.flatMap((colour, place) => [`0 ${2 + 4 * place}px 0 ${colour}`, `0 ${4 + 4 * place}px 0 var(--paper)`]).join(", ");
 }
 const colourFor = (run) => (state.slots.has(DATA.runs[run].group) ? `var(--c${state.slots.get(DATA.runs[run].group)})` : "var(--faint)");

@@ -1,4 +1,4 @@
-// The table: one row a system (mean ± s.d. over seeds) or one row a run.
+// The table: one row per system (mean ± s.d. over seeds) or one row per run.
 const SIGNIFICANT = 0.05;
 const order = { key: DATA.measure, down: true };
 const COLUMNS = [
@@ -34,8 +34,8 @@ function valueOf(run, key) {
   if (key === "margin0") return (record.scores[set()?.split] || {}).margin_0?.f1 ?? null;
   if (key === "spans") return spansOf(run);
   if (key === "created") return (record.created || "").slice(0, 16).replace("T", " ");
-  const asked = set()?.columns[run] ?? {};
-  if (key in asked) return asked[key];
+  const requested = set()?.columns[run] ?? {};
+  if (key in requested) return requested[key];
   return key in record ? record[key] : point(run)[key] ?? null;
 }
 
@@ -50,7 +50,7 @@ function tableRows() {
     return { group, runs, cell: (key) => systemValue(group, runs, key) };
   });
 }
-/** Intervals and tests of the measure that is chosen. */
+/** Intervals and tests of the chosen measure. */
 const testsNow = () => set()?.tests[state.measure];
 
 function systemValue(group, runs, key) {
@@ -64,7 +64,7 @@ function systemValue(group, runs, key) {
   return COLUMNS.find((column) => column.key === key).text ? values[0] : mean(values);
 }
 
-/** Runs without any score: they failed, were killed or are still running. */
+/** Runs without any score: failed, killed or still running. */
 const unscored = () => DATA.runs.map((_, run) => run).filter((run) => !Object.keys(DATA.runs[run].scores).length);
 
 function cellText(row, column) {
@@ -89,7 +89,7 @@ function signed(value) {
   return (value >= 0 || text === "0.0" ? "+" : "−") + text;
 }
 
-/** The columns that this set, this measure and rows of this kind have, and in which something stands. */
+/** The columns that apply to this set, measure and kind of rows, and are not empty. */
 function shownColumns(rows) {
   const two = set()?.protocol !== "1.1";
   const tested = set() !== undefined && set().baseline !== null;
@@ -136,7 +136,7 @@ function headCell(column) {
   return make("th", { scope: "col", class: column.text ? "text" : "", "aria-sort": sorted ? (order.down ? "descending" : "ascending") : null },
     make("button", { type: "button", "data-key": column.key, title: column.spans ? DATA.spans : null, onclick: sort }, name));
 }
-/** Whether a system is better than the baseline by a column's measure, beyond chance. */
+/** Whether a system is significantly better than the baseline in a column's measure. */
 function isBetter(row, column) {
   const effect = state.rows === "systems" ? set()?.tests[column.key]?.effects[row.group] : undefined;
   return effect !== undefined && effect.delta > 0 && effect.holm < SIGNIFICANT;
@@ -188,9 +188,9 @@ function testNote(now) {
 }
 function spanNotes(now) {
   const notes = [`${MEASURES.spans}: ${DATA.spans}, the mean F1 of the best spans over the ${whole(now.questions - now.unanswerable)} answerable questions; independent of the null threshold.`];
-  const untold = Object.keys(now.tests.f1.intervals).filter((group) => !now.tests.spans.intervals[group]);
-  if (untold.length) {
-    const few = untold.slice(0, 6).map((group) => DATA.groups[group].label).join("; ") + (untold.length > 6 ? `; and ${untold.length - 6} more` : "");
+  const untested = Object.keys(now.tests.f1.intervals).filter((group) => !now.tests.spans.intervals[group]);
+  if (untested.length) {
+    const few = untested.slice(0, 6).map((group) => DATA.groups[group].label).join("; ") + (untested.length > 6 ? `; and ${untested.length - 6} more` : "");
     notes.push(`${MEASURES.spans} of ${few} is not tested: their rows lack the best spans; qa-arch evaluate --run RUN writes them.`);
   }
   return notes;

@@ -1,7 +1,7 @@
-// One run: its record, scores, curves and settings, and what sets a second run apart from it.
+// One run: its record, scores, curves and settings, and how a second run differs.
 const viewed = { run: null, beside: null };
 
-/** Words stay whole, options with their hyphens, as far as they fit. */
+/** Keeps words whole, options with their hyphens, as far as they fit. */
 const command = (text) => make("code", { class: "command" }, text.split(" ").flatMap((word, i) => [i ? " " : "", make("span", {}, word)]));
 const RECORDED = {
   status: "Status", error: "Error", label: "System", seed: "Seed", experiment: "Experiment", created: "Created", commit: "Commit", config: "Config hash",
@@ -42,7 +42,7 @@ function drawRun() {
   learningFigures(byId("run-figures"), trained, colours, { prefix: "run-", height: 210, mark: (runs) => ({ size: 8, color: runs.map((run) => css(`--c${shown.indexOf(run)}`)) }) });
 }
 
-/** The best run of each system, the best of all first. */
+/** The best run of each system, best first. */
 function bestRuns() {
   const ranked = [...runsOfSet()].sort((a, b) => (point(b).f1 ?? -1) - (point(a).f1 ?? -1));
   return ranked.filter((run, place) => ranked.findIndex((other) => DATA.runs[other].group === DATA.runs[run].group) === place);

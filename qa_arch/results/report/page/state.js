@@ -1,31 +1,31 @@
-// What is chosen, who wants to know, and what is known of runs and systems.
+// State of the page, and lookups of runs and systems.
 const COLOURS = 8;
-/** `slots`: colour of each drawn system; `offered`: the systems of the legend, drawn or not. */
+/** `slots`: colour of each drawn system; `offered`: systems in the legend, drawn or not. */
 const state = { set: 0, measure: DATA.measure, slots: new Map(), offered: new Set(), over: "F1", rows: "systems", picked: false };
 
 const set = () => DATA.sets[state.set];
 const runsOfSet = () => (set() ? set().runs : []);
 const pointsOf = (run) => (set() && DATA.runs[run].scores[set().split]) || {};
 const point = (run) => pointsOf(run)[set()?.point] || (DATA.runs[run].adopted && pointsOf(run).given) || {};
-/** F1 on the answerable questions where "no answer" is never allowed: of the rows, else as it was recorded. */
+/** F1 on the answerable questions if "no answer" is never allowed: from the rows, else from the record. */
 const spansOf = (run) => set()?.spans[run] ?? DATA.runs[run].scores[set()?.split]?.never_null?.HasAns_f1 ?? null;
 const scoreOf = (run, measure) => (measure === "spans" ? spansOf(run) : point(run)[measure] ?? null);
 const groupsOfSet = () => [...new Set(runsOfSet().map((run) => DATA.runs[run].group))];
 const runsOf = (group) => runsOfSet().filter((run) => DATA.runs[run].group === group);
-/** Seeds of a system together, systems in the order of the chips. */
+/** Selected runs, grouped by system in the order of the chips. */
 const selectedRuns = () => [...state.slots.keys()].flatMap(runsOf);
 const colourOf = (group) => (state.slots.has(group) ? css(`--c${state.slots.get(group)}`) : css("--line"));
 /** The mark of a system: colour and shape as in the figures. */
 const keyOf = (group) =>
   make("span", state.slots.has(group) ? { class: `key s${state.slots.get(group)}`, style: `--k: var(--c${state.slots.get(group)})` } : { class: "key" });
-/** A name that may break behind its joints, where there is little room. */
+/** A name that may wrap after `_`, `=` and `/`. */
 const breakable = (name) => name.split(/(?<=[_=/])/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
 const labelOf = (run) => {
   const { group, seed } = DATA.runs[run];
   return runsOf(group).length > 1 ? `${DATA.groups[group].label}, seed ${seed}` : DATA.groups[group].label;
 };
 
-/** Draws `group`, or no longer; at most as many as there are colours. */
+/** Adds or removes `group` from the drawn systems, at most as many as there are colours. */
 function select(group, wanted) {
   if (wanted) state.offered.add(group);
   if (!wanted) state.slots.delete(group);
@@ -47,7 +47,7 @@ function deviation(values) {
   return Math.sqrt(known.reduce((sum, value) => sum + (value - centre) ** 2, 0) / (known.length - 1));
 }
 
-/** The systems of highest F1 first, as many as there are colours for. */
+/** Selects the systems with the highest F1, best first. */
 function selectBest(limit = 6) {
   state.slots.clear();
   state.offered.clear();
@@ -57,7 +57,7 @@ function selectBest(limit = 6) {
   ranked.slice(0, limit).forEach(([group]) => select(group, true));
 }
 
-/** As Python rounds, so that the page has the figures of the tables: of two equally near the even one. */
+/** Rounds half to even like Python, so that the page shows the same figures as the tables. */
 const rounded = (value, digits) => {
   const scaled = value * 10 ** digits;
   const between = Number.isInteger(value * 2 ** (digits + 1)) && Math.abs(scaled % 1) === 0.5;
@@ -66,7 +66,7 @@ const rounded = (value, digits) => {
 const fixed = (value, digits = 1) =>
   value === null || value === undefined ? "–" : rounded(value, digits).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace("-", "−");
 const whole = (value) => fixed(value, 0);
-/** What the page can be switched to, as in the table and in full. */
+/** Measures that the page can show, by their short names; `nameOf` has the full ones. */
 const MEASURES = { exact: "EM", f1: "F1", spans: "F1, forced answer" };
 const nameOf = (measure) => (measure === "spans" ? DATA.spans : MEASURES[measure]);
 const measures = () => set()?.measures ?? ["exact", "f1"];

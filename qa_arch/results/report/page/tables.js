@@ -1,6 +1,6 @@
-// Every table of the report: its first column stays, it says that it scrolls, and it can be had as CSV.
+// Tables of the report: sticky first column, a cue to scroll, and export as CSV.
 
-/** `table` in a frame that scrolls; `name` is that of its CSV file. */
+/** Wraps `table` in a scrolling frame; `name` names its CSV file. */
 function framed(table, name) {
   const scroll = make("div", { class: "scroll", role: "region", "aria-label": `Table: ${name}` }, table);
   const edge = make("div", { class: "edge" }, scroll);
@@ -17,18 +17,18 @@ function showCue(scroll) {
   if (!scroll) return;
   const [wide, high] = [scroll.scrollWidth > scroll.clientWidth + 1, scroll.scrollHeight > scroll.clientHeight + 1];
   scroll.closest(".frame").classList.toggle("more", scroll.scrollLeft + scroll.clientWidth < scroll.scrollWidth - 1);
-  if (wide || high) scroll.tabIndex = 0; // so that keys scroll it
+  if (wide || high) scroll.tabIndex = 0; // scrollable by keyboard
   else scroll.removeAttribute("tabindex");
 }
 
-/** A plain table of texts; the first column and those in `left` are aligned to the left. */
+/** A plain table of texts; the columns in `left` are left-aligned. */
 function plainTable(heads, rows, { left = [0], id = null } = {}) {
   const side = (place) => (left.includes(place) ? "text" : null);
   return make("table", { id }, make("thead", {}, make("tr", {}, heads.map((head, place) => make("th", { scope: "col", class: side(place) }, head)))),
     make("tbody", {}, rows.map((row) => make("tr", {}, row.map((cell, place) => make("td", { class: side(place) }, cell))))));
 }
 
-/** The text of a cell with plain signs and digits. */
+/** Text of a cell with an ASCII minus and plain digits. */
 function fieldOf(cell) {
   const text = cell.textContent.trim().replace(/^−/, "-");
   if (text === "–") return "";
@@ -36,7 +36,7 @@ function fieldOf(cell) {
 }
 function csvField(value) {
   if (value === null || value === undefined) return "";
-  // A text that a spreadsheet would take for a formula is marked as text.
+  // An apostrophe keeps spreadsheets from evaluating a text as a formula.
   const text = typeof value === "string" && /^[=+@-]/.test(value) && !Number.isFinite(Number(value)) ? `'${value}` : String(value);
   return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
