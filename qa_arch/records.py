@@ -170,10 +170,15 @@ class Point(_Extensible):
 
     def flat(self) -> dict[str, Any]:
         """Metrics and the other fields in a flat mapping, as commands print a point."""
-        about: dict[str, Any] = {"threshold": self.threshold} if is_squad(self.protocol) else {}
-        about |= {"protocol": self.protocol, "metric_version": self.metric_version}
-        about |= {"overlap": list(self.overlap)} if self.overlap else {}
-        return {**self.metrics, **about, **({"engine": self.engine} if self.engine else {})}
+        flat: dict[str, Any] = dict(self.metrics)
+        if is_squad(self.protocol):
+            flat["threshold"] = self.threshold
+        flat |= {"protocol": self.protocol, "metric_version": self.metric_version}
+        if self.overlap:
+            flat["overlap"] = list(self.overlap)
+        if self.engine:
+            flat["engine"] = self.engine
+        return flat
 
 
 Points = Mapping[str, Point]

@@ -246,7 +246,7 @@ def combined_record(request: Request, folder: Path) -> RunRecord:
     data = {}
     for split in (TRAIN, CALIBRATION):
         facts = [record.data[split] for record in records if split in record.data]
-        titles = {title for about in facts for title in about.titles}
+        titles = {title for split_facts in facts for title in split_facts.titles}
         if split == TRAIN:
             titles.update(title for r in records if r.teacher for title in r.teacher.titles)
         if facts:
@@ -325,8 +325,8 @@ def checkpoint_run(
     another record.
     """
     task = task_named("span")
-    where = Path(folder) if folder else Path("runs") / CHECKPOINTS / record_folder(source)
-    existing = read_record(where) if (where / RECORD).is_file() else None
+    run = Path(folder) if folder else Path("runs") / CHECKPOINTS / record_folder(source)
+    existing = read_record(run) if (run / RECORD).is_file() else None
     if data is None and (existing is None or DEV not in existing.scores):
         raise ConfigError(f"--data: {source} has no dev set of its own; name the set to score")
     dev = task.open(list(data), name=DEV) if data else None
@@ -341,22 +341,22 @@ def checkpoint_run(
     if existing is not None:
         if existing.config_hash != record.config_hash:
             raise RunError(
-                f"{where}: holds the record of {existing.model} with other files, settings or calibration;"
-                f" score that with --run {where}, or choose another --record"
+                f"{run}: holds the record of {existing.model} with other files, settings or calibration;"
+                f" score that with --run {run}, or choose another --record"
             )
         record = existing
     elif fitted_on is not None:
         with watching() as watch:
             reading = read(predictor, fitted_on, watch=watch)
         fits = calibrate(predictor, reading)
-        scores = {CALIBRATION: score(predictor, reading, where, split=CALIBRATION)}
+        scores = {CALIBRATION: score(predictor, reading, run, split=CALIBRATION)}
         facts = replace(reading.facts, titles=tuple(sorted(fitted_on.titles)))
         record = replace(record, data={CALIBRATION: facts}, scores=scores, **vars(fits))
     if data and dev is not None and DEV not in record.scores:
         facts = SplitFacts(name=dev.name, fingerprint=dev.fingerprint, protocol=dev.protocol)
         config = {**record.config, "data": {**record.config["data"], "dev": list(data)}}
         record = replace(record, config=config, data={**record.data, DEV: facts})
-    write_record(where, record)
+    write_record(run, record)
     predictor.record, predictor.null_threshold = record, record.null_threshold
     predictor.temperature = record.temperature
-    return where, predictor
+    return run, predictor

@@ -191,7 +191,8 @@ def thresholds(odds: Floats, value: Floats, answerable: Bools, *, points: int = 
             "recall": 100 * abstained_unanswerable / np.float64(total_unanswerable),
         }
     area = None if len(unknown) else float(np.sum(risk[1:] * np.diff(cuts)) / n)
-    selected = _evenly_spaced(len(cuts), points)
+    evenly_spaced = np.linspace(0, len(cuts) - 1, min(len(cuts), points))
+    selected = np.unique(evenly_spaced.round().astype(np.int64))
     margin = np.append(odds[0] - 1, odds[cuts[1:] - 1])
     return Thresholds(
         margin[selected], **{name: curve[selected] for name, curve in curves.items()}, area=area
@@ -238,8 +239,8 @@ def auroc_values(score: Floats, positive: Bools) -> Floats | None:
     values = np.empty(len(score))
     for own, sign in ((positive, 1), (~positive, -1)):
         others = np.sort(sign * score[~own])
-        mine = sign * score[own]
-        below = np.searchsorted(others, mine, "left") + np.searchsorted(others, mine, "right")
+        own_scores = sign * score[own]
+        below = np.searchsorted(others, own_scores, "left") + np.searchsorted(others, own_scores, "right")
         values[own] = area + len(score) / own.sum() * (below / (2 * len(others)) - area)
     return values
 
@@ -262,7 +263,3 @@ def area_values(odds: Floats, value: Floats, answerable: Bools) -> Floats:
 
 def _cumulative(values: npt.NDArray) -> Floats:
     return np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
-
-
-def _evenly_spaced(count: int, points: int) -> npt.NDArray[np.int64]:
-    return np.unique(np.linspace(0, count - 1, min(count, points)).round().astype(np.int64))

@@ -239,10 +239,7 @@ def score(
     Raises DataError naming the questions without a prediction: a mean over fewer questions would be mistaken
     for the score of the set.
     """
-    if absent := missing_ids(questions, predictions):
-        raise DataError(
-            f"{len(absent)} of {len(questions)} questions have no prediction: {', '.join(absent[:5])}"
-        )
+    require_predictions(questions, predictions)
     scored = score_questions(questions, predictions)
     return aggregate(scored, questions.protocol, null_scores=null_scores, threshold=threshold)
 
@@ -262,6 +259,13 @@ def final_texts(
 def missing_ids(questions: QuestionSet, predictions: Mapping[str, object]) -> list[str]:
     """Ids of the questions without a prediction, in file order."""
     return [example.id for example in questions.examples if example.id not in predictions]
+
+
+def require_predictions(questions: QuestionSet, predictions: Mapping[str, object]) -> None:
+    """Raise DataError naming the first questions without a prediction, if there are any."""
+    if absent := missing_ids(questions, predictions):
+        named = ", ".join(absent[:5])
+        raise DataError(f"{len(absent)} of {len(questions)} questions have no prediction: {named}")
 
 
 Mean = Callable[[Iterable[float], int], float]

@@ -19,7 +19,7 @@ import numpy as np
 
 from qa_arch.errors import DataError
 from qa_arch.metrics.confidence import Bools, Floats
-from qa_arch.metrics.squad import QuestionScore, Scores, aggregate, missing_ids, score_questions
+from qa_arch.metrics.squad import QuestionScore, Scores, aggregate, require_predictions, score_questions
 from qa_arch.records import CALIBRATED, MARGIN_0, NEVER_NULL, ORACLE
 from qa_arch.types.text import Prediction, QuestionSet
 
@@ -113,7 +113,7 @@ def best_texts(answers: Sequence[Prediction]) -> dict[str, str]:
     """
     texts = {answer.id: answer.best.text if answer.best else "" for answer in answers}
     if len(texts) < len(answers):
-        raise DataError(f"{len(answers)} answers to {len(texts)} questions: each question is answered once")
+        raise DataError(f"{len(answers)} answers to {len(texts)} questions; give one answer per question")
     return texts
 
 
@@ -122,9 +122,7 @@ def _score(
 ) -> tuple[tuple[QuestionScore, ...], dict[str, float]]:
     """Scores of the best spans, and id -> null odds."""
     texts = best_texts(answers)
-    if absent := missing_ids(questions, texts):
-        named = ", ".join(absent[:5])
-        raise DataError(f"{len(absent)} of {len(questions)} questions were not predicted: {named}")
+    require_predictions(questions, texts)
     return score_questions(questions, texts, "2.0"), {answer.id: answer.null_odds for answer in answers}
 
 

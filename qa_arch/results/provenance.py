@@ -35,16 +35,16 @@ def now() -> str:
 
 def commit() -> tuple[str | None, bool | None]:
     """The checkout's commit and whether it has uncommitted changes; (None, None) outside a checkout."""
-    where = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[2]
 
     def git(*arguments: str) -> str:
         completed = subprocess.run(
-            ["git", *arguments], cwd=where, capture_output=True, text=True, check=True, timeout=20
+            ["git", *arguments], cwd=root, capture_output=True, text=True, check=True, timeout=20
         )
         return completed.stdout.strip()
 
     try:
-        if Path(git("rev-parse", "--show-toplevel")) != where:
+        if Path(git("rev-parse", "--show-toplevel")) != root:
             return None, None
         return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.SubprocessError):
@@ -94,8 +94,14 @@ class DevAccess:
     @classmethod
     def of(cls, run: str, config_hash: str, questions: Any) -> DevAccess:
         """Record of the access to ``questions`` that is about to be made."""
-        about = {"data": questions.name, "fingerprint": questions.fingerprint}
-        return cls(date=now(), commit=commit()[0], config_hash=config_hash, run=run, **about)
+        return cls(
+            date=now(),
+            commit=commit()[0],
+            config_hash=config_hash,
+            run=run,
+            data=questions.name,
+            fingerprint=questions.fingerprint,
+        )
 
 
 def log_dev_access(folder: str | Path, access: DevAccess) -> Path:

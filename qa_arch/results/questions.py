@@ -153,17 +153,17 @@ def stacked(rows: Sequence[Questions], column: str) -> Floats:
 
 def open_scored(source: Sequence[str], record: RunRecord, split: str) -> QuestionSet:
     """Open the set on which the run's ``split`` was scored; DataError if ``source`` is another set."""
-    about = record.facts(split)
+    facts = record.facts(split)
     try:
         questions = open_passages(list(source), on_error=record.setting("data", "on_error") or "raise")
     except DataError as error:
         named = record.setting("data", split)
         raise DataError(f"{error}" + (f"; the run's {split} is {named}" if named else "")) from None
-    if questions.fingerprint != about.fingerprint:
+    if questions.fingerprint != facts.fingerprint:
         raise DataError(
             f"{' '.join(source)}: not the questions that the runs were scored on ({split} is"
-            f" {about.name or 'unknown'}, {about.questions or 0:,} questions, hash"
-            f" {str(about.fingerprint)[:12]}; this has {len(questions):,}, hash"
+            f" {facts.name or 'unknown'}, {facts.questions or 0:,} questions, hash"
+            f" {str(facts.fingerprint)[:12]}; this has {len(questions):,}, hash"
             f" {questions.fingerprint[:12]}); name that file, or leave out --data for output without texts"
         )
     return questions
@@ -357,11 +357,11 @@ class Mistakes:
             row["plausible"] = f"{counts.plausible:,} of {counts.with_plausible:,}"
             rows.append(row)
         rows.sort(key=lambda row: row["right"])
-        which = "the worst first" if len(rows) <= WORST else f"the {WORST} worst of {len(rows):,}"
+        selection = "the worst first" if len(rows) <= WORST else f"the {WORST} worst of {len(rows):,}"
         shown = [number(key, head) for key, head in _COLUMNS.items() if rows and key in rows[0]]
         if not any(row["with_plausible"] for row in rows):
             shown = [column for column in shown if column.key != "plausible"]
-        return Table(f"By {heading}, {which}", [text("name", heading), *shown], rows[:WORST])
+        return Table(f"By {heading}, {selection}", [text("name", heading), *shown], rows[:WORST])
 
 
 def mistakes(rows: Questions, questions: QuestionSet | None = None) -> Mistakes:

@@ -166,9 +166,9 @@ def samples_of(
     runs = [run for system in systems for run in system.runs]
     require_same_measure(runs, split)
     loaded = load_aligned(runs, split)
-    rest = iter(loaded)
+    remaining = iter(loaded)
     known = {
-        system.label: Sample([record for _, record in system.runs], [next(rest) for _ in system.runs])
+        system.label: Sample([record for _, record in system.runs], [next(remaining) for _ in system.runs])
         for system in systems
     }
     return Samples(split, known, drawn_articles(loaded, unit, questions))

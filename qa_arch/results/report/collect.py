@@ -175,7 +175,7 @@ def _set(
         str(group): Sample([runs[n][1] for n in numbers], [scored.rows[n] for n in numbers])
         for group, numbers in by_group.items()
     }
-    measures = [name for name in MEASURES if name != SPANS or scored.about.unanswerable]
+    measures = [name for name in MEASURES if name != SPANS or scored.facts.unanswerable]
     spans = {number: Sample([], [rows]).scores(SPANS) for number, rows in scored.rows.items()}
     references = (runs[number][1].references.get(scored.split) for number in scored.runs)
     known = {number: rows for number, rows in scored.rows.items() if not np.isnan(rows.null_odds).all()}
@@ -186,12 +186,12 @@ def _set(
     return {
         "key": scored.key,
         "split": scored.split,
-        "name": scored.about.name or scored.split,
+        "name": scored.facts.name or scored.split,
         "protocol": scored.measure.protocol,
         "metric": scored.measure.metric_version,
         "fingerprint": scored.measure.fingerprint[:12],
-        "questions": scored.about.questions,
-        "unanswerable": scored.about.unanswerable,
+        "questions": scored.facts.questions,
+        "unanswerable": scored.facts.unanswerable,
         "runs": scored.runs,
         "point": CALIBRATED if scored.measure.protocol == "2.0" else NEVER_NULL,
         "references": [
@@ -246,7 +246,7 @@ class ScoredSet:
 
     split: str
     measure: Measure
-    about: SplitFacts
+    facts: SplitFacts
     runs: list[int] = field(default_factory=list)
     rows: dict[int, Questions] = field(default_factory=dict)
     mistakes: dict[int, Mistakes] = field(default_factory=dict)
@@ -260,7 +260,7 @@ class ScoredSet:
     @property
     def title(self) -> str:
         """Name of its data, and the split if it differs."""
-        return ", ".join(dict.fromkeys((self.about.name or self.split, self.split)))
+        return ", ".join(dict.fromkeys((self.facts.name or self.split, self.split)))
 
 
 def scored_sets(
