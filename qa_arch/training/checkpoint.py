@@ -1,4 +1,4 @@
-"""The files of a run that trains: checkpoints to resume from, the best weights, its state at Ctrl-C."""
+"""Files written during training: checkpoints to resume from, the best weights, and the state at Ctrl-C."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from qa_arch.errors import QaArchError, RunError
 log = logging.getLogger(__name__)
 LAST = "last.ckpt"
 PREVIOUS = "previous.ckpt"
-PROMISE = (
+STOP_NOTICE = (
     b"\nCtrl-C: a checkpoint is saved after this step (or validation), then the run stops;"
-    b"\n        Ctrl-C again leaves at once\n"
+    b"\n        Ctrl-C again quits at once\n"
 )
 
 
 class KeepLast(pl.Callback):
-    """Writes ``last.ckpt`` at each epoch's end, and inside an epoch every ``minutes``.
+    """Saves ``last.ckpt`` at the end of each epoch, and every ``minutes`` within one.
 
-    After Ctrl-C on rank 0 it writes one more at the next of these places where a step is whole, and raises
-    KeyboardInterrupt on all ranks. It is the last of the callbacks, so that the state of the others at the
-    same moment is in it.
+    After Ctrl-C on rank 0 it saves once more after the current optimizer step or epoch and raises
+    KeyboardInterrupt on all ranks. It must be the last callback, so that the checkpoint holds the state of
+    all others.
     """
 
     def __init__(self, folder: Path, minutes: float, accumulate: int) -> None:
@@ -48,7 +48,7 @@ class KeepLast(pl.Callback):
         self.seconds, self.accumulate = 60 * minutes, accumulate
         self.interrupted = False
         self.stopped_after: int | None = None
-        """The optimizer step after which the run stopped for Ctrl-C, its state saved."""
+        """Optimizer step after which Ctrl-C stopped the run; its checkpoint is saved."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.saved = time.monotonic()
@@ -56,7 +56,7 @@ class KeepLast(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        # Gradients half accumulated are not in a checkpoint, so it waits for the optimizer step.
+        # Checkpoints do not hold partly accumulated gradients: wait for the optimizer step.
         if (batch_idx + 1) % self.accumulate or trainer.is_last_batch:
             return
         due = time.monotonic() - self.saved >= self.seconds
@@ -83,40 +83,38 @@ class KeepLast(pl.Callback):
                 rotate(written)
             trainer.strategy.barrier()
         else:
-            trainer.save_checkpoint(self.path, weights_only=False)  # optimizer and loops as well
+            trainer.save_checkpoint(self.path, weights_only=False)  # with optimizer and loop state
         self.saved = time.monotonic()
 
     @contextmanager
     def interruptible(self, *, announce: bool) -> Iterator[None]:
-        """Note the first SIGINT of the body and leave the next to its handler from before; ``announce`` says
-        so.
+        """Record the first SIGINT and leave the next to the previous handler; ``announce`` prints a notice.
 
-        Only where the main thread would be interrupted: elsewhere, and where SIGINT is ignored, nothing
-        changes.
+        Does nothing outside the main thread, or if SIGINT is ignored.
         """
-        before = signal.getsignal(signal.SIGINT)
-        if threading.current_thread() is not threading.main_thread() or not callable(before):
+        previous = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is not threading.main_thread() or not callable(previous):
             yield
             return
 
         def note(number: int, frame: FrameType | None) -> None:
             self.interrupted = True
-            signal.signal(signal.SIGINT, before)
+            signal.signal(signal.SIGINT, previous)
             if announce:
-                os.write(2, PROMISE)  # a signal may come while Python's own stream is being written to
+                os.write(2, STOP_NOTICE)  # Python's own stream may be in the middle of a write
 
         signal.signal(signal.SIGINT, note)
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, before)
+            signal.signal(signal.SIGINT, previous)
 
 
 class DurableCheckpoints(TorchCheckpointIO):
-    """Writes a checkpoint beside the last, which becomes the previous once the new checkpoint is on disk.
+    """Replaces a checkpoint, and keeps the old one as ``previous.ckpt``, once the new one is on disk.
 
-    A full disk costs the new checkpoint and nothing else: the run goes on with a warning. Lightning calls
-    this on rank 0 alone, where an error would leave the other ranks waiting for it.
+    A full disk costs only the new checkpoint: the run continues with a warning. Lightning calls this on
+    rank 0 alone, where an error would leave the other ranks waiting.
     """
 
     def save_checkpoint(
@@ -132,12 +130,12 @@ class DurableCheckpoints(TorchCheckpointIO):
                 if target.is_file():
                     target.replace(target.with_name(PREVIOUS))
         except QaArchError as error:
-            left = "the checkpoint before it is kept" if target.is_file() else "there is none yet"
-            log.warning("%s; %s, and training goes on: free some space", error, left)
+            state = "the previous checkpoint is kept" if target.is_file() else "there is no checkpoint yet"
+            log.warning("%s; %s, and training continues: free some disk space", error, state)
 
 
 def rotate(written: Path) -> None:
-    """Make the folder ``written`` the last checkpoint, and the last one the previous one."""
+    """Make the folder ``written`` the last checkpoint, and the former last one the previous one."""
     last, previous = (written.with_name(name) for name in (LAST, PREVIOUS))
     if last.exists():
         shutil.rmtree(previous, ignore_errors=True)
@@ -146,10 +144,9 @@ def rotate(written: Path) -> None:
 
 
 def newest(folder: Path) -> Path | None:
-    """The newest whole checkpoint of a run folder, every part with the checksum it was written with; None
-    where none was ever written.
+    """Newest checkpoint of a run folder whose checksums match; None if none was ever written.
 
-    Raises RunError where there are checkpoints and none of them is whole.
+    Raises RunError if there are checkpoints and all are damaged.
     """
     paths = [path for path in (folder / LAST, folder / PREVIOUS) if path.exists()]
     for path in paths:
@@ -161,7 +158,7 @@ def newest(folder: Path) -> Path | None:
                     return path
         except (zipfile.BadZipFile, OSError, EOFError, ValueError):
             pass
-        log.warning("%s: damaged, it is left out", path)
+        log.warning("%s: damaged, skipped", path)
     if paths:
         names = " and ".join(path.name for path in paths)
         raise RunError(f"{folder}: {names} cannot be read; --if-exists replace starts the run anew")
@@ -174,17 +171,17 @@ MONITORS = {
     "loss": ("calibration_loss", -1.0),
     "spans_auc": ("calibration_spans_auc", 1.0),
 }
-"""Ways to choose the epoch of a span model: the metric, and the sign that makes a higher value better."""
+"""Criteria for the best epoch of a span model: the metric, and the sign that makes higher better."""
 
 
 @dataclass(eq=False)
 class BestWeights(pl.Callback):
-    """Calls ``save`` with the model after each epoch that is the best so far on calibration (rank 0 only).
+    """Calls ``save`` with the trainer after each epoch that is the best so far on calibration.
 
-    ``select``: a key of ``MONITORS`` for the highest score or the lowest loss, or ``last``. The
-    ``monitor`` of a task that has one takes the place of scores. Without a calibration split the last epoch
-    is selected. With ``patience``, training stops after so many validated epochs without a better one, also
-    a run that had stopped so and is resumed; a score that is no number is no better.
+    ``select``: a key of ``MONITORS`` for the highest score or the lowest loss, or ``last``. A task's own
+    ``monitor`` replaces these scores. Without a calibration split the last epoch is selected. With
+    ``patience``, training stops after that many validated epochs without improvement, and so does a resumed
+    run that had stopped for this reason; NaN is no improvement.
     """
 
     save: Callable[[pl.Trainer], Any]
@@ -202,8 +199,8 @@ class BestWeights(pl.Callback):
         if self.select == "last":
             value = float(trainer.current_epoch)
         else:
-            own = task.monitor, -1.0 if task.lower_is_better else 1.0
-            metric, sign = own if task.monitor else MONITORS[self.select]
+            task_monitor = task.monitor, -1.0 if task.lower_is_better else 1.0
+            metric, sign = task_monitor if task.monitor else MONITORS[self.select]
             value = float(sign * trainer.callback_metrics[metric])
         self.waited += 1
         self._consider(trainer, value)
@@ -215,9 +212,9 @@ class BestWeights(pl.Callback):
             self._consider(trainer, float(trainer.current_epoch))
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.epoch is None:  # stopped by max_steps inside the first epoch, or no score was a number
+        if self.epoch is None:  # stopped by max_steps in the first epoch, or all scores were NaN
             self._consider(trainer, 0.0)
-            self.epoch = trainer.current_epoch - 1  # that epoch is counted as done by now
+            self.epoch = trainer.current_epoch - 1  # Lightning has already counted that epoch
 
     def _consider(self, trainer: pl.Trainer, value: float) -> None:
         if value > self.best:
@@ -232,7 +229,7 @@ class BestWeights(pl.Callback):
 
 
 def random_state() -> dict[str, Any]:
-    """The generators of Python, NumPy and torch as plain values, which load with ``weights_only=True``."""
+    """State of the Python, NumPy and torch generators as plain values, for ``weights_only=True``."""
     version, internal, gauss = random.getstate()
     kind, keys, *rest = np.random.get_state()
     position, has_gauss, cached = rest
@@ -245,7 +242,7 @@ def random_state() -> dict[str, Any]:
 
 
 def restore_random_state(state: dict[str, Any]) -> None:
-    """Set the generators to what ``random_state`` returned."""
+    """Restore the generators to a state returned by ``random_state``."""
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
     kind, keys, *rest = state["numpy"]

@@ -1,4 +1,4 @@
-"""The devices of a run: precision, peak memory, seeds, and the strategy by which several train together."""
+"""Devices of a run: precision, peak memory, seeds, and the strategy for training on several."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from qa_arch.records import Device
 from qa_arch.results.provenance import processor
 
 BF16 = (8, 0)
-"""The compute capability from which GPUs have bf16 (Ampere)."""
+"""Compute capability of the first GPUs with bf16 (Ampere)."""
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
 def uses_gpu(settings: Trainer) -> bool:
-    """Whether the run computes on a GPU; ConfigError where one is demanded and there is none."""
+    """Whether the run uses a GPU. Raises ConfigError if it requires one and none is available."""
     available = torch.cuda.is_available()
     if settings.accelerator == "gpu" and not available:
         raise ConfigError("trainer.accelerator: gpu, but torch sees no CUDA device; use trainer=cpu")
@@ -40,7 +40,7 @@ def uses_gpu(settings: Trainer) -> bool:
 
 
 def resolve(settings: Trainer, *, gpu: bool) -> Trainer:
-    """``settings`` with what they leave to the machine: precision and optimizer bits."""
+    """Replace precision and optimizer bits ``auto`` by the values for this machine."""
     precision, bits = settings.precision, settings.optimizer_bits
     if precision == "auto":
         precision = "fp32" if not gpu else "bf16" if torch.cuda.get_device_capability() >= BF16 else "fp16"
@@ -54,7 +54,7 @@ def resolve(settings: Trainer, *, gpu: bool) -> Trainer:
 
 
 def describe(gpu: bool) -> Device:
-    """The device's kind and name, the cores and threads of the machine, and the GPU's memory."""
+    """Device kind and name, CPU cores, torch threads and GPU memory."""
     memory = round(torch.cuda.get_device_properties(0).total_memory / 2**30, 1) if gpu else None
     return Device(
         kind="cuda" if gpu else "cpu",
@@ -66,18 +66,18 @@ def describe(gpu: bool) -> Device:
 
 
 def reset_peak(gpu: bool) -> None:
-    """Free what nothing uses, and reset the memory peak, else an earlier run's in the same process."""
+    """Free unused memory and reset its peak, which may stem from an earlier run in this process."""
     gc.collect()
     if gpu:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     else:
-        with suppress(OSError):  # no Linux, or a sandbox: the peak stays that of the whole process
-            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # proc(5): VmHWM starts anew
+        with suppress(OSError):  # not Linux, or sandboxed: the peak stays that of the whole process
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # proc(5): resets VmHWM
 
 
 def peak_memory_mb(gpu: bool) -> float:
-    """Peak of allocated GPU memory, else of the process's resident memory, in MiB."""
+    """Peak allocated GPU memory, or peak resident memory of the process, in MiB."""
     if gpu:
         return round(torch.cuda.max_memory_allocated() / 2**20, 1)
     status = Path("/proc/self/status")
@@ -90,14 +90,14 @@ def peak_memory_mb(gpu: bool) -> float:
 
 
 def seed_everything(seed: int) -> None:
-    """Seed Python, NumPy and torch, without Lightning's variable that leaks into later runs."""
+    """Seed Python, NumPy and torch, without Lightning's environment variable, which leaks into later runs."""
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that the device or the machine had no memory left."""
+    """Whether an error means that the device or the machine ran out of memory."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     text = str(error)
@@ -105,48 +105,48 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 SHARDED = ("fsdp", "deepspeed")
-"""Strategies under which no rank holds the whole of the optimizer's state."""
+"""Strategies that shard the optimizer state across ranks."""
 
 
 def strategy_name(settings: Trainer, world: int) -> str:
-    """The strategy as recorded; ``single`` for one process."""
+    """Strategy name for the record; ``single`` for one process."""
     if settings.strategy in SHARDED:
         return settings.strategy
     return "single" if world == 1 else "ddp" if settings.strategy == "auto" else settings.strategy
 
 
 def require_strategy(settings: Trainer, *, gpu: bool) -> None:
-    """Raise ConfigError or UnavailableError where the strategy cannot work here; nothing is loaded yet."""
+    """Raise ConfigError or UnavailableError if the strategy cannot run here; loads nothing."""
     count = max(1, torch.cuda.device_count()) if gpu and launched() is None else None
     if count is not None and isinstance(settings.devices, int) and settings.devices > count:
         raise ConfigError(
             f"trainer.devices: {settings.devices}, but {count} GPU{'s are' if count > 1 else ' is'} visible"
-            " here; ask for no more, or trainer.devices=auto"
+            " here; request at most that many, or trainer.devices=auto"
         )
     if settings.strategy in SHARDED and not gpu:
         raise ConfigError(
-            f"trainer.strategy: {settings.strategy} shards what GPUs hold, and there is none here;"
+            f"trainer.strategy: {settings.strategy} shards a model across GPUs, and none is available;"
             " use trainer=ddp, or trainer=cpu"
         )
     if settings.strategy == "fsdp" and settings.precision == "fp16":
-        raise ConfigError("trainer.precision: fsdp has no scaler for fp16; use bf16 or fp32")
+        raise ConfigError("trainer.precision: fsdp has no gradient scaler for fp16; use bf16 or fp32")
     if settings.strategy == "deepspeed":
-        # Lightning and DeepSpeed would both divide by it, and an epoch's last few batches would be no step.
+        # Lightning and DeepSpeed would both divide by it, and an epoch's leftover batches would take no step.
         if settings.accumulate > 1:
             raise ConfigError(
-                f"trainer.accumulate: {settings.accumulate}, but deepspeed takes a step each batch; use"
+                f"trainer.accumulate: {settings.accumulate}, but deepspeed steps after every batch; use"
                 " trainer=fsdp, or trainer.accumulate=1 and trainer.micro_batch=null"
             )
         extras.require("deepspeed", "trainer.strategy", ", or use trainer=fsdp")
 
 
 def make_strategy(name: str, *, world: int) -> Any:
-    """The strategy that ``pl.Trainer`` takes."""
+    """Strategy argument of ``pl.Trainer``."""
     if name == "fsdp":
         return ModelParallelStrategy(
             data_parallel_size=world, tensor_parallel_size=1, save_distributed_checkpoint=False
         )
     if name == "deepspeed":
         return DeepSpeedStrategy(stage=2)
-    # Our only buffers are fixed word vectors: they are not sent about.
+    # Our only buffers are frozen word vectors, which need no broadcast.
     return "auto" if name == "single" else DDPStrategy(broadcast_buffers=False)

@@ -1,7 +1,7 @@
-"""Loggers: any Lightning logger that a config names, fed while a run trains and after it was scored.
+"""Loggers: any Lightning logger that a config names, fed during training and after scoring.
 
-The run's own record is the truth. A logger that cannot start ends the run before it trains; one that fails
-later costs the run nothing but the log.
+The run's own record is authoritative. A logger that cannot start ends the run before training; one that fails
+later costs only its log.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from qa_arch.types.text import QuestionSet
 
 log = logging.getLogger(__name__)
 LIGHTNING = "pytorch_lightning.loggers"
-"""The package whose loggers a config may name, beside those that are trusted anyway."""
+"""Package whose loggers a config may name, in addition to the trusted packages."""
 WANDB_RUN = "wandb/run.json"
-"""In a run folder: id, project, mode and address of its run of wandb."""
+"""File in a run folder: id, project, mode and URL of its wandb run."""
 MOST_FAILURES = 3
-"""Failed calls in a row after which a logger is left alone: a service may take minutes to time out."""
+"""Consecutive failures after which a logger is disabled: a service may take minutes to time out."""
 
 
 class RunLogger(lightning.logger.Logger):
-    """The logger of the Trainer: forwards every call to ``logger`` and turns its errors into warnings.
+    """Logger of the Trainer: forwards every call to ``logger`` and turns its errors into warnings.
 
-    A call leaves the random generators as they were, so that no logger changes what is trained.
+    Calls do not change the random state, so that no logger affects training.
     """
 
     def __init__(self, logger: lightning.logger.Logger) -> None:
@@ -78,17 +78,17 @@ class RunLogger(lightning.logger.Logger):
         self._attempt(self._log_and_save, self.logger.log_metrics, dict(metrics), step)
 
     def log_outcome(self, outcome: Outcome) -> None:
-        """Scores and tables of a finished run, as much of them as the logger takes."""
+        """Log scores and tables of a finished run, as far as the logger supports them."""
         self._attempt(self._log_and_save, _log_outcome, self.logger, outcome)
 
     def save(self) -> None:
-        """Nothing: whatever is logged is saved at once, so that a killed run has it."""
+        """Do nothing: entries are saved as they are logged, so that a killed run keeps them."""
 
     def finalize(self, status: str) -> None:
-        """Nothing: Lightning finalizes a logger after the fit, when the run is not scored yet."""
+        """Do nothing: Lightning finalizes loggers after the fit, before the run is scored."""
 
     def close(self, status: Literal["success", "failed"]) -> None:
-        """Finalize ``logger``; once, whatever became of the run."""
+        """Finalize ``logger`` once, whatever the outcome of the run."""
         self.failures = 0
         self._attempt(self.logger.finalize, status)
 
@@ -103,19 +103,19 @@ class RunLogger(lightning.logger.Logger):
             try:
                 call(*args)
                 self.failures = 0
-            except Exception as error:  # whatever a service or its library raises, the run goes on
+            except Exception as error:  # whatever a service or its library raises, the run continues
                 self.failures += 1
-                end = "; nothing more is logged" if self.failures == MOST_FAILURES else ""
-                message = f"{self.name}: {_line(error)}"
-                log.warning("%s; the run goes on, and its record has everything%s", message, end)
+                end = "; nothing more will be logged" if self.failures == MOST_FAILURES else ""
+                message = f"{self.name}: {_one_line(error)}"
+                log.warning("%s; the run continues, and its record is complete%s", message, end)
 
 
 class WandbLogger(lightning.WandbLogger):
-    """A wandb run whose mode is its own: Lightning's ``offline=True`` sets that of the whole process.
+    """A wandb run with its own mode: Lightning's ``offline=True`` sets that of the whole process.
 
-    ``mode`` auto is online with a login, else offline; WANDB_MODE overrules it. Only rank 0 starts a run,
-    and of a run folder whose run was online before, that same run goes on. It also gets a table of
-    predictions and, as an artifact, the record.
+    ``mode`` auto is online with a login, else offline; WANDB_MODE overrides it. Only rank 0 starts a run,
+    and a run folder whose wandb run was online continues that run. A table of predictions and, as an
+    artifact, the record are logged too.
     """
 
     def __init__(
@@ -136,22 +136,22 @@ class WandbLogger(lightning.WandbLogger):
         run: Any = None
         if getattr(rank_zero_only, "rank", 0) == 0:
             settings = {"project": project, "name": name, "group": group, "tags": tags, "dir": save_dir}
-            place = Path(save_dir) / WANDB_RUN
-            settings |= {"reinit": "create_new", **_same_run(place, project, chosen)}
+            run_file = Path(save_dir) / WANDB_RUN
+            settings |= {"reinit": "create_new", **_resume_arguments(run_file, project, chosen)}
             try:
                 run = wandb.init(mode=chosen, **settings)  # type: ignore[arg-type]
             except wandb.Error as error:
                 raise UnavailableError(
-                    f"logger=wandb: no run could be started, mode {chosen} ({_line(error)});"
+                    f"logger=wandb: no run could be started, mode {chosen} ({_one_line(error)});"
                     " try wandb login, logger.mode=offline or logger=none"
                 ) from error
-            # The summary has the scores of the end, not the last point of each curve as well.
+            # Keep the last point of each curve out of the summary, which holds the final scores.
             run.define_metric("*", step_metric="trainer/global_step", summary="none")
-            write_json(place, {"id": run.id, "project": project, "mode": chosen, "url": run.url})
+            write_json(run_file, {"id": run.id, "project": project, "mode": chosen, "url": run.url})
         super().__init__(experiment=run, project=project, save_dir=save_dir)
 
     def log_outcome(self, outcome: Outcome) -> None:
-        """Scores into the summary, a table of predictions, and the record as an artifact."""
+        """Write scores to the summary, log a table of predictions, and the record as an artifact."""
         import wandb
 
         run = self.experiment
@@ -172,10 +172,10 @@ class WandbLogger(lightning.WandbLogger):
 
 
 class CsvLogger(lightning.logger.Logger):
-    """Files in ``folder``: ``epochs.csv`` has a row an epoch, ``steps.csv`` a row for each entry inside one.
+    """Files in ``folder``: ``epochs.csv``, one row per epoch; ``steps.csv``, one per entry within an epoch.
 
-    ``table.csv`` is the finished run's row beside the heuristics. The columns of a file are those of its
-    first row; a resumed run goes on in the same files.
+    ``table.csv`` has the row of the finished run and those of the heuristics. A file has the columns of its
+    first row; a resumed run appends to the same files.
     """
 
     name, version = "csv", None
@@ -185,7 +185,7 @@ class CsvLogger(lightning.logger.Logger):
         self.folder = Path(folder)
 
     def log_hyperparams(self, params: Any, *_: Any, **__: Any) -> None:
-        """Nothing: the run folder has its config."""
+        """Do nothing: the run folder has its config."""
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
@@ -194,9 +194,9 @@ class CsvLogger(lightning.logger.Logger):
         self.folder.mkdir(parents=True, exist_ok=True)
         with path.open("a+", newline="", encoding="utf-8") as file:
             file.seek(0)
-            known = next(csv.reader(file), None)
-            writer = csv.DictWriter(file, known or list(row), extrasaction="ignore")
-            if known is None:
+            header = next(csv.reader(file), None)
+            writer = csv.DictWriter(file, header or list(row), extrasaction="ignore")
+            if header is None:
                 writer.writeheader()
             writer.writerow(row)
 
@@ -204,33 +204,33 @@ class CsvLogger(lightning.logger.Logger):
         write_atomic(self.folder / "table.csv", outcome.tables("csv"))
 
 
-def _same_run(place: Path, project: str, mode: str) -> dict[str, Any]:
-    """The arguments by which wandb continues the run that ``place`` notes; none where there is no such run.
+def _resume_arguments(run_file: Path, project: str, mode: str) -> dict[str, Any]:
+    """Arguments for wandb to continue the run in ``run_file``; empty if there is no such run.
 
-    wandb resumes on its server alone: offline every start is a run of its own. A WANDB_RUN_ID, as
-    ``wandb agent`` gives one, names the run itself.
+    wandb resumes only on its server: offline, every start is a new run. A WANDB_RUN_ID, as set by
+    ``wandb agent``, already names the run.
     """
-    if mode != "online" or os.environ.get("WANDB_RUN_ID") or not place.is_file():
+    if mode != "online" or os.environ.get("WANDB_RUN_ID") or not run_file.is_file():
         return {}
-    before = json.loads(place.read_text(encoding="utf-8"))
-    if before["mode"] != mode or before["project"] != project:
+    earlier = json.loads(run_file.read_text(encoding="utf-8"))
+    if earlier["mode"] != mode or earlier["project"] != project:
         return {}
-    return {"id": before["id"], "resume": "allow"}
+    return {"id": earlier["id"], "resume": "allow"}
 
 
 @contextmanager
 def open_logger(config: Config, folder: Path, trusted: Sequence[str] = TRUSTED) -> Iterator[RunLogger | None]:
-    """The logger that the config names, or None; finalized as the body ends.
+    """Yield the logger that the config names, or None, and finalize it when the body ends.
 
-    Its status is "success", or "failed" for an error or an interrupt. UnavailableError where it cannot be
-    started.
+    The final status is "success", or "failed" after an error or an interrupt. Raises UnavailableError if the
+    logger cannot be started.
     """
     checked = check_logger(config.logger, trusted)
     if checked is None:
         yield None
         return
     target, settings = checked
-    places = {
+    placeholders = {
         "{folder}": str(folder.absolute()),
         "{name}": f"{config.model.get('name')}-s{config.seed}",
         "{group}": os.environ.get("WANDB_RUN_GROUP") or config.name,
@@ -238,17 +238,17 @@ def open_logger(config: Config, folder: Path, trusted: Sequence[str] = TRUSTED) 
     with isolate_rng(include_cuda=torch.cuda.is_initialized()):
         try:
             for key, value in settings.items():
-                for name, text in places.items() if isinstance(value, str) else ():
+                for name, text in placeholders.items() if isinstance(value, str) else ():
                     value = settings[key] = value.replace(name, text)
             service = target(**settings)
-            _ = getattr(service, "experiment", None)  # where most loggers begin their run
+            _ = getattr(service, "experiment", None)  # most loggers start their run here
         except QaArchError:
             raise
         except TypeError as error:
             raise ConfigError(f"logger: {target.__name__} does not take these arguments ({error})") from error
         except Exception as error:
             raise UnavailableError(
-                f"{target.__name__} could not be started ({_line(error)}); try logger=none"
+                f"{target.__name__} could not be started ({_one_line(error)}); try logger=none"
             ) from error
     logger = RunLogger(service)
     status: Literal["success", "failed"] = "failed"
@@ -263,16 +263,16 @@ def open_logger(config: Config, folder: Path, trusted: Sequence[str] = TRUSTED) 
 def check_logger(
     section: Mapping[str, Any], trusted: Sequence[str] = TRUSTED
 ) -> tuple[type[lightning.logger.Logger], dict[str, Any]] | None:
-    """The class that ``section`` names and its checked arguments; None where it names none.
+    """Class named by ``section`` and its checked arguments; None if it names none.
 
-    Starts nothing. ConfigError for what is no logger and for wrong arguments, UnavailableError where the
-    logger's package is not installed.
+    Starts nothing. Raises ConfigError for a class that is not a logger and for wrong arguments,
+    UnavailableError if the logger's package is not installed.
     """
     if section["_target_"] is None:
         return None
     target = locate(section["_target_"], (*trusted, LIGHTNING))
     if not issubclass(target, lightning.logger.Logger):
-        raise ConfigError(f"logger._target_: {target.__name__} is no subclass of Lightning's Logger")
+        raise ConfigError(f"logger._target_: {target.__name__} is not a subclass of Lightning's Logger")
     settings = arguments(target, section, (), where="logger", descriptive=("_target_",))
     for base in target.__mro__:
         require_logger(base.__name__)
@@ -291,11 +291,11 @@ def _log_outcome(logger: Any, outcome: Outcome) -> None:
     shown = {section: record.config[section] for section in ("model", "encoder", "optim")}
     trainer = {key: record.config["trainer"][key] for key in ("epochs", "batch_size", "accumulate")}
     settings = {"seed": record.seed, **shown, "trainer": trainer}
-    logger.log_hyperparams(settings, outcome.summary(), step)  # the page HPARAMS, and the scores as scalars
+    logger.log_hyperparams(settings, outcome.summary(), step)  # the HPARAMS tab, with the scores as scalars
     logger.experiment.add_text("table", outcome.tables("markdown"))
 
 
-def _line(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
@@ -307,7 +307,7 @@ def _in_netrc() -> bool:
 
 
 SUMMARY = 20
-"""Scores and costs that a service is given of a finished run; the record has all."""
+"""Largest number of scores and costs of a finished run sent to a service; the record has all."""
 COMPARED_BY = (
     *("f1", "exact", "HasAns_f1", "NoAns_f1", "HasAns_exact", "NoAns_exact"),
     *("answerable_precision", "answerable_recall", "threshold"),
@@ -317,24 +317,24 @@ OTHER_POINTS = {
     "spans_f1": (NEVER_NULL, "HasAns_f1"),
     "oracle_f1": (ORACLE, "f1"),
 }
-"""Name of a score -> the operating point that has it, and its key there."""
+"""Score name -> the operating point it is taken from, and its key there."""
 COLUMNS = ("id", "kind", "question", "gold", "prediction", "exact", "f1", "null_odds", "article")
-"""The columns of the table of predictions."""
+"""Columns of the table of predictions."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The record of a finished run, its folder and the dev set."""
+    """Record of a finished run, its folder and the dev set."""
 
     record: RunRecord
     folder: Path
     questions: Any
-    """The dev set, of which a set of SQuAD questions has texts to show; None where it was not opened."""
+    """The dev set, whose texts are logged if it is a QuestionSet; None if it was not opened."""
 
     def summary(self) -> dict[str, float]:
         """At most ``SUMMARY`` values: the scores that runs are compared by, dev first, and the cost.
 
-        Scores are named as those of epochs are: ``dev/f1``, ``calibration/spans_f1``.
+        Scores are named like those of epochs: ``dev/f1``, ``calibration/spans_f1``.
         """
         record, scores = self.record, dict[str, Any]()
         for split in sorted(record.scores, key=lambda split: split != DEV):
@@ -355,7 +355,7 @@ class Outcome:
         return {**dict(numbers[: SUMMARY - len(cost)]), **cost}
 
     def tables(self, form: str) -> str:
-        """The run's row and those of the heuristics, for each scored set."""
+        """One table per scored set, with the row of the run and those of the heuristics."""
         from qa_arch.results.columns import comparison
         from qa_arch.results.tables import render
 
@@ -363,17 +363,17 @@ class Outcome:
         return render([comparison(runs, split=split) for split in self.record.scores], form)
 
     def predictions(self) -> list[list[Any]]:
-        """A row of ``COLUMNS`` for each question of dev; none where dev was not opened or has no texts."""
+        """One row of ``COLUMNS`` per dev question; empty if dev was not opened or has no texts."""
         if not isinstance(self.questions, QuestionSet) or not (self.folder / QUESTIONS).is_file():
             return []
         predicted = json.loads((self.folder / PREDICTIONS).read_text(encoding="utf-8"))
         rows = read_questions(self.folder)
-        places = {id_: place for place, id_ in enumerate(rows["id"])}
+        row_of = {id_: row for row, id_ in enumerate(rows["id"])}
         table = []
         for example in self.questions.examples:
-            scored: Mapping[str, Any] = {name: rows[name][places[example.id]] for name in rows}
+            scored: Mapping[str, Any] = {name: rows[name][row_of[example.id]] for name in rows}
             gold = " | ".join(dict.fromkeys(answer.text for answer in example.answers))
             texts = [example.question, gold, predicted[example.id]]
-            figures = [float(scored[name]) for name in ("exact", "f1", "null_odds")]
-            table.append([example.id, example.kind or "", *texts, *figures, example.title])
+            scores = [float(scored[name]) for name in ("exact", "f1", "null_odds")]
+            table.append([example.id, example.kind or "", *texts, *scores, example.title])
         return table

@@ -1,4 +1,4 @@
-"""Fitting a model: Lightning's Trainer with our module, data and callbacks."""
+"""Fit a model: Lightning's Trainer with our module, data and callbacks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ANNOUNCING = (
     "pytorch_lightning.accelerators.cuda",
     "lightning_fabric.utilities.distributed",
 )
-"""Loggers of Lightning whose announcements repeat ours."""
+"""Lightning's loggers whose messages repeat ours."""
 KNOWN_WARNINGS = (
     "not have many workers",
     "litlogger",
@@ -45,10 +45,8 @@ KNOWN_WARNINGS = (
     "broadcast_buffers",
     "`srun` command is available",  # on a login node, or for a run that starts its own ranks
 )
-
-
 Fitted = tuple[list[dict[str, Any]], int | None]
-"""The epochs of a finished fit, and the best of them."""
+"""Records of the epochs, and the number of the best one."""
 
 
 def fit(
@@ -62,14 +60,14 @@ def fit(
     logger: RunLogger | None = None,
     callbacks: Sequence[pl.Callback] = (),
 ) -> Fitted:
-    """Train ``parts.model``: its epochs and the best of them, whose weights lie in the run folder afterwards.
+    """Train ``parts.model``; return its epochs and the best one, whose weights are then in the run folder.
 
-    ``publish`` and ``logger`` are given every epoch. ``callbacks`` come before those that save weights.
+    ``publish`` and ``logger`` receive every epoch. ``callbacks`` run before those that save weights.
     """
     for name in ANNOUNCING:
         logging.getLogger(name).setLevel(logging.WARNING)
-    for part in KNOWN_WARNINGS:
-        warnings.filterwarnings("ignore", f".*{part}.*")
+    for message in KNOWN_WARNINGS:
+        warnings.filterwarnings("ignore", f".*{message}.*")
     settings, task = config.trainer, task_of(config.model)
     checkpoint = newest(folder) if resume else None
     if resume and checkpoint is None:
@@ -81,7 +79,7 @@ def fit(
     trained = copy.deepcopy(parts.model) if sharded else parts.model
 
     def save_best(trainer: pl.Trainer) -> None:
-        if sharded:  # every rank takes part in gathering, and rank 0 gets the weights
+        if sharded:  # all ranks take part in gathering, and rank 0 gets the weights
             whole = trainer.strategy.lightning_module_state_dict()
             if trainer.is_global_zero:
                 own = {key: value for key, value in whole.items() if key.startswith("model.")}
@@ -93,13 +91,13 @@ def fit(
     history = History(publish, settings.log_every)
     label = f"{config.model.get('name', 'model')} seed {config.seed}"
     keep = KeepLast(folder, settings.checkpoint_minutes, settings.accumulate)
-    place = launched()
+    launch = launched()
     trainer = pl.Trainer(
         accelerator="gpu" if gpu else "cpu",
-        devices=place.local_world if place else settings.devices,
-        num_nodes=place.nodes if place else 1,
+        devices=launch.local_world if launch else settings.devices,
+        num_nodes=launch.nodes if launch else 1,
         strategy=devices.make_strategy(strategy, world=world),
-        # DeepSpeed has the gradients in shards and clips them itself.
+        # DeepSpeed shards the gradients and clips them itself.
         gradient_clip_val=config.optim.clip or None if strategy == "deepspeed" else None,
         precision=devices.PRECISIONS[settings.precision],  # type: ignore[arg-type]
         max_epochs=settings.epochs,
@@ -107,9 +105,9 @@ def fit(
         accumulate_grad_batches=settings.accumulate,
         logger=logger or False,
         callbacks=[*callbacks, best, history, TrainingProgress(label, live=settings.progress), keep],
-        # Ranks come from environment variables, inside a SLURM job as well.
+        # Ranks come from environment variables, even inside a SLURM job.
         plugins=[DurableCheckpoints(), LightningEnvironment()],
-        # Our callbacks and samplers take the place of these.
+        # Replaced by our callbacks and samplers.
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
         enable_progress_bar=False,
@@ -119,7 +117,7 @@ def fit(
     )
     if settings.compile:
         trained.compile()  # in place: torch.compile(model) would rename every weight
-    # Optimizer steps of the whole schedule; the last of every epoch may be a smaller one.
+    # Optimizer steps in total; the last step of each epoch may be smaller.
     steps = -(-len(data.sampler(world=trainer.world_size)) // settings.accumulate) * settings.epochs
     steps = steps if settings.max_steps < 0 else min(steps, settings.max_steps)
     module = TrainingModule(config, replace(parts, model=trained), total_steps=steps)
@@ -128,7 +126,7 @@ def fit(
             trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     except UnpicklingError as error:
         raise RunError(
-            f"{checkpoint}: holds more than tensors and plain values, and is not opened; --if-exists replace"
+            f"{checkpoint}: holds more than tensors and plain values, and is not loaded; --if-exists replace"
             " starts the run anew"
         ) from error
     except (KeyboardInterrupt, SystemExit) as error:  # Lightning turns an interrupt into an exit

@@ -1,4 +1,4 @@
-"""The LightningModule and LightningDataModule of every task, and the optimizer: batches in, losses out."""
+"""LightningModule, LightningDataModule and optimizer, shared by all tasks."""
 
 from __future__ import annotations
 
@@ -30,13 +30,12 @@ from qa_arch.training.output_shapes import check_losses, check_output
 
 
 class TrainingModule(pl.LightningModule):
-    """Trains ``parts.model`` by ``parts.loss``; validates by answering every calibration question once.
+    """Trains ``parts.model`` on ``parts.loss``; validates by answering every calibration question once.
 
-    The loss of one optimizer step is the sum over its windows divided by their number over all
-    ranks and accumulated batches, whatever the sizes of the parts: ``window_total`` of the sampler
-    knows that number beforehand. Lightning divides by ``accumulate`` and DDP averages over ranks,
-    so both are multiplied in first. With a distiller what is trained on is its sum, of which the loss is a
-    term.
+    The loss of an optimizer step is the mean over its windows on all ranks and in all accumulated batches,
+    whatever their sizes: ``window_total`` of the sampler gives their number beforehand. Lightning divides
+    by ``accumulate`` and DDP averages over ranks, so the loss is first multiplied by both. With a
+    distiller, its weighted sum is minimised, of which the loss is a term.
     """
 
     def __init__(self, config: Config, parts: Parts, *, total_steps: int) -> None:
@@ -51,21 +50,19 @@ class TrainingModule(pl.LightningModule):
         self.terms = parts.distiller.terms if parts.distiller is not None else ()
         self.total_steps = total_steps
         self.train_sums = torch.zeros(2, 2 + len(self.terms), dtype=torch.float64)
-        """Sum of losses, number of windows and sum of each term of a distiller, on this rank: of this epoch
-        so far, and since the last entry inside it. Not a buffer: DDP would put rank 0's over those of the
-        others."""
+        """(2, 2 + terms) sums on this rank of losses, windows and each term of a distiller: over the epoch so
+        far, and since its last log entry. Not a buffer: DDP would overwrite it with that of rank 0."""
         self.is_first = True
-        """Whether no batch was trained on yet."""
+        """Whether the next training batch is the first."""
         self.gradient_norm: torch.Tensor | None = None
-        """The norm of the last step's gradient, before clipping."""
+        """Gradient norm of the last step, before clipping."""
         self.random_states: list[dict[str, Any]] = []
-        """The state of each rank, from the checkpoint that training continues."""
+        """Random state of each rank, from the checkpoint that is resumed."""
 
     def setup(self, stage: str) -> None:
-        """Raise RunError, before the model is wrapped, where ranks train different configs.
+        """Raise RunError, before the model is wrapped, if the ranks have different configs.
 
-        A rank of another run that came to this one's address would share its gradients, and nothing would
-        fail.
+        A rank of another run that connects to this address would otherwise share gradients unnoticed.
         """
         hashes = self._of_ranks(config_hash(asdict(self.config)))
         if len(set(hashes)) > 1:
@@ -73,9 +70,9 @@ class TrainingModule(pl.LightningModule):
             raise RunError(f"the ranks of this run have different configs ({listed}); start it again")
 
     def configure_model(self) -> None:
-        """Give each rank its share of every parameter (FSDP2), gathered layer by layer as it is needed.
+        """Shard every parameter over the ranks (FSDP2) and gather it layer by layer when needed.
 
-        Zhao et al. 2023, "PyTorch FSDP"; each layer of the encoder is a group, and the rest is the last.
+        Zhao et al. 2023, "PyTorch FSDP"; each encoder layer is a group, and the rest of the model the last.
         """
         if isinstance(self.trainer.strategy, ModelParallelStrategy):
             assert self.device_mesh is not None
@@ -92,7 +89,7 @@ class TrainingModule(pl.LightningModule):
             weight_decay=self.optim.weight_decay,
             layer_decay=self.optim.layer_decay,
         )
-        # Fused takes a third of the time, on a CPU too, but unscales gradients itself: too late to clip.
+        # Fused takes a third of the time, even on a CPU, but unscales gradients itself: too late to clip.
         fused = self.trainer.precision != "16-mixed"
         bits: Any = self.config.trainer.optimizer_bits
         optimizer = make_optimizer(self.optim.name, groups, fused=fused, bits=bits)
@@ -104,11 +101,11 @@ class TrainingModule(pl.LightningModule):
         checkpoint["random"] = self._of_ranks(random_state())  # which Lightning leaves out
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        wrote, world = len(checkpoint["random"]), self.trainer.world_size
-        if wrote != world:  # devices=auto, on a machine with more or fewer
+        saved_world, world = len(checkpoint["random"]), self.trainer.world_size
+        if saved_world != world:  # devices=auto on a machine with more or fewer devices
             raise RunError(
-                f"a checkpoint of world size {wrote} cannot be resumed with world size {world}:"
-                " some windows would be trained twice and others not; give the run as many devices as it had,"
+                f"a checkpoint of world size {saved_world} cannot be resumed with world size {world}:"
+                " some windows would be trained on twice and others never; use as many devices as before,"
                 " or --if-exists replace"
             )
         self.random_states = checkpoint["random"]
@@ -125,7 +122,7 @@ class TrainingModule(pl.LightningModule):
         self.random_states = []
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        # Not Lightning's clipping, which refuses fused optimizers without need; DeepSpeed has its own.
+        # Not Lightning's clipping, which needlessly refuses fused optimizers; DeepSpeed has its own.
         if self.optim.clip and self.trainer.gradient_clip_val is None:
             self.gradient_norm = torch.nn.utils.clip_grad_norm_(self.parameters(), self.optim.clip)
 
@@ -134,7 +131,7 @@ class TrainingModule(pl.LightningModule):
             self.train_sums.zero_()
 
     def losses_and_weight(self, batch: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """(B,) loss and (B,) weight of each row of a batch, and (B,) each term of a distiller."""
+        """Loss and weight of each row of a batch, and each term of a distiller, all (B,)."""
         weight = self.task.weight(batch)
         if self.distiller is None:
             return self._checked_loss(batch, self.model(batch)), weight, []
@@ -142,7 +139,7 @@ class TrainingModule(pl.LightningModule):
         return values["loss"], weight, [values[name] for name in self.terms]
 
     def _checked_loss(self, batch: Any, logits: Any) -> Tensor:
-        """(B,) loss of each row; in the first batch logits and losses must have the shapes they should."""
+        """(B,) loss of each row; on the first batch, check the shapes of logits and losses."""
         first, self.is_first = self.is_first, False
         if first:
             check_output(self.model, batch, logits, self.task.output)
@@ -176,12 +173,14 @@ class TrainingModule(pl.LightningModule):
         if self.task.has_validation_loss:
             loss, windows = self._over_ranks(self.eval_sums).tolist()
             scores["calibration_loss"] = loss / windows if windows else 0.0
-        # ``History`` hands them to the loggers, once an epoch.
+        # ``History`` passes them to the loggers, once per epoch.
         self.log_dict(scores, sync_dist=False, rank_zero_only=False, batch_size=1, logger=False)
 
     def mean_losses(self, *, since_entry: bool = False) -> tuple[dict[str, float], int]:
-        """``loss`` and each term of a distiller a window, and the number of windows, over all ranks: of the
-        training epoch so far, or since the last entry inside it, which this call then is."""
+        """Mean ``loss`` and distiller terms per window, and the number of windows, over all ranks.
+
+        Covers the epoch so far, or with ``since_entry`` the windows since the last such call.
+        """
         loss, windows, *terms = self._over_ranks(self.train_sums[int(since_entry)]).tolist()
         if since_entry:
             self.train_sums[1].zero_()
@@ -199,8 +198,8 @@ class TrainingModule(pl.LightningModule):
 
 
 @dataclass(eq=False)
-class Ready(Dataset):
-    """A data set whose items are whole batches: the sampler yields lists of rows."""
+class BatchDataset(Dataset):
+    """Dataset whose items are whole batches: the sampler yields lists of rows."""
 
     collator: Collator
 
@@ -209,10 +208,10 @@ class Ready(Dataset):
 
 
 class TrainingData(pl.LightningDataModule):
-    """Length-bucketed training batches and sorted calibration batches, each row once an epoch.
+    """Length-bucketed training batches and sorted calibration batches, each row once per epoch.
 
-    With ``batch_size=None`` the loader takes its batches ready made, and Lightning sets the epoch
-    on our own sampler, which is also what makes a resumed epoch continue where it stopped.
+    With ``batch_size=None`` the loader does no batching of its own, and Lightning sets the epoch on our
+    sampler, which also lets a resumed epoch continue where it stopped.
     """
 
     def __init__(self, batches: Batches, settings: Trainer, *, seed: int, pin: bool = False) -> None:
@@ -257,18 +256,18 @@ class TrainingData(pl.LightningDataModule):
 
     def _loader(self, collator: Collator, sampler: BucketBatchSampler) -> DataLoader:
         return DataLoader(
-            Ready(collator),
+            BatchDataset(collator),
             batch_size=None,
             sampler=sampler,
             num_workers=self.settings.workers,
-            worker_init_fn=partial(_tie, os.getpid()),
-            generator=torch.Generator(),  # each pass draws a number: not from the one that dropout uses
+            worker_init_fn=partial(_die_with_parent, os.getpid()),
+            generator=torch.Generator(),  # each pass draws a seed: not from the generator that dropout uses
             pin_memory=self.pin,
             persistent_workers=False,
         )
 
 
-def _tie(parent: int, worker: int) -> None:
+def _die_with_parent(parent: int, worker: int) -> None:
     die_with(parent)
 
 
@@ -283,16 +282,16 @@ def parameter_groups(
     weight_decay: float,
     layer_decay: float,
 ) -> list[dict]:
-    """A group for each (learning rate, decay) pair of the trainable parameters.
+    """One group per (learning rate, weight decay) pair of the trainable parameters.
 
     Encoder layers get ``lr * layer_decay ** (layers above)`` (Howard & Ruder 2018), everything else
     ``head_lr``; biases and norms (one axis) are not decayed. The ``name`` of a group lists the parts that
-    share its rate: ``encoder`` or, under layer decay, ``embeddings``, ``layer_1`` and on; ``head``; or
+    share its rate: ``encoder`` or, under layer decay, ``embeddings``, ``layer_1``, ...; ``head``; or
     several, such as ``encoder-head``.
     """
     encoder = getattr(model, "encoder", None)
     depths: dict[int, int] = {}
-    if isinstance(encoder, AnyEncoder):  # a model's own layers may have that name too
+    if isinstance(encoder, AnyEncoder):  # a custom model may have another kind of attribute of that name
         depths = {id(p): encoder.depth_of(name) for name, p in encoder.named_parameters()}
     top = max(depths.values(), default=0)
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
@@ -322,9 +321,9 @@ def parameter_groups(
 def make_optimizer(
     name: Optimizer, groups: list[dict], *, fused: bool, bits: int = 32
 ) -> torch.optim.Optimizer:
-    """The optimizer ``name`` over ``groups``; ``fused`` where it can be (AdamW).
+    """Optimizer ``name`` over ``groups``; ``fused`` applies to AdamW.
 
-    With ``bits`` 8 AdamW's two moments are held in 8 bits (Dettmers et al. 2022).
+    With ``bits=8``, AdamW stores its two moments in 8 bits (Dettmers et al. 2022).
     """
     if name == "adamax":  # Kingma & Ba 2015, section 7.1
         return torch.optim.Adamax(groups, foreach=True)
@@ -342,13 +341,13 @@ def schedule(
     steps: int,
     warmup: float,
 ) -> LambdaLR:
-    """A factor that rises over the first ``warmup`` share of ``steps``, then falls to 0 as ``kind`` says."""
-    rising = round(steps * warmup)
+    """Linear warmup over the first ``warmup`` share of ``steps``, then decay to 0 (none if ``constant``)."""
+    warmup_steps = round(steps * warmup)
 
     def factor(step: int) -> float:
-        if step < rising:
-            return (step + 1) / rising
-        progress = min(1.0, (step - rising) / max(1, steps - rising))
+        if step < warmup_steps:
+            return (step + 1) / warmup_steps
+        progress = min(1.0, (step - warmup_steps) / max(1, steps - warmup_steps))
         if kind == "linear":
             return 1.0 - progress
         return 0.5 * (1.0 + math.cos(math.pi * progress)) if kind == "cosine" else 1.0

@@ -1,7 +1,7 @@
-"""Shapes of what a model or a loss gives, held against what their task wants of them.
+"""Check the output shapes of models and losses against those that their task expects.
 
-What is wanted is the annotation of the record's fields, ``Float[Tensor, "B T"]``; the sizes of the axes are
-those of the batch.
+Expected shapes are the annotations of the output's fields, ``Float[Tensor, "B T"]``; the batch sizes the
+axes.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from qa_arch.errors import QaArchError
 
 
 class OutputError(QaArchError):
-    """A model or a loss gives something else than its task wants; the message names file, line and field."""
+    """Output of a model or a loss that its task does not accept; the message names file, line and field."""
 
 
-def check_output(model: nn.Module, batch: Any, output: Any, wanted: Any) -> None:
-    """Raise OutputError where ``output`` is no ``wanted``: a record of tensors, or a tensor of named axes."""
+def check_output(model: nn.Module, batch: Any, output: Any, expected_type: Any) -> None:
+    """Raise OutputError unless ``output`` fits its type: a dataclass of tensors or a tensor of named axes."""
     place = f"{_source_line(type(model).forward)}: {type(model).__name__}.forward"
-    fields = [("the output", output, wanted)]
-    if is_dataclass(wanted):
-        name = getattr(wanted, "__name__", "record")
-        if not isinstance(output, wanted):  # type: ignore[arg-type]
-            raise OutputError(f"{place} returns a {type(output).__name__}; a {name} is wanted")
-        hints = get_type_hints(wanted).items()
+    fields = [("the output", output, expected_type)]
+    if is_dataclass(expected_type):
+        name = getattr(expected_type, "__name__", "record")
+        if not isinstance(output, expected_type):  # type: ignore[arg-type]
+            raise OutputError(f"{place} returns a {type(output).__name__}, expected a {name}")
+        hints = get_type_hints(expected_type).items()
         fields = [(f"{name}.{key}", getattr(output, key), hint) for key, hint in hints]
     axes: dict[str, int] = {}
     for key, hint in get_type_hints(type(batch)).items():
@@ -41,27 +41,27 @@ def check_output(model: nn.Module, batch: Any, output: Any, wanted: Any) -> None
             continue
         if isinstance(value, Tensor) and value.ndim == len(names):
             for name, size in zip(names, value.shape, strict=True):
-                axes.setdefault(name, size)  # an axis that only the output has is that of its first field
+                axes.setdefault(name, size)  # the first field sets axes that the batch lacks
         expected = tuple(axes.get(name, "any") for name in names)
         if not isinstance(value, Tensor) or tuple(value.shape) != expected:
             shapes = f"expected {_shown(names)} = {_shown(expected)}"
             raise OutputError(f"{place}: {field} is {_shown(value)}, {shapes}")
         if not value.is_floating_point():
-            raise OutputError(f"{place}: {field} holds {value.dtype}; scores are floating-point numbers")
+            raise OutputError(f"{place}: {field} holds {value.dtype}; scores must be floating point")
 
 
 def check_losses(loss: Any, batch: Any, losses: Any) -> None:
-    """Raise OutputError where a loss gives anything but a number for each row of the batch."""
+    """Raise OutputError unless a loss returns one value per row of the batch."""
     if not isinstance(losses, Tensor) or losses.shape != (len(batch),):
         place = _source_line(type(loss).__call__ if not inspect.isroutine(loss) else loss)
         raise OutputError(
             f"{place}: {type(loss).__name__} returns {_shown(losses)}, expected (B,) = ({len(batch)},):"
-            " the loss of each row, without a mean over them"
+            " one loss per row, not reduced"
         )
 
 
 def _axes(hint: Any) -> tuple[str, ...] | None:
-    """Axes of ``Float[Tensor, "B T"]`` or ``Float[Tensor, "B T"] | None``; None for other annotations."""
+    """Axis names of ``Float[Tensor, "B T"]``, also of ``Float[...] | None``; None for other annotations."""
     for part in (hint, *get_args(hint)):
         if (axes := getattr(part, "dim_str", None)) is not None:
             return tuple(axes.split())
@@ -69,7 +69,7 @@ def _axes(hint: Any) -> tuple[str, ...] | None:
 
 
 def _source_line(function: Any) -> str:
-    """``FILE:LINE`` of a function or method, from the current folder where it lies in there."""
+    """``FILE:LINE`` of a function or method, relative to the current folder if inside it."""
     try:
         path = Path(inspect.getsourcefile(function) or "?")
         line = inspect.getsourcelines(function)[1]
@@ -79,7 +79,7 @@ def _source_line(function: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A shape, or names of axes, as Python shows a tuple, names without quotes; the type of what has none."""
+    """Shape or axis names, formatted as a tuple without quotes; the type of a value without a shape."""
     if isinstance(value, Tensor):
         value = tuple(value.shape)
     if not isinstance(value, tuple):

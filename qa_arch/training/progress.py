@@ -1,4 +1,4 @@
-"""The progress of a run: a record per epoch, entries per step for the logger, a bar or lines."""
+"""Progress of a run: one record per epoch, log entries per step, and a progress bar or lines."""
 
 from __future__ import annotations
 
@@ -21,53 +21,53 @@ from qa_arch.system import terminal
 from qa_arch.training.module import TrainingModule
 
 STEP_LOSSES = "train_loss_by_step"
-"""Key of an epoch's record: optimizer step, as text, -> mean loss since the one before."""
-MOST_STEPS = 50
-"""Losses inside an epoch that its record keeps."""
-OF_EPOCH = {
+"""Key of an epoch's record: optimizer step, as text, -> mean loss since the previous entry."""
+MAX_STEP_LOSSES = 50
+"""Largest number of losses within an epoch that its record keeps."""
+LOGGED_NAMES = {
     "lr": "train/lr",
     "windows_per_second": "train/windows_per_second",
     "windows": "train/windows",
     "validation_seconds": "calibration/seconds",
 }
-"""Values of an epoch's record whose name in a logger does not follow from their own."""
+"""Names in a logger that do not follow from the key in an epoch's record."""
 
 
 def logged(entry: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of an epoch's record as loggers name them: ``train/loss``, ``calibration/f1``."""
+    """Numbers of an epoch's record under their names in a logger: ``train/loss``, ``calibration/f1``."""
     numbers = {key: value for key, value in entry.items() if isinstance(value, int | float)}
-    return {OF_EPOCH.get(key, key.replace("_", "/", 1)): value for key, value in numbers.items()}
+    return {LOGGED_NAMES.get(key, key.replace("_", "/", 1)): value for key, value in numbers.items()}
 
 
 @dataclass(eq=False)
 class History(pl.Callback):
     """One plain record per epoch: losses, calibration scores, seconds, learning rate, windows per second.
 
-    Inside an epoch there is an entry every ``every`` optimizer steps: the mean loss over the windows since
-    the entry before, for the record too, and for the logger the learning rates that the step used, by
-    parameter group, its gradient norm before clipping and the windows a second over all ranks. All ranks take
-    part, since sums and sharded gradients are spread over them, and rank 0 logs.
+    Within an epoch there is an entry every ``every`` optimizer steps: the mean loss over the windows since
+    the previous entry, also for the record; and for the logger the step's learning rate of each parameter
+    group, its gradient norm before clipping and the windows per second over all ranks. All ranks take part,
+    since sums and sharded gradients are spread over them; rank 0 logs.
     """
 
     publish: Callable[[list[dict[str, Any]]], Any]
     every: int = 0
-    """0: no entries inside an epoch."""
+    """0: no entries within an epoch."""
     epochs: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
-    """Training time of the current epoch, whatever interruptions it had."""
+    """Training time of the current epoch, also before it was resumed."""
     steps: dict[str, float] = field(default_factory=dict)
-    """The losses inside the current epoch."""
+    """Losses within the current epoch."""
     scores: dict[str, float] = field(default_factory=dict)
-    """Calibration scores of the current epoch and the seconds of their validation; ``callback_metrics``
-    of the trainer would still have those of an earlier epoch."""
+    """Calibration scores and validation seconds of the current epoch; ``callback_metrics`` of the trainer
+    may still hold those of an earlier epoch."""
     rates: dict[str, float] = field(default_factory=dict)
-    """The learning rates of the current step, where it is to be logged."""
+    """Learning rates of the current step, if it is to be logged."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.since = self.entered = time.perf_counter()  # a resumed epoch does not start anew
+        self.since = self.entered = time.perf_counter()  # a resumed epoch does not call on_train_epoch_start
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.since = self.entered = time.perf_counter()  # without the validation before
+        self.since = self.entered = time.perf_counter()  # exclude the previous validation
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
@@ -122,7 +122,7 @@ class History(pl.Callback):
             **self.scores,
         }
         if len(self.steps) > 1:
-            thinned = list(self.steps.items())[:: -(-len(self.steps) // MOST_STEPS)]
+            thinned = list(self.steps.items())[:: -(-len(self.steps) // MAX_STEP_LOSSES)]
             entry[STEP_LOSSES] = dict(thinned)
         self.epochs.append(entry)
         self.seconds, self.scores, self.steps = 0.0, {}, {}
@@ -142,35 +142,35 @@ class History(pl.Callback):
 log = logging.getLogger(__name__)
 EVERY_SECONDS = 30.0
 BAR_SECONDS = 0.2
-"""From one reading of the loss for the bar to the next: each waits for all that the GPU has still to do."""
+"""Seconds between readings of the loss for the bar: each waits for all pending GPU work."""
 KNOWN_AFTER = 3
-"""Batches of an epoch after which its rate, and so the time left, is known."""
+"""Batches of an epoch after which the time left is shown."""
 BAR = 10, 40
-"""Characters of the bar, at least and at most."""
+"""Minimum and maximum width of the bar, in characters."""
 FIRST_STEP = "first optimizer step done"
-"""Logged once: until then a run may only be reading data and building its model."""
+"""Logged once; before it, a run may still be reading data and building its model."""
 
 
 class TrainingProgress(pl.Callback):
-    """Steps done, rate, time left, loss and the last calibration F1, or the task's own score; rank 0 only."""
+    """Shows steps, rate, time left, loss and the last calibration F1 or task-specific score; rank 0 only."""
 
     def __init__(self, label: str, live: bool) -> None:
         console = terminal.console(stderr=True)
         self.label = label
         self.stepping = False
         self.scores: dict[str, float] = {}
-        """The calibration scores of the current epoch, once it is validated."""
+        """Calibration scores of the current epoch, once validated."""
         self.headline = ""
-        """The calibration score that is shown, of the last epoch that has one."""
+        """The calibration score to show, from the last epoch that has one."""
         live = live and console.is_terminal
-        self.bar = Progress(_Line(console), console=console, transient=True) if live else None
+        self.bar = Progress(_EpochLine(console), console=console, transient=True) if live else None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.on_train_epoch_start(trainer, pl_module)  # which a resumed epoch does not call
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.begun = time.perf_counter()
-        self.shown = self.begun if self.bar is None else -math.inf  # figures from the first batch on
+        self.shown = self.begun if self.bar is None else -math.inf  # show figures from the first batch on
         self.offset: int | None = None
         self.title = f"{self.label} epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
         if self.bar is not None and trainer.is_global_zero:
@@ -204,7 +204,7 @@ class TrainingProgress(pl.Callback):
     def _figures(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, done: int, now: float
     ) -> list[str]:
-        """The figures of the epoch so far, the most important first."""
+        """Figures of the epoch so far, most important first."""
         assert isinstance(pl_module, TrainingModule)
         loss, windows, *_ = pl_module.train_sums[0]
         read = done - (self.offset or 0)
@@ -239,10 +239,10 @@ class TrainingProgress(pl.Callback):
             self.bar.stop()
 
 
-class _Line(ProgressColumn):
-    """Title, bar, steps and figures of an epoch in one line of the console.
+class _EpochLine(ProgressColumn):
+    """Title, bar, steps and figures of an epoch on one line of the console.
 
-    Where that is narrow the last figures go first, and then the title is cut; the bar stays.
+    On a narrow console the last figures are dropped first, then the title is cut; the bar stays.
     """
 
     def __init__(self, console: Console) -> None:

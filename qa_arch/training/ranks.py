@@ -1,7 +1,7 @@
 """The other processes of a run on several devices, each started from the record in the run folder.
 
-Lightning would start them by repeating the command line, which prepares, refuses or replaces the
-run folder a second time and does nothing for a caller without a command line.
+Lightning would start them by repeating the command line, which would prepare, refuse or replace the run
+folder a second time, and does not work for callers without a command line.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from qa_arch.training import devices
 from qa_arch.training.loop import fit
 
 INTERRUPTED = 130
-"""Exit code of a rank that stopped with the run, after Ctrl-C."""
+"""Exit code of a rank that stopped with its run after Ctrl-C."""
 OUT_OF_MEMORY = 99
-"""Exit code of a rank that had no memory left: rank 0 sees no more of it than a closed connection."""
+"""Exit code of a rank that ran out of memory: rank 0 only sees a closed connection."""
 MEETING = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "LOCAL_RANK")
-"""Variables by which ranks find each other."""
+"""Environment variables by which ranks find each other."""
 PATIENCE = 300.0
-"""Seconds that the other ranks have to end once rank 0 has; a busy machine may need them."""
+"""Seconds that the other ranks may take to end after rank 0; a busy machine may need them."""
 NOTICE = 20.0
-"""Seconds that rank 0 has to notice by itself."""
+"""Seconds that rank 0 has to notice a lost rank by itself."""
 ENDING = 5.0
-"""Seconds between the closing of a rank's connections and its end."""
+"""Seconds between a rank closing its connections and exiting."""
 
 
 def world_size(settings: Trainer, *, gpu: bool) -> int:
-    """How many processes train together."""
+    """Number of processes that train together."""
     if settings.devices == "auto":
         return torch.cuda.device_count() if gpu else 1
     return settings.devices
@@ -57,15 +57,15 @@ def other_ranks(
 ) -> Iterator[None]:
     """Run ranks 1 to ``world - 1`` during the body, which is rank 0; none of them outlives it.
 
-    Each is a program of its own, or with ``spawn`` a process of ``multiprocessing``. Where torchrun or srun
-    has started the ranks already, the body is rank 0 of those.
+    Each is a separate program, or with ``spawn`` a ``multiprocessing`` process. If torchrun or srun has
+    started the ranks already, the body is rank 0 of those.
     """
-    own = launched() is None and world > 1
-    before = dict(os.environ)
+    starts_ranks = launched() is None and world > 1
+    environment = dict(os.environ)
     others: list[subprocess.Popen | Spawned] = []
     start = Spawned if spawn else start_rank
     try:
-        if not own:
+        if not starts_ranks:
             yield
             return
         with socket.socket() as probe:
@@ -76,7 +76,7 @@ def other_ranks(
             os.environ.update(LOCAL_RANK=str(rank))
             others.append(start(folder, "resume" if resume else "anew", *trusted))
         os.environ.update(LOCAL_RANK="0")
-        with ended_when_lost(others, folder):
+        with exit_when_lost(others, folder):
             yield
         for process in others:
             process.wait(PATIENCE)
@@ -88,31 +88,31 @@ def other_ranks(
         for process in others:
             process.kill()
             process.wait()
-        if own:  # else a later run in this process takes itself for a rank
+        if starts_ranks:  # else a later run in this process would take itself for a rank
             for name in MEETING:
                 os.environ.pop(name, None)
-            os.environ.update(before)
+            os.environ.update(environment)
         leave_group()
 
 
 def start_rank(folder: Path, *arguments: str) -> subprocess.Popen:
-    """A rank as a program of its own; the run is in use until its last rank ends."""
+    """Start a rank as a separate program; the run stays locked until its last rank ends."""
     command = lifeline.module_command("qa_arch.training.ranks", str(folder), *arguments)
     return lifeline.start(command, pass_fds=lock.descriptors())
 
 
 class Spawned:
-    """A rank as a process that ``multiprocessing`` spawns, as a notebook can."""
+    """A rank as a ``multiprocessing`` process, which works in a notebook too."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         context = multiprocessing.get_context("spawn")
-        self.process = context.Process(target=_tied, args=(os.getpid(), str(folder), *arguments))
+        self.process = context.Process(target=_spawned_main, args=(os.getpid(), str(folder), *arguments))
         self.process.start()
 
     def wait(self, timeout: float | None = None) -> None:
         self.process.join(timeout)
         if self.process.is_alive():
-            raise TimeoutError(f"a rank is still at work {timeout:.0f} seconds after rank 0 ended")
+            raise TimeoutError(f"a rank is still running {timeout:.0f} seconds after rank 0 ended")
 
     def poll(self) -> int | None:
         return self.process.exitcode
@@ -121,23 +121,23 @@ class Spawned:
         self.process.kill()
 
 
-def _tied(parent: int, *arguments: str) -> None:
+def _spawned_main(parent: int, *arguments: str) -> None:
     lifeline.die_with(parent)
     main(*arguments)
 
 
 def leave_group() -> None:
-    """End this process's part in a process group, where it is in one."""
+    """Leave the process group, if this process is in one."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 def main(folder: str, how: str, *trusted: str) -> None:
-    """Train as a rank other than 0, which alone writes: the program behind ``other_ranks``."""
+    """Train as a rank other than 0, which writes nothing: the program started by ``other_ranks``."""
     config = validate(read_record(Path(folder)).config)
     try:
         follow(config, Path(folder), resume=how == "resume", trusted=trusted)
-    except KeyboardInterrupt:  # of rank 0, which records it
+    except KeyboardInterrupt:  # at rank 0, which records it
         sys.exit(INTERRUPTED)
     except Exception as error:
         if not devices.out_of_memory(error):
@@ -147,7 +147,7 @@ def main(folder: str, how: str, *trusted: str) -> None:
 
 
 def follow(config: Config, folder: Path, *, resume: bool, trusted: Sequence[str]) -> None:
-    """Train as a rank other than 0, with the process group that the environment describes."""
+    """Train as a rank other than 0, in the process group described by the environment."""
     gpu = devices.uses_gpu(config.trainer)
     config = replace(config, trainer=devices.resolve(config.trainer, gpu=gpu))
     devices.require_strategy(config.trainer, gpu=gpu)
@@ -160,37 +160,37 @@ def follow(config: Config, folder: Path, *, resume: bool, trusted: Sequence[str]
 
 
 def _rank_out_of_memory(others: Sequence[subprocess.Popen | Spawned]) -> int | None:
-    """The rank, of ``others`` (1 and on), that ran out of memory; waits while some of them are ending."""
-    until = time.monotonic() + ENDING
+    """First rank of ``others`` (1, 2, ...) that ran out of memory; waits while some are still exiting."""
+    deadline = time.monotonic() + ENDING
     while True:
         codes = [process.poll() for process in others]
         if OUT_OF_MEMORY in codes:
             return codes.index(OUT_OF_MEMORY) + 1
-        if None not in codes or time.monotonic() > until:
+        if None not in codes or time.monotonic() > deadline:
             return None
         time.sleep(0.05)
 
 
 @contextmanager
-def ended_when_lost(
+def exit_when_lost(
     others: Sequence[subprocess.Popen | Spawned], folder: Path, notice: float = NOTICE
 ) -> Iterator[None]:
-    """End this process, its status recorded, where a process of ``others`` fails and the body hangs."""
-    over = threading.Event()
+    """Record the status and exit if a process of ``others`` fails and the body hangs."""
+    finished = threading.Event()
 
     def watch() -> None:
-        while not over.wait(0.5):
+        while not finished.wait(0.5):
             codes = {rank: process.poll() for rank, process in enumerate(others, 1)}
             lost = {rank: code for rank, code in codes.items() if code}
-            if not lost or over.wait(notice):
+            if not lost or finished.wait(notice):
                 continue
-            # A rank may be lost by another's end: no memory is the cause.
+            # Ranks may fail because another ended: out of memory is the root cause.
             rank, code = min(lost.items(), key=lambda item: item[1] != OUT_OF_MEMORY)
             status: Status = "oom" if code == OUT_OF_MEMORY else "killed" if code < 0 else "failed"
             reason = {"oom": "ran out of memory", "killed": f"was killed by signal {-code}"}.get(
                 status, f"failed (exit code {code})"
             )
-            error = f"rank {rank} {reason} and rank 0 waited for it"
+            error = f"rank {rank} {reason} while rank 0 waited for it"
             write_record(folder, replace(read_record(folder), status=status, error=error))
             for process in others:
                 process.kill()
@@ -201,7 +201,7 @@ def ended_when_lost(
     try:
         yield
     finally:
-        over.set()
+        finished.set()
         watcher.join()
 
 

@@ -1,4 +1,4 @@
-"""A training run from config to record; ``run.json`` in its folder is current after every step.
+"""A training run from config to record; ``run.json`` in its folder is updated after every step.
 
 ``train`` -> ``task.assemble`` (data, features, model) -> ``fit`` -> ``evaluate_splits`` (scores) -> record.
 """
@@ -49,7 +49,7 @@ TRACEBACK = "traceback.txt"
 
 @dataclass
 class Run:
-    """A run folder and the record in it, which is written anew after every step."""
+    """A run folder and its record, which is rewritten after every step."""
 
     folder: Path
     record: RunRecord
@@ -62,14 +62,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Start:
-    """The beginning of a run that does not make its own data, features and model."""
+    """Starting point of a run that does not build its own data, features and model."""
 
     parts: Parts
     config: Config
-    """The config of training and scoring; the record has the config that ``train`` is given."""
+    """Config for training and scoring; the record has the one passed to ``train``."""
     callbacks: Sequence[pl.Callback] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the record."""
+    """Further fields of the record."""
 
 
 def train(
@@ -80,18 +80,18 @@ def train(
     trusted: Sequence[str] = TRUSTED,
     start: Start | None = None,
 ) -> RunRecord:
-    """Train, choose the epoch and the null threshold on calibration, score, and record all of it.
+    """Train, choose epoch and null threshold on calibration, score, and record everything.
 
-    The folder is left with a record that says ``ok``, ``oom``, ``failed`` or ``killed``; an
-    out-of-memory is a result and returns, other errors are recorded and raised. A run that goes on with a
-    trained model has a ``start``, and a single device.
+    The status of the record ends as ``ok``, ``oom``, ``failed`` or ``killed``. Running out of memory is a
+    result and returns; other errors are recorded and raised. A run that continues from a trained model has
+    a ``start`` and a single device.
     """
     if start is None:
         require_trainable(config)
     run = Run(folder, new_record(config))
     if resume and (folder / RECORD).is_file():
-        before = read_record(folder)
-        run.record = replace(run.record, epochs=before.epochs, batch=before.batch)
+        earlier = read_record(folder)
+        run.record = replace(run.record, epochs=earlier.epochs, batch=earlier.batch)
     run.note(**(start.notes if start else {}))
     (folder / TRACEBACK).unlink(missing_ok=True)
     try:
@@ -103,14 +103,14 @@ def train(
         run.note(status=status, error=f"{type(error).__name__}: {error}".strip().splitlines()[0])
         if (folder / LAST).exists():
             trust = [word for prefix in trusted if prefix not in TRUSTED for word in ("--trust", prefix)]
-            words = ["qa-arch", "train", "--config-from", str(folder), "--folder", str(folder), *trust]
-            again = shlex.join([*words, "--if-exists", "resume"])
-            log.info("resume: %s", "the same command" if start else again)
+            command = ["qa-arch", "train", "--config-from", str(folder), "--folder", str(folder), *trust]
+            resuming = shlex.join([*command, "--if-exists", "resume"])
+            log.info("resume: %s", "the same command" if start else resuming)
         if not oom:
             raise
         log.error(
             "out of memory; trainer.micro_batch=auto finds a size that fits and keeps the global batch,"
-            " trainer.gradient_checkpointing=true needs less"
+            " trainer.gradient_checkpointing=true needs less memory"
         )
     return run.record
 
@@ -127,10 +127,10 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
 
     devices.reset_peak(gpu)
     devices.seed_everything(config.seed)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     if config.encoder.init == "random" and config.encoder.layers:
-        what = "encoder: %(family)s, randomly initialised: layers %(layers)s, hidden size %(width)s"
-        log.info(what, asdict(config.encoder))
+        message = "encoder: %(family)s, randomly initialised: layers %(layers)s, hidden size %(width)s"
+        log.info(message, asdict(config.encoder))
     parts = start.parts if start else task.assemble(config, trusted)
     world = world_size(settings, gpu=gpu)
     run.note(
@@ -160,7 +160,7 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
         task.finish(model_folder, parts)
         parts.model.to("cuda" if gpu else "cpu")
         scored = evaluate_splits(task.predictor(config, parts), parts, run.folder, trusted)
-        seconds = sum(epoch["train_seconds"] for epoch in epochs)  # also of those before a resume
+        seconds = sum(epoch["train_seconds"] for epoch in epochs)  # including those before a resume
         validation = sum(epoch.get("validation_seconds", 0.0) for epoch in epochs)
         trained = sum(epoch["windows"] for epoch in epochs)
         run.note(
@@ -171,7 +171,7 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
             examples_per_second=round(trained / seconds, 3) if seconds else None,
             peak_memory_mb=devices.peak_memory_mb(gpu),
             seconds=Seconds(
-                prepare=round(prepared - begun, 3),
+                prepare=round(prepared - started, 3),
                 fit=round(seconds, 3),
                 fit_with_validation=round(seconds + validation, 3),
                 predict=round(scored.seconds, 3),
@@ -185,13 +185,13 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
 
 
 def _fit(config: Config, parts: Parts, run: Run, *, world: int, gpu: bool, **options: Any) -> Fitted:
-    """``fit``; with ``trainer.micro_batch=auto``, with the largest micro batch that there is memory for.
+    """Run ``fit``, with ``trainer.micro_batch=auto`` at the largest micro batch that fits into memory.
 
-    It is halved each time the first epoch runs out of memory, and training begins again as if that size had
-    been asked for. A whole epoch shows that a size fits, so that later epochs are never thrown away.
+    It is halved each time the first epoch runs out of memory, and training starts over as if that size had
+    been configured. A whole epoch shows that a size fits, so later epochs are never discarded.
     """
-    settings, tries = config.trainer, config.trainer.micro_batch == "auto"
-    if tries:
+    settings, auto = config.trainer, config.trainer.micro_batch == "auto"
+    if auto:
         settings = cut_batch(settings, run.record.batch.micro or settings.batch_size)  # as before a resume
         weights = {name: value.detach().clone() for name, value in parts.model.state_dict().items()}
         generators = random_state()
@@ -206,12 +206,12 @@ def _fit(config: Config, parts: Parts, run: Run, *, world: int, gpu: bool, **opt
         try:
             return fit(replace(config, trainer=settings), parts, run.folder, gpu=gpu, **options)
         except Exception as error:
-            halves = tries and settings.batch_size > 1 and not run.record.epochs
-            if not (halves and devices.out_of_memory(error)):
+            can_halve = auto and settings.batch_size > 1 and not run.record.epochs
+            if not (can_halve and devices.out_of_memory(error)):
                 raise
-        # Here, where the error is gone, which holds every tensor of the step.
+        # Outside the except block: the error would keep every tensor of the step alive.
         settings = cut_batch(settings, settings.batch_size // 2)
-        message = "out of memory: training begins again with trainer.micro_batch=%d, accumulated %d times"
+        message = "out of memory: training starts over with trainer.micro_batch=%d, accumulated %d times"
         log.warning(message, settings.batch_size, settings.accumulate)
         parts.model.zero_grad(set_to_none=True)
         parts.model.load_state_dict(weights)
@@ -222,7 +222,7 @@ def _fit(config: Config, parts: Parts, run: Run, *, world: int, gpu: bool, **opt
 
 
 def _facts(recorded: Mapping[str, Any], config: Config, parts: Parts) -> dict[str, Any]:
-    """The record's fields about data, features and model; the run's hash covers the files that were read."""
+    """Fields of the record about data, features and model; the run's hash covers the files read."""
     task, settings = task_of(config.model), config.trainer
     hashes = {split: questions.fingerprint for split, questions in parts.sets.items()}
     if parts.vectors is not None:
@@ -248,7 +248,7 @@ def _facts(recorded: Mapping[str, Any], config: Config, parts: Parts) -> dict[st
 
 
 def new_record(config: Config) -> RunRecord:
-    """The record of a run that begins now."""
+    """Record of a run that starts now."""
     settings = asdict(config)
     identity = config_hash(settings)
     commit, dirty = provenance.commit()

@@ -29,7 +29,7 @@ FAULTS = (
           test="test_an_epoch_that_was_cut_short_has_no_scores_of_the_one_before",
           old="self.seconds, self.scores, self.steps = 0.0, {}, {}",
           new="self.seconds, self.steps = 0.0, {}"),
-    Fault(name="a resumed run is another run of wandb", at="_same_run",
+    Fault(name="a resumed run is another run of wandb", at="_resume_arguments",
           test="test_a_resumed_run_goes_on_in_the_same_run_of_wandb",
           old='{"id": _b["id"], "resume": "allow"}',
           new="{}"),

@@ -55,7 +55,7 @@ def test_what_was_interrupted_goes_on_as_if_it_had_not_been(
     folder = tmp_path / "run"
     assert signal.getsignal(signal.SIGINT) is handler
     assert read_record(folder).status == "killed"
-    assert "Ctrl-C again leaves at once" in capfd.readouterr().err
+    assert "Ctrl-C again quits at once" in capfd.readouterr().err
     steps = {1: 1, 5: 3}[batch]
     assert torch.load(folder / "last.ckpt", weights_only=True)["global_step"] == steps
     assert f"{folder}/last.ckpt: the checkpoint after step {steps}" in caplog.messages
@@ -132,5 +132,5 @@ def test_two_ranks_stop_at_the_same_step(small, tmp_path):
 def checkpoint_step(terminal: Terminal) -> int:
     saved = re.search(r"the checkpoint after\s+step\s+(\d+)", terminal.text)
     assert saved, terminal.text
-    assert "Ctrl-C again leaves at once" in terminal.text
+    assert "Ctrl-C again quits at once" in terminal.text
     return int(saved[1])

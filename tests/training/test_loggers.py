@@ -250,9 +250,9 @@ def test_a_service_that_refuses_to_start_ends_the_run_before_it_trains(train_wit
 def test_a_logger_that_fails_again_and_again_is_left_alone(train_with_stub, calls, caplog):
     train_with_stub("trainer.epochs=4", fails=["log_hyperparams", "log_metrics"])
     warnings = [line for line in caplog.messages if "the service is gone" in line]
-    assert warnings[0] == "Recorder: the service is gone; the run goes on, and its record has everything"
+    assert warnings[0] == "Recorder: the service is gone; the run continues, and its record is complete"
     assert len(warnings) == loggers.MOST_FAILURES
-    assert warnings[-1].endswith("; nothing more is logged")
+    assert warnings[-1].endswith("; nothing more will be logged")
     assert len(calls) == 1 + loggers.MOST_FAILURES + 1
     assert calls[-1] == ("finalize", "success")
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from qa_arch.records import RunRecord, read_record, write_record
-from qa_arch.training.ranks import OUT_OF_MEMORY, ended_when_lost
+from qa_arch.training.ranks import OUT_OF_MEMORY, exit_when_lost
 
 KILLED = "import os; os.kill(os.getpid(), 9)"
 
@@ -20,7 +20,7 @@ def rank_0(ends: str, folder, sleep: float) -> None:
     programs = ("import time; time.sleep(99)", ends)
     others = [subprocess.Popen([sys.executable, "-S", "-c", program]) for program in programs]
     try:
-        with ended_when_lost(others, folder, notice=0.1):
+        with exit_when_lost(others, folder, notice=0.1):
             time.sleep(sleep)
     finally:
         others[0].kill()

@@ -70,9 +70,9 @@ def test_the_preset_keeps_the_global_batch(overrides, micro, accumulate):
 @pytest.mark.parametrize(
     ("overrides", "gpu", "message"),
     [
-        (["trainer.strategy=fsdp"], False, "fsdp shards what GPUs hold, and there is none here"),
-        (["trainer.strategy=fsdp", "trainer.precision=fp16"], True, "no scaler for fp16"),
-        (["trainer=deepspeed"], False, "deepspeed shards what GPUs hold"),
+        (["trainer.strategy=fsdp"], False, "fsdp shards a model across GPUs, and none is available"),
+        (["trainer.strategy=fsdp", "trainer.precision=fp16"], True, "no gradient scaler for fp16"),
+        (["trainer=deepspeed"], False, "deepspeed shards a model across GPUs"),
         (["trainer=deepspeed", "trainer.accumulate=2"], True, "accumulate: 2, but deepspeed"),
         (["trainer=deepspeed", "trainer.micro_batch=2"], True, "trainer.micro_batch=null"),
     ],

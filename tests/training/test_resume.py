@@ -173,7 +173,7 @@ def test_a_full_disk_costs_only_what_it_had_no_room_for(run_training, straight, 
     assert through.state["global_step"] == 2
     assert not list(through.folder.glob(".last*"))
     assert "last.ckpt: cannot be written (No space left on device)" in caplog.text
-    assert "the checkpoint before it is kept, and training goes on" in caplog.text
+    assert "the previous checkpoint is kept, and training continues" in caplog.text
     resumed = run_training(*TWO_EPOCHS, name="through", resume=True)
     assert resumed.weights == straight.weights
     same(resumed.state, straight.state)
