@@ -24,34 +24,34 @@ from qa_arch.nn.segments import first_pieces, last_pieces, pool_words, take
 from qa_arch.nn.text_lstm import SuBiLSTM
 from qa_arch.types.tensors import Batch, SpanLogits
 
-GAIN = 10.0
-"""The first gain of the cosine: a unit that the question repeats has e^10 times the weight of "nothing"."""
-MOST = 100.0
-"""The largest gain (Radford et al. 2021, section 2.5)."""
-SMALL = 1e-4
-"""Added to a squared length, so that a row of zeros (an unknown word) has cosine 0 and a bounded gradient."""
+INITIAL_GAIN = 10.0
+"""Initial gain of the cosine: a unit repeated in the question has e^10 times the weight of "nothing"."""
+MAX_GAIN = 100.0
+"""Largest gain (Radford et al. 2021, section 2.5)."""
+EPSILON = 1e-4
+"""Added to squared norms, so that a zero row (an unknown word) has cosine 0 and a bounded gradient."""
 
 
 class BertMatch(nn.Module):
     """Encoder → word features → match-LSTM of the context over the question → span head.
 
-    ``head`` is by default the boundary answer pointer of width ``hidden``. ``match=False`` hands the
-    encoder's context straight to the head; ``residual`` gives the head the encoder's context beside
-    the match states; ``suffix_prefix`` > 0 re-reads question and context by a SuBiLSTM of that window
-    before they are matched; ``matching="words"`` pools the pieces of a word after the encoder, and
-    scores a word's first piece as start, its last as end.
+    ``head`` defaults to the boundary answer pointer of width ``hidden``. ``match=False`` passes the
+    encoder's context straight to the head; ``residual`` concatenates the encoder's context to the match
+    states for the head; ``suffix_prefix`` > 0 re-reads question and context with a SuBiLSTM of that window
+    before matching; ``matching="words"`` pools the pieces of each word after the encoder, and scores its
+    first piece as start, its last as end.
 
-    No-answer: ``no_answer=sentinel`` is one more row that the head may choose, the encoder's [CLS] in its
+    No-answer: ``no_answer=sentinel`` adds a row that the head may choose, with the encoder's [CLS] in its
     residual part and zeros in its match part, or with ``sentinel="pooled"`` the match states pooled by
-    attention, Σ_i softmax(w^T h^r)_i h^r_i: "nothing" then knows how the passage matched. ``verifier`` is a
-    head of its own, beside which the null slot is neutral (``qa_arch.nn.heads.neutral_null``); ``both`` adds
-    their scores. Where the encoder has no [CLS] (words) there are zeros in its place, and no verifier.
+    attention, Σ_i softmax(w^T h^r)_i h^r_i: "nothing" then depends on how the passage matched. ``verifier``
+    is a separate head with a neutral null slot (``qa_arch.nn.heads.neutral_null``); ``both`` adds their
+    scores. An encoder without [CLS] (words) gets zeros in its place, and no verifier.
 
-    ``alignment`` changes the context before it is matched (``Alignment``); ``attention_gain``
-    multiplies the match attention's first weights (``qa_arch.nn.match_lstm``). The parts of these options are
-    made last: all others begin with the weights that the same seed gives them without.
+    ``alignment`` changes the context before matching (``Alignment``); ``attention_gain`` multiplies the
+    initial weights of the match attention (``qa_arch.nn.match_lstm``). The modules of these options are
+    created last, so that for a given seed all others start from the same weights with and without them.
 
-    Raises ConfigError for an option whose part the model does not have.
+    Raises ConfigError for an option of a part that the model does not have.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class BertMatch(nn.Module):
         super().__init__()
         if not match and (alignment or attention_gain != 1.0):
             raise ConfigError(
-                "model.alignment, model.attention_gain: they change the matching; set model.match=true"
+                "model.alignment, model.attention_gain: both need matching; set model.match=true"
             )
         if not encoder.has_cls and no_answer != "sentinel":
             raise ConfigError(
@@ -108,7 +108,7 @@ class BertMatch(nn.Module):
         self.dropout = nn.Dropout(dropout)
         if sentinel == "pooled" and (no_answer == "verifier" or not self.matched_dim):
             raise ConfigError(
-                "model.sentinel: pooled needs match states and a sentinel to be; set model.match=true and"
+                "model.sentinel: pooled needs match states and a sentinel; set model.match=true and"
                 " model.no_answer=sentinel or both"
             )
         self.align = Alignment(match_dim, hidden) if alignment else None
@@ -130,7 +130,7 @@ class BertMatch(nn.Module):
         rows, nothing = self._with_residual(states, context, cls, context_mask)
         scores = self.pointer(rows, context_mask, nothing)
         verifier = self.verifier(rows, context_mask, cls) if self.verifier else None
-        starts = ends = batch.context  # the tokens at which an answer may start or end: one for each unit
+        starts = ends = batch.context  # tokens at which an answer may start or end: one per unit
         if self.words:
             starts, ends = first_pieces(starts, batch.word), last_pieces(ends, batch.word)
         return span_logits(scores, starts, ends, verifier, self.verifier_weight)
@@ -138,7 +138,7 @@ class BertMatch(nn.Module):
     def _units(
         self, tokens: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"], word: Int[Tensor, "B T"]
     ) -> tuple[Float[Tensor, "B K D"], Bool[Tensor, "B K"]]:
-        """One text's pieces or words, at the front of their row."""
+        """Pieces or words of one text, moved to the front of their row, and their mask."""
         return pool_words(tokens, mask, word) if self.words else take(tokens, mask)
 
     def _with_residual(
@@ -148,7 +148,7 @@ class BertMatch(nn.Module):
         cls: Float[Tensor, "B D"],
         mask: Bool[Tensor, "B C"],
     ) -> tuple[Float[Tensor, "B C S"], Float[Tensor, "B S"] | None]:
-        """The rows that the head reads, and the row of the same width that stands for "nothing"."""
+        """Rows for the head, and the row of "nothing" of the same width."""
         if self.matched_dim == 0:
             return context, cls
         states = self.dropout(states)
@@ -161,26 +161,26 @@ class BertMatch(nn.Module):
 
 
 class Alignment(nn.Module):
-    """Each context unit p_i reads what it has in common with the question, beside what it was::
+    """Compares each context unit p_i with its counterpart in the question, and adds the result to it::
 
         s_ij = g cos(W p_i, W q_j),   s_i0 = 0          0: the question word "nothing", a row of zeros
         a_i  = Σ_j softmax(s_i)_j q_j
         p_i' = p_i + V relu(U [a_i; p_i ∘ a_i; |p_i - a_i|] + u)
 
     The comparison is that of Tai et al. 2015 (eq. 15) and Wang & Jiang 2017 ("SubMult+NN") with the residual
-    of He et al. 2016. W begins orthonormal: a random projection leaves cosines nearly as they are, so that
+    of He et al. 2016. W is initialised orthonormal: a random projection nearly preserves cosines, so that
     equal words find each other from the first step, which additive attention has to learn
     (``benchmarks/first_attention.py``; MiniLM with GloVe: 49% of the variance of the scores is interaction
-    of the two texts, against 6% in the match attention, 23% at ``attention_gain=3``). The gain g is
-    learned (by its logarithm, as in Radford et al. 2021, at most 100): how far apart the cosines of two texts
-    lie depends on the encoder, and the right sharpness with it. V begins near zero, as the shortcut's
-    pointer does: the model begins as the one without alignment, and every parameter has a gradient.
+    of the two texts, versus 6% in the match attention, 23% at ``attention_gain=3``). The gain g is
+    learned (by its logarithm, as in Radford et al. 2021, at most 100): the spread of the cosines depends on
+    the encoder, and the right sharpness with it. V starts near zero, like the shortcut's pointer: the model
+    starts out as the one without alignment, and every parameter has a gradient.
     """
 
     def __init__(self, in_dim: int, hidden: int) -> None:
         super().__init__()
         self.project = nn.Linear(in_dim, hidden, bias=False)  # W
-        self.log_gain = nn.Parameter(torch.tensor([math.log(GAIN)]))  # log g
+        self.log_gain = nn.Parameter(torch.tensor([math.log(INITIAL_GAIN)]))  # log g
         self.compare = nn.Linear(3 * in_dim, hidden)  # U, u
         self.change = nn.Linear(hidden, in_dim, bias=False)  # V
         nn.init.orthogonal_(self.project.weight)
@@ -195,11 +195,11 @@ class Alignment(nn.Module):
         context_mask: Bool[Tensor, "B C"],
         question_mask: Bool[Tensor, "B Q"],
     ) -> Float[Tensor, "B C D"]:
-        """The context changed; its padding stays as it is."""
+        """The aligned context; padding is unchanged."""
         weights = self.attention(context, question, question_mask)[..., :-1].to(context.dtype)
         aligned = weights @ question
-        seen = torch.cat([aligned, context * aligned, (context - aligned).abs()], dim=-1)
-        change = self.change(torch.relu(self.compare(seen)))
+        comparison = torch.cat([aligned, context * aligned, (context - aligned).abs()], dim=-1)
+        change = self.change(torch.relu(self.compare(comparison)))
         return context + change.masked_fill(~context_mask[..., None], 0.0)
 
     def attention(
@@ -208,13 +208,13 @@ class Alignment(nn.Module):
         question: Float[Tensor, "B Q D"],
         question_mask: Bool[Tensor, "B Q"],
     ) -> Float[Tensor, "B C N"]:
-        """softmax(s_i) over the N = Q + 1 question units, "nothing" last; in fp32 at least."""
-        gain = self.log_gain.exp().clamp(max=MOST)
+        """softmax(s_i) over the N = Q + 1 question units, "nothing" last; at least in fp32."""
+        gain = self.log_gain.exp().clamp(max=MAX_GAIN)
         with torch.autocast(context.device.type, enabled=False):
             cosines = self._directions(context) @ self._directions(question).mT
         return masked_softmax(pad(gain * cosines, (0, 1)), pad(question_mask, (0, 1), value=True)[:, None])
 
     def _directions(self, x: Float[Tensor, "B K D"]) -> Float[Tensor, "B K l"]:
-        """W x, each row of length 1."""
+        """W x, rows normalised to length 1."""
         projected = scored(self.project, at_least_float32(x))
-        return projected * (projected.square().sum(-1, keepdim=True) + SMALL).rsqrt()
+        return projected * (projected.square().sum(-1, keepdim=True) + EPSILON).rsqrt()

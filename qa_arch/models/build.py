@@ -1,4 +1,4 @@
-"""From a config to its parts: tokenizer, encoder, windows of a question set, and the model itself."""
+"""Build tokenizer, encoder and model from a config."""
 
 from __future__ import annotations
 
@@ -38,8 +38,11 @@ TOKENIZER_KINDS = {
 def make_tokenizer(
     settings: EncoderSettings, train: QuestionSet, teachers: Sequence[str] = ()
 ) -> PreTrainedTokenizerBase:
-    """``tokenizer_of`` the questions and passages of a set; for a random encoder whose settings name neither
-    a tokenizer nor a size for it, that of the first of ``teachers``, a run folder or a checkpoint."""
+    """``tokenizer_of`` the questions and passages of ``train``.
+
+    A random encoder without a configured tokenizer or vocabulary size takes the tokenizer of the first of
+    ``teachers``, a run folder or a checkpoint.
+    """
     unsized = settings.vocabulary is None and not settings.tokenizer and settings.family != WORDS
     if settings.init == "random" and teachers and unsized:
         if names_checkpoint(teachers[0]):
@@ -49,7 +52,7 @@ def make_tokenizer(
 
 
 def tokenizer_of(settings: EncoderSettings, texts: Iterable[str]) -> PreTrainedTokenizerBase:
-    """The encoder's own tokenizer; for a random one that which is named, or one trained on ``texts``."""
+    """The encoder's own tokenizer; for a random encoder the configured one, or one trained on ``texts``."""
     if settings.init != "random":
         return load_tokenizer(str(settings.name))
     if settings.tokenizer:
@@ -57,32 +60,34 @@ def tokenizer_of(settings: EncoderSettings, texts: Iterable[str]) -> PreTrainedT
     kind = TOKENIZER_KINDS.get(settings.family or "")
     if kind is None:
         known = ", ".join(TOKENIZER_KINDS)
-        raise ConfigError(f"encoder.family: no tokenizer is built for '{settings.family}' (known: {known})")
+        raise ConfigError(
+            f"encoder.family: no tokenizer can be built for '{settings.family}' (known: {known})"
+        )
     return tokenizers.build(kind, list(dict.fromkeys(texts)), settings.vocabulary or 0)  # type: ignore[arg-type]
 
 
 def load_tokenizer(encoder: str, *, setting: str = "encoder.name") -> PreTrainedTokenizerBase:
-    """The tokenizer of a hub id, a local folder or ``minilm``; UnavailableError where there is none."""
+    """The tokenizer of a hub id, a local folder or ``minilm``. Raises UnavailableError if there is none."""
     name = resolve(encoder)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False)
-    except Exception as error:  # a damaged tokenizer.json may raise anything, a missing package ImportError
+    except Exception as error:  # a damaged tokenizer.json can raise anything, a missing package ImportError
         without_hub = WITHOUT_HUB.get(encoder, "give a local folder with a tokenizer.json")
         raise UnavailableError(
             f"{setting}: no tokenizer for '{name}' ({type(error).__name__}: {first_line(error)}); check the"
             f" name and the connection, or {without_hub}"
         ) from error
-    # Without tokenizer files the library silently makes a tokenizer without words.
+    # Without tokenizer files the library silently returns a tokenizer with an empty vocabulary.
     if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
         raise UnavailableError(
-            f"{setting}: no tokenizer for '{name}' (it knows special tokens alone); put the encoder's"
+            f"{setting}: no tokenizer for '{name}' (it has only special tokens); put the encoder's"
             " tokenizer.json beside its weights, or give a local folder with a tokenizer.json"
         )
     return tokenizer
 
 
 def make_encoder(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> AnyEncoder:
-    """The encoder of the config; a random one gets the tokenizer's vocabulary and room for a window."""
+    """The configured encoder; a random one gets the tokenizer's vocabulary and positions for a window."""
     settings = config.encoder
     shared = {
         "init": settings.init,
@@ -122,15 +127,15 @@ def build_model(
     vectors: Tensor | WordVectors | None = None,
     trusted: Sequence[str] = TRUSTED,
 ) -> nn.Module:
-    """The model; ``vectors`` (V, d) are the word vectors, row 0 the unknown word, or None."""
+    """The model; ``vectors`` (V, d) are word vectors with the unknown word in row 0, or None."""
     target = check_model(section, trusted, with_vectors=vectors is not None)
     if encoder is not None and encoder.out_dim == 0 and vectors is None:
         raise ConfigError(
-            "encoder=words reads word vectors alone and there are none: give glove=file glove.path=..., or"
+            "encoder=words reads only word vectors, and there are none: give glove=file glove.path=..., or"
             " learn some with encoder.width and encoder.vocabulary"
         )
     inputs = task_entry(section.get("task", "span")).inputs
     matrix = torch.from_numpy(vectors.matrix) if isinstance(vectors, WordVectors) else vectors
-    offered = {"encoder": encoder, "vectors": matrix}
-    given = {name: offered[name] for name in inputs if accepts(target, name)}
-    return target(**given, **arguments(target, section, inputs, trusted=trusted))
+    available = {"encoder": encoder, "vectors": matrix}
+    components = {name: available[name] for name in inputs if accepts(target, name)}
+    return target(**components, **arguments(target, section, inputs, trusted=trusted))

@@ -1,4 +1,4 @@
-"""Whether a model section can be built, before anything heavy is imported."""
+"""Check a model section before anything heavy is imported."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from qa_arch.errors import ConfigError
 def check_model(
     section: Mapping[str, Any], trusted: Sequence[str] = TRUSTED, *, with_vectors: bool = False
 ) -> type[nn.Module]:
-    """The class that ``section`` names, after its arguments were checked; loads no weights."""
+    """Return the class that ``section`` names, its arguments checked; loads no weights."""
     target = locate(section.get("_target_"), trusted, where="model")
     inputs = task_entry(section.get("task", "span")).inputs
     if not issubclass(target, nn.Module) or not accepts(target, inputs[0]):
         raise ConfigError(
-            f"model._target_: {target.__name__} is no model for task {section.get('task', 'span')}:"
-            f" a torch module that takes {inputs[0]} is wanted"
+            f"model._target_: {target.__name__} is not a model for task {section.get('task', 'span')},"
+            f" which needs a torch module that takes {inputs[0]}"
         )
     arguments(target, section, inputs, trusted=trusted)
     if with_vectors and not accepts(target, "vectors"):

@@ -1,7 +1,7 @@
 """A downloaded checkpoint: its files, in a local folder or on the hub, and its settings. No torch here.
 
-How it was trained is not known, so its record has no such sections; ``run_config`` fills them with the
-defaults of ``conf/``, which nothing that reads with a finished model looks at.
+Its training is unknown, so its record lacks those sections of the config; ``run_config`` fills them with the
+defaults of ``conf/``, which do not affect a finished model.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from qa_arch.records import CHECKPOINTS, RECORD, Confidence, Threshold
 
 WEIGHTS = ("model.safetensors", INDEX)
 NEEDED = ("*.json", "*.safetensors", "*.txt", "*.model")
-"""Configuration, weights and the tokenizer's files in any of their forms; no pickle, no code."""
+"""Configuration, weights and tokenizer files in any format; no pickle, no code."""
 
 CHECKPOINT = "qa_arch.models.span_checkpoint.SpanCheckpoint"
-"""``model._target_`` of a checkpoint that was not trained here."""
+"""``model._target_`` of a checkpoint trained elsewhere."""
 SETTABLE = ("features", "decode")
-"""The sections that its user may change; all others say what it is."""
+"""Sections that the user may change; all others describe the checkpoint itself."""
 _UNKNOWN_DATA: Mapping[str, Any] = {
     "name": "unknown",
     "train": [],
@@ -41,16 +41,16 @@ _UNKNOWN_DATA: Mapping[str, Any] = {
     "on_error": "raise",
     "open_dev": True,
 }
-"""The data of a checkpoint, of which nothing is known."""
+"""Data section of a checkpoint, whose training data is unknown."""
 Settings = Mapping[str, Mapping[str, Any]]
 """Section -> setting -> value."""
 SERVED_AS = "qa_arch.json"
-"""Beside the weights of an exported model: how it was scored, which is how it is read again."""
+"""File next to the weights of an exported model: the settings that it was scored with."""
 
 
 @dataclass(frozen=True)
 class ServedAs:
-    """The contents of ``SERVED_AS``."""
+    """Contents of ``SERVED_AS``."""
 
     features: Features
     decode: Decode
@@ -59,7 +59,7 @@ class ServedAs:
 
     @classmethod
     def of(cls, folder: Path) -> ServedAs | None:
-        """The file of a checkpoint's folder; None where there is none. ConfigError for one that is faulty."""
+        """Read the file in a checkpoint's folder, None if missing. Raises ConfigError if it is invalid."""
         if not (folder / SERVED_AS).is_file():
             return None
         try:
@@ -70,22 +70,22 @@ class ServedAs:
 
 @dataclass(frozen=True)
 class CheckpointFiles:
-    """A folder that ``save_pretrained`` could have written, and which version of it this is."""
+    """A folder as written by ``save_pretrained``, and its version."""
 
     source: str
-    """The hub id or the folder, as the user names it."""
+    """Hub id or folder, as named by the user."""
     folder: Path
     revision: str
-    """The hub's commit, or ``sha256:`` and the hash over the files of a local folder."""
+    """Commit on the hub, or ``sha256:`` and the hash over the files of a local folder."""
 
     @property
     def name(self) -> str:
-        """Its name in tables: the last part of its id or path."""
+        """Name in tables: the last part of its id or path."""
         return record_folder(self.source).name
 
 
 def names_checkpoint(source: str | Path) -> bool:
-    """Whether ``source`` names a checkpoint: a folder with ``config.json`` that is no run, or a hub id."""
+    """Whether ``source`` is a checkpoint: a folder with ``config.json`` that is not a run, or a hub id."""
     path = Path(source)
     if path.is_dir():
         return (path / CONFIG).is_file() and not (path / RECORD).is_file()
@@ -93,15 +93,15 @@ def names_checkpoint(source: str | Path) -> bool:
 
 
 def record_folder(source: str) -> Path:
-    """Where the record of a checkpoint lies below ``runs/checkpoints``: its hub id, or its folder's name."""
+    """Path of a checkpoint's record below ``runs/checkpoints``: its hub id, or its folder's name."""
     return Path(source) if _is_hub_id(source) else Path(Path(source).resolve().name)
 
 
 def open_checkpoint(source: str | Path, revision: str | None = None) -> CheckpointFiles:
-    """The files of ``source``; those of a hub id come from the hub, or from its local cache without network.
+    """The files of ``source``; a hub id is downloaded, or read from the local cache without network.
 
-    ``revision`` is the one that is wanted: the hub has all, a folder only its own. Raises UnavailableError
-    where the hub cannot give it or it has no weights as safetensors, RunError for a folder that changed.
+    ``revision`` is the requested version: the hub has all, a folder only its own. Raises UnavailableError
+    if it cannot be downloaded or has no safetensors weights, RunError for a folder that has changed.
     """
     path = Path(source)
     if path.is_dir():
@@ -110,23 +110,23 @@ def open_checkpoint(source: str | Path, revision: str | None = None) -> Checkpoi
         path = _download(str(source), revision)
         files = CheckpointFiles(str(source), path, path.name)
     else:
-        raise RunError(f"{source}: no such folder, and no hub id (OWNER/NAME)")
+        raise RunError(f"{source}: no such folder, and not a hub id (OWNER/NAME)")
     if revision not in (None, files.revision):
         raise RunError(
-            f"{source}: is not the checkpoint that was scored (its files have changed since); score it anew:"
+            f"{source}: is not the checkpoint that was scored (its files have changed since); score it again:"
             f" qa-arch evaluate --run {source} --record DIR --data FILE"
         )
     if not any((path / name).is_file() for name in WEIGHTS):
         raise UnavailableError(
-            f"{source}: holds no {WEIGHTS[0]}; weights in other forms, such as pickles (pytorch_model.bin),"
-            " are not opened, as they can run code: save them with save_pretrained of transformers 5"
+            f"{source}: holds no {WEIGHTS[0]}; weights in other formats, such as pickles (pytorch_model.bin),"
+            " are not loaded, as they can run code: save them with save_pretrained of transformers 5"
         )
     check_files(path)
     return files
 
 
 def _is_hub_id(source: str) -> bool:
-    """``owner/name``, where no folder ``owner`` makes it a path that does not exist."""
+    """Whether ``source`` is ``owner/name``, and no folder ``owner`` makes it look like a missing path."""
     owner = re.fullmatch(r"(\w[\w.-]*)/\w[\w.-]*", source)
     return owner is not None and not Path(owner[1]).is_dir()
 
@@ -151,7 +151,7 @@ def _download(source: str, revision: str | None) -> Path:
 
 
 def digest(folder: Path, patterns: Sequence[str] = NEEDED) -> str:
-    """The hash over names and contents of the files of ``folder``, by default those of a checkpoint."""
+    """Hash over names and contents of the files of ``folder``, by default those of a checkpoint."""
     paths = {path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}
     return f"sha256:{files_hash(folder, paths)}"
 
@@ -174,21 +174,21 @@ def checkpoint_settings(
     served_as: ServedAs | None = None,
     changes: Settings | None = None,
 ) -> dict[str, Any]:
-    """The config of the checkpoint ``source``, read in ``precision``.
+    """Config of the checkpoint ``source``, read in ``precision``.
 
-    Its windows and answers are those of ``served_as``, else SQuAD's conventions (384 tokens that overlap by
-    128, questions of 64, answers of 30), with ``changes`` in their place.
+    Windows and answers follow ``served_as``, or else SQuAD's conventions (384 tokens that overlap by 128,
+    questions of 64, answers of 30); ``changes`` override both.
 
-    Where the model reads at most ``max_tokens``, windows that nobody asked for shrink in proportion. Raises
-    ConfigError for a change of another section, and for windows that are longer than the model reads.
+    If the model reads at most ``max_tokens``, default windows shrink in proportion. Raises ConfigError for a
+    change of another section, and for windows longer than the model can read.
     """
     changes = changes or {}
     for section in changes:
         if section not in SETTABLE:
             raise ConfigError(
-                f"{section}: says what the checkpoint is, and cannot be set; {' and '.join(SETTABLE)} can"
+                f"{section}: describes the checkpoint and cannot be set; {' and '.join(SETTABLE)} can"
             )
-    features, decode = _within(choice("features/windows"), max_tokens), choice("decode/band")
+    features, decode = _shrunk(choice("features/windows"), max_tokens), choice("decode/band")
     if served_as is not None:
         features |= asdict(served_as.features) | {"cache_dir": features["cache_dir"]}
         decode = asdict(served_as.decode)
@@ -218,7 +218,7 @@ def checkpoint_settings(
 
 
 def run_config(recorded: Mapping[str, Any]) -> Config:
-    """The typed config of a record, ``validate``; that of a checkpoint is completed first."""
+    """Validated config of a record; that of a checkpoint is completed with defaults first."""
     if not is_checkpoint(recorded):
         return validate(recorded)
     defaults = {
@@ -234,10 +234,10 @@ def run_config(recorded: Mapping[str, Any]) -> Config:
     return validate({**recorded, **defaults})
 
 
-def _within(windows: dict[str, Any], max_tokens: int | None) -> dict[str, Any]:
-    """The settings of windows, in proportion to ``max_tokens`` where that is less."""
+def _shrunk(windows: dict[str, Any], max_tokens: int | None) -> dict[str, Any]:
+    """Window settings, scaled down if ``max_length`` exceeds ``max_tokens``."""
     longest = windows["max_length"]
     if max_tokens is None or max_tokens >= longest:
         return windows
-    shrunk = {key: windows[key] * max_tokens // longest for key in ("max_length", "stride", "max_question")}
-    return windows | shrunk
+    lengths = ("max_length", "stride", "max_question")
+    return windows | {key: windows[key] * max_tokens // longest for key in lengths}

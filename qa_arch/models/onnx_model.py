@@ -1,6 +1,6 @@
-"""A span model as an ONNX graph: run by ONNX Runtime on the CPU, in place of its torch module.
+"""A span model as an ONNX graph, run by ONNX Runtime on the CPU in place of its torch module.
 
-A folder of ``qa-arch export --to onnx`` holds the graph, its description and, as a run's model folder does,
+A folder of ``qa-arch export --to onnx`` holds the graph, its description and, like the model folder of a run,
 tokenizer and word vectors. The graph's inputs are fields of ``Batch``, its outputs those of the logits.
 """
 
@@ -29,63 +29,63 @@ OUTPUTS = (
     ("start", "end", "null_start", "null_end", "pair"),
     ("token", "stop"),
 )
-"""The outputs of graphs: boundaries, those scored together, or steps. ``null_start`` has the verifier."""
+"""Possible outputs: boundaries, boundaries with pair scores, or steps. The verifier is in ``null_start``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equality:
-    """The results of a graph and of the torch model that it was made of, for the same questions."""
+    """Results of a graph and of the torch model that it was exported from, on the same questions."""
 
     data: str
     questions: int
     windows: int
     largest_difference: float
-    """The largest difference of two logits."""
+    """Largest absolute difference of two logits."""
     same_answers: int
     """Questions with the same answer at the null threshold."""
     torch_scores: Mapping[str, float]
     """EM and F1 (percent) on these questions."""
     onnx_scores: Mapping[str, float]
     engine: str | None = None
-    """``onnx fp32``; of a graph in int8 also what multiplied (``nn.processor``). None: not recorded."""
+    """``onnx fp32``; for int8 also the kernel that multiplied (``nn.processor``). None: not recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """The contents of ``export.json``."""
+    """Contents of ``export.json``."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     segments: bool
-    """Whether question and context have segment ids of their own."""
+    """Whether question and context have distinct segment ids."""
     precision: Precision
     opset: int
     versions: Mapping[str, str]
     source: str | None = None
-    """``spans.loading.source_of`` the run that it was made of; None where it was made of none, or before."""
+    """``spans.loading.source_of`` the exported run; None for other models, and in older exports."""
     check: Equality | None = None
-    """None before it was checked."""
+    """None before the check."""
 
 
 class OnnxModel(nn.Module):
-    """An ONNX graph as a span model without parameters; it has as many threads as torch.
+    """An ONNX graph as a span model without parameters; uses as many threads as torch.
 
-    Raises RunError where the file is missing, damaged or not the one that ``description`` describes,
-    UnavailableError without ONNX Runtime.
+    Raises RunError if the file is missing, damaged or does not match ``description``, UnavailableError if
+    ONNX Runtime is not installed.
     """
 
     def __init__(self, path: Path, description: Description) -> None:
         super().__init__()
         self.description = description
         self.session = _session(path, description.precision)
-        for what, wanted, values in (
+        for kind, expected, values in (
             ("inputs", description.inputs, self.session.get_inputs()),
             ("outputs", description.outputs, self.session.get_outputs()),
         ):
             names = tuple(value.name for value in values)
-            if names != wanted:
+            if names != expected:
                 raise RunError(
-                    f"{path}: its {what} are {', '.join(names)}, {DESCRIPTION} says {', '.join(wanted)};"
+                    f"{path}: its {kind} are {', '.join(names)}, {DESCRIPTION} says {', '.join(expected)};"
                     " export the run again"
                 )
 
@@ -99,17 +99,17 @@ class OnnxModel(nn.Module):
 
 
 def read_description(folder: Path) -> Description:
-    """RunError, with the field, where ``export.json`` is none."""
+    """Read ``export.json``. Raises RunError naming the field if it is invalid."""
     path = folder / DESCRIPTION
     try:
         description = read(Description, read_json(path, "export the run again"))
     except ConfigError as error:
         raise RunError(f"{path}: cannot be read ({error}); export the run again") from error
     if unknown := [name for name in description.inputs if name not in INPUTS]:
-        raise RunError(f"{path}: inputs: '{unknown[0]}' is no field of a batch; export the run again")
+        raise RunError(f"{path}: inputs: '{unknown[0]}' is not a field of a batch; export the run again")
     if description.outputs not in OUTPUTS:
         outputs = ", ".join(description.outputs)
-        raise RunError(f"{path}: outputs: {outputs} are no logits of a span model; export the run again")
+        raise RunError(f"{path}: outputs: {outputs} are not the logits of a span model; export the run again")
     return description
 
 
@@ -125,6 +125,6 @@ def _session(path: Path, precision: Precision) -> Any:
     options = session_options(onnx_int8() if precision == "int8" else {})
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime has a class of its own for every kind of damage
+    except Exception as error:  # ONNX Runtime has a different class for every kind of damage
         reason = str(error).strip().splitlines()[0]
         raise RunError(f"{path}: cannot be run ({reason}); export the run again") from error

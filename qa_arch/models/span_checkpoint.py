@@ -1,4 +1,4 @@
-"""Any ``AutoModelForQuestionAnswering`` checkpoint as a span model: the library's own class, whole.
+"""Any ``AutoModelForQuestionAnswering`` checkpoint as a span model, in the library's own class.
 
 Axes: ``B`` windows, ``T`` tokens of a window.
 """
@@ -29,11 +29,11 @@ from qa_arch.nn.encoder_factory import LOADING_ERRORS, checkpoint_config, first_
 from qa_arch.types.tensors import Batch, SpanLogits
 
 BEYOND_TEXT = {"bbox", "visual_feats", "xpath_tags_seq"}
-"""Inputs of models that read the layout or the picture of a page beside its text."""
+"""Inputs of models that also read the layout or the image of a page."""
 
 
 class SpanCheckpoint(WithBackbone):
-    """``model`` scores start and end of every token; null is what it scores at ``null_at``, its [CLS]."""
+    """``model`` scores start and end of every token; the null score is that of token ``null_at``, [CLS]."""
 
     def __init__(self, model: PreTrainedModel, null_at: int) -> None:
         super().__init__()
@@ -44,12 +44,13 @@ class SpanCheckpoint(WithBackbone):
 
     @property
     def backbone(self) -> PreTrainedModel:
-        """All of the model but the layers that score."""
+        """The model without its scoring layers."""
         return self.model.base_model
 
     def forward(self, batch: Batch) -> SpanLogits:
-        given = {} if batch.segments is None else {"token_type_ids": batch.segments}
-        inputs = {"input_ids": batch.ids, "attention_mask": batch.mask.long(), **given}
+        inputs = {"input_ids": batch.ids, "attention_mask": batch.mask.long()}
+        if batch.segments is not None:
+            inputs["token_type_ids"] = batch.segments
         if self.backbone.dtype == torch.float32:
             output = self.model(**inputs)
         else:
@@ -65,7 +66,7 @@ class SpanCheckpoint(WithBackbone):
 
 
 def _in_fp32(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The output of a backbone in half precision, as the layers on top of it take it."""
+    """Pre-hook that casts the output of a half-precision backbone for the layers on top of it."""
     return tuple(value.float() if isinstance(value, Tensor) else value for value in inputs)
 
 
@@ -73,13 +74,13 @@ class LoadedCheckpoint(NamedTuple):
     model: SpanCheckpoint
     tokenizer: PreTrainedTokenizerBase
     segments: bool
-    """Whether the model is given segment ids."""
+    """Whether the model takes segment ids."""
 
 
 def load_span_checkpoint(files: CheckpointFiles) -> LoadedCheckpoint:
-    """Model (in fp32) and tokenizer of ``files``; nothing is downloaded, no code of theirs is run.
+    """Model (in fp32) and tokenizer of ``files``; nothing is downloaded, and none of their code is run.
 
-    Raises ConfigError for what is no span model of texts, UnavailableError for files that cannot be read.
+    Raises ConfigError unless it is a span model for plain text, UnavailableError for unreadable files.
     """
     source = files.source
     config = _read_config(files)
@@ -87,44 +88,44 @@ def load_span_checkpoint(files: CheckpointFiles) -> LoadedCheckpoint:
     tokenizer = load_tokenizer(str(files.folder))
     null_at = _position_of_cls(source, tokenizer)
     model = SpanCheckpoint(_load(files, config), null_at)
-    # A tokenizer that writes no segment ids is one that the model was trained without them.
+    # If the tokenizer writes no segment ids, the model was trained without them.
     return LoadedCheckpoint(model.eval(), tokenizer, model.has_segments and has_segment_ids(tokenizer))
 
 
 def _check_kind(source: str, config: PretrainedConfig) -> None:
-    """Raise ConfigError for a model that scores no spans of a text that it reads as a whole."""
+    """Raise ConfigError unless the model is an encoder that scores spans of plain text."""
     kind = config.model_type
     if type(config) not in MODEL_FOR_QUESTION_ANSWERING_MAPPING:
         raise ConfigError(f"{source}: transformers has no question-answering class for '{kind}'")
     if config.is_encoder_decoder:
-        raise ConfigError(f"{source}: '{kind}' is an encoder-decoder; a plain encoder is wanted")
+        raise ConfigError(f"{source}: '{kind}' is an encoder-decoder; only encoders can be read")
     model_class: Any = MODEL_FOR_QUESTION_ANSWERING_MAPPING[type(config)]
     if extra := BEYOND_TEXT & inspect.signature(model_class.forward).parameters.keys():
         raise ConfigError(
-            f"{source}: '{kind}' also reads {', '.join(extra)}; a model of plain text is wanted"
+            f"{source}: '{kind}' also reads {', '.join(extra)}; only models of plain text can be read"
         )
     if config.num_labels != 2:
         raise ConfigError(
-            f"{source}: its head has {config.num_labels} outputs; a span head has two, for start and end"
+            f"{source}: its head has {config.num_labels} outputs; a span head has two, start and end"
         )
 
 
 def _position_of_cls(source: str, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Where [CLS] stands in every window; ConfigError where it does not stand before the question."""
+    """Index of [CLS] in every window. Raises ConfigError unless it precedes the question."""
     before = [special.id for special in probe(tokenizer, segments=False).before]
     if tokenizer.cls_token_id is None or tokenizer.cls_token_id not in before:
         raise ConfigError(
             f'{source}: its windows do not begin with a [CLS] token, whose score is that of "no answer"'
-            f" ({name_of(tokenizer)}: cls_token is {tokenizer.cls_token!r}); models that have it"
-            " behind the text (XLNet), and decoders, that have none, cannot be read"
+            f" ({name_of(tokenizer)}: cls_token is {tokenizer.cls_token!r}); models with [CLS] after the"
+            " text (XLNet) or without it (decoders) cannot be read"
         )
     return before.index(tokenizer.cls_token_id)
 
 
 def _load(files: CheckpointFiles, config: PretrainedConfig) -> PreTrainedModel:
-    """The library's model with all its weights, in fp32.
+    """Load the library's model in fp32.
 
-    ConfigError where its span head was never trained, UnavailableError for files that cannot be read.
+    Raises ConfigError if its span head was never trained, UnavailableError for unreadable files.
     """
     source = files.source
     try:
@@ -149,13 +150,14 @@ def _load(files: CheckpointFiles, config: PretrainedConfig) -> PreTrainedModel:
         )
     if missing:
         raise UnavailableError(
-            f"{source}: its weights lack {len(missing)} of those of '{config.model_type}' ({missing[0]}, ...)"
+            f"{source}: its weights lack {len(missing)} of the tensors of '{config.model_type}'"
+            f" ({missing[0]}, ...)"
         )
     return model
 
 
 def _read_config(files: CheckpointFiles) -> PretrainedConfig:
-    """The configuration of ``files``; UnavailableError where it cannot be used."""
+    """The configuration of ``files``. Raises UnavailableError if it cannot be used."""
     try:
         return checkpoint_config(files.folder)
     except (OSError, ValueError) as error:

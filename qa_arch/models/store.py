@@ -23,57 +23,59 @@ WEIGHTS, ENCODER = "model.safetensors", "encoder.json"
 
 
 def save_encoder(folder: Path, encoder: AnyEncoder) -> None:
-    """The encoder's architecture."""
+    """Save the encoder's architecture."""
     write_json(folder / ENCODER, encoder.describe())
 
 
 def save_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    """The tokenizer in its own files."""
+    """Save the tokenizer in its own files."""
     with replacing_folder(folder / TOKENIZER) as path:
         tokenizer.save_pretrained(path)
 
 
 def save_pretrained(folder: Path, encoder: Encoder, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Encoder and tokenizer in a folder that transformers opens: what ``encoder.name=RUN`` starts from."""
+    """Save encoder and tokenizer as transformers does, for ``encoder.name=RUN`` to start from."""
     with replacing_folder(folder / PRETRAINED) as path, quiet_loading():
         encoder.backbone.save_pretrained(path)
         tokenizer.save_pretrained(path)
 
 
 def save_vectors(folder: Path, vectors: WordVectors) -> None:
-    """The words and their vectors, as ``load_vectors`` finds them."""
+    """Save the words and their vectors for ``load_vectors``."""
     with replacing_folder(folder / VECTORS) as path:
         vectors.save(path)
 
 
 def save_weights(folder: Path, model: nn.Module) -> None:
-    """The weights alone, written whole or not at all."""
+    """Save the weights atomically."""
     save_state(folder, model.state_dict())
 
 
 def save_state(folder: Path, state: Mapping[str, torch.Tensor]) -> None:
-    """Weights as ``load_weights`` takes them, written whole or not at all; tied ones under each name."""
+    """Save weights atomically for ``load_weights``; tied weights are stored under each name."""
     tensors: dict[str, torch.Tensor] = {}
     storages: set[int] = set()
     for name, value in state.items():
         tensor = value.detach().cpu().contiguous()
         storage = tensor.untyped_storage().data_ptr()
-        tensors[name] = tensor.clone() if storage in storages else tensor  # safetensors refuses what shares
+        tensors[name] = (
+            tensor.clone() if storage in storages else tensor
+        )  # safetensors refuses shared storage
         storages.add(storage)
     with replacing(folder / WEIGHTS) as path:
         save_file(tensors, path)
 
 
 def count_nonzero(folder: Path, names: Iterable[str]) -> int:
-    """How many entries of the saved weights ``names`` are not zero."""
+    """Number of nonzero entries in the saved weights ``names``."""
     state = load_file(folder / WEIGHTS)
     return sum(int(state[name].count_nonzero()) for name in names)
 
 
 def load_weights(folder: Path, model: nn.Module, precision: Precision = "fp32") -> None:
-    """Load what ``save_weights`` wrote into ``model``; RunError where it does not fit.
+    """Load into ``model`` what ``save_weights`` wrote. Raises RunError if it does not fit.
 
-    Weights that were stored in int8 stay so where that is the ``precision``, else they become fp32.
+    Weights stored in int8 stay so if ``precision`` is int8, else they become fp32.
     """
     path = folder / WEIGHTS
     try:
@@ -90,7 +92,7 @@ def load_weights(folder: Path, model: nn.Module, precision: Precision = "fp32") 
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer as it was when the run was made; nothing is downloaded or executed."""
+    """Load the tokenizer that the run was trained with; nothing is downloaded or executed."""
     path = folder / TOKENIZER
     if not (path / "tokenizer.json").is_file():
         raise RunError(f"{path}: holds no tokenizer.json; the run is incomplete, train it again")
@@ -98,7 +100,7 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 
 
 def load_encoder(folder: Path) -> AnyEncoder:
-    """The encoder's architecture with random weights."""
+    """Build the encoder's architecture with random weights."""
     return encoder_from(read_json(folder / ENCODER, "the run is incomplete, train it again"))
 
 

@@ -1,4 +1,4 @@
-"""The files of a teacher: those of a run, or of a span checkpoint. No torch here."""
+"""The files of a teacher: a run or a span checkpoint. No torch here."""
 
 from __future__ import annotations
 
@@ -16,44 +16,46 @@ SETTING = "distillation.teacher"
 
 def require_teacher(config: Config) -> None:
     """Raise RunError or ConfigError, before anything is loaded, for a teacher that is missing, unfinished,
-    without weights or of another task. Of a hub id only the spelling is known here."""
+    without weights or of another task. Only the spelling of a hub id is checked here."""
     for teacher in config.distillation.teachers:
         try:
             record = teacher_record(teacher)
-            own = validate(record.config).model["task"] if record else "span"
+            task = validate(record.config).model["task"] if record else "span"
         except QaArchError as error:
             raise type(error)(f"{SETTING}: {error}") from error
-        if own != config.model["task"]:
+        if task != config.model["task"]:
             raise ConfigError(
-                f"{SETTING}: {teacher} is of task {own}, the student of task {config.model['task']}; name a"
+                f"{SETTING}: {teacher} is of task {task}, the student of task {config.model['task']}; name a"
                 " run of the same task"
             )
 
 
 def teacher_record(teacher: str) -> RunRecord | None:
-    """The record of a run that can teach, None for a checkpoint. Raises RunError for any other folder."""
+    """Record of a run that can be a teacher; None for a checkpoint. Raises RunError for any other folder."""
     if names_checkpoint(teacher):
         return None
     record = read_finished(teacher)
     if is_checkpoint(record.config):
         source = record.config["encoder"]["name"]
-        raise RunError(f"{teacher}: is the record of the checkpoint {source}; name that")
+        raise RunError(f"{teacher}: is the record of the checkpoint {source}; name the checkpoint itself")
     if not (Path(teacher) / MODEL).is_dir():
         raise RunError(
-            f"{teacher}: has no folder {MODEL} with weights, as published records, ensembles and exports have"
-            " none; name a run that was trained here"
+            f"{teacher}: has no folder {MODEL} with weights (published records, ensembles and exports have"
+            " none); name a run that was trained here"
         )
     return record
 
 
-def joint(hashes: Sequence[str]) -> str:
-    """One hash of all; of a single one itself."""
+def joint_hash(hashes: Sequence[str]) -> str:
+    """One hash of all; a single hash is returned as it is."""
     return hashes[0] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest()
 
 
 def teacher_identity(teacher: str) -> str:
-    """The hash over the files and the config of a run, or over the files of a local checkpoint; a hub id,
-    which is not fetched, is its own."""
+    """Hash over config and files of a run, or over the files of a local checkpoint.
+
+    A hub id is returned as it is, and not downloaded.
+    """
     record = teacher_record(teacher)
     if record is None:
         return digest(Path(teacher)) if Path(teacher).is_dir() else teacher

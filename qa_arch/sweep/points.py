@@ -23,7 +23,7 @@ from qa_arch.config.schema import Config, Source, require_vectors, task_entry, v
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.input_files import content_hash, packaged_files
 from qa_arch.errors import ConfigError, QaArchError, RunError
-from qa_arch.models.teacher_files import joint, require_teacher, teacher_identity
+from qa_arch.models.teacher_files import joint_hash, require_teacher, teacher_identity
 from qa_arch.results.pretrained_runs import encoder_folder, encoder_run
 from qa_arch.sweep.state import ALL_DEVICES, VISIBLE
 from qa_arch.system import lifeline
@@ -114,7 +114,9 @@ def sources(config: Config) -> dict[str, str]:
     if encoder := encoder_run(config.encoder.name):
         hashes[ENCODER] = encoder.config_hash
     if config.distillation.teachers:
-        hashes["teacher"] = joint([teacher_identity(teacher) for teacher in config.distillation.teachers])
+        hashes["teacher"] = joint_hash(
+            [teacher_identity(teacher) for teacher in config.distillation.teachers]
+        )
     return hashes
 
 

@@ -29,7 +29,13 @@ from qa_arch.features.batches import Collator
 from qa_arch.features.cache import cache_file, read_or_build, require_same_tokens
 from qa_arch.features.vectors import vector_rows
 from qa_arch.features.windows import FeatureTable, array_names, check_ids
-from qa_arch.models.teacher_files import SETTING, joint, require_teacher, teacher_identity, teacher_record
+from qa_arch.models.teacher_files import (
+    SETTING,
+    joint_hash,
+    require_teacher,
+    teacher_identity,
+    teacher_record,
+)
 from qa_arch.nn.distillation import soft_target_loss
 from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.precision import HALVES, Precision, cast_weights
@@ -141,8 +147,8 @@ class Teacher:
         known = list(zip(sources, self.records, strict=True))
         self.facts = TeacherFacts(
             name=" + ".join(Path(s).resolve().name if Path(s).is_dir() else r.model for s, r in known),
-            config_hash=joint([record.config_hash for record in self.records]),
-            fingerprint=joint([r.setting("model", "revision") or teacher_identity(s) for s, r in known]),
+            config_hash=joint_hash([record.config_hash for record in self.records]),
+            fingerprint=joint_hash([r.setting("model", "revision") or teacher_identity(s) for s, r in known]),
             precision=self.precision,
         )
 

@@ -112,7 +112,7 @@ def test_other_settings_need_another_record(work, qa_arch, options):
     [
         (["--run", "tiny-electra"], 2, "--data: tiny-electra has no dev set of its own"),
         (["--run", "tiny-electra", "--data", "dev.json", "--set", "stride"], 2, "is not SECTION.KEY=VALUE"),
-        (["--run", "tiny-electra", "--data", "dev.json", "--set", "optim.lr=1"], 2, "optim: says what"),
+        (["--run", "tiny-electra", "--data", "dev.json", "--set", "optim.lr=1"], 2, "optim: describes"),
         (["--run", "tiny-electra", "tiny-electra", "--data", "dev.json"], 2, "score it alone"),
         (["--run", "mistyped", "--data", "dev.json"], 5, "mistyped: no such run folder"),
         (["--predictions", "p.json", "--data", "dev.json", "--calibration", "dev.json"], 2, "give --run"),

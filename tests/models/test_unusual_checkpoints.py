@@ -45,7 +45,7 @@ def test_a_model_without_a_trained_span_head(model_class, tmp_path):
 def test_a_checkpoint_that_lacks_a_layer(bert, tmp_path):
     folder = shutil.copytree(bert, tmp_path / "short")
     changed(folder, "config.json", num_hidden_layers=3)
-    refused(folder, "lack 16 of those of 'bert'", UnavailableError)
+    refused(folder, "lack 16 of the tensors of 'bert'", UnavailableError)
 
 
 def test_weights_cut_short(bert, tmp_path):
@@ -141,7 +141,7 @@ def test_windows_shrink_to_what_the_model_reads(tmp_path, family, sizes, length)
 
 
 def test_only_windows_and_decoding_can_be_set(bert):
-    with pytest.raises(ConfigError, match="model: says what the checkpoint is"):
+    with pytest.raises(ConfigError, match="model: describes the checkpoint"):
         load_predictor(bert, device="cpu", settings={"model": {"name": "better"}})
     with pytest.raises(ConfigError, match=r"features\.strid"):
         load_predictor(bert, device="cpu", settings={"features": {"strid": 3}})

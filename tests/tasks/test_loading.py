@@ -58,7 +58,7 @@ def test_targets_that_are_no_class_of_a_trusted_module(target):
 
 def test_a_trusted_class_that_is_no_model(copied):
     change_record(copied, config__model___target_="qa_arch.types.text.Gold")
-    with pytest.raises(ConfigError, match="Gold is no model"):
+    with pytest.raises(ConfigError, match="Gold is not a model"):
         qa_arch.load(copied)
 
 
