@@ -1,4 +1,4 @@
-"""The official SQuAD files of answers."""
+"""The answer files of the official SQuAD scripts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FINITE = 1e9
 
 
 def predictions(ranking: Ranking, threshold: float) -> dict[str, str]:
-    """Question id -> text; the empty string is "no answer", given where null odds exceed ``threshold``."""
+    """Question id -> answer text; the empty string is "no answer", for null odds above ``threshold``."""
     rows = np.where(ranking.null_odds > threshold, -1, ranking.best)
     spans = (column[rows].tolist() for column in (ranking.start, ranking.end))
     texts = {}
@@ -40,8 +40,7 @@ def null_odds(ranking: Ranking) -> dict[str, float]:
 def nbest(ranking: Ranking) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Question id and its candidates, most probable first: text, probability, start_logit, end_logit.
 
-    The logits are clamped to ±``FINITE``. Read off the columns one question at a time, as there are 100,000s
-    of entries.
+    Logits are clamped to ±``FINITE``. Yields one question at a time, as there are 100,000s of entries.
     """
     columns = zip(
         range(len(ranking.start)),
@@ -64,7 +63,7 @@ def nbest(ranking: Ranking) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 def write_parts(folder: str | os.PathLike[str], rankings: Iterable[Ranking], threshold: float) -> None:
     """Write predictions.json, nbest_predictions.json and null_odds.json of a set, each atomically.
 
-    The set may be predicted in parts: one part at a time is in memory.
+    The set may be predicted in parts, of which one at a time is in memory.
     """
     target = Path(folder)
     with (
@@ -79,4 +78,4 @@ def write_parts(folder: str | os.PathLike[str], rankings: Iterable[Ranking], thr
                 add_odds(id_, odds)
             for id_, candidates in nbest(ranking):
                 add_list(id_, candidates)
-            del ranking  # else it lives on while the next part is read
+            del ranking  # free it before the next part is read

@@ -1,7 +1,7 @@
-"""Trained models from their files: a run, a downloaded checkpoint, an exported graph or an ensemble of them.
+"""Load trained models: a run, a downloaded checkpoint, an exported graph or an ensemble of them.
 
-Weights come from safetensors, or from the graph of ``qa-arch export`` beside a run. An ensemble
-gives the mean of its members' probabilities.
+Weights come from safetensors, or from a graph that ``qa-arch export`` wrote into the run. An ensemble
+averages its members' probabilities.
 
 Axes: ``B`` windows, ``K`` classes of a softmax and, last, the null: ``N`` = K + 1; ``M`` members.
 """
@@ -51,7 +51,7 @@ from qa_arch.types.tensors import Batch, SpanLogits, StepLogits, log_choices
 Logits = SpanLogits | StepLogits
 log = logging.getLogger(__name__)
 Engine = Literal["auto", "torch", "onnx"]
-"""``auto`` takes the graph beside a run where it gives torch's answers in less time: on a CPU, in fp32."""
+"""``auto`` uses the graph in a run folder where it is faster with the same answers: on a CPU, in fp32."""
 
 
 def checkpoint_predictor(
@@ -62,11 +62,11 @@ def checkpoint_predictor(
     settings: Settings | None = None,
     record: RunRecord | None = None,
 ) -> SpanPredictor:
-    """The checkpoint that ``source`` names, as ``record`` says that it was scored, or as one that is new.
+    """Predictor of the checkpoint ``source``, with the settings of ``record`` if it was scored before.
 
-    A new one is read as ``qa-arch export`` wrote down beside it; else its null threshold is 0, which nothing
-    was fitted on. Neither training nor seed is known; ``settings`` change how its texts are cut and decoded.
-    Raises RunError where the files are not those that were scored.
+    A new one takes the settings that ``qa-arch export`` wrote into its folder, or else an unfitted null
+    threshold of 0. Its training and seed are unknown; ``settings`` override how texts are cut and decoded.
+    Raises RunError if the files are not those that were scored.
     """
     files = open_checkpoint(source, None if record is None else record.setting("model", "revision"))
     model, tokenizer, segments = load_span_checkpoint(files)
@@ -115,7 +115,7 @@ def checkpoint_predictor(
 
 
 def source_of(folder: Path, record: RunRecord) -> str:
-    """The identity of a run's model: the hash of its files, of a downloaded checkpoint the revision."""
+    """Identity of a run's model: the hash of its files, or the revision of a downloaded checkpoint."""
     if is_checkpoint(record.config) and not record.members:
         return str(record.setting("model", "revision"))
     model = folder / MODEL
@@ -123,24 +123,24 @@ def source_of(folder: Path, record: RunRecord) -> str:
 
 
 def require_graph(folder: Path, record: RunRecord, *, device: torch.device, precision: Precision) -> None:
-    """Raise a QaArchError unless the graph beside the run in ``folder`` can read in place of its weights.
+    """Raise a QaArchError unless the graph in the run folder can be used in place of the weights.
 
-    RunError where there is none, or it was made of other weights or in int8; ConfigError for a device or a
-    precision that is not the graph's; UnavailableError without ONNX Runtime.
+    RunError if it is missing, or was exported from other weights or in int8; ConfigError for a device or a
+    precision other than the graph's; UnavailableError without ONNX Runtime.
     """
     graph = folder / ONNX
-    anew = f"qa-arch export {folder} --to onnx makes it anew"
+    remedy = f"qa-arch export {folder} --to onnx makes it anew"
     if not (graph / DESCRIPTION).is_file():
-        raise RunError(f"{graph}: there is no graph of the run; {anew}")
+        raise RunError(f"{graph}: the run has no graph; {remedy}")
     if device.type != "cpu":
-        raise ConfigError(f"{graph}: a graph reads on the CPU, and {device} is wanted (--device cpu)")
+        raise ConfigError(f"{graph}: a graph runs on the CPU, not on {device} (use --device cpu)")
     if precision != "fp32":
-        raise ConfigError(f"{graph}: the graph is in fp32, and {precision} is wanted (--precision fp32)")
+        raise ConfigError(f"{graph}: the graph is in fp32, not in {precision} (use --precision fp32)")
     if find_spec("onnxruntime") is None:
         raise UnavailableError(f"{graph}: ONNX Runtime is not installed (pip install 'qa-arch[onnx]')")
     description = read_description(graph)
     if description.precision != "fp32" or description.source != source_of(folder, record):
-        raise RunError(f"{graph}: was made of other weights than the run has now, or in int8; {anew}")
+        raise RunError(f"{graph}: was exported from other weights than the run has now, or in int8; {remedy}")
 
 
 def load_predictor(
@@ -152,57 +152,55 @@ def load_predictor(
     settings: Settings | None = None,
     engine: Engine | None = None,
 ) -> Predictor:
-    """The best model of a run folder, ready to answer: to find a span, or to select an answer.
+    """Load the best model of a run folder, ready to find spans or to select answers.
 
     ``run`` may also be a downloaded checkpoint (a folder or a hub id of any
-    ``AutoModelForQuestionAnswering``), or the folder of its record; ``settings`` change how its windows are
-    cut and its spans decoded. A folder of ``qa-arch export --to onnx`` is a run that reads on the CPU, in the
-    precision of its export. Of a run with a graph beside it (folder ``onnx``) ``engine`` chooses what reads:
-    ``torch``, ``onnx``, or ``auto``, the graph where it gives torch's answers in less time
-    (``spans.predictor``), which the log then says. None: what the folder itself holds.
+    ``AutoModelForQuestionAnswering``), or the folder of its record; ``settings`` override how its windows
+    are cut and its spans decoded. A folder of ``qa-arch export --to onnx`` is a run that uses the CPU and the
+    precision of its export. For a run with a graph in its folder ``onnx``, ``engine`` chooses ``torch``,
+    ``onnx``, or ``auto``: the graph where it is faster with the same answers (``Engine``), as logged. None:
+    whatever the folder itself holds.
 
-    Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
-    ``int8`` needs a CPU, the default device then. Raises RunError where the folder is not a finished
-    run, or ``engine="onnx"`` has no graph of it, ConfigError for an untrusted target and for an engine
-    without the device or the precision, UnavailableError for a precision that the device has not.
+    Weights come only from safetensors and classes only from trusted packages (``trust`` adds prefixes).
+    ``int8`` needs a CPU, which is then the default device. Raises RunError if the folder is not a finished
+    run, or has no graph for ``engine="onnx"``; ConfigError for an untrusted target, and for an engine that
+    does not support the device or the precision; UnavailableError for a precision that the device lacks.
     """
     run = fspath(run)
     gpu = torch.cuda.is_available() and precision != "int8" and engine != "onnx"
-    where = device or ("cuda" if gpu else "cpu")
+    target = device or ("cuda" if gpu else "cpu")
     if names_checkpoint(run):
         if engine == "onnx":
             raise ConfigError(
                 f"--engine onnx: {run} is a downloaded checkpoint without a graph; qa-arch export {run}"
                 " --to onnx --out GRAPH makes it, then name GRAPH"
             )
-        return checkpoint_predictor(run, device=where, precision=precision, settings=settings)
+        return checkpoint_predictor(run, device=target, precision=precision, settings=settings)
     folder = Path(run)
     record = read_finished(folder)
     if (folder / GRAPH).exists() or (folder / DESCRIPTION).exists():
         if engine == "torch":
-            raise ConfigError(
-                f"--engine torch: {folder} holds a graph and no weights; name the run that it was made of"
-            )
+            raise ConfigError(f"--engine torch: {folder} holds a graph and no weights; name the exported run")
         return _load_onnx(folder, record, precision)
-    if engine in ("auto", "onnx") and (graph := _graph_beside(folder, record, engine, where, precision)):
+    if engine in ("auto", "onnx") and (graph := _graph_predictor(folder, record, engine, target, precision)):
         return graph
     if is_checkpoint(record.config) and not record.members:
         source = str(run_config(record.config).encoder.name)
-        return checkpoint_predictor(source, device=where, precision=precision, record=record)
+        return checkpoint_predictor(source, device=target, precision=precision, record=record)
     if not (folder / MODEL).is_dir():
         raise RunError(
-            f"{folder}: has no weights (no folder {MODEL}), as a published record has none; train the run"
+            f"{folder}: has no weights (no folder {MODEL}), like any published record; train the run"
             f" again: qa-arch train --config-from {folder} --folder RUN"
         )
     config = validate(record.config)
     trusted = (*TRUSTED, *trust)
-    return task_of(config.model).load(folder / MODEL, record, config, where, precision, trusted)
+    return task_of(config.model).load(folder / MODEL, record, config, target, precision, trusted)
 
 
-def _graph_beside(
+def _graph_predictor(
     folder: Path, record: RunRecord, engine: Engine, device: str | torch.device, precision: Precision
 ) -> SpanPredictor | None:
-    """The graph in the run's folder; None, logged, where ``auto`` has torch read."""
+    """Load the graph in the run folder; None, with a log entry, if ``auto`` falls back to torch."""
     graph = folder / ONNX
     if engine == "auto" and not graph.is_dir():
         return None
@@ -212,9 +210,9 @@ def _graph_beside(
     except QaArchError as error:
         if engine == "onnx":
             raise
-        log.log(logging.WARNING if isinstance(error, RunError) else logging.INFO, "%s; torch reads", error)
+        log.log(logging.WARNING if isinstance(error, RunError) else logging.INFO, "%s; using torch", error)
         return None
-    log.info("%s: ONNX Runtime reads, with the graph in %s", folder, graph)
+    log.info("%s: using ONNX Runtime with the graph in %s", folder, graph)
     return predictor
 
 
@@ -222,7 +220,7 @@ def _load_onnx(folder: Path, record: RunRecord, precision: Precision) -> SpanPre
     description = read_description(folder)
     if precision not in ("fp32", description.precision):
         raise ConfigError(
-            f"{folder}: was exported in {description.precision}, which a graph keeps; leave out --precision"
+            f"{folder}: was exported in {description.precision}, which is fixed; leave out --precision"
             f" {precision}, or export the run again with it"
         )
     return SpanPredictor(
@@ -247,13 +245,13 @@ def load_ensemble(
     trust: Sequence[str] = (),
     engine: Engine | None = None,
 ) -> SpanPredictor:
-    """The mean of the runs' probabilities as one predictor; of one run, the run itself.
+    """A predictor that averages the probabilities of several runs; a single run is loaded as it is.
 
-    Decoding follows the config of the first run; null threshold and temperature are the means of theirs.
-    Raises ConfigError for a run named twice, RunError where two runs have different tokenizers or windows.
+    Decoding follows the config of the first run; null threshold and temperature are averaged. Raises
+    ConfigError for a run named twice, RunError if two runs have different tokenizers or windows.
     """
     if len({Path(run).resolve() for run in runs}) < len(runs):
-        raise ConfigError("an ensemble names each run once")
+        raise ConfigError("an ensemble takes each run only once")
     options: Any = {"device": device, "precision": precision, "trust": trust, "engine": engine}
     members = [require_spans(run, load_predictor(run, **options)) for run in runs]
     first = members[0]
@@ -262,8 +260,8 @@ def load_ensemble(
     for run, member in zip(runs[1:], members[1:], strict=True):
         _require_same_windows(runs[0], first, run, member)
     tables = [member.vectors for member in members]
-    vectors = _index(tables)
-    model = Ensemble([member.model for member in members], [_rows(vectors, table) for table in tables])
+    vectors = _shared_words(tables)
+    model = Ensemble([member.model for member in members], [_row_mapping(vectors, table) for table in tables])
     thresholds = [member.null_threshold for member in members]
     return SpanPredictor(
         model.to(device_of(first.model)),
@@ -280,7 +278,7 @@ def load_ensemble(
 
 
 def require_spans(run: str | Path, predictor: Predictor) -> SpanPredictor:
-    """``predictor``, where it finds spans; RunError, with what to do, where it does anything else."""
+    """Return ``predictor`` if it finds spans. Raises RunError, with a remedy, if it does anything else."""
     if isinstance(predictor, SpanPredictor):
         return predictor
     if reads_corpus(predictor.config.model):
@@ -294,14 +292,14 @@ def require_spans(run: str | Path, predictor: Predictor) -> SpanPredictor:
     )
 
 
-def _index(tables: Sequence[WordVectors | None]) -> WordVectors | None:
-    """The words of all tables, without vectors: what the batches of an ensemble refer to."""
+def _shared_words(tables: Sequence[WordVectors | None]) -> WordVectors | None:
+    """Words of all tables, without vectors: batches of an ensemble refer to their rows."""
     words = tuple(dict.fromkeys(word for table in tables if table is not None for word in table.words))
     return WordVectors(words, np.zeros((len(words) + 1, 0), np.float32)) if any(tables) else None
 
 
-def _rows(vectors: WordVectors | None, table: WordVectors | None) -> torch.Tensor | None:
-    """Row in ``table`` of every row of ``vectors``; row 0 is the unknown word of both."""
+def _row_mapping(vectors: WordVectors | None, table: WordVectors | None) -> torch.Tensor | None:
+    """Row in ``table`` of each row of ``vectors``; row 0 is the unknown word in both."""
     if vectors is None or table is None:
         return None
     return torch.cat([torch.zeros(1, dtype=torch.long), torch.from_numpy(table.rows(vectors.words))])
@@ -314,23 +312,23 @@ def _require_same_windows(
         ours, theirs = (getattr(m.config.features, name) for m in (member, other))
         if ours != theirs:
             raise RunError(
-                f"{second}: features.{name} is {theirs}, that of {first} is {ours}: only runs that read the"
-                " same windows make an ensemble"
+                f"{second}: features.{name} is {theirs}, that of {first} is {ours}: the runs of an ensemble"
+                " must read the same windows"
             )
     same_rules = tokenizer_hash(member.tokenizer) == tokenizer_hash(other.tokenizer)
     if member.segments != other.segments or not same_rules:
         raise RunError(
-            f"{second}: its tokenizer is not that of {first}: only runs that read the same tokens make an"
-            " ensemble"
+            f"{second}: its tokenizer is not that of {first}: the runs of an ensemble must read the same"
+            " tokens"
         )
 
 
 class Ensemble(nn.Module):
-    """The members' probabilities of start, of end and of "no answer" are averaged, or of each step.
+    """Averages its members' probabilities of start, end and "no answer", or of each step.
 
-    ``rows`` gives for each member the row, in its own table of word vectors, of every row of the table
-    that batches refer to (None where it has none), as each has only the words that it was saved with.
-    Raises ConfigError where members differ in kind: spans and sequences, verifiers or none.
+    ``rows`` maps, for each member, rows of the shared table that batches refer to to rows of its own table of
+    word vectors, which has only the words that it was saved with; None for a member without vectors.
+    Raises ConfigError if members differ in kind: spans or sequences, with or without a verifier.
     """
 
     def __init__(self, members: Sequence[nn.Module], rows: Sequence[Int[Tensor, "V"] | None]) -> None:
@@ -349,7 +347,7 @@ class Ensemble(nn.Module):
 
 
 def average(members_logits: Sequence[Logits]) -> Logits:
-    """The mean probabilities of the members in one record; of equal members, those of each of them."""
+    """Logits of the members' mean probabilities; equal members give their own logits."""
     spans = [logits for logits in members_logits if isinstance(logits, SpanLogits)]
     steps = [logits for logits in members_logits if isinstance(logits, StepLogits)]
     if steps and not spans and len({logits.stop.shape[1] for logits in steps}) == 1:
@@ -375,13 +373,13 @@ def _average_scores(
 ) -> Float[Tensor, "B N"]:
     """Mean probabilities of the classes and, last, of the null, as scores on the scale of the members'.
 
-    Several windows of a question are compared by their scores, and these say more than probabilities
-    within a window: the mean of the members' normalisers is added again.
+    Windows of a question are compared by scores, which carry more information than probabilities within a
+    window: the mean of the members' log-normalisers is added back.
     """
     scores = torch.stack([torch.cat([classes, null[:, None]], dim=1).float() for classes, null in members])
     return _log_mean(scores.log_softmax(-1)) + scores.logsumexp(-1).mean(0)[:, None]
 
 
 def _log_mean(logs: Float[Tensor, "M *R"]) -> Float[Tensor, "*R"]:
-    """The logarithm of the mean of what the first axis holds the logarithms of."""
+    """Logarithm of the mean over the first axis, from logarithms."""
     return logs.logsumexp(0) - torch.tensor(float(len(logs)), device=logs.device).log()

@@ -22,14 +22,14 @@ from qa_arch.spans.search import SpanCollector
 from qa_arch.tasks import Predictor, Watch, read_table
 from qa_arch.types.text import Example, Prediction, QuestionSet
 
-PART = 1000
+PART_SIZE = 1000
 """Questions in memory at once in ``read_parts``: enough to sort windows by length."""
 
 
 class SpanPredictor(Predictor):
     """Answers questions about texts with a span of the text or "no answer".
 
-    ``null_threshold`` is that fitted on the run's calibration split (``Prediction.at(null_threshold)``).
+    ``null_threshold`` was fitted on the run's calibration split (see ``Prediction.at``).
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SpanPredictor(Predictor):
         self.vocab_size, self.library = vocab_size, library
 
     def __call__(self, question: str, context: str) -> Prediction:
-        """The prediction for a single question about a text."""
+        """Predict the answer to a single question about a text."""
         return self.predict([(question, context)])[0]
 
     def predict(
@@ -65,10 +65,10 @@ class SpanPredictor(Predictor):
         decode: Decode | None = None,
         batch_size: int | None = None,
     ) -> list[Prediction]:
-        """The predictions, with candidates, for pairs of a question and a text, in order.
+        """Predict, with candidates, the answer for each (question, text) pair, in order.
 
-        Where question or text is blank there is none (``best`` is None, ``windows`` is 0). ``decode`` is
-        used in place of the model's own. Raises DataError for a text that is no valid Unicode.
+        A blank question or text has none (``best`` is None, ``windows`` is 0). ``decode`` overrides the
+        model's own settings. Raises DataError for a text that is not valid Unicode.
         """
         examples = [
             Example(id=str(number), question=question, context=context)
@@ -88,9 +88,9 @@ class SpanPredictor(Predictor):
         return predictions
 
     def table(self, questions: QuestionSet, *, cache: bool = True) -> FeatureTable:
-        """The windows of a set under the settings that the model was trained with.
+        """Windows of a set under the settings that the model was trained with.
 
-        Raises ConfigError for a token that is not among the model's ``vocab_size``, where that is given.
+        Raises ConfigError for a token id beyond the model's ``vocab_size``, if that is known.
         """
         settings = self.config.features if cache else replace(self.config.features, cache_dir=None)
         table = windows_of(questions, self.tokenizer, settings, segments=self.segments)
@@ -107,10 +107,10 @@ class SpanPredictor(Predictor):
         watch: Watch | None = None,
         decode: Decode | None = None,
     ) -> Ranking:
-        """The ranked answers to each question of a set, in order.
+        """Ranked answers to each question of a set, in order.
 
-        ``table`` holds the set's windows where they are made already. ``watch`` counts windows. ``decode``
-        is used in place of the config's.
+        ``table`` may hold the set's windows if they exist already. ``watch`` counts windows. ``decode``
+        overrides the config's settings.
         """
         table = self.table(questions) if table is None else table
         return read_table(
@@ -126,13 +126,13 @@ class SpanPredictor(Predictor):
         self,
         questions: QuestionSet,
         *,
-        size: int = PART,
+        size: int = PART_SIZE,
         batch_size: int | None = None,
         watch: Watch | None = None,
     ) -> Iterator[Ranking]:
-        """``read`` for any number of questions in the memory of ``size``: a ranking for each part, in order.
+        """``read`` any number of questions in parts of ``size``, to bound memory; one ranking per part.
 
-        Features are made anew for each part. ``watch`` counts questions.
+        Features are not cached. ``watch`` counts questions.
         """
         for begin in range(0, len(questions), size):
             examples = questions.examples[begin : begin + size]

@@ -1,7 +1,7 @@
 """The best spans of all windows -> one ranked list of answers per question.
 
-Axes: ``N`` windows, ``K`` ranks within a window, best first; ``Q`` questions, ``M`` candidates in all.
-The ranking is vectorised over all questions, on flat columns; ``Ranking.predictions`` makes objects of it.
+Axes: ``N`` windows, ``K`` ranks within a window, best first; ``Q`` questions, ``M`` candidates in total.
+The ranking is vectorised over all questions, on flat columns; ``Ranking.predictions`` turns it into objects.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from qa_arch.types.text import Candidate, Example, Prediction
 
 
 class WindowRecord:
-    """Base of dataclasses whose arrays have one row per window."""
+    """Base class of dataclasses whose arrays have one row per window."""
 
     __slots__ = ()
 
     def take(self, rows: np.ndarray) -> Self:
-        """The windows ``rows``, in that order."""
+        """Select the windows ``rows``, in that order."""
         columns = (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
         return type(self)(*(None if column is None else column[rows] for column in columns))
 
     @staticmethod
     def concatenate(parts: Sequence[Record]) -> Record:
-        """Windows of several batches in one record; all need the same decoding settings."""
+        """Concatenate the windows of several batches; all need the same decoding settings."""
         names = [f.name for f in fields(parts[0])]  # type: ignore[arg-type]
         columns = ([getattr(part, name) for part in parts] for name in names)
         return type(parts[0])(*(None if column[0] is None else np.concatenate(column) for column in columns))
@@ -44,7 +44,7 @@ Record = TypeVar("Record", bound=WindowRecord)
 class SpanCandidates(WindowRecord):
     """The ``K`` best spans of ``N`` windows, best first, and the scores of "no answer".
 
-    An empty place has logits of -inf and token 0; empty places come last.
+    Unused ranks have logits of -inf and token 0, and come last.
     """
 
     start: np.ndarray
@@ -54,32 +54,32 @@ class SpanCandidates(WindowRecord):
     start_logit: np.ndarray
     """(N, K) float32."""
     end_logit: np.ndarray
-    """(N, K) float32: what start and end score together is added, where a model has that."""
+    """(N, K) float32: includes the pair score of start and end, if the model has one."""
     null_start: np.ndarray
     """(N,) float32."""
     null_end: np.ndarray
     """(N,) float32: the null's end logit plus the weighted verifier, if any."""
     any_span: np.ndarray | None = None
-    """(N,) float32: log of the sum of exp(score) over all spans of the window, however long; -inf without
-    any. None where null odds are those against the best span."""
+    """(N,) float32: logsumexp of the scores of all spans of the window, however long; -inf without spans.
+    None if null odds compare with the best span."""
 
     def __len__(self) -> int:
         return self.start.shape[0]
 
     @property
     def score(self) -> np.ndarray:
-        """(N, K) float32: start + end; -inf where there is no span."""
+        """(N, K) float32: start + end; -inf for unused ranks."""
         return self.start_logit + self.end_logit
 
     @property
     def null(self) -> np.ndarray:
-        """(N,) float32: the score of "no answer", on the scale of ``score``; +inf where it was NaN."""
+        """(N,) float32: score of "no answer", on the scale of ``score``; +inf in place of NaN."""
         return self.null_start + self.null_end
 
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """The candidates of every question, most probable first, "no answer" once among them.
+    """Candidates of every question, most probable first, including "no answer" once.
 
     The candidates of question q are rows ``[offsets[q], offsets[q + 1])`` of the M columns. "No answer"
     is the span of zero width, 0 to 0.
@@ -91,7 +91,7 @@ class Ranking:
     start: np.ndarray
     """(M,) int64: first character in the context."""
     end: np.ndarray
-    """(M,) int64: end in the context, exclusive."""
+    """(M,) int64: end character in the context, exclusive."""
     start_logit: np.ndarray
     """(M,) float32."""
     end_logit: np.ndarray
@@ -101,12 +101,12 @@ class Ranking:
     best: np.ndarray
     """(Q,) int64: row of the best non-empty span; -1 if there is none."""
     null_odds: np.ndarray
-    """(Q,) float64: null score minus the score of ``best``, or under ``decode.null_odds=any`` minus the log
-    sum of all spans' (``rank``); +inf where there is no span."""
+    """(Q,) float64: null score minus the score of ``best``, or minus the logsumexp over all spans with
+    ``decode.null_odds=any`` (``rank``); +inf without spans."""
     windows: np.ndarray
     """(Q,) int64: number of windows of the context."""
     texts: Mapping[int, str] = field(default_factory=dict)
-    """Text of the rows that are no single span of the context; their offsets are -1."""
+    """Texts of rows that are not a single span of the context; their offsets are -1."""
 
     @property
     def score(self) -> np.ndarray:
@@ -115,29 +115,31 @@ class Ranking:
 
     @property
     def null(self) -> np.ndarray:
-        """(Q,) row of "no answer"."""
+        """(Q,) rows of "no answer"."""
         return np.flatnonzero((self.start == 0) & (self.end == 0))
 
-    def given(self, threshold: float) -> np.ndarray:
-        """(Q,) row of the answer given at a null threshold."""
+    def answers(self, threshold: float) -> np.ndarray:
+        """(Q,) rows of the answers given at a null threshold."""
         return np.where((self.null_odds > threshold) | (self.best < 0), self.null, self.best)
 
     def confidence(self, threshold: float, temperature: float) -> np.ndarray:
-        """(Q,) calibrated probability that the answer given is right (``metrics.confidence``)."""
-        every = confidences(self.score, self.null, self.offsets, threshold=threshold, temperature=temperature)
-        return every[self.given(threshold)]
+        """(Q,) calibrated probability that the given answer is right (``metrics.confidence``)."""
+        candidates = confidences(
+            self.score, self.null, self.offsets, threshold=threshold, temperature=temperature
+        )
+        return candidates[self.answers(threshold)]
 
     def fit_temperature(self, right: np.ndarray, threshold: float) -> float:
-        """Temperature of that confidence; ``right`` (Q,): whether the answer given is."""
+        """Fit the temperature of ``confidence``; ``right`` (Q,): whether the given answer is right."""
         return fit_temperature(self.score, self.null, self.offsets, right, threshold=threshold)
 
     @cached_property
     def best_predictions(self) -> list[Prediction]:
-        """A Prediction for each question, in order, without its candidates; made once for all scores."""
+        """One Prediction per question, in order, without candidates; cached for all scores."""
         return self._predictions([()] * len(self.examples))
 
     def predictions(self) -> list[Prediction]:
-        """A Prediction for each question, in order, with its candidates."""
+        """One Prediction per question, in order, with candidates."""
         sizes = np.diff(self.offsets)
         candidates = self._candidates(np.arange(self.offsets[-1]), np.repeat(np.arange(len(sizes)), sizes))
         return self._predictions([tuple(islice(candidates, size)) for size in sizes.tolist()])
@@ -156,7 +158,7 @@ class Ranking:
         ]
 
     def _candidates(self, rows: np.ndarray, question: np.ndarray) -> Iterator[Candidate]:
-        """Candidates in the ``rows`` of the columns, with their texts."""
+        """Candidates in these ``rows`` of the columns, with their texts."""
         columns = (np.arange(len(self.start)), self.start, self.end, self.score, self.probability)
         numbers = (column[rows].tolist() for column in columns)
         for q, row, start, end, score, probability in zip(question.tolist(), *numbers, strict=True):
@@ -164,7 +166,7 @@ class Ranking:
             yield Candidate(text, start, end, score, probability)
 
 
-NAMED = 5  # ids listed in a message
+MAX_LISTED = 5  # ids in a message
 
 
 def char_spans(
@@ -173,7 +175,7 @@ def char_spans(
     """Character offsets in the context, end exclusive, of token spans: (N, K) each.
 
     ``origin`` (N,) is the row, in the token columns ``char_start`` and ``char_end``, that position 0 of
-    each window would have. An empty place gets the last row of the columns, which has zero width.
+    each window would have. Unused ranks get the last row of the columns, which has zero width.
     """
     filled = spans.score > -np.inf
     first = np.where(filled, origin[:, None] + spans.start, -1)
@@ -196,15 +198,14 @@ def rank(
     """Merge the windows of each question: its ``n_best`` candidates over all windows.
 
     The null score is the minimum over the windows, since one window with an answer is enough. "No answer"
-    is always a candidate, as an extra one if it is not among the ``n_best``. Ties are ordered by window,
+    is always a candidate, in addition to the ``n_best`` if it is not among them. Ties are ordered by window,
     then by the order of the search, independent of the order of the windows here. With ``dedupe`` a span
-    of several windows counts once, with its best score; the common script keeps duplicates.
+    in several windows counts once, with its best score; the common script keeps duplicates.
 
-    Null odds are the null score minus that of the best span over all windows. Where the windows come with
-    ``any_span`` they are, within a window, log P("no answer") - log P(any span), exact because the window's
-    normaliser falls out; and of a question the lowest over its windows, as one window with an answer is
-    enough. No normaliser is shared between windows, and those that overlap hold the same spans: a sum over
-    windows would count both twice.
+    Null odds are the null score minus that of the best span over all windows. For windows with ``any_span``
+    they are log P("no answer") - log P(any span) within a window, which is exact because the window's
+    normaliser cancels; a question has the lowest of its windows, as one window with an answer is enough.
+    They are not summed over windows, which share no normaliser, and overlap: spans would count twice.
 
     Args:
         spans: the N windows, in any order.
@@ -216,7 +217,7 @@ def rank(
         expected: (Q,) number of windows of each question in the feature table. With 0 the answer is
             "no answer".
 
-    Raises RunError that names the questions if windows are missing or repeated.
+    Raises RunError naming the questions if windows are missing or repeated.
     """
     _check_complete(window, example, examples, expected)
     order = np.lexsort((window, example))
@@ -226,21 +227,23 @@ def rank(
 
     score = spans.score
     row, column = np.nonzero((score > -np.inf) & (char_end > char_start))
-    order = _by_question_and_score(example[row], score[row, column])
+    order = _order_by_question_and_score(example[row], score[row, column])
     row, column = row[order], column[order]
     question, start, end = example[row], char_start[row, column], char_end[row, column]
     if dedupe:
-        unique = _first_of_equal(question, start, end)
+        unique = _first_occurrences(question, start, end)
         row, column, question, start, end = (x[unique] for x in (row, column, question, start, end))
     columns = start, end, spans.start_logit[row, column], spans.end_logit[row, column]
     ranking = with_null(examples, question, columns, (null_start, null_end), expected, n_best)
     if spans.any_span is None:
         return ranking
-    return replace(ranking, null_odds=_odds_of_any(spans.null, spans.any_span, example, ranking.best))
+    return replace(ranking, null_odds=_any_span_odds(spans.null, spans.any_span, example, ranking.best))
 
 
-def _odds_of_any(null: np.ndarray, any_span: np.ndarray, example: np.ndarray, best: np.ndarray) -> np.ndarray:
-    """(Q,) lowest null - any_span over the windows of each question; +inf where it has no span to answer."""
+def _any_span_odds(
+    null: np.ndarray, any_span: np.ndarray, example: np.ndarray, best: np.ndarray
+) -> np.ndarray:
+    """(Q,) lowest null - any_span over the windows of each question; +inf for questions without a span."""
     odds = np.full(len(null), np.inf)
     np.subtract(null, any_span, out=odds, where=any_span > -np.inf, dtype=np.float64)
     lowest = np.full(len(best), np.inf)
@@ -257,15 +260,17 @@ def _check_complete(
         wrong[example[np.bincount(window)[window] > 1]] = True
     if wrong.any():
         rows = np.flatnonzero(wrong)
-        names = ", ".join(examples[q].id for q in rows[:NAMED]) + (", ..." if len(rows) > NAMED else "")
+        names = ", ".join(examples[q].id for q in rows[:MAX_LISTED]) + (
+            ", ..." if len(rows) > MAX_LISTED else ""
+        )
         raise RunError(
             f"{len(rows)} of {len(examples)} questions have windows that were not read, or read twice "
-            f"({names}): run the model on every window of the set once"
+            f"({names}): run the model on every window of the set exactly once"
         )
 
 
 def _lowest_null(spans: SpanCandidates, example: np.ndarray, questions: int) -> tuple[np.ndarray, np.ndarray]:
-    """(Q,) start and end logit of "no answer" in the window where it scores lowest; +inf without windows."""
+    """(Q,) start and end logit of "no answer" in the window of its lowest score; +inf without windows."""
     order = np.lexsort((spans.null, example))
     present, first = np.unique(example[order], return_index=True)
     halves = np.full((2, questions), np.inf, dtype=np.float32)
@@ -273,18 +278,18 @@ def _lowest_null(spans: SpanCandidates, example: np.ndarray, questions: int) -> 
     return halves[0], halves[1]
 
 
-def _by_question_and_score(question: np.ndarray, score: np.ndarray) -> np.ndarray:
+def _order_by_question_and_score(question: np.ndarray, score: np.ndarray) -> np.ndarray:
     """Stable order by question, then falling score.
 
-    Both are packed into one integer key, because the windows are nearly in order and a stable integer sort
-    is then a single pass. The bits of a float32 order like an integer once negatives are reversed.
+    Both are packed into one integer key: windows are nearly sorted, and a stable integer sort then takes a
+    single pass. The bits of a float32 sort like an integer once negative values are flipped.
     """
-    bits = (np.float32(0) - score).view(np.int32).astype(np.int64)  # 0 - x: one zero, not two
-    rising = np.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
-    return np.argsort((question.astype(np.int64) << 32) + rising + 2**31, kind="stable")
+    bits = (np.float32(0) - score).view(np.int32).astype(np.int64)  # 0 - x: no negative zero
+    key = np.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    return np.argsort((question.astype(np.int64) << 32) + key + 2**31, kind="stable")
 
 
-def _first_of_equal(question: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+def _first_occurrences(question: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
     """First position of each distinct (question, start, end), ascending."""
     width = int(end.max(initial=0)) + 1
     key = (question.astype(np.int64) * width + start) * width + end
@@ -306,7 +311,7 @@ def with_null(
     counts = np.bincount(question, minlength=Q)
     position = np.arange(len(question)) - (np.cumsum(counts) - counts)[question]
     above = score >= null[question]  # on a tie the span ranks first
-    # "No answer" may take one of the n_best places: the last span must beat it. The best span always stays.
+    # "No answer" may take one of the n_best ranks: the last span must beat it. The best span always stays.
     selected = (position < max(n_best - 1, 1)) | ((position == n_best - 1) & above)
     question, position, above = (x[selected] for x in (question, position, above))
 

@@ -1,4 +1,4 @@
-"""Scores of answers: operating points, and the rows of single questions. No torch here."""
+"""Scores of answers: operating points, and one row per question. No torch here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qa_arch.records import NEVER_NULL, Point
 from qa_arch.types.text import Prediction, QuestionSet, question_word
 
 ALWAYS_ANSWER = math.inf
-"""The threshold at which "no answer" is never given."""
+"""Null threshold at which "no answer" is never predicted."""
 
 
 def question_rows(
@@ -24,10 +24,9 @@ def question_rows(
 ) -> dict[str, list[Any]]:
     """Columns of ``questions.parquet``: scores at ``threshold``, offsets, null odds, question word; no text.
 
-    ``start``, ``end``, ``span_exact``, ``span_f1`` and ``probability`` are those of the best span whatever
-    the threshold: with them any threshold can be scored, and confidence compared with truth, from the record
-    alone. Without a span, start and end are -1 and null_odds is +inf.
-    ``article`` is a number: which questions are of one article.
+    ``start``, ``end``, ``span_exact``, ``span_f1`` and ``probability`` describe the best span at any
+    threshold, so that the record alone suffices to score other thresholds and to check calibration. Without
+    a span, start and end are -1 and null_odds is +inf. ``article`` numbers the articles of the questions.
     """
     ids = [answer.id for answer in answers]
     scored = in_order(questions, {answer.id: answer.text(threshold) for answer in answers}, ids)
@@ -51,7 +50,7 @@ def question_rows(
 
 
 def answerable_auroc(questions: QuestionSet, answers: Sequence[Prediction]) -> float | None:
-    """Area under the ROC curve of "answerable" by null odds, percent; None without both kinds."""
+    """Area under the ROC curve of "answerable" by null odds, percent; None unless both classes occur."""
     odds, answerable = odds_and_truth(questions, answers)
     area = auroc(-odds, answerable)
     return None if area is None else 100 * area
@@ -60,7 +59,7 @@ def answerable_auroc(questions: QuestionSet, answers: Sequence[Prediction]) -> f
 def odds_and_truth(
     questions: QuestionSet, answers: Sequence[Prediction]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """``(N,)`` null odds of the answers, and whether their questions are answerable."""
+    """(N,) null odds of the answers, and (N,) whether their questions are answerable."""
     answerable = {example.id: example.answerable for example in questions.examples}
     odds = np.array([answer.null_odds for answer in answers], dtype=np.float64)
     return odds, np.array([answerable[answer.id] for answer in answers], dtype=np.bool_)
@@ -69,10 +68,10 @@ def odds_and_truth(
 def operating_points(
     questions: QuestionSet, answers: Sequence[Prediction], threshold: float
 ) -> dict[str, Point]:
-    """Scores by the name of the operating point, each with its threshold, protocol and metric version.
+    """Operating point -> scores, with threshold, protocol and metric version.
 
-    ``margin_0``, ``calibrated`` (at ``threshold``) and ``oracle`` (fitted on this very set: a bound)
-    for SQuAD 2.0, and ``never_null`` for both protocols: what the spans alone are worth.
+    ``margin_0``, ``calibrated`` (at ``threshold``) and ``oracle`` (fitted on the scored set: a bound)
+    for SQuAD 2.0, and ``never_null`` for both protocols: the spans without "no answer".
     """
     if questions.protocol == "2.0":
         points = at_thresholds(questions, answers, threshold)
@@ -91,6 +90,6 @@ def operating_points(
 
 
 def in_order(questions: QuestionSet, texts: Mapping[str, str], ids: Sequence[str]) -> list[QuestionScore]:
-    """The scores of ``texts`` in the order of ``ids``."""
+    """Scores of ``texts`` in the order of ``ids``."""
     scored = {s.id: s for s in score_questions(questions, texts)}
     return [scored[id_] for id_ in ids]

@@ -1,7 +1,7 @@
-"""Logits of windows -> the best spans or token sequences of each window -> ranked answers, by a collector.
+"""Logits of windows -> best spans or token sequences of each window -> ranked answers, by a collector.
 
 Axes: ``N`` windows, ``T`` tokens, ``K`` spans per window, ``L`` longest answer in tokens, ``S`` steps of a
-sequence. Every search is vectorised over the batch and runs on the device of the logits. Ties have a fixed
+sequence. Searches are vectorised over the batch and run on the device of the logits. Ties have a fixed
 order, so that the same logits give the same spans on every machine and in every batch.
 """
 
@@ -32,7 +32,7 @@ from qa_arch.types.tensors import (
 from qa_arch.types.text import Example, QuestionSet
 
 Search = Literal["band", "grid", "greedy"]
-NEVER = -torch.inf
+NEG_INF = -torch.inf
 log = logging.getLogger(__name__)
 
 
@@ -48,10 +48,10 @@ def best_spans(
     """The ``n_best`` spans of every window with ``0 <= end - start < max_answer_tokens``, best first.
 
     ``band`` is exact: the best of all pairs; on a tie the earlier start wins, then the shorter span. ``grid``
-    pairs the ``n_best`` best starts with the ``n_best`` best ends, as the common SQuAD script does; on a tie
-    the better start wins. ``greedy`` takes the best start and then the best end it allows, one span per
-    window. NaN and +inf logits count as -inf, with a warning. ``any_span`` also sums up all spans from start
-    to end, whatever the search and its limit.
+    pairs the ``n_best`` best starts with the ``n_best`` best ends, like the common SQuAD script; on a tie
+    the better start wins. ``greedy`` takes the best start and then the best end for it, one span per
+    window. NaN and +inf logits count as -inf, with a warning. ``any_span`` adds the logsumexp over all spans,
+    regardless of search and length limit.
 
     Raises ConfigError if ``search`` is unknown or a limit is below 1.
     """
@@ -59,76 +59,76 @@ def best_spans(
         raise ConfigError(
             f"decode: n_best={n_best} and max_answer_tokens={max_answer_tokens} must both be at least 1"
         )
-    start, end = _usable(logits.start.float()), _usable(logits.end.float())
+    start, end = _replace_invalid(logits.start.float()), _replace_invalid(logits.end.float())
     null_start, null_end = _null_halves(logits)
     k = 1 if search == "greedy" else n_best
     if search == "grid":
         first, last, score = _grid(start, end, null_start, null_end, max_answer_tokens, k)
     elif search == "band":
         first, last, score = _band(start, end, max_answer_tokens, k)
-    elif search == "greedy":  # all but the best start (the earliest on a tie) are closed
+    elif search == "greedy":  # mask all but the best start (the earliest on a tie)
         chosen = torch.zeros_like(start, dtype=torch.bool).scatter_(1, _stable_topk(start, 1)[1], True)
-        first, last, score = _band(start.masked_fill(~chosen, NEVER), end, max_answer_tokens, k)
+        first, last, score = _band(start.masked_fill(~chosen, NEG_INF), end, max_answer_tokens, k)
     else:
         raise ConfigError(f"decode: search={search!r} is unknown; choose band, grid or greedy")
-    empty = score == NEVER
-    first, last = first.masked_fill(empty, 0), last.masked_fill(empty, 0)
-    places = (0, k - score.shape[1])  # filled up to k
-    tokens = (pad(x, places).to(torch.int32) for x in (first, last))
+    unused = score == NEG_INF
+    first, last = first.masked_fill(unused, 0), last.masked_fill(unused, 0)
+    padding = (0, k - score.shape[1])  # to k ranks
+    tokens = (pad(x, padding).to(torch.int32) for x in (first, last))
     starts, ends = start.gather(1, first), end.gather(1, last)
-    scores = (pad(x.masked_fill(empty, NEVER), places, value=NEVER) for x in (starts, ends))
+    scores = (pad(x.masked_fill(unused, NEG_INF), padding, value=NEG_INF) for x in (starts, ends))
     columns = [*tokens, *scores, null_start, null_end]
     if any_span:
         total = log_sum_of_spans(start, end)
-        columns.append(total.masked_fill(total <= LOWEST, NEVER))
+        columns.append(total.masked_fill(total <= LOWEST, NEG_INF))
     return SpanCandidates(*(x.cpu().numpy() for x in columns))
 
 
-def _usable(logits: Tensor) -> Tensor:
-    """The logits with NaN and +inf replaced by -inf, in their shape."""
-    if logits.numel() == 0 or logits.amax() < torch.inf:  # the maximum of a NaN is NaN
+def _replace_invalid(logits: Tensor) -> Tensor:
+    """Replace NaN and +inf by -inf."""
+    if logits.numel() == 0 or logits.amax() < torch.inf:  # amax propagates NaN
         return logits
-    usable = logits < torch.inf
-    log.warning("%d span logits are NaN or infinite and are never chosen", int((~usable).sum()))
-    return logits.masked_fill(~usable, NEVER)
+    valid = logits < torch.inf
+    log.warning("%d span logits are NaN or +inf and will not be chosen", int((~valid).sum()))
+    return logits.masked_fill(~valid, NEG_INF)
 
 
 def _null_halves(logits: SpanLogits) -> tuple[Tensor, Tensor]:
-    """The null's start and end logits, (N,) each; NaN becomes +inf, which a minimum over windows ignores."""
+    """Start and end logit of the null, (N,) each; NaN becomes +inf, which a minimum over windows ignores."""
     end = logits.null_end.float()
     if logits.verifier is not None:
         end = end + logits.verifier_weight * logits.verifier.float()
     halves = torch.stack([logits.null_start.float(), end])
-    broken = halves.sum(0).isnan()
-    if broken.any():
-        log.warning("the null score of %d windows is NaN and is left out", int(broken.sum()))
-        halves = halves.masked_fill(broken, torch.inf)
+    invalid = halves.sum(0).isnan()
+    if invalid.any():
+        log.warning("the null score of %d windows is NaN and is ignored", int(invalid.sum()))
+        halves = halves.masked_fill(invalid, torch.inf)
     return halves[0], halves[1]
 
 
 def _band(start: Tensor, end: Tensor, limit: int, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The exact ``k`` best pairs of the band: first tokens, last tokens, scores, (N, K) each.
+    """Exact ``k`` best pairs of the band: first tokens, last tokens, scores, (N, K) each.
 
-    Only the ``k`` starts with the best pairs matter, since ``k`` better pairs, the best of each of these,
-    precede any other start. That leaves K × L pairs to rank instead of T × L.
+    Only the ``k`` starts with the best pairs matter: the best pairs of these are ``k`` pairs that precede
+    any pair of another start. That leaves K × L pairs to rank instead of T × L.
     """
     limit = min(limit, start.shape[1])
-    reach = start + _sliding_max(end, limit)
-    starts = _stable_topk(reach, k)[1].sort(dim=1).values  # in text order: it settles equal scores
+    best_of_start = start + _sliding_max(end, limit)
+    starts = _stable_topk(best_of_start, k)[1].sort(dim=1).values  # in text order, which breaks ties
     ends = starts[:, :, None] + torch.arange(limit, device=end.device)  # (N, K, L)
-    reached = pad(end, (0, limit - 1), value=NEVER).gather(1, ends.flatten(1)).view_as(ends)
-    score, place = _stable_topk((reached + start.gather(1, starts)[:, :, None]).flatten(1), k)
-    first = starts.gather(1, place // limit)
-    return first, first + place % limit, score
+    end_logit = pad(end, (0, limit - 1), value=NEG_INF).gather(1, ends.flatten(1)).view_as(ends)
+    score, index = _stable_topk((end_logit + start.gather(1, starts)[:, :, None]).flatten(1), k)
+    first = starts.gather(1, index // limit)
+    return first, first + index % limit, score
 
 
 def _sliding_max(values: Tensor, width: int) -> Tensor:
     """``out[t] = max(values[t : t + width])`` along the last axis, in log2(width) steps."""
-    reached = 1
-    while reached < width:
-        step = min(reached, width - reached)
-        ahead = pad(values[:, step:], (0, step), value=NEVER)
-        values, reached = torch.maximum(values, ahead), reached + step
+    covered = 1
+    while covered < width:
+        step = min(covered, width - covered)
+        ahead = pad(values[:, step:], (0, step), value=NEG_INF)
+        values, covered = torch.maximum(values, ahead), covered + step
     return values
 
 
@@ -137,35 +137,34 @@ def _grid(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Best pairs among ``k`` starts × ``k`` ends: first tokens, last tokens, scores, (N, K) each.
 
-    As in the common script, the null token competes with the context tokens for the ``k`` places of each
-    list.
+    As in the common script, the null token competes with context tokens for the ``k`` ranks of each list.
     """
     starts, s = _preselect(start, null_start, k)
     ends, e = _preselect(end, null_end, k)
     length = e[:, None, :] - s[:, :, None]
     pairs = starts[:, :, None] + ends[:, None, :]
-    pairs.masked_fill_((length < 0) | (length >= limit), NEVER)
+    pairs.masked_fill_((length < 0) | (length >= limit), NEG_INF)
     score, index = _stable_topk(pairs.flatten(1), k)
     width = s.shape[1]
     return s.gather(1, index // width), e.gather(1, index % width), score
 
 
 def _preselect(logits: Tensor, null: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The ``k`` best logits and their tokens, the null competing for the last of ``k`` places."""
+    """The ``k`` best logits and their tokens; a better null takes the last of ``k`` ranks."""
     top, token = _stable_topk(logits, k)
     if top.shape[1] == k:
-        top[:, -1].masked_fill_(null > top[:, -1], NEVER)
+        top[:, -1].masked_fill_(null > top[:, -1], NEG_INF)
     return top, token
 
 
 def _stable_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The ``k`` largest values of each row and their indices; ties in order of their index.
 
-    ``topk`` returns ties in any order. The (k+1)-th value shows which rows have ties, and only these are
-    sorted in full.
+    ``topk`` returns ties in any order. The (k+1)-th value reveals which rows have ties; only these are fully
+    sorted.
     """
     top, index = values.topk(min(k + 1, values.shape[1]))
-    tied = ((top[:, 1:] == top[:, :-1]) & (top[:, 1:] > NEVER)).any(1).nonzero().squeeze(1)
+    tied = ((top[:, 1:] == top[:, :-1]) & (top[:, 1:] > NEG_INF)).any(1).nonzero().squeeze(1)
     top, index = top[:, :k], index[:, :k]
     if len(tied):
         ordered = values[tied].sort(dim=1, descending=True, stable=True)
@@ -179,13 +178,13 @@ class SequenceCandidates(WindowRecord):
     """Best token sequence of each of N windows, and the score of "no answer"."""
 
     tokens: np.ndarray
-    """(N, S) int32: the tokens chosen, in order, indices on the window's token axis; -1 after the last."""
+    """(N, S) int32: chosen tokens in order, indices on the window's token axis; -1 after the last."""
     score: np.ndarray
-    """(N,) float32: log-probability of the choices including the stop; -inf without tokens."""
+    """(N,) float32: log-probability of the choices, including the stop; -inf without tokens."""
     null: np.ndarray
     """(N,) float32: log-probability of stopping at the first step."""
     any_token: np.ndarray | None = None
-    """(N,) float32: log-probability of not doing so; None where null odds are those against the best."""
+    """(N,) float32: log-probability of not doing so; None if null odds compare with the best sequence."""
 
     def __len__(self) -> int:
         return len(self.score)
@@ -195,16 +194,16 @@ class SequenceCandidates(WindowRecord):
 def best_sequences(logits: StepLogits, *, any_span: bool = False) -> SequenceCandidates:
     """Greedy choice at each step, up to the first stop (Wang & Jiang 2016, section 3.3).
 
-    The first choice is the best token even if "no answer" is better; ``null`` has that score. With
-    ``any_span`` the probability of any sequence is given beside it.
+    The first choice is the best token even if "no answer" scores higher; that score is in ``null``. With
+    ``any_span`` the log-probability of any sequence is returned too.
     """
     choices = log_choices(logits)  # (N, S, T + 1)
     stop = choices.shape[2] - 1
     best, chosen = choices.max(dim=2)
     best[:, 0], chosen[:, 0] = choices[:, 0, :stop].max(dim=1)
     stopped = (chosen == stop).cumsum(1)
-    counts = (stopped - (chosen == stop).long()) == 0  # up to and including the first stop
-    score = best.masked_fill(~counts, 0.0).sum(1)
+    counted = (stopped - (chosen == stop).long()) == 0  # up to and including the first stop
+    score = best.masked_fill(~counted, 0.0).sum(1)
     score = score.masked_fill(score.isnan(), -torch.inf)
     tokens = chosen.masked_fill(stopped > 0, -1).to(torch.int32)
     null = choices[:, 0, stop]
@@ -228,8 +227,7 @@ def rank_sequences(
     """Merge the windows of each question as ``rank`` does, with one sequence per window.
 
     ``origin`` (N,) is the row, in the token columns ``char_start`` and ``char_end``, that position 0 of
-    each window would have. Consecutive tokens form a span of the text; several such runs are joined by
-    spaces.
+    each window would have. Runs of consecutive tokens are spans of the text, joined by spaces.
     """
     number = np.arange(len(candidates))[:, None]
     zeros = np.zeros(len(candidates), np.float32)
@@ -273,7 +271,7 @@ Part = tuple[np.ndarray, SpanCandidates | SequenceCandidates]
 
 @dataclass(eq=False)
 class SpanCollector:
-    """The best spans or sequences of windows, in any order; ``result`` joins them by question."""
+    """Collects the best spans or sequences of windows, in any order; ``result`` ranks them by question."""
 
     questions: QuestionSet
     table: FeatureTable
@@ -296,32 +294,32 @@ class SpanCollector:
         self.parts.append((batch.index.cpu().numpy(), candidates))
 
     def merge(self, others: Iterable[list[Part]]) -> None:
-        """Replace the parts by those of all processes."""
+        """Replace the parts with those of all processes."""
         self.parts = [part for parts in others for part in parts]
 
     def result(self) -> Ranking:
-        """The candidates of each question, in the order of the set.
+        """Ranked candidates of each question, in the order of the set.
 
-        Raises RunError where a window was never read, naming the questions unless none was.
+        Raises RunError if a window was never read, naming the questions unless all are missing.
         """
         if not self.parts:
             raise RunError(
-                f"none of the {len(self.table)} windows of {self.questions.name} was read: run the model on"
-                " every window of the set once"
+                f"none of the {len(self.table)} windows of {self.questions.name} were read: run the model on"
+                " every window of the set exactly once"
             )
         index = np.concatenate([rows for rows, _ in self.parts])
         window, first = np.unique(index, return_index=True)
         candidates = SpanCandidates.concatenate([part for _, part in self.parts]).take(first)
         table, examples = self.table, self.questions.examples
         origin = table.token_start[window] - table.context_at[window]
-        about: Any = {
+        common: Any = {
             "window": window,
             "example": table.example[window],
             "expected": np.bincount(table.example, minlength=len(examples)),
             "n_best": self.decode.n_best,
         }
         if isinstance(candidates, SequenceCandidates):
-            return rank_sequences(candidates, examples, origin, table.char_start, table.char_end, **about)
+            return rank_sequences(candidates, examples, origin, table.char_start, table.char_end, **common)
         char_start, char_end = char_spans(candidates, origin, table.char_start, table.char_end)
         dedupe = self.decode.search != "grid"
-        return rank(candidates, examples, char_start=char_start, char_end=char_end, dedupe=dedupe, **about)
+        return rank(candidates, examples, char_start=char_start, char_end=char_end, dedupe=dedupe, **common)

@@ -1,4 +1,4 @@
-"""Extractive question answering: the answer is a span of the passage, or there is none.
+"""Extractive question answering: the answer is a span of the passage or "no answer".
 
 The steps of a question, in order: ``open`` and ``load_splits`` (raw data -> Example), ``assemble`` (->
 Feature, and the model), ``batches`` (-> Batch), ``collector`` (logits -> ranked answers), ``points`` and
@@ -76,14 +76,14 @@ NEARLY_ALL = 0.98
 
 @dataclass(frozen=True)
 class SpanParts(Parts):
-    """``tables`` hold the tokenised windows of the passages."""
+    """``tables`` contain tokenised windows of the passages."""
 
     tokenizer: PreTrainedTokenizerBase
     encoder: AnyEncoder
 
 
 class SpanTask(Task):
-    """Ranks the spans of a passage; "no answer" is the answer where null odds exceed the null threshold."""
+    """Ranks the spans of a passage; the answer is "no answer" if null odds exceed the null threshold."""
 
     name = "span"
     output: ClassVar[Any] = SpanLogits
@@ -132,10 +132,10 @@ class SpanTask(Task):
         if teacher is None:
             return parts
         copy_layers(teacher.encoder, encoder, config.distillation.layers)
-        return self.taught(config, parts, teacher)
+        return self.with_teacher(config, parts, teacher)
 
-    def taught(self, config: Config, parts: SpanParts, teacher: Teacher) -> SpanParts:
-        """The parts with what ``teacher`` adds to the loss. Raises what ``make_distiller`` raises."""
+    def with_teacher(self, config: Config, parts: SpanParts, teacher: Teacher) -> SpanParts:
+        """Add the distillation loss of ``teacher``. Raises the errors of ``make_distiller``."""
         from qa_arch.tasks.teacher import make_distiller
 
         table = parts.tables[TRAIN]
@@ -149,7 +149,7 @@ class SpanTask(Task):
         predictor: SpanPredictor,
         trusted: Sequence[str] = TRUSTED,
     ) -> SpanParts:
-        """The parts of a run that goes on with a trained model, for the sets that it goes on with."""
+        """Parts of a run that continues from a trained model, with new question sets."""
         tables = {split: predictor.table(questions) for split, questions in sets.items()}
         _log_sizes(sets, tables)
         model: Any = predictor.model
@@ -157,13 +157,13 @@ class SpanTask(Task):
         return SpanParts(sets, tables, predictor.vectors, model, loss, predictor.tokenizer, model.encoder)
 
     def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> Parameters:
-        """On the meta device. ``word_vectors`` is None where they are wanted and no file is named.
+        """Counts on the meta device. ``word_vectors`` is None if they are configured without a file.
 
-        Raises DataError where the file of vectors cannot be read: its width would be a guess.
+        Raises DataError if the vector file cannot be read, as its width is unknown.
         """
         tokenizer, teachers = None, config.distillation.teachers
-        own = config.encoder.vocabulary or teachers  # learned from the texts, or the teacher's: size unknown
-        if config.encoder.init == "random" and own:
+        unsized = config.encoder.vocabulary or teachers  # learned from the texts, or the teacher's
+        if config.encoder.init == "random" and unsized:
             tokenizer = make_tokenizer(config.encoder, self.load_splits(config.data)["train"], teachers)
         shape = assumed_shape(config.glove)
         with torch.device("meta"):
@@ -238,8 +238,8 @@ class SpanTask(Task):
         return SpanCollector(parts.sets[split], parts.tables[split], config.decode)
 
     def validation_scores(self, questions: QuestionSet, outputs: Ranking) -> dict[str, float]:
-        """EM and F1 (percent) at the threshold that fits the split best, at threshold 0, and with
-        a forced answer; and ``spans_auc``, which needs no threshold."""
+        """EM and F1 (percent) at the best threshold for the split, at threshold 0, and with forced answers;
+        and ``spans_auc``, which needs no threshold."""
         points = self.points(questions, outputs, self.fit_threshold(questions, outputs))
         spans = points[NEVER_NULL]
         if questions.protocol == "1.1":
@@ -253,7 +253,7 @@ class SpanTask(Task):
         return {f"calibration_{name}": value for name, value in scores.items() if value is not None}
 
     def fit_threshold(self, questions: QuestionSet, outputs: Ranking, prior: float | None = None) -> float:
-        """Never null where every question has an answer."""
+        """The best null threshold; ``ALWAYS_ANSWER`` for SQuAD 1.1."""
         if questions.protocol == "1.1":
             return ALWAYS_ANSWER
         return calibrate(questions, outputs.best_predictions, prior)
@@ -274,10 +274,10 @@ class SpanTask(Task):
     def points(
         self, questions: QuestionSet, outputs: Ranking, threshold: float, given: float | None = None
     ) -> Points:
-        answered = outputs.best_predictions
-        points = operating_points(questions, answered, threshold)
+        answers = outputs.best_predictions
+        points = operating_points(questions, answers, threshold)
         if given is not None:
-            points[GIVEN] = operating_points(questions, answered, given)[CALIBRATED]
+            points[GIVEN] = operating_points(questions, answers, given)[CALIBRATED]
         return points
 
     def rows(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> dict[str, list[Any]]:
@@ -296,10 +296,10 @@ class SpanTask(Task):
         return Point(protocol=scores.protocol, metric_version=METRIC_VERSION, metrics=scores.flat())
 
     def warning(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> str | None:
-        """Nearly all answers are "no answer", although the gold answers are not.
+        """Warn if nearly all answers are "no answer", but not the gold answers.
 
         Fine-tuning sometimes fails to learn anything (google-research/albert#135), and half of a balanced set
-        is then still scored as right.
+        then still counts as right.
         """
         total = len(questions)
         abstained = sum(answer.at(threshold) is None for answer in outputs.best_predictions) / total
@@ -314,26 +314,26 @@ class SpanTask(Task):
 
 
 def _loss(config: Config, tables: Mapping[str, FeatureTable], trusted: Sequence[str]) -> Loss:
-    """The config's loss, which may look at the share of training windows without an answer."""
+    """The configured loss, which may depend on the share of training windows without an answer."""
     null_share = float(1 - tables["train"].answerable.mean()) if "train" in tables else None
     return build_loss(config, trusted, null_share=null_share)
 
 
 def _log_sizes(sets: Mapping[str, QuestionSet], tables: Mapping[str, FeatureTable]) -> None:
     for split, table in tables.items():
-        losses = ""
+        notes = ""
         if table.truncated_questions:
-            losses += f", {table.truncated_questions} questions truncated"
+            notes += f", {table.truncated_questions} questions truncated"
         if table.lost_answers:
-            losses += f", {table.lost_answers} answers in no window"
-        log.info("%s: %d questions, %d windows%s", split, len(sets[split]), len(table), losses)
+            notes += f", {table.lost_answers} answers in no window"
+        log.info("%s: %d questions, %d windows%s", split, len(sets[split]), len(table), notes)
 
 
 TASK = SpanTask()
 
 
 class SequenceTask(SpanTask):
-    """Like the span task, but decoded greedily: ``decode.search`` has no effect."""
+    """The span task with token sequences, decoded greedily: ``decode.search`` has no effect."""
 
     name = "sequence"
     output = StepLogits

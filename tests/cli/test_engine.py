@@ -20,7 +20,7 @@ from qa_arch.records import GRAPH, MODEL, ONNX, find_runs, read_record
 
 TEXT = "The song was written by Ada Stone in 1971."
 QUESTION = ("--question", "Who wrote it?", "--context", TEXT, "--null-threshold", "inf")
-READS = "ONNX Runtime reads"
+READS = "using ONNX Runtime"
 
 
 @contextmanager
@@ -134,8 +134,8 @@ def test_a_graph_of_other_weights_is_not_used(qa_arch, run):
     change_weights(run)
     code, _, err = qa_arch("evaluate", "--run", run)
     assert code == 0
-    (line,) = [line for line in err.splitlines() if "torch reads" in line]
-    assert "was made of other weights" in line
+    (line,) = [line for line in err.splitlines() if "using torch" in line]
+    assert "was exported from other weights" in line
     assert engine_of(run) == "torch fp32"
     code, _, err = qa_arch("evaluate", "--run", run, "--engine", "onnx")
     assert code == 5
@@ -155,8 +155,8 @@ def test_a_graph_is_made_anew_in_place(qa_arch, run):
 def test_another_precision_is_read_by_torch(qa_arch, run):
     code, _, err = qa_arch("evaluate", "--run", run, "--precision", "bf16")
     assert code == 0
-    assert "the graph is in fp32, and bf16 is wanted" in err
-    assert "torch reads" in err
+    assert "the graph is in fp32, not in bf16" in err
+    assert "using torch" in err
     assert engine_of(run) == "torch bf16"
     assert qa_arch("ask", run, *QUESTION, "--precision", "bf16", "--engine", "onnx")[0] == 2
 
@@ -175,7 +175,7 @@ def test_a_damaged_graph_is_named_and_torch_reads(qa_arch, run, name):
     code, _, err = qa_arch("ask", run, *QUESTION)
     assert code == 0
     assert f"{ONNX}/{name}: cannot be" in err
-    assert err.count("torch reads") == 1
+    assert err.count("using torch") == 1
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_damaged_graph_is_named_and_torch_reads(qa_arch, run, name):
         (("export", "RUN", "--to", "hf"), 2, "--out: name the folder to write"),
         (("export", "RUN", "--to", "hf", "--precision", "int8", "--out", "x"), 2, "holds fp32 weights"),
         (("export", "RUN", "--to", "onnx", "--precision", "int8"), 2, "only the fp32 graph of a run"),
-        (("ask", "RUN", *QUESTION, "--engine", "onnx"), 5, "there is no graph of the run"),
+        (("ask", "RUN", *QUESTION, "--engine", "onnx"), 5, "the run has no graph"),
         (("ask", "OTHERS/onnx", *QUESTION, "--engine", "onnx"), 2, "downloaded checkpoint without a graph"),
     ],
 )

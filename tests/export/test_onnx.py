@@ -186,7 +186,7 @@ def test_a_damaged_folder_is_named(damage, message, exported, tmp_path):
 
 
 def test_a_graph_keeps_its_precision(exported):
-    with pytest.raises(ConfigError, match="exported in fp32, which a graph keeps"):
+    with pytest.raises(ConfigError, match="exported in fp32, which is fixed"):
         load_predictor(exported("bert"), precision="bf16")
 
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from qa_arch.errors import RunError
 from qa_arch.features.vectors import WordVectors
-from qa_arch.spans.loading import _index, _rows, load_ensemble, load_predictor
+from qa_arch.spans.loading import _row_mapping, _shared_words, load_ensemble, load_predictor
 
 
 @pytest.fixture
@@ -75,9 +75,9 @@ def test_every_member_finds_the_words_it_knows_alone():
         WordVectors(words, np.zeros((len(words) + 1, 2), np.float32))
         for words in (("apple", "Pear", "of"), ("Apple", "pear"), ("of",))
     ]
-    index = _index([*tables, None])
+    index = _shared_words([*tables, None])
     for table in tables:
-        own = _rows(index, table).numpy()
+        own = _row_mapping(index, table).numpy()
         questions = ["Apple", "apple", "APPLE", "Pear", "pear", "Of", "of", "plum"]
         assert own[index.rows(questions)].tolist() == table.rows(questions).tolist()
-    assert _index([None, None]) is None
+    assert _shared_words([None, None]) is None

@@ -162,7 +162,7 @@ def _make(config: Config, parent: ParentRun, request: Request, work: Path, *, re
         assert isinstance(step, Recovery)
         _make_trainable(parts, config)
         if teacher is not None:
-            parts = task.taught(config, parts, teacher)
+            parts = task.with_teacher(config, parts, teacher)
         callbacks = _pruning_callbacks(parts.model, step, parent)
         start = Start(parts, _recovery_config(config, step, parent), callbacks, notes)
         record = train(config, folder=work, resume=resume, trusted=request.trusted, start=start)

@@ -35,6 +35,6 @@ FAULTS = (
           new="_d.dev is not None"),
     Fault(name="a student is pruned and trained again without its teacher", at="compression.runs:_make",
           test="test_a_student_goes_on_learning_from_its_teacher_and_from_no_other",
-          old="_k.taught(_c, _p, _t)",
+          old="_k.with_teacher(_c, _p, _t)",
           new="_p"),
 )
