@@ -1,7 +1,7 @@
-"""The contract of every model, whoever wrote it: ``qa-arch check-model`` and ``tests/test_contract*.py``.
+"""The contract that every model must satisfy: ``qa-arch check-model`` and ``tests/test_contract*.py``.
 
-The contract of a task is a few questions and checks on a model that was built for them. A check is a function
-of that model that raises ``ContractError``; the first line of its docstring says what holds.
+The contract of a task is a set of checks, and a few questions for which the model is built. A check is a
+function of that model that raises ``ContractError``; the first line of its docstring states the requirement.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from qa_arch.training.run import train
 from qa_arch.types.tensors import SpanLogits, StepLogits
 
 TOLERANCE = 1e-5
-"""Tolerance of scores that should be the same, relative to the largest of them if that is above 1."""
+"""Tolerance for scores that should be equal, relative to the largest of them if that is above 1."""
 WITHOUT_EFFECT = ("score.bias", "span.bias", "key.bias", "k_lin.bias", "cell.weight_hh")
-"""Endings of parameters whose gradients are zero in exact arithmetic: a shift of all scores of one softmax,
-what multiplies h_0 = 0."""
+"""Name endings of parameters whose gradients are exactly zero: those that shift all scores of a softmax, or
+multiply h_0 = 0."""
 
 
 class ContractError(QaArchError):
-    """A check that a model fails, with the numbers that show it."""
+    """A failed check, with the numbers that show it."""
 
 
 Check = Callable[["Subject"], None]
@@ -52,19 +52,19 @@ Collate = Callable[[list[int]], Any]
 
 @dataclass(frozen=True)
 class Contract:
-    """The questions and the checks for the models of a task."""
+    """Questions and checks for the models of a task."""
 
     settings: Callable[[Path], list[str]]
-    """Writes a few questions, or texts, into a folder: the overrides by which a run reads them."""
+    """Writes a few questions or texts to a folder and returns the overrides with which a run reads them."""
     collate: Callable[[Config, Any, str, int], Collate]
-    """(config, parts, split, multiple) -> rows to a batch, padded to a multiple where the task does so."""
+    """(config, parts, split, multiple) -> collate function; pads to the multiple if the task pads."""
     checks: Sequence[Check]
-    """In the order in which they help; ``trained_run_answers_as_scored`` holds for all as well."""
+    """Most helpful first; ``trained_run_answers_as_scored`` applies to all tasks as well."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """The model that is checked, with data, loss and config, as a run has them."""
+    """The model to check, with data, loss and config as in a run."""
 
     config: Config
     parts: Any
@@ -81,56 +81,56 @@ class Subject:
         return self.parts.model
 
     def batch(self, split: str = TRAIN, rows: list[int] | None = None, multiple: int = 1) -> Any:
-        """The rows of a split, by default all."""
+        """Batch of the ``rows`` of a split, by default all."""
         table = self.parts.tables[split]
         return self.contract.collate(self.config, self.parts, split, multiple)(
             rows or list(range(len(table)))
         )
 
     def loss(self, batch: Any) -> Tensor:
-        """The mean loss of a batch, with gradients."""
+        """Mean loss of a batch, with gradients."""
         return self.parts.loss(self.model(batch), self.task.labels(batch)).mean()
 
     def outputs(self, split: str) -> Any:
-        """The predictor's outputs for a split."""
+        """The predictor's outputs on a split."""
         predictor = self.task.predictor(self.config, self.parts)
         return predictor.read(self.parts.sets[split], table=self.parts.tables[split], batch_size=3)
 
 
 def require(condition: Any, reason: str) -> None:
-    """Raise ContractError for ``reason`` where a condition does not hold."""
+    """Raise ContractError with ``reason`` unless ``condition`` holds."""
     if not condition:
         raise ContractError(reason)
 
 
 def logits_of(model: nn.Module, batch: Any) -> Any:
-    """The logits without dropout and gradients."""
+    """Logits without dropout or gradients."""
     with torch.inference_mode():
         return model.eval()(batch)
 
 
-def named(output: Any) -> dict[str, Any]:
-    """The fields of a model's output, or its one tensor, by name."""
+def output_fields(output: Any) -> dict[str, Any]:
+    """Fields of a model's output by name; a single tensor is named ``scores``."""
     if not is_dataclass(output):
         return {"scores": output}
     return {f.name: getattr(output, f.name) for f in fields(output)}
 
 
-def tensors(output: Any) -> dict[str, Tensor]:
-    """The tensors among ``named``."""
-    return {name: value for name, value in named(output).items() if isinstance(value, Tensor)}
+def output_tensors(output: Any) -> dict[str, Tensor]:
+    """The tensors among ``output_fields``."""
+    return {name: value for name, value in output_fields(output).items() if isinstance(value, Tensor)}
 
 
 def difference(actual: Tensor, expected: Tensor) -> float:
-    """The largest difference of two tensors of a shape; infinite where only one is finite, or one is NaN."""
-    apart = (
+    """Largest absolute difference; inf if only one of two scores is finite, or one is NaN."""
+    differences = (
         (actual - expected).abs().masked_fill(actual == expected, 0.0).nan_to_num(math.inf, posinf=math.inf)
     )
-    return float(apart.max()) if apart.numel() else 0.0
+    return float(differences.max()) if differences.numel() else 0.0
 
 
 def tolerance(scores: Tensor) -> float:
-    """The largest difference allowed between two computations of these scores."""
+    """Largest difference allowed between two computations of these scores."""
     finite = scores[scores.isfinite()].abs()
     return TOLERANCE * max(1.0, float(finite.max()) if finite.numel() else 1.0)
 
@@ -139,7 +139,7 @@ def tolerance(scores: Tensor) -> float:
 
 
 def output_has_its_shape(subject: Subject) -> None:
-    """forward gives what the task wants, and the loss a number for each row."""
+    """forward returns the output type of the task, and the loss one value per row."""
     task, batch, model = subject.task, subject.batch(), subject.model
     output = logits_of(model, batch)
     check_output(model, batch, output, task.output)
@@ -147,24 +147,24 @@ def output_has_its_shape(subject: Subject) -> None:
 
 
 def same_alone_and_padded(subject: Subject) -> None:
-    """A row scores the same in a batch, alone, and alone with more padding."""
-    together, model = tensors(logits_of(subject.model, subject.batch())), subject.model
+    """A row has the same scores in a batch, alone, and alone with more padding."""
+    together, model = output_tensors(logits_of(subject.model, subject.batch())), subject.model
     for row in range(len(subject.batch())):
-        alone = tensors(logits_of(model, subject.batch(rows=[row])))
-        other = tensors(logits_of(model, subject.batch(rows=[row], multiple=64)))
+        alone = output_tensors(logits_of(model, subject.batch(rows=[row])))
+        padded = output_tensors(logits_of(model, subject.batch(rows=[row], multiple=64)))
         for name, scores in alone.items():
             shared = tuple(map(slice, scores[0].shape))
-            for what, given in (("in a batch", together[name][row]), ("padded further", other[name][0])):
-                apart = difference(given[shared], scores[0])
+            for case, actual in (("in a batch", together[name][row]), ("padded further", padded[name][0])):
+                error = difference(actual[shared], scores[0])
                 require(
-                    apart <= tolerance(scores[0]),
-                    f"{name} of row {row} {what} differs by {apart:.2g} from that alone: it depends on"
-                    " padding or on other rows; use the batch's masks wherever rows or tokens are mixed",
+                    error <= tolerance(scores[0]),
+                    f"{name} of row {row} {case} differs by {error:.2g} from the row alone: it depends on"
+                    " padding or on other rows; apply the batch's masks wherever rows or tokens are mixed",
                 )
 
 
 def gradients_reach_all_parameters(subject: Subject) -> None:
-    """A gradient that is a number and not zero reaches every trainable parameter."""
+    """Every trainable parameter gets a finite, nonzero gradient."""
     model = subject.model.train()
     model.zero_grad()
     subject.loss(subject.batch()).backward()
@@ -172,21 +172,21 @@ def gradients_reach_all_parameters(subject: Subject) -> None:
 
 
 def check_gradients(model: nn.Module, without_effect: tuple[str, ...] = WITHOUT_EFFECT) -> None:
-    """Raise ContractError for the first parameter without a gradient, or with a gradient of zeros though its
-    name does not end as in ``without_effect``."""
+    """Raise ContractError for the first parameter with a missing or non-finite gradient, or with a zero one
+    unless its name has an ending in ``without_effect``."""
     for name, parameter in model.named_parameters():
         gradient = parameter.grad
         if not parameter.requires_grad:
             continue
         if gradient is None:
-            raise ContractError(f"{name} has none: the scores do not depend on it")
-        require(gradient.isfinite().all(), f"that of {name} is not finite")
+            raise ContractError(f"{name} has no gradient: the scores do not depend on it")
+        require(gradient.isfinite().all(), f"the gradient of {name} is not finite")
         zero = not gradient.any() and not name.endswith(without_effect)
-        require(not zero, f"that of {name} is zero: the loss does not depend on it")
+        require(not zero, f"the gradient of {name} is zero: the loss does not depend on it")
 
 
 def saved_weights_load(subject: Subject) -> None:
-    """Saved and loaded, the model gives the same logits to the last bit."""
+    """Saved and loaded, the model computes bitwise equal logits."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         subject.task.save(folder, subject.parts)
@@ -196,25 +196,27 @@ def saved_weights_load(subject: Subject) -> None:
         encoder = store.load_encoder(folder) if reads_text else None
         section, vectors = subject.config.model, store.load_vectors(folder)
         copy = build_model(section, encoder, vectors, subject.trusted)
-        before = tensors(logits_of(copy, subject.batch()))
+        before = output_tensors(logits_of(copy, subject.batch()))
         store.load_weights(folder, copy)
-    actual, expected = (named(logits_of(model, subject.batch())) for model in (copy, subject.model))
+    actual, expected = (output_fields(logits_of(model, subject.batch())) for model in (copy, subject.model))
     require(
         any(not torch.equal(scores, expected[name]) for name, scores in before.items()),
-        "another seed gives the same logits: no weight has an effect",
+        "another seed gives the same logits: the weights have no effect",
     )
     for name, value in expected.items():
         same = torch.equal(actual[name], value) if isinstance(value, Tensor) else actual[name] == value
-        require(same, f"{name} differs: what the logits depend on is neither a parameter nor a buffer")
+        require(
+            same, f"{name} differs: the logits depend on something that is neither a parameter nor a buffer"
+        )
 
 
 def trained_run_answers_as_scored(subject: Subject) -> None:
-    """A run is trained and recorded, loads, and answers as it was scored."""
+    """A trained and recorded run loads, and gives the answers that were scored."""
     config, trusted = subject.config, subject.trusted
     with TemporaryDirectory() as name:
         run = Path(name)
         record = train(config, folder=run, trusted=trusted)
-        require(record.status == "ok", f"its record says {record.status}: {record.error}")
+        require(record.status == "ok", f"the status of the run is {record.status}: {record.error}")
         predictor = load_predictor(run, device="cpu", trust=trusted)
         torch.manual_seed(5)
         split = DEV if DEV in record.scores else CALIBRATION
@@ -222,20 +224,22 @@ def trained_run_answers_as_scored(subject: Subject) -> None:
         outputs = predictor.read(questions)
         rows = subject.task.rows(questions, outputs, predictor.null_threshold)
         recorded = read_questions(questions_folder(run, split))
-        require((run / MODEL).is_dir(), "it has no saved model")
+        require((run / MODEL).is_dir(), "the run has no saved model")
     for column, values in rows.items():
-        for id_, now, then in zip(rows["id"], values, recorded[column], strict=True):
-            numbers = isinstance(now, float) and isinstance(then, float)
-            same = math.isclose(now, then, rel_tol=1e-5, abs_tol=TOLERANCE) if numbers else now == then
-            require(same, f"{column} of {id_} was {then} when it was scored and is {now}")
+        for id_, actual, expected in zip(rows["id"], values, recorded[column], strict=True):
+            if isinstance(actual, float) and isinstance(expected, float):
+                same = math.isclose(actual, expected, rel_tol=1e-5, abs_tol=TOLERANCE)
+            else:
+                same = actual == expected
+            require(same, f"{column} of {id_} was scored as {expected} and is now {actual}")
 
 
-# What checks of a task are made of ------------------------------------------------------------------
+# Building blocks for the checks of a task ------------------------------------------------------------------
 
 
-def by_heart(subject: Subject, split: str, *, steps: int, lr: float) -> Any:
-    """The outputs for a split after ``steps`` of AdamW on it without dropout, enough to overfit it; the
-    model's weights are put back."""
+def overfit(subject: Subject, split: str, *, steps: int, lr: float) -> Any:
+    """Outputs on a split after ``steps`` of AdamW on it without dropout, enough to overfit it; restores the
+    model's weights."""
     model, batch = subject.model, subject.batch(split)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     layers = [layer for layer in model.modules() if isinstance(layer, nn.modules.dropout._DropoutNd)]
@@ -258,7 +262,7 @@ def by_heart(subject: Subject, split: str, *, steps: int, lr: float) -> Any:
 
 
 def require_answers(expected: Mapping[str, Any], actual: Mapping[str, Any], steps: int) -> None:
-    """Raise ContractError for the first question that a model did not learn."""
+    """Raise ContractError for the first question that the model did not learn."""
     for question, answer in expected.items():
         require(
             actual[question] == answer,
@@ -267,12 +271,16 @@ def require_answers(expected: Mapping[str, Any], actual: Mapping[str, Any], step
         )
 
 
-FOR_ALL: tuple[Check, ...] = (output_has_its_shape, same_alone_and_padded, gradients_reach_all_parameters)
-"""The first checks of every contract."""
+COMMON_CHECKS: tuple[Check, ...] = (
+    output_has_its_shape,
+    same_alone_and_padded,
+    gradients_reach_all_parameters,
+)
+"""First checks of every contract."""
 
 
 def contract_of(model: Mapping[str, Any]) -> Contract:
-    """The contract for the task of a config's ``model`` section."""
+    """Contract for the task of a config's ``model`` section."""
     task = model.get("task", "span")
     offers = (import_module(extra.contracts).CONTRACTS for extra in extras() if extra.contracts)
     return next(contracts[task] for contracts in (CONTRACTS, *offers) if task in contracts)
@@ -282,7 +290,7 @@ def contract_of(model: Mapping[str, Any]) -> Contract:
 
 
 def scores_lie_on_the_context(subject: Subject) -> None:
-    """Scores are numbers on the context and -inf everywhere else."""
+    """Scores are finite on the context and -inf everywhere else."""
     batch = subject.batch()
     logits = logits_of(subject.model, batch)
     if isinstance(logits, StepLogits):
@@ -292,23 +300,23 @@ def scores_lie_on_the_context(subject: Subject) -> None:
     for name, scores in all_scores.items():
         require(not scores.isnan().any(), f"{name} holds NaN")
         require(not (scores == math.inf).any(), f"{name} holds +inf")
-        open_ = scores.isfinite()
-        outside = int((open_ & ~batch.context).sum())
+        finite = scores.isfinite()
+        outside = int((finite & ~batch.context).sum())
         require(
             not outside,
             f"{name} is finite at {outside} tokens outside the context, on question or padding;"
-            " qa_arch.nn.masking.fill(scores, batch.context) closes them",
+            " mask them with qa_arch.nn.masking.fill(scores, batch.context)",
         )
-        require(open_.any(1).all(), f"{name} is -inf at every token of a window")
-        by_words = subject.config.model.get("matching") == "words"  # a unit starts or ends at few tokens
-        require(by_words or torch.equal(open_, batch.context), f"{name} is -inf at tokens of the context")
+        require(finite.any(1).all(), f"{name} is -inf at every token of a window")
+        by_words = subject.config.model.get("matching") == "words"  # words start and end at some tokens only
+        require(by_words or torch.equal(finite, batch.context), f"{name} is -inf at tokens of the context")
     require(logits.null.isfinite().all(), "the score of no answer is not finite")
 
 
 def learns_four_questions(subject: Subject) -> None:
-    """It overfits four questions, two of them without an answer."""
+    """The model overfits four questions, two of them unanswerable."""
     steps = 150
-    answers = by_heart(subject, CALIBRATION, steps=steps, lr=5e-3).predictions()
+    answers = overfit(subject, CALIBRATION, steps=steps, lr=5e-3).predictions()
     expected, actual = {}, {}
     for example, answer in zip(subject.parts.sets[CALIBRATION].examples, answers, strict=True):
         span = answer.at(0.0)
@@ -316,62 +324,67 @@ def learns_four_questions(subject: Subject) -> None:
         actual[example.question] = span.text if span else None
         require(
             span is None or span.text == example.context[span.start : span.end],
-            f"the answer {span} is no excerpt of its passage",
+            f"the answer {span} is not an excerpt of its passage",
         )
     require_answers(expected, actual, steps)
 
 
 def learns_from_a_teacher(subject: Subject) -> None:
-    """A teacher's probabilities give a gradient to every parameter; its own give none."""
+    """Soft targets of a teacher give every parameter a gradient; the model's own outputs give none."""
     if not task_entry(subject.task.name).distils:
         return
     batch, model = subject.batch(), subject.model
     own = logits_of(model, batch)
     random = torch.Generator().manual_seed(0)
-    drawn = torch.randn(2, *batch.ids.shape, generator=random).masked_fill(~batch.context, -math.inf)
+    boundaries = torch.randn(2, *batch.ids.shape, generator=random).masked_fill(~batch.context, -math.inf)
     nulls = torch.randn(3, len(batch), generator=random)
     verifier = None if own.verifier is None else nulls[2]
-    teacher = SpanLogits(drawn[0], drawn[1], nulls[0], nulls[1], verifier=verifier)
+    teacher = SpanLogits(boundaries[0], boundaries[1], nulls[0], nulls[1], verifier=verifier)
     loss = soft_target_loss(model.train()(batch), teacher, temperature=2.0)
-    require((loss > 0).all(), "at zero distance from a teacher of random scores")
+    require((loss > 0).all(), "the loss is zero for a teacher with random scores")
     model.zero_grad()
     loss.mean().backward()
     check_gradients(model, subject.without_effect)
     model.zero_grad()
     soft_target_loss(model.eval()(batch), own, temperature=2.0).sum().backward()
     largest = max(float(p.grad.abs().max()) for p in model.parameters() if p.grad is not None)
-    require(largest < 1e-4, f"a gradient of {largest:.2g} from its own probabilities")
+    require(largest < 1e-4, f"its own probabilities as targets give a gradient of {largest:.2g}")
 
 
-def _windows(config: Config, parts: Any, split: str, multiple: int) -> Collate:
+def _collator(config: Config, parts: Any, split: str, multiple: int) -> Collate:
     table = parts.tables[split]
     return Collator(table, vector_rows(parts.vectors, table), multiple=multiple)
 
 
-# What they read: each function writes it into a folder and gives the overrides by which a run reads it ----
+# Data: each function writes it to a folder and returns the overrides with which a run reads it ----------
 
 Row = tuple[str, str, str | None]
-"""Passage, question, and the answer's text; None: the passage does not answer it."""
+"""Passage, question, and text of the answer, or None for an unanswerable question."""
 TRIAL = ("debug=fast", "trainer.progress=false", "features.cache_dir=null")
-QUIET_ENCODER = ("encoder.hidden_dropout=0.0", "encoder.attention_dropout=0.0")
+NO_ENCODER_DROPOUT = ("encoder.hidden_dropout=0.0", "encoder.attention_dropout=0.0")
 
-FOUR: list[Row] = [
+SHORT_QUESTIONS: list[Row] = [
     ("Mira paints red boats.", "What does Mira paint?", "red boats"),
     ("Mira paints red boats.", "Who drives the tram?", None),
     ("Old Tarn keeps nine bees.", "How many bees does Tarn keep?", "nine"),
     ("Old Tarn keeps nine bees.", "Where does Mira sleep?", None),
 ]
-LONG = " ".join(f"On day {n} the ferry of Lomm carried {n + 20} goats to the isle." for n in range(12))
-WIDE: list[Row] = [(LONG, "How many goats crossed on day 9?", "29"), (LONG, "Who built the isle?", None)]
+LONG_PASSAGE = " ".join(
+    f"On day {n} the ferry of Lomm carried {n + 20} goats to the isle." for n in range(12)
+)
+LONG_QUESTIONS: list[Row] = [
+    (LONG_PASSAGE, "How many goats crossed on day 9?", "29"),
+    (LONG_PASSAGE, "Who built the isle?", None),
+]
 
 
 def passages(folder: Path) -> list[str]:
-    """Four short questions, half of them unanswerable, and passages of many windows."""
-    dev = [*FOUR[:2], (LONG, "What was carried on day 3?", "23 goats")]
-    splits = {"train": [*FOUR, *WIDE], "calibration": FOUR, "dev": dev}
+    """Write four short questions, half of them unanswerable, and passages of many windows."""
+    dev = [*SHORT_QUESTIONS[:2], (LONG_PASSAGE, "What was carried on day 3?", "23 goats")]
+    splits = {"train": [*SHORT_QUESTIONS, *LONG_QUESTIONS], "calibration": SHORT_QUESTIONS, "dev": dev}
     for split, rows in splits.items():
         write_squad(folder / f"{split}.json", rows)
-    write_vectors(folder / "vectors.txt", (LONG, *(row[0] for row in FOUR)))
+    write_vectors(folder / "vectors.txt", (LONG_PASSAGE, *(row[0] for row in SHORT_QUESTIONS)))
     return [
         *TRIAL,
         "encoder.initializer_range=0.15",
@@ -384,20 +397,20 @@ def passages(folder: Path) -> list[str]:
 
 
 def write_squad(path: Path, rows: Sequence[Row]) -> Path:
-    """The questions as a file of SQuAD 2.0, an article of one paragraph a passage."""
+    """Write the questions as a SQuAD 2.0 file, one article with a paragraph per passage."""
     paragraphs: dict[str, list[dict]] = {context: [] for context, _, _ in rows}
     for number, (context, question, text) in enumerate(rows):
-        golds = [] if text is None else [{"text": text, "answer_start": context.index(text)}]
+        answers = [] if text is None else [{"text": text, "answer_start": context.index(text)}]
         id_ = f"{path.stem}-{number}"
         paragraphs[context].append(
-            {"id": id_, "question": question, "answers": golds, "is_impossible": not golds}
+            {"id": id_, "question": question, "answers": answers, "is_impossible": not answers}
         )
     article = [{"context": context, "qas": qas} for context, qas in paragraphs.items()]
     return write_json(path, {"version": "v2.0", "data": [{"title": path.stem, "paragraphs": article}]})
 
 
 def write_vectors(path: Path, texts: Iterable[str]) -> None:
-    """Word vectors of width 5 for every word of ``texts``, in GloVe's form."""
+    """Write word vectors of width 5 for every word of ``texts``, in GloVe's format."""
     words = sorted({word for text in texts for word in text.split()})
     rows = np.random.default_rng(0).normal(size=(len(words), 5)).round(3)
     lines = (f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, rows, strict=True))
@@ -406,7 +419,13 @@ def write_vectors(path: Path, texts: Iterable[str]) -> None:
 
 SPANS = Contract(
     passages,
-    _windows,
-    (*FOR_ALL, scores_lie_on_the_context, learns_four_questions, learns_from_a_teacher, saved_weights_load),
+    _collator,
+    (
+        *COMMON_CHECKS,
+        scores_lie_on_the_context,
+        learns_four_questions,
+        learns_from_a_teacher,
+        saved_weights_load,
+    ),
 )
 CONTRACTS: Mapping[str, Contract] = {"span": SPANS, "sequence": SPANS}

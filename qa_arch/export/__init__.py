@@ -1,1 +1,1 @@
-"""Trained span models in the forms that others read: a Hugging Face folder, an ONNX graph."""
+"""Export trained span models as a Hugging Face folder or an ONNX graph."""

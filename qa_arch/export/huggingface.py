@@ -1,6 +1,6 @@
 """``qa-arch export --to hf``: a folder that plain transformers loads as a question-answering model.
 
-Its model card says what the run's record knows, and plainly what it does not.
+Its model card states what the run's record contains, and what is unknown.
 """
 
 from __future__ import annotations
@@ -46,11 +46,9 @@ from qa_arch.results.tables import markdown_cell
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.types.tensors import Batch
 
-LARGEST = 1e-5
-"""The library's logits differ from ours by no more than this."""
+MAX_DIFFERENCE = 1e-5
+"""Largest difference allowed between the library's logits and ours."""
 _INSTEAD = "plain transformers has no class for that; qa-arch export --to onnx takes any span model"
-
-
 CARD = "README.md"
 METRICS = ("exact", "f1", "HasAns_f1", "NoAns_f1")
 _PAGE = """\
@@ -67,7 +65,7 @@ An extractive question-answering model: it answers a question about a text with 
 
 {scores}
 
-Scored again with `qa-arch evaluate --run FOLDER --data FILE`.
+Score it again with `qa-arch evaluate --run FOLDER --data FILE`.
 
 The null threshold is **{threshold}** ({fitted}): a window has no answer where the score of "no answer"
 (start + end logit of the first token) exceeds that of its best span by more.
@@ -78,19 +76,19 @@ The null threshold is **{threshold}** ({fitted}): a window has no answer where t
 
 ## Licence
 
-The licence of these weights is unknown: {weights} Settle it before you pass them on.
+The licence of these weights is unknown: {weights} Clarify it before you redistribute them.
 
 ## Intended use and limits
 
-- For questions in the language of the training data whose answer stands in a text that is given with them: it
-  does not search, calculate or combine texts, and what the text says wrongly is answered wrongly.
-- On other kinds of text than those above scores are lower, and the null threshold no longer fits.
+- For questions in the language of the training data, asked about a given text: the model does not search,
+  calculate or combine texts, and repeats mistakes in the text.
+- On kinds of text other than those above, scores are lower and the null threshold no longer fits.
 - Texts are read in windows of {length} tokens that share {stride}; questions are cut at {question} tokens and
   answers are at most {answer} tokens long.
 
-## How to ask it
+## Usage
 
-With qa_arch, which reads texts of any length as the model was scored:
+With qa_arch, which reads texts of any length, with the settings that the model was scored with:
 
 ```python
 import qa_arch
@@ -99,7 +97,7 @@ qa = qa_arch.load("FOLDER")
 print(qa("Who wrote it?", "The song was written by Ada Stone in 1971."))
 ```
 
-With transformers alone, for a text of one window:
+With transformers alone, for a text that fits into one window:
 
 ```python
 import torch
@@ -125,19 +123,17 @@ print(text[offsets[first, 0]:offsets[last, 1]] if null_odds <= {limit} else "no 
 
 
 def export_hf(predictor: SpanPredictor, out: str | Path, run: Path | None = None) -> None:
-    """Write model (safetensors), config, tokenizer and model card; loads with AutoModelForQuestionAnswering.
+    """Write model (safetensors), config, tokenizer and model card, for AutoModelForQuestionAnswering.
 
-    ``run`` is the run's folder, whose rows of questions give the card its intervals. The model is an encoder
-    with one linear map to a start and an end score, whose null is the first token's.
-    Raises ConfigError for any other, RunError where ``out`` is in the way.
+    ``run`` is the run's folder, whose question rows give the card its confidence intervals. The model must be
+    an encoder with one linear map to start and end scores, whose null is the first token.
+    Raises ConfigError for any other, RunError if ``out`` exists.
     """
     if isinstance(predictor.model, SpanCheckpoint):
-        raise ConfigError("a downloaded checkpoint is such a folder already; --to onnx makes a graph of it")
+        raise ConfigError("a downloaded checkpoint is such a folder already; --to onnx exports a graph of it")
     encoder = getattr(predictor.model, "encoder", None)
     if not isinstance(encoder, Encoder) or encoder.fewer_heads is not None:
-        raise ConfigError(
-            f"{_name(predictor)}: it has no Hugging Face encoder with all its heads; {_INSTEAD}"
-        )
+        raise ConfigError(f"{_name(predictor)}: has no Hugging Face encoder with all its heads; {_INSTEAD}")
     model = library_model(predictor, encoder)
     tokenizer = library_tokenizer(predictor, encoder)
     with new_folder(out) as folder, quiet_loading():
@@ -148,7 +144,7 @@ def export_hf(predictor: SpanPredictor, out: str | Path, run: Path | None = None
 
 
 def _served_as(predictor: SpanPredictor) -> dict[str, Any]:
-    """How ``qa_arch.load`` reads the folder: as the model was scored."""
+    """Settings with which ``qa_arch.load`` reads the folder: those that the model was scored with."""
     config, record = predictor.config, predictor.record
     threshold = record.threshold if record else None
     value = None if math.isinf(predictor.null_threshold) else predictor.null_threshold
@@ -167,14 +163,14 @@ def _name(predictor: SpanPredictor) -> str:
 
 
 def library_tokenizer(predictor: SpanPredictor, encoder: Encoder) -> PreTrainedTokenizerFast:
-    """The predictor's tokenizer, which by itself writes the inputs that the encoder was trained on.
+    """The predictor's tokenizer, made to produce the encoder's training inputs on its own.
 
-    Some give no segment ids, or zeros for question and context alike, where the encoder has two.
+    Some tokenizers return no segment ids, or all zeros, although the encoder uses two.
     """
     with unlimited(backend_of(predictor.tokenizer)) as limitless:
         backend = Tokenizer.from_str(limitless.to_str())
     segments = encoder.has_segments
-    if segments and not any(backend.encode("a", "b").type_ids):  # the template of our windows instead
+    if segments and not any(backend.encode("a", "b").type_ids):  # use the template of our windows
         template = probe(predictor.tokenizer, segments=True)
         before, between, after = (
             [f"{backend.id_to_token(token.id)}:{token.segment}" for token in part]
@@ -198,17 +194,17 @@ def library_tokenizer(predictor: SpanPredictor, encoder: Encoder) -> PreTrainedT
 def library_model(predictor: SpanPredictor, encoder: Encoder) -> PreTrainedModel:
     """The library's question-answering class with copies of the predictor's weights and the same scores.
 
-    ConfigError where no class of the library gives them.
+    Raises ConfigError if no class of the library reproduces them.
     """
     description = encoder.describe()
     kind = description.pop("model_type")
     config = AutoConfig.for_model(kind, **(description | {"num_labels": 2}))
     qa_class = MODEL_FOR_QUESTION_ANSWERING_MAPPING.get(type(config), None)
-    inside = {id(parameter) for parameter in encoder.parameters()}
+    encoder_weights = {id(parameter) for parameter in encoder.parameters()}
     head_weights = {
         name.rpartition(".")[2]: parameter
         for name, parameter in predictor.model.named_parameters()
-        if id(parameter) not in inside
+        if id(parameter) not in encoder_weights
     }
     model: Any = qa_class(config).eval() if qa_class else None
     batch = sample(predictor)
@@ -222,26 +218,28 @@ def library_model(predictor: SpanPredictor, encoder: Encoder) -> PreTrainedModel
             (ours.end[batch.context], end[batch.context]),
             (ours.null, start[:, 0] + end[:, 0]),
         )
-        same = ours.verifier is None and all(torch.allclose(a, b, rtol=0, atol=LARGEST) for a, b in pairs)
-    except (AttributeError, RuntimeError):  # no such class, other weights, or other logits
+        same = ours.verifier is None and all(
+            torch.allclose(a, b, rtol=0, atol=MAX_DIFFERENCE) for a, b in pairs
+        )
+    except (AttributeError, RuntimeError):  # no such class, or other weights
         same = False
     if not same:
         raise ConfigError(
-            f"{_name(predictor)}: is more than an encoder of the library ({kind}) with a linear span head;"
+            f"{_name(predictor)}: is not just an encoder of the library ({kind}) with a linear span head;"
             f" {_INSTEAD}"
         )
     return model
 
 
 def library_logits(model: PreTrainedModel, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Start and end logits (B, T) of all tokens, from the library's own class."""
+    """Start and end logits (B, T) of all tokens, from the library's class."""
     segments = {} if batch.segments is None else {"token_type_ids": batch.segments}
     output = model(input_ids=batch.ids, attention_mask=batch.mask.long(), **segments)
     return output.start_logits, output.end_logits
 
 
 def model_card(predictor: SpanPredictor, run: Path | None = None) -> str:
-    """The card of the predictor's folder, in Markdown with the front matter of the hub."""
+    """Model card in Markdown, with front matter for the hub."""
     record, config, threshold = predictor.record, predictor.config, predictor.null_threshold
     always = math.isinf(threshold)
     return _PAGE.format(
@@ -265,7 +263,7 @@ def model_card(predictor: SpanPredictor, run: Path | None = None) -> str:
 
 
 def _front_matter(config: Config, record: RunRecord | None, run: Path | None) -> ModelCardData:
-    """The part of a card that the hub reads: base model, data sets, and scores as a ``model-index``."""
+    """Metadata that the hub reads: base model, data sets, and scores as a ``model-index``."""
     name, encoder = str(record.model if record else config.model.get("name")), str(config.encoder.name)
     on_the_hub = config.encoder.init == "pretrained" and not Path(encoder).exists()
     schemes = [split_scheme(source) for source in as_list(config.data.train)]
@@ -284,8 +282,8 @@ def _front_matter(config: Config, record: RunRecord | None, run: Path | None) ->
 
 
 def _results(record: RunRecord, run: Path | None) -> Iterator[EvalResult]:
-    """EM and F1 of every set on which nothing was trained or fitted, at the operating point that runs are
-    compared at, with their 95% intervals."""
+    """EM and F1 with 95% intervals on every set not used for training or fitting, at the operating point by
+    which runs are compared."""
     for split in record.scores:
         point, facts, samples = record.compared_point(split), record.facts(split), None
         if point is None or split in (TRAIN, CALIBRATION):
@@ -294,13 +292,13 @@ def _results(record: RunRecord, run: Path | None) -> Iterator[EvalResult]:
             with suppress(RunError):
                 samples = samples_of([System("run", ((run, record),))], split)
         for metric in AT_THRESHOLD:
-            measured: dict[str, Any] = {
+            arguments: dict[str, Any] = {
                 "protocol": f"SQuAD {point.protocol}",
                 "null_threshold": point.threshold,
             }
             if samples is not None:
                 interval = [round(end, 2) for end in samples.interval("run", metric)]
-                measured |= {"interval_95": interval, "interval_over": UNITS[samples.unit]}
+                arguments |= {"interval_95": interval, "interval_over": UNITS[samples.unit]}
             yield EvalResult(
                 task_type="question-answering",
                 dataset_type=str(facts.name),
@@ -309,12 +307,12 @@ def _results(record: RunRecord, run: Path | None) -> Iterator[EvalResult]:
                 dataset_args={"sha256": facts.fingerprint},
                 metric_type="exact_match" if metric == "exact" else metric,
                 metric_value=point.metric(metric),
-                metric_args=measured,
+                metric_args=arguments,
             )
 
 
 def _table(record: RunRecord | None) -> str:
-    """A row for each set and operating point of the record."""
+    """Markdown table with one row per set and operating point of the record."""
     rows = [
         f"| {_inline(split)} | {_inline(POINTS.get(name, name))} | {_number(point.threshold)} |"
         f" {_inline(point.protocol)} |" + "".join(f" {_number(point.metric(metric))} |" for metric in METRICS)
@@ -327,11 +325,13 @@ def _table(record: RunRecord | None) -> str:
         "| split | operating point | null threshold | SQuAD protocol | EM | F1 | HasAns F1 | NoAns F1 |",
         "|---|---|---:|---|---:|---:|---:|---:|",
     )
-    return "\n".join([*head, *rows, "", "The oracle is tuned on the scored questions: a bound, no result."])
+    return "\n".join(
+        [*head, *rows, "", "The oracle is tuned on the scored questions: an upper bound, not a result."]
+    )
 
 
 def _inline(text: object) -> str:
-    """``text`` of a record or a config within a line or a table's cell: no line ends, no HTML."""
+    """Escape ``text`` of a record or config for a line or table cell: no line breaks, no HTML."""
     return escape(markdown_cell(str(text)), quote=False)
 
 
@@ -341,12 +341,12 @@ def _number(value: float | None) -> str:
 
 def _data(config: Config, data: Mapping[str, SplitFacts]) -> Iterator[str]:
     for split, facts in data.items():
-        counts = f"{facts.questions or 0:,} questions, of them {facts.unanswerable or 0:,} unanswerable"
+        counts = f"{facts.questions or 0:,} questions, {facts.unanswerable or 0:,} of them unanswerable"
         hash_ = f", SHA-256 {facts.fingerprint[:12]}" if facts.fingerprint else ""
         name, protocol = _inline(facts.name), _inline(facts.protocol)
         yield f"- {_inline(split)}: {name} (SQuAD {protocol}), {counts}{hash_}"
     squad = (
-        "Where the questions are SQuAD's: it is published under CC BY-SA 4.0 (Rajpurkar et al. 2016, 2018)."
+        "If these are SQuAD's questions: SQuAD is published under CC BY-SA 4.0 (Rajpurkar et al. 2016, 2018)."
     )
     yield f"\n{licence(config.data.train) or squad}"
 
@@ -355,7 +355,7 @@ def _weights(config: Config, record: RunRecord | None) -> str:
     encoder = config.encoder
     if record and (teacher := record.teacher):
         return (
-            f"they were learned from the teacher `{_inline(teacher.name)}`"
+            f"they were distilled from the teacher `{_inline(teacher.name)}`"
             f" (config {teacher.config_hash[:8]}), whose licence is not recorded here, on the data above."
         )
     if encoder.init == "random":

@@ -1,6 +1,6 @@
-"""``qa-arch export --to onnx``: a folder that is asked without torch's weights, by ONNX Runtime.
+"""``qa-arch export --to onnx``: a folder with a graph that ONNX Runtime runs in place of the torch model.
 
-A torch span model becomes a graph by ``torch.onnx.export``, which may then be quantised, and is checked on
+``torch.onnx.export`` turns a span model into a graph, which may then be quantised, and is checked on
 real questions before the folder appears.
 """
 
@@ -44,12 +44,12 @@ from qa_arch.types.text import QuestionSet
 
 OPSET = 18
 SAMPLE = 3
-"""Windows that the model is traced with: more than one, which a trace would take for a constant."""
+"""Windows that the model is traced with: the tracer would take a single one for a constant."""
 QUESTIONS = 200
-LARGEST = 1e-4
-"""Logits of a graph in fp32 differ by no more than this."""
-TIES = 0.01
-"""Share of answers that may differ all the same: spans whose scores are as near may change places."""
+MAX_DIFFERENCE = 1e-4
+"""Largest difference allowed between logits of torch and of an fp32 graph."""
+MAX_TIES = 0.01
+"""Share of answers that may still differ: spans with scores this close may swap ranks."""
 log = logging.getLogger(__name__)
 Logits = SpanLogits | StepLogits
 
@@ -58,8 +58,8 @@ Logits = SpanLogits | StepLogits
 def new_folder(path: str | Path, *, replaces: str | None = None) -> Iterator[Path]:
     """Yield a temporary folder that becomes ``path`` at the end of the block, or is removed on an error.
 
-    RunError where ``path`` holds anything, unless the file ``replaces`` is in it; QaArchError where it cannot
-    be written.
+    Raises RunError if ``path`` is not empty, unless it contains the file ``replaces``; QaArchError if it
+    cannot be written.
     """
     target = Path(path)
     replaced = replaces is not None and (target / replaces).is_file()
@@ -70,33 +70,33 @@ def new_folder(path: str | Path, *, replaces: str | None = None) -> Iterator[Pat
 
 
 def sizes(folder: Path) -> Counter[str]:
-    """Bytes of each file of ``folder``, and of each folder in it."""
-    counted: Counter[str] = Counter()
+    """Bytes of each file and subfolder of ``folder``."""
+    total: Counter[str] = Counter()
     for file in filter(Path.is_file, folder.rglob("*")):
-        counted[file.relative_to(folder).parts[0]] += file.stat().st_size
-    return counted
+        total[file.relative_to(folder).parts[0]] += file.stat().st_size
+    return total
 
 
 class _Flat(nn.Module):
-    """The model with tensors in and tensors out; a verifier's score is part of ``null_start``."""
+    """The model with plain tensors as inputs and outputs; ``null_start`` includes a verifier's score."""
 
     def __init__(self, model: nn.Module, names: tuple[str, ...]) -> None:
         super().__init__()
         self.model, self.names = model, names
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        given: dict[str, Any] = dict.fromkeys(INPUTS) | dict(zip(self.names, tensors, strict=True))
-        logits = self.model(Batch(index=torch.arange(tensors[0].shape[0]), **given))
+        fields: dict[str, Any] = dict.fromkeys(INPUTS) | dict(zip(self.names, tensors, strict=True))
+        logits = self.model(Batch(index=torch.arange(tensors[0].shape[0]), **fields))
         if not isinstance(logits, SpanLogits):
             return logits.token, logits.stop
         return logits.start, logits.end, logits.null - logits.null_end, logits.null_end
 
 
 def write_graph(path: Path, predictor: SpanPredictor) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Write the predictor's model to ``path``, with any number of windows of any length; (inputs, outputs).
+    """Write the model to ``path``, for windows of any number and length; return (inputs, outputs).
 
-    Inputs are the fields of ``Batch`` that the model reads. Weights up to 2 GB are in the file, larger ones
-    in ``model.onnx.data`` beside it. Raises ConfigError for a model that cannot be traced or is not in fp32,
+    Inputs are the fields of ``Batch`` that the model uses. Weights up to 2 GB are in the file, larger ones
+    in ``model.onnx.data`` next to it. Raises ConfigError for a model that cannot be traced or is not in fp32,
     UnavailableError without the packages.
     """
     extras.require("onnx", "an ONNX graph")
@@ -105,14 +105,16 @@ def write_graph(path: Path, predictor: SpanPredictor) -> tuple[tuple[str, ...], 
     from qa_arch.export.translation import TRANSLATIONS
 
     if predictor.precision != "fp32" or device_of(predictor.model).type != "cpu":
-        raise ConfigError("a graph is made of a model in fp32 on the CPU; load it so, and quantise the graph")
+        raise ConfigError(
+            "a graph is exported from a model in fp32 on the CPU; load it like that, and quantise the graph"
+        )
     batch = sample(predictor)
     names = tuple(name for name in INPUTS if getattr(batch, name) is not None)
     tensors = tuple(getattr(batch, name) for name in names)
     flat = _Flat(predictor.model, names).eval()
     with torch.no_grad(), _quiet():
-        computed = flat(*tensors)
-        outputs = next(outputs for outputs in OUTPUTS[::-1] if len(outputs) == len(computed))
+        expected = flat(*tensors)
+        outputs = next(outputs for outputs in OUTPUTS[::-1] if len(outputs) == len(expected))
         try:
             program = torch.onnx.export(
                 flat,
@@ -136,15 +138,15 @@ def write_graph(path: Path, predictor: SpanPredictor) -> tuple[tuple[str, ...], 
     for value in list(inputs):
         if not value.uses():
             inputs.remove(value)
-    ClearMetadataAndDocStringPass()(program.model)  # stack traces, with paths of this machine
+    ClearMetadataAndDocStringPass()(program.model)  # stack traces with local paths
     program.save(path)
     return tuple(str(value.name) for value in inputs), outputs
 
 
 def quantise_graph(path: Path) -> None:
-    """The graph at ``path`` in int8, in place: a scale for each column of a weight, one for all activations.
+    """Quantise the graph at ``path`` to int8 in place: one scale per weight column, one for all activations.
 
-    The products of weights alone are quantised, whose zeros are exact; scores and recurrences stay fp32.
+    Only products with weights, whose zeros are exact, are quantised; scores and recurrences stay in fp32.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -162,7 +164,7 @@ def quantise_graph(path: Path) -> None:
 
 
 def sample(predictor: SpanPredictor) -> Batch:
-    """Some windows of generated questions, which every model can read."""
+    """A few windows of generated questions, which every model can read."""
     table = predictor.table(generate(1, 0), cache=False)
     return Collator(table, vector_rows(predictor.vectors, table), labels=False)(range(SAMPLE))
 
@@ -176,24 +178,24 @@ def _cause(error: BaseException) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporters' notes on other packages and on names of axes."""
-    before = logging.root.manager.disable
+    """Silence the exporters' notes on other packages and axis names."""
+    level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(before)
+        logging.disable(level)
 
 
 def check(
     predictor: SpanPredictor, model: OnnxModel, questions: QuestionSet, watch: Watch | None = None
 ) -> Equality:
-    """The results of both for ``questions``, read in the same batches.
+    """Compare the results of both on ``questions``, read in the same batches.
 
-    RunError where a graph in fp32 differs by more than ``LARGEST`` or in more than ``TIES`` of the answers.
-    One in int8 is only measured.
+    Raises RunError if logits of an fp32 graph differ by more than ``MAX_DIFFERENCE``, or more than
+    ``MAX_TIES`` of its answers differ. An int8 graph is only measured.
     """
     table = predictor.table(questions, cache=False)
     ours, theirs, largest = read_table(
@@ -205,8 +207,8 @@ def check(
     )
     threshold = predictor.null_threshold
     chosen = [[item.at(threshold) for item in ranking.best_predictions] for ranking in (ours, theirs)]
-    places = [[span and (span.start, span.end) for span in spans] for spans in chosen]
-    same = sum(a == b for a, b in zip(*places, strict=True))
+    offsets = [[span and (span.start, span.end) for span in spans] for spans in chosen]
+    same = sum(a == b for a, b in zip(*offsets, strict=True))
     scores = []
     for ranking in (ours, theirs):
         points = score(questions, {item.id: item.text(threshold) for item in ranking.best_predictions})
@@ -222,17 +224,17 @@ def check(
         engine=processor.engine("onnx", model.description.precision),
     )
     exact = model.description.precision == "fp32"
-    if exact and (largest > LARGEST or len(questions) - same > TIES * len(questions)):
+    if exact and (largest > MAX_DIFFERENCE or len(questions) - same > MAX_TIES * len(questions)):
         raise RunError(
-            f"the graph does not give what the model gives: on {len(questions)} questions of"
-            f" {questions.name} logits differ by up to {largest:.2g}, answers in {len(questions) - same};"
+            f"the graph does not reproduce the model: on {len(questions)} questions of {questions.name}"
+            f" logits differ by up to {largest:.2g}, and {len(questions) - same} answers differ;"
             " nothing was written, please report it"
         )
     return result
 
 
 def check_questions(config: Config) -> QuestionSet:
-    """Up to 200 questions of the run's calibration or open dev set, or else generated ones."""
+    """Up to ``QUESTIONS`` questions of the run's calibration or open dev set, or else generated ones."""
     for source in (config.data.calibration, config.data.dev if config.data.open_dev else None):
         if source is not None:
             try:
@@ -245,33 +247,33 @@ def check_questions(config: Config) -> QuestionSet:
 
 
 class _Comparison:
-    """Collects the spans of torch's logits and of the graph's for the same batches."""
+    """Collects the spans of torch's logits and of the graph's on the same batches."""
 
     def __init__(self, model: nn.Module, ours: SpanCollector, theirs: SpanCollector) -> None:
         self.model, self.ours, self.theirs = model, ours, theirs
         self.largest = 0.0
 
     def add(self, batch: Batch, logits: Logits) -> None:
-        others = self.model(batch)
-        self.largest = max(self.largest, largest_difference(logits, others))
+        graph_logits = self.model(batch)
+        self.largest = max(self.largest, largest_difference(logits, graph_logits))
         self.ours.add(batch, logits)
-        self.theirs.add(batch, others)
+        self.theirs.add(batch, graph_logits)
 
     def result(self) -> tuple[Ranking, Ranking, float]:
         return self.ours.result(), self.theirs.result(), self.largest
 
 
 def largest_difference(first: Logits, second: Logits) -> float:
-    """The largest difference of two logits; ``inf`` where only one of them is finite."""
-    scored = ("token", "stop") if isinstance(first, StepLogits) else ("start", "end", "null", "null_end")
+    """Largest absolute difference of two logits; ``inf`` if only one of them is finite."""
+    names = ("token", "stop") if isinstance(first, StepLogits) else ("start", "end", "null", "null_end")
     largest = 0.0
-    for name in scored:
+    for name in names:
         a, b = getattr(first, name), getattr(second, name)
-        real = a.isfinite()
-        if not torch.equal(real, b.isfinite()) or not torch.equal(a[~real], b[~real]):
+        finite = a.isfinite()
+        if not torch.equal(finite, b.isfinite()) or not torch.equal(a[~finite], b[~finite]):
             return float("inf")
-        if real.any():
-            largest = max(largest, float((a - b)[real].abs().max()))
+        if finite.any():
+            largest = max(largest, float((a - b)[finite].abs().max()))
     return largest
 
 
@@ -285,17 +287,17 @@ def export_onnx(
     beside_run: bool = False,
     watch: Watch | None = None,
 ) -> Equality:
-    """Write the predictor (in fp32, on the CPU) as a graph with all that is needed to ask it.
+    """Write the predictor (in fp32, on the CPU) as a folder with a graph and everything needed to use it.
 
     ``precision`` is fp32 or int8. The graph is checked on ``questions`` (by default some of the run's own)
     before the folder appears. ``source`` identifies the run's model (``spans.loading.source_of``).
-    ``beside_run``: ``out`` lies in the folder of the run, whose record is its own, and replaces an earlier
-    graph; else it gets a copy of the record and is a run by itself. Raises ConfigError for a model that
-    cannot be traced, RunError where ``out`` is in the way or the graph gives something else, UnavailableError
-    without the packages.
+    With ``beside_run``, ``out`` lies in the folder of the run, shares its record and replaces an earlier
+    graph; else it gets a copy of the record and is a run of its own. Raises ConfigError for a model that
+    cannot be traced, RunError if ``out`` exists or the graph has other results, UnavailableError without the
+    packages.
     """
     if precision not in ("fp32", "int8"):
-        raise ConfigError(f"--precision {precision}: a graph is in fp32 or in int8; cast neither by hand")
+        raise ConfigError(f"--precision {precision}: a graph can be exported in fp32 or in int8 only")
     questions = check_questions(predictor.config) if questions is None else questions
     with new_folder(out, replaces=DESCRIPTION if beside_run else None) as folder:
         inputs, outputs = write_graph(folder / GRAPH, predictor)
@@ -325,16 +327,17 @@ def export_onnx(
 
 
 def _record(predictor: SpanPredictor) -> RunRecord:
-    """The run's record; of a model that has none, its config and its threshold."""
+    """The run's record, or a new one with config and threshold for a model without a record."""
     if predictor.record is not None:
         return predictor.record
-    own, threshold = predictor.config, predictor.null_threshold
+    config, threshold = predictor.config, predictor.null_threshold
+    settings = asdict(config)
     return RunRecord(
         status="ok",
-        name=own.name,
-        model=str(own.model.get("name")),
-        seed=own.seed,
-        config=(config := asdict(own)),
-        config_hash=config_hash(config),
+        name=config.name,
+        model=str(config.model.get("name")),
+        seed=config.seed,
+        config=settings,
+        config_hash=config_hash(settings),
         threshold=Threshold(value=None if threshold == float("inf") else threshold, fitted_on="nothing"),
     )

@@ -1,4 +1,4 @@
-"""The operators that torch's exporter does not know, in ONNX: recurrences, sorting, running maxima.
+"""ONNX translations of operators that torch's exporter lacks: recurrences, sorting, running maxima.
 
 Axes: ``C`` steps, ``B`` texts, ``Q`` question units, ``l`` hidden width.
 """
@@ -16,7 +16,7 @@ import qa_arch.nn.match_lstm  # registers torch.ops.qa_arch
 import qa_arch.nn.text_lstm  # noqa: F401
 
 LOWEST = -3.4028234663852886e38
-"""The lowest finite number of fp32: its softmax is 0, and no NaN comes of it."""
+"""Lowest finite fp32 number: its softmax is 0, and it never leads to NaN."""
 
 
 @script(default_opset=op)
@@ -57,7 +57,7 @@ def match_lstm(
 
 
 def lstm(x: Any, inputs: Any, state: Any, inputs_bias: Any, state_bias: Any) -> Any:
-    """torch's gates are i, f, g, o, those of ONNX i, o, f, g; the states come as (K, 1, B, l)."""
+    """torch orders the gates i, f, g, o, ONNX i, o, f, g; ONNX returns states of shape (K, 1, B, l)."""
 
     def reordered(part: Any) -> Any:
         i, f, g, o = op.Split(part, num_outputs=4, axis=0)
@@ -74,7 +74,7 @@ def lstm(x: Any, inputs: Any, state: Any, inputs_bias: Any, state_bias: Any) -> 
 
 
 def sort_stable(x: Any, *, stable: bool = True, dim: int = -1, descending: bool = False) -> Any:
-    """Values and order of a small whole type: of equal values, TopK takes the first."""
+    """Values and order of a small integer type; on ties, TopK takes the first."""
     size = op.Gather(op.Shape(x), [dim])
     wide = op.Cast(x, to=INT64.dtype)
     values, order = op.TopK(wide, size, axis=dim, largest=int(descending), sorted=1)
@@ -82,22 +82,22 @@ def sort_stable(x: Any, *, stable: bool = True, dim: int = -1, descending: bool 
 
 
 def cummax(x: Any, dim: int) -> Any:
-    """Running maximum along the second of two axes, and where it stands."""
+    """Running maximum along the second of two axes, and its index."""
     return _running(x, op.ReduceMax, op.ArgMax, torch.iinfo(torch.int64).min)
 
 
 def cummin(x: Any, dim: int) -> Any:
-    """Running minimum along the second of two axes, and where it stands."""
+    """Running minimum along the second of two axes, and its index."""
     return _running(x, op.ReduceMin, op.ArgMin, torch.iinfo(torch.int64).max)
 
 
-def _running(x: Any, best: Callable[..., Any], place: Callable[..., Any], never: int) -> Any:
-    """(B, T) -> (B, T, T): at each place what has been seen, reduced."""
+def _running(x: Any, reduce: Callable[..., Any], arg: Callable[..., Any], fill: int) -> Any:
+    """Reduce all values up to each position, and their index: (B, T) each."""
     length = op.Shape(x, start=1, end=2)
     position = op.Range(0, op.Squeeze(length, [0]), 1)
     seen = op.LessOrEqual(op.Unsqueeze(position, [0]), op.Unsqueeze(position, [1]))
-    history = op.Where(seen, op.Unsqueeze(x, [1]), op.Constant(value_int=never))
-    return best(history, [2], keepdims=0), place(history, axis=2, keepdims=0, select_last_index=1)
+    history = op.Where(seen, op.Unsqueeze(x, [1]), op.Constant(value_int=fill))
+    return reduce(history, [2], keepdims=0), arg(history, axis=2, keepdims=0, select_last_index=1)
 
 
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {

@@ -38,7 +38,7 @@ from qa_arch.nn.precision import Precision, mixed
 from qa_arch.records import Parameters, Point, Points, RunRecord, SplitFacts
 
 Watch = Callable[[int, int], None]
-"""Progress callback: called with the number of rows read so far and the number of all rows."""
+"""Progress callback, called with the number of rows read so far and their total."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Parts:
     model: nn.Module
     loss: Loss
     distiller: Any = field(default=None, kw_only=True)
-    """The part of the loss that comes from a teacher, where there is one."""
+    """Computes the loss if there is a teacher."""
 
 
 class Collator(Protocol):
@@ -77,7 +77,7 @@ class Batches:
 
 
 class Collector(Protocol):
-    """Collects a model's outputs batch by batch, over several processes: each rank those of its own rows."""
+    """Collects a model's outputs batch by batch; with several processes, each rank those of its own rows."""
 
     def add(self, batch: Any, output: Any) -> None: ...
     def result(self) -> Any:
@@ -88,7 +88,7 @@ class Collector(Protocol):
     """The outputs so far, as values that processes can exchange."""
 
     def merge(self, others: Iterable[list[Any]]) -> None:
-        """Replace ``parts`` by those of all processes; a row that was computed twice counts once."""
+        """Replace ``parts`` with those of all processes; a row that was computed twice counts once."""
         ...
 
 
@@ -102,9 +102,9 @@ class Predictor(ABC):
     null_threshold: float
     """An answer is given unless "no answer" scores higher by more than this; ``inf``: always given."""
     library: str = "torch"
-    """The library that computes the logits: ``onnx`` of a graph, ``onnx + torch`` of an ensemble of both."""
+    """Library that computes the logits: ``onnx`` for a graph, ``onnx + torch`` for an ensemble of both."""
     temperature: float = 1.0
-    """By which scores are divided before they become confidences (``metrics.confidence``)."""
+    """Divides scores before they become confidences (``metrics.confidence``)."""
 
     @property
     def engine(self) -> str:
@@ -113,7 +113,7 @@ class Predictor(ABC):
 
     @abstractmethod
     def table(self, questions: Any, *, cache: bool = True) -> Any:
-        """The features of a set, under the settings that the model was trained with."""
+        """Features of a set, with the settings that the model was trained with."""
 
     @abstractmethod
     def read(
@@ -123,35 +123,35 @@ class Predictor(ABC):
 
 
 class Task(ABC):
-    """A kind of question; stateless, so that a single object serves every run."""
+    """A kind of question; stateless, so that one object serves all runs."""
 
     name: ClassVar[str]
-    """Its name in ``model.task``."""
+    """Name in ``model.task``."""
     output: ClassVar[Any]
-    """The type of a model's output: a record of tensors, or a tensor with named axes."""
+    """Type of a model's output: a dataclass of tensors, or a tensor with named axes."""
     monitor: ClassVar[str | None] = None
-    """A calibration score, the higher the better, that chooses the epoch in place of ``trainer.select``."""
+    """Calibration score that selects the best epoch, in place of ``trainer.select``."""
     lower_is_better: ClassVar[bool] = False
-    """Whether ``monitor`` is a loss."""
+    """Whether a lower ``monitor`` is better."""
     has_validation_loss: ClassVar[bool] = True
     """Whether the loss of the calibration split is computed and recorded with its scores."""
     reference_method: ClassVar[str | None] = None
-    """The method that ``references`` must have: ``predict`` texts, or ``rank`` candidates; None where
-    the task has none."""
+    """Method that ``references`` must have: ``predict`` for texts, ``rank`` for candidates; None if the task
+    has no references."""
     has_null: ClassVar[bool] = False
-    """Whether "no answer" is an answer, given above a null threshold."""
+    """Whether the task has "no answer", given above a null threshold."""
     has_search: ClassVar[bool] = False
-    """Whether ``decode.search`` changes what is read off the model."""
+    """Whether ``decode.search`` affects the answers."""
 
     # Data ---------------------------------------------------------------------------------------
 
     @abstractmethod
     def open(self, source: str | list[str], *, name: str = "", on_error: Any = "raise") -> Any:
-        """The set that ``source`` names, as this task reads it. Raises DataError for another kind."""
+        """Open the set that ``source`` names. Raises DataError for data of another kind of question."""
 
     @abstractmethod
     def load_splits(self, data: Data) -> dict[str, Any]:
-        """Train, calibration and dev as the config names them or holds them out."""
+        """Train, calibration and dev, as configured or held out."""
 
     @abstractmethod
     def facts(self, questions: Any, table: Any, *, titles: bool) -> SplitFacts:
@@ -161,35 +161,35 @@ class Task(ABC):
 
     @abstractmethod
     def assemble(self, config: Config, trusted: Sequence[str] = TRUSTED) -> Parts:
-        """Read the data, build features and model."""
+        """Read the data; build features, model and loss."""
 
     @abstractmethod
     def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> Parameters:
-        """The parameters of the configured model, which is made without weights."""
+        """Count the parameters of the configured model, without allocating weights."""
 
     @abstractmethod
     def save(self, folder: Path, parts: Any) -> None:
-        """Write all of the model but its weights."""
+        """Write everything of the model but its weights."""
 
     def finish(self, folder: Path, parts: Any) -> None:
-        """Write what only a trained model has, beside its weights; by default nothing."""
+        """Write what only a trained model has besides weights; nothing by default."""
         return
 
     @abstractmethod
     def load(
         self, folder: Path, record: RunRecord, config: Config, device: Any, precision: Precision, trusted: Any
     ) -> Predictor:
-        """The predictor of a finished run from its model folder."""
+        """Load the predictor of a finished run from its model folder."""
 
     @abstractmethod
     def predictor(self, config: Config, parts: Any) -> Predictor:
-        """The predictor of a model that was just trained; its weights are cast to the run's precision."""
+        """Predictor of a model just trained; casts its weights to the run's precision."""
 
     # Training -----------------------------------------------------------------------------------
 
     @abstractmethod
     def batches(self, config: Config, parts: Any) -> Batches:
-        """The batches of train and calibration."""
+        """Batches of train and calibration."""
 
     @abstractmethod
     def labels(self, batch: Any) -> Any:
@@ -201,7 +201,7 @@ class Task(ABC):
 
     @abstractmethod
     def collector(self, config: Config, parts: Any, split: str) -> Collector:
-        """An empty collector of the outputs for a split."""
+        """An empty collector for the outputs on a split."""
 
     @abstractmethod
     def validation_scores(self, questions: Any, outputs: Any) -> dict[str, float]:
@@ -210,54 +210,54 @@ class Task(ABC):
     # Scoring ------------------------------------------------------------------------------------
 
     def fit_threshold(self, questions: Any, outputs: Any, prior: float | None = None) -> float:
-        """The null threshold of highest score on ``questions``, unanswerable ones counted as the share
-        ``prior``; ``inf`` where "no answer" is never given."""
+        """Null threshold with the highest score on ``questions``, where unanswerable ones get the weight
+        ``prior``; ``inf`` if "no answer" is never given."""
         return 0.0
 
     def fit_temperature(self, questions: Any, outputs: Any, threshold: float) -> float | None:
-        """The temperature of the confidence in answers; None where the task gives no confidence."""
+        """Fit the temperature of the confidence in answers; None if the task has no confidence."""
         return None
 
     def confidence(self, outputs: Any, threshold: float, temperature: float) -> list[float] | None:
-        """Probability that the answer given is right, per question; None where the task gives none."""
+        """Probability per question that the given answer is right; None if the task has no confidence."""
         return None
 
     def fit_answerability(self, questions: Any, outputs: Any, prior: float | None = None) -> Logistic | None:
-        """The probability of "answerable" by null odds; None where the task has no null or nothing to fit."""
+        """Fit P("answerable") as a function of null odds; None without a null or data to fit."""
         return None
 
     @abstractmethod
     def points(self, questions: Any, outputs: Any, threshold: float, given: float | None = None) -> Points:
-        """Scores at every operating point; ``given`` is a further null threshold to score at."""
+        """Scores at every operating point; ``given`` is an additional null threshold to score at."""
 
     @abstractmethod
     def rows(self, questions: Any, outputs: Any, threshold: float) -> dict[str, list[Any]]:
-        """Columns of ``questions.parquet``, one row a question, no text."""
+        """Columns of ``questions.parquet``, one row per question, without texts."""
 
     @abstractmethod
     def write_predictions(self, folder: Path, questions: Any, outputs: Any, threshold: float) -> None:
         """Write the model's answers in the usual file formats of the task."""
 
     def reference_scores(self, heuristic: Any, calibration: Any, questions: Any) -> Point:
-        """Scores of a heuristic without training, fitted on ``calibration`` if there is one."""
+        """Scores of a heuristic, fitted on ``calibration`` if there is one."""
         raise NotImplementedError(f"task {self.name} has no heuristics")
 
     def warning(self, questions: Any, outputs: Any, threshold: float) -> str | None:
-        """A warning about outputs that are no usable result (a collapsed model); None if there is none."""
+        """Warning about unusable outputs (a collapsed model), or None."""
         return None
 
 
 def gather(collector: Collector) -> Any:
-    """The outputs of all ranks; each rank gets the whole, so that all take the same decisions."""
+    """Outputs of all ranks, returned on every rank, so that all take the same decisions."""
     if dist.is_available() and dist.is_initialized():
-        everyone: list[list[Any]] = [[] for _ in range(dist.get_world_size())]
-        dist.all_gather_object(everyone, collector.parts)
-        collector.merge(everyone)
+        rank_parts: list[list[Any]] = [[] for _ in range(dist.get_world_size())]
+        dist.all_gather_object(rank_parts, collector.parts)
+        collector.merge(rank_parts)
     return collector.result()
 
 
-def wanted_device(config: Config) -> Literal["cuda", "cpu"]:
-    """Where a run of ``config`` reads its model: on a GPU, unless there is none or the config says cpu."""
+def run_device(config: Config) -> Literal["cuda", "cpu"]:
+    """Device for a run of ``config``: a GPU, unless none is available or the config says cpu."""
     return "cuda" if torch.cuda.is_available() and config.trainer.accelerator != "cpu" else "cpu"
 
 
@@ -270,7 +270,7 @@ def read_table(
     precision: Precision = "fp32",
     watch: Watch | None = None,
 ) -> Any:
-    """``collector.result()`` after every row of the collator's table went through ``model`` once.
+    """Run ``model`` once on every row of the collator's table and return ``collector.result()``.
 
     Under ``bf16`` and ``fp16`` the forward pass runs in autocast; ``cast_weights`` is what makes it fast.
     The model's training mode is restored afterwards.
@@ -292,12 +292,12 @@ def read_table(
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where a model reads: that of its parameters, the CPU where it has none."""
+    """Device of a model's parameters; the CPU if it has none."""
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
 def task_named(name: Any) -> Task:
-    """The task of that name; ConfigError lists those that there are."""
+    """The task of that name. Raises ConfigError, listing the known ones."""
     module, _, constant = task_entry(name).module.partition(":")
     return getattr(importlib.import_module(module), constant or "TASK")
 

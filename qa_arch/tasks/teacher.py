@@ -1,7 +1,7 @@
-"""Learning from a teacher: a trained span model reads the student's windows once, and its logits are targets.
+"""Distillation: a trained span model reads the student's windows once, and its logits are the targets.
 
-Training shows each window in every epoch, and a teacher without dropout answers the same each time: its
-logits are cached beside the features, in a memory-mapped file.
+Every epoch repeats the windows, for which a teacher without dropout always gives the same logits: these are
+cached next to the features, in a memory-mapped file.
 """
 
 from __future__ import annotations
@@ -42,41 +42,41 @@ from qa_arch.nn.precision import HALVES, Precision, cast_weights
 from qa_arch.records import CALIBRATION, TRAIN, TeacherFacts
 from qa_arch.spans.loading import load_ensemble
 from qa_arch.spans.predictor import SpanPredictor
-from qa_arch.tasks import read_table, wanted_device
+from qa_arch.tasks import read_table, run_device
 from qa_arch.types.tensors import Batch, SpanLogits
 from qa_arch.types.text import QuestionSet
 
 TARGETS_VERSION = 1
-"""Part of every key; raised when the same teacher and windows give another content."""
-BY_TOKEN = ("start", "end")
+"""Part of every cache key; increment it when the same teacher and windows give different content."""
+TOKEN_COLUMNS = ("start", "end")
 log = logging.getLogger(__name__)
 
 
 class SoftTargets:
-    """A teacher's logits for all N windows of a table: a collector of its batches, in any order.
+    """A teacher's logits for all N windows of a table; collects its batches in any order.
 
-    ``columns`` has ``start`` and ``end``, (K,), for the context tokens of all windows side by side, and
-    ``null_start``, ``null_end`` and perhaps ``verifier``, (N,).
+    ``columns`` has ``start`` and ``end``, (K,), for the concatenated context tokens of all windows, and
+    ``null_start``, ``null_end`` and possibly ``verifier``, (N,).
     """
 
     def __init__(self, table: FeatureTable) -> None:
         lengths = torch.from_numpy(np.asarray(table.token_end - table.token_start, np.int64))
         self.begin = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-        """(N + 1,) the tokens of window n have the places ``[begin[n], begin[n + 1])``."""
+        """(N + 1,): the tokens of window n are ``[begin[n], begin[n + 1])``."""
         self.context_at = torch.from_numpy(table.context_at.astype(np.int64))
         self.columns: dict[str, Tensor] = {}
         self.verifier_weight = 1.0
 
     def add(self, batch: Batch, output: SpanLogits) -> None:
         logits, rows = output.to("cpu"), batch.index.cpu()
-        places, inside = self._places(rows, batch.ids.shape[1])
-        for name in (*BY_TOKEN, "null_start", "null_end", "verifier"):
+        index, inside = self._token_index(rows, batch.ids.shape[1])
+        for name in (*TOKEN_COLUMNS, "null_start", "null_end", "verifier"):
             if (values := getattr(logits, name)) is None:
                 continue
             if name not in self.columns:
-                self.columns[name] = torch.full((self._length(name),), -torch.inf)
-            if name in BY_TOKEN:
-                self.columns[name][places[inside]] = values[inside].float()
+                self.columns[name] = torch.full((self._size(name),), -torch.inf)
+            if name in TOKEN_COLUMNS:
+                self.columns[name][index[inside]] = values[inside].float()
             else:
                 self.columns[name][rows] = values.float()
         self.verifier_weight = logits.verifier_weight
@@ -85,48 +85,48 @@ class SoftTargets:
         return self
 
     def __call__(self, batch: Batch) -> SpanLogits:
-        """The logits for the windows of ``batch``, on its token axis and its device."""
+        """Logits for the windows of ``batch``, on its token axis and device."""
         rows = batch.index.cpu()
-        places, inside = self._places(rows, batch.ids.shape[1])
-        spread = {
-            name: column[places].masked_fill(~inside, -torch.inf) if name in BY_TOKEN else column[rows]
+        index, inside = self._token_index(rows, batch.ids.shape[1])
+        logits = {
+            name: column[index].masked_fill(~inside, -torch.inf) if name in TOKEN_COLUMNS else column[rows]
             for name, column in self.columns.items()
         }
-        return SpanLogits(**spread, verifier_weight=self.verifier_weight).to(batch.ids.device)
+        return SpanLogits(**logits, verifier_weight=self.verifier_weight).to(batch.ids.device)
 
-    def _places(self, rows: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        """(B, T) place of every token of these windows, 0 outside of the context; and whether it is in it."""
+    def _token_index(self, rows: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        """(B, T) index in ``columns`` of every token of these windows, and (B, T) whether it is context."""
         offset = torch.arange(width) - self.context_at[rows, None]
         inside = (offset >= 0) & (offset < (self.begin[rows + 1] - self.begin[rows])[:, None])
         return (self.begin[rows, None] + offset).masked_fill(~inside, 0), inside
 
-    def _length(self, name: str) -> int:
-        return int(self.begin[-1]) if name in BY_TOKEN else len(self.context_at)
+    def _size(self, name: str) -> int:
+        return int(self.begin[-1]) if name in TOKEN_COLUMNS else len(self.context_at)
 
     def write(self, path: Path) -> None:
-        """Write the logits, from which ``read`` takes them again."""
+        """Write the logits for ``read``."""
         try:
             save_file(dict(self.columns), path, {"verifier_weight": str(self.verifier_weight)})
-        except SafetensorError as error:  # a full disk is no OSError to it
+        except SafetensorError as error:  # raised for a full disk, in place of OSError
             raise OSError(str(error)) from error
 
     def read(self, path: Path) -> SoftTargets:
-        """These targets with the logits in ``path``; ValueError where they are not of these windows."""
+        """Read the logits in ``path``. Raises ValueError if they are not of these windows."""
         with safe_open(path, framework="pt") as file:
             self.columns = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
             self.verifier_weight = float(file.metadata()["verifier_weight"])
         for name, column in self.columns.items():
-            if len(column) != self._length(name):
+            if len(column) != self._size(name):
                 raise ValueError(f"{name} has {len(column)} values")
         return self
 
 
 class Teacher:
-    """A trained model, or an ensemble of them, in evaluation mode for the windows of a student.
+    """A trained model, or an ensemble, in evaluation mode, that reads the windows of a student.
 
-    It is no module: nothing of it is trained, counted or saved with the student. Its weights are in fp32
-    until ``prepare`` gives them the precision that it was trained in. Raises ConfigError for several of
-    different precisions.
+    It is not an ``nn.Module``, so that it is not trained, counted or saved with the student. Its weights are
+    in fp32 until ``prepare`` casts them to its training precision. Raises ConfigError if the runs of an
+    ensemble have different ones.
     """
 
     def __init__(self, predictor: SpanPredictor, *sources: str) -> None:
@@ -144,19 +144,19 @@ class Teacher:
         if len(precisions) > 1:
             raise ConfigError(f"{SETTING}: the runs were trained in {' and '.join(sorted(precisions))}")
         self.precision: Precision = precisions.pop()
-        known = list(zip(sources, self.records, strict=True))
+        runs = list(zip(sources, self.records, strict=True))
         self.facts = TeacherFacts(
-            name=" + ".join(Path(s).resolve().name if Path(s).is_dir() else r.model for s, r in known),
+            name=" + ".join(Path(s).resolve().name if Path(s).is_dir() else r.model for s, r in runs),
             config_hash=joint_hash([record.config_hash for record in self.records]),
-            fingerprint=joint_hash([r.setting("model", "revision") or teacher_identity(s) for s, r in known]),
+            fingerprint=joint_hash([r.setting("model", "revision") or teacher_identity(s) for s, r in runs]),
             precision=self.precision,
         )
 
     def check(
         self, config: Config, tokenizer: PreTrainedTokenizerBase, sets: Mapping[str, QuestionSet]
     ) -> None:
-        """Raise ConfigError where the student's windows are not made of the teacher's tokens, or are longer
-        than it can read, DataError where it knows articles that the student is judged on.
+        """Raise ConfigError if the student's windows have other tokens than the teacher's, or are longer than
+        it can read, DataError if it was trained on articles that the student is evaluated on.
 
         How the teacher's own windows were cut does not matter.
         """
@@ -181,16 +181,16 @@ class Teacher:
                 "teacher %s: is not known to have been trained without the articles of calibration and dev",
                 self.facts.name,
             )
-        judged = {split: questions.titles for split, questions in sets.items() if split != TRAIN}
-        judged.update(closed)
-        for split, titles in judged.items():
+        evaluated = {split: questions.titles for split, questions in sets.items() if split != TRAIN}
+        evaluated.update(closed)
+        for split, titles in evaluated.items():
             known = frozenset(trained if split == CALIBRATION else seen)
             require_disjoint(**{f"what the teacher {self.facts.name} was trained on": known, split: titles})
         own = frozenset(title for questions in sets.values() for title in questions.titles)
         self.facts = replace(self.facts, titles=tuple(sorted(seen - own)))
 
     def prepare(self, table: FeatureTable) -> None:
-        """Get ready for the student's windows, with the teacher's own segment ids and word vectors."""
+        """Prepare to read the student's windows, with the teacher's own segment ids and word vectors."""
         if self.encoder is not None:
             check_ids(table, self.encoder.vocab_size, self.facts.name)
         cast_weights(self.model, self.precision)
@@ -198,25 +198,25 @@ class Teacher:
         self.collate = Collator(self.table, vector_rows(self.vectors, table), labels=False)
 
     def read(self, batch: Batch) -> SpanLogits:
-        """Its logits for a student's batch, without gradients and in its own precision."""
+        """Logits for a student's batch, without gradients and in the teacher's own precision."""
         device = batch.ids.device
-        own = self.collate(batch.index.tolist()).to(device)
+        teacher_batch = self.collate(batch.index.tolist()).to(device)
         half = HALVES.get(self.precision)
         with torch.no_grad(), torch.autocast(device.type, half, enabled=half is not None):
-            return self.model.to(device)(own)
+            return self.model.to(device)(teacher_batch)
 
     def soft_targets(self, cache_dir: str | None, batch_size: int, *, gpu: bool) -> SoftTargets:
-        """Its logits for all windows of its table: read now, or from ``cache_dir``, where they are kept by
-        all that they depend on; without a folder nothing is kept."""
+        """Logits for all windows of its table, cached in ``cache_dir`` by everything they depend on; None
+        caches nothing."""
 
         def build() -> SoftTargets:
-            log.info("teacher %s: reads %d windows", self.facts.name, len(self.table))
-            begun = time.perf_counter()
+            log.info("teacher %s: reading %d windows", self.facts.name, len(self.table))
+            started = time.perf_counter()
             model, collector = self.model.to("cuda" if gpu else "cpu"), SoftTargets(self.table)
             targets = read_table(
                 model, self.collate, collector, batch_size=batch_size, precision=self.precision
             )
-            log.info("teacher %s: predicted them in %.0f s", self.facts.name, time.perf_counter() - begun)
+            log.info("teacher %s: finished in %.0f s", self.facts.name, time.perf_counter() - started)
             return targets
 
         if cache_dir is None:
@@ -224,8 +224,8 @@ class Teacher:
         windows = hashlib.sha256(json.dumps([asdict(self.table.template), self.table.vocabulary]).encode())
         for name in array_names():
             windows.update(np.ascontiguousarray(getattr(self.table, name)).data)
-        about = {"teacher": self.facts.fingerprint, "precision": self.facts.precision}
-        key = {**about, "windows": windows.hexdigest(), "version": TARGETS_VERSION}
+        teacher = {"teacher": self.facts.fingerprint, "precision": self.facts.precision}
+        key = {**teacher, "windows": windows.hexdigest(), "version": TARGETS_VERSION}
         return read_or_build(
             cache_file(cache_dir, key, ".safetensors"),
             "teacher's logits",
@@ -236,10 +236,10 @@ class Teacher:
 
 
 def load_teacher(config: Config, trusted: Sequence[str]) -> Teacher | None:
-    """The teacher that the config names, on the CPU; None where it names none.
+    """Load the configured teacher on the CPU; None without one.
 
-    The random state is left as it was, so that a student begins as it would without. Raises what
-    ``load_ensemble`` raises, with the setting's name.
+    The random state is unchanged, so that a student starts as it would without a teacher. Raises the errors
+    of ``load_ensemble``, prefixed with the setting's name.
     """
     sources = config.distillation.teachers
     if not sources:
@@ -255,22 +255,22 @@ def load_teacher(config: Config, trusted: Sequence[str]) -> Teacher | None:
 
 @dataclass(frozen=True)
 class Distiller:
-    """A student's loss: the weighted sum of those of its labels and of its teacher's ``targets``."""
+    """Loss of a student: the weighted sum of its losses on labels and on its teacher's ``targets``."""
 
     settings: Distillation
     facts: TeacherFacts
     targets: SoftTargets | None
-    """None where soft targets have no weight."""
+    """None if soft targets have zero weight."""
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """The terms that count, each named like the setting of its weight."""
+        """Terms with nonzero weight, each named like the setting of its weight."""
         return tuple(name for name in ("labels", "soft_targets") if getattr(self.settings, name))
 
     def __call__(
         self, model: nn.Module, batch: Batch, label_loss: Callable[[SpanLogits], Tensor]
     ) -> dict[str, Tensor]:
-        """(B,) each term, and ``loss``, their weighted sum; ``label_loss`` gives that of the labels."""
+        """(B,) each term, and ``loss``, their weighted sum; ``label_loss`` computes that of the labels."""
         logits = model(batch)
         values = {"labels": label_loss(logits)} if "labels" in self.terms else {}
         if self.targets is not None:
@@ -284,8 +284,8 @@ class Distiller:
 def make_distiller(config: Config, teacher: Teacher, student: nn.Module, collate: Collator) -> Distiller:
     """The distiller of a run; ``collate`` makes the student's training batches.
 
-    Both models read the two shortest windows, so that what cannot be compared is refused before the teacher
-    reads all of them: raises ConfigError.
+    Both models first read the two shortest windows: raises ConfigError for outputs that cannot be compared,
+    before the teacher reads all windows.
     """
     teacher.prepare(collate.table)
     settings, targets = config.distillation, None
@@ -295,6 +295,6 @@ def make_distiller(config: Config, teacher: Teacher, student: nn.Module, collate
         with torch.no_grad():
             soft_target_loss(student.eval()(batch), teacher.read(batch))
         student.train(training)
-        gpu, size = wanted_device(config) == "cuda", config.trainer.eval_batch_size
+        gpu, size = run_device(config) == "cuda", config.trainer.eval_batch_size
         targets = teacher.soft_targets(config.features.cache_dir, size, gpu=gpu)
     return Distiller(settings, teacher.facts, targets)

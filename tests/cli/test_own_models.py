@@ -119,12 +119,12 @@ MISTAKES = {
     "idle": (
         "gradients_reach_all_parameters",
         [("        self.dropout = ", "        self.idle = nn.Linear(2, 2)\n        self.dropout = ")],
-        "idle.weight has none",
+        "idle.weight has no gradient",
     ),
     "cut": (
         "gradients_reach_all_parameters",
         [("torch.tanh(mixed)", "torch.tanh(mixed) * 0")],
-        "that of .* is zero",
+        "the gradient of .* is zero",
     ),
     "forgetful": (
         "saved_weights_load",
@@ -156,7 +156,7 @@ def test_a_failed_check_and_a_wrong_output_are_told_and_the_others_go_on(quick, 
     given = ["--config-dir", "mine", "--trust", "own_open"]
     assert main(["check-model", "model=own_open", "model.dropout=0", *given]) == 1
     out = capsys.readouterr().out
-    failed = r"^FAIL  Scores are numbers on the context.*\n      start is finite at \d+ tokens"
+    failed = r"^FAIL  Scores are finite on the context.*\n      start is finite at \d+ tokens"
     assert re.search(failed, out, re.MULTILINE)
     assert "ok    Saved and loaded" in out
     path = plant(

@@ -128,7 +128,7 @@ def test_a_model_that_reads_its_head_otherwise_is_refused(fleet, tmp_path, monke
             return replace(logits, start=2 * logits.start)
 
     monkeypatch.setattr(model, "__class__", Doubled)
-    with pytest.raises(ConfigError, match="is more than an encoder of the library"):
+    with pytest.raises(ConfigError, match="is not just an encoder of the library"):
         export_hf(fleet["bert"], tmp_path / "out")
 
 
@@ -163,7 +163,7 @@ def test_the_card_says_what_the_record_knows(card):
     text = card.read_text()
     assert "| dev | calibrated | 0.25 | 2.0 | 61.25 | 64.50 | 70.00 | 59.00 |" in text
     assert "**0.2500** (fitted on calibration)" in text
-    assert "train: part &lt;i&gt; (SQuAD 2.0), 1,200 questions, of them 400 unanswerable" in text
+    assert "train: part &lt;i&gt; (SQuAD 2.0), 1,200 questions, 400 of them unanswerable" in text
     assert "commit abcdef0123" in text
     assert "\n# bert # &lt;b&gt;mine&lt;/b&gt;\n" in text
     for words in (

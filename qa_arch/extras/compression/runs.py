@@ -64,7 +64,7 @@ from qa_arch.spans.loading import load_predictor
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.spans.task import SpanParts, SpanTask
 from qa_arch.system.lock import hold
-from qa_arch.tasks import task_of, wanted_device
+from qa_arch.tasks import run_device, task_of
 from qa_arch.tasks.teacher import Teacher, load_teacher
 from qa_arch.training import devices
 from qa_arch.training.checkpoint import LAST, PREVIOUS
@@ -304,7 +304,7 @@ def _smaller_encoder(
     batch = sample(parent.predictor)
     if isinstance(step, Layers):
         return keep_layers(model.encoder, chosen_layers(model.encoder.depth, step.layers, step.choose), batch)
-    pruner, device = Pruner(model.encoder, batch), wanted_device(config)
+    pruner, device = Pruner(model.encoder, batch), run_device(config)
     kind: Kind = "heads" if isinstance(step, Heads) else "units"
     count = step.heads if isinstance(step, Heads) else step.width
 
@@ -396,7 +396,7 @@ def _store_untrained(
         store.save_state(model_folder, int8_state(parts.model, embeddings=step.embeddings))
     else:
         store.save_weights(model_folder, parts.model)
-    device = "cpu" if isinstance(step, Int8) else wanted_device(config)
+    device = "cpu" if isinstance(step, Int8) else run_device(config)
     precision: Any = "int8" if isinstance(step, Int8) else parent.record.precision or "fp32"
     if precision == "fp16" and device == "cpu":
         precision = "fp32"

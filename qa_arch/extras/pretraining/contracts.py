@@ -10,15 +10,15 @@ from typing import Any
 from qa_arch.config.files import write_atomic
 from qa_arch.config.schema import Config
 from qa_arch.contract import (
-    FOR_ALL,
-    QUIET_ENCODER,
+    COMMON_CHECKS,
+    NO_ENCODER_DROPOUT,
     TRIAL,
     Collate,
     Contract,
     Subject,
-    by_heart,
     difference,
     logits_of,
+    overfit,
     require,
     saved_weights_load,
     tolerance,
@@ -47,7 +47,7 @@ def corpus(folder: Path) -> list[str]:
         "encoder.width=32",
         "encoder.heads=2",
         "encoder.initializer_range=0.15",
-        *QUIET_ENCODER,
+        *NO_ENCODER_DROPOUT,
         "features.max_length=32",
         "features.max_question=16",
         "features.stride=8",
@@ -85,7 +85,7 @@ def text_padding_has_no_effect(subject: Subject) -> None:
 
 def learns_two_stories(subject: Subject) -> None:
     """The model overfits two stories, token by token."""
-    outputs = by_heart(subject, CALIBRATION, steps=120, lr=1e-2)
+    outputs = overfit(subject, CALIBRATION, steps=120, lr=1e-2)
     scores = subject.task.points(None, outputs, 0.0)[TOKENS]
     accuracy, targets, perplexity = (
         float(scores.metric(name) or 0) for name in ("token_accuracy", "targets", "perplexity")
@@ -109,6 +109,6 @@ def _blocks(config: Config, parts: Any, split: str, multiple: int) -> Collate:
 TEXTS = Contract(
     corpus,
     _blocks,
-    (*FOR_ALL, targets_have_scores, text_padding_has_no_effect, learns_two_stories, saved_weights_load),
+    (*COMMON_CHECKS, targets_have_scores, text_padding_has_no_effect, learns_two_stories, saved_weights_load),
 )
 CONTRACTS = dict.fromkeys(("masked_lm", "causal_lm", "masked_spans"), TEXTS)

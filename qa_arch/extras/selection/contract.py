@@ -13,15 +13,15 @@ import torch
 from qa_arch.config.files import write_atomic
 from qa_arch.config.schema import Config
 from qa_arch.contract import (
-    FOR_ALL,
+    COMMON_CHECKS,
     TRIAL,
     Collate,
     Contract,
     Row,
     Subject,
-    by_heart,
     difference,
     logits_of,
+    overfit,
     require,
     require_answers,
     saved_weights_load,
@@ -94,7 +94,7 @@ def learns_its_candidates(subject: Subject) -> None:
     """The model overfits four questions, ranking the right candidate first."""
     steps = 80
     questions = subject.parts.sets[CALIBRATION]
-    actual = ranks(questions, by_heart(subject, CALIBRATION, steps=steps, lr=2e-2))
+    actual = ranks(questions, overfit(subject, CALIBRATION, steps=steps, lr=2e-2))
     texts = [question.question for question in questions.questions]
     require_answers(dict.fromkeys(texts, 1), dict(zip(texts, actual, strict=True)), steps)
 
@@ -140,7 +140,7 @@ SELECTION = Contract(
     candidates,
     _candidates,
     (
-        *FOR_ALL,
+        *COMMON_CHECKS,
         candidates_have_scores,
         order_of_candidates_has_no_effect,
         padding_has_no_effect,
