@@ -334,11 +334,11 @@ def learns_from_a_teacher(subject: Subject) -> None:
     if not task_entry(subject.task.name).distils:
         return
     batch, model = subject.batch(), subject.model
-    own = logits_of(model, batch)
+    logits = logits_of(model, batch)
     random = torch.Generator().manual_seed(0)
     boundaries = torch.randn(2, *batch.ids.shape, generator=random).masked_fill(~batch.context, -math.inf)
     nulls = torch.randn(3, len(batch), generator=random)
-    verifier = None if own.verifier is None else nulls[2]
+    verifier = None if logits.verifier is None else nulls[2]
     teacher = SpanLogits(boundaries[0], boundaries[1], nulls[0], nulls[1], verifier=verifier)
     loss = soft_target_loss(model.train()(batch), teacher, temperature=2.0)
     require((loss > 0).all(), "the loss is zero for a teacher with random scores")
@@ -346,7 +346,7 @@ def learns_from_a_teacher(subject: Subject) -> None:
     loss.mean().backward()
     check_gradients(model, subject.without_effect)
     model.zero_grad()
-    soft_target_loss(model.eval()(batch), own, temperature=2.0).sum().backward()
+    soft_target_loss(model.eval()(batch), logits, temperature=2.0).sum().backward()
     largest = max(float(p.grad.abs().max()) for p in model.parameters() if p.grad is not None)
     require(largest < 1e-4, f"its own probabilities as targets give a gradient of {largest:.2g}")
 

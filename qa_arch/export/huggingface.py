@@ -33,7 +33,7 @@ from qa_arch.errors import ConfigError, RunError
 from qa_arch.export.onnx_folder import new_folder, sample
 from qa_arch.features.windows import probe
 from qa_arch.features.words import backend_of, unlimited
-from qa_arch.models.checkpoint_files import SERVED_AS, ServedAs
+from qa_arch.models.checkpoint_files import SETTINGS_FILE, ExportedSettings
 from qa_arch.models.span_checkpoint import SpanCheckpoint
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_configs import HUB_IDS
@@ -48,7 +48,7 @@ from qa_arch.types.tensors import Batch
 
 MAX_DIFFERENCE = 1e-5
 """Largest difference allowed between the library's logits and ours."""
-_INSTEAD = "plain transformers has no class for that; qa-arch export --to onnx takes any span model"
+_ALTERNATIVE = "plain transformers has no class for that; qa-arch export --to onnx takes any span model"
 CARD = "README.md"
 METRICS = ("exact", "f1", "HasAns_f1", "NoAns_f1")
 _PAGE = """\
@@ -133,33 +133,32 @@ def export_hf(predictor: SpanPredictor, out: str | Path, run: Path | None = None
         raise ConfigError("a downloaded checkpoint is such a folder already; --to onnx exports a graph of it")
     encoder = getattr(predictor.model, "encoder", None)
     if not isinstance(encoder, Encoder) or encoder.fewer_heads is not None:
-        raise ConfigError(f"{_name(predictor)}: has no Hugging Face encoder with all its heads; {_INSTEAD}")
+        raise ConfigError(
+            f"{type(predictor.model).__name__}: has no Hugging Face encoder with all its heads;"
+            f" {_ALTERNATIVE}"
+        )
     model = library_model(predictor, encoder)
     tokenizer = library_tokenizer(predictor, encoder)
     with new_folder(out) as folder, quiet_loading():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        write_json(folder / SERVED_AS, _served_as(predictor))
+        write_json(folder / SETTINGS_FILE, _exported_settings(predictor))
         write_atomic(folder / CARD, model_card(predictor, run))
 
 
-def _served_as(predictor: SpanPredictor) -> dict[str, Any]:
+def _exported_settings(predictor: SpanPredictor) -> dict[str, Any]:
     """Settings with which ``qa_arch.load`` reads the folder: those that the model was scored with."""
     config, record = predictor.config, predictor.record
     threshold = record.threshold if record else None
     value = None if math.isinf(predictor.null_threshold) else predictor.null_threshold
     return asdict(
-        ServedAs(
+        ExportedSettings(
             features=replace(config.features, cache_dir=None),
             decode=config.decode,
             threshold=threshold or Threshold(value=value, fitted_on="nothing"),
             confidence=record.confidence if record else None,
         )
     )
-
-
-def _name(predictor: SpanPredictor) -> str:
-    return type(predictor.model).__name__
 
 
 def library_tokenizer(predictor: SpanPredictor, encoder: Encoder) -> PreTrainedTokenizerFast:
@@ -221,12 +220,12 @@ def library_model(predictor: SpanPredictor, encoder: Encoder) -> PreTrainedModel
         same = ours.verifier is None and all(
             torch.allclose(a, b, rtol=0, atol=MAX_DIFFERENCE) for a, b in pairs
         )
-    except (AttributeError, RuntimeError):  # no such class, or other weights
+    except (AttributeError, RuntimeError):  # no such class, other weights or outputs
         same = False
     if not same:
         raise ConfigError(
-            f"{_name(predictor)}: is not just an encoder of the library ({kind}) with a linear span head;"
-            f" {_INSTEAD}"
+            f"{type(predictor.model).__name__}: is not just an encoder of the library ({kind}) with a"
+            f" linear span head; {_ALTERNATIVE}"
         )
     return model
 
@@ -247,14 +246,14 @@ def model_card(predictor: SpanPredictor, run: Path | None = None) -> str:
         title=_inline(record.model if record else config.model.get("name")),
         commit=f" (commit {_inline(record.commit[:10])})" if record and record.commit else "",
         seed=config.seed,
-        scores=_table(record),
+        scores=_score_table(record),
         threshold="infinite" if always else f"{threshold:.4f}",
         limit='float("inf")' if always else repr(threshold),
         fitted=f"fitted on {_inline(record.threshold.fitted_on)}"
         if record and record.threshold
         else "not fitted",
-        data="\n".join(_data(config, record.data if record else {})),
-        weights=_weights(config, record),
+        data="\n".join(_data_lines(config, record.data if record else {})),
+        weights=_weights_origin(config, record),
         length=config.features.max_length,
         stride=config.features.stride,
         question=config.features.max_question,
@@ -311,7 +310,7 @@ def _results(record: RunRecord, run: Path | None) -> Iterator[EvalResult]:
             )
 
 
-def _table(record: RunRecord | None) -> str:
+def _score_table(record: RunRecord | None) -> str:
     """Markdown table with one row per set and operating point of the record."""
     rows = [
         f"| {_inline(split)} | {_inline(POINTS.get(name, name))} | {_number(point.threshold)} |"
@@ -339,7 +338,7 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
 
 
-def _data(config: Config, data: Mapping[str, SplitFacts]) -> Iterator[str]:
+def _data_lines(config: Config, data: Mapping[str, SplitFacts]) -> Iterator[str]:
     for split, facts in data.items():
         counts = f"{facts.questions or 0:,} questions, {facts.unanswerable or 0:,} of them unanswerable"
         hash_ = f", SHA-256 {facts.fingerprint[:12]}" if facts.fingerprint else ""
@@ -351,7 +350,7 @@ def _data(config: Config, data: Mapping[str, SplitFacts]) -> Iterator[str]:
     yield f"\n{licence(config.data.train) or squad}"
 
 
-def _weights(config: Config, record: RunRecord | None) -> str:
+def _weights_origin(config: Config, record: RunRecord | None) -> str:
     encoder = config.encoder
     if record and (teacher := record.teacher):
         return (

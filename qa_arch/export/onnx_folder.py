@@ -30,7 +30,7 @@ from qa_arch.features.batches import Collator
 from qa_arch.features.vectors import vector_rows
 from qa_arch.metrics.squad import score
 from qa_arch.models import store
-from qa_arch.models.onnx_model import DESCRIPTION, INPUTS, OUTPUTS, Description, Equality, OnnxModel
+from qa_arch.models.onnx_model import DESCRIPTION, INPUTS, OUTPUTS, Description, ExportCheck, OnnxModel
 from qa_arch.nn import processor
 from qa_arch.nn.precision import Precision
 from qa_arch.records import GRAPH, RunRecord, Threshold, write_record
@@ -191,7 +191,7 @@ def _quiet() -> Iterator[None]:
 
 def check(
     predictor: SpanPredictor, model: OnnxModel, questions: QuestionSet, watch: Watch | None = None
-) -> Equality:
+) -> ExportCheck:
     """Compare the results of both on ``questions``, read in the same batches.
 
     Raises RunError if logits of an fp32 graph differ by more than ``MAX_DIFFERENCE``, or more than
@@ -213,7 +213,7 @@ def check(
     for ranking in (ours, theirs):
         points = score(questions, {item.id: item.text(threshold) for item in ranking.best_predictions})
         scores.append({"exact": points.exact, "f1": points.f1})
-    result = Equality(
+    result = ExportCheck(
         data=questions.name,
         questions=len(questions),
         windows=len(table),
@@ -286,7 +286,7 @@ def export_onnx(
     source: str | None = None,
     beside_run: bool = False,
     watch: Watch | None = None,
-) -> Equality:
+) -> ExportCheck:
     """Write the predictor (in fp32, on the CPU) as a folder with a graph and everything needed to use it.
 
     ``precision`` is fp32 or int8. The graph is checked on ``questions`` (by default some of the run's own)

@@ -22,7 +22,7 @@ from qa_arch.nn.encoder_configs import CONFIG, INDEX, check_files
 from qa_arch.records import CHECKPOINTS, RECORD, Confidence, Threshold
 
 WEIGHTS = ("model.safetensors", INDEX)
-NEEDED = ("*.json", "*.safetensors", "*.txt", "*.model")
+FILE_PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model")
 """Configuration, weights and tokenizer files in any format; no pickle, no code."""
 
 CHECKPOINT = "qa_arch.models.span_checkpoint.SpanCheckpoint"
@@ -44,13 +44,13 @@ _UNKNOWN_DATA: Mapping[str, Any] = {
 """Data section of a checkpoint, whose training data is unknown."""
 Settings = Mapping[str, Mapping[str, Any]]
 """Section -> setting -> value."""
-SERVED_AS = "qa_arch.json"
+SETTINGS_FILE = "qa_arch.json"
 """File next to the weights of an exported model: the settings that it was scored with."""
 
 
 @dataclass(frozen=True)
-class ServedAs:
-    """Contents of ``SERVED_AS``."""
+class ExportedSettings:
+    """Contents of ``SETTINGS_FILE``."""
 
     features: Features
     decode: Decode
@@ -58,14 +58,14 @@ class ServedAs:
     confidence: Confidence | None = None
 
     @classmethod
-    def of(cls, folder: Path) -> ServedAs | None:
+    def load(cls, folder: Path) -> ExportedSettings | None:
         """Read the file in a checkpoint's folder, None if missing. Raises ConfigError if it is invalid."""
-        if not (folder / SERVED_AS).is_file():
+        if not (folder / SETTINGS_FILE).is_file():
             return None
         try:
-            return read(cls, read_json(folder / SERVED_AS, "export the model again"))
+            return read(cls, read_json(folder / SETTINGS_FILE, "export the model again"))
         except ConfigError as error:
-            raise ConfigError(f"{folder / SERVED_AS}: {error}") from None
+            raise ConfigError(f"{folder / SETTINGS_FILE}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _download(source: str, revision: str | None) -> Path:
         folder = snapshot_download(
             source,
             revision=revision,
-            allow_patterns=list(NEEDED),
+            allow_patterns=list(FILE_PATTERNS),
             ignore_patterns="*/*",  # files in subfolders are other formats of the same weights
         )
         return Path(folder)
@@ -150,7 +150,7 @@ def _download(source: str, revision: str | None) -> Path:
         ) from error
 
 
-def digest(folder: Path, patterns: Sequence[str] = NEEDED) -> str:
+def digest(folder: Path, patterns: Sequence[str] = FILE_PATTERNS) -> str:
     """Hash over names and contents of the files of ``folder``, by default those of a checkpoint."""
     paths = {path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}
     return f"sha256:{files_hash(folder, paths)}"
@@ -171,12 +171,12 @@ def checkpoint_settings(
     revision: str,
     precision: str,
     max_tokens: int | None,
-    served_as: ServedAs | None = None,
+    exported: ExportedSettings | None = None,
     changes: Settings | None = None,
 ) -> dict[str, Any]:
     """Config of the checkpoint ``source``, read in ``precision``.
 
-    Windows and answers follow ``served_as``, or else SQuAD's conventions (384 tokens that overlap by 128,
+    Windows and answers follow ``exported``, or else SQuAD's conventions (384 tokens that overlap by 128,
     questions of 64, answers of 30); ``changes`` override both.
 
     If the model reads at most ``max_tokens``, default windows shrink in proportion. Raises ConfigError for a
@@ -189,9 +189,9 @@ def checkpoint_settings(
                 f"{section}: describes the checkpoint and cannot be set; {' and '.join(SETTABLE)} can"
             )
     features, decode = _shrunk(choice("features/windows"), max_tokens), choice("decode/band")
-    if served_as is not None:
-        features |= asdict(served_as.features) | {"cache_dir": features["cache_dir"]}
-        decode = asdict(served_as.decode)
+    if exported is not None:
+        features |= asdict(exported.features) | {"cache_dir": features["cache_dir"]}
+        decode = asdict(exported.decode)
     features |= changes.get("features", {})
     settings = {
         "name": CHECKPOINTS,

@@ -33,7 +33,7 @@ OUTPUTS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Equality:
+class ExportCheck:
     """Results of a graph and of the torch model that it was exported from, on the same questions."""
 
     data: str
@@ -63,7 +63,7 @@ class Description:
     versions: Mapping[str, str]
     source: str | None = None
     """``spans.loading.source_of`` the exported run; None for other models, and in older exports."""
-    check: Equality | None = None
+    check: ExportCheck | None = None
     """None before the check."""
 
 

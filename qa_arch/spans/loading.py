@@ -30,7 +30,7 @@ from qa_arch.features.cache import tokenizer_hash
 from qa_arch.features.vectors import WordVectors
 from qa_arch.models import store
 from qa_arch.models.checkpoint_files import (
-    ServedAs,
+    ExportedSettings,
     Settings,
     checkpoint_settings,
     is_checkpoint,
@@ -71,14 +71,14 @@ def checkpoint_predictor(
     files = open_checkpoint(source, None if record is None else record.setting("model", "revision"))
     model, tokenizer, segments = load_span_checkpoint(files)
     if record is None:
-        served_as = ServedAs.of(files.folder)
+        exported = ExportedSettings.load(files.folder)
         config = checkpoint_settings(
             files.source,
             name=files.name,
             revision=files.revision,
             precision=precision,
             max_tokens=model.max_tokens,
-            served_as=served_as,
+            exported=exported,
             changes=settings,
         )
         commit, dirty = provenance.commit()
@@ -94,8 +94,8 @@ def checkpoint_predictor(
             created=provenance.now(),
             versions=provenance.versions(),
             parameters=parameter_blocks(model.model),
-            threshold=served_as.threshold if served_as else Threshold(value=0.0, fitted_on="nothing"),
-            confidence=served_as.confidence if served_as else None,
+            threshold=exported.threshold if exported else Threshold(value=0.0, fitted_on="nothing"),
+            confidence=exported.confidence if exported else None,
         )
     gpu = torch.device(device).type == "cuda"
     name = torch.cuda.get_device_name(device) if gpu else provenance.processor()
@@ -158,8 +158,8 @@ def load_predictor(
     ``AutoModelForQuestionAnswering``), or the folder of its record; ``settings`` override how its windows
     are cut and its spans decoded. A folder of ``qa-arch export --to onnx`` is a run that uses the CPU and the
     precision of its export. For a run with a graph in its folder ``onnx``, ``engine`` chooses ``torch``,
-    ``onnx``, or ``auto``: the graph where it is faster with the same answers (``Engine``), as logged. None:
-    whatever the folder itself holds.
+    ``onnx``, or ``auto``: the graph where it is faster with the same answers (``Engine``), as logged. None
+    uses what the folder itself contains.
 
     Weights come only from safetensors and classes only from trusted packages (``trust`` adds prefixes).
     ``int8`` needs a CPU, which is then the default device. Raises RunError if the folder is not a finished
@@ -326,8 +326,8 @@ def _require_same_windows(
 class Ensemble(nn.Module):
     """Averages its members' probabilities of start, end and "no answer", or of each step.
 
-    ``rows`` maps, for each member, rows of the shared table that batches refer to to rows of its own table of
-    word vectors, which has only the words that it was saved with; None for a member without vectors.
+    ``rows`` has, per member, the row in its own table of word vectors (which has only the words that it was
+    saved with) for each row of the shared table that batches refer to; None for a member without vectors.
     Raises ConfigError if members differ in kind: spans or sequences, with or without a verifier.
     """
 
@@ -341,8 +341,8 @@ class Ensemble(nn.Module):
         outputs = []
         for number, member in enumerate(self.members):
             rows = getattr(self, f"rows_{number}")
-            own = rows is not None and batch.vector is not None
-            outputs.append(member(replace(batch, vector=rows[batch.vector]) if own else batch))
+            mapped = rows is not None and batch.vector is not None
+            outputs.append(member(replace(batch, vector=rows[batch.vector]) if mapped else batch))
         return average(outputs)
 
 

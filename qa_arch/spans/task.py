@@ -272,12 +272,12 @@ class SpanTask(Task):
         return outputs.confidence(threshold, temperature).round(6).tolist()
 
     def points(
-        self, questions: QuestionSet, outputs: Ranking, threshold: float, given: float | None = None
+        self, questions: QuestionSet, outputs: Ranking, threshold: float, extra_threshold: float | None = None
     ) -> Points:
         answers = outputs.best_predictions
         points = operating_points(questions, answers, threshold)
-        if given is not None:
-            points[GIVEN] = operating_points(questions, answers, given)[CALIBRATED]
+        if extra_threshold is not None:
+            points[GIVEN] = operating_points(questions, answers, extra_threshold)[CALIBRATED]
         return points
 
     def rows(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> dict[str, list[Any]]:

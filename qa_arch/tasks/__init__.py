@@ -61,7 +61,7 @@ class Collator(Protocol):
 
     @property
     def lengths(self) -> Any:
-        """(rows,) length of every row of the table, by which batches are formed."""
+        """(rows,) length of every row of the table, used to form batches."""
         ...
 
     def __call__(self, rows: Any, /) -> Any: ...
@@ -227,8 +227,10 @@ class Task(ABC):
         return None
 
     @abstractmethod
-    def points(self, questions: Any, outputs: Any, threshold: float, given: float | None = None) -> Points:
-        """Scores at every operating point; ``given`` is an additional null threshold to score at."""
+    def points(
+        self, questions: Any, outputs: Any, threshold: float, extra_threshold: float | None = None
+    ) -> Points:
+        """Scores at every operating point; ``extra_threshold`` is one more null threshold to score at."""
 
     @abstractmethod
     def rows(self, questions: Any, outputs: Any, threshold: float) -> dict[str, list[Any]]:

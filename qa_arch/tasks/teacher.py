@@ -1,7 +1,7 @@
 """Distillation: a trained span model reads the student's windows once, and its logits are the targets.
 
-Every epoch repeats the windows, for which a teacher without dropout always gives the same logits: these are
-cached next to the features, in a memory-mapped file.
+A teacher without dropout gives the same logits for a window in every epoch: they are cached next to the
+features, in a memory-mapped file.
 """
 
 from __future__ import annotations
@@ -186,8 +186,8 @@ class Teacher:
         for split, titles in evaluated.items():
             known = frozenset(trained if split == CALIBRATION else seen)
             require_disjoint(**{f"what the teacher {self.facts.name} was trained on": known, split: titles})
-        own = frozenset(title for questions in sets.values() for title in questions.titles)
-        self.facts = replace(self.facts, titles=tuple(sorted(seen - own)))
+        student_titles = {title for questions in sets.values() for title in questions.titles}
+        self.facts = replace(self.facts, titles=tuple(sorted(seen - student_titles)))
 
     def prepare(self, table: FeatureTable) -> None:
         """Prepare to read the student's windows, with the teacher's own segment ids and word vectors."""

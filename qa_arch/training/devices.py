@@ -65,7 +65,7 @@ def describe(gpu: bool) -> Device:
     )
 
 
-def reset_peak(gpu: bool) -> None:
+def reset_peak_memory(gpu: bool) -> None:
     """Free unused memory and reset its peak, which may stem from an earlier run in this process."""
     gc.collect()
     if gpu:

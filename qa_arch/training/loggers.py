@@ -48,7 +48,7 @@ LIGHTNING = "pytorch_lightning.loggers"
 """Package whose loggers a config may name, in addition to the trusted packages."""
 WANDB_RUN = "wandb/run.json"
 """File in a run folder: id, project, mode and URL of its wandb run."""
-MOST_FAILURES = 3
+MAX_FAILURES = 3
 """Consecutive failures after which a logger is disabled: a service may take minutes to time out."""
 
 
@@ -97,7 +97,7 @@ class RunLogger(lightning.logger.Logger):
         self.logger.save()
 
     def _attempt(self, call: Callable[..., Any], *args: Any) -> None:
-        if self.failures == MOST_FAILURES:
+        if self.failures == MAX_FAILURES:
             return
         with isolate_rng(include_cuda=torch.cuda.is_initialized()):
             try:
@@ -105,7 +105,7 @@ class RunLogger(lightning.logger.Logger):
                 self.failures = 0
             except Exception as error:  # whatever a service or its library raises, the run continues
                 self.failures += 1
-                end = "; nothing more will be logged" if self.failures == MOST_FAILURES else ""
+                end = "; nothing more will be logged" if self.failures == MAX_FAILURES else ""
                 message = f"{self.name}: {_one_line(error)}"
                 log.warning("%s; the run continues, and its record is complete%s", message, end)
 
@@ -306,7 +306,7 @@ def _in_netrc() -> bool:
         return False
 
 
-SUMMARY = 20
+MAX_SUMMARY = 20
 """Largest number of scores and costs of a finished run sent to a service; the record has all."""
 COMPARED_BY = (
     *("f1", "exact", "HasAns_f1", "NoAns_f1", "HasAns_exact", "NoAns_exact"),
@@ -332,19 +332,19 @@ class Outcome:
     """The dev set, whose texts are logged if it is a QuestionSet; None if it was not opened."""
 
     def summary(self) -> dict[str, float]:
-        """At most ``SUMMARY`` values: the scores that runs are compared by, dev first, and the cost.
+        """At most ``MAX_SUMMARY`` values: the scores that runs are compared by, dev first, and the cost.
 
         Scores are named like those of epochs: ``dev/f1``, ``calibration/spans_f1``.
         """
         record, scores = self.record, dict[str, Any]()
         for split in sorted(record.scores, key=lambda split: split != DEV):
             points, point = record.scores[split], record.compared_point(split)
-            own = point.flat() if point else {}
+            metrics = point.flat() if point else {}
             if point and is_squad(point.protocol):
-                own = {key: own.get(key) for key in COMPARED_BY}
+                metrics = {key: metrics.get(key) for key in COMPARED_BY}
                 for name, (other, key) in OTHER_POINTS.items():
-                    own[name] = points[other].metric(key) if other in points else None
-            scores |= {f"{split}/{key}": value for key, value in own.items()}
+                    metrics[name] = points[other].metric(key) if other in points else None
+            scores |= {f"{split}/{key}": value for key, value in metrics.items()}
         cost: dict[str, Any] = {
             "seconds/fit": record.seconds.fit,
             "seconds/predict": record.seconds.predict,
@@ -352,7 +352,7 @@ class Outcome:
             "peak_memory_mb": record.peak_memory_mb,
         }
         numbers = [item for item in scores.items() if type(item[1]) in (int, float)]
-        return {**dict(numbers[: SUMMARY - len(cost)]), **cost}
+        return {**dict(numbers[: MAX_SUMMARY - len(cost)]), **cost}
 
     def tables(self, form: str) -> str:
         """One table per scored set, with the row of the run and those of the heuristics."""

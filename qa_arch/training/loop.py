@@ -80,10 +80,11 @@ def fit(
 
     def save_best(trainer: pl.Trainer) -> None:
         if sharded:  # all ranks take part in gathering, and rank 0 gets the weights
-            whole = trainer.strategy.lightning_module_state_dict()
+            state = trainer.strategy.lightning_module_state_dict()
             if trainer.is_global_zero:
-                own = {key: value for key, value in whole.items() if key.startswith("model.")}
-                parts.model.load_state_dict({key.removeprefix("model."): own[key] for key in own})
+                prefix = "model."
+                weights = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+                parts.model.load_state_dict(weights)
         if trainer.is_global_zero:
             store.save_weights(folder / MODEL, parts.model)
 

@@ -64,7 +64,7 @@ class TrainingModule(pl.LightningModule):
 
         A rank of another run that connects to this address would otherwise share gradients unnoticed.
         """
-        hashes = self._of_ranks(config_hash(asdict(self.config)))
+        hashes = self._gather_from_ranks(config_hash(asdict(self.config)))
         if len(set(hashes)) > 1:
             listed = ", ".join(f"rank {rank}: {value[:8]}" for rank, value in enumerate(hashes))
             raise RunError(f"the ranks of this run have different configs ({listed}); start it again")
@@ -97,8 +97,8 @@ class TrainingModule(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["train_sums"] = self._over_ranks(self.train_sums).tolist()
-        checkpoint["random"] = self._of_ranks(random_state())  # which Lightning leaves out
+        checkpoint["train_sums"] = self._sum_over_ranks(self.train_sums).tolist()
+        checkpoint["random"] = self._gather_from_ranks(random_state())  # which Lightning leaves out
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         saved_world, world = len(checkpoint["random"]), self.trainer.world_size
@@ -171,7 +171,7 @@ class TrainingModule(pl.LightningModule):
     def on_validation_epoch_end(self) -> None:
         scores = self.task.validation_scores(self.parts.sets[CALIBRATION], gather(self.collector))
         if self.task.has_validation_loss:
-            loss, windows = self._over_ranks(self.eval_sums).tolist()
+            loss, windows = self._sum_over_ranks(self.eval_sums).tolist()
             scores["calibration_loss"] = loss / windows if windows else 0.0
         # ``History`` passes them to the loggers, once per epoch.
         self.log_dict(scores, sync_dist=False, rank_zero_only=False, batch_size=1, logger=False)
@@ -181,16 +181,16 @@ class TrainingModule(pl.LightningModule):
 
         Covers the epoch so far, or with ``since_entry`` the windows since the last such call.
         """
-        loss, windows, *terms = self._over_ranks(self.train_sums[int(since_entry)]).tolist()
+        loss, windows, *terms = self._sum_over_ranks(self.train_sums[int(since_entry)]).tolist()
         if since_entry:
             self.train_sums[1].zero_()
         sums = dict(zip(("loss", *self.terms), (loss, *terms), strict=True))
         return {name: total / windows if windows else 0.0 for name, total in sums.items()}, round(windows)
 
-    def _over_ranks(self, sums: Tensor) -> Tensor:
+    def _sum_over_ranks(self, sums: Tensor) -> Tensor:
         return self.trainer.strategy.reduce(sums.clone(), reduce_op="sum")
 
-    def _of_ranks(self, value: Any) -> list[Any]:
+    def _gather_from_ranks(self, value: Any) -> list[Any]:
         values = [value] * self.trainer.world_size
         if len(values) > 1:
             dist.all_gather_object(values, value)

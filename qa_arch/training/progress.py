@@ -39,6 +39,12 @@ def logged(entry: Mapping[str, Any]) -> dict[str, float]:
     return {LOGGED_NAMES.get(key, key.replace("_", "/", 1)): value for key, value in numbers.items()}
 
 
+def calibration_scores(trainer: pl.Trainer) -> dict[str, float]:
+    """Scores of the last validation."""
+    metrics = trainer.callback_metrics.items()
+    return {key: float(value) for key, value in metrics if key.startswith("calibration")}
+
+
 @dataclass(eq=False)
 class History(pl.Callback):
     """One plain record per epoch: losses, calibration scores, seconds, learning rate, windows per second.
@@ -64,10 +70,11 @@ class History(pl.Callback):
     """Learning rates of the current step, if it is to be logged."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.since = self.entered = time.perf_counter()  # a resumed epoch does not call on_train_epoch_start
+        # A resumed epoch does not call on_train_epoch_start.
+        self.last_batch = self.last_entry = time.perf_counter()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.since = self.entered = time.perf_counter()  # exclude the previous validation
+        self.last_batch = self.last_entry = time.perf_counter()  # exclude the previous validation
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
@@ -84,29 +91,28 @@ class History(pl.Callback):
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
         assert isinstance(pl_module, TrainingModule)
         now = time.perf_counter()
-        self.seconds += now - self.since
-        self.since = now
+        self.seconds += now - self.last_batch
+        self.last_batch = now
         if not self.rates:
             return
         losses, windows = pl_module.mean_losses(since_entry=True)
         self.steps[str(trainer.global_step)] = losses["loss"]
         if trainer.logger is not None:
             now = time.perf_counter()
-            rate = windows / (now - self.entered)
+            rate = windows / (now - self.last_entry)
             entry = {"step/loss": losses["loss"], **self.rates, "step/windows_per_second": rate}
             if (norm := pl_module.gradient_norm) is not None:
                 entry["step/gradient_norm"] = float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
             trainer.logger.log_metrics(entry, step=trainer.global_step)
-            self.entered = time.perf_counter()
+            self.last_entry = time.perf_counter()
         self.rates = {}
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.validating = time.perf_counter()
+        self.validation_start = time.perf_counter()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        metrics = trainer.callback_metrics.items()
-        self.scores = {key: float(value) for key, value in metrics if key.startswith("calibration")}
-        self.scores["validation_seconds"] = round(time.perf_counter() - self.validating, 3)
+        self.scores = calibration_scores(trainer)
+        self.scores["validation_seconds"] = round(time.perf_counter() - self.validation_start, 3)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, TrainingModule)
@@ -157,7 +163,7 @@ class TrainingProgress(pl.Callback):
     def __init__(self, label: str, live: bool) -> None:
         console = terminal.console(stderr=True)
         self.label = label
-        self.stepping = False
+        self.has_stepped = False
         self.scores: dict[str, float] = {}
         """Calibration scores of the current epoch, once validated."""
         self.headline = ""
@@ -169,9 +175,9 @@ class TrainingProgress(pl.Callback):
         self.on_train_epoch_start(trainer, pl_module)  # which a resumed epoch does not call
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.begun = time.perf_counter()
-        self.shown = self.begun if self.bar is None else -math.inf  # show figures from the first batch on
-        self.offset: int | None = None
+        self.epoch_start = time.perf_counter()
+        self.last_update = self.epoch_start if self.bar is None else -math.inf  # a bar is updated at once
+        self.first_batch: int | None = None
         self.title = f"{self.label} epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
         if self.bar is not None and trainer.is_global_zero:
             for task in self.bar.task_ids:
@@ -184,17 +190,17 @@ class TrainingProgress(pl.Callback):
     ) -> None:
         if not trainer.is_global_zero:
             return
-        if not self.stepping and trainer.global_step:
-            self.stepping = True
+        if not self.has_stepped and trainer.global_step:
+            self.has_stepped = True
             if self.bar is None:
                 log.info("%s: %s", self.title, FIRST_STEP)
-        self.offset = batch_idx if self.offset is None else self.offset
+        self.first_batch = batch_idx if self.first_batch is None else self.first_batch
         now, done = time.perf_counter(), batch_idx + 1
         if self.bar is not None:
             self.bar.update(self.task, completed=done)
-        if now - self.shown < (EVERY_SECONDS if self.bar is None else BAR_SECONDS):
+        if now - self.last_update < (EVERY_SECONDS if self.bar is None else BAR_SECONDS):
             return
-        self.shown = now
+        self.last_update = now
         total, figures = trainer.num_training_batches, self._figures(trainer, pl_module, done, now)
         if self.bar is not None:
             self.bar.update(self.task, figures=figures)
@@ -207,16 +213,15 @@ class TrainingProgress(pl.Callback):
         """Figures of the epoch so far, most important first."""
         assert isinstance(pl_module, TrainingModule)
         loss, windows, *_ = pl_module.train_sums[0]
-        read = done - (self.offset or 0)
-        rate = read / max(1e-9, now - self.begun)
+        read = done - (self.first_batch or 0)
+        rate = read / max(1e-9, now - self.epoch_start)
         left = f"{terminal.clock((trainer.num_training_batches - done) / rate)} left"
         figures = [left if read >= KNOWN_AFTER else "", f"loss {float(loss / windows.clamp(min=1)):.3f}"]
         return list(filter(None, (*figures, self.headline, f"{rate:.1f} batches/s")))
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, TrainingModule)
-        metrics = trainer.callback_metrics.items()
-        self.scores = {key: float(value) for key, value in metrics if key.startswith("calibration")}
+        self.scores = calibration_scores(trainer)
         key = pl_module.task.monitor or "calibration_f1"
         if key in self.scores:
             self.headline = f"{key.replace('_', ' ')} {self.scores[key]:.2f}"
@@ -228,7 +233,7 @@ class TrainingProgress(pl.Callback):
                 f"{key.removeprefix('calibration_')} {value:.2f}" for key, value in scores.items()
             )
             self._stop()  # or the line below would be written into the bar
-            took = terminal.clock(time.perf_counter() - self.begun)
+            took = terminal.clock(time.perf_counter() - self.epoch_start)
             log.info("%s done in %s; calibration: %s", self.title, took, listed or "not validated")
 
     def on_exception(self, *_: Any) -> None:

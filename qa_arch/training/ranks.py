@@ -34,7 +34,7 @@ INTERRUPTED = 130
 """Exit code of a rank that stopped with its run after Ctrl-C."""
 OUT_OF_MEMORY = 99
 """Exit code of a rank that ran out of memory: rank 0 only sees a closed connection."""
-MEETING = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "LOCAL_RANK")
+RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "LOCAL_RANK")
 """Environment variables by which ranks find each other."""
 PATIENCE = 300.0
 """Seconds that the other ranks may take to end after rank 0; a busy machine may need them."""
@@ -89,7 +89,7 @@ def other_ranks(
             process.kill()
             process.wait()
         if starts_ranks:  # else a later run in this process would take itself for a rank
-            for name in MEETING:
+            for name in RENDEZVOUS:
                 os.environ.pop(name, None)
             os.environ.update(environment)
         leave_group()
@@ -136,7 +136,7 @@ def main(folder: str, how: str, *trusted: str) -> None:
     """Train as a rank other than 0, which writes nothing: the program started by ``other_ranks``."""
     config = validate(read_record(Path(folder)).config)
     try:
-        follow(config, Path(folder), resume=how == "resume", trusted=trusted)
+        train_rank(config, Path(folder), resume=how == "resume", trusted=trusted)
     except KeyboardInterrupt:  # at rank 0, which records it
         sys.exit(INTERRUPTED)
     except Exception as error:
@@ -146,7 +146,7 @@ def main(folder: str, how: str, *trusted: str) -> None:
         sys.exit(OUT_OF_MEMORY)
 
 
-def follow(config: Config, folder: Path, *, resume: bool, trusted: Sequence[str]) -> None:
+def train_rank(config: Config, folder: Path, *, resume: bool, trusted: Sequence[str]) -> None:
     """Train as a rank other than 0, in the process group described by the environment."""
     gpu = devices.uses_gpu(config.trainer)
     config = replace(config, trainer=devices.resolve(config.trainer, gpu=gpu))

@@ -125,7 +125,7 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
     load_references(config, trusted)
     task = task_of(config.model)
 
-    devices.reset_peak(gpu)
+    devices.reset_peak_memory(gpu)
     devices.seed_everything(config.seed)
     started = time.perf_counter()
     if config.encoder.init == "random" and config.encoder.layers:
@@ -134,7 +134,7 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
     parts = start.parts if start else task.assemble(config, trusted)
     world = world_size(settings, gpu=gpu)
     run.note(
-        **_facts(run.record.config, config, parts),
+        **_record_fields(run.record.config, config, parts),
         device=devices.describe(gpu),
         strategy=devices.strategy_name(settings, world),
     )
@@ -216,12 +216,12 @@ def _fit(config: Config, parts: Parts, run: Run, *, world: int, gpu: bool, **opt
         parts.model.zero_grad(set_to_none=True)
         parts.model.load_state_dict(weights)
         restore_random_state(generators)
-        devices.reset_peak(gpu)
+        devices.reset_peak_memory(gpu)
         for name in (LAST, PREVIOUS):
             (run.folder / name).unlink(missing_ok=True)
 
 
-def _facts(recorded: Mapping[str, Any], config: Config, parts: Parts) -> dict[str, Any]:
+def _record_fields(recorded: Mapping[str, Any], config: Config, parts: Parts) -> dict[str, Any]:
     """Fields of the record about data, features and model; the run's hash covers the files read."""
     task, settings = task_of(config.model), config.trainer
     hashes = {split: questions.fingerprint for split, questions in parts.sets.items()}

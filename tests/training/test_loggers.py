@@ -22,7 +22,7 @@ from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.records import read_record
 from qa_arch.training import loggers
-from qa_arch.training.loggers import COLUMNS, SUMMARY, WANDB_RUN, Outcome
+from qa_arch.training.loggers import COLUMNS, MAX_SUMMARY, WANDB_RUN, Outcome
 from qa_arch.training.module import TrainingModule
 from qa_arch.training.progress import History
 from qa_arch.training.run import train
@@ -120,7 +120,7 @@ def test_event_files_hold_curves_in_groups_and_few_scores(run_training):
     assert {tag.partition("/")[0] for tag in tags["scalars"]} == {
         *("train", "calibration", "step", "dev", "epoch", "seconds", "parameters", "peak_memory_mb", "step")
     }
-    assert len(single) <= SUMMARY
+    assert len(single) <= MAX_SUMMARY
     (score,) = events.Scalars("dev/f1")
     assert score.value == pytest.approx(record.scores["dev"]["calibrated"].f1)
     assert "table/text_summary" in tags["tensors"]
@@ -145,7 +145,7 @@ def test_wandb_has_curves_predictions_and_tables(run_training, few_questions, mo
     shown = {key for key in run.summary if not key.startswith(("_", "predictions"))}
     assert {"calibration/f1", "dev/f1_at_0", "dev/spans_f1", "seconds/fit", "parameters"} <= shown
     assert shown == set(outcome.summary())
-    assert len(shown) <= SUMMARY
+    assert len(shown) <= MAX_SUMMARY
     assert json.loads((done.folder / WANDB_RUN).read_text())["mode"] == "offline"
     (shown,) = [row for row in run.history if "predictions/nrows" in row]
     assert (shown["predictions/nrows"], shown["predictions/ncols"]) == (len(questions), len(COLUMNS))
@@ -251,9 +251,9 @@ def test_a_logger_that_fails_again_and_again_is_left_alone(train_with_stub, call
     train_with_stub("trainer.epochs=4", fails=["log_hyperparams", "log_metrics"])
     warnings = [line for line in caplog.messages if "the service is gone" in line]
     assert warnings[0] == "Recorder: the service is gone; the run continues, and its record is complete"
-    assert len(warnings) == loggers.MOST_FAILURES
+    assert len(warnings) == loggers.MAX_FAILURES
     assert warnings[-1].endswith("; nothing more will be logged")
-    assert len(calls) == 1 + loggers.MOST_FAILURES + 1
+    assert len(calls) == 1 + loggers.MAX_FAILURES + 1
     assert calls[-1] == ("finalize", "success")
 
 

@@ -386,7 +386,11 @@ class LanguageTask(Task):
     # Scoring ------------------------------------------------------------------------------------
 
     def points(
-        self, questions: Corpus, outputs: LanguageOutputs, threshold: float, given: float | None = None
+        self,
+        questions: Corpus,
+        outputs: LanguageOutputs,
+        threshold: float,
+        extra_threshold: float | None = None,
     ) -> Points:
         metrics, protocol = self._scores(outputs), outputs.table.protocol
         return {TOKENS: Point(protocol=protocol, metric_version=METRIC_VERSION, metrics=metrics)}

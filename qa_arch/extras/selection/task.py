@@ -274,7 +274,7 @@ class SelectionTask(Task):
         return {f"calibration_{name}": scores[name] for name in ("accuracy", "mrr")}
 
     def points(
-        self, questions: SelectionSet, outputs: Scored, threshold: float, given: float | None = None
+        self, questions: SelectionSet, outputs: Scored, threshold: float, extra_threshold: float | None = None
     ) -> Points:
         return score_points(questions, outputs)
 
