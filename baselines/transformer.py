@@ -10,7 +10,7 @@ from qa_arch.config.check import Range
 from qa_arch.errors import ConfigError
 from qa_arch.nn.encoder import AnyEncoder
 from qa_arch.nn.heads import SpanHead, span_logits
-from qa_arch.nn.masking import fill, scored
+from qa_arch.nn.masking import fill, linear_fp32
 from qa_arch.nn.segments import take
 from qa_arch.types.tensors import Batch, SpanLogits
 
@@ -48,5 +48,5 @@ class TransformerSpan(nn.Module):
         if self.head is not None:
             scores = self.head(*take(tokens, batch.context), tokens[:, 0])
             return span_logits(scores, batch.context, batch.context)
-        start, end = scored(self.span, tokens).unbind(-1)
+        start, end = linear_fp32(self.span, tokens).unbind(-1)
         return SpanLogits(fill(start, batch.context), fill(end, batch.context), start[:, 0], end[:, 0])

@@ -16,7 +16,7 @@ from qa_arch.errors import ConfigError
 from qa_arch.nn.encoder import AnyEncoder
 from qa_arch.nn.features import WordFeatures
 from qa_arch.nn.heads import AttentionPooling, SpanHead, Verifier, span_logits
-from qa_arch.nn.masking import at_least_float32, masked_softmax, scored
+from qa_arch.nn.masking import at_least_float32, linear_fp32, masked_softmax
 from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.nn.pointer import PointerHead
 from qa_arch.nn.recurrence import Kernel
@@ -216,5 +216,5 @@ class Alignment(nn.Module):
 
     def _directions(self, x: Float[Tensor, "B K D"]) -> Float[Tensor, "B K l"]:
         """W x, rows normalised to length 1."""
-        projected = scored(self.project, at_least_float32(x))
+        projected = linear_fp32(self.project, at_least_float32(x))
         return projected * (projected.square().sum(-1, keepdim=True) + EPSILON).rsqrt()

@@ -1,4 +1,4 @@
-"""Counting parameters by block."""
+"""Parameter counts by block."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from qa_arch.records import Parameters
 
 
 def parameter_blocks(model: nn.Module) -> Parameters:
-    """Parameters of ``model`` by its direct children, those without any left out; works on meta tensors.
+    """Count the parameters of ``model`` per direct child with parameters; works on meta tensors.
 
-    A fixed table of word vectors is counted separately.
+    A frozen table of word vectors is counted separately.
     """
     blocks = {name: sum(p.numel() for p in child.parameters()) for name, child in model.named_children()}
-    fixed = {
+    frozen = {
         id(module.vectors): module.vectors.numel()
         for module in model.modules()
         if isinstance(module, WordFeatures)
@@ -25,5 +25,5 @@ def parameter_blocks(model: nn.Module) -> Parameters:
         total=sum(p.numel() for p in model.parameters()),
         trainable=sum(p.numel() for p in model.parameters() if p.requires_grad),
         blocks={name: count for name, count in blocks.items() if count},
-        word_vectors=sum(fixed.values()),
+        word_vectors=sum(frozen.values()),
     )

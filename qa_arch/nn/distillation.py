@@ -1,4 +1,4 @@
-"""A student and its teacher: the divergence of their scores, and the weights that the student begins with.
+"""Distillation: soft-target loss of a student, and initialisation of its layers from the teacher.
 
 Axes: ``B`` windows, ``T`` tokens, ``K`` outcomes.
 """
@@ -19,18 +19,25 @@ from qa_arch.nn.masking import at_least_float32
 from qa_arch.types.tensors import SpanLogits
 
 Layers = Literal["none", "embeddings", "first", "every_other"]
-SAME = ("model_type", "hidden_size", "num_attention_heads", "hidden_act", "activation", "layer_norm_eps")
-"""The settings that two configurations must share for the weights of one to fit the other."""
-WITHOUT = "set distillation.layers=none"
+SHARED_SETTINGS = (
+    "model_type",
+    "hidden_size",
+    "num_attention_heads",
+    "hidden_act",
+    "activation",
+    "layer_norm_eps",
+)
+"""Settings that must be equal for the weights of one encoder to fit the other."""
+REMEDY = "set distillation.layers=none"
 
 
 def divergence(
     scores: Float[Tensor, "*R K"], target: Float[Tensor, "*R K"], temperature: float = 1.0
 ) -> Float[Tensor, "*R"]:
-    """KL(p ‖ q) = Σ_k p_k (log p_k - log q_k) of p = softmax(target / τ) from q = softmax(scores / τ).
+    """KL(p ‖ q) = Σ_k p_k (log p_k - log q_k), p = softmax(target / τ), q = softmax(scores / τ).
 
-    Both are over the same outcomes: one that the student cannot have (-inf) is taken from the teacher too,
-    whose probabilities of the others sum to 1.
+    Outcomes that the student masks (-inf) are masked in the teacher as well, and its other probabilities
+    renormalised.
     """
     scores, target = at_least_float32(scores), at_least_float32(target)
     log_q = (scores / temperature).log_softmax(-1)
@@ -44,15 +51,15 @@ def soft_target_loss(
 ) -> Float[Tensor, "B"]:
     """τ² KL(teacher ‖ student), both softened by τ (Hinton et al. 2015, section 2).
 
-    Gradients of softened probabilities shrink by 1 / τ²; the factor keeps their size beside the labels'. The
-    outcomes of start and of end are the positions of the context and the null, as in the cross-entropy of
-    ``SpanLoss``; the two divergences are averaged, and that of the verifier, if there is one, is added.
-    Raises ConfigError where only one of the two has a verifier.
+    Gradients of softened probabilities shrink by 1 / τ²; the factor keeps their scale relative to the
+    labels'. As in ``SpanLoss``, the outcomes of start and end are the context positions and the null. The
+    two divergences are averaged, and the verifier's, if any, is added.
+    Raises ConfigError if only one of the two models has a verifier.
     """
     if (student.verifier is None) != (teacher.verifier is None):
         which = "teacher" if student.verifier is None else "student"
         raise ConfigError(
-            f'distillation.soft_targets: only the {which} tells "no answer" by a verifier; name a teacher of'
+            f"distillation.soft_targets: only the {which} has a no-answer verifier; choose a teacher of"
             " the student's kind, or set distillation.soft_targets=0"
         )
     start, end = (
@@ -73,20 +80,20 @@ def _with_null(logits: SpanLogits, which: Literal["start", "end"]) -> Float[Tens
 
 
 def copy_layers(teacher: WithBackbone | None, student: AnyEncoder, which: Layers) -> None:
-    """Copy weights of ``teacher`` into ``student``: its embeddings, and the layers that ``which`` says.
+    """Copy the embeddings of ``teacher`` into ``student``, and the layers selected by ``which``.
 
-    Of n layers the student's layer i becomes the teacher's i (``first``), or the ⌊i N / n⌋-th of its N
-    (``every_other``; Sanh et al. 2019 took every second). Of a longer table of embeddings the student takes
-    the first rows, as many as it has.
+    Layer i of the student's n is initialised from the teacher's layer i (``first``) or ⌊i N / n⌋ of N
+    (``every_other``; Sanh et al. 2019 took every second). A longer embedding table is cut to the student's
+    number of rows.
 
-    Raises ConfigError where the encoders are of different families or shapes, or the student is the deeper.
+    Raises ConfigError if the encoders differ in family or shape, or the student is deeper.
     """
     if which == "none":
         return
     if teacher is None or not isinstance(student, Encoder):
-        raise ConfigError(f"distillation.layers: {which} needs two encoders of layers; {WITHOUT}")
+        raise ConfigError(f"distillation.layers: {which} needs two transformer encoders; {REMEDY}")
     _require_same_kind(teacher, student)
-    layers = _chosen(len(teacher.layers()), student.depth, which)
+    layers = _source_layers(len(teacher.layers()), student.depth, which)
     pairs = list(zip((teacher.layers()[layer] for layer in layers), student.layers(), strict=False))
     inside = {id(parameter) for _, own in pairs for parameter in own.parameters()}
     outside = {
@@ -102,38 +109,38 @@ def copy_layers(teacher: WithBackbone | None, student: AnyEncoder, which: Layers
 def _copy(sources: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:
     with torch.no_grad():
         for name, parameter in parameters.items():
-            parameter.copy_(_fitting(sources.get(name), parameter, name.removeprefix("backbone.")))
+            parameter.copy_(_resized(sources.get(name), parameter, name.removeprefix("backbone.")))
 
 
 def _require_same_kind(teacher: WithBackbone, student: Encoder) -> None:
-    for key in SAME:
+    for key in SHARED_SETTINGS:
         theirs, ours = (getattr(encoder.config, key, None) for encoder in (teacher, student))
         if theirs != ours:
             raise ConfigError(
-                f"distillation.layers: the teacher's {key} is {theirs}, the student's {ours}; {WITHOUT}, or"
+                f"distillation.layers: the teacher's {key} is {theirs}, the student's {ours}; {REMEDY}, or"
                 " give the student an encoder of the same kind and width"
             )
 
 
-def _chosen(teacher: int, student: int, which: Layers) -> list[int]:
-    """The teacher's layer, from 0, of each of the student's."""
+def _source_layers(teacher: int, student: int, which: Layers) -> list[int]:
+    """Index of the teacher's layer for each student layer."""
     if which == "embeddings":
         return []
     if student > teacher:
         raise ConfigError(
-            f"distillation.layers: the teacher has {teacher} layers and the student {student}; {WITHOUT}"
+            f"distillation.layers: the teacher has {teacher} layers and the student {student}; {REMEDY}"
         )
     return [layer if which == "first" else layer * teacher // student for layer in range(student)]
 
 
-def _fitting(source: Tensor | None, parameter: Tensor, name: str) -> Tensor:
-    """``source`` in the shape of ``parameter``: all of it, or the first rows of a table."""
+def _resized(source: Tensor | None, parameter: Tensor, name: str) -> Tensor:
+    """``source``, cut to the rows of ``parameter`` if it is an embedding table."""
     if source is not None and source.ndim == 2 and "embeddings" in name and len(source) > len(parameter):
         source = source[: len(parameter)]
     if source is None or source.shape != parameter.shape:
-        theirs = "nothing of that name" if source is None else f"shape {tuple(source.shape)}"
+        theirs = "no such weight" if source is None else f"shape {tuple(source.shape)}"
         raise ConfigError(
-            f"distillation.layers: the student's {name} is of shape {tuple(parameter.shape)}, the teacher has"
-            f" {theirs}; {WITHOUT}, or make the two alike"
+            f"distillation.layers: the student's {name} has shape {tuple(parameter.shape)}, the teacher has"
+            f" {theirs}; {REMEDY}, or give both the same architecture"
         )
     return source

@@ -1,7 +1,7 @@
-"""The encoder seam: ``(ids, mask, segments) -> (B, T, H)``, around any Hugging Face encoder or of words.
+"""Encoder interface ``(ids, mask, segments) -> (B, T, H)``: any Hugging Face encoder, or words.
 
-Models name ``Encoder`` in their signatures, and a sweep checks these for all its points: so transformers
-is imported, for seconds, only where a backbone is made.
+transformers takes seconds to import, so it is imported only when a backbone is made: a sweep resolves the
+model signatures, which name ``Encoder``, for every point.
 """
 
 from __future__ import annotations
@@ -24,36 +24,35 @@ if TYPE_CHECKING:
 
 Freeze = Literal["none", "all"] | int
 FEWER_HEADS = "fewer_heads"
-"""The key of a description that says which heads were removed, beside the configuration."""
+"""Key of an encoder description that holds ``FewerHeads``."""
 WORDS = "words"
-"""The family, and the ``model_type`` of a saved description."""
+"""Family name, and ``model_type`` of a saved description."""
 HEAD_COUNTS = ("num_attention_heads", "num_heads", "n_heads", "heads")
-"""Attributes in which attention modules hold how many heads they have."""
+"""Attributes of attention modules that hold the number of heads."""
 
 
 @dataclass(frozen=True)
 class FewerHeads:
-    """Attention with fewer heads than the width holds, which no configuration of BERT's kin can say.
+    """Shape of an encoder with pruned heads, which a BERT-like configuration cannot express.
 
-    The classes of transformers derive the size of a head from the width and the number of heads, so an
-    encoder that lost heads and keeps their size is described by its configuration and by what is here: the
-    heads that each layer has left, and the linear maps that are smaller for it.
+    transformers derives the head size from the width and the number of heads, so an encoder that lost heads
+    but keeps their size also needs the heads left per layer and the shapes of the smaller linear layers.
     """
 
     heads: int
     maps: Mapping[str, Sequence[int]]
-    """Name in the backbone -> rows and columns."""
+    """Name in the backbone -> (rows, columns)."""
 
     def apply(self, backbone: nn.Module) -> None:
-        """Give ``backbone``, in place, maps of these sizes with random weights."""
+        """Replace the linear layers of ``backbone`` in place by randomly initialised ones of these sizes."""
         for name, (rows, columns) in self.maps.items():
             linear = backbone.get_submodule(name)
             assert isinstance(linear, nn.Linear)
             backbone.set_submodule(name, nn.Linear(columns, rows, bias=linear.bias is not None))
-        self.count(backbone)
+        self.set_head_counts(backbone)
 
-    def count(self, backbone: nn.Module) -> None:
-        """Set the number of heads that the modules around the maps hold."""
+    def set_head_counts(self, backbone: nn.Module) -> None:
+        """Set the head count of the attention modules around the linear layers."""
         for name in {name.rpartition(".")[0] for name in self.maps}:
             owner = backbone.get_submodule(name)
             for attribute in HEAD_COUNTS:
@@ -62,7 +61,7 @@ class FewerHeads:
 
 
 class WithBackbone(nn.Module):
-    """Facts about a transformers backbone, whatever head is on it."""
+    """Properties of a transformers backbone, whatever its head."""
 
     backbone: PreTrainedModel
 
@@ -72,43 +71,43 @@ class WithBackbone(nn.Module):
 
     @property
     def has_segments(self) -> bool:
-        """Whether the encoder tells question from context by segment ids."""
+        """Whether the encoder has segment ids for question and context."""
         return (getattr(self.config, "type_vocab_size", 0) or 0) > 1
 
     @property
     def vocab_size(self) -> int:
-        """Number of token embeddings: every id of a window is below it."""
+        """Number of token embeddings."""
         return int(self.backbone.get_input_embeddings().num_embeddings)
 
     @property
     def max_tokens(self) -> int | None:
-        """The longest window the encoder can read; None where it states no limit."""
+        """Longest window the encoder can read; None without a stated limit."""
         positions = getattr(self.config, "max_position_embeddings", None)
         table = getattr(getattr(self.backbone, "embeddings", None), "position_embeddings", None)
-        # RoBERTa's positions begin behind the padding index, so two of its rows are never used.
+        # RoBERTa's positions start after the padding index, so two of its rows are never used.
         padding = getattr(table, "padding_idx", None)
         return positions if positions is None or padding is None else positions - padding - 1
 
     def layers(self) -> nn.ModuleList:
-        """The stack of layers, from the embeddings upwards."""
+        """Transformer layers, lowest first."""
         stack = self.get_submodule(_layer_prefix(self.backbone))
         assert isinstance(stack, nn.ModuleList)
         return stack
 
     def cast(self, dtype: torch.dtype) -> Self:
-        """Hold the backbone's weights in ``dtype``, for reading alone; what is read off it stays fp32."""
+        """Cast the backbone's weights to ``dtype`` for inference; its output stays fp32."""
         self.backbone.to(dtype)
         return self
 
 
 class Encoder(WithBackbone):
-    """A backbone without pooler (it would be an unused parameter to DDP), read at its last layer.
+    """Last hidden state of a backbone without pooler (which DDP would see as an unused parameter).
 
-    ``fewer_heads`` is what is left of its attention where heads were removed.
+    ``fewer_heads``: shape of its attention after head pruning.
     """
 
     has_cls: Literal[True] = True
-    """Whether a window's first token represents all of it."""
+    """Whether the first token represents the whole window."""
 
     def __init__(self, backbone: PreTrainedModel, fewer_heads: FewerHeads | None = None) -> None:
         from qa_arch.nn.sdpa import use_fused
@@ -120,7 +119,7 @@ class Encoder(WithBackbone):
         self.backbone, self.fewer_heads = backbone, fewer_heads
         self.out_dim: int = backbone.config.hidden_size
         self.layer_prefix = _layer_prefix(backbone)
-        """The name of the stack of layers in this module."""
+        """Name of the layer stack in this module."""
 
     def forward(
         self,
@@ -128,32 +127,32 @@ class Encoder(WithBackbone):
         mask: Bool[Tensor, "B T"] | Bool[Tensor, "B 1 T T"],
         segments: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T H"]:
-        """``mask`` is True on real tokens, or for each token on those that it may read."""
+        """``mask`` is True on real tokens, or per token on those it may attend to."""
         if self.has_segments == (segments is None):  # else silently all zero (huggingface/transformers#48128)
-            wanted = "needs" if self.has_segments else "has no"
-            raise ValueError(f"{self.config.model_type} {wanted} segment ids")
-        given = {} if segments is None else {"token_type_ids": segments}
+            verb = "needs" if self.has_segments else "has no"
+            raise ValueError(f"{self.config.model_type} {verb} segment ids")
+        kwargs = {} if segments is None else {"token_type_ids": segments}
         if self.backbone.dtype == torch.float32:
-            return self.backbone(input_ids=ids, attention_mask=mask, **given).last_hidden_state
-        with torch.autocast(ids.device.type, enabled=False):  # it would sum and normalise in fp32 after all
-            return self.backbone(input_ids=ids, attention_mask=mask, **given).last_hidden_state.float()
+            return self.backbone(input_ids=ids, attention_mask=mask, **kwargs).last_hidden_state
+        with torch.autocast(ids.device.type, enabled=False):  # autocast would sum and normalise in fp32
+            return self.backbone(input_ids=ids, attention_mask=mask, **kwargs).last_hidden_state.float()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """A pickled encoder names its attention, which is known only once that module is imported."""
+        """Register the attention that the pickled encoder refers to by name."""
         import qa_arch.nn.sdpa  # noqa: F401
 
         super().__setstate__(state)
 
     @property
     def depth(self) -> int:
-        """Number of layers with parameters of their own (1 for ALBERT, whose layers share them)."""
+        """Number of layers with distinct parameters (1 for ALBERT, whose layers share them)."""
         return len(self.layers())
 
     def depth_of(self, parameter: str) -> int:
-        """0 for the embeddings and what follows them directly, 1 ... ``depth`` for the layers.
+        """Layer of a parameter: 0 for the embeddings and their norm or projection, 1 ... ``depth`` above.
 
-        ``parameter`` is a name as ``named_parameters`` of this module gives it. What follows the
-        layers (a final norm) belongs to the last.
+        ``parameter`` is a name from ``named_parameters`` of this module. Parameters after the layers (a final
+        norm) belong to the last.
         """
         if parameter.startswith(f"{self.layer_prefix}."):
             return 1 + int(parameter[len(self.layer_prefix) + 1 :].split(".")[0])
@@ -162,7 +161,7 @@ class Encoder(WithBackbone):
         return 0 if "embed" in parameter or names.index(parameter) < first_layer else self.depth
 
     def freeze(self, what: Freeze) -> Encoder:
-        """Hold ``"all"`` or ``"none"`` of the parameters fixed; a number trains that many top layers."""
+        """Freeze ``"all"`` or ``"none"`` of the parameters; a number trains that many top layers."""
         top = self.depth + 1 if what == "none" else 0 if what == "all" else what
         if not isinstance(top, int) or not (what == "none" or 0 <= top <= self.depth):
             raise ConfigError(
@@ -173,7 +172,7 @@ class Encoder(WithBackbone):
         return self
 
     def checkpoint_activations(self) -> Encoder:
-        """Recompute the layers in the backward pass in place of keeping their activations."""
+        """Recompute layers in the backward pass instead of storing their activations."""
         if not self.backbone.supports_gradient_checkpointing:
             raise ConfigError(f"{self.config.model_type} has no gradient checkpointing: set it to false")
         # The library renamed the method within version 5.
@@ -182,20 +181,20 @@ class Encoder(WithBackbone):
         return self
 
     def train(self, mode: bool = True) -> Encoder:
-        """A wholly frozen encoder stays in evaluation mode: its dropout would only add noise."""
+        """Keep a fully frozen encoder in eval mode, where dropout would only add noise."""
         super().train(mode)
         if not any(parameter.requires_grad for parameter in self.parameters()):
             self.backbone.eval()
         return self
 
     def describe(self) -> dict[str, Any]:
-        """The backbone's configuration as plain values: all that ``from_description`` needs."""
+        """Plain values for ``from_description``: the backbone's configuration and pruned heads."""
         removed = {} if self.fewer_heads is None else {FEWER_HEADS: asdict(self.fewer_heads)}
         return self.config.to_dict() | removed
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Encoder:
-        """The same architecture with fresh weights, without the hub; weights are loaded into it."""
+        """Build the described architecture, randomly initialised, without the hub."""
         from transformers import AutoConfig
 
         register(description["model_type"])
@@ -206,11 +205,11 @@ class Encoder(WithBackbone):
 
 
 class WordEncoder(nn.Module):
-    """The encoder seam for words: ``out_dim`` is ``width``, and 0 where no vectors are learned.
+    """Learned word embeddings as an encoder; ``out_dim`` is ``width``, 0 for none.
 
-    With it a model of the time before pre-trained encoders takes the same windows, cache and decoding as
-    the others: the tokenizer gives one piece a word, and GloVe comes in by ``WordFeatures`` as anywhere.
-    ``std`` is that of the learned vectors at the start; 1/sqrt(width) where it is not given.
+    Models from before pre-trained encoders share windows, cache and decoding with the others this way: the
+    tokenizer yields one piece per word, and ``WordFeatures`` adds GloVe as usual.
+    ``std``: initial standard deviation of the embeddings (default 1/sqrt(width)).
     """
 
     has_segments = False
@@ -221,9 +220,8 @@ class WordEncoder(nn.Module):
     def __init__(self, vocab_size: int, width: int = 0, *, std: float | None = None) -> None:
         super().__init__()
         self.vocab_size, self.out_dim = vocab_size, width
-        self.register_buffer(
-            "nothing", torch.empty(0), persistent=False
-        )  # has the model's device and precision
+        # Follows the model's device and dtype.
+        self.register_buffer("nothing", torch.empty(0), persistent=False)
         self.nothing: Tensor
         self.embedding = nn.Embedding(vocab_size, width, padding_idx=0) if width else None
         if self.embedding is not None:
@@ -246,18 +244,18 @@ class WordEncoder(nn.Module):
         return 0
 
     def freeze(self, what: Freeze) -> WordEncoder:
-        """Hold ``"all"`` or ``"none"`` of the learned vectors fixed."""
+        """Freeze ``"all"`` or ``"none"`` of the embeddings."""
         if what not in ("none", "all"):
-            raise ConfigError(f"encoder.freeze={what}: words have no layers; none or all")
+            raise ConfigError(f"encoder.freeze={what}: words have no layers; use none or all")
         return self.requires_grad_(what == "none")
 
     def describe(self) -> dict[str, Any]:
-        """All that ``from_description`` needs, as plain values."""
+        """Plain values for ``from_description``."""
         return {"model_type": WORDS, "vocab_size": self.vocab_size, "width": self.out_dim}
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> WordEncoder:
-        """The same sizes with fresh vectors; weights are loaded into it."""
+        """Build an encoder of the described sizes, randomly initialised."""
         return cls(description["vocab_size"], description["width"])
 
 
@@ -265,36 +263,36 @@ AnyEncoder = Encoder | WordEncoder
 
 
 def encoder_from(description: dict[str, Any]) -> AnyEncoder:
-    """The encoder that ``describe`` described, with fresh weights."""
+    """Build the encoder of a ``describe`` dict, randomly initialised."""
     kind = WordEncoder if description.get("model_type") == WORDS else Encoder
     return kind.from_description(description)
 
 
 def register(family: str) -> None:
-    """Make a ``family`` of an extra known to transformers' ``AutoConfig`` and ``AutoModel``."""
+    """Register a ``family`` of an extra with transformers' ``AutoConfig`` and ``AutoModel``."""
     if module := offered("families").get(family):
         import_module(module)
 
 
 def encoders_of(model: nn.Module) -> list[WithBackbone]:
-    """The transformers encoders in ``model``: an ensemble has several, one that reads words none."""
+    """Transformers encoders in ``model``: several in an ensemble, none in a word model."""
     return [module for module in model.modules() if isinstance(module, WithBackbone)]
 
 
 def encoder_of(model: nn.Module) -> WithBackbone | None:
-    """The first of ``encoders_of``; None where there is none."""
+    """First of ``encoders_of``, or None."""
     return next(iter(encoders_of(model)), None)
 
 
 def new_backbone(config: PretrainedConfig) -> PreTrainedModel:
-    """A randomly initialised backbone of ``config``, without pooler."""
+    """Randomly initialised backbone without pooler."""
     backbone_class = class_of(config)
     config._attn_implementation = None  # a foreign description may name code on the hub
     return backbone_class(config, **without_pooler(backbone_class))
 
 
 def class_of(config: PretrainedConfig) -> type[PreTrainedModel]:
-    """The bare model class of ``config``; ConfigError where it has none or is no encoder."""
+    """Bare model class of ``config``. Raises ConfigError if it has none or is not an encoder."""
     from transformers import MODEL_MAPPING
 
     backbone_class: Any = (
@@ -306,13 +304,13 @@ def class_of(config: PretrainedConfig) -> type[PreTrainedModel]:
 
 
 def without_pooler(backbone_class: type[PreTrainedModel]) -> dict[str, Any]:
-    """The argument that leaves the pooler out, for the classes that would make one."""
+    """Keyword argument that omits the pooler, for classes that have one."""
     accepted = inspect.signature(backbone_class.__init__).parameters
     return {"add_pooling_layer": False} if "add_pooling_layer" in accepted else {}
 
 
 def _layer_prefix(backbone: PreTrainedModel) -> str:
-    """Name of the stack of layers: the outermost list as long as the configuration says."""
+    """Name of the layer stack: the outermost ModuleList of the configured length."""
     config = backbone.config
     lengths = {config.num_hidden_layers, getattr(config, "num_hidden_groups", None)}
     for name, module in backbone.named_modules():

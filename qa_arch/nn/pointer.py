@@ -1,6 +1,6 @@
-"""The answer pointer and the heads made of it (Wang & Jiang 2016, section 3.2).
+"""Answer pointer and the heads built on it (Wang & Jiang 2016, section 3.2).
 
-Axes: ``B`` windows, ``C`` context units, ``D`` width of what they read, ``l`` hidden width.
+Axes: ``B`` windows, ``C`` context units, ``D`` input width, ``l`` hidden width.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from qa_arch.config.check import Range
-from qa_arch.nn.heads import SpanScores, linear_scores, neutral_null, with_sentinel
-from qa_arch.nn.masking import fill, masked_softmax, scored
+from qa_arch.nn.heads import SpanScores, append_sentinel, linear_scores, neutral_null
+from qa_arch.nn.masking import fill, linear_fp32, masked_softmax
 
 
 class AnswerPointer(nn.Module):
-    """A pointer of some steps, each conditioned on those before it (Wang & Jiang 2016, eqs. 7-11)::
+    """Pointer network whose steps are conditioned on the previous ones (Wang & Jiang 2016, eqs. 7-11)::
 
         F_k = tanh(V H + W^a h_{k-1} + b^a),   scores_k = v^T F_k + c,   b_k = softmax(scores_k)
         h_k = LSTM(H b_k, h_{k-1}),   h_0 = 0
 
-    (D l + l) + (l² + l) + (l + 1) parameters attend, 4(D l + l² + 2l) make the LSTM. V's bias is added
-    to b^a; ``all_biases=False`` leaves it out.
+    Attention has (D l + l) + (l² + l) + (l + 1) parameters, the LSTM 4(D l + l² + 2l). V's bias is redundant
+    with b^a; ``all_biases=False`` omits it.
     """
 
     def __init__(self, in_dim: int, hidden: int, *, all_biases: bool = True) -> None:
@@ -35,7 +35,7 @@ class AnswerPointer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot for the inputs, orthogonal for the recurrence, forget gates that start open."""
+        """Glorot for inputs, orthogonal for the recurrence, forget gate bias 1."""
         for linear in (self.memory, self.state, self.score):
             nn.init.xavier_uniform_(linear.weight)
             if linear.bias is not None:
@@ -55,9 +55,9 @@ class AnswerPointer(nn.Module):
         steps: int = 2,
         shortcut: Float[Tensor, "B N steps"] | None = None,
     ) -> tuple[Float[Tensor, "B N"], ...]:
-        """Scores of each step, unmasked: of the first and of the second boundary.
+        """Unmasked scores per step; with two steps, of the first and the second boundary.
 
-        ``shortcut`` is added to them, before the next step attends by their softmax.
+        ``shortcut`` is added to the scores before their softmax gives the next step its input.
         """
         projected = self.memory(memory)
         scores = [self._scores(projected, self.state.bias, shortcut, 0)]
@@ -71,15 +71,15 @@ class AnswerPointer(nn.Module):
     def _scores(
         self, projected: Tensor, query: Tensor, shortcut: Tensor | None, step: int
     ) -> Float[Tensor, "B N"]:
-        own = scored(self.score, torch.tanh(projected + query))[..., 0]
-        return own if shortcut is None else own + shortcut[..., step]
+        scores = linear_fp32(self.score, torch.tanh(projected + query))[..., 0]
+        return scores if shortcut is None else scores + shortcut[..., step]
 
 
 class SequenceHead(nn.Module):
-    """The sequence pointer: at each of ``steps`` steps one unit of the context, or the stop behind it.
+    """Sequence pointer: each of ``steps`` steps points to a context unit or to the stop symbol.
 
-    The stop is the row of zeros behind H^r. As each step is conditioned on the attention of those
-    before it and not on what was chosen, all steps are computed at once, in training and after it.
+    The stop is a row of zeros after H^r. A step is conditioned on the attention of the previous steps and not
+    on their choices, so all steps are computed at once, in training and in inference.
     """
 
     def __init__(self, in_dim: int, hidden: int, *, steps: int, all_biases: bool = True) -> None:
@@ -90,19 +90,18 @@ class SequenceHead(nn.Module):
     def forward(
         self, context: Float[Tensor, "B C D"], mask: Bool[Tensor, "B C"]
     ) -> tuple[Float[Tensor, "B S C"], Float[Tensor, "B S"]]:
-        """Scores of the units (-inf on padding) and of the stop, at each step."""
-        scores = torch.stack(self.pointer(*with_sentinel(context, mask, None), self.steps), dim=1)
+        """Scores of the units (-inf on padding) and of the stop at each step."""
+        scores = torch.stack(self.pointer(*append_sentinel(context, mask, None), self.steps), dim=1)
         return fill(scores[..., :-1], mask[:, None]), scores[..., -1]
 
 
 class PointerHead(nn.Module):
-    """The boundary pointer over the context, optionally with a sentinel and a second pointer.
+    """Boundary pointer over the context, optionally with a sentinel and a second, backward pointer.
 
-    The sentinel is one more row behind the context, which means "nothing". With
-    ``bidirectional`` a second pointer chooses the end first and the start on it; the two score
-    sets are averaged. Without the sentinel the null scores are ``neutral_null``. With ``shortcut`` the
-    scores of a linear span head over the same rows are added at each step, and those of the pointer
-    start near zero: the head begins as the standard one and learns what to change.
+    The sentinel is one more row after the context, which means "nothing"; without it the null scores are
+    ``neutral_null``. ``bidirectional`` adds a second pointer that chooses the end first, then the start, and
+    averages the scores of both. ``shortcut`` adds the scores of a linear span head over the same rows at each
+    step and initialises those of the pointer near zero, so training starts from the standard head.
     """
 
     def __init__(
@@ -130,13 +129,13 @@ class PointerHead(nn.Module):
         mask: Bool[Tensor, "B C"],
         nothing: Float[Tensor, "B D"] | None = None,
     ) -> SpanScores:
-        """``nothing`` is the sentinel's row; zeros, as in the paper, where it is not given."""
+        """``nothing``: the sentinel's row (default zeros, as in the paper)."""
         C = context.shape[1]
         if self.sentinel:
-            context, real = with_sentinel(context, mask, nothing)
+            context, real = append_sentinel(context, mask, nothing)
         else:
             real = mask
-        linear = scored(self.shortcut, context) if self.shortcut else None
+        linear = linear_fp32(self.shortcut, context) if self.shortcut else None
         start, end = self.forwards(context, real, shortcut=linear)
         if self.backwards is not None:
             reverse = None if linear is None else linear.flip(-1)

@@ -1,7 +1,7 @@
-"""The precision in which a finished model reads: its weights are cast once, before the first batch.
+"""Inference precision of a trained model: its weights are cast once, before the first batch.
 
-Weights in int8 are also a state to be saved: ``NAME.weight`` in whole numbers, ``NAME.weight_scale`` by row.
-They are read in int8 as they stand, or dequantised for any other precision.
+int8 weights can also be saved: ``NAME.weight`` holds the integers, ``NAME.weight_scale`` a scale per row.
+They are used in int8 as they are, or dequantised for any other precision.
 """
 
 from __future__ import annotations
@@ -20,26 +20,24 @@ from qa_arch.nn.processor import LARGEST, int8_product, pack
 
 Precision = Literal["fp32", "bf16", "fp16", "int8"]
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-
 SCALE = "_scale"
-"""Behind the name of a weight that is stored in int8: the name of its scale."""
+"""Suffix of an int8 weight's name that gives the name of its scale."""
 State = dict[str, Tensor]
 
 
 def mixed(precision: str, device: str) -> AbstractContextManager[object]:
-    """The autocast of ``precision`` on ``device``; for fp32 and int8 none."""
+    """Autocast context of ``precision`` on ``device``; a null context for fp32 and int8."""
     return torch.autocast(device, HALVES[precision]) if precision in HALVES else nullcontext()
 
 
 def cast_weights(model: nn.Module, precision: Precision) -> nn.Module:
-    """``model`` with its encoder's weights in ``precision``, in place and for good; heads keep theirs.
+    """Cast the encoder weights of ``model`` to ``precision`` in place, irreversibly; heads are unchanged.
 
-    ``bf16`` casts the weights, which autocast would do again in every pass. ``int8`` quantises the
-    linear maps (``Int8Linear``); attention and norms stay fp32. ``fp16`` is left to autocast, whose
-    residual sums are fp32: beyond 65,504 fp16 overflows.
+    ``bf16`` casts the weights, which saves autocast from doing it in every forward pass. ``int8`` quantises
+    the linear layers (``Int8Linear``); attention and norms stay fp32. ``fp16`` is left to autocast, which
+    keeps residual sums in fp32, as fp16 overflows beyond 65,504.
 
-    Raises UnavailableError for ``int8`` on a GPU, of a model without encoder, or where torch cannot quantise.
+    Raises UnavailableError for ``int8`` on a GPU, for a model without encoder, or if torch cannot quantise.
     """
     encoders = encoders_of(model)
     if precision == "int8" and not encoders:
@@ -57,32 +55,32 @@ def cast_weights(model: nn.Module, precision: Precision) -> nn.Module:
 
 
 def to_int8(weight: Float[Tensor, "N D"]) -> tuple[Int8[Tensor, "N D"], Float[Tensor, "N"]]:
-    """Whole numbers and the scale of each row; their product is ``weight``, rounded. Zeros stay zeros."""
+    """Quantise symmetrically per row: (integers, scale), with ``integers * scale[:, None]`` ≈ ``weight``."""
     weight = weight.detach().float()
     scale = weight.abs().amax(1).clamp(min=torch.finfo(torch.float32).tiny) / LARGEST
     return (weight / scale[:, None]).round().to(torch.int8), scale
 
 
 class Int8Linear(nn.Module):
-    """A linear map for reading on a CPU: x W^T + b = (s_x q_x) (s_w q_w)^T + b, products summed in int32.
+    """Linear layer for CPU inference: x W^T + b = (s_x q_x) (s_w q_w)^T + b, accumulated in int32.
 
-    ``whole`` q_w and ``scale`` s_w are those of ``to_int8``. With a scale s_x for each token (Yao et al.
-    2022, ZeroQuant, section 4.1) an answer does not depend on the windows it shares a batch with, as it does
-    under torch's dynamic quantisation, whose one scale for all moved a MiniLM's span scores six times as far.
+    ``quantised`` q_w and ``scale`` s_w come from ``to_int8``. With a scale s_x per token (Yao et al. 2022,
+    ZeroQuant, section 4.1) an answer does not depend on the other windows of its batch. It does under torch's
+    dynamic quantisation, whose single scale changed a MiniLM's span scores six times as much.
 
-    The product is the one that is exact on this processor (``nn.processor``). UnavailableError without one.
+    Uses an int8 product that is exact on this processor (``nn.processor``); UnavailableError without one.
     """
 
     def __init__(
-        self, whole: Int8[Tensor, "N D"], scale: Float[Tensor, "N"], bias: nn.Parameter | None
+        self, quantised: Int8[Tensor, "N D"], scale: Float[Tensor, "N"], bias: nn.Parameter | None
     ) -> None:
         super().__init__()
-        self.out_features, self.bias = len(whole), bias
-        self.scale, self.packed, self.product = scale, pack(whole), int8_product()
+        self.out_features, self.bias = len(quantised), bias
+        self.scale, self.packed, self.product = scale, pack(quantised), int8_product()
 
     @classmethod
     def of(cls, linear: nn.Linear) -> Int8Linear:
-        """The map of ``linear``, rounded."""
+        """Quantise ``linear``."""
         return cls(*to_int8(linear.weight), linear.bias)
 
     def forward(self, x: Float[Tensor, "*R D"]) -> Float[Tensor, "*R E"]:
@@ -98,7 +96,7 @@ class Int8Linear(nn.Module):
 
 
 def quantise(module: nn.Module) -> None:
-    """Replace every linear map inside ``module``, in place."""
+    """Replace every ``nn.Linear`` inside ``module`` by an ``Int8Linear``, in place."""
     for name, child in module.named_children():
         if type(child) is nn.Linear:
             setattr(module, name, Int8Linear.of(child))
@@ -107,24 +105,24 @@ def quantise(module: nn.Module) -> None:
 
 
 class Int8Embedding(nn.Module):
-    """A lookup table of which only the rows that are looked up become fp32."""
+    """Embedding that dequantises only the rows it looks up."""
 
     def __init__(
-        self, whole: Int8[Tensor, "V H"], scale: Float[Tensor, "V"], padding_idx: int | None
+        self, quantised: Int8[Tensor, "V H"], scale: Float[Tensor, "V"], padding_idx: int | None
     ) -> None:
         super().__init__()
-        self.num_embeddings, self.padding_idx = len(whole), padding_idx
-        self.register_buffer("whole", whole, persistent=False)
+        self.num_embeddings, self.padding_idx = len(quantised), padding_idx
+        self.register_buffer("quantised", quantised, persistent=False)
         self.register_buffer("scale", scale, persistent=False)
-        self.whole: Tensor
+        self.quantised: Tensor
         self.scale: Tensor
 
     def forward(self, ids: Int[Tensor, "*B"]) -> Float[Tensor, "*B H"]:
-        return self.whole[ids] * self.scale[ids][..., None]
+        return self.quantised[ids] * self.scale[ids][..., None]
 
 
 def int8_state(model: nn.Module, *, embeddings: bool = False) -> State:
-    """The state of ``model``, the linear maps of its encoder in int8; with ``embeddings`` its tokens' too."""
+    """State dict of ``model`` with its encoder's linear layers (and token ``embeddings``) in int8."""
     state = model.state_dict()
     for name, _ in _stored_modules(model, embeddings=embeddings):
         weight = f"{name}.weight"
@@ -133,7 +131,7 @@ def int8_state(model: nn.Module, *, embeddings: bool = False) -> State:
 
 
 def dequantised(state: Mapping[str, Tensor]) -> State:
-    """``state`` in floating point: each whole number times the scale of its row."""
+    """``state`` with its int8 weights multiplied by their row scales."""
     floats = {name: value for name, value in state.items() if not name.endswith(f".weight{SCALE}")}
     return {
         name: value * state[name + SCALE][:, None] if value.dtype == torch.int8 else value
@@ -142,29 +140,29 @@ def dequantised(state: Mapping[str, Tensor]) -> State:
 
 
 def take_int8(model: nn.Module, state: Mapping[str, Tensor]) -> State:
-    """Replace the modules of ``model`` whose weights ``state`` holds in int8; returns the rest of it.
+    """Replace the modules of ``model`` whose weights are int8 in ``state``; return the remaining state.
 
-    RuntimeError, as of ``load_state_dict``, where a shape is not that of the model.
+    Raises RuntimeError for a shape mismatch, like ``load_state_dict``.
     """
     rest = dict(state)
     for name, module in list(_stored_modules(model, embeddings=True)):
         weight = f"{name}.weight"
         if weight + SCALE not in rest:
             continue
-        whole, scale = rest.pop(weight), rest.pop(weight + SCALE)
-        if whole.shape != module.weight.shape or len(scale) != len(whole):
-            raise RuntimeError(f"size mismatch for {weight}: {tuple(whole.shape)} in int8")
+        quantised, scale = rest.pop(weight), rest.pop(weight + SCALE)
+        if quantised.shape != module.weight.shape or len(scale) != len(quantised):
+            raise RuntimeError(f"size mismatch for {weight}: {tuple(quantised.shape)} in int8")
         model.set_submodule(
             name,
-            Int8Linear(whole, scale, module.bias)
+            Int8Linear(quantised, scale, module.bias)
             if isinstance(module, nn.Linear)
-            else Int8Embedding(whole, scale, module.padding_idx),
+            else Int8Embedding(quantised, scale, module.padding_idx),
         )
     return rest
 
 
 def _stored_modules(model: nn.Module, *, embeddings: bool) -> Iterator[tuple[str, nn.Linear | nn.Embedding]]:
-    """The linear maps and the token embeddings of the encoders, by their names in ``model``."""
+    """(name in ``model``, module) of the encoders' linear layers and, if wanted, token embeddings."""
     inside = {id(module) for encoder in encoders_of(model) for module in encoder.backbone.modules()}
     tokens = {id(encoder.backbone.get_input_embeddings()) for encoder in encoders_of(model)}
     for name, module in model.named_modules():

@@ -1,8 +1,8 @@
-"""Fast paths of this processor: each is tried here, once a process, before it is used.
+"""CPU fast paths (int8, bf16), each tested once per process before use.
 
-Without VNNI the kernels of oneDNN and ONNX Runtime add two products of an unsigned and a signed byte in 16
-bits, which saturate: 2 * 255 * 127 > 32767. ``ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2`` makes such
-a processor of a newer one (of torch, not of ONNX Runtime).
+Without VNNI, oneDNN and ONNX Runtime add two products of an unsigned and a signed byte in 16 bits, which can
+saturate: 2 * 255 * 127 > 32767. ``ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2`` makes torch, but not
+ONNX Runtime, behave that way on a newer CPU.
 
 Axes: ``R`` rows, ``D`` terms of a sum, ``N`` columns.
 """
@@ -22,19 +22,22 @@ from torch import Tensor, nn
 from qa_arch.errors import UnavailableError
 
 LARGEST = 127
-"""Largest magnitude in int8: the range is symmetric, so that zero is exact."""
+"""Largest int8 magnitude: the range is symmetric, so zero is exact."""
 UNSIGNED = 128
-"""Added to inputs: oneDNN has its fast kernel for unsigned ones everywhere, for signed ones not on every CPU
-(on a Zen 5 these took 700 times as long as fp32), and takes it off again inside the exact sums."""
+"""Zero point added to inputs, which oneDNN subtracts again inside the exact sums.
+
+oneDNN has a fast kernel for unsigned inputs on every CPU, but not for signed ones (700 times slower than fp32
+on a Zen 5).
+"""
 SHAPES = ((1, 33, 5), (40, 384, 64))
-"""Rows, terms and columns of a proof: a single row with odd ends, and the blocks of a real product."""
+"""(R, D, N) of the exactness tests: a single row of odd sizes, and the block sizes of a real product."""
 Product = Callable[[Float[Tensor, "R D"], Tensor, Float[Tensor, "N"]], Float[Tensor, "R N"]]
-"""Whole numbers from -127 to 127, packed weights, the scale of each column: the sums times the scales."""
+"""(integers from -127 to 127, packed weights, scale per column) -> scaled sums."""
 log = logging.getLogger(__name__)
 
 
 def pack(weight: Int8[Tensor, "N D"]) -> Tensor:
-    """``weight`` as the products below take it; UnavailableError where torch has no kernel for int8."""
+    """Pack ``weight`` for the products below. Raises UnavailableError if torch has no int8 kernel."""
     try:
         return torch.ops.onednn.qlinear_prepack(weight, None)
     except (AttributeError, NotImplementedError, RuntimeError) as error:
@@ -45,39 +48,51 @@ def pack(weight: Int8[Tensor, "N D"]) -> Tensor:
 
 
 def shifted(rows: Float[Tensor, "R D"], packed: Tensor, scale: Float[Tensor, "N"]) -> Float[Tensor, "R N"]:
-    """One product, of the rows moved up to 1 ... 255, in place."""
+    """Single product of the rows, shifted in place to 1 ... 255."""
     return _sums(rows.add_(UNSIGNED).to(torch.uint8), UNSIGNED, packed, scale)
 
 
 def halved(rows: Float[Tensor, "R D"], packed: Tensor, scale: Float[Tensor, "N"]) -> Float[Tensor, "R N"]:
-    """The product of the positive numbers less that of the negative: 2 * 127 * 127 fits in 16 bits."""
+    """Product of the positive part minus that of the negative part: 2 * 127 * 127 fits in 16 bits."""
     parts = torch.cat([rows, -rows]).clamp_(min=0).to(torch.uint8)
     positive, negative = _sums(parts, 0, packed, scale).chunk(2)
     return positive - negative
 
 
 def _sums(
-    rows: UInt8[Tensor, "R D"], zero: int, packed: Tensor, scale: Float[Tensor, "N"]
+    rows: UInt8[Tensor, "R D"], zero_point: int, packed: Tensor, scale: Float[Tensor, "N"]
 ) -> Float[Tensor, "R N"]:
-    none = torch.zeros(len(scale), dtype=torch.int64)
+    weight_zero_points = torch.zeros(len(scale), dtype=torch.int64)
     return torch.ops.onednn.qlinear_pointwise(
-        rows, 1.0, zero, packed, scale, none, None, 1.0, 0, torch.float32, "none", [], "none"
+        rows,
+        1.0,
+        zero_point,
+        packed,
+        scale,
+        weight_zero_points,
+        None,
+        1.0,
+        0,
+        torch.float32,
+        "none",
+        [],
+        "none",
     )
 
 
 @cache
 def int8_product() -> Product:
-    """The fastest product that is exact here; UnavailableError where none is."""
+    """Fastest product that is exact on this CPU. Raises UnavailableError if none is."""
     if _exact(shifted):
         return shifted
     if not _exact(halved):
         raise UnavailableError("precision int8: no int8 product is exact on this processor; use fp32")
-    log.info("int8: products saturate on this processor; they are computed in two halves, which are exact")
+    log.info("int8: products saturate on this processor; computing them in two exact halves")
     return halved
 
 
 def _exact(product: Product) -> bool:
-    """Whether every entry is the right one, where all terms are as large as they get and of either sign."""
+    """Whether the product is exact for terms of the largest magnitude and either sign."""
     for R, D, N in SHAPES:
         rows, weight = torch.full((R, D), float(LARGEST)), torch.full((N, D), LARGEST, dtype=torch.int8)
         rows[1::2] *= -1
@@ -89,34 +104,32 @@ def _exact(product: Product) -> bool:
 
 @cache
 def onnx_int8() -> dict[str, str]:
-    """Settings of a session of ONNX Runtime under which its int8 products are exact here.
+    """ONNX Runtime session settings under which its int8 products are exact on this CPU.
 
-    Where signed weights saturate it makes them unsigned. UnavailableError where that does not help.
+    They make the weights unsigned if signed ones saturate. Raises UnavailableError if that does not help.
     """
     unsigned = {"session.x64quantprecision": "1"}
     if _exact_in_onnx({}):
         return {}
     if not _exact_in_onnx(unsigned):
         raise UnavailableError(
-            "ONNX Runtime's int8 product is not exact on this processor; use a graph in fp32"
+            "ONNX Runtime's int8 product is not exact on this processor; use an fp32 graph"
         )
-    log.info("ONNX int8: signed weights saturate on this processor; ONNX Runtime reads them as unsigned ones")
+    log.info("ONNX int8: signed weights saturate on this processor; ONNX Runtime uses unsigned ones")
     return unsigned
 
 
 def _exact_in_onnx(settings: dict[str, str]) -> bool:
-    """The same as ``_exact`` for the nodes that ``quantize_dynamic`` makes of a product."""
+    """``_exact`` for the graph nodes that ``quantize_dynamic`` produces for a matrix product."""
     try:
         import numpy as np
         import onnxruntime
         from onnx import TensorProto, helper, numpy_helper
     except ImportError as error:
-        raise UnavailableError(
-            f"a graph in int8 needs ONNX ({error}): pip install 'qa-arch[onnx]'"
-        ) from error
+        raise UnavailableError(f"an int8 graph needs ONNX ({error}): pip install 'qa-arch[onnx]'") from error
     for R, D, N in SHAPES:
         rows, weight = np.full((R, D), 255, np.float32), np.full((D, N), LARGEST, np.int8)
-        rows[:, 0] = 0  # rows from 0 to 255 are themselves in bytes
+        rows[:, 0] = 0  # a range of 0 to 255 quantises to the same bytes
         weight[:, 1::2] *= -1
         nodes = [
             helper.make_node("DynamicQuantizeLinear", ["x"], ["bytes", "scale", "zero"]),
@@ -136,14 +149,14 @@ def _exact_in_onnx(settings: dict[str, str]) -> bool:
 
 
 def session_options(settings: dict[str, str]) -> Any:
-    """Session options of ONNX Runtime, with as many threads as torch."""
+    """ONNX Runtime session options with as many threads as torch."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    options.enable_mem_pattern = False  # a plan for each shape of a batch: 40% more memory, no time
+    options.enable_mem_pattern = False  # one plan per batch shape: 40% more memory, no gain in speed
     for name, value in settings.items():
         options.add_session_config_entry(name, value)
     return options
@@ -152,46 +165,45 @@ def session_options(settings: dict[str, str]) -> Any:
 @cache
 @torch.compiler.disable
 def lstm_in_bf16() -> bool:
-    """Whether torch's LSTM runs on this CPU under bf16 autocast and gives about what it gives in fp32."""
+    """Whether torch's LSTM runs on this CPU under bf16 autocast and agrees with fp32 up to rounding."""
     with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        x, reader = torch.randn(3, 5, 8), nn.LSTM(8, 8, batch_first=True)
+        x, lstm = torch.randn(3, 5, 8), nn.LSTM(8, 8, batch_first=True)
         try:
             with torch.autocast("cpu", torch.bfloat16):
-                states = reader(x)[0]
+                states = lstm(x)[0]
             states.sum().backward()
             with torch.autocast("cpu", enabled=False):
-                right = torch.allclose(states.float(), reader(x)[0], atol=0.02)
+                agrees = torch.allclose(states.float(), lstm(x)[0], atol=0.02)
         except RuntimeError:
-            right = False
-    if not right:
+            agrees = False
+    if not agrees:
         log.info("bf16: this processor has no LSTM in bf16; LSTMs run in fp32")
-    return right
+    return agrees
 
 
 @cache
 def bf16_is_faster() -> bool:
-    """Whether a product in bf16 takes less time on this CPU than in fp32, and is not only emulated."""
+    """Whether a bf16 matrix product is faster than fp32 on this CPU, i.e. not just emulated."""
     x, weight = torch.ones(128, 256), torch.ones(256, 256)
     fp32, bf16 = (_seconds(x.to(kind), weight.to(kind)) for kind in (torch.float32, torch.bfloat16))
     return bf16 < fp32
 
 
 def _seconds(x: Tensor, weight: Tensor) -> float:
-    """The shortest of a few products; the first ones warm up."""
-    taken = []
+    """Shortest of a few timed products; the first ones are warm-up."""
+    times = []
     for _ in range(8):
-        began = time.perf_counter()
+        start = time.perf_counter()
         nn.functional.linear(x, weight)
-        taken.append(time.perf_counter() - began)
-    return min(taken)
+        times.append(time.perf_counter() - start)
+    return min(times)
 
 
 def engine(library: str, precision: str) -> str:
-    """``torch fp32``; an int8 product that is not the fastest one is named: ``torch int8 in halves``."""
-    path = ""
+    """Label such as ``torch fp32``; a slower int8 product is named: ``torch int8 in halves``."""
     if precision == "int8" and "torch" in library and int8_product() is halved:
-        path += " in halves"
-    if precision == "int8" and "onnx" in library and onnx_int8():
-        path += " as u8u8"
-    return f"{library} {precision}{path}"
+        precision += " in halves"
+    elif precision == "int8" and "onnx" in library and onnx_int8():
+        precision += " as u8u8"
+    return f"{library} {precision}"

@@ -1,9 +1,9 @@
-"""A fast form of the match-LSTM's loop (``qa_arch.nn.match_lstm.recur_plain``): a backward pass by hand.
+"""Fast match-LSTM recurrence (``qa_arch.nn.match_lstm.recur_plain``) with a hand-written backward pass.
 
-Axes: ``C`` steps (context units), ``B`` windows, ``Q`` question units, ``l`` hidden width, ``G`` = 4l
-all gates, ``S`` = 5l all of a step; an axis of 2 holds the directions, which share their parameters
-and run as one batch. The five blocks of a step are the attention's query and the gates o, i, f, g:
-in this order the three sigmoids are neighbours, and so are the three gates that act through the cell.
+Axes: ``C`` steps (context units), ``B`` windows, ``Q`` question units, ``l`` hidden width, ``G`` = 4l gates,
+``S`` = 5l pre-activations of a step. An axis of 2 is the two directions, which share their parameters and run
+as one batch. A step has five blocks, the attention query and the gates o, i, f, g: in this order the three
+sigmoids are contiguous, and so are the three gates that act through the cell.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 Kernel = Literal["auto", "plain", "fused"]
-"""Computes the recurrence by a kernel where one was proven, by the plain loop, or by a kernel."""
+"""``auto``: a fused kernel where one has been verified, else the plain loop."""
 SAFE = 20.0
-"""Up to this size of keys and queries exp(2 key) exp(2 query) stays far from overflow in fp32."""
+"""Largest |key| and |query| at which exp(2 key) exp(2 query) is far from overflow in fp32."""
 CHUNK = 32
-"""Steps whose local derivatives are taken together: enough to amortise calls, few enough for the cache."""
+"""Steps whose local derivatives are computed together: amortises calls, but still fits in the cache."""
 
 
 def recur(inputs, reversal, keys, values, mask, score, bias, state) -> Float[Tensor, "C B 2 l"]:
-    """Hidden states in the order of reading, from zero; the arguments are those of ``recur_plain``."""
-    keys = keys.masked_fill(~mask[..., None], 0.0)  # so that padding cannot trip the guard
+    """Hidden states in reading order, starting from zero; same arguments as ``recur_plain``."""
+    keys = keys.masked_fill(~mask[..., None], 0.0)  # so that padding cannot trigger the SAFE check
     return _Recurrence.apply(inputs, flat(reversal), keys, values, mask, score, bias, state)
 
 
 def attend(inputs, reversal, keys, values, mask, score, bias, state) -> Float[Tensor, "C B 2 Q"]:
-    """The attention of each step of ``recur``, in the order of reading; no gradient."""
+    """Attention weights of each step of ``recur``, in reading order; no gradient."""
     keys = keys.masked_fill(~mask[..., None], 0.0)
     with torch.no_grad():
         tape, _ = _run_safely(inputs, flat(reversal), keys, values, mask, score, state)
@@ -38,10 +38,10 @@ def attend(inputs, reversal, keys, values, mask, score, bias, state) -> Float[Te
 
 
 class _Recurrence(torch.autograd.Function):
-    """``recur`` with its backward pass: weight gradients wait for one product after the loop.
+    """``recur`` with its backward pass; weight gradients are a single product after the loop.
 
-    The energies use r = 1 / (1 + exp(2(key + query))), as tanh = 1 - 2r and the constant cancels in
-    the softmax. They are the one large tensor of a step and are computed again, not stored.
+    The energies use r = 1 / (1 + exp(2(key + query))), as tanh = 1 - 2r and the constant cancels in the
+    softmax. r is the only large tensor of a step, so it is recomputed instead of stored.
     """
 
     @staticmethod
@@ -65,7 +65,7 @@ class _Recurrence(torch.autograd.Function):
 
 
 class _Tape(NamedTuple):
-    """Values of each step for the backward pass: [query, o, i, f, g], hidden state, cell and attention."""
+    """Saved per step for the backward pass: [query, o, i, f, g], hidden state, cell and attention."""
 
     steps: Float[Tensor, "C B 2 S"]
     states: Float[Tensor, "C B 2 l"]
@@ -74,7 +74,7 @@ class _Tape(NamedTuple):
 
 
 def _run_safely(inputs, reversal, keys, values, mask, score, state) -> tuple[_Tape, bool]:
-    """The loop in its exponential form, or in the other where that might overflow; and which it was."""
+    """Run the loop in exponential form, or in sigmoid form if that could overflow; also returns which."""
     exponential = bool(keys.abs().amax() <= SAFE)
     tape = _run(inputs, reversal, keys, values, mask, score, state, exponential)
     queries = tape.steps[..., : score.shape[0]]
@@ -85,7 +85,7 @@ def _run_safely(inputs, reversal, keys, values, mask, score, state) -> tuple[_Ta
 
 
 def _run(inputs, reversal, keys, values, mask, score, state, exponential) -> _Tape:
-    """The loop, in place on the tape."""
+    """Run the loop, writing every step to the tape in place."""
     C, B, _ = inputs.shape
     width, Q = score.shape[0], keys.shape[1]
     response, units, state = _Response(keys, exponential), inputs.flatten(0, 1), state.T.contiguous()
@@ -109,7 +109,7 @@ def _run(inputs, reversal, keys, values, mask, score, state, exponential) -> _Ta
 
 
 class _Backwards:
-    """The backward loop: what it carries from step to step, and what it sums up on the way."""
+    """Backward loop: gradients carried between steps, and accumulated gradients."""
 
     def __init__(self, tape: _Tape, keys, values, score, state, exponential) -> None:
         self.tape, self.values, self.state, self.slope = tape, values.transpose(1, 2), state, 4 * score
@@ -121,11 +121,11 @@ class _Backwards:
         self.into_score = score.new_zeros(2 * keys.shape[0], 1, self.width)
 
     def chunk(self, grad: Float[Tensor, "C B 2 l"], first: int, last: int) -> None:
-        """Steps ``last - 1`` down to ``first``."""
+        """Backpropagate steps ``last - 1`` down to ``first``."""
         part, cells = slice(first, last), self.tape.cells
-        before = cells[first - 1 : first] if first else torch.zeros_like(cells[:1])
+        previous = cells[first - 1 : first] if first else torch.zeros_like(cells[:1])
         through_cell = _local_derivatives(
-            self.tape.steps[part], torch.cat([before, cells[part]]), self.gradient[part]
+            self.tape.steps[part], torch.cat([previous, cells[part]]), self.gradient[part]
         )
         for t in range(last - 1, first - 1, -1):
             self._step(t, grad[t], through_cell[t - first])
@@ -133,7 +133,7 @@ class _Backwards:
         self.dvalues.baddbmm_(self.tape.attention[part].permute(1, 3, 0, 2).flatten(2), gates)
 
     def _step(self, t: int, grad: Float[Tensor, "B 2 l"], through_cell: Float[Tensor, "B 2 l"]) -> None:
-        """Turns the local derivatives of step ``t`` into its gradient, in place."""
+        """Turn the local derivatives of step ``t`` into its gradient, in place."""
         width, step, gradient = self.width, self.tape.steps[t], self.gradient[t]
         B, _, Q = self.tape.attention[t].shape
         self.dh += grad
@@ -153,10 +153,10 @@ class _Backwards:
 
 
 class _Response:
-    """r = 1 / (1 + exp(2(key + query))) for all question units, into one buffer ``(B, 2, Q, l)``.
+    """r = 1 / (1 + exp(2(key + query))) for all question units, in one reused buffer ``(B, 2, Q, l)``.
 
-    The exponential form multiplies exp(2 key), computed once, by exp(2 query): no exponential per
-    pair. It overflows where keys or queries are large; the sigmoid then does the same in one piece.
+    The exponential form multiplies a precomputed exp(2 key) by exp(2 query), which avoids an exponential per
+    pair. It overflows for large keys or queries; the sigmoid form does not.
     """
 
     def __init__(self, keys: Float[Tensor, "B Q l"], exponential: bool) -> None:
@@ -176,9 +176,9 @@ class _Response:
 def _local_derivatives(
     steps: Float[Tensor, "P B 2 S"], cells: Float[Tensor, "P+1 B 2 l"], out: Float[Tensor, "P B 2 S"]
 ) -> Float[Tensor, "P B 2 l"]:
-    """The derivative of h by the gate o and of c by the gates i, f, g, into ``out``; and of h by c.
+    """Write dh/do and dc/d(i, f, g), with respect to the pre-activations, to ``out``; return dh/dc.
 
-    ``cells`` begins with the one before the first step.
+    ``cells`` starts with the cell before the first step.
     """
     o, i, f, g = steps.chunk(5, dim=-1)[1:]
     by_o, by_i, by_f, by_g = out.chunk(5, dim=-1)[1:]
@@ -191,7 +191,7 @@ def _local_derivatives(
 
 
 def flat(reversal: Int[Tensor, "C B"]) -> Int[Tensor, "N"]:
-    """Unit numbers within a window as rows of the flattened ``(C, B)``."""
+    """Unit indices within a window -> rows of the flattened ``(C, B)``."""
     B = reversal.shape[1]
     return (reversal * B + torch.arange(B, device=reversal.device)).flatten()
 
@@ -199,7 +199,7 @@ def flat(reversal: Int[Tensor, "C B"]) -> Int[Tensor, "N"]:
 def gradient_of_inputs(
     gradient: Float[Tensor, "C B 2 S"], reversal: Int[Tensor, "N"]
 ) -> Float[Tensor, "C B S"]:
-    """Each unit is read twice: at its own step, and by the second direction in reverse (``flat``)."""
+    """Sum the gradients of both directions per unit; ``reversal`` comes from ``flat``."""
     back = gradient.view(-1, gradient.shape[-1]).index_select(0, 2 * reversal + 1)
     return back.view_as(gradient[:, :, 0]).add_(gradient[:, :, 0])
 
@@ -207,5 +207,5 @@ def gradient_of_inputs(
 def gradient_of_state(
     gradient: Float[Tensor, "C B 2 S"], states: Float[Tensor, "C B 2 l"]
 ) -> Float[Tensor, "S l"]:
-    """The gradient of [W^r; W^hh] by that of the steps: one product over all of them."""
+    """Gradient of [W^r; W^hh] from that of the steps, as one product over all steps."""
     return gradient[1:].flatten(0, 2).T @ states[:-1].flatten(0, 2)

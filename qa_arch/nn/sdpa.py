@@ -1,4 +1,4 @@
-"""Attention of the encoders: torch's fused attention, in fp32 where its bf16 backward is slow."""
+"""Attention of the encoders: torch's fused attention, in fp32 if its bf16 backward is slow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def attention(
     dropout: float = 0.0,
     **kwargs,
 ) -> tuple[Tensor, None]:
-    """``query``, ``key``, ``value`` (B, heads, T, D) -> (B, T, heads, D), None; for transformers."""
+    """Attention function for transformers: (B, heads, T, D) each -> (B, T, heads, D), None."""
 
     def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         return sdpa_attention_forward(module, query, key, value, mask, dropout, **kwargs)[0]
@@ -31,7 +31,7 @@ def attention(
 
 
 def use_fused(backbone: PreTrainedModel) -> None:
-    """Give a backbone that uses torch's fused attention the one above; others keep their own."""
+    """Switch a backbone with torch's fused attention to the one above; leave others unchanged."""
     if backbone.config._attn_implementation == FUSED:
         backbone.set_attn_implementation(NAME)
 

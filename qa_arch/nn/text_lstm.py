@@ -1,4 +1,4 @@
-"""The LSTMs that read question and passage before they are matched (Wang & Jiang 2016, eq. 1; Brahma 2018).
+"""LSTMs over question and passage before matching (Wang & Jiang 2016, eq. 1; Brahma 2018).
 
 Axes: ``B`` texts, ``K`` units, ``W`` units of a window, ``D`` input width, ``l`` hidden width.
 """
@@ -16,7 +16,7 @@ from qa_arch.nn.processor import lstm_in_bf16
 from qa_arch.nn.segments import reverse
 
 OPEN = 50.0
-"""Input of a gate that is open for good: its sigmoid is exactly 1, in fp64 too."""
+"""Pre-activation of a gate that is always open: its sigmoid is exactly 1, even in fp64."""
 
 
 @torch.library.custom_op(
@@ -25,9 +25,9 @@ OPEN = 50.0
     schema="(Tensor x, Tensor inputs, Tensor state, Tensor inputs_bias, Tensor state_bias) -> Tensor",
 )
 def lstm_exported(x, inputs, state, inputs_bias, state_bias):
-    """(B, K, l) states of an LSTM from zero with weights (4l, D) and (4l, l), as one operator for export.
+    """Custom operator for export: LSTM states (B, K, l) from zero, with weights (4l, D) and (4l, l).
 
-    The gates stand in torch's order; see ``qa_arch.nn.match_lstm.recur_exported``.
+    Gates are in torch's order; see ``qa_arch.nn.match_lstm.recur_exported``.
     """
     start = x.new_zeros(1, x.shape[0], state.shape[1])
     parts = [inputs, state, inputs_bias, state_bias]
@@ -40,13 +40,13 @@ def _(x, inputs, state, inputs_bias, state_bias):
 
 
 class TextLSTM(nn.Module):
-    """States of a text at every unit, without an output gate as in the paper or with one::
+    """LSTM states of a text, without an output gate (as in the paper) or with one::
 
         i, f = σ(W x_t + b + U h_{t-1} + c),   g = tanh(...)
         c_t = f c_{t-1} + i g,   h_t = tanh(c_t)         (output_gate: h_t = o tanh(c_t))
 
-    3(D l + l² + 2l) parameters, with output gate 4(...). ``bidirectional`` adds a second reader of
-    the reversed text with parameters of its own, and its states to those of the first.
+    3(D l + l² + 2l) parameters, with output gate 4(...). ``bidirectional`` adds the states of a second LSTM,
+    with its own parameters, over the reversed text.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class TextLSTM(nn.Module):
 
 
 class _Reader(nn.Module):
-    """One direction. The gates stand in torch's order i, f, g, o, so that the one left out is the last."""
+    """One direction. Gates are in torch's order i, f, g, o, so the optional one is last."""
 
     def __init__(self, in_dim: int, hidden: int, output_gate: bool) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class _Reader(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot for the inputs, orthogonal for the recurrence, forget gates that start open."""
+        """Glorot for inputs, orthogonal for the recurrence, forget gate bias 1."""
         hidden = self.state.in_features
         for part, fill in ((self.input, nn.init.xavier_uniform_), (self.state, nn.init.orthogonal_)):
             for block in part.weight.data.split(hidden):
@@ -85,9 +85,9 @@ class _Reader(nn.Module):
         nn.init.ones_(self.state.bias.data.split(hidden)[1])
 
     def forward(self, x: Float[Tensor, "B K D"]) -> Float[Tensor, "B K l"]:
-        """From zero states, in fp32 at least. A missing output gate is one that is open for good.
+        """Run from zero states, in at least fp32.
 
-        So the fused LSTM of the library serves both forms.
+        A missing output gate is emulated by one that is always open, so both variants use torch's fused LSTM.
         """
         x = at_least_float32(x)
         parts = [self.input.weight, self.state.weight, self.input.bias, self.state.bias]
@@ -105,13 +105,11 @@ class _Reader(nn.Module):
 
 
 class SuBiLSTM(nn.Module):
-    """Suffixes and prefixes within a window, read in both directions (SuBiLSTM, Brahma 2018).
+    """SuBiLSTM (Brahma 2018): for each unit, its prefix and its suffix, each read in both directions.
 
-    For each unit the prefix that ends there and the suffix that begins there, each read both ways.
-
-    The final states of the two readings of the prefix meet in their elementwise maximum, so do
-    those of the suffix; the two maxima are concatenated. Each prefix and suffix is cut to the
-    ``window`` units nearest to its own, which makes the quadratic cost linear.
+    The final states of the two readings of the prefix are combined by elementwise maximum, likewise those of
+    the suffix; the two maxima are concatenated. Prefixes and suffixes are cut to the ``window`` units nearest
+    to their own, which makes the quadratic cost linear.
     """
 
     def __init__(self, in_dim: int, hidden: int, *, window: int) -> None:
@@ -142,10 +140,10 @@ class SuBiLSTM(nn.Module):
 def _read(
     reader: nn.Module, x: Float[Tensor, "B K D"], order: Int[Tensor, "B K W"], length: Int[Tensor, "B K"]
 ) -> Float[Tensor, "B K l"]:
-    """The state of ``reader`` after the first ``length`` of the units that ``order`` names, for each unit."""
+    """For each unit, the state of ``reader`` after the first ``length`` units of its ``order``."""
     B, K, W = order.shape
     rows = torch.arange(B, device=x.device)[:, None] * K
-    # Places beyond the text are read behind the last that counts, so what they hold does not matter.
+    # Clamped positions beyond the text come after ``length``, so their content does not matter.
     units = x.flatten(0, 1).index_select(0, (order.clamp(0, K - 1).view(B, -1) + rows).flatten())
     units = units.view(B * K, W, -1)
     if torch.compiler.is_exporting():

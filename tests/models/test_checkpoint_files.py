@@ -98,7 +98,7 @@ def test_a_pickle_is_never_opened(tiny, tmp_path):
         ({"weight_map": {"qa_outputs.bias": "weights.bin"}, "metadata": {}}, "names 'weights.bin'"),
         ({"weight_map": {"x": "../../e.safetensors"}, "metadata": {}}, "names '../../e.safetensors'"),
         ({"weight_map": {"x": 3}, "metadata": {}}, "names 3; only safetensors"),
-        ({"weight_map": {}}, "is no index of weights"),
+        ({"weight_map": {}}, "is not a weight index"),
     ],
 )
 def test_an_index_names_safetensors_of_its_folder_alone(tiny, tmp_path, index, said):

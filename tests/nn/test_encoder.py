@@ -140,7 +140,7 @@ def test_gradient_checkpointing_gives_the_same_gradient_and_dropout_settings_cou
         ({}, "needs encoder.name"),
         ({"name": "bert-base-uncased", "layers": 2}, "no sizes"),
         ({"init": "random"}, "needs encoder.family"),
-        ({"init": "random", "family": "bert", "width": 10, "heads": 3}, "no multiple"),
+        ({"init": "random", "family": "bert", "width": 10, "heads": 3}, "not a multiple"),
         ({"init": "random", "family": "bert", "layers": 0}, "num_hidden_layers=0"),
         ({"init": "random", "family": "albert", "layers": 1, "gradient_checkpointing": True}, "no gradient"),
         (

@@ -83,8 +83,8 @@ def test_the_copy_learns_and_the_teacher_does_not():
         ({"width": 8}, "the teacher's hidden_size is 16, the student's 8; set distillation.layers=none"),
         ({"family": "electra"}, "the teacher's model_type is bert, the student's electra"),
         ({"layers": 5}, "the teacher has 4 layers and the student 5"),
-        ({"max_positions": 30}, r"position_embeddings.weight is of shape \(30, 16\), .* shape \(20, 16\)"),
-        ({"family": "words", "layers": None, "heads": None}, "needs two encoders of layers"),
+        ({"max_positions": 30}, r"position_embeddings.weight has shape \(30, 16\), .* shape \(20, 16\)"),
+        ({"family": "words", "layers": None, "heads": None}, "needs two transformer encoders"),
     ],
 )
 def test_what_does_not_fit_is_named(student, message):

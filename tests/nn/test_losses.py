@@ -236,7 +236,7 @@ def test_twins_are_ranked_by_the_odds_of_no_answer():
 
 
 def test_what_a_loss_cannot_be():
-    for share, named in ((0.0, "none are without"), (1.0, "all are without")):
+    for share, named in ((0.0, "all have one"), (1.0, "none have one")):
         with pytest.raises(ConfigError, match=named):
             SpanLoss(null_share=share, verifier_null_weight="balanced")
     with pytest.raises(ConfigError, match=r"loss\.label_smoothing"):
@@ -276,8 +276,8 @@ def test_a_loss_is_chosen_by_its_file(overrides, expected):
     [
         (["loss=null_weight", "loss.null_weight=0"], "loss.null_weight: 0.0 is out of range, it must be > 0"),
         (["loss=null_weight", "+loss.nul_weight=2"], "'loss.nul_weight' (did you mean 'loss.null_weight'?)"),
-        (["loss=sequence"], "loss._target_: SequenceLoss is a loss for task sequence, and"),
-        (["model=ablation/verifier", "loss=joint"], "loss.joint: the null beside a verifier"),
+        (["loss=sequence"], "loss._target_: SequenceLoss is a loss for task sequence, but"),
+        (["model=ablation/verifier", "loss=joint"], "loss.joint: without a sentinel the null score"),
         (["loss=span", "loss._target_=os.system"], "loss._target_: 'os.system' is outside qa_arch"),
         (["loss=sequence", "loss._target_=qa_arch.errors.RunError"], "RunError cannot be called"),
     ],

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from qa_arch.nn.masking import masked_logsumexp, masked_softmax, scored
+from qa_arch.nn.masking import linear_fp32, masked_logsumexp, masked_softmax
 from qa_arch.nn.segments import first_pieces, last_pieces, pool_words, put, reverse, take
 
 MASK = torch.tensor([[True, False, True, True], [False] * 4, [True] * 4])
@@ -53,7 +53,7 @@ def test_scores_keep_their_precision_under_autocast() -> None:
     x = torch.full((2, 8), 0.5)
     x[1, 0] += 1 / 256
     with torch.autocast("cpu", torch.bfloat16):
-        rounded, exact = linear(x), scored(linear, x)
+        rounded, exact = linear(x), linear_fp32(linear, x)
     assert exact.dtype == torch.float32
     assert rounded[0] == rounded[1]
     assert exact[0] != exact[1]

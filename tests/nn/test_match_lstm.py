@@ -127,7 +127,7 @@ def test_without_the_extra_of_kernels_the_plain_loop_runs(monkeypatch):
     assert torch.equal(model(context, question, mask, mask), expected)
     model.kernel = "fused"
     assert torch.equal(model.eval()(context, question, mask, mask), expected)
-    with pytest.raises(UnavailableError, match="no extra with kernels; use auto or plain"):
+    with pytest.raises(UnavailableError, match="no extra with kernels is installed; use auto or plain"):
         model.train()(context, question, mask, mask)
 
 

@@ -50,7 +50,7 @@ def test_a_product_that_saturates_is_taken_in_halves_which_are_exact(saturating,
     processor.int8_product()
     assert processor.engine("torch", "int8") == "torch int8 in halves"
     assert [record.message for record in caplog.records] == [
-        "int8: products saturate on this processor; they are computed in two halves, which are exact"
+        "int8: products saturate on this processor; computing them in two exact halves"
     ]
 
 
@@ -68,7 +68,7 @@ def test_signed_weights_that_saturate_in_onnx_are_read_as_unsigned(monkeypatch, 
     assert processor.engine("onnx", "int8") == named
     processor.onnx_int8.cache_clear()
     monkeypatch.setattr(processor, "_exact_in_onnx", lambda settings: False)
-    with pytest.raises(UnavailableError, match="use a graph in fp32"):
+    with pytest.raises(UnavailableError, match="use an fp32 graph"):
         processor.onnx_int8()
 
 

@@ -19,7 +19,7 @@ from transformers import PretrainedConfig
 from qa_arch.config.check import Range
 from qa_arch.extras.pretraining.transformer import look_ahead_mask, padding_mask
 from qa_arch.nn.encoder import Encoder
-from qa_arch.nn.masking import scored
+from qa_arch.nn.masking import linear_fp32
 from qa_arch.types.tensors import Movable
 
 SentenceTask = Literal["none", "nsp", "sop"]
@@ -101,7 +101,7 @@ class SentenceHead(nn.Module):
         initialize(self.score, config)
 
     def forward(self, first: Float[Tensor, "B H"]) -> Float[Tensor, "B"]:
-        return scored(self.score, torch.tanh(self.dense(first))).squeeze(-1)
+        return linear_fp32(self.score, torch.tanh(self.dense(first))).squeeze(-1)
 
 
 def initialize(linear: nn.Linear, config: Any) -> None:

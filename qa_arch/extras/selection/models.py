@@ -20,7 +20,7 @@ from qa_arch.config.check import Range
 from qa_arch.errors import ConfigError
 from qa_arch.extras.selection.features import SelectionBatch
 from qa_arch.nn.features import WordFeatures
-from qa_arch.nn.masking import at_least_float32, fill, masked_softmax, scored
+from qa_arch.nn.masking import at_least_float32, fill, linear_fp32, masked_softmax
 from qa_arch.nn.segments import reverse
 from qa_arch.nn.text_lstm import SuBiLSTM, TextLSTM
 
@@ -205,7 +205,7 @@ class QuestionTypes(nn.Module):
         words, mask = batch.question, batch.question_mask
         no_tokens = self.words.vectors.new_zeros(*words.shape, 0)  # type: ignore[union-attr]
         states = self.reader(self.dropout(self.words(no_tokens, words, mask)), mask)
-        logits = scored(self.classes, self.dropout(pool(states, mask, self.pooling)))
+        logits = linear_fp32(self.classes, self.dropout(pool(states, mask, self.pooling)))
         return fill(torch.gather(logits, 1, batch.candidate), batch.offered, -math.inf)
 
 
