@@ -1,9 +1,8 @@
-"""Batches of windows: which rows of a feature table an epoch reads together, and their padded tensors.
+"""Batch sampling by length, and collation of feature-table rows to padded tensors.
 
-A *window of work* is the data of one optimizer step: the batches of all ranks over ``accumulate``
-micro-steps. The plan first splits the data into windows of work and then over micro-steps and ranks, so
-1 x 32, 4 accumulated x 8 and 2 ranks x 2 x 8 take the same optimizer steps. Every rank has the same
-plan.
+A *global batch* is the data of one optimizer step: the batches of all ranks over ``accumulate`` micro-steps.
+The plan first splits the data into global batches and then over micro-steps and ranks, so 1 x 32,
+4 accumulated x 8 and 2 ranks x 2 x 8 take the same optimizer steps. Every rank computes the same plan.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from qa_arch.types.tensors import Batch, SpanLabels
 from qa_arch.types.text import QuestionSet
 
 CHUNK_BATCHES = 50
-"""Batches sorted by length together: more means less padding, fewer means better shuffling."""
+"""Global batches per sorted chunk: more means less padding, fewer means better shuffling."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """An epoch for all ranks: ``batches[step][rank]`` are rows; a padding row is ``-1 - row``."""
+    """Batches of an epoch: ``batches[step][rank]`` holds rows; a padding row is ``-1 - row``."""
 
     batches: tuple[tuple[Longs, ...], ...]
     totals: tuple[int, ...]
-    """Per step: real rows in the window of work that the step belongs to."""
+    """Per step: real rows in its global batch."""
 
 
 def plan(
@@ -48,53 +47,53 @@ def plan(
     accumulate: int = 1,
     mates: Longs | None = None,
 ) -> Plan:
-    """Batches of one epoch, a pure function of the arguments.
+    """Plan one epoch; a pure function of the arguments.
 
     A batch has at most ``batch_size`` rows. Every row occurs once, and every rank has the same number of
     batches: a rank without a row in the last step gets a padding row. Without ``shuffle`` the longest rows
-    come first. ``mates``: (N,) the row that each row shares a batch with, or -1; two are apart only where a
-    batch of an odd size holds nothing but mates.
+    come first. ``mates``: (N,) row to put in the same batch as each row, or -1; a pair is separated only if a
+    batch of odd size holds nothing but pairs.
     """
     size = np.asarray(lengths, np.int64)
     if batch_size < 1:
         raise ConfigError("batch_size: at least 1")
-    draw = np.random.default_rng((seed, epoch))
-    work, leftover = _windows_of_work(size, batch_size * world * accumulate, draw if shuffle else None)
+    rng = np.random.default_rng((seed, epoch))
+    groups, leftover = _global_batches(size, batch_size * world * accumulate, rng if shuffle else None)
     if mates is not None:
-        *work, leftover = _reunite([*work, leftover], mates)
+        *groups, leftover = _group_mates([*groups, leftover], mates)
     if shuffle:
-        work = [work[i] for i in draw.permutation(len(work))]
+        groups = [groups[i] for i in rng.permutation(len(groups))]
     if len(leftover):
-        # Last, so that windows of work coincide with the trainer's accumulation windows.
-        work.append(leftover)
+        # Last, so that global batches coincide with the trainer's accumulation windows.
+        groups.append(leftover)
     batches, totals = [], []
-    for rows in work:
+    for rows in groups:
         steps = _split(rows, batch_size, world)
         if mates is not None:
-            ranks = iter(_reunite([own for step in steps for own in step], mates))
+            ranks = iter(_group_mates([own for step in steps for own in step], mates))
             steps = [tuple(next(ranks) for _ in step) for step in steps]
         batches += steps
         totals += [len(rows)] * len(steps)
     return Plan(tuple(batches), tuple(totals))
 
 
-def _windows_of_work(size: Longs, count: int, draw: np.random.Generator | None) -> tuple[list[Longs], Longs]:
-    """Full windows of work, each sorted longest first, and the rows left over for a shorter last one."""
-    order = draw.permutation(len(size)) if draw else np.arange(len(size))
-    chunk = CHUNK_BATCHES * count if draw else max(1, len(size))
-    work: list[Longs] = []
+def _global_batches(size: Longs, count: int, rng: np.random.Generator | None) -> tuple[list[Longs], Longs]:
+    """Full global batches of ``count`` rows, each sorted longest first, and the remaining rows."""
+    order = rng.permutation(len(size)) if rng else np.arange(len(size))
+    chunk = CHUNK_BATCHES * count if rng else max(1, len(size))
+    groups: list[Longs] = []
     leftover = np.zeros(0, np.int64)
     for begin in range(0, len(order), chunk):
         pool = np.concatenate([leftover, order[begin : begin + chunk]])
         pool = pool[np.argsort(-size[pool], kind="stable")]
         full = len(pool) // count * count
-        work.extend(pool[:full].reshape(-1, count))
+        groups.extend(pool[:full].reshape(-1, count))
         leftover = pool[full:]
-    return work, leftover
+    return groups, leftover
 
 
 def _split(rows: Longs, batch_size: int, world: int) -> list[tuple[Longs, ...]]:
-    """Split a window of work into steps of at most ``batch_size`` rows per rank, of similar length."""
+    """Split a global batch into steps of at most ``batch_size`` rows per rank, of similar length."""
     steps = []
     for part in np.array_split(rows, -(-len(rows) // (batch_size * world))):
         ranks = [part[rank::world] for rank in range(world)]
@@ -102,11 +101,11 @@ def _split(rows: Longs, batch_size: int, world: int) -> list[tuple[Longs, ...]]:
     return steps
 
 
-def _reunite(groups: Sequence[Longs], mates: Longs) -> list[Longs]:
-    """Groups of the same sizes and nearly the same order, in which mates are together.
+def _group_mates(groups: Sequence[Longs], mates: Longs) -> list[Longs]:
+    """Rearrange rows so that mates share a group; sizes stay the same and the order nearly so.
 
-    A row brings its mate along. Where one place of a group is left for two, the next row without a mate has
-    it, or one that the group has makes room. Groups of padding rows stay.
+    A row brings its mate along. If a pair does not fit into the last place of a group, the next single row
+    takes it, or else a single row of the group makes room for the pair. Groups of padding rows are unchanged.
     """
     rows = [row for group in groups for row in group.tolist() if row >= 0]
     present, seen = set(rows), set[int]()
@@ -115,7 +114,7 @@ def _reunite(groups: Sequence[Longs], mates: Longs) -> list[Longs]:
         if row not in seen:
             units.append([row, int(mates[row])] if mates[row] in present else [row])
             seen.update(units[-1])
-    reunited = []
+    regrouped = []
     for group in groups:
         own = [[row] for row in group.tolist() if row < 0]
         while room := len(group) - sum(map(len, own)):
@@ -126,17 +125,17 @@ def _reunite(groups: Sequence[Longs], mates: Longs) -> list[Longs]:
             elif single := next((unit for unit in own if len(unit) == 1), None):
                 own.remove(single)
                 units.append(single)
-            else:  # an odd place, and nothing but pairs
+            else:  # odd size and nothing but pairs: split one
                 own.append([units[0].pop()])
-        reunited.append(np.array([row for unit in own for row in unit], np.int64))
-    return reunited
+        regrouped.append(np.array([row for unit in own for row in unit], np.int64))
+    return regrouped
 
 
 class BucketBatchSampler:
-    """Batches of one rank, for ``DataLoader(batch_sampler=...)``; see ``plan``.
+    """Batch sampler of one rank, for ``DataLoader(batch_sampler=...)``; see ``plan``.
 
-    ``set_epoch`` selects the epoch; ``start_at`` skips its first batches, to resume an interrupted run.
-    The length is always that of the whole epoch.
+    ``set_epoch`` selects the epoch; ``start_at`` skips its first batches, to resume an interrupted run. The
+    length is always that of the full epoch.
     """
 
     def __init__(
@@ -168,7 +167,7 @@ class BucketBatchSampler:
         self._plan = self._plan_of(epoch=0)
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the beginning of ``epoch``; no effect in that epoch."""
+        """Go to the start of ``epoch``; no effect if it is the current one."""
         if epoch != self.epoch:
             self.epoch, self.offset = epoch, 0
             self._plan = self._plan_of(epoch=epoch)
@@ -178,10 +177,10 @@ class BucketBatchSampler:
         self.offset = batch_no
 
     def window_total(self, batch_no: int) -> int:
-        """Real rows, over all ranks, in the window of work that holds batch ``batch_no`` of the epoch.
+        """Real rows, over all ranks, in the global batch that contains batch ``batch_no``.
 
-        The sum of losses divided by this number has the gradient of the mean over the optimizer step, also in
-        a shorter last step.
+        Dividing the sum of losses by this number gives the gradient of the mean over the optimizer step, even
+        in a shorter last step.
         """
         return self._plan.totals[batch_no]
 
@@ -199,14 +198,14 @@ class BucketBatchSampler:
 
 
 class EpochBatchSampler(BucketBatchSampler):
-    """The same batches as (epoch, rows), for data that is sampled again in each epoch."""
+    """The same batches as (epoch, rows), for data that is resampled in each epoch."""
 
     def __iter__(self) -> Iterator[tuple[int, list[int]]]:  # type: ignore[override]
         return ((self.epoch, rows) for rows in super().__iter__())
 
 
 def pad_share(lengths: ArrayLike, batches: Sequence[ArrayLike]) -> float:
-    """1 - real tokens / computed tokens, with each batch padded to its longest window.
+    """Share of padding, 1 - real tokens / computed tokens, with each batch padded to its longest window.
 
     Padding rows count as computed, not as real.
     """
@@ -222,10 +221,10 @@ def pad_share(lengths: ArrayLike, batches: Sequence[ArrayLike]) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Collator:
-    """List of row numbers -> Batch, padded to its longest window.
+    """Collate row numbers to a Batch, padded to its longest window.
 
-    A negative number ``-1 - i`` is a padding row: window ``i`` with a label weight of 0. A rank without a row
-    of its own computes it to stay in step with the other ranks.
+    A negative number ``-1 - i`` is a padding row: window ``i`` with a label weight of 0, which a rank without
+    a row of its own computes to stay in step with the other ranks.
     """
 
     table: FeatureTable
@@ -263,7 +262,7 @@ class Collator:
         )
 
     def _overlap(self, window: Window, word: Ints) -> Bools:
-        """(B, T) True if the case-folded word of a piece occurs in question and context."""
+        """(B, T) True if a piece's case-folded word occurs in both question and context."""
         table = self.table
         folded = np.append(table.folded, -1)[word]
         begin = len(table.template.before)
@@ -287,24 +286,24 @@ class Collator:
         )
 
     def _twins(self, mates: Longs, rows: Longs) -> Longs:
-        """(B,) place in the batch of the answerable twin of each unanswerable window; -1 for none."""
-        place = {row: at for at, row in enumerate(rows.tolist())}
-        twins = np.array([place.get(mate, -1) for mate in mates[rows].tolist()], np.int64)
+        """(B,) position in the batch of each unanswerable window's answerable twin, or -1."""
+        position = {row: index for index, row in enumerate(rows.tolist())}
+        twins = np.array([position.get(mate, -1) for mate in mates[rows].tolist()], np.int64)
         return np.where(self.table.answerable[rows], -1, twins)
 
 
-# Twins: an answerable question and an unanswerable one of a passage that differ by a few words --------
+# Twins: an answerable and an unanswerable question on a passage that differ in a few words -----------
 
 
 def twin_questions(questions: QuestionSet, likeness: float) -> Longs:
-    """(P, 2) rows (answerable, unanswerable) of the twins of a set, each question in at most one pair.
+    """(P, 2) rows (answerable, unanswerable) of twin questions, each question in at most one pair.
 
-    SQuAD 2.0's unanswerable questions were written beside answerable ones, and many are an edit of one: a
+    SQuAD 2.0's unanswerable questions were written next to answerable ones, and many are an edit of one: a
     negation, another name or number (Rajpurkar et al. 2018, table 1; Zhu et al. 2019 learn from such pairs).
-    The files do not say which belong together; their words do.
+    The files do not record the pairs, so they are recovered from the words.
 
-    Two questions are as like as the share of their words, case folded, that both have (Jaccard). In each
-    passage the most alike pair first, down to ``likeness``; in file order where several are as like.
+    Greedy matching per passage by Jaccard similarity of the case-folded words, most similar pair first, down
+    to ``likeness``; ties are broken by file order.
     """
     passages: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for row, example in enumerate(questions.examples):
@@ -312,10 +311,10 @@ def twin_questions(questions: QuestionSet, likeness: float) -> Longs:
     words = [frozenset(re.findall(r"\w+", example.question.casefold())) for example in questions.examples]
     twins = []
     for unanswerable, answerable in passages.values():
-        pairs = [(-_likeness(words[a], words[u]), a, u) for a in answerable for u in unanswerable]
+        pairs = [(-_jaccard(words[a], words[u]), a, u) for a in answerable for u in unanswerable]
         taken: set[int] = set()
-        for unlike, a, u in sorted(pairs):
-            if -unlike < likeness:
+        for negated, a, u in sorted(pairs):
+            if -negated < likeness:
                 break
             if not taken & {a, u}:
                 taken |= {a, u}
@@ -323,15 +322,15 @@ def twin_questions(questions: QuestionSet, likeness: float) -> Longs:
     return np.array(sorted(twins), np.int64).reshape(-1, 2)
 
 
-def _likeness(first: frozenset[str], second: frozenset[str]) -> float:
+def _jaccard(first: frozenset[str], second: frozenset[str]) -> float:
     return len(first & second) / max(1, len(first | second))
 
 
 def twin_windows(questions: QuestionSet, table: FeatureTable, likeness: float) -> Longs:
-    """(N,) row of the window that each window of ``table`` is to be read with; -1 for none.
+    """(N,) row of the twin window that each window of ``table`` shares a batch with, or -1.
 
-    Of an answerable question it is the first window that holds the answer, of its twin the window at the
-    same place of the passage.
+    An answerable question is represented by its first window with the answer, its twin by the window at the
+    same position in the passage.
     """
     mates = np.full(len(table), -1)
     if not len(table):
@@ -339,8 +338,8 @@ def twin_windows(questions: QuestionSet, table: FeatureTable, likeness: float) -
     begin = np.searchsorted(table.example, np.arange(len(questions) + 1))
     for answerable, unanswerable in twin_questions(questions, likeness).tolist():
         own, other = np.arange(*begin[[answerable, answerable + 1]]), begin[[unanswerable, unanswerable + 1]]
-        if (holding := own[table.answerable[own]]).size:
-            first = holding[0]
+        if (with_answer := own[table.answerable[own]]).size:
+            first = with_answer[0]
             second = min(other[0] + first - own[0], other[1] - 1)
             mates[first], mates[second] = second, first
     return mates

@@ -1,8 +1,8 @@
-"""Feature tables on disk: one Arrow file per content hash, memory-mapped when read back.
+"""Disk cache of feature tables: one Arrow file per content hash, memory-mapped when read.
 
 The file name is the hash of all inputs, so a changed setting misses the cache and nothing has to be
-invalidated. Files are written to a temporary name and renamed: an interrupted build leaves nothing, and
-several processes may build the same table.
+invalidated. Files are written under a temporary name and renamed: an interrupted build leaves nothing behind,
+and several processes may build the same table.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from qa_arch.features.words import backend_of, unlimited
 from qa_arch.types.text import QuestionSet
 
 FEATURES_VERSION = 1
-"""Part of every key; raised when the same inputs give different features."""
+"""Part of every key; increment when the same inputs give different features."""
 
 log = logging.getLogger(__name__)
 Content = TypeVar("Content")
@@ -41,9 +41,9 @@ Content = TypeVar("Content")
 def windows_of(
     questions: QuestionSet, tokenizer: PreTrainedTokenizerBase, settings: Features, *, segments: bool
 ) -> FeatureTable:
-    """``prepare`` with the feature settings of a run's config, and with a cache on disk where these name one.
+    """Run ``prepare`` with a run's feature settings, cached on disk if they set ``cache_dir``.
 
-    A damaged file is rebuilt. If the folder cannot be written, the table is built without caching.
+    A damaged file is rebuilt. If the folder is not writable, the table is built without caching.
     """
     lengths: dict[str, Any] = {**asdict(settings), "segments": segments}
     if (cache_dir := lengths.pop("cache_dir")) is None:
@@ -73,16 +73,16 @@ def read_or_build(
     build: Callable[[], Content],
     write: Callable[[Path, Content], None],
 ) -> Content:
-    """The content of ``path`` in a cache, or what ``build`` returns, which is then written there.
+    """Read ``path`` from a cache, or build the content and write it there.
 
-    ``what`` names it in the plural, for the log. A damaged file is made anew; a folder that cannot be written
-    is no error.
+    ``what``: plural noun for the log. A damaged file is rebuilt; a folder that is not writable only logs a
+    warning.
     """
     if path.exists():
         try:
             return read(path)
         except (pa.ArrowException, SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-            log.warning("%s is damaged (%s): the %s are made again", path, error, what)
+            log.warning("%s is damaged (%s): rebuilding the %s", path, error, what)
     built = build()
     try:
         with replacing(path) as temporary:
@@ -93,50 +93,50 @@ def read_or_build(
 
 
 def cache_file(folder: str | os.PathLike[str], key_parts: Mapping[str, Any], suffix: str) -> Path:
-    """Path of the file with the key ``key_parts`` (JSON values) in a cache."""
+    """Path in a cache for the key ``key_parts`` (JSON values)."""
     key = json.dumps(dict(key_parts), sort_keys=True)
     return Path(folder) / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}{suffix}"
 
 
 def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
-    """SHA-256 of the vocabulary and the rules of ``tokenizer``, whatever its truncation and padding."""
+    """SHA-256 of the vocabulary and rules of ``tokenizer``, ignoring truncation and padding."""
     with unlimited(backend_of(tokenizer)) as backend:
         return hashlib.sha256(backend.to_str().encode()).hexdigest()
 
 
 def write(path: Path, table: FeatureTable) -> None:
-    """Write one record batch of one row; every column is a list, since columns differ in length."""
+    """Write one record batch with a single row of list columns, since columns differ in length."""
     arrays = {name: getattr(table, name) for name in array_names()}
-    # Booleans as bytes: Arrow packs booleans into bits, which cannot be mapped.
+    # Booleans as bytes: Arrow packs them into bits, which cannot be memory-mapped.
     storable = {n: v.view(np.uint8) if v.dtype == bool else v for n, v in arrays.items()}
     columns = {name: _one_row(pa.array(values)) for name, values in storable.items()}
     columns["vocabulary"] = _one_row(pa.array(table.vocabulary, pa.large_string()))
-    facts = {
+    metadata = {
         "template": asdict(table.template),
         "truncated_questions": table.truncated_questions,
         "lost_answers": table.lost_answers,
         "checksum": _checksum(arrays.values()),
     }
     batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-    schema = batch.schema.with_metadata({"facts": json.dumps(facts)})
+    schema = batch.schema.with_metadata({"facts": json.dumps(metadata)})
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         writer.write_batch(batch.replace_schema_metadata(schema.metadata))
 
 
 def read(path: Path) -> FeatureTable:
-    """Table in ``path``; its arrays are views of the mapped file. Raises ValueError if it is damaged."""
+    """Read a table; its arrays are views of the mapped file. Raises ValueError if the file is damaged."""
     with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
         batch = reader.get_batch(0)
-        facts = json.loads(reader.schema.metadata[b"facts"])
+        metadata = json.loads(reader.schema.metadata[b"facts"])
     arrays = {name: batch.column(name).values.to_numpy(zero_copy_only=True) for name in array_names()}
     arrays["answerable"] = arrays["answerable"].view(bool)
-    if _checksum(arrays.values()) != facts.pop("checksum"):
+    if _checksum(arrays.values()) != metadata.pop("checksum"):
         raise ValueError("its checksum does not match its content")
-    parts = facts.pop("template")
+    parts = metadata.pop("template")
     for place in ("before", "between", "after"):
         parts[place] = tuple(Special(*token) for token in parts[place])
     words = tuple(batch.column("vocabulary").values.to_pylist())
-    return FeatureTable(template=Template(**parts), vocabulary=words, **arrays, **facts)
+    return FeatureTable(template=Template(**parts), vocabulary=words, **arrays, **metadata)
 
 
 def _one_row(values: pa.Array) -> pa.Array:
@@ -158,10 +158,10 @@ def require_same_tokens(
     *,
     names: tuple[str, str],
 ) -> None:
-    """Raise ConfigError where two tokenizers do not give the same windows.
+    """Raise ConfigError if two tokenizers do not produce the same windows.
 
-    Their vocabularies have to be equal; where the rest of them is not (case folding, say), so have the
-    windows of ``questions``. ``names``: what to call the two.
+    Their vocabularies must be equal. If they differ otherwise (case folding, for example), the windows of
+    ``questions`` must be equal too. ``names``: the two tokenizers, for the message.
     """
     if tokenizer_hash(first) == tokenizer_hash(second):
         return
@@ -169,6 +169,8 @@ def require_same_tokens(
     if same := first.get_vocab() == second.get_vocab():
         ours, theirs = (windows_of(questions, t, settings, segments=False) for t in (first, second))
         same = ours.template == theirs.template and np.array_equal(ours.ids, theirs.ids)
-        reason = f"{questions.name} is cut otherwise, though their vocabularies are equal (case, say)"
+        reason = (
+            f"their vocabularies are equal, but {questions.name} is tokenised differently (case, for example)"
+        )
     if not same:
-        raise ConfigError(f"{names[0]} and {names[1]} do not read the same tokens: {reason}")
+        raise ConfigError(f"{names[0]} and {names[1]} do not produce the same tokens: {reason}")

@@ -1,8 +1,8 @@
-"""Tokenizers of the common families, and their training for small encoders with random weights and for tests.
+"""Train tokenizers of the common families, for small randomly initialised encoders and for tests.
 
-The WordPiece and Unigram trainers of the library are not reproducible across processes, its BPE trainer
-is. So all three subword families take their vocabulary from BPE; they differ, like the published ones, in
-normalisation and segmentation.
+The WordPiece and Unigram trainers of ``tokenizers`` are not reproducible across processes; its BPE trainer
+is. All three subword families therefore take their vocabulary from BPE and, like the published ones, differ
+in normalisation and segmentation.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ WORD = Regex(r"[\p{L}\p{M}\p{N}_]+|[^\p{L}\p{M}\p{N}_\s]")
 def build(family: Family, texts: Iterable[str], vocab_size: int = 1000) -> PreTrainedTokenizerFast:
     """Train a tokenizer of ``family`` with about ``vocab_size`` pieces; deterministic for the same texts.
 
-    ``wordpiece`` is BERT's (uncased; also DistilBERT's), ``byte_bpe`` RoBERTa's, ``unigram``
-    ALBERT's, each with its own special tokens and pair template. ``words`` has one piece per word,
-    lower-cased, for the most frequent words; its template is ``question [SEP] passage``.
+    ``wordpiece`` is BERT's (uncased; also DistilBERT's), ``byte_bpe`` RoBERTa's, ``unigram`` ALBERT's, each
+    with its own special tokens and pair template. ``words`` has one piece per lower-cased word, for the most
+    frequent words; its template is ``question [SEP] passage``.
     """
-    makers = {"wordpiece": _wordpiece, "byte_bpe": _byte_bpe, "unigram": _unigram, "words": _words}
-    if family not in makers:
-        raise ConfigError(f"tokenizer family {family!r} is unknown: choose one of {', '.join(makers)}")
-    return makers[family](list(texts), vocab_size)
+    builders = {"wordpiece": _wordpiece, "byte_bpe": _byte_bpe, "unigram": _unigram, "words": _words}
+    if family not in builders:
+        raise ConfigError(f"tokenizer family {family!r} is unknown: choose one of {', '.join(builders)}")
+    return builders[family](list(texts), vocab_size)
 
 
 def wordpiece(pieces: Iterable[str]) -> PreTrainedTokenizerFast:
-    """BERT's tokenizer with its special tokens in front of ``pieces``, numbered in this order."""
+    """BERT's tokenizer with its special tokens followed by ``pieces``, numbered in this order."""
     vocabulary = {piece: number for number, piece in enumerate([*WORDPIECE_SPECIALS, *pieces])}
     return BertTokenizer(vocab=vocabulary)
 
 
 def _byte_bpe(texts: list[str], size: int) -> PreTrainedTokenizerFast:
-    plain = Tokenizer(models.BPE())
-    plain.pre_tokenizer = RobertaTokenizer().backend_tokenizer.pre_tokenizer
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = RobertaTokenizer().backend_tokenizer.pre_tokenizer
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    plain.train_from_iterator(texts, _trainer(size, alphabet, [*BYTE_BPE_SPECIALS]))
-    model = json.loads(plain.to_str())["model"]
+    bpe.train_from_iterator(texts, _trainer(size, alphabet, [*BYTE_BPE_SPECIALS]))
+    model = json.loads(bpe.to_str())["model"]
     merges: list = [tuple(pair) for pair in model["merges"]]
     return RobertaTokenizer(vocab=model["vocab"], merges=merges)
 
 
 def _wordpiece(texts: list[str], size: int) -> PreTrainedTokenizerFast:
     counts = _count_pieces(BertTokenizer().backend_tokenizer, texts, size)
-    # Every character, initial and continuing, so that no word of the training texts is unknown.
+    # Every character, word-initial and continuing, so that no word of the training texts is unknown.
     for character in {c for piece, _ in counts for c in piece}:
         counts[character, True] += 0
         counts[character, False] += 0
@@ -108,20 +108,20 @@ def _trainer(size: int, alphabet: list[str], specials: list[str]) -> trainers.Bp
     )
 
 
-def _count_pieces(real: Tokenizer, texts: list[str], size: int) -> Counter[tuple[str, bool]]:
-    """Frequency of each (piece, is word-initial) under BPE with the normalisation of ``real``."""
-    plain = Tokenizer(models.BPE())
-    plain.normalizer = real.normalizer
+def _count_pieces(reference: Tokenizer, texts: list[str], size: int) -> Counter[tuple[str, bool]]:
+    """Frequency of each (piece, is word-initial) under BPE with the normalisation of ``reference``."""
+    bpe = Tokenizer(models.BPE())
+    bpe.normalizer = reference.normalizer
     # Punctuation is split off words, as in the published vocabularies.
-    plain.pre_tokenizer = pre_tokenizers.Sequence([real.pre_tokenizer, pre_tokenizers.Punctuation()])
-    plain.train_from_iterator(texts, _trainer(size, [], []))
+    bpe.pre_tokenizer = pre_tokenizers.Sequence([reference.pre_tokenizer, pre_tokenizers.Punctuation()])
+    bpe.train_from_iterator(texts, _trainer(size, [], []))
     words: Counter[str] = Counter()
     for text in texts:
-        normalised = plain.normalizer.normalize_str(text)
-        words.update(word for word, _ in plain.pre_tokenizer.pre_tokenize_str(normalised))
+        normalised = bpe.normalizer.normalize_str(text)
+        words.update(word for word, _ in bpe.pre_tokenizer.pre_tokenize_str(normalised))
     counts: Counter[tuple[str, bool]] = Counter()
     for word, n in words.items():
-        for token in plain.model.tokenize(word):
+        for token in bpe.model.tokenize(word):
             counts[token.value, token.offsets[0] == 0] += n
     return counts
 

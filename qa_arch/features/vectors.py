@@ -1,9 +1,9 @@
-"""Word vectors of a run: read from a text file or an installed package, kept for the words that it needs.
+"""Word vectors of a run, read from a text file or an installed package.
 
-They are those of the words in its data and of the most frequent words of the file, and are saved with the
-run, which may be applied to words that its data does not contain. A line of a text file (GloVe, fastText,
-word2vec's text form) is a word and D numbers, separated by single spaces. A word may contain spaces (as in
-GloVe 840B), so the last D fields are the vector and everything before them is the word.
+A run keeps and saves the vectors of the words in its data and, as it may later be applied to other text, of
+the most frequent words of the file. A line of a text file (GloVe, fastText, word2vec's text format) is a word
+and D numbers, separated by single spaces. A word may contain spaces (as in GloVe 840B), so the last D fields
+are the vector and everything before them is the word.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from qa_arch.features.words import Longs
 
 log = logging.getLogger(__name__)
 GLOVE_DIM = 300
-"""Default width of word vectors where no file is named: that of GloVe 840B 300d, used in the thesis."""
+"""Default width without a file: that of GloVe 840B 300d, used in the thesis."""
 WORDS, MATRIX = "words.txt", "vectors.safetensors"
-"""The files of saved vectors."""
-_LINES = 4096  # parsed together
+"""Files of saved vectors."""
+_BLOCK_LINES = 4096  # parsed together
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WordVectors:
-    """Vectors of words. Axes: ``W`` words, ``D`` width."""
+    """Words and their vectors. Axes: ``W`` words, ``D`` width."""
 
     words: tuple[str, ...]
     matrix: NDArray[np.float32]
@@ -61,7 +61,7 @@ class WordVectors:
         return digest.hexdigest()
 
     def rows(self, vocabulary: Sequence[str]) -> Longs:
-        """(V,) row of each word: its exact form, else its lower-case form, else 0."""
+        """(V,) row of each word: that of its exact form, else of its lower-case form, else 0."""
         row_of: dict[str, int] = {}
         for row, word in enumerate(self.words, 1):
             row_of.setdefault(word, row)
@@ -74,9 +74,9 @@ class WordVectors:
         write_atomic(Path(folder) / MATRIX, save({"vectors": self.matrix}))
 
     def only(self, words: Collection[str]) -> WordVectors:
-        """The vectors used by ``rows(words)``, in the order of this table."""
+        """Subset of the vectors that ``rows(words)`` uses, in the same order."""
         forms = {form for word in words for form in (word, word.lower())}
-        selected = [place for place, word in enumerate(self.words) if word in forms]
+        selected = [index for index, word in enumerate(self.words) if word in forms]
         return WordVectors(
             tuple(self.words[i] for i in selected), self.matrix[[0, *(i + 1 for i in selected)]]
         )
@@ -88,16 +88,18 @@ class WordVectors:
             words = (Path(folder) / WORDS).read_bytes().decode().split("\n")[:-1]
             matrix = load_file(Path(folder) / MATRIX)["vectors"]
         except (OSError, UnicodeDecodeError, SafetensorError, KeyError) as error:
-            raise DataError(f"{folder}: no saved word vectors ({error}): give the text file again") from error
+            raise DataError(
+                f"{folder}: no saved word vectors ({error}): give the original text file"
+            ) from error
         if len(matrix) != len(words) + 1:
             raise DataError(
-                f"{folder}: {len(words)} words but {len(matrix) - 1} vectors: give the text file again"
+                f"{folder}: {len(words)} words but {len(matrix) - 1} vectors: give the original text file"
             )
         return cls(tuple(words), matrix)
 
 
 def vector_rows(vectors: WordVectors | None, table: FeatureTable) -> Longs | None:
-    """(V,) row of each word of the table, for ``Collator``; None without word vectors."""
+    """(V,) row of each vocabulary word, for ``Collator``; None without word vectors."""
     return None if vectors is None else vectors.rows(table.vocabulary)
 
 
@@ -109,9 +111,9 @@ def passage_vectors(config: Config, tables: Mapping[str, FeatureTable]) -> WordV
 
 
 def file_vectors(config: Config, words: Collection[str]) -> WordVectors:
-    """The vectors of ``words`` and of the first words of the file or package that the config names."""
+    """Vectors of ``words`` and of the first ``glove.keep`` words of the configured file or package."""
     require_vectors(config)
-    vectors = _named(config.glove)
+    vectors = _read_configured(config.glove)
     selected = vectors.only({*vectors.words[: config.glove.keep], *words})
     unknown = np.mean(selected.rows(list(words)) == 0) if words else 0.0
     log.info("%.1f%% of the distinct words have no vector", 100 * unknown)
@@ -119,32 +121,32 @@ def file_vectors(config: Config, words: Collection[str]) -> WordVectors:
 
 
 def assumed_shape(settings: Glove) -> tuple[int, int] | None:
-    """(words, width) of a config's vectors; None with ``glove.use=false``, 0 words without a file.
+    """(rows, width) of the configured vectors; None with ``glove.use=false``, 0 rows without a file.
 
-    Raises DataError where the file cannot be read.
+    Raises DataError if the file cannot be read.
     """
     if not settings.use:
         return None
     if settings.path:
-        vectors = _named(settings)
+        vectors = _read_configured(settings)
         return len(vectors.words) + 1, vectors.dim
     return 0, settings.dim or GLOVE_DIM
 
 
-def _named(settings: Glove) -> WordVectors:
+def _read_configured(settings: Glove) -> WordVectors:
     files = packaged_files(str(settings.path))
     if files is None:
         return read_vectors(str(settings.path), dim=settings.dim, backend=settings.backend)
     vectors = packaged_vectors(files)
     if settings.dim not in (None, vectors.dim):
-        raise DataError(f"{settings.path}: vectors of {vectors.dim} numbers, glove.dim says {settings.dim}")
+        raise DataError(f"{settings.path}: vectors of {vectors.dim} numbers, but glove.dim is {settings.dim}")
     return vectors
 
 
 def packaged_vectors(files: VectorFiles) -> WordVectors:
-    """The vectors that a package ships as a matrix.
+    """Read vectors that a package ships as a matrix.
 
-    Raises DataError where the files are missing, damaged or of different lengths.
+    Raises DataError if the files are missing, damaged or of different lengths.
     """
     folder = files.matrix.parent
     try:
@@ -166,13 +168,12 @@ def read_vectors(
     dim: int | None = None,
     backend: Literal["own", "torchtext"] = "own",
 ) -> WordVectors:
-    """Vectors from the text file ``path``, or from a folder that ``WordVectors.save`` wrote.
+    """Read vectors from the text file ``path``, or from a folder written by ``WordVectors.save``.
 
-    ``dim`` is the expected width (default: that of the file). The first of repeated words counts. A word2vec
-    header line is skipped.
-    ``backend="torchtext"`` reads with ``torchtext.vocab.Vectors`` (local files only).
-    Raises DataError, with the line, for a missing or empty file, a wrong width, a field that is no
-    finite number or a word that is not UTF-8.
+    ``dim`` is the expected width (default: that of the file). The first of repeated words is used. A word2vec
+    header line is skipped. ``backend="torchtext"`` reads with ``torchtext.vocab.Vectors`` (local files only).
+    Raises DataError, with the line, for a missing or empty file, a wrong width, a field that is not a finite
+    number or a word that is not UTF-8.
     """
     source = Path(path)
     if source.is_file() and backend == "own":
@@ -185,15 +186,15 @@ def read_vectors(
         raise DataError(f"{source}: no such file of word vectors: set glove.path to a GloVe .txt file")
     if dim is not None and vectors.dim != dim:
         raise DataError(
-            f"{source}: its vectors have {vectors.dim} numbers, glove.dim says {dim}: make them equal"
+            f"{source}: its vectors have {vectors.dim} numbers, but glove.dim is {dim}: make them equal"
         )
     return vectors
 
 
 def _from_text(path: Path, dim: int | None) -> WordVectors:
-    header, width = _shape(path)
+    header, width = _detect_layout(path)
     if dim is not None and width > dim:  # else the first numbers would be read as part of the word
-        raise DataError(f"{path}: line {header + 1}: {width} numbers where {dim} are wanted: set glove.dim")
+        raise DataError(f"{path}: line {header + 1}: {width} numbers, expected {dim}: set glove.dim")
     width = dim or width
     seen: dict[bytes, int] = {}
     lines: list[tuple[int, bytes]] = []
@@ -208,14 +209,14 @@ def _from_text(path: Path, dim: int | None) -> WordVectors:
                 word, *fields = line.rsplit(b" ", width)
                 if len(fields) != width:
                     raise DataError(
-                        f"{path}: line {number}: {len(fields)} numbers where {width} are wanted: "
-                        "the file is cut off or glove.dim is not its width"
+                        f"{path}: line {number}: {len(fields)} numbers, expected {width}: "
+                        "the file is truncated or glove.dim is not its width"
                     )
                 numbers = b" ".join(fields)
             if word not in seen:
                 seen[word] = number
                 lines.append((number, numbers))
-            if len(lines) == _LINES:
+            if len(lines) == _BLOCK_LINES:
                 blocks.append(_parse(path, lines, width))
                 lines = []
     if lines:
@@ -229,8 +230,8 @@ def _from_text(path: Path, dim: int | None) -> WordVectors:
     return WordVectors(decoded, np.concatenate(blocks))
 
 
-def _shape(path: Path) -> tuple[int, int]:
-    """(header lines, width), from the first lines of the file."""
+def _detect_layout(path: Path) -> tuple[int, int]:
+    """(header lines, width), detected in the first 100 lines."""
     with path.open("rb") as file:
         lines = [line for _, line in zip(range(100), file, strict=False)]
     header = int(bool(lines) and len(fields := lines[0].split()) == 2 and all(f.isdigit() for f in fields))
@@ -241,7 +242,7 @@ def _shape(path: Path) -> tuple[int, int]:
 
 
 def _parse(path: Path, lines: list[tuple[int, bytes]], width: int) -> NDArray[np.float32]:
-    """(lines, width) numbers; searches for the invalid line only if the block does not parse."""
+    """Parse a block to (lines, width); looks for the invalid line only if that fails."""
     block = _numbers(b" ".join(numbers for _, numbers in lines))
     if block.size == len(lines) * width and np.isfinite(block).all():
         return block.reshape(len(lines), width)
@@ -256,7 +257,7 @@ def _parse(path: Path, lines: list[tuple[int, bytes]], width: int) -> NDArray[np
 
 
 def _numbers(text: bytes) -> NDArray[np.float32]:
-    """The numbers of a text; none where one of them is none."""
+    """Parse space-separated numbers; empty if any of them is invalid."""
     with warnings.catch_warnings():
         # For invalid text, older numpy warns and returns the numbers before it.
         warnings.simplefilter("error", DeprecationWarning)
@@ -273,12 +274,12 @@ def _from_torchtext(path: Path) -> WordVectors:
         raise UnavailableError(f"torchtext cannot be imported ({error}): set glove.backend=own") from error
     https = ssl._create_default_https_context
     try:
-        # torchtext names its cache after the file name alone, so an existing cache may be of another file.
+        # torchtext names its cache after the file name only, so an existing one may be of another file.
         with tempfile.TemporaryDirectory() as cache:
             read = Vectors(str(path), cache=cache)
     except (RuntimeError, OSError, ValueError, TypeError) as error:
         raise DataError(f"{path}: torchtext cannot read it ({error}): set glove.backend=own") from error
     finally:
-        ssl._create_default_https_context = https  # torchtext turns certificate checks off for the process
+        ssl._create_default_https_context = https  # torchtext disables certificate checks for the process
     zero = np.zeros((1, read.dim), np.float32)
     return WordVectors(tuple(read.itos), np.concatenate([zero, read.vectors.numpy()]))

@@ -2,8 +2,8 @@
 
 The windows equal those of ``tokenizer(question, context, truncation="only_second", stride=...,
 return_overflowing_tokens=True)``, but each passage is tokenised only once for all its questions. They are
-kept unpadded, as flat arrays that can be mapped from disk: a window is a row that refers to a question and
-to a slice of a passage, and ``assemble`` joins the two.
+stored unpadded, in flat arrays that can be memory-mapped: a window is a row that refers to a question and to
+a slice of a passage, and ``assemble`` joins the two.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MOST_SPECIALS = 4
 
 
 class Special(NamedTuple):
-    """A special token of the template."""
+    """Special token of the template."""
 
     id: int
     segment: int
@@ -56,7 +56,7 @@ class Template:
 
     @property
     def specials(self) -> int:
-        """Number of special tokens of a window."""
+        """Number of special tokens per window."""
         return len(self.before) + len(self.between) + len(self.after)
 
 
@@ -68,9 +68,9 @@ class FeatureTable(TokenColumns):
     example: Ints
     """(N,) row of the window's question in its set."""
     question_text: Ints
-    """(N,) text of the question."""
+    """(N,) index of the question's text."""
     context_text: Ints
-    """(N,) text of the passage."""
+    """(N,) index of the passage's text."""
     question_length: Ints
     """(N,) tokens of the question, at most ``max_question``."""
     token_start: Longs
@@ -78,23 +78,23 @@ class FeatureTable(TokenColumns):
     token_end: Longs
     """(N,) end of the window's context tokens, exclusive."""
     label_start: Ints
-    """(N,) first token of the gold answer on the assembled window's axis; 0 if not answerable."""
+    """(N,) first token of the gold answer, as a position in the assembled window; 0 if not answerable."""
     label_end: Ints
     """(N,) last token of the gold answer (inclusive); 0 if not answerable."""
     answerable: Bools
-    """(N,) True where the window holds the whole gold answer."""
+    """(N,) True if the window contains the whole gold answer."""
 
     truncated_questions: int = 0
     """Number of questions truncated to ``max_question`` tokens."""
     lost_answers: int = 0
-    """Number of answerable questions without a window that holds the whole gold."""
+    """Number of answerable questions without a window that contains the whole gold answer."""
 
     def __len__(self) -> int:
         return len(self.example)
 
     @property
     def context_at(self) -> Ints:
-        """(N,) start of the context on the axis of the assembled window.
+        """(N,) position of the first context token in the assembled window.
 
         Position ``t`` of window ``n`` is token ``token_start[n] + t - context_at[n]`` of the columns.
         """
@@ -108,21 +108,21 @@ class FeatureTable(TokenColumns):
 
     @property
     def largest_id(self) -> int:
-        """The largest vocabulary id of all windows, special tokens and padding included."""
+        """Largest token id of all windows, including special tokens and padding."""
         template = self.template
         specials = [token.id for token in (*template.before, *template.between, *template.after)]
         return max(int(self.ids.max()), template.pad, *specials)
 
 
 def check_ids(table: FeatureTable, vocab_size: int, encoder: str) -> None:
-    """Raise ConfigError where a window holds an id that ``encoder`` has no embedding of.
+    """Raise ConfigError if a window contains an id without an embedding in ``encoder``.
 
-    Ids that no text uses do not matter: some published tokenizers know a few more than their encoder.
+    Unused ids are ignored: some published tokenizers have a few more than their encoder.
     """
     if table.largest_id >= vocab_size:
         raise ConfigError(
-            f"encoder.name: {encoder} has {vocab_size} token embeddings and its tokenizer"
-            f" writes id {table.largest_id}: put the tokenizer that belongs to the encoder beside its weights"
+            f"encoder.name: {encoder} has {vocab_size} token embeddings, but its tokenizer"
+            f" produces id {table.largest_id}: put the encoder's own tokenizer next to its weights"
         )
 
 
@@ -133,15 +133,14 @@ def array_names() -> tuple[str, ...]:
 
 
 def check_lengths(max_length: int, stride: int, max_question: int, specials: int = MOST_SPECIALS) -> None:
-    """Raise ConfigError if windows of these lengths (tokens) cannot advance through a passage.
+    """Raise ConfigError if windows of these lengths (in tokens) cannot advance through a passage.
 
-    ``stride`` is the overlap of neighbouring windows, as in the fast tokenizers and the common scripts,
-    not the step between them.
+    As in the fast tokenizers, ``stride`` is the overlap of neighbouring windows, not the step between them.
     """
     room = max_length - max_question - specials
     if max_question < 1 or not 0 <= stride < room:
         raise ConfigError(
-            f"features: max_length={max_length} leaves {room} tokens for the passage beside max_question="
+            f"features: max_length={max_length} leaves {room} tokens for the passage after max_question="
             f"{max_question} and {specials} special tokens; max_question must be at least 1, stride={stride}"
             f" (the overlap of neighbouring windows) at least 0 and below {room}"
         )
@@ -158,10 +157,10 @@ def prepare(
 ) -> FeatureTable:
     """Tokenise ``questions`` and split every passage into windows of at most ``max_length`` tokens.
 
-    ``stride`` is the overlap of neighbouring windows in tokens. Questions are stripped on the left and cut
-    at ``max_question`` tokens; passages are never changed. ``segments``: the encoder has segment ids.
-    Raises ConfigError for inconsistent lengths, and for tokenizers without offsets or whose encoding of a
-    pair is not composed of its parts.
+    ``stride`` is the overlap of neighbouring windows in tokens. Questions are stripped on the left and
+    truncated to ``max_question`` tokens; passages are never changed. ``segments``: the encoder has segment
+    ids. Raises ConfigError for inconsistent lengths, and for tokenizers without offsets or that do not encode
+    a pair as the concatenation of its texts.
     """
     template = probe(tokenizer, segments)
     check_lengths(max_length, stride, max_question, template.specials)
@@ -180,9 +179,9 @@ def prepare(
     example, token_start, token_end = _windows(columns.text_offsets, context_text, room, stride)
     context_at = (question_length + len(template.before) + len(template.between))[example]
     gold = _gold_tokens(questions, columns, context_text)
-    label_start, label_end, held = _label(gold, example, token_start, token_end, context_at)
+    label_start, label_end, has_answer = _label(gold, example, token_start, token_end, context_at)
     labelled = np.zeros(len(questions), bool)
-    labelled[example[held]] = True
+    labelled[example[has_answer]] = True
     answerable = np.fromiter((e.answerable for e in questions.examples), bool, len(questions))
     table = FeatureTable(
         template=template,
@@ -195,7 +194,7 @@ def prepare(
         token_end=token_end,
         label_start=label_start,
         label_end=label_end,
-        answerable=held,
+        answerable=has_answer,
         truncated_questions=int((full_length > max_question).sum()),
         lost_answers=int((answerable & ~labelled).sum()),
     )
@@ -216,10 +215,10 @@ def _windows(offsets: Longs, context: Ints, room: Ints, stride: int) -> tuple[Lo
 
 
 def _gold_tokens(questions: QuestionSet, columns: TokenColumns, context: Ints) -> tuple[Longs, Longs]:
-    """First and last token (rows of the columns) of each example's first answer; (0, -1) for none.
+    """First and last token (rows of the columns) of each example's first answer; (0, -1) without one.
 
-    Widened to whole tokens: the first token that ends after the answer begins, the last one that begins
-    before it ends. Tokens of zero width are ignored.
+    Answers are widened to whole tokens: from the first token that ends after the answer begins to the last
+    one that begins before it ends. Zero-width tokens are ignored.
     """
     first, last = np.zeros(len(context), np.int64), np.full(len(context), -1)
     rows = np.array([i for i, e in enumerate(questions.examples) if e.answers], np.int64)
@@ -233,8 +232,8 @@ def _gold_tokens(questions: QuestionSet, columns: TokenColumns, context: Ints) -
     begin = context[rows] * np.int64(span)
     owner = np.repeat(np.arange(len(columns.text_offsets) - 1), np.diff(columns.text_offsets)) * span
     visible = np.flatnonzero(columns.char_end > columns.char_start)
-    # Running extremes keep both searches exact even where offsets repeat or overlap, as for a character
-    # that is split into several byte-level pieces.
+    # Running extremes keep both searches exact even if offsets repeat or overlap, as for a character that
+    # is split into several byte-level pieces.
     token_end = np.maximum.accumulate(owner[visible] + columns.char_end[visible])
     token_start = np.minimum.accumulate((owner[visible] + columns.char_start[visible])[::-1])[::-1]
     low = np.searchsorted(token_end, begin + start, side="right")
@@ -248,7 +247,7 @@ def _gold_tokens(questions: QuestionSet, columns: TokenColumns, context: Ints) -
 def _label(
     gold: tuple[Longs, Longs], example: Longs, token_start: Longs, token_end: Longs, context_at: Ints
 ) -> tuple[Ints, Ints, Bools]:
-    """(start, end, answerable): gold tokens on the axis of each window, 0 where it lacks part of the gold."""
+    """(start, end, answerable) per window: gold positions, 0 if it lacks any part of the gold answer."""
     first, last = gold[0][example], gold[1][example]
     inside = (first <= last) & (first >= token_start) & (last < token_end)
     start = np.where(inside, first - token_start + context_at, 0)
@@ -259,9 +258,9 @@ def _label(
 def _check_against_tokenizer(
     tokenizer: PreTrainedTokenizerBase, questions: QuestionSet, table: FeatureTable
 ) -> None:
-    """Compare a few examples with the tokenizer's own encoding of the pair; ConfigError if they differ.
+    """Raise ConfigError if windows of a few examples differ from the tokenizer's own encoding of the pair.
 
-    Of the uncut pair: tokenizers before 0.23.3 overlap the parts of a pair by less than the stride.
+    The pair is encoded untruncated, as tokenizers before 0.23.3 overlap windows by less than the stride.
     """
     counts = np.bincount(table.example, minlength=len(questions))
     for number in {0, len(questions) - 1, int(counts.argmax())} if len(questions) else ():
@@ -280,8 +279,8 @@ def _check_against_tokenizer(
         window = assemble(table, rows)
         if [row[mask].tolist() for row, mask in zip(window.ids, window.mask, strict=True)] != expected:
             raise ConfigError(
-                f"{name_of(tokenizer)} encodes question {example.id!r} with its passage differently from "
-                "the two alone, so windows cannot be cut: choose another encoder or report its tokenizer"
+                f"{name_of(tokenizer)} encodes question {example.id!r} and its passage differently as a pair"
+                " than separately, so windows cannot be built: choose another encoder or report its tokenizer"
             )
 
 
@@ -295,11 +294,11 @@ class Window:
     question: Bools
     context: Bools
     source: Longs
-    """(B, T) row of each token in the table's token columns; -1 on special tokens and padding."""
+    """(B, T) row of each token in the table's token columns; -1 for special tokens and padding."""
 
 
 def assemble(table: FeatureTable, rows: Longs, width: int | None = None) -> Window:
-    """Windows ``rows`` of ``table``, padded on the right to ``width`` or to the longest window."""
+    """Assemble windows ``rows``, right-padded to ``width`` (default: the longest of them)."""
     template = table.template
     lengths = table.lengths[rows][:, None]
     position = np.arange(int(lengths.max()) if width is None else width)[None, :]
@@ -337,16 +336,16 @@ def assemble(table: FeatureTable, rows: Longs, width: int | None = None) -> Wind
 
 
 def has_segment_ids(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether ``tokenizer`` itself tells question from context by segment ids (RoBERTa's writes zeros)."""
+    """Whether ``tokenizer`` itself produces segment ids for the context (RoBERTa's are all zero)."""
     with unlimited(backend_of(tokenizer)) as backend:
         return any(backend.encode("a", "b").type_ids)
 
 
 def probe(tokenizer: PreTrainedTokenizerBase, segments: bool) -> Template:
-    """Template of ``tokenizer`` for (question, context), read from an encoded pair.
+    """Read the (question, context) template of ``tokenizer`` from an encoded pair.
 
-    ``segments`` says whether the encoder has segment ids (``type_vocab_size > 1``). They are the
-    template's own, or 0 up to the separator and 1 after it where the template has only zeros.
+    ``segments``: whether the encoder has segment ids (``type_vocab_size > 1``). They are the tokenizer's own,
+    or 0 up to the separator and 1 after it if the tokenizer produces only zeros.
     Raises ConfigError for a slow tokenizer, one without a padding token, or another order of the pair.
     """
     with unlimited(backend_of(tokenizer)) as backend:
@@ -376,18 +375,18 @@ def probe(tokenizer: PreTrainedTokenizerBase, segments: bool) -> Template:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """Best possible scores with a tokenizer: means over the answerable questions, in percent."""
+    """Best possible scores with a tokenizer: mean over the answerable questions, in percent."""
 
     exact: float
     f1: float
     lost: tuple[str, ...]
-    """Ids of questions without a window that holds the whole gold; scored with an empty answer."""
+    """Ids of questions without a window that contains the whole gold; scored with an empty answer."""
     inexact: tuple[str, ...]
     """Ids of questions whose gold, widened to whole tokens, is not an exact match."""
 
 
 def ceiling(questions: QuestionSet, table: FeatureTable) -> Ceiling:
-    """Scores of the first gold answers as predictions, widened to the tokens labelled in ``table``."""
+    """Score the first gold answers, widened to the tokens labelled in ``table``, as predictions."""
     window = np.full(len(questions), -1)
     rows = np.flatnonzero(table.answerable)
     window[table.example[rows]] = rows  # any window will do: all hold the same gold tokens
@@ -399,7 +398,7 @@ def ceiling(questions: QuestionSet, table: FeatureTable) -> Ceiling:
             lost.append(example.id)
             continue
         golds = [normal[gold.text] for gold in example.answers]
-        best = best_overlap(normal[snapped(table, row, example.context)], golds, "2.0")
+        best = best_overlap(normal[labelled_text(table, row, example.context)], golds, "2.0")
         exact, f1 = exact + best.exact, f1 + best.f1
         if not best.exact:
             inexact.append(example.id)
@@ -407,7 +406,7 @@ def ceiling(questions: QuestionSet, table: FeatureTable) -> Ceiling:
     return Ceiling(100 * exact / count, 100 * f1 / count, tuple(lost), tuple(inexact))
 
 
-def snapped(table: FeatureTable, row: int, context: str) -> str:
+def labelled_text(table: FeatureTable, row: int, context: str) -> str:
     """Text of the tokens labelled as the answer of the answerable window ``row``."""
     shift = int(table.token_start[row]) - int(table.context_at[row])
     first, last = shift + int(table.label_start[row]), shift + int(table.label_end[row])

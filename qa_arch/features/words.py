@@ -1,7 +1,7 @@
-"""Texts -> words, and word pieces aligned with them: the token columns of a feature table.
+"""Texts -> words and word pieces aligned with them: the token columns of a feature table.
 
-A word is a run of letters, marks, digits and underscores, or one other visible character. Each distinct
-text is tokenised once, and for BERT's tokenizer each distinct run of visible characters. Everything is
+A word is a run of letters, marks, digits and underscores, or a single other visible character. Each distinct
+text is tokenised once; with BERT's tokenizer, each distinct run of visible characters. Everything is
 vectorised over arrays of code points, many texts at a time.
 """
 
@@ -30,34 +30,34 @@ Longs = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 CHUNK = 1024
-"""Texts tokenised together: enough for the tokenizer's threads, few enough to bound the memory."""
+"""Texts per chunk: enough for the tokenizer's threads, few enough to bound memory."""
 BUNDLE = 128
-"""Runs encoded as one text, because a call per run costs more than the tokenisation."""
+"""Runs encoded as one text, as a call per run costs more than the tokenisation."""
 _SPACE, _LETTER, _MARK, _SYMBOL = 0, 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenColumns:
-    """Texts as tokens, and the words of these. Axes: ``X`` texts, ``K`` tokens, ``V`` words.
+    """Tokens of texts, and the words they belong to. Axes: ``X`` texts, ``K`` tokens, ``V`` words.
 
-    The token columns end with one row that belongs to no text, without width and word; index -1 selects it.
+    The token columns end with a null row (no text, zero width, no word), which index -1 selects.
     """
 
     vocabulary: tuple[str, ...]
     """The V distinct words of all texts, in their exact form."""
     folded: Ints
-    """(V,) index of the case-folded form of each word: equal for words that differ only in case."""
+    """(V,) index of each word's case-folded form: equal for words that differ only in case."""
 
     text_offsets: Longs
     """(X + 1,) tokens of text x are ``[text_offsets[x], text_offsets[x + 1])`` of the token columns."""
     ids: Ints
     """(K + 1,) vocabulary id of each piece."""
     char_start: Ints
-    """(K + 1,) first character of each piece in its text; without white space at its edges."""
+    """(K + 1,) first character of each piece in its text; surrounding white space is excluded."""
     char_end: Ints
-    """(K + 1,) end of each piece, exclusive; equal to ``char_start`` for a piece of no width."""
+    """(K + 1,) end of each piece, exclusive; equal to ``char_start`` for a zero-width piece."""
     word_number: Ints
-    """(K + 1,) running number, within the text, of the word that a piece belongs to; -1 for none."""
+    """(K + 1,) index within the text of the word that a piece belongs to; -1 for none."""
     word: Ints
     """(K + 1,) the same word as an index into ``vocabulary``; -1 for none."""
 
@@ -74,7 +74,7 @@ def tokenize(texts: Sequence[str], backend: Tokenizer) -> TokenColumns:
             count, columns = _columns(texts[begin : begin + CHUNK], to_pieces, vocabulary)
             counts.append(count)
             chunks.append(columns)
-    vocabulary.default_factory = None  # it refers to the dictionary: all words would outlive this call
+    vocabulary.default_factory = None  # a reference cycle: all words would outlive this call
     null_row = tuple(np.array([value], np.int32) for value in (0, 0, 0, -1, -1))
     forms: dict[str, int] = {}
     folded = [forms.setdefault(word.casefold(), len(forms)) for word in vocabulary]
@@ -90,7 +90,7 @@ def _columns(
     texts: Sequence[str], to_pieces: Callable[[Sequence[str]], Pieces], vocabulary: defaultdict[str, int]
 ) -> tuple[Longs, tuple[Ints, ...]]:
     """Tokens per text, and (ids, char_start, char_end, word_number, word) of all their tokens."""
-    words = split(texts)  # first, because it reports invalid text
+    words = split(texts)  # first, as it reports invalid text
     pieces = to_pieces(texts)
     text = np.repeat(np.arange(len(texts)), pieces.count)
     base = words.base[text]
@@ -104,10 +104,10 @@ def _columns(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Words:
-    """The words of several texts on one character axis: text x begins at ``base[x]``."""
+    """Words of several texts on one character axis: text x starts at ``base[x]``."""
 
     base: Longs
-    """(X + 1,) start of each text; texts are separated by one line break."""
+    """(X + 1,) start of each text; texts are separated by a line break."""
     start: Longs
     """(W,) first character of each word."""
     end: Longs
@@ -117,9 +117,9 @@ class Words:
     surface: list[str]
     """The W words in their exact form."""
     space: Bools
-    """True at every white space character of the axis."""
+    """True on white space characters."""
     mark: Bools
-    """True at every combining mark of the axis (decomposed accents)."""
+    """True on combining marks (decomposed accents)."""
 
 
 def split(texts: Sequence[str]) -> Words:
@@ -130,7 +130,7 @@ def split(texts: Sequence[str]) -> Words:
     except UnicodeEncodeError as error:
         near = joined[max(0, error.start - 30) : error.start]
         raise DataError(
-            f"a text holds half a surrogate pair after {near!r}: write the file again as UTF-8"
+            f"a text holds half a surrogate pair after {near!r}: save the file as valid UTF-8"
         ) from error
     present = np.zeros(int(codes.max()) + 1, bool)
     present[codes] = True
@@ -139,7 +139,7 @@ def split(texts: Sequence[str]) -> Words:
         kinds[code] = _kind(chr(code))
     kind = kinds[codes]
 
-    # Marks count as letters, else a decomposed accent would split its word.
+    # Marks count as letters, or a decomposed accent would split its word.
     word, symbol = (kind == _LETTER) | (kind == _MARK), kind == _SYMBOL
     # The axis ends with a line break, so every word is followed by a character.
     start = np.flatnonzero(symbol | (word & ~np.r_[False, word[:-1]]))
@@ -160,9 +160,9 @@ def _kind(character: str) -> int:
 
 
 def fit(start: Longs, end: Longs, words: Words) -> tuple[Longs, Longs]:
-    """Offsets ``[start, end)`` of pieces without outer white space and with their combining marks.
+    """Trim white space from the offsets ``[start, end)`` of pieces and extend them by combining marks.
 
-    Pieces of white space alone get zero width. Combining marks that no piece covers are added to the piece
+    Pieces of only white space get zero width. Combining marks that no piece covers are added to the piece
     before them: tokenizers that strip accents exclude them from the offsets, and an answer would lose the
     accent of its last letter.
     """
@@ -179,10 +179,10 @@ def fit(start: Longs, end: Longs, words: Words) -> tuple[Longs, Longs]:
 
 
 def word_of(start: Longs, end: Longs, text: Longs, words: Words) -> Longs:
-    """Index of the word of each piece ``[start, end)`` of text ``text``: the first with a common character.
+    """Index of the word of each piece ``[start, end)`` of text ``text``: the first that overlaps it.
 
-    A piece without a common character (zero width) belongs to the nearest word of its text; -1 if the text
-    has no words.
+    A piece that overlaps no word (zero width) belongs to the nearest word of its text; -1 if the text has no
+    words.
     """
     if not len(words.start):
         return np.full(len(start), -1)
@@ -190,8 +190,10 @@ def word_of(start: Longs, end: Longs, text: Longs, words: Words) -> Longs:
     after = np.clip(np.searchsorted(words.end, start, side="right"), first, np.maximum(last, first))
     after = np.minimum(after, len(words.start) - 1)
     before = np.maximum(after - 1, first)
-    separate = words.start[after] >= np.maximum(end, start + 1)
-    previous_is_nearer = separate & (start - words.end[before] < words.start[after] - end) & (before < after)
+    no_overlap = words.start[after] >= np.maximum(end, start + 1)
+    previous_is_nearer = (
+        no_overlap & (start - words.end[before] < words.start[after] - end) & (before < after)
+    )
     return np.where(last < first, -1, np.where(previous_is_nearer, before, after))
 
 
@@ -203,20 +205,22 @@ class Pieces:
     """(X,) pieces of each text."""
     ids: Longs
     start: Longs
-    """First character of each piece, counted in its own text."""
+    """First character of each piece, relative to its own text."""
     end: Longs
     """End of each piece, exclusive."""
 
 
 def tokenize_fn(backend: Tokenizer) -> Callable[[Sequence[str]], Pieces]:
-    """Fastest exact function texts -> Pieces for ``backend``; it caches, so use it for all texts of a set."""
+    """Fastest exact function texts -> Pieces for ``backend``; it caches, so reuse it for a whole set."""
     return (
-        _Runs(backend).tokenize if splits_at_spaces(backend) else lambda texts: tokenize_whole(texts, backend)
+        _RunCache(backend).tokenize
+        if splits_at_spaces(backend)
+        else lambda texts: tokenize_whole(texts, backend)
     )
 
 
 def tokenize_whole(texts: Sequence[str], backend: Tokenizer) -> Pieces:
-    """Pieces of ``texts`` by ``backend``, without special tokens."""
+    """Encode ``texts`` with ``backend``, without special tokens."""
     encodings = backend.encode_batch(list(texts), add_special_tokens=False)
     count = np.fromiter(map(len, encodings), np.int64, len(encodings))
     total = int(count.sum())
@@ -227,9 +231,9 @@ def tokenize_whole(texts: Sequence[str], backend: Tokenizer) -> Pieces:
 
 
 def splits_at_spaces(backend: Tokenizer) -> bool:
-    """Whether the tokenizer drops white space and tokenises the text on its two sides independently.
+    """Whether the tokenizer drops white space and tokenises the texts around it independently.
 
-    True of BERT's normalizer, pre-tokenizer and WordPiece, unless an added token contains or strips white
+    True for BERT's normalizer, pre-tokenizer and WordPiece, unless an added token contains or strips white
     space.
     """
     parts = (backend.normalizer, backend.pre_tokenizer, backend.model)
@@ -240,12 +244,12 @@ def splits_at_spaces(backend: Tokenizer) -> bool:
     )
 
 
-class _Runs:
-    """Cache of the pieces of every run between two spaces seen so far; most runs of a data set recur."""
+class _RunCache:
+    """Cache of the pieces of every run between two spaces; most runs of a data set recur."""
 
     def __init__(self, backend: Tokenizer) -> None:
         self.backend = backend
-        # A new run gets the next number. Not by the dict's own __len__: a cycle would outlive the cache.
+        # A new run gets the next number; the dict's own __len__ would be a reference cycle.
         self.number: defaultdict[str, int] = defaultdict(numbers().__next__)
         empty = np.zeros(0, np.int64)
         self.seen = Pieces(empty, empty, empty, empty)

@@ -62,21 +62,9 @@ def halved(rows: Float[Tensor, "R D"], packed: Tensor, scale: Float[Tensor, "N"]
 def _sums(
     rows: UInt8[Tensor, "R D"], zero_point: int, packed: Tensor, scale: Float[Tensor, "N"]
 ) -> Float[Tensor, "R N"]:
-    weight_zero_points = torch.zeros(len(scale), dtype=torch.int64)
+    zeros = torch.zeros(len(scale), dtype=torch.int64)
     return torch.ops.onednn.qlinear_pointwise(
-        rows,
-        1.0,
-        zero_point,
-        packed,
-        scale,
-        weight_zero_points,
-        None,
-        1.0,
-        0,
-        torch.float32,
-        "none",
-        [],
-        "none",
+        rows, 1.0, zero_point, packed, scale, zeros, None, 1.0, 0, torch.float32, "none", [], "none"
     )
 
 

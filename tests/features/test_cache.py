@@ -169,7 +169,7 @@ def test_other_vocabularies_are_refused_with_their_sizes(tokenizer):
     fewer = tokenizers.build("wordpiece", TEXTS, 200)
     sizes = f"{len(tokenizer)} and {len(fewer)} pieces"
     with pytest.raises(
-        ConfigError, match=f"the teacher and the student do not read the same tokens: .* {sizes}"
+        ConfigError, match=f"the teacher and the student do not produce the same tokens: .* {sizes}"
     ):
         check(tokenizer, fewer)
 
@@ -188,6 +188,6 @@ def test_of_equal_vocabularies_the_windows_decide(tokenizer):
         content["decoder"] = None
 
     for change in (cased, twice):
-        with pytest.raises(ConfigError, match="is cut otherwise"):
+        with pytest.raises(ConfigError, match="is tokenised differently"):
             check(tokenizer, changed(tokenizer, change))
     check(tokenizer, changed(tokenizer, decoder))

@@ -91,12 +91,12 @@ def test_lookup_takes_the_word_then_lower_case_then_zero(tmp_path):
     ("text", "dim", "says"),
     [
         (b"", None, "no word vectors"),
-        (b"a 1 2\nb 3\n", 2, "line 2: 1 numbers where 2"),
+        (b"a 1 2\nb 3\n", 2, "line 2: 1 numbers, expected 2"),
         (b"a 1 2\nb 3 x\n", 2, "line 2: '3 x' is not 2 finite numbers"),
         (b"a 1 2\nb nan 1\n", 2, "line 2: 'nan 1' is not"),
         (b"a 1  2\nb 3  4\n", 2, "line 1"),
         (b"a 1 2\n\xff\xfe 3 4\n", 2, "line 2: the word is not UTF-8"),
-        (b"a 1 2 3\nb 4 5 6\n", 2, "line 1: 3 numbers where 2"),
+        (b"a 1 2 3\nb 4 5 6\n", 2, "line 1: 3 numbers, expected 2"),
     ],
 )
 def test_broken_files_are_refused_with_their_line(tmp_path, text, dim, says):
@@ -111,7 +111,7 @@ def test_a_missing_file_and_another_width_say_what_to_set(tmp_path):
         read_vectors(tmp_path / "absent.txt")
     write(tmp_path, PLAIN)
     read_vectors(tmp_path / "vectors.txt").save(tmp_path / "kept")
-    with pytest.raises(DataError, match=r"3 numbers, glove\.dim says 50"):
+    with pytest.raises(DataError, match=r"3 numbers, but glove\.dim is 50"):
         read_vectors(tmp_path / "kept", 50)
 
 
@@ -195,7 +195,7 @@ def test_a_config_names_it_and_says_how_many_words_are_unknown(package, caplog):
     few = replace(config, glove=replace(config.glove, keep=1))
     assert passage_vectors(few, {"train": table}).words == ("the", "Mill", "mill")
     assert "50.0% of the distinct words have no vector" in caplog.text
-    with pytest.raises(DataError, match=r"vectors of 4 numbers, glove\.dim says 50"):
+    with pytest.raises(DataError, match=r"vectors of 4 numbers, but glove\.dim is 50"):
         assumed_shape(replace(config.glove, dim=50))
 
 

@@ -12,7 +12,7 @@ from tokenizers import processors
 
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.features import tokenizers
-from qa_arch.features.windows import assemble, ceiling, check_lengths, prepare, snapped
+from qa_arch.features.windows import assemble, ceiling, check_lengths, labelled_text, prepare
 from qa_arch.features.words import unlimited
 from qa_arch.types.text import Example, Gold, QuestionSet
 
@@ -113,7 +113,7 @@ def test_gold_to_tokens_to_text_is_exact(gold, make_set):
         questions = make_set(("Which?", ODD, gold))
         table = prepare(questions, tokenizer, segments=kind in ("wordpiece", "unigram"))
         assert table.answerable.tolist() == [True], kind
-        text = snapped(table, 0, ODD)
+        text = labelled_text(table, 0, ODD)
         # Some keep "3½" in one piece, which cannot be cut in two.
         assert text in ((gold, "3½") if gold == "½" else (gold, f"{gold}.")), kind
         if gold != "½":
@@ -125,7 +125,7 @@ def test_gold_inside_a_token_widens_to_the_whole_token(make_set):
     tokenizer = tokenizers.build("wordpiece", [context] * 50, 400)
     questions = make_set(("Where?", context, "Velmora"))
     table = prepare(questions, tokenizer, segments=True)
-    assert snapped(table, 0, context) == "Velmoran"
+    assert labelled_text(table, 0, context) == "Velmoran"
     measured = ceiling(questions, table)
     assert (measured.exact, measured.inexact, measured.lost) == (0, ("q0",), ())
 
@@ -183,7 +183,7 @@ def test_windows_cover_every_token_with_the_exact_overlap(
         window = assemble(table, np.array([row]))
         assert window.context[0, table.label_start[row]]
         assert window.context[0, table.label_end[row]]
-        answer_text = snapped(table, row, context)
+        answer_text = labelled_text(table, row, context)
         assert context[begin:end].strip() in answer_text
 
 

@@ -117,7 +117,7 @@ def test_a_tokenizer_that_writes_no_segments_gives_none(tmp_path):
 def test_a_tokenizer_of_another_model(tmp_path):
     folder = make_checkpoint("bert", tmp_path / "bert", TEXTS, vocab_size=60)
     predictor = load_predictor(folder, device="cpu")
-    with pytest.raises(ConfigError, match="has 60 token embeddings and its tokenizer writes id"):
+    with pytest.raises(ConfigError, match="has 60 token embeddings, but its tokenizer produces id"):
         predictor.predict([("Who paints?", LONG)])
 
 

@@ -228,7 +228,7 @@ def test_a_checkpoint_teaches(run_training, taught, checkpoint, caplog):
         ),
         (
             ["encoder.family=words", "encoder.vocabulary=300", "model=match_lstm/boundary", "model.hidden=6"],
-            "do not read the same tokens",
+            "do not produce the same tokens",
         ),
     ],
 )

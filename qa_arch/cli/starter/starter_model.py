@@ -13,7 +13,7 @@ from torch import nn
 
 from qa_arch.config.check import Range
 from qa_arch.nn.encoder import Encoder
-from qa_arch.nn.masking import fill, masked_softmax, scored
+from qa_arch.nn.masking import fill, linear_fp32, masked_softmax
 from qa_arch.types.tensors import Batch, SpanLogits
 
 
@@ -45,7 +45,7 @@ class StarterModel(nn.Module):
         question = (weights[:, None] @ tokens).expand_as(tokens)  # (B, 1, H) -> (B, T, H)
         mixed = self.mix(torch.cat([tokens, question, tokens * question], dim=-1))  # (B, T, D)
         # In fp32 whatever the precision of training: (B, T, 2) -> twice (B, T).
-        start, end = scored(self.score, torch.tanh(mixed)).unbind(-1)
+        start, end = linear_fp32(self.score, torch.tanh(mixed)).unbind(-1)
         # Answers lie in the context only. The first token, [CLS], stands for "no answer".
         return SpanLogits(
             start=fill(start, batch.context),  # (B, T)
