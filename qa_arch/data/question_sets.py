@@ -1,6 +1,6 @@
-"""Sets of questions: the checks of raw questions of any format, their fingerprint and their statistics.
+"""Question sets: validation of raw questions of any format, fingerprints and statistics.
 
-No text is stripped or normalised.
+Text is never stripped or normalised.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from qa_arch.errors import DataError
 from qa_arch.metrics.languages import ENGLISH
 from qa_arch.types.text import Example, Gold, Problem, Protocol, QuestionSet
 
-_NOUN = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object"}
+_NOUN = {str: "a string", int: "an integer", bool: "a boolean", list: "a list", dict: "an object"}
 
 
 class RecordError(Exception):
-    """A fault of a single record: ``where`` it is, and a message with the remedy."""
+    """A faulty record: ``where`` the fault is, and a message with the remedy."""
 
     def __init__(self, where: str, message: str) -> None:
         super().__init__(where, message)
@@ -35,25 +35,25 @@ class RecordError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RawQuestion:
-    """A question as its file states it: its own fields and those of its article, unchecked."""
+    """A question as given in its file: its own fields and those of its article, not validated."""
 
     position: str
-    """Place in the file, for messages: ``data[0].paragraphs[2].qas[1]``."""
+    """Position in the file, for messages: ``data[0].paragraphs[2].qas[1]``."""
     fields: Mapping[str, Any]
     nested: bool = False
-    """True for SQuAD's nested JSON, where ``is_impossible`` alone makes a question unanswerable; in flat
-    records an empty list of answers does."""
+    """True for SQuAD's nested JSON, where only ``is_impossible`` makes a question unanswerable; in flat
+    records an empty list of answers does too."""
 
     @property
     def label(self) -> str:
-        """The position and, where there is one, the id."""
+        """Position and, if present, the id."""
         identity = self.fields.get("id")
-        named = isinstance(identity, str) and identity.strip()
-        return f"{self.position}, question {clip(identity)}" if named else self.position
+        has_id = isinstance(identity, str) and identity.strip()
+        return f"{self.position}, question {clip(identity)}" if has_id else self.position
 
 
 def clip(value: object, width: int = 60) -> str:
-    """``repr`` of a value, cut to ``width`` characters: shows invisible and broken ones, on a single line."""
+    """``repr`` of a value, cut to ``width`` characters: one line, with invisible characters escaped."""
     if isinstance(value, str):
         return repr(value[:width] + "…" if len(value) > width else value)
     text = repr(value)
@@ -61,29 +61,29 @@ def clip(value: object, width: int = 60) -> str:
 
 
 def json_type(value: object) -> str:
-    """The JSON type of ``value``, for messages."""
+    """JSON type of ``value``, for messages."""
     return "null" if value is None else _NOUN.get(type(value), "a number")
 
 
-def typed(holder: Mapping[str, Any], name: str, wanted: type, where: str = "") -> Any:
-    """The value ``name`` of a JSON object, which is of the type ``wanted``; else a RecordError."""
-    if name not in holder:
+def require_field(fields: Mapping[str, Any], name: str, wanted: type, where: str = "") -> Any:
+    """Field ``name`` of a JSON object. Raises RecordError if it is missing or not of type ``wanted``."""
+    if name not in fields:
         raise RecordError(f"{where}{name}", f"is missing; add {_NOUN[wanted]}")
-    value = holder[name]
-    if type(value) is not wanted:  # bool is an int to isinstance
+    value = fields[name]
+    if type(value) is not wanted:  # isinstance would accept a bool as an int
         raise RecordError(f"{where}{name}", wrong_type(value, wanted))
     return value
 
 
 def wrong_type(value: object, wanted: type) -> str:
-    """The message of a fault: ``value`` is not of the JSON type ``wanted``."""
+    """Message for a ``value`` that is not of the JSON type ``wanted``."""
     return f"is {json_type(value)} ({clip(value)}); it must be {_NOUN[wanted]}: correct or remove it"
 
 
 def to_example(raw: RawQuestion, contexts: dict[str, str]) -> Example:
-    """``raw`` as an Example, after checking that every answer occurs at its offset in the context.
+    """Validate ``raw``, including that every answer occurs at its offset in the context.
 
-    ``contexts`` holds the passages seen so far; equal passages become the same string object.
+    ``contexts`` holds the passages seen so far, so that equal passages share one string object.
     Raises RecordError, whose ``where`` names the faulty field.
     """
     fields = raw.fields
@@ -95,7 +95,7 @@ def to_example(raw: RawQuestion, contexts: dict[str, str]) -> Example:
     question, answers = _text(fields, "question"), _golds(fields, "answers", context)
     impossible = not raw.nested and not answers
     if "is_impossible" in fields:
-        impossible = typed(fields, "is_impossible", bool)
+        impossible = require_field(fields, "is_impossible", bool)
     if impossible and answers:
         raise RecordError(
             "is_impossible",
@@ -111,8 +111,8 @@ def to_example(raw: RawQuestion, contexts: dict[str, str]) -> Example:
     return Example(identity, question, context, title, answers, plausible, kind, original)
 
 
-def _text(holder: Mapping[str, Any], name: str, where: str = "") -> str:
-    value = typed(holder, name, str, where)
+def _text(fields: Mapping[str, Any], name: str, where: str = "") -> str:
+    value = require_field(fields, name, str, where)
     if not value.strip():
         raise RecordError(f"{where}{name}", f"is empty ({clip(value)}); fill it in or remove it")
     try:
@@ -124,28 +124,29 @@ def _text(holder: Mapping[str, Any], name: str, where: str = "") -> str:
 
 
 def _golds(fields: Mapping[str, Any], name: str, context: str) -> tuple[Gold, ...]:
-    """Verified answers from a list of objects (SQuAD) or from an object of two lists (the hub)."""
+    """Verified answers from a list of objects (SQuAD) or an object of two lists (Hugging Face hub)."""
     value = fields.get(name)
     if isinstance(value, dict):
-        texts, starts = (typed(value, column, list, f"{name}.") for column in ("text", "answer_start"))
+        texts, starts = (require_field(value, key, list, f"{name}.") for key in ("text", "answer_start"))
         if len(texts) != len(starts):
-            message = f"has {len(texts)} text and {len(starts)} answer_start; give as many of both"
+            message = f"has {len(texts)} text and {len(starts)} answer_start; give equally many"
             raise RecordError(name, message)
         value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     else:
-        value = typed(fields, name, list)
+        value = require_field(fields, name, list)
     return tuple(_gold(answer, f"{name}[{index}]", context) for index, answer in enumerate(value))
 
 
 def _gold(answer: Any, where: str, context: str) -> Gold:
     if not isinstance(answer, dict):
         raise RecordError(where, wrong_type(answer, dict))
-    text, start = _text(answer, "text", f"{where}."), typed(answer, "answer_start", int, f"{where}.")
+    text = _text(answer, "text", f"{where}.")
+    start = require_field(answer, "answer_start", int, f"{where}.")
     if start < 0 or not context.startswith(text, start):
-        places = [str(match.start()) for match in islice(re.finditer(f"(?={re.escape(text)})", context), 3)]
+        offsets = [str(match.start()) for match in islice(re.finditer(f"(?={re.escape(text)})", context), 3)]
         remedy = "occurs nowhere in the context; correct the text or the context"
-        if places:
-            remedy = f"occurs at {' and '.join(places)}; correct answer_start"
+        if offsets:
+            remedy = f"occurs at {' and '.join(offsets)}; correct answer_start"
         raise RecordError(f"{where}.answer_start", f"is {start}, but {clip(text)} {remedy}")
     return Gold(text, start)
 
@@ -154,15 +155,15 @@ Questions = Iterable[RawQuestion | RecordError]
 
 
 def build(name: str, files: Iterable[tuple[str, bool, Questions]], on_error: OnError) -> QuestionSet:
-    """The checked questions of one or more files as a set, and the faulty records that were left out.
+    """Build a set from the questions of one or more files, with the faulty records that were skipped.
 
-    ``files`` are (name, whether it states version 2.0, its questions); ids are unique over all of them.
-    Raises DataError for a file without questions, for the first fault with ``on_error="raise"``, and where
-    all records are faulty.
+    ``files`` are (name, whether it declares version 2.0, questions); ids must be unique across files.
+    Raises DataError for a file without questions, for the first fault with ``on_error="raise"``, and if all
+    records are faulty.
     """
     examples: list[Example] = []
     problems: list[Problem] = []
-    places: dict[str, str] = {}
+    positions: dict[str, str] = {}
     contexts: dict[str, str] = {}
     protocol: Protocol = "1.1"
     for file, version_two, items in files:
@@ -173,19 +174,20 @@ def build(name: str, files: Iterable[tuple[str, bool, Questions]], on_error: OnE
                 if isinstance(item, RecordError):
                     raise item
                 example = to_example(item, contexts)
-                if example.id in places:
-                    fault = f"is a duplicate: {places[example.id]} has it too; give each question its own id"
+                if example.id in positions:
+                    first = positions[example.id]
+                    fault = f"is a duplicate: {first} has it too; give each question its own id"
                     raise RecordError("id", fault)
             except RecordError as fault:
                 where = f"{item.label}, {fault.where}" if isinstance(item, RawQuestion) else fault.where
                 problem = Problem(file, where, fault.message)
                 if on_error == "raise":
                     raise DataError(
-                        f"{problem} (--on-error skip, or data.on_error=skip of a config, leaves them out)"
+                        f"{problem} (to skip faulty records, set --on-error skip or data.on_error=skip)"
                     ) from None
                 problems.append(problem)
                 continue
-            places[example.id] = f"{item.position} of {file}"
+            positions[example.id] = f"{item.position} of {file}"
             if "is_impossible" in item.fields or not example.answerable:
                 protocol = "2.0"
             examples.append(example)
@@ -199,7 +201,7 @@ def build(name: str, files: Iterable[tuple[str, bool, Questions]], on_error: OnE
 
 
 def passage_title(context: object) -> str:
-    """A title for a passage of no article: the beginning of its hash, so that equal passages share it."""
+    """Title for a passage without an article: the start of its hash, so that equal passages share it."""
     return hashlib.sha256(str(context).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
@@ -210,35 +212,34 @@ def question_set(
     skipped: Iterable[Problem] = (),
     language: str = ENGLISH,
 ) -> QuestionSet:
-    """A QuestionSet of ``examples`` with its fingerprint computed."""
+    """QuestionSet of ``examples`` with its fingerprint."""
     examples = tuple(examples)
     return QuestionSet(name, examples, protocol, fingerprint(examples, language), tuple(skipped), language)
 
 
 def fingerprint(examples: Iterable[Example], language: str = ENGLISH) -> str:
-    """SHA-256 (hex) of all fields of all questions in order, and of a language that is not English; the same
-    on every machine."""
+    """SHA-256 (hex) of all fields of all questions in order, and of the language if it is not English."""
     digest = hashlib.sha256(b"" if language == ENGLISH else language.encode())
     previous = None
     for example in examples:
-        # Consecutive questions on a passage hash its text once: null means "the same as before".
+        # Consecutive questions on a passage hash its text once: null means "same as the previous".
         context = None if example.context == previous else example.context
         previous = example.context
         answers = [[gold.text, gold.start] for gold in example.answers]
         plausible = [[gold.text, gold.start] for gold in example.plausible]
         record = [example.id, example.title, example.question, context, answers, plausible, example.kind]
-        if example.original is not None:  # so that the fingerprints of sets without contrasts stay
+        if example.original is not None:  # only then, to keep the fingerprints of older sets
             record.append(example.original)
         digest.update(json.dumps(record).encode("ascii"))
     return digest.hexdigest()
 
 
 def statistics(questions: QuestionSet) -> dict[str, Any]:
-    """Counts of ``questions``, as plain values; the published figures on the official SQuAD files.
+    """Statistics of ``questions`` as plain values; on the official SQuAD files they equal the published ones.
 
     An article is a distinct title, a paragraph a distinct passage of an article. ``negatives`` have no
-    answer; ``answers_per_question`` is a mean over the others. ``skipped`` counts the faulty records that
-    were left out while reading.
+    answer; ``answers_per_question`` is the mean over the others. ``skipped`` counts the faulty records that
+    were skipped while reading.
     """
     examples = questions.examples
     negatives = [example for example in examples if not example.answerable]
@@ -263,7 +264,7 @@ def statistics(questions: QuestionSet) -> dict[str, Any]:
 
 
 def _lengths(texts: Sequence[str]) -> dict[str, float]:
-    """Lengths in words, separated by white space; ``p95`` is the smallest that 95% do not exceed."""
+    """Lengths in white-space-separated words; ``p95`` is the smallest that 95% do not exceed."""
     counts = sorted(len(text.split()) for text in texts) or [0]
     p95 = counts[math.ceil(0.95 * len(counts)) - 1]
     mean, median = numbers.fmean(counts), float(numbers.median(counts))

@@ -1,12 +1,12 @@
-"""Sentences of a text, by rules."""
+"""Rule-based sentence segmentation."""
 
 from __future__ import annotations
 
 import re
 
 _END = re.compile(r"""(?<![.!?])[.!?]++["'”’)\]]*(?:\[[^\]\s]{0,40}\])*(?=\s+["'“‘(\[]?[^\W_a-z])|\n+""")
-"""The end of a sentence: its mark, then closing quotes, brackets and footnotes, white space and a
-capital, a digit or an opening sign; or a line break."""
+"""End of a sentence: its mark, closing quotes, brackets and footnotes, followed by white space and a capital,
+a digit or an opening quote or bracket; or a line break."""
 _SHORT = """
 adm al apr aug ave blvd bros c ca capt cf co col corp dec dept dr ed est etc feb fig fr ft gen
 gov hon inc jan jr jul jun lt ltd maj mar messrs mr mrs ms mt no nov oct op p pp pres prof rep
@@ -15,14 +15,14 @@ rev rt sen sep sept sgt sr st u.k u.s vol vs viz e.g i.e a.m p.m b.c a.d
 _ABBREVIATIONS = frozenset(_SHORT.split())
 _LAST_WORD = re.compile(r"[\w.]*\w$")
 _LONGEST = max(map(len, _ABBREVIATIONS)) + 1
-"""Characters before a full stop that decide whether they are an abbreviation."""
+"""Number of characters before a full stop to check for an abbreviation."""
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """(start, end) of the sentences of ``text`` by rules, end exclusive, without outer white space.
+    """(start, end) of each sentence, end exclusive, without surrounding white space.
 
-    A blank text has no sentence. A full stop after an abbreviation or an initial does not end a sentence, so
-    two sentences are not separated where the first ends in such a word.
+    A blank text has no sentences. A full stop after an abbreviation or an initial does not end a sentence, so
+    a sentence that ends in such a word is merged with the next.
     """
     spans = []
     begin = 0

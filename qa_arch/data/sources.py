@@ -1,7 +1,7 @@
 """Registry of data sources: opening, identity and portable spelling of a source, by its scheme.
 
 A source is ``SCHEME:REST``, read by the module of that name in ``data.formats``, or SQuAD JSON: a file, a
-folder or a glob. Several files make a single set. No other module knows schemes by name.
+folder or a glob. Several files form a single set. No other module refers to schemes by name.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from qa_arch.manifest import offered
 from qa_arch.types.text import QuestionSet, SelectionSet
 
 DATA_FOLDER = "QA_ARCH_DATA"
-"""Environment variable with the folder of data sets."""
+"""Environment variable that names the folder of data sets."""
 _EXAMPLES: Mapping[Holds, tuple[str, str]] = {
     "passages": ("data=squad2", "model=bert"),
     "candidates": ("data=insuranceqa", "model=qa_lstm/c"),
     "classes": ("data=question_types", "model=question_types"),
 }
-"""Data and a model of each kind."""
+"""Example data and model of each kind, for messages."""
 
 
 def open_source(source: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet | SelectionSet:
-    """Open the set that ``source`` names; ``name`` is used by formats that do not name their sets.
+    """Open the set of ``source``; ``name`` is used by formats whose sets have no name.
 
-    Raises DataError where it cannot be read or joined, UnavailableError where the network is missing.
+    Raises DataError if it cannot be read or joined, UnavailableError without a required network.
     """
     scheme, parts = _resolve(source)
     return _format(scheme).open(parts, name=name, on_error=on_error)
 
 
 def open_passages(source: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet:
-    """Open a source with passages; DataError, before reading, for a source without."""
+    """Open a source with passages. Raises DataError before reading for a source without."""
     require(source, "passages")
     questions = open_source(source, name=name, on_error=on_error)
     assert isinstance(questions, QuestionSet)
@@ -51,39 +51,42 @@ def open_passages(source: Paths, *, name: str = "", on_error: OnError = "raise")
 
 
 def holds(source: Paths) -> Holds:
-    """The kind of questions in the set of a source, by its scheme alone."""
+    """Kind of the questions in a source, determined by its scheme alone."""
     return _format(_resolve(source)[0]).holds
 
 
 def licence(source: Paths) -> str:
-    """The licence of the set in a sentence; empty where its format does not know it."""
+    """Licence of the set, as a sentence; empty if its format does not know it."""
     return _format(_resolve(source)[0]).licence
 
 
 def require(source: Paths, want: Holds, setting: str = "") -> None:
-    """Raise DataError, naming what to use instead, where ``source`` does not suit ``want``.
+    """Raise DataError, naming alternatives, if ``source`` is not of the kind ``want``.
 
-    ``setting`` is the config key of the source, for the message.
+    ``setting``: config key of the source, for the message.
     """
     held = holds(source)
-    if held != want and (want, held) != ("candidates", "passages"):  # sentences of a passage are candidates
+    if held != want and (want, held) != (
+        "candidates",
+        "passages",
+    ):  # the sentences of a passage can be candidates
         raise DataError(
-            f"{setting + ': ' if setting else ''}{' '.join(as_list(source))}: holds {held}, no {want};"
+            f"{setting + ': ' if setting else ''}{' '.join(as_list(source))}: holds {held}, not {want};"
             f" use {_EXAMPLES[held][1]} with it, or {_EXAMPLES[want][0]}"
         )
 
 
 def files(source: Paths) -> list[Path]:
-    """The files of a source, in order; none where its name identifies it."""
+    """Files of a source, in order; none if its name identifies it."""
     scheme, parts = _resolve(source)
-    form = _format(scheme)
-    if form.wraps:
-        return files(form.wraps(parts[0])[1])
-    return [file for part in parts for file in form.files(part)]
+    data_format = _format(scheme)
+    if data_format.wraps:
+        return files(data_format.wraps(parts[0])[1])
+    return [file for part in parts for file in data_format.files(part)]
 
 
 def identity(source: Paths) -> str:
-    """Content hashes of the files of a source, in order; the source itself where it has no files.
+    """Content hashes of the files of a source, in order; the source itself if it has no files.
 
     Raises DataError for a missing file.
     """
@@ -98,17 +101,17 @@ def identity(source: Paths) -> str:
 def available(source: Paths) -> bool:
     """Whether the source needs no network and its files exist."""
     scheme, parts = _resolve(source)
-    form = _format(scheme)
+    data_format = _format(scheme)
     try:
-        if form.wraps:
-            return available(form.wraps(parts[0])[1])
-        return form.offline and all(file.exists() for file in files(source))
+        if data_format.wraps:
+            return available(data_format.wraps(parts[0])[1])
+        return data_format.offline and all(file.exists() for file in files(source))
     except DataError:
         return False
 
 
 def require_present(source: Paths, setting: str) -> None:
-    """Raise DataError, naming the config key ``setting``, where a file of ``source`` does not exist."""
+    """Raise DataError naming the config key ``setting`` if a file of ``source`` does not exist."""
     try:
         missing = [file for file in files(source) if not file.exists()]
     except DataError as error:
@@ -118,7 +121,7 @@ def require_present(source: Paths, setting: str) -> None:
 
 
 def counts(source: str) -> dict[str, int]:
-    """Numbers of ``questions``, right ``answers`` and ``question_words`` of a set without passages."""
+    """Counts of ``questions``, right ``answers`` and ``question_words`` of a set without passages."""
     scheme, parts = _resolve(source)
     count = _format(scheme).counts
     if count:
@@ -133,10 +136,10 @@ def counts(source: str) -> dict[str, int]:
 
 
 def portable(source: str) -> str:
-    """``source`` with absolute paths rewritten relative to ``$QA_ARCH_DATA`` or the working folder (``./``).
+    """Rewrite absolute paths relative to ``$QA_ARCH_DATA`` or the working folder (``./``).
 
-    The scheme, that of a corpus too (``squad:FILE``), and relative paths stay as they are. Raises DataError
-    for a path outside of both.
+    Schemes, including those of a corpus (``squad:FILE``), and relative paths are unchanged. Raises DataError
+    for a path outside both.
     """
     prefix = re.match(r"\w+:(?=[\w/.])(?!//)", source)
     if prefix:
@@ -144,19 +147,19 @@ def portable(source: str) -> str:
     path = Path(source)
     if not path.is_absolute():
         return source
-    data = os.environ.get(DATA_FOLDER)  # perhaps a link: paths may begin with its name or with its target
+    data = os.environ.get(DATA_FOLDER)  # may be a link: paths can start with its name or its target
     folders = (Path(data).absolute(), Path(data).resolve()) if data else ()
     for base, name in (*((folder, f"${DATA_FOLDER}") for folder in folders), (Path.cwd(), ".")):
         if path.is_relative_to(base):
             return f"{name}/{path.relative_to(base).as_posix()}"
     raise DataError(
-        f"{source} lies outside the working folder and ${DATA_FOLDER};"
-        f" set {DATA_FOLDER} to the folder it is in"
+        f"{source} is outside the working folder and ${DATA_FOLDER};"
+        f" set {DATA_FOLDER} to a folder that contains it"
     )
 
 
 def local(source: str) -> str:
-    """A portable source as a path of this machine; ``$QA_ARCH_DATA`` defaults to ``data``."""
+    """Expand ``$QA_ARCH_DATA`` (default ``data``) in a portable source."""
     return source.replace(f"${DATA_FOLDER}/", f"{os.environ.get(DATA_FOLDER, 'data')}/")
 
 
@@ -169,40 +172,40 @@ def usage(*kinds: Holds) -> str:
 
 @cache
 def schemes() -> tuple[str, ...]:
-    """All schemes, sorted: the modules of ``data.formats``, and those of extras."""
+    """All schemes, sorted: the modules of ``data.formats`` and those of extras."""
     return tuple(
         sorted({*(module.name for module in pkgutil.iter_modules(formats.__path__)), *offered("formats")})
     )
 
 
 def split_scheme(source: str) -> tuple[str, str]:
-    """(scheme, rest) of a source; the scheme of a path is empty, even if the path contains colons."""
+    """(scheme, rest) of a source; a path has an empty scheme, even if it contains colons."""
     scheme, colon, rest = source.partition(":")
     return (scheme, rest) if colon and scheme in schemes() else ("", source)
 
 
 def _resolve(source: Paths) -> tuple[str, list[str]]:
-    """Scheme of a source and its parts without the scheme; DataError for parts that cannot be joined."""
+    """(scheme, parts without it) of a source. Raises DataError for parts that cannot be joined."""
     items = as_list(source)
     if not items:
-        raise DataError(f"no data was named; give {usage('passages', 'candidates', 'classes')}")
+        raise DataError(f"no data given; name {usage('passages', 'candidates', 'classes')}")
     pairs = [split_scheme(item) for item in items]
     mixed = len({scheme for scheme, _ in pairs}) > 1
     for item, (scheme, _) in zip(items, pairs, strict=True):
         if not scheme:
-            _refuse_misspelt(item)
-        form = _format(scheme)
-        if len(items) > 1 and (not form.joins or (mixed and scheme)):
-            raise DataError(f"{item}: {form.title} cannot be joined with others; name one at a time")
+            _reject_unknown_scheme(item)
+        data_format = _format(scheme)
+        if len(items) > 1 and (not data_format.joins or (mixed and scheme)):
+            raise DataError(f"{item}: {data_format.title} cannot be joined with others; name one at a time")
     return pairs[0][0], [rest for _, rest in pairs]
 
 
-def _refuse_misspelt(path: str) -> None:
-    """Raise DataError for a path that starts like an unknown scheme and names no file."""
+def _reject_unknown_scheme(path: str) -> None:
+    """Raise DataError for a path that does not exist and starts with an unknown scheme."""
     match = re.match(r"([A-Za-z]\w+):", path)
     if match and not Path(path).expanduser().exists() and not glob(path):  # noqa: PTH207 (it may be absolute)
         hint = suggest(match[1], schemes())
-        raise DataError(f"{path}: no such file, and there is no scheme '{match[1]}:'{hint}")
+        raise DataError(f"{path}: no such file, and no scheme '{match[1]}:'{hint}")
 
 
 @cache

@@ -1,7 +1,7 @@
-"""The train, calibration and dev sets of a run, and splits of a set by article; no two share an article.
+"""Train, calibration and dev sets of a run, and splits by article; no two sets share an article.
 
-Articles are drawn in the order of a hash of seed and title. So the draw does not depend on their order in
-the file, and adding an article does not reorder the others.
+Articles are drawn in the order of a hash of seed and title, so the draw does not depend on their order in the
+file, and adding an article does not reorder the others.
 """
 
 from __future__ import annotations
@@ -23,17 +23,21 @@ log = logging.getLogger(__name__)
 
 
 def load_splits(data: Data) -> dict[str, QuestionSet]:
-    """Open train, calibration and dev of a run, in this order; splits without data are left out.
+    """Open train, calibration and dev of a run, in this order; splits without data are omitted.
 
-    Where the config names no calibration set, it is held out of train; ``data.train_questions`` then samples
-    train. Of a closed dev set only the titles are read, so that a run which shares articles with it fails
-    before training and not when it is scored.
+    Without a configured calibration set, one is held out from train; ``data.train_questions`` then subsamples
+    train. A closed dev set is only checked for shared articles, so that a run fails before training rather
+    than when it is scored.
 
-    Raises DataError where a source holds no passages or two sets share an article, ConfigError where nothing
-    can be held out.
+    Raises DataError if a source has no passages or two sets share an article, ConfigError if nothing can be
+    held out.
     """
-    named = {"train": data.train, "calibration": data.calibration, "dev": data.dev if data.open_dev else None}
-    for split, source in named.items():
+    sources = {
+        "train": data.train,
+        "calibration": data.calibration,
+        "dev": data.dev if data.open_dev else None,
+    }
+    for split, source in sources.items():
         if source is not None:
             require(source, "passages", f"data.{split}")
     sets = {"train": _open(data.train, "train", data)}
@@ -60,22 +64,22 @@ def _open(source: Source, split: str, data: Data) -> QuestionSet:
 
 
 def closed_titles(data: Data) -> dict[str, frozenset[str]]:
-    """The titles of a dev set that the config keeps closed, by its name; empty where it has none, or none is
-    on disk."""
+    """Titles of a closed dev set, keyed by its name; empty without one, or if it is not on disk."""
     if data.dev is None or data.open_dev or holds(data.dev) != "passages":
         return {}
     if not available(data.dev):
-        log.info("data.dev: not on disk; articles shared with training are only checked when it is scored")
+        log.info("data.dev: not on disk; articles shared with training are checked only when it is scored")
         return {}
     return {"dev (closed)": open_passages(data.dev, name="dev", on_error=data.on_error).titles}
 
 
 def by_article(questions: QuestionSet, fractions: Mapping[str, float], seed: int) -> dict[str, QuestionSet]:
-    """Split whole articles into named parts whose shares of the questions are near ``fractions``.
+    """Split whole articles into named parts whose shares of the questions approximate ``fractions``.
 
-    Fractions are positive and sum to 1. A seeded assignment is improved by local search: articles are moved
-    and swapped until no single step reduces the squared error of the sizes, counted in questions. Every part
-    gets an article. Raises ConfigError for bad fractions, DataError for fewer articles than parts.
+    Fractions are positive and sum to 1. A seeded initial assignment is improved by local search: articles are
+    moved and swapped until no single step reduces the squared error of the sizes, in questions. Every part
+    gets at least one article. Raises ConfigError for invalid fractions, DataError for fewer articles than
+    parts.
     """
     if any(value <= 0 for value in fractions.values()) or not isclose(
         sum(fractions.values()), 1, abs_tol=1e-6
@@ -85,41 +89,42 @@ def by_article(questions: QuestionSet, fractions: Mapping[str, float], seed: int
     if len(sizes) < len(fractions):
         raise DataError(
             f"{questions.name}: {len(sizes)} article(s) cannot be split into {len(fractions)} parts; use more"
-            " articles or fewer parts, or to train name data.calibration"
+            " articles or fewer parts, or set data.calibration to train"
         )
-    parts = _assign(sizes, fractions, seed)
+    parts = _initial_assignment(sizes, fractions, seed)
     _balance(parts, sizes, fractions)
-    return {name: _pick(questions, titles, f"{questions.name}.{name}") for name, titles in parts.items()}
+    return {name: _select(questions, titles, f"{questions.name}.{name}") for name, titles in parts.items()}
 
 
 def hold_out(questions: QuestionSet, articles: int, seed: int) -> tuple[QuestionSet, QuestionSet]:
-    """(rest, held out) after drawing ``articles`` whole articles by ``seed``."""
+    """Hold out ``articles`` whole articles drawn by ``seed``; returns (rest, held out)."""
     titles = _shuffled(questions.titles, seed)
     if not 0 < articles < len(titles):
         raise ConfigError(
             f"cannot hold out {articles} of the {len(titles)} articles of {questions.name}; "
-            f"ask for 1 to {len(titles) - 1}"
+            f"choose 1 to {len(titles) - 1}"
         )
     held = titles[:articles]
     rest = titles[articles:]
-    return _pick(questions, rest, f"{questions.name}.rest"), _pick(questions, held, f"{questions.name}.held")
+    return _select(questions, rest, f"{questions.name}.rest"), _select(
+        questions, held, f"{questions.name}.held"
+    )
 
 
 def subset(questions: QuestionSet, n: int, seed: int) -> QuestionSet:
-    """At most ``n`` questions in file order: whole articles drawn by ``seed``, the last of them truncated."""
+    """At most ``n`` questions in file order, from whole articles drawn by ``seed``; the last is truncated."""
     if n < 1:
-        raise ConfigError(f"a subset of {n} questions is empty; take at least 1")
+        raise ConfigError(f"a subset of {n} questions is empty; use at least 1")
     if n >= len(questions):
         return questions
-    rank = {title: place for place, title in enumerate(_shuffled(questions.titles, seed))}
+    rank = {title: index for index, title in enumerate(_shuffled(questions.titles, seed))}
     order = sorted(range(len(questions)), key=lambda index: (rank[questions.examples[index].title], index))
     examples = (questions.examples[index] for index in sorted(order[:n]))
     return question_set(f"{questions.name}.{n}", examples, questions.protocol, language=questions.language)
 
 
 def require_disjoint(**sets: QuestionSet | Collection[str]) -> None:
-    """Raise DataError, naming sets and titles, where any two sets (or collections of titles) share an
-    article."""
+    """Raise DataError naming sets and titles if any two sets (or collections of titles) share an article."""
     titles = {name: frozenset(s.titles if isinstance(s, QuestionSet) else s) for name, s in sets.items()}
     faults = []
     for a, b in combinations(titles, 2):
@@ -134,14 +139,16 @@ def _shuffled(titles: Iterable[str], seed: int) -> list[str]:
     return sorted(titles, key=lambda title: (hashlib.sha256(f"{seed}\0{title}".encode()).digest(), title))
 
 
-def _pick(questions: QuestionSet, titles: Iterable[str], name: str) -> QuestionSet:
+def _select(questions: QuestionSet, titles: Iterable[str], name: str) -> QuestionSet:
     wanted = frozenset(titles)
     examples = (example for example in questions.examples if example.title in wanted)
     return question_set(name, examples, questions.protocol, language=questions.language)
 
 
-def _assign(sizes: Mapping[str, int], fractions: Mapping[str, float], seed: int) -> dict[str, list[str]]:
-    """A first assignment: an article to every part, the others to the part that lacks most questions."""
+def _initial_assignment(
+    sizes: Mapping[str, int], fractions: Mapping[str, float], seed: int
+) -> dict[str, list[str]]:
+    """Assign one article to every part, then each other one to the part that lacks the most questions."""
     titles = _shuffled(sizes, seed)
     parts = {name: [title] for name, title in zip(fractions, titles, strict=False)}
     lacking = {name: share * sum(sizes.values()) - sizes[parts[name][0]] for name, share in fractions.items()}
@@ -153,7 +160,7 @@ def _assign(sizes: Mapping[str, int], fractions: Mapping[str, float], seed: int)
 
 
 def _balance(parts: dict[str, list[str]], sizes: Mapping[str, int], fractions: Mapping[str, float]) -> None:
-    """Improve ``parts`` in place: move or swap articles between two parts, the best step first.
+    """Improve ``parts`` in place by moving or swapping articles between two parts, best step first.
 
     With surpluses u > v of two parts, moving s questions reduces u² + v² by 2s(u - v - s).
     """
@@ -163,23 +170,24 @@ def _balance(parts: dict[str, list[str]], sizes: Mapping[str, int], fractions: M
         best, step = 1e-6, None
         for source, target in permutations(parts, 2):
             gap = surplus[source] - surplus[target]
-            for given, taken in _steps(parts[source], parts[target]) if gap > 0 else ():
-                moved = sizes[given] - (sizes[taken] if taken is not None else 0)
-                if moved * (gap - moved) > best:
-                    best, step = moved * (gap - moved), (source, target, given, taken)
+            for moved, returned in _steps(parts[source], parts[target]) if gap > 0 else ():
+                size = sizes[moved] - (sizes[returned] if returned is not None else 0)
+                if size * (gap - size) > best:
+                    best, step = size * (gap - size), (source, target, moved, returned)
         if step is None:
             return
-        source, target, given, taken = step
-        parts[source].remove(given)
-        parts[target].append(given)
-        if taken is not None:
-            parts[target].remove(taken)
-            parts[source].append(taken)
+        source, target, moved, returned = step
+        parts[source].remove(moved)
+        parts[target].append(moved)
+        if returned is not None:
+            parts[target].remove(returned)
+            parts[source].append(returned)
 
 
 def _steps(source: list[str], target: list[str]) -> Iterator[tuple[str, str | None]]:
-    for given in source:
+    """(article to move, article returned in a swap or None); ``source`` keeps at least one article."""
+    for moved in source:
         if len(source) > 1:
-            yield given, None
-        for taken in target:
-            yield given, taken
+            yield moved, None
+        for returned in target:
+            yield moved, returned

@@ -34,34 +34,38 @@ AT_Q1 = "data[0].paragraphs[0].qas[0], question 'q1', "
 
 # One faulty record in a sound file: (path of the field, its value, the message's parts).
 RECORD_CASES = {
-    "no_id": ((*Q1, "id"), REMOVED, ["data[0].paragraphs[0].qas[0], id: is missing; add a text"]),
+    "no_id": ((*Q1, "id"), REMOVED, ["data[0].paragraphs[0].qas[0], id: is missing; add a string"]),
     "duplicate_id": ((*Q2, "id"), "q1", ["question 'q1', id: is a duplicate", "qas[0] of", "its own id"]),
     "blank_question": ((*Q1, "question"), " \t\n", [AT_Q1, r"question: is empty (' \t\n'); fill it in"]),
     "half_pair": ((*Q1, "question"), "a \ud83d?", [AT_Q1, "half a surrogate pair at character 2"]),
-    "text_as_answers": ((*Q1, "answers"), "mill", [AT_Q1, "answers: is a text ('mill'); it must be a list"]),
+    "text_as_answers": (
+        (*Q1, "answers"),
+        "mill",
+        [AT_Q1, "answers: is a string ('mill'); it must be a list"],
+    ),
     "empty_answers": ((*Q1, "answers"), [], [AT_Q1, "answers: is empty", "set is_impossible to true"]),
-    "text_as_answer": (GOLD, "mill", [AT_Q1, "answers[0]: is a text", "must be an object"]),
+    "text_as_answer": (GOLD, "mill", [AT_Q1, "answers[0]: is a string", "must be an object"]),
     "number_as_text": (
         (*GOLD, "text"),
         1887,
-        ["answers[0].text: is a whole number (1887); it must be a text"],
+        ["answers[0].text: is an integer (1887); it must be a string"],
     ),
-    "bool_as_start": ((*GOLD, "answer_start"), False, ["is true or false (False)", "a whole number"]),
+    "bool_as_start": ((*GOLD, "answer_start"), False, ["is a boolean (False)", "an integer"]),
     "negative_start": ((*GOLD, "answer_start"), -60, ["is -60, but 'The old mill' occurs at 0;"]),
     "several_places": (GOLD, {"text": "mill", "answer_start": 1}, ["at 8 and 35;", "correct answer_start"]),
     "nowhere": (GOLD, {"text": "the mill", "answer_start": 0}, ["'the mill' occurs nowhere", "correct"]),
     "plausible": ((*Q2, "plausible_answers", 0, "answer_start"), 9, ["plausible_answers[0]", "at 8"]),
-    "impossible_text": ((*Q1, "is_impossible"), "false", ["is_impossible: is a text", "true or false"]),
+    "impossible_text": ((*Q1, "is_impossible"), "false", ["is_impossible: is a string", "a boolean"]),
     "impossible_answered": ((*Q1, "is_impossible"), True, ["is true, but 'The old mill' is given"]),
     "possible_unanswered": ((*Q2, "is_impossible"), False, ["question 'q2', answers: is empty"]),
-    "number_as_kind": ((*Q1, "kind"), 3, [AT_Q1, "kind: is a whole number"]),
+    "number_as_kind": ((*Q1, "kind"), 3, [AT_Q1, "kind: is an integer"]),
 }
 # The same for what several questions share: nothing but the fault is left in the file.
 SHARED_CASES = {
     "no_context": ((*PARAGRAPH, "context"), REMOVED, [AT_Q1, "context: is missing"]),
     "empty_title": (("data", 0, "title"), " ", [AT_Q1, "title: is empty (' ')"]),
     "no_qas": ((*PARAGRAPH, "qas"), REMOVED, ["data[0].paragraphs[0].qas: is missing", "a list"]),
-    "text_as_paragraph": (PARAGRAPH, CONTEXT, ["data[0].paragraphs[0]: is a text", "an object"]),
+    "text_as_paragraph": (PARAGRAPH, CONTEXT, ["data[0].paragraphs[0]: is a string", "an object"]),
     "list_as_article": (("data", 0), [], ["data[0]: is a list", "must be an object"]),
 }
 FLAT_CASES = {
@@ -77,7 +81,7 @@ FILE_CASES = [
     ("line.jsonl", json.dumps(FLAT).encode() + b"\n\n{,}\n", ["broken JSON at line 3, column 2"]),
     ("bottomless.json", b"[" * 100_000, ["broken JSON", "recursion"]),
     ("latin_1.json", '{"data":\n"caf\u00e9"}'.encode("latin-1"), ["byte 13, line 2", "iconv"]),
-    ("utf_16.json", json.dumps(GOOD).encode("utf-16"), ["is no UTF-8 text", "iconv"]),
+    ("utf_16.json", json.dumps(GOOD).encode("utf-16"), ["is not UTF-8 text", "iconv"]),
     ("torn.json.gz", b"\x1f\x8b\x08\x00rest", ["cannot be read", "fetch it again"]),
     ("number.json", b"5", ["holds 5, not a SQuAD set"]),
     ("no_data.json", b'{"version": "v2.0", "questions": []}', ["holds {'version': 'v2.0', 'questions': []}"]),

@@ -147,13 +147,13 @@ RECORD_CASES: dict[str, tuple[tuple[Any, ...], Any, list[str]]] = {
         [f"{Q1}detected_answers[0].char_spans: {MILL} holds 'The old mill'", "'The new mill'", "inclusive"],
     ),
     "no span at all": (ANSWER, {"text": "mill"}, ["detected_answers[0].char_spans: is missing", "'mill'"]),
-    "spans of a wrong type": (CHARACTERS, "3", ["char_spans: is a text ('3'); it must be"]),
+    "spans of a wrong type": (CHARACTERS, "3", ["char_spans: is a string ('3'); it must be"]),
     "a span of a wrong shape": (CHARACTERS, [[1, 2, 3]], ["char_spans: is [[1, 2, 3]]; write"]),
-    "no tokens to fall back on": (("context_tokens",), "no", ["context_tokens: is a text"]),
-    "no id": (("qas", 0, "qid"), REMOVED, ["line 2, qas[0], id: is missing; add a text"]),
+    "no tokens to fall back on": (("context_tokens",), "no", ["context_tokens: is a string"]),
+    "no id": (("qas", 0, "qid"), REMOVED, ["line 2, qas[0], id: is missing; add a string"]),
     "an id twice": (("qas", 0, "qid"), "q2", ["question 'q2', id: is a duplicate: line 2, qas[0] of"]),
     "impossible with answers": (("qas", 0, "is_impossible"), True, [f"{Q1}is_impossible: is true, but 'The"]),
-    "a question of a wrong type": (("qas", 0), "Who?", ["line 2, qas[0]: is a text ('Who?'); it must"]),
+    "a question of a wrong type": (("qas", 0), "Who?", ["line 2, qas[0]: is a string ('Who?'); it must"]),
 }
 
 
@@ -188,10 +188,10 @@ def test_a_faulty_passage_leaves_the_others(file):
 
 LINES = f"{json.dumps(HEADER)}\n{json.dumps(PASSAGE)}\n".encode()
 FILE_CASES: dict[str, tuple[bytes, str]] = {
-    "no header": (LINES.partition(b"\n")[2], "line 1: names no data set; the first line"),
-    "a list": (b"[]", "line 1: names no data set"),
-    "a header without a name": (b'{"header": {}}\n', "line 1: names no data set"),
-    "a header of a wrong type": (b'{"header": "x"}\n', "line 1: names no data set"),
+    "no header": (LINES.partition(b"\n")[2], "line 1: no data set name; the first line"),
+    "a list": (b"[]", "line 1: no data set name"),
+    "a header without a name": (b'{"header": {}}\n', "line 1: no data set name"),
+    "a header of a wrong type": (b'{"header": "x"}\n', "line 1: no data set name"),
     "a header alone": (LINES.partition(b"\n")[0], "holds no questions"),
     "broken JSON": (LINES + b'{"context": \n', "broken JSON at line 3"),
     "cut off": (gzip.compress(LINES)[:-12], "cannot be read"),

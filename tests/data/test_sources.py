@@ -92,10 +92,10 @@ def test_a_name_with_a_colon_stays_a_path(folder):
 
 def test_what_is_no_source(folder):
     misspelt = {
-        "mrq:x.jsonl": r"mrq:x.jsonl: no such file, and there is no scheme 'mrq:' \(did you mean 'mrqa'\?\)",
+        "mrq:x.jsonl": r"mrq:x.jsonl: no such file, and no scheme 'mrq:' \(did you mean 'mrqa'\?\)",
         "sythetic:dev": r"did you mean 'synthetic'\?",
     }
-    for source, message in [*misspelt.items(), ([], "no data was named; give SQuAD JSON")]:
+    for source, message in [*misspelt.items(), ([], "no data given; name SQuAD JSON")]:
         for function in (open_source, identity, holds, available):
             with pytest.raises(DataError, match=message):
                 function(source)
@@ -119,7 +119,7 @@ def test_no_machine_path_is_published(monkeypatch, tmp_path, prefix, tail):
     assert local(portable(there)) == there
     assert portable(f"{prefix}{tmp_path}/{tail}") == f"{prefix}./{tail}"
     assert portable(f"{prefix}{tail}") == f"{prefix}{tail}"
-    with pytest.raises(DataError, match=r"^/elsewhere/.* lies outside .*set QA_ARCH_DATA"):
+    with pytest.raises(DataError, match=r"^/elsewhere/.* is outside .*set QA_ARCH_DATA"):
         portable(f"{prefix}/elsewhere/{tail}")
     assert portable("synthetic:dev") == "synthetic:dev"
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")

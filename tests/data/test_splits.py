@@ -96,7 +96,7 @@ def test_hold_out_takes_whole_articles_and_leaves_something():
         assert len(rest) + len(held) == len(questions)
         assert rest.titles | held.titles == questions.titles
     for count in (-1, 0, 10, 11):
-        with pytest.raises(ConfigError, match="ask for 1 to 9"):
+        with pytest.raises(ConfigError, match="choose 1 to 9"):
             hold_out(made([1] * 10), count, seed=0)
     for fractions in ({"a": 0.5, "b": 0.4}, {"a": 1.2, "b": -0.2}, {"a": 1.0, "b": 0.0}, {}):
         with pytest.raises(ConfigError, match="positive and sum to 1"):

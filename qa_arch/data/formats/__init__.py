@@ -1,7 +1,7 @@
-"""Data formats, a module each, named after the scheme of a source: ``formats.hub`` opens ``hub:...``.
+"""Data formats, one module per source scheme: ``formats.hub`` opens ``hub:...``.
 
-A module defines ``FORMAT`` and imports heavy packages only when it opens a set, because help texts load
-every format. ``data.sources`` is the registry; no other module lists formats.
+A module defines ``FORMAT`` and imports heavy packages only when it opens a set, as help texts load every
+format. ``data.sources`` is the registry; no other module lists formats.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from qa_arch.data.input_files import expand
 from qa_arch.types.text import QuestionSet, SelectionSet
 
 OnError = Literal["raise", "skip"]
-"""Raise at the first faulty record, or leave faulty records out and list them in the set."""
+"""Raise at the first faulty record, or skip faulty records and list them in the set."""
 Holds = Literal["passages", "candidates", "classes"]
-"""The kinds of sets: questions on passages, questions with candidate answers, or with classes."""
+"""Kind of set: questions on passages, with candidate answers, or with classes."""
 
 
 class Opener(Protocol):
-    """Opens sources (without their scheme) as one set; raises DataError naming file, place and remedy."""
+    """Open sources (without their scheme) as one set. Raises DataError naming file, position and remedy."""
 
     def __call__(
         self, sources: Sequence[str], /, *, name: str, on_error: OnError
@@ -30,7 +30,7 @@ class Opener(Protocol):
 
 @dataclass(frozen=True)
 class Format:
-    """How sources of a scheme are spelled, opened and identified; functions get them without the scheme."""
+    """Spelling, opening and identity of the sources of a scheme; functions get them without the scheme."""
 
     usage: str
     """Spelling of a source, for help texts: ``hub:NAME:SPLIT``."""
@@ -39,14 +39,14 @@ class Format:
     open: Opener
     holds: Holds = "passages"
     files: Callable[[str], Sequence[Path]] = expand
-    """Files of a source, whose content identifies it. Empty where the name identifies it."""
+    """Files of a source, whose content identifies it; empty if its name does."""
     wraps: Callable[[str], tuple[str, str]] | None = None
-    """(option, source) of a format that changes the set of any other source; the files are those of that."""
+    """Split into (option, inner source), for a format that modifies the set of any other source."""
     joins: bool = False
-    """Whether several sources make a single set. If not, ``open`` gets exactly one source."""
+    """Whether several sources can form a single set. If not, ``open`` gets exactly one source."""
     offline: bool = True
     """Whether a source can be opened without a network."""
     licence: str = ""
-    """The licence of its sets in a sentence; empty where that is not known."""
+    """Licence of its sets, as a sentence; empty if unknown."""
     counts: Callable[[str], Mapping[str, int]] | None = None
-    """Counts of questions, right answers and question words, where these need no full read."""
+    """Counts of questions, right answers and question words, if available without a full read."""

@@ -1,4 +1,4 @@
-"""``hub:NAME[@REVISION]:SPLIT``: a split of a data set on the Hugging Face hub with SQuAD's columns.
+"""``hub:NAME[@REVISION]:SPLIT``: a split of a Hugging Face data set with SQuAD's columns.
 
 ``hub:rajpurkar/squad_v2:validation``; slices such as ``train[:10%]`` work.
 """
@@ -16,17 +16,17 @@ _NAMES = {"squad": "rajpurkar/squad", "squad_v2": "rajpurkar/squad_v2"}
 
 
 def split_source(source: str) -> tuple[str, str, str]:
-    """Data set, revision and split of a source without its scheme; what it does not name is empty."""
-    place, _, split = source.partition(":")
-    dataset, _, revision = place.partition("@")
+    """(data set, revision, split) of a source without its scheme; missing parts are empty."""
+    name, _, split = source.partition(":")
+    dataset, _, revision = name.partition("@")
     return _NAMES.get(dataset, dataset), revision, split
 
 
 def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> QuestionSet:
     """Read a split with SQuAD's columns; NAME may be a local folder that ``datasets`` loads.
 
-    Raises UnavailableError where the hub cannot be reached and nothing is cached, DataError for an unknown
-    split or faulty records.
+    Raises UnavailableError if the hub cannot be reached and nothing is cached, DataError for an unknown split
+    or faulty records.
     """
     dataset, revision, split = split_source(sources[0])
     if not dataset or not split:
@@ -36,7 +36,7 @@ def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> QuestionSe
     source = f"hub:{dataset}{'@' + revision if revision else ''}:{split}"
     try:
         rows = load_dataset(dataset, split=split, revision=revision or None)
-    except Exception as error:  # the clients of the hub raise errors of many libraries
+    except Exception as error:  # hub clients raise errors of many libraries
         reason = (str(error).splitlines() or [""])[0]
         if isinstance(error, ValueError) and reason.startswith(("Unknown split", "Bad split")):
             raise DataError(f"{source}: {reason}; name an existing split") from error

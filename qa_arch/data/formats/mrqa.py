@@ -1,11 +1,11 @@
-"""``mrqa:FILE``: the format of the MRQA 2019 shared task (Fisch et al. 2019), JSON Lines, plain or gzip.
+"""``mrqa:FILE``: JSON Lines (plain or gzip) of the MRQA 2019 shared task (Fisch et al. 2019).
 
 The first line is a header with the name of the data set; every other line has a passage and its questions.
 Answers are detected spans of the passage with inclusive ends; every span becomes a gold answer with the text
-of the passage. Passages are not changed, and keep their markers (``[TLE]``, ``[DOC]``, ``[PAR]``).
+of the passage. Passages are unchanged and keep their markers (``[TLE]``, ``[DOC]``, ``[PAR]``).
 
 The format has no articles: the title of a question is the name of the data set and a hash of the passage, so
-that splits by article keep passages whole. Passages of a Wikipedia article may then be in different splits.
+splits by article keep passages whole, but may separate passages of the same Wikipedia article.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.data.formats import Format, OnError
-from qa_arch.data.input_files import Paths, as_list, decoded, expand, json_lines
+from qa_arch.data.input_files import Paths, as_list, expand, json_lines, read_text
 from qa_arch.data.question_sets import (
     RawQuestion,
     RecordError,
     build,
     clip,
     passage_title,
-    typed,
+    require_field,
     wrong_type,
 )
 from qa_arch.errors import DataError
@@ -34,15 +34,15 @@ from qa_arch.types.text import QuestionSet
 Span = tuple[int, int]
 _PATTERN = "*.jsonl*"
 _FIELDS = {"id": "id", "qid": "id", "question": "question", "is_impossible": "is_impossible"}
-"""Field of MRQA -> field of a flat record; fields that are false are left out."""
+"""MRQA field -> field of a flat record; false fields are dropped."""
 
 
 @gc_disabled()
 def read_mrqa(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet:
-    """Read files into a single question set; a folder stands for its ``*.jsonl*``.
+    """Read files into a single question set; of a folder, its ``*.jsonl*`` files.
 
-    Raises DataError for the first fault; with ``on_error="skip"`` faulty questions are left out and listed
-    in ``skipped``, and only faults of a whole file (header, packing, encoding, JSON) raise.
+    Raises DataError for the first fault; with ``on_error="skip"`` faulty questions are listed in ``skipped``,
+    and only faults of a whole file (header, compression, encoding, JSON) raise.
     """
     files = ((str(path), False, _questions(path)) for path in expand(paths, _PATTERN))
     stems = (Path(path).name.removesuffix(".gz").removesuffix(".jsonl") for path in as_list(paths))
@@ -51,7 +51,7 @@ def read_mrqa(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> Q
 
 def _questions(path: Path) -> Iterator[RawQuestion | RecordError]:
     dataset = ""
-    for number, record in json_lines(path, decoded(path)):
+    for number, record in json_lines(path, read_text(path)):
         if isinstance(record, dict) and "header" in record:
             header = record["header"]
             dataset = str(header.get("dataset") or "").strip() if isinstance(header, dict) else ""
@@ -61,15 +61,15 @@ def _questions(path: Path) -> Iterator[RawQuestion | RecordError]:
             yield RecordError(f"line {number}", wrong_type(record, dict))
         if not dataset:
             raise DataError(
-                f"{path}: line {number}: names no data set; the first line of an MRQA file is"
+                f"{path}: line {number}: no data set name; the first line of an MRQA file is"
                 ' {"header": {"dataset": NAME}}'
             )
 
 
 def _passage(record: Mapping[str, Any], line: str, dataset: str) -> Iterator[RawQuestion | RecordError]:
-    """Questions of a line; a fault of the passage is reported for every question on it."""
+    """Yield the questions of a line; a fault of the passage is reported for each of them."""
     try:
-        questions = typed(record, "qas", list, f"{line}, ")
+        questions = require_field(record, "qas", list, f"{line}, ")
     except RecordError as fault:
         yield fault
         return
@@ -89,8 +89,8 @@ def _passage(record: Mapping[str, Any], line: str, dataset: str) -> Iterator[Raw
 
 
 def _answers(question: Mapping[str, Any], record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The distinct detected spans, in order. Raises RecordError for an answer that no span matches."""
-    detected = typed(question, "detected_answers", list)
+    """Distinct detected spans, in order. Raises RecordError for an answer without a matching span."""
+    detected = require_field(question, "detected_answers", list)
     if not detected and question.get("is_impossible") is not True:
         raise RecordError(
             "detected_answers", "is empty; give an answer with its spans, or set is_impossible to true"
@@ -104,19 +104,19 @@ def _answers(question: Mapping[str, Any], record: Mapping[str, Any]) -> list[dic
 
 
 def _spans(answer: Any, where: str, record: Mapping[str, Any]) -> list[Span]:
-    """Spans of the context that match the answer, ends exclusive: by characters, else by tokens."""
+    """Context spans that match the answer, ends exclusive; token spans if a character span does not match."""
     if not isinstance(answer, dict):
         raise RecordError(where, wrong_type(answer, dict))
-    text, context = typed(answer, "text", str, f"{where}."), record["context"]
-    stated = _pairs(answer, "char_spans", where)
-    spans = [(first, last + 1) for first, last in stated if _holds(context, first, last + 1, text)]
-    if not spans or len(spans) < len(stated):
+    text, context = require_field(answer, "text", str, f"{where}."), record["context"]
+    char_spans = _pairs(answer, "char_spans", where)
+    spans = [(first, last + 1) for first, last in char_spans if _matches(context, first, last + 1, text)]
+    if not spans or len(spans) < len(char_spans):
         by_token = [_characters(pair, record) for pair in _pairs(answer, "token_spans", where)]
-        spans += [(start, end) for start, end in by_token if _holds(context, start, end, text)]
+        spans += [(start, end) for start, end in by_token if _matches(context, start, end, text)]
     if not spans:
         fault = "is missing"
-        if stated:
-            first, last = stated[0]
+        if char_spans:
+            first, last = char_spans[0]
             fault = f"{[first, last]} holds {clip(context[max(0, first) : max(0, last + 1)])}"
         remedy = "correct the spans (both ends are inclusive) or the text"
         raise RecordError(f"{where}.char_spans", f"{fault}, and no span holds {clip(text)}; {remedy}")
@@ -124,16 +124,16 @@ def _spans(answer: Any, where: str, record: Mapping[str, Any]) -> list[Span]:
 
 
 def _pairs(answer: Mapping[str, Any], field: str, where: str) -> list[Span]:
-    """Spans as stated, ends inclusive; empty where the field is missing."""
-    pairs = typed(answer, field, list, f"{where}.") if answer.get(field) is not None else []
+    """Spans as given in the file, ends inclusive; empty if the field is missing."""
+    pairs = require_field(answer, field, list, f"{where}.") if answer.get(field) is not None else []
     if any(not isinstance(pair, list) or [type(end) for end in pair] != [int, int] for pair in pairs):
-        raise RecordError(f"{where}.{field}", f"is {clip(pairs)}; write [[first, last], ...] in numbers")
+        raise RecordError(f"{where}.{field}", f"is {clip(pairs)}; write [[first, last], ...] with integers")
     return [(first, last) for first, last in pairs]
 
 
 def _characters(pair: Span, record: Mapping[str, Any]) -> Span:
-    """Character span of a token span, end exclusive; (0, 0) for tokens that do not exist."""
-    tokens, (first, last) = typed(record, "context_tokens", list), pair
+    """Character span of a token span, end exclusive; (0, 0) for tokens out of range."""
+    tokens, (first, last) = require_field(record, "context_tokens", list), pair
     if not 0 <= first <= last < len(tokens):
         return 0, 0
     ends = [tokens[first], tokens[last]]
@@ -142,13 +142,13 @@ def _characters(pair: Span, record: Mapping[str, Any]) -> Span:
     return tokens[first][1], tokens[last][1] + len(tokens[last][0])
 
 
-def _holds(context: str, start: int, end: int, text: str) -> bool:
+def _matches(context: str, start: int, end: int, text: str) -> bool:
     """Whether ``context[start:end]`` equals ``text``, up to case, Unicode form and inner white space."""
     span = context[start:end] if 0 <= start < end <= len(context) else ""
-    return span == text or (span == span.strip() and _folded(span) == _folded(text))
+    return span == text or (span == span.strip() and _normalised(span) == _normalised(text))
 
 
-def _folded(text: str) -> list[str]:
+def _normalised(text: str) -> list[str]:
     return unicodedata.normalize("NFC", text).casefold().split()
 
 

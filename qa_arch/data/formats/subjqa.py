@@ -1,9 +1,9 @@
 """``subjqa:FILE``: SubjQA's CSV files of questions about reviews (Bjerva et al. 2020); several make one set.
 
-Every row is a question, as the published counts have it: the judgements of several annotators are questions
-of their own, numbered behind the id of question and review. A row whose span holds ``ANSWERNOTFOUND`` is
-unanswerable; that word, which the files append to every review, is not part of the passage. Articles are the
-reviewed items.
+As in the published counts, every row is a question: judgements of several annotators are separate questions,
+numbered after the id of question and review. A row whose span contains ``ANSWERNOTFOUND`` is unanswerable;
+the files append that word to every review, but it is not part of the passage. Articles are the reviewed
+items.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _questions(path: Path) -> Iterator[RawQuestion | RecordError]:
                 start, end = ast.literal_eval(indices)
                 answers = [{"text": context[start:end], "answer_start": start}]
             except (ValueError, TypeError, SyntaxError):
-                fault = f"{indices!r} is no pair of offsets"
+                fault = f"{indices!r} is not a pair of offsets"
                 yield RecordError(f"line {line}, human_ans_indices", fault)
                 continue
         fields = {"id": f"{identity}-{seen[identity]}", "title": item, "question": question}

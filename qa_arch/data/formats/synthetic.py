@@ -1,4 +1,4 @@
-"""``synthetic:SPLIT[:LEVEL]``: a split of the built-in generated set."""
+"""``synthetic:SPLIT[:LEVEL]``: a split of the built-in synthetic set."""
 
 from __future__ import annotations
 

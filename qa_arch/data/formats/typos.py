@@ -1,9 +1,9 @@
-"""``typos:SEED:SOURCE``: any other source with a typing error in every question, to test robustness.
+"""``typos:SEED:SOURCE``: any other source with a typo in every question, to test robustness.
 
 As in Pruthi et al. 2019 (section 4), a word of four letters or more is misspelt between its first and its
-last letter: two letters are swapped, or one is dropped, doubled or replaced by its neighbour on the keyboard
-(QWERTY). Seed and id of a question alone decide its error. A question without such a word stays as it is,
-and so do passages, answers and ids.
+last letter: two letters are swapped, or one is dropped, doubled or replaced by a neighbouring key (QWERTY).
+The typo depends only on the seed and the question id. Questions without such a word, passages, answers and
+ids are unchanged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KEYS = {
     for column, key in enumerate(keys)
 }
 _NEXT = ((0, -1), (0, 1), (-1, 0), (-1, 1), (1, -1), (1, 0))
-"""(row, column) from a key to those that touch it: each row begins half a key to the right of that above."""
+"""(row, column) offsets of adjacent keys: each row starts half a key to the right of the one above."""
 _NEIGHBOURS = {
     key: [other for other, (r, c) in _KEYS.items() if (r - row, c - column) in _NEXT]
     for key, (row, column) in _KEYS.items()
@@ -33,20 +33,20 @@ _NEIGHBOURS = {
 
 
 def misspell(question: str, draw: int) -> str:
-    """``question`` with one typing error, chosen by the large number ``draw``; itself without a long word."""
+    """Add a typo selected by the large number ``draw``; no change without a word of four letters."""
     words = list(_WORD.finditer(question))
     if not words:
         return question
     draw, chosen = divmod(draw, len(words))
     match = words[chosen]
-    kinds = [variants for variants in _errors(match[0]) if variants]
+    kinds = [variants for variants in _typos(match[0]) if variants]
     draw, chosen = divmod(draw, len(kinds))
     word = kinds[chosen][draw % len(kinds[chosen])]
     return f"{question[: match.start()]}{word}{question[match.end() :]}"
 
 
-def _errors(word: str) -> tuple[list[str], ...]:
-    """The misspelt words of each kind: swapped, dropped, doubled, replaced."""
+def _typos(word: str) -> tuple[list[str], ...]:
+    """Misspellings by kind: swapped, dropped, doubled, replaced."""
     inner = range(1, len(word) - 1)
     return (
         [word[:i] + word[i + 1] + word[i] + word[i + 2 :] for i in inner[:-1] if word[i] != word[i + 1]],

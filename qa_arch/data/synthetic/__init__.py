@@ -1,9 +1,9 @@
-"""Synthetic data: a seeded generator of questions in SQuAD 2.0 form about invented entities.
+"""Synthetic data: seeded generator of SQuAD 2.0 questions about invented entities.
 
 Level 1: question and passage share the relation word.
 Level 2: the question paraphrases the relation.
-Level 3: two subjects with the same relations, so that entity and relation must be matched, and all
-six kinds of unanswerable question. The level is part of the question id (``syn-7-dev-00012-L1-...``).
+Level 3: two subjects with the same relations, so entity and relation must both be matched, and all six kinds
+of unanswerable question. The level is part of the question id (``syn-7-dev-00012-L1-...``).
 
 The kinds are those of Table 2 of "Know What You Don't Know: Unanswerable Questions for SQuAD"
 (Rajpurkar, Jia and Liang 2018).
@@ -24,15 +24,15 @@ from qa_arch.types.text import Example, Gold, QuestionSet
 LEVELS = (1, 2, 3)
 DEMO_LEVELS: Mapping[int, float] = {1: 0.8, 2: 0.2}
 DEMO_SIZES: Mapping[str, int] = {"train": 1800, "calibration": 40, "dev": 40}
-"""Articles."""
+"""Split -> number of articles."""
 DEMO_SEED = 20
-"""Differs from the seed that the generator was tuned on (7), so that the demo's dev set was unseen."""
+"""Not the seed that the generator was tuned on (7), so the demo's dev set was unseen."""
 _PARAGRAPHS = 3
 _ANSWERABLE, _UNANSWERABLE = 3, 2
 """Questions per paragraph: 40% are unanswerable."""
 KINDS = ("negation", "antonym", "entity_swap", "mutual_exclusion", "impossible_condition", "other_neutral")
 _KINDS_BELOW_3 = ("negation", "antonym", *["other_neutral"] * 4)
-"""Kinds that need neither a second subject nor a condition; repetition makes a kind more frequent."""
+"""Kinds that need neither a second subject nor a condition; repeated kinds are more frequent."""
 _TRAIT_SHARE = 0.3
 _CONDITION_SHARE = 0.7
 
@@ -43,16 +43,16 @@ def generate(
     levels: Mapping[int, float] | int = 1,
     split: Split = "train",
 ) -> QuestionSet:
-    """``articles`` articles of 3 paragraphs with up to 5 questions each; the same arguments, the same set.
+    """Generate ``articles`` articles of 3 paragraphs with up to 5 questions each; deterministic.
 
-    ``levels`` is a level or the share of paragraphs of each level. No name word of one ``split``
-    occurs in another, whatever the seeds. Raises ConfigError for counts or levels out of range.
+    ``levels`` is a level, or the share of paragraphs per level. Name words never occur in two splits,
+    whatever the seeds. Raises ConfigError for counts or levels out of range.
     """
     shares = {levels: 1.0} if isinstance(levels, int) else dict(levels)
     if articles < 1:
-        raise ConfigError(f"articles={articles}: at least 1 is needed")
+        raise ConfigError(f"articles={articles}: must be at least 1")
     if not shares or not set(shares) <= set(LEVELS) or min(shares.values()) < 0 or sum(shares.values()) <= 0:
-        raise ConfigError(f"levels={levels}: give 1, 2 or 3, or positive shares of them")
+        raise ConfigError(f"levels={levels}: use 1, 2 or 3, or positive shares of them")
     rng = Random(f"{seed}/{split}")
     names = Names(rng, split)
     examples: list[Example] = []
@@ -62,14 +62,14 @@ def generate(
     return question_set(f"synthetic-{split}", examples, "2.0")
 
 
-@cache  # several models of one call read the same sets
-def named(which: str) -> QuestionSet:
-    """Set of a setting: ``dev`` is that of the demo, ``dev:L3`` one of the same size at level 3."""
-    split, _, level = which.partition(":")
+@cache  # several models of one command read the same sets
+def named(name: str) -> QuestionSet:
+    """Built-in set: ``dev`` is that of the demo, ``dev:L3`` one of the same size at level 3."""
+    split, _, level = name.partition(":")
     levels = {"": DEMO_LEVELS, **{f"L{n}": n for n in LEVELS}}
     if split not in DEMO_SIZES or level not in levels:
         raise ConfigError(
-            f"synthetic:{which} is unknown: write train, calibration or dev, and :L1 to :L3 after it"
+            f"synthetic:{name} is unknown: use train, calibration or dev, optionally followed by :L1 to :L3"
         )
     return generate(DEMO_SIZES[split], DEMO_SEED, levels[level], split)  # type: ignore[arg-type]
 
@@ -77,7 +77,7 @@ def named(which: str) -> QuestionSet:
 def _article(
     rng: Random, names: Names, shares: Mapping[int, float], prefix: str, titles: set[str]
 ) -> list[Example]:
-    """The questions of one article, titled after its first subject; ``titles`` holds the used ones."""
+    """Questions of one article, titled after its first subject; ``titles`` holds the titles in use."""
     examples: list[Example] = []
     title = ""
     for paragraph in range(_PARAGRAPHS):
@@ -98,7 +98,7 @@ def _article(
     return examples
 
 
-# Passages: relations and their wordings, the facts of a passage, the offset of each value -----------
+# Passages: relations and their wordings, facts of a passage, offset of each value --------------------
 
 _RELATIONS = """
 founder person - | {s} was {n}{v} by {o} | Who {n}{v} {s}? | founded, established
@@ -128,16 +128,16 @@ price crowns - | {s} had {n}{v} {o} | How much had {s} {n}{v}? | cost
 price crowns - | {s} was {n}{v} at {o} | At how much was {s} {n}{v}? | priced
 pay crowns - | {s} was {n}{v} {o} | How much was {s} {n}{v}? | paid, granted
 """
-"""Name, type of its value and opposite; statement; question; the relation words, each a wording.
+"""Name, value type and opposite; statement; question; relation words, one per wording.
 
-``{s}`` is the subject, ``{o}`` the value, ``{n}`` the place of "never " in a denial, ``{v}`` the relation
+``{s}`` is the subject, ``{o}`` the value, ``{n}`` the slot of "never " in a denial, ``{v}`` the relation
 word. Statement and question of a wording share that word (level 1); another wording is a paraphrase.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """One way to state a relation (``before`` and ``after`` the value) and to ask for its value."""
+    """One way to state a relation (``before`` and ``after`` the value) and ask for its value."""
 
     before: str
     after: str
@@ -146,7 +146,7 @@ class Wording:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A relation between subjects of certain types and a value of one type."""
+    """Relation between a subject and a value of type ``value``."""
 
     name: str
     value: str
@@ -156,7 +156,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class SubjectType:
-    """A type of thing that passages are about; ``traits`` are pairs of adjectives that exclude each other."""
+    """Type of a passage's subject; ``traits`` are pairs of mutually exclusive adjectives."""
 
     nouns: tuple[str, ...]
     name: str
@@ -165,7 +165,7 @@ class SubjectType:
 
 
 def _relations() -> dict[str, Relation]:
-    """``_RELATIONS`` by name; two lines of one name add up."""
+    """Parse ``_RELATIONS`` by name; lines with the same name add wordings."""
     relations: dict[str, Relation] = {}
     for line in _RELATIONS.strip().splitlines():
         head, statement, question, words = line.split(" | ")
@@ -218,9 +218,9 @@ EVENTS = (
 _DENIED_SHARE = 0.5
 """Share of single-subject passages that deny one of their facts."""
 _SHORT_MENTION_SHARE = 0.85
-"""How often a single-subject passage says "the town" and not its name."""
+"""How often a single-subject passage says "the town" instead of the name."""
 _ASIDE_SHARE = 0.15
-"""How often names that are no answers stand before a fact, and behind one."""
+"""How often distractor names precede a fact, and how often they follow one."""
 _LEADS = ("According to {person}, ", "As a letter of {year} has it, ", "As they say in {place}, ")
 _CLOSINGS = (
     ", as {person} noted",
@@ -240,7 +240,7 @@ _FILLERS = (
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Subject of a passage; it has ``trait``, which rules out ``excluded``."""
+    """Subject of a passage with a ``trait``, which rules out ``excluded``."""
 
     name: str
     noun: str
@@ -251,7 +251,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One statement; ``start`` is the character offset of the value's text in the context."""
+    """Statement of a passage; ``start`` is the character offset of the value's text in the context."""
 
     subject: Subject
     relation: Relation
@@ -275,29 +275,29 @@ class Passage:
 
 
 def single_subject(rng: Random, names: Names) -> Passage:
-    """A passage on one subject, each relation at most once (levels 1 and 2).
+    """Generate a passage on one subject, with each relation at most once (levels 1 and 2).
 
-    One stated relation has an opposite that is not stated, and in some one fact is denied.
+    One stated relation has an opposite that is not stated; some passages deny one fact.
     """
-    names.fresh()
-    kind = rng.choice(SUBJECTS)
-    subject = _subject(rng, names, kind)
+    names.reset()
+    type_ = rng.choice(SUBJECTS)
+    subject = _subject(rng, names, type_)
     denied = rng.random() < _DENIED_SHARE
-    facts = _facts(rng, names, [(subject, stated) for stated in _draw_relations(rng, kind, 3 + denied)])
+    facts = _facts(rng, names, [(subject, stated) for stated in _draw_relations(rng, type_, 3 + denied)])
     if denied:
         facts[-1] = replace(facts[-1], denied=True)
     return _compose(rng, names, (subject,), facts)
 
 
 def two_subjects(rng: Random, names: Names) -> Passage:
-    """A passage on two subjects of one type that share relations (level 3).
+    """Generate a passage on two subjects of the same type that share relations (level 3).
 
-    Two relations are stated of both, two of one subject only; one fact is denied and one is tied to an event.
+    Two relations are stated of both subjects, two of only one; one fact is denied and one tied to an event.
     """
-    names.fresh()
-    kind = rng.choice(SUBJECTS)
-    pair = (_subject(rng, names, kind), _subject(rng, names, kind))
-    first, second, third, fourth = _draw_relations(rng, kind, 4)
+    names.reset()
+    type_ = rng.choice(SUBJECTS)
+    pair = (_subject(rng, names, type_), _subject(rng, names, type_))
+    first, second, third, fourth = _draw_relations(rng, type_, 4)
     stated = [(pair[0], second), (pair[1], second), (pair[0], third), (pair[1], third)]
     stated += [(rng.choice(pair), first), (rng.choice(pair), fourth)]
     facts = _facts(rng, names, stated)
@@ -307,16 +307,16 @@ def two_subjects(rng: Random, names: Names) -> Passage:
     return _compose(rng, names, pair, facts)
 
 
-def _subject(rng: Random, names: Names, kind: SubjectType) -> Subject:
-    name = names.subject(kind.name)
-    trait, excluded = rng.sample(rng.choice(kind.traits), 2)
-    return Subject(name, rng.choice(kind.nouns), kind, trait, excluded)
+def _subject(rng: Random, names: Names, type_: SubjectType) -> Subject:
+    name = names.subject(type_.name)
+    trait, excluded = rng.sample(rng.choice(type_.traits), 2)
+    return Subject(name, rng.choice(type_.nouns), type_, trait, excluded)
 
 
-def _draw_relations(rng: Random, kind: SubjectType, count: int) -> list[Relation]:
-    """``count`` relations of a type; the first has an opposite, and that one is not among them."""
-    first = rng.choice([name for name in kind.relations if RELATIONS[name].opposite])
-    remaining = [name for name in kind.relations if name not in (first, RELATIONS[first].opposite)]
+def _draw_relations(rng: Random, type_: SubjectType, count: int) -> list[Relation]:
+    """Draw ``count`` relations of a type; the first has an opposite, which is not drawn."""
+    first = rng.choice([name for name in type_.relations if RELATIONS[name].opposite])
+    remaining = [name for name in type_.relations if name not in (first, RELATIONS[first].opposite)]
     return [RELATIONS[name] for name in (first, *rng.sample(remaining, count - 1))]
 
 
@@ -328,7 +328,7 @@ def _facts(rng: Random, names: Names, stated: Sequence[tuple[Subject, Relation]]
 
 
 def _compose(rng: Random, names: Names, subjects: Sequence[Subject], facts: Sequence[Fact]) -> Passage:
-    """Passage text: the leads, then the facts in random order with at most one filler sentence."""
+    """Passage text: introductions of the subjects, then the facts in random order and at most one filler."""
     sentences = [f"{subject.name} is a {subject.trait} {subject.noun}." for subject in subjects]
     order: list[Fact | None] = [*facts, None] if rng.random() < _FILLER_SHARE else [*facts]
     rng.shuffle(order)
@@ -350,7 +350,7 @@ def _compose(rng: Random, names: Names, subjects: Sequence[Subject], facts: Sequ
 
 
 def _statement(rng: Random, names: Names, fact: Fact, subject: str) -> tuple[str, str]:
-    """The sentence of a fact, as the text before and after its value."""
+    """Sentence of a fact, as the text before and after its value."""
     wording = fact.relation.wordings[fact.wording]
     never = "never " if fact.denied else ""
     before = wording.before.format(s=subject, n=never)
@@ -366,12 +366,12 @@ def _statement(rng: Random, names: Names, fact: Fact, subject: str) -> tuple[str
 # Questions about a passage ------------------------------------------------------------------------
 
 Question = tuple[str, Fact | None, str | None]
-"""Text, the fact that answers it or only seems to, and the kind of unanswerable question or None."""
+"""(text, fact that answers it or only seems to, kind of unanswerable question or None)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Content of a question before wording; ``fact`` answers it, or only seems to."""
+    """Content of a question before it is worded; ``fact`` answers it, or only seems to."""
 
     subject: Subject
     relation: Relation
@@ -382,9 +382,9 @@ class Request:
 
 
 def _answerable(rng: Random, passage: Passage, level: int) -> list[Question]:
-    """Questions on different facts; below level 3 none about a denied fact.
+    """Draw questions on different facts, below level 3 only on facts that are not denied.
 
-    At level 3 they may name a true trait or condition.
+    At level 3 they may mention a true trait or condition.
     """
     facts = [fact for fact in passage.facts if level == 3 or not fact.denied]
     questions: list[Question] = []
@@ -395,12 +395,12 @@ def _answerable(rng: Random, passage: Passage, level: int) -> list[Question]:
         if level == 3 and fact.event and rng.random() < _CONDITION_SHARE:
             event = fact.event
         request = Request(fact.subject, fact.relation, fact, fact.denied, trait, event)
-        questions.append((_word(rng, request, level), fact, None))
+        questions.append((_phrase(rng, request, level), fact, None))
     return questions
 
 
 def _unanswerable(rng: Random, passage: Passage, level: int) -> list[Question]:
-    """Different questions that the passage does not answer, as far as there are enough."""
+    """Draw different questions that the passage does not answer, if there are enough."""
     kinds = KINDS if level == 3 else _KINDS_BELOW_3
     questions: dict[str, Question] = {}
     for kind in rng.sample(kinds, len(kinds)) * 2:
@@ -408,13 +408,13 @@ def _unanswerable(rng: Random, passage: Passage, level: int) -> list[Question]:
             break
         if options := list(_requests(passage, level, kind)):
             request = rng.choice(options)
-            question = _word(rng, request, level)
+            question = _phrase(rng, request, level)
             questions.setdefault(question, (question, request.fact, kind))
     return list(questions.values())
 
 
-def _word(rng: Random, request: Request, level: int) -> str:
-    """Text of a question: in the passage's wording at level 1, another one at level 2, any at level 3."""
+def _phrase(rng: Random, request: Request, level: int) -> str:
+    """Text of a question, with the passage's wording at level 1, another at level 2, any at level 3."""
     subject, trait, fact = request.subject, request.trait, request.fact
     wordings = request.relation.wordings
     if level == 3 or fact is None or fact.relation is not request.relation:
@@ -429,12 +429,13 @@ def _word(rng: Random, request: Request, level: int) -> str:
 
 
 def _requests(passage: Passage, level: int, kind: str) -> Iterator[Request]:
-    """All requests of one kind of unanswerable question that a passage allows.
+    """Yield all possible unanswerable questions of one kind about a passage.
 
     ``negation``: the passage denies what is asked or, at level 3, asserts what the question denies.
-    ``antonym``: the opposite of what is stated. ``entity_swap``: of one subject what is stated of the other
-    alone. ``mutual_exclusion``: the subject with a trait that its own excludes. ``impossible_condition``: a
-    condition that nothing meets. ``other_neutral``: a relation that, as its opposite, is not mentioned.
+    ``antonym``: asks for the opposite of a stated relation. ``entity_swap``: asks one subject for what is
+    stated only of the other. ``mutual_exclusion``: gives the subject a trait that its own excludes.
+    ``impossible_condition``: adds a condition that no fact meets. ``other_neutral``: asks for a relation that
+    is not mentioned, nor is its opposite.
     """
     facts = passage.facts
     stated = {(fact.subject.name, fact.relation.name) for fact in facts}

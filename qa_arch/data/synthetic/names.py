@@ -29,7 +29,7 @@ guild aqu bald cent delph equ fort gal herm imp jov lib magn nept opt pal regn s
 book amber ash bone brass candle cloud copper dawn ember feather frost ghost honey iron lily moon
     | cloak dream fire flute harp rose song wheel
 """
-"""A kind of name, and its beginnings and ends: as in life, a town does not sound like a person."""
+"""Kind of name, its beginnings, its endings: as in real life, towns do not sound like people."""
 _STARTS_AND_ENDS = {
     kind: (starts.split(), ends.split())
     for kind, starts, ends in re.findall(r"(\w+) (.+)\n +\| (.+)", _PARTS)
@@ -37,7 +37,7 @@ _STARTS_AND_ENDS = {
 _MIDDLES = ("ba", "de", "fo", "gi", "la", "lo", "me", "na", "nu", "pi", "ra", "ro", "se", "ti", "vo")
 _MIDDLE_SHARE = 0.25
 _DECORATED_SHARE = 0.3
-"""How often a person has a rank, a place is a village, a year is called so."""
+"""How often a person has a rank, a place is "the village of ...", a year is "the year ..."."""
 _SPLIT_OF_BUCKET: tuple[Split, ...] = ("train", "train", "calibration", "dev")
 
 _RANKS = ("Captain", "Doctor", "Judge", "Lady", "Sister")
@@ -48,7 +48,7 @@ _YEARS = range(1600, 1800, 2)
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value in a passage, and the parts of it that count as the answer.
+    """A value in a passage, and the parts of it that are gold answers.
 
     ``golds`` holds (offset in ``text``, part), the shortest acceptable answer first.
     """
@@ -62,24 +62,24 @@ def _value(text: str, *parts: str) -> Value:
 
 
 def split_of(word: str) -> Split:
-    """The one split in which a name word may be used: a checksum decides, so inventories are disjoint."""
+    """The split in which a name word may be used, by checksum, so that the vocabularies are disjoint."""
     return _SPLIT_OF_BUCKET[zlib.crc32(word.encode()) % len(_SPLIT_OF_BUCKET)]
 
 
 class Names:
-    """Draws names of one split; within one instance's ``fresh`` scope no name word comes twice."""
+    """Draw names of one split, without repeating a name word between calls of ``reset``."""
 
     def __init__(self, rng: Random, split: Split) -> None:
         self._rng = rng
         self._split = split
         self._used: set[str] = set()
 
-    def fresh(self) -> None:
-        """Forget which names were given out: called at the start of a passage."""
+    def reset(self) -> None:
+        """Forget the names in use; called at the start of a passage."""
         self._used.clear()
 
     def word(self, kind: str) -> str:
-        """A capitalised name word of this split that was not used in this passage."""
+        """Draw a capitalised name word of this split that is not yet used in this passage."""
         starts, ends = _STARTS_AND_ENDS[kind]
         pick = self._rng.choice
         while True:
@@ -96,7 +96,7 @@ class Names:
         return self.word("place")
 
     def subject(self, pattern: str) -> str:
-        """``pattern`` with its ``{person}`` or ``{place}`` filled in."""
+        """Fill in the ``{person}`` or ``{place}`` of ``pattern``."""
         return pattern.format(person=self.person(), place=self.place())
 
     def year(self) -> str:
@@ -106,17 +106,17 @@ class Names:
         return str(self._rng.choice(_COUNTS))
 
     def fill(self, pattern: str) -> str:
-        """``pattern`` with its places (``{person}``, ``{year}``, ``{clan}``) filled in, left to right."""
+        """Fill in the slots of ``pattern`` (``{person}``, ``{year}``, ``{clan}``), left to right."""
         draws = {"person": self.person, "place": self.place, "year": self.year, "number": self.number}
 
-        def draw(place: re.Match[str]) -> str:
-            kind = place[1]
+        def draw(slot: re.Match[str]) -> str:
+            kind = slot[1]
             return draws[kind]() if kind in draws else self.value(kind).text
 
         return re.sub(r"\{(\w+)\}", draw, pattern)
 
     def value(self, kind: str) -> Value:
-        """A value of the type that a relation asks for: a kind of name, a year or a unit."""
+        """Draw a value of a relation's type: a kind of name, a year or a number with a unit."""
         decorated = self._rng.random() < _DECORATED_SHARE
         if kind in _UNITS:
             number = self.number()

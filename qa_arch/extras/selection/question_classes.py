@@ -96,7 +96,7 @@ def generated_questions(count: int, seed: int, split: Split) -> list[tuple[str, 
 
 
 def _filled(wording: str, rng: Random, names: Names) -> str:
-    names.fresh()
+    names.reset()
     kinds = ("place", "province", "river", "clan", "guild", "book")
     values = {kind: names.word(kind) for kind in kinds if f"{{{kind}}}" in wording}
     return wording.format(

@@ -65,10 +65,10 @@ def test_what_makes_no_set_together(folder, source):
 @pytest.mark.parametrize(
     ("source", "want", "message"),
     [
-        ("insuranceqa:x:dev", "passages", "no passages; use model=qa_lstm/c"),
-        ("types:x", "passages", "no passages; use model=question_types"),
-        ("types:x", "candidates", "no candidates; use model=question_types"),
-        ("a.json", "classes", "no classes; use model=bert with it, or data=question_types"),
+        ("insuranceqa:x:dev", "passages", "not passages; use model=qa_lstm/c"),
+        ("types:x", "passages", "not passages; use model=question_types"),
+        ("types:x", "candidates", "not candidates; use model=question_types"),
+        ("a.json", "classes", "not classes; use model=bert with it, or data=question_types"),
     ],
 )
 def test_a_wrong_kind_is_refused_before_it_is_opened(source, want, message):
@@ -95,7 +95,7 @@ def test_commands_over_passages_refuse_classes_and_stats_counts_them(qa_arch, ru
         ["evaluate", "--run", run_folder],
     ):
         code, _, err = qa_arch(*command, "--data", "types:synthetic:dev")
-        assert (code, ", no passages; use" in err) == (4, True)
+        assert (code, ", not passages; use" in err) == (4, True)
     code, out, err = qa_arch("stats", "--data", "types:synthetic:dev", "--json")
     assert code == 0, err
     assert json.loads(out) == counts("types:synthetic:dev")
