@@ -118,7 +118,7 @@ def _text(fields: Mapping[str, Any], name: str, where: str = "") -> str:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
-        fault = f"holds half a surrogate pair at character {error.start}; write the whole character"
+        fault = f"contains a lone surrogate at character {error.start}; write the whole character"
         raise RecordError(f"{where}{name}", fault) from None
     return value
 

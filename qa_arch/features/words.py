@@ -130,7 +130,7 @@ def split(texts: Sequence[str]) -> Words:
     except UnicodeEncodeError as error:
         near = joined[max(0, error.start - 30) : error.start]
         raise DataError(
-            f"a text holds half a surrogate pair after {near!r}: save the file as valid UTF-8"
+            f"a text contains a lone surrogate after {near!r}: save the file as valid UTF-8"
         ) from error
     present = np.zeros(int(codes.max()) + 1, bool)
     present[codes] = True
@@ -276,7 +276,7 @@ class _RunCache:
         """Tokenise new runs, ``BUNDLE`` per text, and append their pieces."""
         if not surface:
             return
-        bundles = [surface[at : at + BUNDLE] for at in range(0, len(surface), BUNDLE)]
+        bundles = [surface[i : i + BUNDLE] for i in range(0, len(surface), BUNDLE)]
         pieces = tokenize_whole(["\n".join(bundle) for bundle in bundles], self.backend)
         base = _starts(np.fromiter(map(len, surface), np.int64, len(surface)) + 1)
         bundle_base = np.repeat(base[::BUNDLE], pieces.count)

@@ -221,8 +221,8 @@ class WordEncoder(nn.Module):
         super().__init__()
         self.vocab_size, self.out_dim = vocab_size, width
         # Follows the model's device and dtype.
-        self.register_buffer("nothing", torch.empty(0), persistent=False)
-        self.nothing: Tensor
+        self.register_buffer("empty", torch.empty(0), persistent=False)
+        self.empty: Tensor
         self.embedding = nn.Embedding(vocab_size, width, padding_idx=0) if width else None
         if self.embedding is not None:
             nn.init.normal_(self.embedding.weight[1:], std=std or width**-0.5)
@@ -236,7 +236,7 @@ class WordEncoder(nn.Module):
         if segments is not None:
             raise ValueError("words has no segment ids")
         if self.embedding is None:
-            return self.nothing.new_zeros((*ids.shape, 0))
+            return self.empty.new_zeros((*ids.shape, 0))
         return self.embedding(ids)
 
     def depth_of(self, parameter: str) -> int:

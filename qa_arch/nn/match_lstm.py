@@ -43,10 +43,10 @@ def recur_plain(
     ``mask`` has a real unit in every row. ``qa_arch.nn.recurrence.recur`` and, on a GPU, the kernels of an
     extra compute the same, faster.
     """
-    back = inputs.flatten(0, 1)[flat(reversal)].view_as(inputs)
+    backward = inputs.flatten(0, 1)[flat(reversal)].view_as(inputs)
     h = c = inputs.new_zeros(inputs.shape[1], 2, score.shape[0])
     states = []
-    for step in torch.stack([inputs, back], dim=2):  # both directions in one batch: (B, 2, S)
+    for step in torch.stack([inputs, backward], dim=2):  # both directions in one batch: (B, 2, S)
         query, *gates = (step + h @ state.T).chunk(5, dim=-1)
         scores = torch.tanh(keys[:, None] + query[:, :, None]) @ score + bias  # w^T G_i + b    (eq. 2)
         attention = scores.masked_fill(~mask[:, None], -torch.inf).softmax(-1)  # a_i           (eq. 2)
@@ -142,8 +142,8 @@ class MatchLSTM(nn.Module):
     ) -> Float[Tensor, "B C M"]:
         """States of both directions, forward first; zero where ``context_mask`` (a prefix mask) is False."""
         states = self._run(recur, *self._precompute(context, question, context_mask, question_mask))
-        ahead, back = states.permute(2, 1, 0, 3)
-        both = torch.cat([ahead, reverse(back, context_mask)], dim=-1)
+        forward, backward = states.permute(2, 1, 0, 3)
+        both = torch.cat([forward, reverse(backward, context_mask)], dim=-1)
         return both.masked_fill(~context_mask[..., None], 0.0)
 
     def attention(
@@ -158,8 +158,8 @@ class MatchLSTM(nn.Module):
         Zero where ``context_mask`` is False, otherwise they sum to 1. Runs the recurrence of ``forward``.
         """
         weights = self._run(attend, *self._precompute(context, question, context_mask, question_mask))
-        ahead, back = weights.permute(2, 1, 0, 3)
-        both = torch.stack([ahead, reverse(back, context_mask)], dim=1)
+        forward, backward = weights.permute(2, 1, 0, 3)
+        both = torch.stack([forward, reverse(backward, context_mask)], dim=1)
         return both.masked_fill(~context_mask[:, None, :, None], 0.0)
 
     def _precompute(self, context, question, context_mask, question_mask) -> tuple[Tensor, ...]:

@@ -47,12 +47,16 @@ def pack(weight: Int8[Tensor, "N D"]) -> Tensor:
         ) from error
 
 
-def shifted(rows: Float[Tensor, "R D"], packed: Tensor, scale: Float[Tensor, "N"]) -> Float[Tensor, "R N"]:
+def shifted_product(
+    rows: Float[Tensor, "R D"], packed: Tensor, scale: Float[Tensor, "N"]
+) -> Float[Tensor, "R N"]:
     """Single product of the rows, shifted in place to 1 ... 255."""
     return _sums(rows.add_(UNSIGNED).to(torch.uint8), UNSIGNED, packed, scale)
 
 
-def halved(rows: Float[Tensor, "R D"], packed: Tensor, scale: Float[Tensor, "N"]) -> Float[Tensor, "R N"]:
+def halved_product(
+    rows: Float[Tensor, "R D"], packed: Tensor, scale: Float[Tensor, "N"]
+) -> Float[Tensor, "R N"]:
     """Product of the positive part minus that of the negative part: 2 * 127 * 127 fits in 16 bits."""
     parts = torch.cat([rows, -rows]).clamp_(min=0).to(torch.uint8)
     positive, negative = _sums(parts, 0, packed, scale).chunk(2)
@@ -71,12 +75,12 @@ def _sums(
 @cache
 def int8_product() -> Product:
     """Fastest product that is exact on this CPU. Raises UnavailableError if none is."""
-    if _exact(shifted):
-        return shifted
-    if not _exact(halved):
+    if _exact(shifted_product):
+        return shifted_product
+    if not _exact(halved_product):
         raise UnavailableError("precision int8: no int8 product is exact on this processor; use fp32")
     log.info("int8: products saturate on this processor; computing them in two exact halves")
-    return halved
+    return halved_product
 
 
 def _exact(product: Product) -> bool:
@@ -190,7 +194,7 @@ def _seconds(x: Tensor, weight: Tensor) -> float:
 
 def engine(library: str, precision: str) -> str:
     """Label such as ``torch fp32``; a slower int8 product is named: ``torch int8 in halves``."""
-    if precision == "int8" and "torch" in library and int8_product() is halved:
+    if precision == "int8" and "torch" in library and int8_product() is halved_product:
         precision += " in halves"
     elif precision == "int8" and "onnx" in library and onnx_int8():
         precision += " as u8u8"

@@ -55,13 +55,13 @@ class _Recurrence(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         *tape, reversal, keys, values, score, bias, state = ctx.saved_tensors
         with torch.autocast(grad.device.type, enabled=False):
-            back = _Backwards(_Tape(*tape), keys, values, score, state, ctx.exponential)
+            loop = _BackwardLoop(_Tape(*tape), keys, values, score, state, ctx.exponential)
             for first in range((len(grad) - 1) // CHUNK * CHUNK, -1, -CHUNK):
-                back.chunk(grad, first, min(first + CHUNK, len(grad)))
-            dinputs = gradient_of_inputs(back.gradient, reversal)
-            dstate = gradient_of_state(back.gradient, back.tape.states)
-        dkeys, dscore = back.into_keys.sum(1) * (4 * score), -2 * back.into_score.sum((0, 1))
-        return dinputs, None, dkeys, back.dvalues, None, dscore, torch.zeros_like(bias), dstate
+                loop.chunk(grad, first, min(first + CHUNK, len(grad)))
+            dinputs = gradient_of_inputs(loop.gradient, reversal)
+            dstate = gradient_of_state(loop.gradient, loop.tape.states)
+        dkeys, dscore = loop.into_keys.sum(1) * (4 * score), -2 * loop.into_score.sum((0, 1))
+        return dinputs, None, dkeys, loop.dvalues, None, dscore, torch.zeros_like(bias), dstate
 
 
 class _Tape(NamedTuple):
@@ -108,7 +108,7 @@ def _run(inputs, reversal, keys, values, mask, score, state, exponential) -> _Ta
     return tape
 
 
-class _Backwards:
+class _BackwardLoop:
     """Backward loop: gradients carried between steps, and accumulated gradients."""
 
     def __init__(self, tape: _Tape, keys, values, score, state, exponential) -> None:

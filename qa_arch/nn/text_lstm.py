@@ -54,8 +54,8 @@ class TextLSTM(nn.Module):
     ) -> None:
         super().__init__()
         self.out_dim = hidden
-        self.ahead = _Reader(in_dim, hidden, output_gate)
-        self.back = _Reader(in_dim, hidden, output_gate) if bidirectional else None
+        self.ahead = _OneDirection(in_dim, hidden, output_gate)
+        self.back = _OneDirection(in_dim, hidden, output_gate) if bidirectional else None
 
     def forward(self, x: Float[Tensor, "B K D"], mask: Bool[Tensor, "B K"]) -> Float[Tensor, "B K l"]:
         """``mask`` is a prefix mask; zeros where it is False."""
@@ -65,7 +65,7 @@ class TextLSTM(nn.Module):
         return states.masked_fill(~mask[..., None], 0.0)
 
 
-class _Reader(nn.Module):
+class _OneDirection(nn.Module):
     """One direction. Gates are in torch's order i, f, g, o, so the optional one is last."""
 
     def __init__(self, in_dim: int, hidden: int, output_gate: bool) -> None:
@@ -122,22 +122,22 @@ class SuBiLSTM(nn.Module):
 
     def forward(self, x: Float[Tensor, "B K D"], mask: Bool[Tensor, "B K"]) -> Float[Tensor, "B K M"]:
         """``mask`` is a prefix mask; zeros where it is False."""
-        at = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
+        unit = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
         step = torch.arange(min(self.window, mask.shape[1]), device=mask.device)
-        behind = (at + 1).clamp(max=step.shape[0])  # length of the prefix that ends here
-        ahead = (mask.sum(1, keepdim=True) - at).clamp(1, step.shape[0])  # of the suffix that begins here
+        prefix = (unit + 1).clamp(max=step.shape[0])  # length of the prefix that ends here
+        suffix = (mask.sum(1, keepdim=True) - unit).clamp(1, step.shape[0])  # of the suffix that starts here
         orders = (
-            ((at - behind + 1)[..., None] + step, behind),  # prefix, forwards
-            (at[..., None] - step, behind),  # prefix, backwards
-            (at[..., None] + step, ahead),  # suffix, forwards
-            ((at + ahead - 1)[..., None] - step, ahead),  # suffix, backwards
+            ((unit - prefix + 1)[..., None] + step, prefix),  # prefix, forward
+            (unit[..., None] - step, prefix),  # prefix, backward
+            (unit[..., None] + step, suffix),  # suffix, forward
+            ((unit + suffix - 1)[..., None] - step, suffix),  # suffix, backward
         )
-        final = [_read(reader, x, *order) for reader, order in zip(self.readers, orders, strict=True)]
+        final = [_final_states(reader, x, *order) for reader, order in zip(self.readers, orders, strict=True)]
         states = torch.cat([torch.maximum(*final[:2]), torch.maximum(*final[2:])], dim=-1)
         return states.masked_fill(~mask[..., None], 0.0)
 
 
-def _read(
+def _final_states(
     reader: nn.Module, x: Float[Tensor, "B K D"], order: Int[Tensor, "B K W"], length: Int[Tensor, "B K"]
 ) -> Float[Tensor, "B K l"]:
     """For each unit, the state of ``reader`` after the first ``length`` units of its ``order``."""

@@ -37,7 +37,7 @@ RECORD_CASES = {
     "no_id": ((*Q1, "id"), REMOVED, ["data[0].paragraphs[0].qas[0], id: is missing; add a string"]),
     "duplicate_id": ((*Q2, "id"), "q1", ["question 'q1', id: is a duplicate", "qas[0] of", "its own id"]),
     "blank_question": ((*Q1, "question"), " \t\n", [AT_Q1, r"question: is empty (' \t\n'); fill it in"]),
-    "half_pair": ((*Q1, "question"), "a \ud83d?", [AT_Q1, "half a surrogate pair at character 2"]),
+    "half_pair": ((*Q1, "question"), "a \ud83d?", [AT_Q1, "a lone surrogate at character 2"]),
     "text_as_answers": (
         (*Q1, "answers"),
         "mill",
