@@ -135,7 +135,7 @@ def tolerance(scores: Tensor) -> float:
     return TOLERANCE * max(1.0, float(finite.max()) if finite.numel() else 1.0)
 
 
-# The checks ----------------------------------------------------------
+# Checks ---------------------------------------------------------------------------------------------
 
 
 def output_has_its_shape(subject: Subject) -> None:
@@ -234,7 +234,7 @@ def trained_run_answers_as_scored(subject: Subject) -> None:
             require(same, f"{column} of {id_} was scored as {expected} and is now {actual}")
 
 
-# Building blocks for the checks of a task ------------------------------------------------------------------
+# Building blocks for the checks of a task -----------------------------------------------------------
 
 
 def overfit(subject: Subject, split: str, *, steps: int, lr: float) -> Any:
@@ -356,7 +356,7 @@ def _collator(config: Config, parts: Any, split: str, multiple: int) -> Collate:
     return Collator(table, vector_rows(parts.vectors, table), multiple=multiple)
 
 
-# Data: each function writes it to a folder and returns the overrides with which a run reads it ----------
+# Data: each function writes it to a folder and returns the overrides with which a run reads it ------
 
 Row = tuple[str, str, str | None]
 """Passage, question, and text of the answer, or None for an unanswerable question."""

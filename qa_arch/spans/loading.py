@@ -172,8 +172,8 @@ def load_predictor(
     if names_checkpoint(run):
         if engine == "onnx":
             raise ConfigError(
-                f"--engine onnx: {run} is a downloaded checkpoint without a graph; qa-arch export {run}"
-                " --to onnx --out GRAPH makes it, then name GRAPH"
+                f"--engine onnx: {run} is a downloaded checkpoint without a graph; make one with qa-arch"
+                f" export {run} --to onnx --out GRAPH, and name GRAPH"
             )
         return checkpoint_predictor(run, device=target, precision=precision, settings=settings)
     folder = Path(run)
@@ -283,8 +283,8 @@ def require_spans(run: str | Path, predictor: Predictor) -> SpanPredictor:
         return predictor
     if reads_corpus(predictor.config.model):
         raise RunError(
-            f"{run}: this run was pre-trained on a corpus and answers no questions yet; qa-arch train"
-            f" model=bert encoder.name={run} makes one that does"
+            f"{run}: this run was pre-trained on a corpus and answers no questions yet; fine-tune it:"
+            f" qa-arch train model=bert encoder.name={run}"
         )
     raise RunError(
         f"{run}: this run selects answers from candidates, not spans of a text; score it with"
@@ -355,8 +355,8 @@ def average(members_logits: Sequence[Logits]) -> Logits:
         return StepLogits(choices[..., :-1], choices[..., -1])
     if steps or len({logits.verifier is None for logits in spans}) > 1:
         raise ConfigError(
-            "an ensemble's models must all choose spans, with a verifier or without (model.no_answer), or all"
-            " choose sequences of one length (model.limit)"
+            "the models of an ensemble must all choose spans, with or without a verifier (model.no_answer),"
+            " or all choose sequences of the same length (model.limit)"
         )
     start = _average_scores([(logits.start, logits.null_start) for logits in spans])
     end = _average_scores([(logits.end, logits.null_end) for logits in spans])

@@ -142,7 +142,10 @@ class Teacher:
         recorded = {record.precision or record.setting("trainer", "precision") for record in self.records}
         precisions: Any = {precision if precision in HALVES else "fp32" for precision in recorded}
         if len(precisions) > 1:
-            raise ConfigError(f"{SETTING}: the runs were trained in {' and '.join(sorted(precisions))}")
+            raise ConfigError(
+                f"{SETTING}: the runs were trained in {' and '.join(sorted(precisions))};"
+                " name runs of the same precision"
+            )
         self.precision: Precision = precisions.pop()
         runs = list(zip(sources, self.records, strict=True))
         self.facts = TeacherFacts(

@@ -161,7 +161,7 @@ def newest(folder: Path) -> Path | None:
         log.warning("%s: damaged, skipped", path)
     if paths:
         names = " and ".join(path.name for path in paths)
-        raise RunError(f"{folder}: {names} cannot be read; --if-exists replace starts the run anew")
+        raise RunError(f"{folder}: {names} cannot be read; use --if-exists replace to start over")
     return None
 
 

@@ -142,7 +142,7 @@ class WandbLogger(lightning.WandbLogger):
                 run = wandb.init(mode=chosen, **settings)  # type: ignore[arg-type]
             except wandb.Error as error:
                 raise UnavailableError(
-                    f"logger=wandb: no run could be started, mode {chosen} ({_one_line(error)});"
+                    f"logger=wandb: cannot start a run in mode {chosen} ({_one_line(error)});"
                     " try wandb login, logger.mode=offline or logger=none"
                 ) from error
             # Keep the last point of each curve out of the summary, which holds the final scores.

@@ -127,8 +127,8 @@ def fit(
             trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     except UnpicklingError as error:
         raise RunError(
-            f"{checkpoint}: holds more than tensors and plain values, and is not loaded; --if-exists replace"
-            " starts the run anew"
+            f"{checkpoint}: holds more than tensors and plain values, and is not loaded;"
+            " use --if-exists replace to start over"
         ) from error
     except (KeyboardInterrupt, SystemExit) as error:  # Lightning turns an interrupt into an exit
         if not any(isinstance(cause, KeyboardInterrupt) for cause in (error, error.__context__)):

@@ -54,7 +54,7 @@ class Run:
     folder: Path
     record: RunRecord
 
-    def note(self, **changes: Any) -> None:
+    def update(self, **changes: Any) -> None:
         """Change fields of the record and write it."""
         self.record = replace(self.record, **changes)
         write_record(self.folder, self.record)
@@ -92,7 +92,7 @@ def train(
     if resume and (folder / RECORD).is_file():
         earlier = read_record(folder)
         run.record = replace(run.record, epochs=earlier.epochs, batch=earlier.batch)
-    run.note(**(start.notes if start else {}))
+    run.update(**(start.notes if start else {}))
     (folder / TRACEBACK).unlink(missing_ok=True)
     try:
         _train(start.config if start else config, run, resume, trusted, start)
@@ -100,7 +100,7 @@ def train(
         oom = devices.out_of_memory(error)
         status = "oom" if oom else "failed" if isinstance(error, Exception) else "killed"
         write_atomic(folder / TRACEBACK, traceback.format_exc())
-        run.note(status=status, error=f"{type(error).__name__}: {error}".strip().splitlines()[0])
+        run.update(status=status, error=f"{type(error).__name__}: {error}".strip().splitlines()[0])
         if (folder / LAST).exists():
             trust = [word for prefix in trusted if prefix not in TRUSTED for word in ("--trust", prefix)]
             command = ["qa-arch", "train", "--config-from", str(folder), "--folder", str(folder), *trust]
@@ -133,7 +133,7 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
         log.info(message, asdict(config.encoder))
     parts = start.parts if start else task.assemble(config, trusted)
     world = world_size(settings, gpu=gpu)
-    run.note(
+    run.update(
         **_record_fields(run.record.config, config, parts),
         device=devices.describe(gpu),
         strategy=devices.strategy_name(settings, world),
@@ -151,7 +151,7 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
                 world=world,
                 gpu=gpu,
                 resume=resume,
-                publish=lambda done: run.note(epochs=tuple(map(Epoch.from_flat, done))),
+                publish=lambda done: run.update(epochs=tuple(map(Epoch.from_flat, done))),
                 logger=logger,
                 callbacks=start.callbacks if start else (),
             )
@@ -163,7 +163,7 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
         seconds = sum(epoch["train_seconds"] for epoch in epochs)  # including those before a resume
         validation = sum(epoch.get("validation_seconds", 0.0) for epoch in epochs)
         trained = sum(epoch["windows"] for epoch in epochs)
-        run.note(
+        run.update(
             references=scored.references,
             status="ok",
             epochs=tuple(map(Epoch.from_flat, epochs)),
@@ -202,7 +202,7 @@ def _fit(config: Config, parts: Parts, run: Run, *, world: int, gpu: bool, **opt
             devices=world,
             global_size=settings.batch_size * settings.accumulate * world,
         )
-        run.note(batch=sizes)
+        run.update(batch=sizes)
         try:
             return fit(replace(config, trainer=settings), parts, run.folder, gpu=gpu, **options)
         except Exception as error:
