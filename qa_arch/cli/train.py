@@ -87,10 +87,10 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if not first_rank:
         if args.if_exists != "resume" or not finished(jobs[0].folder):
-            from qa_arch.training.ranks import follow
+            from qa_arch.training.ranks import train_rank
 
             logging.getLogger("qa_arch").setLevel(logging.WARNING)
-            follow(jobs[0].config, jobs[0].folder, resume=args.if_exists == "resume", trusted=trusted)
+            train_rank(jobs[0].config, jobs[0].folder, resume=args.if_exists == "resume", trusted=trusted)
         return 0
     log_errors = len(jobs) > 1 and not args.debug
     runs = [(job.folder, train_job(job, args.if_exists, trusted, log_errors=log_errors)) for job in jobs]
