@@ -81,9 +81,8 @@ class TokenHead(nn.Module):
         self, states: Float[Tensor, "B P H"], embeddings: Float[Tensor, "V E"]
     ) -> Float[Tensor, "B P V"]:
         y = self.norm(functional.gelu(self.dense(states)))
-        return functional.linear(
-            y, embeddings.to(y.dtype), self.bias
-        )  # a cast encoder has half-precision ones
+        # The embeddings of a cast encoder are in half precision.
+        return functional.linear(y, embeddings.to(y.dtype), self.bias)
 
 
 class SentenceHead(nn.Module):

@@ -433,7 +433,7 @@ def _sentence_task(config: Config) -> Any:
 
 
 def is_causal(model: CausalLM) -> bool:
-    """Check that the scores of a token do not change with the tokens after it."""
+    """True if the scores of a token do not depend on the tokens after it."""
     ids = torch.tensor([[0, 1, 2, 3], [0, 1, 2, 4]]) % model.encoder.vocab_size
     mask = torch.ones_like(ids, dtype=torch.bool)
     segments = torch.zeros_like(ids) if model.encoder.has_segments else None
