@@ -237,9 +237,13 @@ def trained_run_answers_as_scored(subject: Subject) -> None:
 # Building blocks for the checks of a task -----------------------------------------------------------
 
 
+OVERFITTED = 0.02
+"""Loss below which a model has learned its few questions."""
+
+
 def overfit(subject: Subject, split: str, *, steps: int, lr: float) -> Any:
-    """Outputs on a split after ``steps`` of AdamW on it without dropout, enough to overfit it; restores the
-    model's weights."""
+    """Outputs on a split after at most ``steps`` of AdamW on it without dropout, enough to overfit it;
+    restores the model's weights."""
     model, batch = subject.model, subject.batch(split)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     layers = [layer for layer in model.modules() if isinstance(layer, nn.modules.dropout._DropoutNd)]
@@ -251,7 +255,10 @@ def overfit(subject: Subject, split: str, *, steps: int, lr: float) -> Any:
         for _ in range(steps):
             model.train()
             optimizer.zero_grad()
-            subject.loss(batch).backward()
+            loss = subject.loss(batch)
+            if loss < OVERFITTED:
+                break
+            loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
         return subject.outputs(split)
