@@ -85,7 +85,7 @@ def build_encoder(
         "pre_norm": pre_norm,
     }
     overrides = {key: value for key, value in sizes.items() if value is not None}
-    counting = torch.get_default_device().type == "meta"
+    on_meta = torch.get_default_device().type == "meta"
     if init == "random":
         ids = {"vocab_size": vocab_size, "pad_token_id": pad_token_id}
         overrides |= {key: value for key, value in ids.items() if value is not None}
@@ -96,14 +96,14 @@ def build_encoder(
             f" name={name}, sizes={overrides}"
         )
     else:
-        config = _config_of(name, use_network=not counting)
+        config = _config_of(name, use_network=not on_meta)
     for setting, rate in (("attention_dropout", attention_dropout), ("hidden_dropout", hidden_dropout)):
         present = [name for name in _DROPOUT[setting] if hasattr(config, name)]
         if rate is not None and not present:
             raise ConfigError(f"encoder.{setting}: {config.model_type} has no such dropout; leave it null")
         for attribute in present if rate is not None else ():
             setattr(config, attribute, rate)
-    weights = None if init == "random" or counting else name
+    weights = None if init == "random" or on_meta else name
     encoder = Encoder(_load(weights, config) if weights else new_backbone(config))
     if gradient_checkpointing:
         encoder.checkpoint_activations()

@@ -45,7 +45,7 @@ def test_an_id_that_the_encoder_has_no_embedding_of(configure, folder):
     path, _ = folder(largest + 1)
     TASK.assemble(configure(*of(path)))
     path, _ = folder(largest)
-    with pytest.raises(ConfigError, match=rf"{largest} token embeddings .* produces id {largest}"):
+    with pytest.raises(ConfigError, match=rf"{largest} token embeddings, .* produces id {largest}"):
         TASK.assemble(configure(*of(path)))
 
 
