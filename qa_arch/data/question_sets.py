@@ -104,9 +104,9 @@ def to_example(raw: RawQuestion, contexts: dict[str, str]) -> Example:
         )
     if not impossible and not answers:
         raise RecordError("answers", "is empty; give an answer, or set is_impossible to true")
-    optional = {name for name in ("plausible_answers", "kind") if fields.get(name) is not None}
-    plausible = _golds(fields, "plausible_answers", context) if "plausible_answers" in optional else ()
-    kind = _text(fields, "kind") if "kind" in optional else None
+    has_plausible = fields.get("plausible_answers") is not None
+    plausible = _golds(fields, "plausible_answers", context) if has_plausible else ()
+    kind = _text(fields, "kind") if fields.get("kind") is not None else None
     original = _text(fields, "original_id") if fields.get("original_id") else None
     return Example(identity, question, context, title, answers, plausible, kind, original)
 

@@ -56,7 +56,7 @@ def plan(
     """
     size = np.asarray(lengths, np.int64)
     if batch_size < 1:
-        raise ConfigError("batch_size: at least 1")
+        raise ConfigError("batch_size: must be at least 1")
     rng = np.random.default_rng((seed, epoch))
     groups, leftover = _global_batches(size, batch_size * world * accumulate, rng if shuffle else None)
     if mates is not None:
