@@ -125,7 +125,7 @@ def test_three_operating_points(gold_set):
 
 def test_every_question_is_answered_once(gold_set):
     questions = gold_set({"a": [], "b": []})
-    with pytest.raises(DataError, match="not predicted: b"):
+    with pytest.raises(DataError, match="have no prediction: b"):
         at_thresholds(questions, [answer("a", "x", 0.0)], 0.0)
     with pytest.raises(DataError, match="2 answers to 1 questions"):
         best_texts([answer("a", "x", 0.0), answer("a", "y", 0.0)])
