@@ -626,7 +626,7 @@ def find_runs(
         named = Path(pattern).exists()
         matches = [pattern] if named else sorted(glob.glob(pattern))  # noqa: PTH207
         if not matches:
-            raise RunError(f"{pattern}: no such run or folder, and no match as a pattern")
+            raise RunError(f"{pattern}: no such run or folder, and nothing matches it as a pattern")
         for match in map(Path, matches):
             if match.is_dir():
                 paths += _records_below(match, f"**/{RECORD}")

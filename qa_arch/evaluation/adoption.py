@@ -59,10 +59,10 @@ def adopt(
     hashes = {DEV: questions.fingerprint, "answers": _hash(answers)}
     if calibration is not None:
         check_articles(questions, calibration[0])
-        for answered, of_set in ((questions, answers), calibration):
-            if of_set.null_odds is None:
+        for scored_set, system_answers in ((questions, answers), calibration):
+            if system_answers.null_odds is None:
                 raise DataError(
-                    f"{answered.name}: the answers have no null odds, which the fit of the threshold needs;"
+                    f"{scored_set.name}: the answers have no null odds, which the fit of the threshold needs;"
                     " add them to the file, or give --na-prob and --calibration-na-prob"
                 )
         hashes |= {CALIBRATION: calibration[0].fingerprint, "calibration_answers": _hash(calibration[1])}
@@ -127,12 +127,12 @@ def _score_as_given(record: RunRecord, questions: QuestionSet, answers: Answers,
         scores[NEVER_NULL] = aggregate(scored, protocol)
     unknown = {"windows", "probability", *(() if odds else ("null_odds",))}
     rows = question_rows(questions, predictions, ALWAYS_ANSWER)
-    for key in (
-        ("span_exact", "span_f1") if protocol == "2.0" else ()
-    ):  # the span behind "no answer" is unknown
-        rows[key] = [
-            score if answer.best else math.nan for score, answer in zip(rows[key], predictions, strict=True)
-        ]
+    if protocol == "2.0":  # the span behind "no answer" is unknown
+        for key in ("span_exact", "span_f1"):
+            rows[key] = [
+                score if answer.best else math.nan
+                for score, answer in zip(rows[key], predictions, strict=True)
+            ]
     write_json(folder / PREDICTIONS, texts)
     write_questions(folder, {key: values for key, values in rows.items() if key not in unknown})
     points = {

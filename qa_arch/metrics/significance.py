@@ -66,38 +66,41 @@ class Variance:
     """Variance of a difference, by source."""
 
     units: int
-    of_units: float
+    unit_variance: float
     """Articles (or questions), including their interaction with the seeds."""
     seeds: tuple[Seeds, ...] = ()
     """One item per system with several runs."""
     calibration_units: int = 0
-    of_calibration: float = 0.0
+    calibration_variance: float = 0.0
 
     @property
     def total(self) -> float:
-        return self.of_units + max(0.0, sum(part.own for part in self.seeds)) + self.of_calibration
+        return self.unit_variance + max(0.0, sum(part.own for part in self.seeds)) + self.calibration_variance
 
     @property
     def freedom(self) -> float:
         """Satterthwaite's degrees of freedom, at least 1."""
-        parts = [(self.of_units, self.units - 1), (self.of_calibration, self.calibration_units - 1)]
-        parts += [(max(0.0, part.own), part.runs - 1) for part in self.seeds]
+        parts = [
+            (self.unit_variance, self.units - 1),
+            (self.calibration_variance, self.calibration_units - 1),
+            *((max(0.0, part.own), part.runs - 1) for part in self.seeds),
+        ]
         spread = sum(variance**2 / free for variance, free in parts if variance)
         return max(1.0, self.total**2 / spread) if spread else inf
 
     def planned(self, *, units: int, runs: int, calibration_units: int | None = None) -> Variance:
         """Variance expected with other numbers of articles, runs per system and calibration articles."""
         interactions = sum(part.interaction for part in self.seeds)
-        articles = max(0.0, self.of_units - interactions) * self.units / units
+        articles = max(0.0, self.unit_variance - interactions) * self.units / units
         seeds = tuple(
             Seeds(runs, own * current / runs, interaction * current * self.units / (runs * units))
             for current, own, interaction in self.seeds
         )
-        of_units = articles + sum(part.interaction for part in seeds)
+        unit_variance = articles + sum(part.interaction for part in seeds)
         current = self.calibration_units
         planned = calibration_units or current
-        of_calibration = self.of_calibration * current / planned if current else 0.0
-        return Variance(units, of_units, seeds, planned, of_calibration)
+        calibration_variance = self.calibration_variance * current / planned if current else 0.0
+        return Variance(units, unit_variance, seeds, planned, calibration_variance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +226,9 @@ def _crossed_variance(
         if (runs := len(scores)) > 1:
             crossed = corrected * float(((sums - sums.mean(0)) ** 2).sum()) / (runs * (runs - 1))
             seeds.append(Seeds(runs, float(means.var(ddof=1)) / runs - crossed, crossed))
-    of_calibration = (len(left_out) - 1) * float(np.var(left_out)) if len(left_out) > 1 else 0.0
-    of_units = corrected * float((summed**2).sum())
-    return Variance(units, of_units, tuple(seeds), len(left_out), of_calibration)
+    calibration_variance = (len(left_out) - 1) * float(np.var(left_out)) if len(left_out) > 1 else 0.0
+    unit_variance = corrected * float((summed**2).sum())
+    return Variance(units, unit_variance, tuple(seeds), len(left_out), calibration_variance)
 
 
 def _quantile(freedom: float, share: float) -> float:

@@ -335,12 +335,12 @@ def _rank_metrics(scored: Sequence[QuestionScore], null_scores: Mapping[str, flo
     exact, f1 = [s.exact for s in ranked], [s.f1 for s in ranked]
     answerable, abstained = [s.answerable for s in ranked], [s.abstained for s in ranked]
     values: dict[str, float] = {}
-    for key, of_questions in (("exact", exact), ("f1", f1)):
-        best = best_threshold(of_questions, answerable, abstained, probabilities)
+    for key, question_scores in (("exact", exact), ("f1", f1)):
+        best = best_threshold(question_scores, answerable, abstained, probabilities)
         values[f"best_{key}"], values[f"best_{key}_thresh"] = best
     if any(answerable):
-        for key, of_questions in (("exact", exact), ("f1", f1), ("oracle", list(map(float, answerable)))):
-            values[f"pr_{key}_ap"] = average_precision(of_questions, answerable, probabilities)
+        for key, question_scores in (("exact", exact), ("f1", f1), ("oracle", list(map(float, answerable)))):
+            values[f"pr_{key}_ap"] = average_precision(question_scores, answerable, probabilities)
     return values
 
 

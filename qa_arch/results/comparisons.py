@@ -330,7 +330,7 @@ def power_table(
     others = [system.label for system in systems if system.label != baseline.label]
     effects = {label: samples.effect(baseline.label, label, measure) for label in others}
     if not any(effect.variance.seeds for effect in effects.values()):
-        raise RunError("power needs a baseline and another system of several seeds, to see how they differ")
+        raise RunError("power needs a baseline and another system, one of them with several seeds")
     rows: list[dict[str, Any]] = []
     for label, effect in effects.items():
         observed = effect.variance

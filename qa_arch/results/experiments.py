@@ -239,7 +239,9 @@ def dot_plot(
     """
     for column in select_columns(columns):
         if column.mark is None:
-            raise ConfigError(f"columns: '{column.key}' is not a percentage; a dot plot shows nothing else")
+            raise ConfigError(
+                f"columns: '{column.key}' is not a percentage; a dot plot shows only percentages"
+            )
     table = drawn_table(folder, title, ["model", *columns], records, split)
     if table is None:
         return ()

@@ -344,8 +344,8 @@ class Mistakes:
         return {name: count(groups[name]) for name in sorted(groups)}
 
     def _figures(self, counts: ErrorCounts) -> dict[str, Any]:
-        of_texts = () if self.texts else ("boundaries", "plausible", "with_plausible")
-        known = {key: value for key, value in asdict(counts).items() if key not in of_texts}
+        text_keys = () if self.texts else ("boundaries", "plausible", "with_plausible")
+        known = {key: value for key, value in asdict(counts).items() if key not in text_keys}
         return {**known, "outcomes": self.outcomes(counts)}
 
     def _table(self, heading: str, key: Callable[[Judged], str | None]) -> Table:

@@ -1,4 +1,4 @@
-"""Systems: runs that differ in nothing but the seed, and what to call them."""
+"""Systems: runs that differ only in the seed, and their labels."""
 
 from __future__ import annotations
 

@@ -70,8 +70,8 @@ def test_variance_is_that_of_the_analysis_of_variance():
     seeds = [table_of_squares(y)[1] / 28 for y in (of_a, of_b)]
     assert [part.interaction for part in found.seeds] == pytest.approx(crossed)
     assert [part.own for part in found.seeds] == pytest.approx(np.subtract(seeds, crossed))
-    assert found.of_units == pytest.approx(statistics.variance(of_b.mean(0) - of_a.mean(0)) / 7)
-    assert found.total == pytest.approx(found.of_units + sum(seeds) - sum(crossed))
+    assert found.unit_variance == pytest.approx(statistics.variance(of_b.mean(0) - of_a.mean(0)) / 7)
+    assert found.total == pytest.approx(found.unit_variance + sum(seeds) - sum(crossed))
 
 
 def test_pairs_of_runs_are_one_system_of_differences():
@@ -93,7 +93,7 @@ def test_a_contrast_is_a_difference_of_differences():
     c, d = (scores + more for scores, more in zip((a, b[:3] + 0.5), noise, strict=True))
     found = contrast([a, -b, -c, d], articles=articles)
     assert found.delta == pytest.approx((d.mean() - c.mean()) - (b.mean() - a.mean()))
-    assert found.variance.of_units < contrast([-a, b], articles=articles).variance.of_units / 10, (
+    assert found.variance.unit_variance < contrast([-a, b], articles=articles).variance.unit_variance / 10, (
         "articles shared"
     )
     assert [part.runs for part in found.variance.seeds] == [4, 4, 4, 3]
@@ -105,7 +105,7 @@ def test_calibration_articles_add_the_variance_of_their_mean():
     moved = np.array([1.0, -0.5, 0.2, 2.0])  # what each calibration article does to the difference
     left_out = (moved.sum() - moved) / 3
     found = contrast([-a, b], articles=articles, left_out=left_out.tolist())
-    assert found.variance.of_calibration == pytest.approx(moved.var(ddof=1) / 4)
+    assert found.variance.calibration_variance == pytest.approx(moved.var(ddof=1) / 4)
     assert found.variance.total == pytest.approx(
         contrast([-a, b], articles=articles).variance.total + moved.var(ddof=1) / 4
     )

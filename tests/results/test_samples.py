@@ -46,7 +46,7 @@ def test_what_calibration_articles_do_is_in_the_tests_that_have_a_threshold(answ
         label: [sample.left_out("f1", samples.where("f1"))] for label, sample in samples.systems.items()
     }
     left_out = np.concatenate(scores["proposed"]) - np.concatenate(scores["bert"])
-    assert f1.of_calibration == pytest.approx(3 / 4 * ((left_out - left_out.mean()) ** 2).sum())
+    assert f1.calibration_variance == pytest.approx(3 / 4 * ((left_out - left_out.mean()) ** 2).sum())
     by_hand = []
     for rows, thresholds in zip(
         samples.systems["bert"].rows, samples.systems["bert"].thresholds, strict=True
