@@ -9,11 +9,11 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from importlib import import_module
 
-from qa_arch.cli.runs import add_device_options, add_engine, open_predictor, require_runs
+from qa_arch.cli.runs import add_device_options, add_engine, open_predictor, refuse_options, require_runs
 from qa_arch.config.files import write_json
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError
@@ -126,13 +126,6 @@ def run(args: argparse.Namespace) -> int:
     return _score_runs(args) if args.run_folder else _score_files(args)
 
 
-def _refuse(args: argparse.Namespace, options: Sequence[str], reason: str) -> None:
-    """Raise ConfigError for the first of ``options`` given on the command line."""
-    for name in options:
-        if getattr(args, name, None) not in (None, False, "auto", []):
-            raise ConfigError(f"--{name.replace('_', '-')} {reason}")
-
-
 def _say(line: str) -> None:
     print(line, file=sys.stderr)
 
@@ -141,7 +134,7 @@ def _say(line: str) -> None:
 
 
 def _score_files(args: argparse.Namespace) -> int:
-    _refuse(args, _RUN_OPTIONS, "is for a trained run: give --run RUN with it (or see qa-arch adopt)")
+    refuse_options(args, _RUN_OPTIONS, "is for a trained run: give --run RUN with it (or see qa-arch adopt)")
     if not args.data or not args.predictions:
         raise ConfigError("give --data and --predictions, or --run RUN to score a trained run")
     families = {name: family for name, family in METRICS.items() if getattr(args, name.replace("-", "_"))}
@@ -212,15 +205,15 @@ def _print_ids(message: str, ids: Collection[str]) -> None:
 def _score_runs(args: argparse.Namespace) -> int:
     """Score runs, write predictions and records into their folders, and print the scores."""
     reason = "is for prediction files; --run writes predictions.json, which --predictions reads"
-    _refuse(args, _FILE_OPTIONS, reason)
+    refuse_options(args, _FILE_OPTIONS, reason)
     if args.train:
         reason = "does not go with --train, which selects the set to score; leave it out"
-        _refuse(args, ("data", "final"), reason)
+        refuse_options(args, ("data", "final"), reason)
     require_runs(args.run_folder)
     runs, record, load = args.run_folder, args.record, lambda: open_predictor(args.run_folder, args)
     checkpoint = next(filter(names_checkpoint, runs), None)
     if checkpoint is None:
-        _refuse(args, _CHECKPOINT_OPTIONS, f"is for a downloaded checkpoint, and {runs[0]} is a run")
+        refuse_options(args, _CHECKPOINT_OPTIONS, f"is for a downloaded checkpoint, and {runs[0]} is a run")
     elif len(runs) > 1 or args.decode is not None or args.train:
         raise ConfigError(
             f"--run: {checkpoint} has no record to combine or to decode differently, and no training data;"

@@ -21,6 +21,7 @@ from qa_arch.cli.runs import (
     open_questions,
     open_reader,
     open_span_predictor,
+    refuse_options,
     require_runs,
 )
 from qa_arch.config import extras
@@ -82,9 +83,8 @@ def run(args: argparse.Namespace) -> int:
     require_runs(args.run_folder)
     if args.out == "-" or args.out.endswith((".jsonl", ".ndjson")):
         return _json_lines(args, options)
-    for name in ("top_k", "max_answer_tokens", "if_exists", "on", "actors"):
-        if getattr(args, name) is not None:
-            raise ConfigError(f"--{name.replace('_', '-')} is for JSON lines: give --out FILE.jsonl")
+    json_options = ("top_k", "max_answer_tokens", "if_exists", "on", "actors")
+    refuse_options(args, json_options, "is for JSON lines: give --out FILE.jsonl")
     return _official_files(args)
 
 

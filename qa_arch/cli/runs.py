@@ -155,6 +155,14 @@ def add_engine(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def refuse_options(args: argparse.Namespace, names: Sequence[str], reason: str) -> None:
+    """Raise ConfigError for the first option of ``names`` that is given on the command line."""
+    for name in names:
+        value = getattr(args, name, None)
+        if value is not None and value is not False and value not in ("auto", []):
+            raise ConfigError(f"--{name.replace('_', '-')} {reason}")
+
+
 def require_runs(sources: Sequence[str]) -> None:
     """Raise RunError for the first source that is neither a trained run nor named like a checkpoint.
 

@@ -12,7 +12,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from qa_arch.cli.runs import add_config_dir, add_trust, print_next_steps, require_hub, use_config_dir
+from qa_arch.cli.runs import (
+    add_config_dir,
+    add_trust,
+    print_next_steps,
+    refuse_options,
+    require_hub,
+    use_config_dir,
+)
 from qa_arch.config.extras import require_extras
 from qa_arch.config.files import empty_folder, is_unfinished, write_atomic, write_json
 from qa_arch.config.identity import config_hash
@@ -103,10 +110,8 @@ def run(args: argparse.Namespace) -> int:
 def _sweep(args: argparse.Namespace) -> int:
     from qa_arch.cli.sweep import multirun
 
-    for name in ("models", "config_from", "folder"):
-        if getattr(args, name):
-            option = f"--{name.replace('_', '-')}"
-            raise ConfigError(f"{option} does not go with -m; a sweep takes model=A,B and sweep.folder=DIR")
+    reason = "does not go with -m; a sweep takes model=A,B and sweep.folder=DIR"
+    refuse_options(args, ("models", "config_from", "folder"), reason)
     if args.if_exists == "replace":
         raise ConfigError("--if-exists replace: a sweep keeps its results; give another sweep.folder=DIR")
     return multirun(args.overrides, args.trust, args.config_dir, dry=args.dry_run)
