@@ -56,7 +56,7 @@ def is_language(protocol: str | None) -> bool:
 
 
 def is_squad(protocol: str | None) -> bool:
-    """Whether a protocol is SQuAD's, which scores spans; records that do not say are."""
+    """Whether a protocol is SQuAD's, which scores spans; None, in old records, counts as one."""
     return protocol != SELECTION and not is_language(protocol)
 
 
