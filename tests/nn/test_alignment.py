@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from nn.test_match_lstm import LENGTHS, example
 
-from qa_arch.models.bert_match import SMALL, Alignment
+from qa_arch.models.bert_match import EPSILON, Alignment
 from qa_arch.nn.match_lstm import MatchLSTM
 
 
 def direction(model, x):
     projected = model.project.weight @ x
-    return projected / (sum(v * v for v in projected) + SMALL).sqrt()
+    return projected / (sum(v * v for v in projected) + EPSILON).sqrt()
 
 
 def by_hand(model, p, question):

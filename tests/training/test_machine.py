@@ -99,7 +99,7 @@ def test_the_peak_of_an_earlier_run_is_forgotten():
     block = bytearray(os.urandom(1)) * (300 << 20)
     before = devices.peak_memory_mb(gpu=False)
     del block
-    devices.reset_peak(gpu=False)
+    devices.reset_peak_memory(gpu=False)
     assert devices.peak_memory_mb(gpu=False) < before - 250
 
 
