@@ -51,7 +51,7 @@ class OptunaSweeper(Sweeper):
             return results  # type: ignore[no-any-return]
 
         return search(
-            self.task.place(self.config.runs_dir, self.config.name),
+            self.task.set_folder(self.config.runs_dir, self.config.name),
             space,
             launch,
             trials=self.trials,

@@ -76,8 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="run_folder",
         metavar="RUN",
         nargs="+",
-        help="instead of --predictions: a run folder, several as an ensemble, or a downloaded checkpoint, the"
-        " folder or hub id (OWNER/NAME) of any AutoModelForQuestionAnswering",
+        help="instead of --predictions: a run folder, several as an ensemble, or a downloaded checkpoint:"
+        " a folder or hub id (OWNER/NAME) that AutoModelForQuestionAnswering loads",
     )
     add("--json", action="store_true", help="print the scores as JSON, not as a table")
     add("--decode", metavar="NAME", help="decode as in conf/decode/NAME.yaml")

@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " file and leaves a finished one unchanged)",
     )
     group.add_argument(
-        "--on", choices=("ray",), help="answer on the Ray cluster at RAY_ADDRESS, or on all devices here"
+        "--on", choices=("ray",), help="answer on the Ray cluster at RAY_ADDRESS, else on all local devices"
     )
     group.add_argument(
         "--actors",

@@ -43,7 +43,7 @@ def add_trust(parser: argparse._ActionsContainer) -> None:
         action="append",
         default=[],
         metavar="PREFIX",
-        help="a package whose classes a config may name",
+        help="package whose classes a config may name",
     )
 
 

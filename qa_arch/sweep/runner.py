@@ -59,7 +59,7 @@ class Grid:
         relevant = [override for override in self.fixed if not _within(override.partition("=")[0], ignored)]
         return sorted(relevant), sorted(self.swept)
 
-    def own(self, overrides: Sequence[str]) -> tuple[str, ...]:
+    def point_overrides(self, overrides: Sequence[str]) -> tuple[str, ...]:
         """Overrides of a point that are not shared by all points."""
         shared = {override.partition("=")[0] for override in self.fixed}
         keyed = ((override, override.partition("=")[0]) for override in overrides)
@@ -108,9 +108,9 @@ class Sweep:
         ``composed``: overrides and resolved config of each point. All checks run before the first point
         starts and before any file is written.
         """
-        points = make_points((self.grid.own(overrides), raw) for overrides, raw in composed)
+        points = make_points((self.grid.point_overrides(overrides), raw) for overrides, raw in composed)
         entries = [Entry(p.name, p.key, list(p.overrides), p.devices) for p in points]
-        folder = self.place(points[0].config.runs_dir, points[0].config.name)
+        folder = self.set_folder(points[0].config.runs_dir, points[0].config.name)
         pool = check_devices(entries, self.settings)
         known = {entry.key: entry for entry in self._manifest(folder, entries).points}
         entries = [known[entry.key] for entry in entries]
@@ -151,8 +151,8 @@ class Sweep:
             " submitit_local or submitit_slurm"
         )
 
-    def place(self, runs_dir: str, name: str) -> Path:
-        """Folder of the sweep; fixed by the first call."""
+    def set_folder(self, runs_dir: str, name: str) -> Path:
+        """Set the folder of the sweep at the first call, and return it."""
         if self.folder is None:
             base = Path(runs_dir) / name
             self.folder = Path(self.settings.folder) if self.settings.folder else self.grid.folder_in(base)
