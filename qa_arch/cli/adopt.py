@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_questions(parser)
     add_on_error(parser)
     add("--name", required=True, metavar="X", help="name of the system in tables")
-    seed = "seed, to tell apart several runs of that system (default: 0)"
+    seed = "seed, to distinguish runs of the same system (default: 0)"
     add("--seed", type=int, default=0, metavar="S", help=seed)
     add("--folder", metavar="RUN", help=f"run folder (default: runs/{ADOPTED}/NAME-sSEED)")
     missing = "treat questions missing from the file as an error (default), or as empty answers"

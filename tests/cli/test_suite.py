@@ -138,7 +138,7 @@ def test_nothing_is_scored_on_request(suite, adopted, run_folder, qa_arch):
         ("sets: {a: {dta: x}}", "unknown setting 'sets.a.dta' (did you mean 'sets.a.data'?)"),
         ("sets: {a: {data: x, unit: row}}", "sets.a.unit: 'row' is not a choice"),
         ("sets: {}", "has no sets"),
-        ("sets: [", "cannot be read"),
+        ("sets: [", "is not valid YAML"),
     ],
 )
 def test_a_faulty_suite_is_refused(tmp_path, qa_arch, content, message):
