@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"torchrun and srun start the processes of one run; {option} asks for several")
     if args.multirun:
         return _sweep(args)
-    use_config_dir(args.config_dir, args.trust)
+    config_dir = use_config_dir(args.config_dir, args.trust)
     trusted = (*TRUSTED, *args.trust)
     jobs = _plan(args, launch, trusted)
     first_rank = launch is None or not launch.rank  # only this process checks, records and scores the run
@@ -100,7 +100,10 @@ def run(args: argparse.Namespace) -> int:
             train_rank(jobs[0].config, jobs[0].folder, resume=args.if_exists == "resume", trusted=trusted)
         return 0
     log_errors = len(jobs) > 1 and not args.debug
-    runs = [(job.folder, train_job(job, args.if_exists, trusted, log_errors=log_errors)) for job in jobs]
+    runs = [
+        (job.folder, train_job(job, args.if_exists, trusted, config_dir, log_errors=log_errors))
+        for job in jobs
+    ]
     options = ["--config-dir", args.config_dir] if args.config_dir else []
     options += [word for package in args.trust for word in ("--trust", package)]
     _print_results(runs, options, compared=bool(args.models))
@@ -244,7 +247,12 @@ def require_usable(job: Job, if_exists: IfExists) -> None:
 
 
 def train_job(
-    job: Job, if_exists: IfExists, trusted: Sequence[str], *, log_errors: bool = False
+    job: Job,
+    if_exists: IfExists,
+    trusted: Sequence[str],
+    config_dir: str | None = None,
+    *,
+    log_errors: bool = False,
 ) -> RunRecord:
     """Train and return the record; with ``log_errors`` log a failure instead of raising it."""
     require_usable(job, if_exists)  # before the folder is created and locked
@@ -261,7 +269,10 @@ def train_job(
         write_atomic(job.folder / CONFIG, to_yaml(job.raw))
         log.info("run: %s", job.folder)
         try:
-            return train_run(job.config, folder=job.folder, resume=if_exists == "resume", trusted=trusted)
+            resume = if_exists == "resume"
+            return train_run(
+                job.config, folder=job.folder, resume=resume, trusted=trusted, config_dir=config_dir
+            )
         except Exception as error:
             if not log_errors:
                 raise

@@ -78,13 +78,14 @@ def train(
     folder: Path,
     resume: bool = False,
     trusted: Sequence[str] = TRUSTED,
+    config_dir: str | None = None,
     start: Start | None = None,
 ) -> RunRecord:
     """Train, choose epoch and null threshold on calibration, score, and record everything.
 
     The status of the record ends as ``ok``, ``oom``, ``failed`` or ``killed``. Running out of memory is a
     result and returns; other errors are recorded and raised. A run that continues from a trained model has
-    a ``start`` and a single device.
+    a ``start`` and a single device. ``config_dir`` is named in the command that resumes an interrupted run.
     """
     if start is None:
         require_trainable(config)
@@ -102,8 +103,9 @@ def train(
         write_atomic(folder / TRACEBACK, traceback.format_exc())
         run.update(status=status, error=f"{type(error).__name__}: {error}".strip().splitlines()[0])
         if (folder / LAST).exists():
-            trust = [word for prefix in trusted if prefix not in TRUSTED for word in ("--trust", prefix)]
-            command = ["qa-arch", "train", "--config-from", str(folder), "--folder", str(folder), *trust]
+            command = ["qa-arch", "train", "--config-from", str(folder), "--folder", str(folder)]
+            command += ["--config-dir", config_dir] if config_dir else []
+            command += [word for prefix in trusted if prefix not in TRUSTED for word in ("--trust", prefix)]
             resuming = shlex.join([*command, "--if-exists", "resume"])
             log.info("resume: %s", "the same command" if start else resuming)
         if not oom:

@@ -12,6 +12,7 @@ import torch
 from rich.cells import cell_len
 from terminals import CTRL_C, Terminal
 
+from qa_arch.config.files import write_atomic
 from qa_arch.records import read_record
 from qa_arch.training.module import TrainingModule
 
@@ -82,6 +83,17 @@ def test_where_interrupts_are_ignored_they_stay_so(run_training, press):
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_the_resume_command_has_the_options_of_the_interrupted_one(small, press, caplog, qa_arch, tmp_path):
+    press(0)
+    own = tmp_path / "conf"
+    write_atomic(own / "optim" / "slow.yaml", "lr: 1e-5\n")
+    options = ["--config-dir", str(own), "--trust", "my_package"]
+    with caplog.at_level("INFO", "qa_arch"):
+        assert qa_arch("train", *small, *options, "--folder", tmp_path / "run")[0] == 130
+    (line,) = [message for message in caplog.messages if message.startswith("resume: ")]
+    assert f" {shlex.join(options)} " in line
 
 
 @pytest.mark.slow
