@@ -1,4 +1,4 @@
-"""Readers of tiny random models, and questions about generated texts."""
+"""Readers of tiny models, and questions about generated texts."""
 
 from __future__ import annotations
 
@@ -31,18 +31,20 @@ MODELS = {
 
 @pytest.fixture(scope="session")
 def question_set() -> QuestionSet:
-    """Questions about passages of one and of several windows; no article of the runs' own sets."""
+    """Questions whose passages need one or several windows; no article is in the data of the runs."""
     return generate(2, 8, 1, "dev")
 
 
 @pytest.fixture(scope="session")
-def serve(tmp_path_factory, question_set, few_questions):
-    """``serve(name)`` -> a run of the model, whose threshold answers half of ``question_set``."""
+def make_run(tmp_path_factory, question_set, few_questions):
+    """``make_run(name)`` -> the folder of a run whose threshold answers half of ``question_set``."""
 
     def build(name: str) -> Path:
         folder = tmp_path_factory.mktemp("runs") / name
         train(validate(compose([*MODELS[name], *SMALL, *few_questions])), folder=folder)
-        odds = [load(folder)(e.question, e.context).null_odds for e in question_set.examples]
+        odds = [
+            load(folder)(example.question, example.context).null_odds for example in question_set.examples
+        ]
         record = replace(
             read_record(folder),
             threshold=Threshold(value=statistics.median(odds), fitted_on="calibration"),
@@ -55,8 +57,8 @@ def serve(tmp_path_factory, question_set, few_questions):
 
 
 @pytest.fixture(scope="session")
-def span_run(serve) -> Path:
-    return serve("span")
+def span_run(make_run) -> Path:
+    return make_run("span")
 
 
 @pytest.fixture(scope="session")
@@ -65,5 +67,5 @@ def reader(span_run) -> Reader:
 
 
 @pytest.fixture(scope="session")
-def sequence_run(serve) -> Path:
-    return serve("sequence")
+def sequence_run(make_run) -> Path:
+    return make_run("sequence")

@@ -1,4 +1,4 @@
-"""Questions, answers and how they are shown: fields are checked, the mark is right, every text is escaped."""
+"""Query and Answer: checks of fields, JSON, and the HTML and plain text that they are shown as."""
 
 from __future__ import annotations
 
@@ -30,53 +30,54 @@ from qa_arch.serving.answers import plain, sentence
         ({"null_threshold": math.nan}, "null_threshold: nan is not a number", ConfigError),
     ],
 )
-def test_a_wrong_value_is_refused_by_the_name_of_its_field(values, message, error):
+def test_invalid_value_names_its_field(values, message, error):
     with pytest.raises(error, match=f"^{message}"):
         Query(**{"question": "Who?", "documents": ("a",), **values})
 
 
-def test_what_is_right_is_taken():
+def test_valid_values_are_accepted():
     query = Query("?", ["", "\x00 <b>"], np.int64(2), np.int32(9), -math.inf, False)  # type: ignore[arg-type]
     assert query.documents == ("", "\x00 <b>")
     assert Query("q", ("a",), null_threshold=0).null_threshold == 0
 
 
 def answer(document="the cat sat", start=4, end=7, question="Who?", spans=()):
-    place = document[start:end], start, end, 0
-    return Answer(*place, 1.0, 0.876, 0.1, -1.0, 0.0, 1, spans, Query(question, (document,)))
+    return Answer(
+        document[start:end], start, end, 0, 1.0, 0.876, 0.1, -1.0, 0.0, 1, spans, Query(question, (document,))
+    )
 
 
-def nothing(**values):
+def no_answer(**values):
     query = Query("Who?", ("a text",))
     return Answer("", None, None, None, None, 0.5, 0.5, math.inf, -math.inf, 1, query=query, **values)
 
 
-def test_an_answer_is_json_readable_and_false_without_text():
+def test_answer_serializes_to_json_and_is_falsy_without_text():
     assert answer()
-    assert not nothing()
-    assert repr(nothing()) == "Answer(no answer, no_answer_probability=0.500, null_odds=inf)"
+    assert not no_answer()
+    assert repr(no_answer()) == "Answer(no answer, no_answer_probability=0.500, null_odds=inf)"
     assert repr(answer()) == "Answer('cat', start=4, end=7, document=0, confidence=0.876)"
-    written = json.loads(json.dumps(nothing().as_dict(), allow_nan=False))
+    written = json.loads(json.dumps(no_answer().as_dict(), allow_nan=False))
     assert written["null_odds"] is written["null_threshold"] is None
     written = json.loads(json.dumps(answer(spans=(Span("cat", 4, 7, 0, 2.5, 0.5),)).as_dict()))
     assert set(written) == {field.name for field in fields(Answer)} - {"query"}
     assert written["spans"][0]["score"] == 2.5
 
 
-PLACES = [("cat", 4, 7, 0), ("cat mat", -1, -1, 0), ("cat sat", -1, -1, 0), ("cat sat", -1, -1, 1)]
+SPANS = [("cat", 4, 7, 0), ("cat mat", -1, -1, 0), ("cat sat", -1, -1, 0), ("cat sat", -1, -1, 1)]
 
 
-@pytest.mark.parametrize("place", [*PLACES, ("", None, None, None)])
-def test_alternatives_are_the_spans_without_the_answer(place):
-    """-1: words of a sequence model that do not stand side by side."""
-    spans = {item: Span(*item, 1.0, 0.1) for item in PLACES}
-    given = Answer(*place, 1.0, 0.3, 0.1, -1.0, 0.0, 1, tuple(spans.values()))
-    assert given.alternatives == tuple(span for item, span in spans.items() if item != place)
-    assert given._repr_html_().count("<small>") == len(given.alternatives)
+@pytest.mark.parametrize("answer_fields", [*SPANS, ("", None, None, None)])
+def test_alternatives_are_the_other_spans(answer_fields):
+    """Offsets -1: scattered words of a sequence model."""
+    spans = {key: Span(*key, 1.0, 0.1) for key in SPANS}
+    result = Answer(*answer_fields, 1.0, 0.3, 0.1, -1.0, 0.0, 1, tuple(spans.values()))
+    assert result.alternatives == tuple(span for key, span in spans.items() if key != answer_fields)
+    assert result._repr_html_().count("<small>") == len(result.alternatives)
 
 
 class Page(HTMLParser):
-    """Tags and texts; a tag that is not closed in its place fails."""
+    """Tags, text and marked text of HTML; fails if tags are not nested properly."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -99,16 +100,16 @@ class Page(HTMLParser):
         self.marked += data if "mark" in self.open else ""
 
 
-def test_a_notebook_marks_the_answer_and_says_plainly_that_there_is_none():
+def test_html_marks_the_answer_or_states_that_there_is_none():
     page = Page(answer()._repr_html_())
     assert page.marked == "cat"
     assert page.text == "Who?the cat satcat (88%)"
-    page = Page(nothing(spans=(Span("text", 2, 6, 0, 0.0, 0.2),))._repr_html_())
+    page = Page(no_answer(spans=(Span("text", 2, 6, 0, 0.0, 0.2),))._repr_html_())
     assert page.text == "Who?no answer (50%)text (20%)"
 
 
 @pytest.mark.parametrize("place", ["question", "before", "answer", "after", "span"])
-def test_nothing_in_a_text_becomes_html(place):
+def test_html_escapes_every_text(place):
     evil = '</div><script>alert("&1")</script>'
     texts = {name: evil if name == place else "word" for name in ("question", "before", "answer", "after")}
     start = len(texts["before"])
@@ -131,11 +132,11 @@ def test_nothing_in_a_text_becomes_html(place):
         ("red\x1b[31m and\tblue", "and", ("red [31m ", "and", " blue")),
     ],
 )
-def test_the_sentence_around_a_span(text, span, expected):
+def test_sentence_around_a_span(text, span, expected):
     start = text.index(span)
     assert sentence(text, start, start + len(span)) == expected
 
 
-def test_no_text_steers_a_terminal():
+def test_plain_replaces_control_characters():
     assert plain("a\x1b]0;x\x07\u2028\x85b\ud83d") == "a ]0;x   b "
     assert plain("é 世界 👩‍👩‍👧") == "é 世界 👩‍👩‍👧"

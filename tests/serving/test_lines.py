@@ -1,4 +1,4 @@
-"""Lines of questions, and files of answers: whole or resumable, never torn, never continued from another."""
+"""JSON lines in and out: answer files are complete or resumable, never torn or resumed from another input."""
 
 from __future__ import annotations
 
@@ -36,34 +36,34 @@ def data(tmp_path) -> Path:
 def answer(data, tmp_path):
     """Answer ``data`` into out.jsonl."""
 
-    def call(reading=first_words, data=data, out=tmp_path / "out.jsonl", settings=None, **options):
-        start = partial(answering, data, reading)
+    def call(answer_queries=first_words, data=data, out=tmp_path / "out.jsonl", settings=None, **options):
+        start = partial(answering, data, answer_queries)
         return answer_file(str(data), str(out), start, models=[], settings=settings or {}, **options)
 
     return call
 
 
 @pytest.fixture
-def whole(answer, tmp_path) -> bytes:
-    """The bytes of an uninterrupted call, whose files are removed."""
+def complete(answer, tmp_path) -> bytes:
+    """The output of an uninterrupted call; its file is removed."""
     answer()
     content = (tmp_path / "out.jsonl").read_bytes()
     (tmp_path / "out.jsonl").unlink()
     return content
 
 
-def stops_after(calls: int):
-    """A model that is interrupted once it has answered ``calls`` parts."""
-    left = calls
+def interrupted_after(parts: int):
+    """A model that raises KeyboardInterrupt after it has answered ``parts`` parts."""
+    remaining = parts
 
-    def reading(queries):
-        nonlocal left
-        if left == 0:
+    def answer_queries(queries):
+        nonlocal remaining
+        if remaining == 0:
             raise KeyboardInterrupt
-        left -= 1
+        remaining -= 1
         return first_words(queries)
 
-    return reading
+    return answer_queries
 
 
 def test_every_line_is_answered_once_in_order(answer, tmp_path):
@@ -76,31 +76,31 @@ def test_every_line_is_answered_once_in_order(answer, tmp_path):
     }
 
 
-@pytest.mark.parametrize("calls", [0, 1, 6, 10])
-def test_an_interrupted_call_is_continued(answer, whole, tmp_path, calls):
+@pytest.mark.parametrize("parts", [0, 1, 6, 10])
+def test_interrupted_call_is_resumed(answer, complete, tmp_path, parts):
     out, partial_file = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
     with pytest.raises(KeyboardInterrupt):
-        answer(stops_after(calls))
+        answer(interrupted_after(parts))
     assert not out.exists()
-    assert whole.startswith(partial_file.read_bytes())
-    assert len(read_lines(partial_file)) == 5 * calls
+    assert complete.startswith(partial_file.read_bytes())
+    assert len(read_lines(partial_file)) == 5 * parts
     seen = []
-    answered = answer(lambda queries: seen.extend(queries) or first_words(queries))
-    assert answered == Summary(LINES, 5 * calls, 0)
-    assert len(seen) == LINES - 5 * calls
-    assert out.read_bytes() == whole
+    summary = answer(lambda queries: seen.extend(queries) or first_words(queries))
+    assert summary == Summary(LINES, 5 * parts, 0)
+    assert len(seen) == LINES - 5 * parts
+    assert out.read_bytes() == complete
     assert not partial_file.exists()
 
 
-def test_wherever_the_file_is_torn_nothing_is_lost_or_repeated(answer, whole, tmp_path, monkeypatch):
+def test_resuming_a_file_torn_anywhere_loses_and_repeats_nothing(answer, complete, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     out, partial_file = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
-    ends = [place + 1 for place, byte in enumerate(whole) if byte == 10]
-    near = {end + shift for end in ends for shift in (-1, 0, 1) if end + shift <= len(whole)}
-    for place in sorted({0, 1, len(whole) // 2, *near}):
-        partial_file.write_bytes(whole[:place])
+    ends = [position + 1 for position, byte in enumerate(complete) if byte == 10]
+    near = {end + shift for end in ends for shift in (-1, 0, 1) if end + shift <= len(complete)}
+    for size in sorted({0, 1, len(complete) // 2, *near}):
+        partial_file.write_bytes(complete[:size])
         answer()
-        assert out.read_bytes() == whole, place
+        assert out.read_bytes() == complete, size
         out.unlink()
 
 
@@ -113,9 +113,9 @@ def test_wherever_the_file_is_torn_nothing_is_lost_or_repeated(answer, whole, tm
         ("origin", "out.jsonl.origin.json: cannot be read"),
     ],
 )
-def test_answers_of_another_origin_are_not_continued(answer, data, tmp_path, change, message):
+def test_answers_of_another_origin_are_not_resumed(answer, data, tmp_path, change, message):
     with pytest.raises(KeyboardInterrupt):
-        answer(stops_after(3))
+        answer(interrupted_after(3))
     settings, stat = {"top_k": 3} if change == "settings" else {}, data.stat()
     if change == "same size":
         data.write_bytes(data.read_bytes().replace(b"Who 7?", b"Why 7?"))
@@ -131,11 +131,11 @@ def test_answers_of_another_origin_are_not_continued(answer, data, tmp_path, cha
     assert answer(settings=settings) is None
 
 
-def test_answers_at_a_refitted_threshold_are_not_continued(data, tmp_path):
-    """What was fitted after training is no setting, and yet answers depend on it; scores they do not."""
+def test_refitted_threshold_or_temperature_changes_the_origin(data, tmp_path):
+    """Answers depend on what was fitted after training, though it is no setting; not on scores."""
     record = RunRecord(status="ok", name="trial", model="bert", seed=1, config={}, config_hash="c")
     changes = {
-        "as it was": {},
+        "unchanged": {},
         "scored": {"scores": {"dev": {}}, "seconds": Seconds(predict=1.0)},
         "threshold": {"threshold": Threshold(value=1.5, fitted_on="calibration")},
         "temperature": {"confidence": Confidence(method="temperature", value=2.0, fitted_on="calibration")},
@@ -144,11 +144,11 @@ def test_answers_at_a_refitted_threshold_are_not_continued(data, tmp_path):
     for name, change in changes.items():
         write_record(tmp_path / "run", replace(record, **change))
         origins[name] = origin_of(str(data), [str(tmp_path / "run")], {})["models"]
-    assert origins["scored"] == origins["as it was"]
+    assert origins["scored"] == origins["unchanged"]
     assert len({str(origin) for origin in origins.values()}) == 3
 
 
-def test_a_faulty_line_stops_what_skip_continues(answer, data, tmp_path, caplog):
+def test_faulty_line_stops_the_call_unless_skipped(answer, data, tmp_path, caplog):
     write_lines(data, [*rows(20), "{", *rows(20)])
     with pytest.raises(DataError, match=r"data.jsonl: line 21: broken JSON .*--on-error skip continues"):
         answer()
@@ -160,38 +160,38 @@ def test_a_faulty_line_stops_what_skip_continues(answer, data, tmp_path, caplog)
     assert "line 21" in caplog.text
 
 
-def test_one_process_writes_at_a_time(answer, tmp_path):
-    def reading(queries):
+def test_only_one_process_writes_at_a_time(answer, tmp_path):
+    def answer_queries(queries):
         with pytest.raises(RunError, match=f"out.jsonl is in use by process {os.getpid()}"):
             answer()
         answer(out=tmp_path / "other.jsonl")
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        answer(reading)
+        answer(answer_queries)
     assert (tmp_path / "other.jsonl").is_file()
 
 
-def test_no_more_than_a_part_is_read_ahead(answer, data, tmp_path, monkeypatch):
-    """Constant memory: when a part is answered, those before are on disk and none after it was read."""
+def test_only_one_part_is_read_ahead(answer, data, tmp_path, monkeypatch):
+    """Constant memory: while a part is answered, earlier parts are on disk and later ones unread."""
     opened = []
 
-    def watched(file, *others):
+    def recorded(file, *arguments):
         opened.append(file)
-        return parts_of(file, *others)
+        return parts_of(file, *arguments)
 
-    monkeypatch.setattr(lines, "parts_of", watched)
+    monkeypatch.setattr(lines, "parts_of", recorded)
 
-    def reading(queries):
+    def answer_queries(queries):
         written = (tmp_path / "out.jsonl.partial").read_bytes().count(b"\n")
         read = data.read_bytes()[: opened[0].tell()]
         assert read.count(b"\n") == written + len(queries)
         return first_words(queries)
 
-    answer(reading)
+    answer(answer_queries)
 
 
-def test_data_from_a_pipe(answer, tmp_path):
+def test_data_from_a_pipe_cannot_be_resumed(answer, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
 
@@ -208,37 +208,37 @@ def test_data_from_a_pipe(answer, tmp_path):
 GOOD = {"question": "Who?", "context": "Odo built it."}
 
 
-def answered(*texts: object, reading=first_words, **options):
+def answer_lines(*texts: object, answer_queries=first_words, **options):
     raw = [(text if isinstance(text, str) else json.dumps(text)).encode() for text in texts]
     part = Part(tuple(enumerate(raw, 1)))
-    return answer_part(part, reading, file="big.jsonl", options=options)
+    return answer_part(part, answer_queries, file="big.jsonl", options=options)
 
 
-def seen(*texts: object, **options):
+def queries_of(*texts: object, **options):
     """The queries that the model gets."""
     queries = []
 
-    def reading(some):
-        queries.extend(some)
-        return first_words(some)
+    def answer_queries(batch):
+        queries.extend(batch)
+        return first_words(batch)
 
-    result = answered(*texts, reading=reading, **options)
+    result = answer_lines(*texts, answer_queries=answer_queries, **options)
     assert not result.problems
     return queries
 
 
-def test_a_line_becomes_a_query_and_its_answer_a_line():
-    result = answered({**GOOD, "id": "q7"}, {**GOOD, "meta": {"split": [1]}, "id": 12}, GOOD)
+def test_line_becomes_a_query_and_its_answer_a_line():
+    result = answer_lines({**GOOD, "id": "q7"}, {**GOOD, "meta": {"split": [1]}, "id": 12}, GOOD)
     first, second, third = read_lines(result.content.decode())
-    expected = json.loads(json.dumps(first_words(seen(GOOD))[0].as_dict()))
+    expected = json.loads(json.dumps(first_words(queries_of(GOOD))[0].as_dict()))
     assert first == {"id": "q7", **expected}
     assert second == {"id": 12, "meta": {"split": [1]}, **expected}
-    assert third == {"id": 3, **expected}  # the number of its line
+    assert third == {"id": 3, **expected}  # its line number
 
 
 def test_documents_and_options():
     line = {"question": "?", "documents": ["-", "Odo."], "top_k": 3, "null_threshold": -1, "distinct": False}
-    query, other = seen(line, {**GOOD, "top_k": None}, top_k=2, max_answer_tokens=4)
+    query, other = queries_of(line, {**GOOD, "top_k": None}, top_k=2, max_answer_tokens=4)
     assert query.documents == ("-", "Odo.")
     assert (query.top_k, query.max_answer_tokens, query.null_threshold, query.distinct) == (3, 4, -1, False)
     assert (other.top_k, other.max_answer_tokens) == (2, 4)
@@ -261,8 +261,8 @@ def test_documents_and_options():
         ({"data": [], "version": "v2.0"}, "line 1: is an object, not a question.*SQuAD"),
     ],
 )
-def test_a_faulty_line_is_named_with_field_and_remedy(line, message):
-    result = answered(line)
+def test_faulty_line_error_names_field_and_remedy(line, message):
+    result = answer_lines(line)
     (problem,) = result.problems
     assert str(problem).startswith("big.jsonl: line 1: ")
     with pytest.raises(DataError, match=message):
@@ -271,33 +271,31 @@ def test_a_faulty_line_is_named_with_field_and_remedy(line, message):
     assert row == {"id": 1, "error": str(problem).removeprefix("big.jsonl: ")}
 
 
-def test_a_faulty_line_takes_no_other_with_it():
-    result = answered({**GOOD, "id": "a"}, {"id": "b", "question": 1}, "{", {**GOOD, "id": "d"})
+def test_faulty_line_does_not_affect_the_others():
+    result = answer_lines({**GOOD, "id": "a"}, {"id": "b", "question": 1}, "{", {**GOOD, "id": "d"})
     rows = read_lines(result.content.decode())
     assert [row["id"] for row in rows] == ["a", "b", 3, "d"]
     assert [row.get("text") for row in rows] == ["Odo", None, None, "Odo"]
     assert len(result.problems) == 2
 
 
-def test_bytes_that_are_no_utf8_and_a_byte_order_mark():
+def test_invalid_utf8_and_byte_order_mark():
     part = Part(((1, b"\xef\xbb\xbf" + json.dumps(GOOD).encode()), (2, b'{"question": "caf\xe9"}')))
     result = answer_part(part, first_words, file="f", options={})
     assert "error" not in read_lines(result.content.decode())[0]
     assert "byte 17 is not UTF-8" in str(result.problems[0])
 
 
-def test_gzip_by_its_content_and_blank_lines(tmp_path):
-    path, text = (
-        tmp_path / "data.jsonl",
-        json.dumps({**GOOD, "question": "a\u2028b\x85c"}, ensure_ascii=False),
-    )
+def test_gzip_is_detected_by_content_and_blank_lines_are_skipped(tmp_path):
+    path = tmp_path / "data.jsonl"
+    text = json.dumps({**GOOD, "question": "a\u2028b\x85c"}, ensure_ascii=False)
     content = f"\n{text}\n  \n{text}".encode()
     for raw in (content, gzip.compress(content)):
         path.write_bytes(raw)
-        with open_input(str(path)) as (read, size):
-            (part,) = read
+        with open_input(str(path)) as (parts, size):
+            (part,) = parts
         assert [number for number, _ in part.lines] == [2, 4]
         assert part.position == size == len(raw)
     path.write_bytes(raw[:-9])
-    with open_input(str(path)) as (read, _), pytest.raises(DataError, match="cut short"):
-        list(read)
+    with open_input(str(path)) as (parts, _), pytest.raises(DataError, match="cut short"):
+        list(parts)

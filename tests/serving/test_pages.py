@@ -1,4 +1,4 @@
-"""docs/python.md, from_the_pipeline.md and integrations.md: every snippet of ours runs as it stands."""
+"""Every snippet of docs/python.md, from_the_pipeline.md and integrations.md runs as printed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from qa_arch.data.squad import write
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def snippets(page: str, kind: str = "") -> list[str]:
+def snippets(page: str) -> list[str]:
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
-    return re.findall(rf"```python{kind}\n(.*?)```", text, flags=re.DOTALL)
+    return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
 
 
 @pytest.mark.parametrize(("page", "count"), [("python", 5), ("from_the_pipeline", 4)])
@@ -39,7 +39,7 @@ def test_snippets_run(page, count, span_run, question_set, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(("number", "package"), [(0, "haystack"), (1, "mlflow")])
-def test_adapters_give_the_answers_of_the_reader(number, package, span_run, tmp_path, monkeypatch):
+def test_adapters_return_the_readers_answers(number, package, span_run, tmp_path, monkeypatch):
     monkeypatch.setenv("HAYSTACK_TELEMETRY_ENABLED", "False")
     pytest.importorskip(package)
     copytree(span_run, tmp_path / "RUN")  # mlflow follows no link
@@ -62,7 +62,7 @@ def test_adapters_give_the_answers_of_the_reader(number, package, span_run, tmp_
     assert reader.run("Who?", [names["Document"](content=" ")]) == {"answers": []}
 
 
-def test_every_option_is_in_the_tables():
+def test_docs_list_every_option():
     from qa_arch.serving.reader import Options
 
     for page in ("python", "from_the_pipeline"):

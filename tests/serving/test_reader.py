@@ -1,4 +1,4 @@
-"""A reader: every way of asking gives the same answer, every option is honoured, nothing crashes it."""
+"""Reader: equal answers however it is called, options, confidence, threads and unusual texts."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def pairs(question_set):
 
 
 def same(actual, expected) -> bool:
-    """Equal but for the rounding of another batch."""
+    """Equal up to rounding in differently composed batches."""
     spans = zip(actual.spans, expected.spans, strict=True)
-    places = [(a.text, a.start, a.end, a.document) == (b.text, b.start, b.end, b.document) for a, b in spans]
+    equal = [(a.text, a.start, a.end, a.document) == (b.text, b.start, b.end, b.document) for a, b in spans]
     return (
-        all(places)
+        all(equal)
         and (actual.text, actual.start, actual.end) == (expected.text, expected.start, expected.end)
         and (actual.windows, actual.null_threshold) == (expected.windows, expected.null_threshold)
         and actual.null_odds == pytest.approx(expected.null_odds, abs=1e-4)
@@ -44,25 +44,25 @@ def same(actual, expected) -> bool:
     )
 
 
-def test_single_list_stream_and_several_documents_agree(reader, pairs):
+def test_all_ways_of_calling_agree(reader, pairs):
     questions, contexts = zip(*pairs, strict=True)
     single = [reader(question, context, top_k=2) for question, context in pairs]
     assert {bool(answer) for answer in single} == {True, False}
     assert len({answer.windows for answer in single}) > 1
     ways = {
         "lists": reader(list(questions), contexts, top_k=2),
-        "lists of a document": reader(questions, [[context] for context in contexts], top_k=2),
+        "lists of one document": reader(questions, [[context] for context in contexts], top_k=2),
         "stream": list(reader.stream(iter(pairs), top_k=2)),
         "queries": reader.answer([Query(q, (context,), top_k=2) for q, context in pairs]),
-        "a document each": [reader(question, [context], top_k=2) for question, context in pairs],
+        "one document at a time": [reader(question, [context], top_k=2) for question, context in pairs],
     }
     for way, answers in ways.items():
-        assert all(same(*both) for both in zip(answers, single, strict=True)), way
-    about_one = reader(list(questions[:3]), contexts[0])
-    assert all(same(a, reader(q, contexts[0])) for a, q in zip(about_one, questions[:3], strict=True))
+        assert all(same(*pair) for pair in zip(answers, single, strict=True)), way
+    shared_context = reader(list(questions[:3]), contexts[0])
+    assert all(same(a, reader(q, contexts[0])) for a, q in zip(shared_context, questions[:3], strict=True))
 
 
-def test_a_stream_reads_no_further_than_it_must(reader, pairs, monkeypatch):
+def test_stream_is_lazy(reader, pairs, monkeypatch):
     monkeypatch.setattr("qa_arch.serving.reader.STREAM_SIZE", 2)
     taken = []
     answers = reader.stream(taken.append(pair) or pair for pair in pairs)
@@ -71,18 +71,18 @@ def test_a_stream_reads_no_further_than_it_must(reader, pairs, monkeypatch):
     assert len(taken) == 2
 
 
-def test_queries_of_different_options_share_a_call(reader, pairs):
+def test_queries_with_different_options_share_a_call(reader, pairs):
     queries = [
         Query(question, (context,), top_k=1 + row % 3, max_answer_tokens=(None, 2)[row % 2])
         for row, (question, context) in enumerate(pairs[:8])
     ]
     alone = [reader.answer([query])[0] for query in queries]
-    assert all(same(*both) for both in zip(reader.answer(queries), alone, strict=True))
+    assert all(same(*pair) for pair in zip(reader.answer(queries), alone, strict=True))
     assert [answer.query for answer in reader.answer(queries)] == queries
     assert reader.answer([]) == reader([], []) == list(reader.stream([])) == []
 
 
-def test_of_several_documents_the_most_confident_wins(reader, pairs):
+def test_most_confident_document_wins(reader, pairs):
     question, contexts = pairs[0][0], list(dict.fromkeys(context for _, context in pairs))
     alone = [reader(question, context, null_threshold=INF) for context in contexts]
     together = reader(question, contexts, null_threshold=INF)
@@ -97,20 +97,20 @@ def test_of_several_documents_the_most_confident_wins(reader, pairs):
     assert all(contexts[span.document][span.start : span.end] == span.text for span in shown)
 
 
-def test_a_document_where_no_answer_wins_gives_none(reader, pairs):
+def test_no_answer_wins_only_if_it_wins_in_every_document(reader, pairs):
     question, contexts = pairs[0][0], list(dict.fromkeys(context for _, context in pairs))
     odds = [reader(question, context).null_odds for context in contexts]
     lowest, second = sorted(odds)[:2]
-    cut = reader(question, contexts, null_threshold=(lowest + second) / 2)
-    assert cut.document == odds.index(lowest)
+    answer = reader(question, contexts, null_threshold=(lowest + second) / 2)
+    assert answer.document == odds.index(lowest)
     none = reader(question, contexts, null_threshold=lowest - 1)
     assert (none.text, none.start, none.document, none.score) == ("", None, None, None)
     nulls = [reader(question, context).no_answer_probability for context in contexts]
     assert none.confidence == none.no_answer_probability == pytest.approx(min(nulls), abs=1e-4)
-    assert none.spans, "the spans are shown all the same"
+    assert none.spans, "spans are returned all the same"
 
 
-def test_the_threshold_of_a_query_is_honoured_and_0_is_one(reader, pairs):
+def test_query_threshold_overrides_the_default_even_at_zero(reader, pairs):
     assert reader.null_threshold != 0
     for question, context in pairs:
         odds = reader(question, context).null_odds
@@ -123,7 +123,7 @@ def test_the_threshold_of_a_query_is_honoured_and_0_is_one(reader, pairs):
     assert zero != [bool(reader(*pair)) for pair in pairs]
 
 
-def test_top_k_is_most_and_changes_neither_answer_nor_confidence(reader, pairs):
+def test_top_k_limits_spans_and_changes_neither_answer_nor_confidence(reader, pairs):
     for question, context in pairs[:5]:
         single = reader(question, context, null_threshold=INF, distinct=False)
         assert len(single.spans) == 1
@@ -131,7 +131,7 @@ def test_top_k_is_most_and_changes_neither_answer_nor_confidence(reader, pairs):
             answer = reader(question, context, top_k=top_k, null_threshold=INF, distinct=False)
             assert (answer.text, answer.start) == (single.text, single.start)
             assert answer.confidence == pytest.approx(single.confidence, rel=1e-4)
-            assert len(answer.spans) == top_k or top_k > 500, "no answer takes no place of them"
+            assert len(answer.spans) == top_k or top_k > 500, "'no answer' does not count towards top_k"
             assert len({(span.start, span.end) for span in answer.spans}) == len(answer.spans)
 
 
@@ -148,7 +148,7 @@ def test_distinct_spans_overlap_little_and_fill_top_k(reader, pairs):
     assert any(a.start < b.end and b.start < a.end for s in overlapping for a, b in combinations(s, 2))
 
 
-def test_the_longest_answer_is_as_long_as_wanted(reader, pairs):
+def test_max_answer_tokens_limits_span_length(reader, pairs):
     lengths = {}
     for limit in (1, 3, None, 10**9):
         lengths[limit] = 0
@@ -189,7 +189,7 @@ def test_every_text_gets_a_result(reader, question, context, threshold):
     assert answer.as_dict()
 
 
-def test_100_000_characters_are_read_to_their_end(reader):
+def test_100_000_characters_are_read_in_full(reader):
     context = (TEXT + " ") * 1300
     answer = reader(QUESTION, context, null_threshold=INF)
     assert len(context) > 100_000
@@ -210,69 +210,67 @@ def test_100_000_characters_are_read_to_their_end(reader):
         (lambda qa: qa(["Who?"], None), "context: .* not NoneType"),
     ],
 )
-def test_a_wrong_call_is_refused_in_words(reader, call, message):
+def test_invalid_call_names_the_argument(reader, call, message):
     with pytest.raises(ConfigError, match=f"^{message}"):
         call(reader)
 
 
-def test_eight_threads_get_the_answers_of_a_single_thread(reader, pairs):
+def test_eight_threads_get_the_same_answers_as_one(reader, pairs):
     serial = [reader(*pair, top_k=2) for pair in pairs]
     with ThreadPoolExecutor(8) as pool:
         threaded = list(pool.map(lambda pair: reader(*pair, top_k=2), pairs * 3))
     assert threaded == serial * 3
 
 
-def test_threads_take_turns_at_the_model(reader, pairs, monkeypatch):
-    predict, inside, together = reader.predictor.predict, [], []
+def test_threads_use_the_model_one_at_a_time(reader, pairs, monkeypatch):
+    predict, active, concurrent = reader.predictor.predict, [], []
 
-    def watched(*arguments, **options):
-        inside.append(None)
-        together.append(len(inside))
-        time.sleep(0.01)  # long enough for another to come in
+    def counted(*arguments, **options):
+        active.append(None)
+        concurrent.append(len(active))
+        time.sleep(0.01)  # long enough for another thread to enter
         answers = predict(*arguments, **options)
-        inside.pop()
+        active.pop()
         return answers
 
-    monkeypatch.setattr(reader.predictor, "predict", watched)
+    monkeypatch.setattr(reader.predictor, "predict", counted)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda pair: reader(*pair), pairs[:4]))
-    assert together == [1] * len(pairs[:4])
+    assert concurrent == [1] * len(pairs[:4])
 
 
-def test_the_package_names_what_it_offers():
+def test_package_lists_its_public_names():
     assert dir(qa_arch) == sorted(qa_arch.__all__)
     assert all(getattr(qa_arch, name) for name in qa_arch.__all__)
     with pytest.raises(AttributeError, match="no attribute 'pipeline'"):
         qa_arch.pipeline  # noqa: B018
 
 
-def test_a_reader_says_what_it_is(reader, span_run):
+def test_reader_repr(reader, span_run):
     described = repr(reader)
     for word in ("Reader(bert", "temperature=1.70", "engine=torch fp32", "device=cpu"):
         assert word in described
     assert f"null_threshold={reader.null_threshold:.2f}" in described
 
 
-def test_words_of_a_sequence_model_that_do_not_stand_side_by_side_have_no_offsets(sequence_run, question_set):
-    reader, loose = qa_arch.load(sequence_run, device="cpu"), 0
+def test_scattered_words_of_a_sequence_model_have_no_offsets(sequence_run, question_set):
+    reader, scattered = qa_arch.load(sequence_run, device="cpu"), 0
     for example in question_set.examples:
         answer = reader(example.question, example.context, top_k=4, null_threshold=INF)
         assert answer.text
         for span in answer.spans:
             if span.start < 0:
-                loose += 1
+                scattered += 1
                 assert (span.start, span.end) == (-1, -1)
                 assert all(word in example.context for word in span.text.split())
             else:
                 assert example.context[span.start : span.end] == span.text
         assert ("<mark" in answer._repr_html_()) == (answer.start >= 0)
-    assert loose
+    assert scattered
 
 
 @pytest.mark.parametrize("name", ["span_run", "sequence_run"])
-def test_a_reader_answers_as_evaluate_does_to_the_byte_and_is_as_confident(
-    request, name, question_set, tmp_path
-):
+def test_reader_matches_answers_and_confidence_of_evaluate(request, name, question_set, tmp_path):
     run = Path(shutil.copytree(request.getfixturevalue(name), tmp_path / "run"))
     data = write_json(tmp_path / "served.json", write(question_set))
     assert main(["evaluate", "--run", str(run), "--data", str(data)]) == 0
@@ -288,7 +286,7 @@ def test_a_reader_answers_as_evaluate_does_to_the_byte_and_is_as_confident(
         assert answer.confidence == pytest.approx(confidence, abs=1e-4)
 
 
-def test_a_record_without_a_temperature_has_1(span_run, tmp_path):
+def test_temperature_defaults_to_1(span_run, tmp_path):
     run = Path(shutil.copytree(span_run, tmp_path / "run"))
     rows = load_questions(run, read_record(run), CALIBRATION)
     assert rows.confidence is not None

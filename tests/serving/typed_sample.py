@@ -1,4 +1,4 @@
-"""What a type checker must see of the Python API; ``test_typing`` gives it to mypy."""
+"""The types that a checker must infer for the Python API; ``test_typing`` runs mypy on this file."""
 
 from __future__ import annotations
 

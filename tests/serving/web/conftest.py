@@ -1,4 +1,4 @@
-"""The service in this process, and in one of its own."""
+"""The service in this process and in a subprocess."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ PROGRAM = Path(__file__).parents[2] / "service.py"
 
 @pytest.fixture
 def service():
-    """``service(**options)`` -> a client of the service under this name, with ``readers``."""
-    opened = []
+    """``service(**options)`` -> a test client of the service, with its readers as ``client.readers``."""
+    clients = []
 
     def start(readers=None, **options):
         readers = readers or models()
@@ -29,17 +29,17 @@ def service():
         client = TestClient(app, base_url="http://localhost", client=("127.0.0.1", 5000))
         client.__enter__()
         client.readers = readers
-        opened.append(client)
+        clients.append(client)
         return client
 
     yield start
-    for client in opened:
+    for client in clients:
         client.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="session")
 def running():
-    """``with running(request_seconds) as (process, address)``."""
+    """``with running(request_seconds) as (process, address)``: the service in a subprocess."""
 
     @contextmanager
     def start(*options, **environment):

@@ -1,6 +1,6 @@
-"""The page in a real browser: asked by hand, by link and by keyboard; quiet, alone and accessible.
+"""The page in a real browser: questions by form, link and keyboard, without errors or foreign requests.
 
-Needs playwright (extra ``dev``) and a Chromium of the system (Debian: apt-get install chromium).
+Needs playwright (extra ``dev``) and a system Chromium (Debian: apt-get install chromium).
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ expect = sync_api.expect
 
 PASSAGE = "By the mill stands a bridge."
 slow = pytest.mark.slow
-"""All but one question that is asked and answered run nightly."""
+"""All but one question and its answer run nightly only."""
 
 
 @pytest.fixture(scope="module")
 def address(running):
-    with running() as (_, place):
-        yield place
+    with running() as (_, url):
+        yield url
 
 
 @pytest.fixture
 def visit(visit, address):
-    """``visit(path, width, **context)`` -> the page, which asks nobody but the service."""
+    """``visit(path, width, **context)`` -> the page, which may send requests to the service only."""
     return lambda path="/", *size, **options: visit(
         f"{address}{path}", *size, within=f"{address}/", **options
     )
 
 
 @pytest.fixture(autouse=True)
-def patience():
+def long_timeout():
     expect.set_options(timeout=20_000)
 
 
@@ -48,8 +48,8 @@ def ask(page, question, context=PASSAGE):
     page.get_by_role("button", name="Ask", exact=True).click()
 
 
-def test_an_answer_is_marked_in_its_passage(visit):
-    """With characters of several units before it, and with what would be markup if it were no text."""
+def test_answer_is_marked_in_its_passage(visit):
+    """Also behind characters of several UTF-16 units and text that looks like markup."""
     page, passage = visit(), "👩‍🚀 𝔸 <b>By</b> the mill stands a bridge."
     ask(page, "Where is the mill?", passage)
     expect(page.locator(".answer")).to_have_text("mill")
@@ -65,7 +65,7 @@ def test_an_answer_is_marked_in_its_passage(visit):
 
 
 @slow
-def test_no_answer_is_put_plainly(visit):
+def test_no_answer_is_stated(visit):
     page = visit()
     ask(page, "Where is the dam?")
     expect(page.locator(".answer")).to_have_text("No answer in this passage")
@@ -78,7 +78,7 @@ def test_no_answer_is_put_plainly(visit):
 
 
 @slow
-def test_the_example_is_asked(visit):
+def test_example_button_asks_the_example(visit):
     page = visit()
     page.get_by_role("button", name="Try an example").click()
     expect(page.locator(".card")).to_be_visible()
@@ -86,8 +86,8 @@ def test_the_example_is_asked(visit):
 
 
 @slow
-def test_what_is_missing_is_pointed_out(visit):
-    """Until the form changes."""
+def test_missing_input_shows_a_hint(visit):
+    """The hint goes when the form changes."""
     page = visit()
     ask(page, "Where?", " ")
     expect(page.get_by_role("status").first).to_have_text("Enter a passage first.")
@@ -107,21 +107,21 @@ def test_models_are_switched_and_compared(visit):
     expect(page.locator(".card h2")).to_have_text("second")
     page.get_by_label("Compare with").select_option("first")
     expect(page.locator(".card h2")).to_have_text(["second", "first"])
-    left, right = (page.locator(".card").nth(at).bounding_box() for at in (0, 1))
+    left, right = (page.locator(".card").nth(index).bounding_box() for index in (0, 1))
     assert left["y"] == right["y"]
     assert left["x"] + left["width"] <= right["x"]
 
 
 @slow
-def test_a_link_restores_the_question(visit, address):
-    page, sent = visit(), []
+def test_link_restores_the_question(visit, address):
+    page, requested = visit(), []
     page.get_by_label("Compare with").select_option("second")
-    page.on("request", lambda request: sent.append(request.url))
+    page.on("request", lambda request: requested.append(request.url))
     ask(page, "Where is the 🌉 bridge & mill?", "A + b = 100% #mill\nand a line")
     expect(page.locator(".card")).to_have_count(2)
     link = page.url
     assert "mill" in unquote(urlsplit(link).fragment)
-    assert not [url for url in sent if "mill" in url]
+    assert not [url for url in requested if "mill" in url]
     again = visit(link.removeprefix(address))
     expect(again.locator(".card h2")).to_have_text(["first", "second"])
     assert again.get_by_label("Question", exact=True).input_value() == "Where is the 🌉 bridge & mill?"
@@ -130,10 +130,10 @@ def test_a_link_restores_the_question(visit, address):
 
 @slow
 @pytest.mark.parametrize("by_link", [False, True])
-def test_scripts_stay_text(visit, by_link):
+def test_scripts_are_shown_as_text(visit, by_link):
     evil = '</p><img src=x onerror="window.broken=1"><script>window.broken=1</script> mill'
     if by_link:
-        page = visit(f"/#{'q'}={quote(evil)}&c={quote(evil)}&m={quote(evil)}")
+        page = visit(f"/#q={quote(evil)}&c={quote(evil)}&m={quote(evil)}")
     else:
         page = visit()
         ask(page, evil, evil)
@@ -155,7 +155,7 @@ def test_offsets_are_characters(visit):
 
 
 @slow
-def test_half_a_character_is_replaced(visit):
+def test_lone_surrogate_is_replaced_on_the_page(visit):
     page = visit()
     page.evaluate(
         r"""() => { document.getElementById("context").value = "\ud83d the mill";
@@ -166,7 +166,7 @@ def test_half_a_character_is_replaced(visit):
 
 
 @slow
-def test_the_keyboard_is_enough(visit):
+def test_page_works_by_keyboard_alone(visit):
     page = visit()
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the question")).to_be_focused()
@@ -212,7 +212,7 @@ def test_attention(visit):
 
 
 @slow
-def test_the_token_is_asked_for(browser, running):
+def test_page_asks_for_the_token(browser, running):
     with running(QA_ARCH_TOKEN="s3cret") as (_, address), browser.new_context() as context:
         page = context.new_page()
         page.goto(address)
@@ -230,24 +230,24 @@ def test_the_token_is_asked_for(browser, running):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
 def test_accessibility(visit, width, scheme):
-    """No violation that axe knows of, and nothing scrolls sideways: empty, with answers, with an error."""
+    """No axe violation and no sideways scrolling: empty, with answers, with an error."""
     page = visit("/", width, color_scheme=scheme, bypass_csp=True)
-    check(page, width)
+    assert_accessible(page, width)
     page.get_by_label("Compare with").select_option("second")
     ask(page, "Where is the mill?", "By the mill. " * 100)
     expect(page.locator(".card")).to_have_count(2)
     page.locator("summary").click()
     expect(page.locator(".words button").first).to_be_visible()
-    check(page, width)
+    assert_accessible(page, width)
     ask(page, "Where is the dam?")
     expect(page.locator(".answer").first).to_have_text("No answer in this passage")
     ask(page, " ")
     expect(page.get_by_role("status").first).to_have_text("Enter a question first.")
-    check(page, width)
-    check(visit("/docs", width, color_scheme=scheme, bypass_csp=True), width)
+    assert_accessible(page, width)
+    assert_accessible(visit("/docs", width, color_scheme=scheme, bypass_csp=True), width)
 
 
-def check(page, width):
+def assert_accessible(page, width):
     results = axe.Axe().run(page)
     assert results.violations_count == 0, results.generate_report()
     assert page.evaluate("() => document.documentElement.scrollWidth") <= width

@@ -1,4 +1,4 @@
-"""``qa-arch serve`` with trained runs: the same answers as in Python, and what it refuses at start."""
+"""``qa-arch serve`` with trained runs: the answers of the Python API, and errors at startup."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from qa_arch.serving.reader import load
 
 @pytest.fixture(scope="module")
 def runs(span_run, sequence_run, question_set):
-    """A plain BERT and a match-LSTM, which has attention, and questions."""
+    """Runs of a BERT and of a match-LSTM, which shows attention, and questions."""
     return (span_run, sequence_run), question_set.examples
 
 
 @contextmanager
 def served(*arguments, **environment):
-    """``qa-arch serve`` in a process: what it prints before it is ready, and its address."""
+    """``qa-arch serve`` in a subprocess: the process, the lines printed until it is ready, its address."""
     program = [sys.executable, "-m", "qa_arch.cli.main", "serve", *map(str, arguments), "--port", "0"]
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=environment or None) as process:
         try:
@@ -42,7 +42,7 @@ def served(*arguments, **environment):
                 process.kill()
 
 
-def test_the_command_answers_as_python_does(runs, tmp_path, monkeypatch):
+def test_service_answers_match_the_python_api(runs, tmp_path):
     folders, examples = runs
     secret = tmp_path / "token"
     secret.write_text("s3cret\n")
@@ -69,7 +69,7 @@ def test_the_command_answers_as_python_does(runs, tmp_path, monkeypatch):
 
 
 def assert_same(answer, direct):
-    """Equal up to the rounding of another composition of batches."""
+    """Equal up to rounding in differently composed batches."""
     assert answer.keys() == direct.keys()
     for key, value in direct.items():
         if key == "spans":
@@ -80,7 +80,7 @@ def assert_same(answer, direct):
             assert answer[key] == value
 
 
-def test_without_the_packages_of_the_extra(runs, qa_arch, monkeypatch):
+def test_missing_extra_names_the_install_command(runs, qa_arch, monkeypatch):
     (bert, _), _ = runs
     monkeypatch.setitem(sys.modules, "fastapi", None)
     for name in [name for name in sys.modules if name.startswith("qa_arch.serving")]:
@@ -89,16 +89,16 @@ def test_without_the_packages_of_the_extra(runs, qa_arch, monkeypatch):
     assert (code, "pip install 'qa-arch[serve]'" in error) == (6, True)
 
 
-def test_what_is_refused_before_models_are_loaded(runs, qa_arch, tmp_path, monkeypatch):
+def test_invalid_arguments_are_refused_before_models_are_loaded(runs, qa_arch, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "open_reader", None)
-    (bert, proposed), _ = runs
+    (bert, sequence), _ = runs
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         code, _, error = qa_arch("serve", bert, "--port", taken.getsockname()[1])
         assert (code, "choose another --port" in error) == (6, True)
     for arguments, message in (
-        ((bert, proposed, bert), "given twice"),
+        ((bert, sequence, bert), "given twice"),
         ((bert, "--max-queue", 0), "max_queue: 0 is out of range"),
         ((bert, "--token-file", tmp_path / "none"), "--token-file"),
         ((bert, "--port", 70000), "--port: 70000 is out of range"),
@@ -109,7 +109,7 @@ def test_what_is_refused_before_models_are_loaded(runs, qa_arch, tmp_path, monke
     assert (code, str(tmp_path) in error) == (5, True)
 
 
-def test_the_token_is_no_argument(monkeypatch, tmp_path):
+def test_token_is_not_a_command_line_argument(monkeypatch, tmp_path):
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
     assert not [action for action in parser._actions if "--token" in action.option_strings]

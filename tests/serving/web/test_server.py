@@ -1,4 +1,4 @@
-"""The service in a process of its own: clients that are slow or go away, and an end that loses no answer."""
+"""The service in a subprocess: slow and disconnecting clients, and a shutdown that loses no answer."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ HEAD = "POST /v1/answer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application
 
 @pytest.fixture(scope="module")
 def address(running):
-    with running() as (_, place):
-        yield place
+    with running() as (_, url):
+        yield url
 
 
 def ask(address, question):
@@ -27,13 +27,13 @@ def ask(address, question):
     return httpx2.post(f"{address}/v1/answer", json=body, timeout=30)
 
 
-def connection(address):
-    place = urlsplit(address)
-    return socket.create_connection((place.hostname, place.port), timeout=30)
+def connect(address):
+    url = urlsplit(address)
+    return socket.create_connection((url.hostname, url.port), timeout=30)
 
 
-def reply(client) -> bytes:
-    """All that comes until the server closes the connection."""
+def receive_all(client) -> bytes:
+    """Everything until the server closes the connection."""
     parts = []
     while part := client.recv(65536):
         parts.append(part)
@@ -46,23 +46,27 @@ def post(client, question):
 
 
 def metric(address, name) -> float:
-    """A figure of the first model; 0 where it is not counted yet."""
+    """Metric of the first model; 0 before its first value."""
     lines = httpx2.get(f"{address}/metrics").text.splitlines()
-    return sum(float(x.split()[-1]) for x in lines if x.startswith(f'qa_arch_{name}{{model="first"}}'))
+    return sum(
+        float(line.split()[-1]) for line in lines if line.startswith(f'qa_arch_{name}{{model="first"}}')
+    )
 
 
-def test_a_real_request_and_headers(address):
+def test_request_over_http_and_response_headers(address):
     response = ask(address, "mill")
     assert response.json()["answers"][0]["start"] == 7
     assert "server" not in response.headers
 
 
 @pytest.mark.slow
-def test_slow_clients_stop_nobody_and_are_refused(running):
+def test_slow_clients_are_refused_and_block_nobody(running):
     with running(1.0) as (_, address):
-        slow = [connection(address) for _ in range(20)]
+        slow = [connect(address) for _ in range(20)]
         for client in slow[:10]:
-            client.sendall(f"{HEAD}Content-Length: 1000\r\n\r\n{{".encode())  # a body without an end
+            client.sendall(
+                f"{HEAD}Content-Length: 1000\r\n\r\n{{".encode()
+            )  # the rest of the body never comes
         began, answered = time.perf_counter(), threading.Event()
 
         def drip():
@@ -76,29 +80,29 @@ def test_slow_clients_stop_nobody_and_are_refused(running):
         answered.set()
         thread.join()
         assert first.startswith(b"HTTP/1.1 503 ")
-        assert reply(slow[1]).startswith(b"HTTP/1.1 503 "), "and the connection is closed"
+        assert receive_all(slow[1]).startswith(b"HTTP/1.1 503 "), "and the connection is closed"
         assert time.perf_counter() - began < 15
         for client in slow:
             client.close()
 
 
-def test_what_is_no_http(address):
-    with connection(address) as client:
+def test_non_http_request_gets_400(address):
+    with connect(address) as client:
         client.sendall(b"\x16\x03\x01 hello\r\n\r\n")
-        assert reply(client).startswith(b"HTTP/1.1 400 ")
+        assert receive_all(client).startswith(b"HTTP/1.1 400 ")
 
 
-def test_the_work_of_a_client_that_goes_away_is_dropped(address):
-    first, before = connection(address), metric(address, "batch_size_count")
+def test_work_of_a_disconnected_client_is_dropped(address):
+    first, before = connect(address), metric(address, "batch_size_count")
     post(first, "wait 1.5 mill")
     time.sleep(0.3)
-    others = [connection(address) for _ in range(5)]
+    others = [connect(address) for _ in range(5)]
     for client in others:
         post(client, "wait 60 mill")
-    until(lambda: metric(address, "queue_length") == 6)
+    wait_until(lambda: metric(address, "queue_length") == 6)
     for client in others:
         client.close()
-    until(lambda: metric(address, "queue_length") == 1)
+    wait_until(lambda: metric(address, "queue_length") == 1)
     assert first.recv(65536).startswith(b"HTTP/1.1 200 ")
     assert ask(address, "mill").status_code == 200
     assert metric(address, "batch_size_count") == before + 2  # none of the five
@@ -106,7 +110,7 @@ def test_the_work_of_a_client_that_goes_away_is_dropped(address):
     first.close()
 
 
-def test_the_event_loop_is_free_while_a_model_answers(address):
+def test_event_loop_is_free_while_a_model_answers(address):
     with ThreadPoolExecutor() as pool:
         pending = pool.submit(ask, address, "wait 3 mill")
         time.sleep(0.3)
@@ -116,10 +120,10 @@ def test_the_event_loop_is_free_while_a_model_answers(address):
         assert pending.result().status_code == 200
 
 
-def test_the_end_answers_what_is_under_way(running):
+def test_shutdown_finishes_pending_requests(running):
     with running() as (process, address), ThreadPoolExecutor() as pool:
         pending = [pool.submit(ask, address, "wait 0.8 mill") for _ in range(3)]
-        until(lambda: metric(address, "queue_length") == 3)
+        wait_until(lambda: metric(address, "queue_length") == 3)
         process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
         with pytest.raises(httpx2.ConnectError):
@@ -130,10 +134,10 @@ def test_the_end_answers_what_is_under_way(running):
 
 
 @pytest.mark.slow
-def test_a_second_signal_does_not_wait(running):
+def test_second_signal_stops_at_once(running):
     with running() as (process, address), ThreadPoolExecutor() as pool:
         pending = pool.submit(ask, address, "wait 4 mill")
-        until(lambda: metric(address, "queue_length") == 1)
+        wait_until(lambda: metric(address, "queue_length") == 1)
         process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
         process.send_signal(signal.SIGTERM)
@@ -141,9 +145,9 @@ def test_a_second_signal_does_not_wait(running):
         process.wait(timeout=20)
 
 
-def until(condition) -> None:
+def wait_until(condition) -> None:
     for _ in range(200):
         if condition():
             return
         time.sleep(0.05)
-    raise AssertionError("never came true")
+    raise AssertionError("timed out")

@@ -1,4 +1,4 @@
-"""Every kind of request gets an answer or an error in JSON that says what to do."""
+"""Every request gets an answer, or an error in JSON with its remedy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ask(client, question="Where is the mill?", context=PASSAGE, **fields):
 
 
 def error_of(response, status):
-    """The error of a response that must have it, in the form that all errors have."""
+    """The error of a response, which must have this status and the form of all errors."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/json"
     (error,) = response.json().values()
@@ -40,7 +40,7 @@ def error_of(response, status):
     return error
 
 
-def test_a_valid_question(service):
+def test_valid_question(service):
     client = service()
     response = ask(client, top_k=2)
     assert response.status_code == 200
@@ -61,13 +61,13 @@ def test_a_valid_question(service):
         ({"queries": [{"question": "Who?", "context": " "}]}, "queries[0].context"),
     ],
 )
-def test_an_empty_question_or_passage_is_refused(service, body, field):
+def test_empty_question_or_passage_is_refused(service, body, field):
     client = service()
     assert error_of(client.post("/v1/answer", json=body), 422)["field"] == field
     assert client.readers["first"].predictor.batches == []
 
 
-def test_a_passage_without_the_answer(service):
+def test_passage_without_an_answer(service):
     (answer,) = ask(service(), question="Where is the dam?", top_k=3).json()["answers"]
     assert (answer["text"], answer["start"], answer["document"], answer["null_odds"]) == ("", None, None, 5.0)
     assert answer["no_answer_probability"] == answer["confidence"] > 0.5
@@ -76,7 +76,7 @@ def test_a_passage_without_the_answer(service):
     assert forced["text"] == "The"
 
 
-def test_models_are_switched(service):
+def test_model_is_chosen_by_name(service):
     client = service()
     models = client.get("/v1/models").json()["models"]
     assert [model["name"] for model in models] == ["first", "second"]
@@ -112,7 +112,7 @@ def test_very_large_input(service):
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_a_huge_body_is_not_read_to_its_end(service, declared):
+def test_huge_body_is_not_read_to_its_end(service, declared):
     client, sent = service(max_characters=1000), []
 
     def body():
@@ -168,9 +168,9 @@ def test_lone_surrogates(service, body, field):
         b'{"question":' * 20_000,
         b'{"top_k": ' + b"9" * 5000 + b"}",
     ],
-    ids=["empty", "cut", "no UTF-8", "raw null byte", "deep list", "deep object", "huge number"],
+    ids=["empty", "cut", "not UTF-8", "raw null byte", "deep list", "deep object", "huge number"],
 )
-def test_bodies_that_are_no_json(service, body):
+def test_invalid_json_bodies(service, body):
     client = service()
     error_of(client.post("/v1/answer", content=body, headers=JSON), 400)
     assert ask(client).status_code == 200
@@ -178,7 +178,7 @@ def test_bodies_that_are_no_json(service, body):
 
 @pytest.mark.slow
 def test_hundreds_of_hostile_requests(service):
-    """Each is answered, or refused in the form that all errors have, and the next one is answered."""
+    """Each is answered or refused with a well-formed error, and the service goes on answering."""
     rng, seen = random.Random(2026), Counter()
     client = service()
     valid = {"question": "Where is the mill?", "context": PASSAGE, "top_k": 2, "null_threshold": 0.5}
@@ -221,17 +221,17 @@ def test_hundreds_of_hostile_requests(service):
         ),
     ],
 )
-def test_wrong_fields_are_named(service, body, field):
+def test_invalid_fields_are_named(service, body, field):
     response = service().post("/v1/answer", content=json.dumps(body), headers=JSON)
     assert error_of(response, 422)["field"] == field
 
 
-def test_a_misspelt_field_is_told_the_right_one(service):
+def test_misspelt_field_gets_a_suggestion(service):
     error = error_of(service().post("/v1/answer", json={"question": "a", "contxt": "b"}), 422)
     assert error["remedy"] == "leave it out (did you mean 'context'?)"
 
 
-def test_too_many(service):
+def test_too_many_documents_or_queries(service):
     client = service(max_queue=2, max_documents=2)
     body = {"question": "a", "documents": ["b"] * 3}
     assert error_of(client.post("/v1/answer", json=body), 422)["field"] == "documents"
@@ -257,7 +257,7 @@ def test_unknown_paths_and_methods(service):
     error_of(client.delete("/v1/models"), 405)
 
 
-def test_a_model_that_raises(service, caplog):
+def test_failing_query_does_not_fail_its_batch(service, caplog):
     client = service()
     with caplog.at_level(logging.ERROR), ThreadPoolExecutor() as pool:
         list(pool.map(lambda _: ask(client, "wait 0.1 mill"), range(2)))
@@ -270,7 +270,7 @@ def test_a_model_that_raises(service, caplog):
     assert ask(client).status_code == 200
 
 
-def test_a_full_queue(service):
+def test_full_queue_gets_429(service):
     client = service(max_queue=4, max_batch=1)
     with ThreadPoolExecutor(16) as pool:
         responses = list(pool.map(lambda _: ask(client, "wait 0.1 mill"), range(16)))
@@ -294,7 +294,7 @@ def test_queries_share_batches_within_limits(service):
     assert client.readers["first"].predictor.threads.isdisjoint({"MainThread", "asyncio"})
 
 
-def test_an_answer_that_takes_too_long(service):
+def test_slow_answer_times_out(service):
     client = service(request_seconds=0.1)
     response = ask(client, "wait 0.5 mill")
     assert "0.1 s" in error_of(response, 503)["message"]
@@ -302,7 +302,7 @@ def test_an_answer_that_takes_too_long(service):
     assert ask(client).status_code in (200, 503)
 
 
-def test_the_token(service):
+def test_token_is_required(service):
     for other in ("", "ключ", "a\nb"):
         with pytest.raises(ConfigError, match="token"):
             ServiceOptions(token=other)
@@ -324,7 +324,7 @@ def test_the_token(service):
 
 
 @pytest.mark.parametrize("root", ["/qa", "/page"])
-def test_the_token_below_another_path(root):
+def test_token_is_required_by_a_mounted_app(root):
     app = create_app(models(), ServiceOptions(token="s3cret"))
     outer = FastAPI()
     outer.mount(root, app)
@@ -339,7 +339,7 @@ def test_the_token_below_another_path(root):
         assert client.get(f"{root}/v1/models", headers=authorization).status_code == 200
 
 
-def test_the_host_header(service):
+def test_host_header_must_be_allowed(service):
     client = service()
     for host in ("localhost:8000", "127.0.0.1", "[::1]:80", "LOCALHOST"):
         assert client.get("/healthz", headers={"Host": host}).status_code == 200
@@ -349,7 +349,7 @@ def test_the_host_header(service):
 
 
 def test_headers_of_every_response(service):
-    """Also to other sites that ask whether they may send JSON: they may not."""
+    """Including the preflight of another site, which gets no permission to send JSON."""
     client = service(token="s")
     foreign = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
     paths = ("/", "/docs", "/page/app.js", "/v1/models", "/nowhere", "/healthz")
@@ -378,7 +378,7 @@ def test_metrics(service):
     assert service().get("/metrics").text.count("/v1/answer") == 0
 
 
-def test_the_schema_documents_everything(service):
+def test_schema_documents_every_path(service):
     schema = service().get("/openapi.json").json()
     shown = {"/v1/attention"} if module_of("attention") else set()
     assert schema["paths"].keys() == {"/v1/answer", "/v1/models", "/healthz", "/metrics"} | shown
@@ -402,28 +402,28 @@ def test_attention(service):
 
 
 @with_attention
-def test_attention_keeps_its_place_until_it_ends(service):
-    """A timeout leaves its thread at work: no more may work at once than the queue has places."""
+def test_timed_out_attention_keeps_its_queue_slot(service):
+    """Its thread works on after the timeout and must count towards the limit until it ends."""
     client = service(max_queue=2, request_seconds=0.2)
-    reader, ends, begun = client.readers["first"], threading.Event(), []
-    reader.attention = lambda *texts: begun.append(texts) or ends.wait(30)
+    reader, finish, started = client.readers["first"], threading.Event(), []
+    reader.attention = lambda *texts: started.append(texts) or finish.wait(30)
     body = {"question": "mill?", "context": PASSAGE}
     with ThreadPoolExecutor() as pool:
         responses = list(pool.map(lambda _: client.post("/v1/attention", json=body), range(6)))
         responses += list(pool.map(lambda _: client.post("/v1/attention", json=body), range(6)))
     assert {response.status_code for response in responses} == {429, 503}
-    assert len(begun) == 1
+    assert len(started) == 1
     assert 'qa_arch_queue_length{model="first"} 1.0' in client.get("/metrics").text
-    ends.set()
+    finish.set()
     for _ in range(100):
         if 'qa_arch_queue_length{model="first"} 0.0' in client.get("/metrics").text:
             return
         time.sleep(0.02)
-    pytest.fail("the place was never given back")
+    pytest.fail("the slot was never released")
 
 
-def test_an_app_that_is_mounted():
-    """Nobody runs its lifespan, and here each request has an event loop of its own."""
+def test_mounted_app_without_lifespan():
+    """Nothing runs its lifespan, and here each request has its own event loop."""
     outer = FastAPI()
     outer.mount("/qa", create_app({"only": RuleReader()}))
     client = TestClient(outer, base_url="http://localhost/qa")

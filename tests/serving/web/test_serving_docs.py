@@ -1,4 +1,4 @@
-"""docs/serving.md: its calls are answered, its table names tests that are there."""
+"""docs/serving.md: its calls are answered, and the tests named in its table exist."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CALLS = [shlex.split(call) for call in re.findall(r"^curl .*?'$", PAGE, flags=re
 
 
 @pytest.mark.parametrize("call", CALLS, ids=len)
-def test_its_calls_are_answered(service, call):
+def test_curl_calls_are_answered(service, call):
     body = json.loads(call[call.index("-d") + 1])
     path = call[2].removeprefix("localhost:8000")
     assert call[call.index("-H") + 1] == "Content-Type: application/json"
@@ -26,7 +26,7 @@ def test_its_calls_are_answered(service, call):
     assert len(response.json()["answers"]) == len(body.get("queries", [body]))
 
 
-def test_its_paths_and_fields_are_those_of_the_schema(service):
+def test_page_documents_the_schema(service):
     schema = service().get("/openapi.json").json()
     for path in schema["paths"]:
         assert path in PAGE
@@ -35,7 +35,7 @@ def test_its_paths_and_fields_are_those_of_the_schema(service):
             assert f"`{field}`" in PAGE
 
 
-def test_its_tests_are_there():
+def test_tests_named_on_the_page_exist():
     named = set(re.findall(r"`(test_\w+)`", PAGE))
     tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     assert named

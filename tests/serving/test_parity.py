@@ -1,7 +1,7 @@
-"""What is scored is what is served: every way to ask a model gives the answers of its evaluation.
+"""What is scored is what is served: every interface to a model returns the answers of its evaluation.
 
-A door is a function from a run, questions and an empty folder to ``Answer.as_dict`` by question id. A new
-way to ask a model adds its function to ``DOORS``, and to ``ODDS`` if its arithmetic is not that of torch.
+An interface is a function from a run, examples and an empty folder to ``Answer.as_dict`` by question id. Add
+new ones to ``INTERFACES``, and to ``ODDS_TOLERANCE`` if their arithmetic is not that of torch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from qa_arch.spans.loading import load_predictor
 from qa_arch.types.text import Example
 
 Answers = Mapping[str, Mapping[str, Any]]
-Door = Callable[[Path, Sequence[Example], Path, pytest.MonkeyPatch], Answers]
+Interface = Callable[[Path, Sequence[Example], Path, pytest.MonkeyPatch], Answers]
 
 
 def by_python(run, examples, folder, patch) -> Answers:
@@ -43,11 +43,11 @@ def by_python_one_at_a_time(run, examples, folder, patch) -> Answers:
 
 
 def by_ask(run, examples, folder, patch) -> Answers:
-    typed = []
+    typed_lines = []
     for number, example in enumerate(examples):
         (folder / f"{number}.txt").write_bytes(example.context.encode())
-        typed += [f"/file {folder / f'{number}.txt'}", example.question]
-    stdin = io.TextIOWrapper(io.BytesIO("\n".join(typed).encode()))
+        typed_lines += [f"/file {folder / f'{number}.txt'}", example.question]
+    stdin = io.TextIOWrapper(io.BytesIO("\n".join(typed_lines).encode()))
     patch.setattr("sys.stdin", stdin)
     patch.setattr("sys.stdout", output := io.StringIO())
     assert main(["ask", str(run), "--context", "none", "--json"]) == 0
@@ -77,7 +77,7 @@ def by_rest(run, examples, folder, patch) -> Answers:
 
 
 def by_exported_checkpoint(run, examples, folder, patch) -> Answers:
-    """The library's own class with the run's windows and null threshold, which a checkpoint has none of."""
+    """Through the transformers class, with the run's windows and null threshold, which a checkpoint lacks."""
     assert main(["export", str(run), "--to", "hf", "--out", str(folder / "checkpoint")]) == 0
     windows = read_record(run).config["features"]
     predictor = load_predictor(folder / "checkpoint", settings={"features": windows})
@@ -92,15 +92,15 @@ def by_graph(run, examples, folder, patch) -> Answers:
     return by_python(folder / "graph", examples, folder, patch)
 
 
-def by_graph_of_the_run(run, examples, folder, patch) -> Answers:
-    """The graph in the run's own folder, which is taken without being named."""
+def by_graph_in_the_run_folder(run, examples, folder, patch) -> Answers:
+    """The graph in the run's own folder, which is preferred without being named."""
     copy = shutil.copytree(run, folder / "run")
     assert main(["export", str(copy), "--to", "onnx"]) == 0
     assert qa_arch.load(copy).predictor.engine == "onnx fp32"
     return by_ask(copy, examples, folder, patch)
 
 
-DOORS: dict[str, Door] = {
+INTERFACES: dict[str, Interface] = {
     "python": by_python,
     "python, one at a time": by_python_one_at_a_time,
     "ask --json": by_ask,
@@ -108,15 +108,15 @@ DOORS: dict[str, Door] = {
     "REST": by_rest,
     "exported checkpoint": by_exported_checkpoint,
     "ONNX": by_graph,
-    "ONNX beside the run": by_graph_of_the_run,
+    "ONNX in the run folder": by_graph_in_the_run_folder,
 }
-ODDS: dict[str, float] = {"exported checkpoint": 1e-4, "ONNX": 3e-4, "ONNX beside the run": 3e-4}
-"""How far null odds may be from those of evaluation, where it is not 1e-4."""
+ODDS_TOLERANCE: dict[str, float] = {"exported checkpoint": 1e-4, "ONNX": 3e-4, "ONNX in the run folder": 3e-4}
+"""Largest difference of null odds from the evaluation, where it is not 1e-4."""
 
 
 @pytest.fixture(scope="module")
 def trained_run(tmp_path_factory) -> Path:
-    """A run of seconds with its evaluation."""
+    """A run trained in seconds, with its evaluation."""
     small = ("model=bert", "debug=fast", "encoder.initializer_range=0.2", "features.cache_dir=null")
     runs = tmp_path_factory.mktemp("runs")
     assert main(["train", *small, f"runs_dir={runs}", "trainer.progress=false"]) == 0
@@ -126,28 +126,36 @@ def trained_run(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("count", [40, pytest.param(500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "door", [pytest.param(door, marks=[pytest.mark.slow] * (door == "ONNX beside the run")) for door in DOORS]
+    "interface",
+    [
+        pytest.param(interface, marks=[pytest.mark.slow] * (interface == "ONNX in the run folder"))
+        for interface in INTERFACES
+    ],
 )
-def test_answers_are_those_of_the_evaluation(trained_run, tmp_path, monkeypatch, door, count):
+def test_answers_match_the_evaluation(trained_run, tmp_path, monkeypatch, interface, count):
     scored = json.loads((trained_run / "predictions.json").read_text(encoding="utf-8"))
-    # Those that it answers first: few, after so little training.
+    # Answered questions first: after so little training there are few.
     examples = sorted(synthetic.named("dev").examples, key=lambda example: not scored[example.id])[:count]
     with monkeypatch.context() as patch:
-        answers = DOORS[door](trained_run, examples, tmp_path, patch)
+        answers = INTERFACES[interface](trained_run, examples, tmp_path, patch)
     names = ("id", "start", "end", "null_odds")
     rows = zip(*(read_questions(trained_run)[name] for name in names), strict=True)
     best = {id_: values for id_, *values in rows}
     threshold = read_record(trained_run).threshold
     assert threshold is not None
-    # Other arithmetic may fall on the other side of the threshold where the odds are at it.
-    near = {id_ for id_, (*_, odds) in best.items() if abs(odds - threshold.value) <= ODDS.get(door, -1.0)}
+    # Other arithmetic may decide differently where the odds are close to the threshold.
+    near = {
+        id_
+        for id_, (*_, odds) in best.items()
+        if abs(odds - threshold.value) <= ODDS_TOLERANCE.get(interface, -1.0)
+    }
     texts = {example.id: scored[example.id] for example in examples if example.id not in near}
     assert len(texts) > 0.9 * count
     assert 0 < sum(map(bool, texts.values())) < count
     assert {id_: answer["text"] for id_, answer in answers.items() if id_ not in near} == texts
     for example in examples:
         answer, (start, end, odds) = answers[example.id], best[example.id]
-        assert answer["null_odds"] == pytest.approx(odds, abs=ODDS.get(door, 1e-4))
+        assert answer["null_odds"] == pytest.approx(odds, abs=ODDS_TOLERANCE.get(interface, 1e-4))
         span = answer["spans"][0]  # the best, "no answer" or not
         assert (span["start"], span["end"], span["text"]) == (start, end, example.context[start:end])
         if answer["text"]:
