@@ -1,4 +1,4 @@
-"""Random cases for ``old_and_new.py``, the same for a seed, and the files that they name."""
+"""Seeded random cases for ``old_and_new.py``, and the files that they name."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ WORDS = SENTENCE.split(" ")
 QUESTIONS = ("Who paints?", "What does Old Tarn keep in the harbour since 1,204?", "Why", "  where is  it ")
 SPACES = (" ", " ", " ", " ", "  ", "\n", "\t", "\u202f", "\xa0")
 FAMILIES = ("bert", "roberta", "albert", "deberta-v2")
-"""Of the pipeline; SQuAD is converted for the first three."""
+"""Families for the pipeline; the first three also for SQuAD features."""
 
 
-def passage(rng: random.Random, most: int) -> str:
-    """Words of the vocabulary and, now and then, new ones, between white space of all kinds."""
+def passage(rng: random.Random, max_words: int) -> str:
+    """Words of the vocabulary and some unknown ones, separated by white space of all kinds."""
     parts = []
-    for _ in range(rng.randint(1, most)):
+    for _ in range(rng.randint(1, max_words)):
         word = rng.choice(WORDS)
         parts += [rng.choice((word, word.upper(), word[::-1])) if rng.random() < 0.1 else word]
         parts.append(rng.choice(SPACES))
     return "".join(parts[: -1 if rng.random() < 0.8 else None])
 
 
-def example(rng: random.Random, number: int, most: int) -> dict[str, Any]:
-    """The fields of a ``SquadExample``; the answer of some is not at its place, some are unanswerable."""
-    context = passage(rng, most)
+def example(rng: random.Random, number: int, max_words: int) -> dict[str, Any]:
+    """Fields of a ``SquadExample``; some answers are not at their offset, some questions unanswerable."""
+    context = passage(rng, max_words)
     start = rng.randrange(len(context))
     end = rng.randint(start + 1, min(len(context), start + 30))
     return {
@@ -63,8 +63,8 @@ def evaluation(rng: random.Random) -> dict[str, Any]:
         for number in range(rng.randint(1, 12))
     }
     texts = {
-        id_: rng.choice(("", "the", near(rng, rng.choice(own)) if own else text(rng)))
-        for id_, own in golds.items()
+        id_: rng.choice(("", "the", near(rng, rng.choice(answers)) if answers else text(rng)))
+        for id_, answers in golds.items()
         if rng.random() < 0.98
     }
     odds = {id_: rng.choice((0.0, 0.5, 1.0, rng.gauss(0, 2))) for id_ in texts}
@@ -122,7 +122,7 @@ def answer(rng: random.Random, family: str) -> dict[str, Any]:
 
 
 def write_sets(folder: Path, rng: random.Random, count: int) -> list[str]:
-    """The names of new data sets of random texts; questions of some have no answer and do not say so."""
+    """File names of new random data sets; some unanswerable questions are not marked as such."""
     for number in range(count * 10):
         questions = [
             {
@@ -141,7 +141,7 @@ def write_sets(folder: Path, rng: random.Random, count: int) -> list[str]:
 
 
 def write_cases(folder: Path, scale: int = 1) -> dict[str, list[Any]]:
-    """Cases by kind, ``scale`` times as many; the models, tokenizers and data sets lie in ``folder``."""
+    """Cases by kind, ``scale`` times as many; their models, tokenizers and data sets go to ``folder``."""
     for family in FAMILIES:
         positions = {"max_position_embeddings": 162}
         make_checkpoint(family, folder / family, [f"{SENTENCE} " * 3, *QUESTIONS], **positions)

@@ -1,7 +1,7 @@
-"""The same calls of transformers 4 and of the names that take its place.
+"""The same calls to transformers 4 and to the names that replace it.
 
-``old_and_new.py CASES.json FOLDER`` writes the values of the interpreter's transformers, which must be
-of version 4, to ``FOLDER/old.json``; ``values`` gives ours. An exception is a value as well: its class.
+``old_and_new.py CASES.json FOLDER`` writes the results of the interpreter's transformers, which must be
+version 4, to ``FOLDER/old.json``; ``results`` computes ours. An exception's result is its class name.
 """
 
 from __future__ import annotations
@@ -16,17 +16,22 @@ from types import SimpleNamespace
 from typing import Any
 
 
-def values(cases: dict[str, Any], folder: Path, names: SimpleNamespace) -> dict[str, list[Any]]:
-    """By the name of a case's kind its values, in order."""
+def results(cases: dict[str, Any], folder: Path, names: SimpleNamespace) -> dict[str, list[Any]]:
+    """Results of the cases by kind, in order."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return {kind: [_tried(KINDS[kind], case, folder, names) for case in cases[kind]] for kind in cases}
+        return {
+            kind: [_result_or_error(KINDS[kind], case, folder, names) for case in cases[kind]]
+            for kind in cases
+        }
 
 
-def _tried(call: Callable[..., Any], case: dict[str, Any], folder: Path, names: SimpleNamespace) -> Any:
+def _result_or_error(
+    call: Callable[..., Any], case: dict[str, Any], folder: Path, names: SimpleNamespace
+) -> Any:
     try:
         return call(case, folder, names)
-    except BaseException as error:  # tokenizers panics in a class of its own
+    except BaseException as error:  # a panic of tokenizers is no Exception
         return type(error).__name__
 
 
@@ -124,7 +129,7 @@ KINDS = {
 
 
 def old_names() -> SimpleNamespace:
-    """Those of transformers 4, with its slow tokenizers: it converts SQuAD with no others."""
+    """The names of transformers 4, with slow tokenizers: it converts SQuAD with no others."""
     import transformers
     from tokenizers import Tokenizer
     from transformers.data.metrics import squad_metrics
@@ -134,7 +139,7 @@ def old_names() -> SimpleNamespace:
     transformers.logging.set_verbosity_error()
 
     class Pieces(transformers.PreTrainedTokenizer):
-        """A slow tokenizer with ALBERT's template that cuts words with a trained backend."""
+        """A slow tokenizer with ALBERT's template that splits words with a trained backend."""
 
         def __init__(self, backend, **specials):
             self.backend = backend
@@ -165,14 +170,14 @@ def old_names() -> SimpleNamespace:
             return first if token_ids_1 is None else [*first, *token_ids_1, self.sep_token_id]
 
     def tokenizer(family: str, folder: Path):
-        at = folder / family
+        path = folder / family
         if family == "bert":
-            return transformers.BertTokenizer(at / "vocab.txt")
+            return transformers.BertTokenizer(path / "vocab.txt")
         if family == "roberta":
-            return transformers.RobertaTokenizer(at / "vocab.json", at / "merges.txt")
+            return transformers.RobertaTokenizer(path / "vocab.json", path / "merges.txt")
         names = {"unk": "<unk>", "pad": "<pad>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
         specials = {f"{name}_token": token for name, token in names.items()}
-        return Pieces(Tokenizer.from_file(str(at / "tokenizer.json")), **specials)
+        return Pieces(Tokenizer.from_file(str(path / "tokenizer.json")), **specials)
 
     return SimpleNamespace(
         version="old",
@@ -184,6 +189,6 @@ def old_names() -> SimpleNamespace:
 
 
 if __name__ == "__main__":
-    cases_file, place = map(Path, sys.argv[1:])
-    found = values(json.loads(cases_file.read_text(encoding="utf-8")), place, old_names())
-    (place / "old.json").write_text(json.dumps(found), encoding="utf-8")
+    cases_file, folder = map(Path, sys.argv[1:])
+    old = results(json.loads(cases_file.read_text(encoding="utf-8")), folder, old_names())
+    (folder / "old.json").write_text(json.dumps(old), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Every name against transformers 4.57.6 itself, which a benchmark's environment holds."""
+"""Every name against transformers 4.57.6 itself, from the benchmarks' peer environment."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def tokenizer(family: str, folder: Path):
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory) -> tuple[dict, dict, dict]:
-    """Cases, values of transformers 4 and ours, all as they come back from JSON."""
+def compared(tmp_path_factory) -> tuple[dict, dict, dict]:
+    """Cases, results of transformers 4, and ours, all after a round trip through JSON."""
     try:
         interpreter = TRANSFORMERS_4.python()
     except NotMeasuredError as error:
@@ -39,24 +39,24 @@ def both(tmp_path_factory) -> tuple[dict, dict, dict]:
     file = folder / "cases.json"
     file.write_text(json.dumps(cases), encoding="utf-8")
     command = [interpreter, old_and_new.__file__, file, folder]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-4000:]
+    completed = subprocess.run(command, capture_output=True, text=True)
+    assert completed.returncode == 0, completed.stderr[-4000:]
     old = json.loads((folder / "old.json").read_text(encoding="utf-8"))
     names = SimpleNamespace(
         version="new", squad_metrics=squad_metrics, squad=squad, tokenizer=tokenizer, pipeline=pipeline
     )
     cases = json.loads(file.read_text(encoding="utf-8"))
-    return cases, old, json.loads(json.dumps(old_and_new.values(cases, folder, names)))
+    return cases, old, json.loads(json.dumps(old_and_new.results(cases, folder, names)))
 
 
 @pytest.mark.parametrize("kind", old_and_new.KINDS)
-def test_values_are_equal(both, kind):
-    cases, old, new = (values[kind] for values in both)
+def test_results_equal_transformers_4(compared, kind):
+    cases, old, new = (by_kind[kind] for by_kind in compared)
     assert len(old) == len(new) == len(cases) >= 100
-    # As text: an int is no float, and the order of keys is part of the value.
-    pairs = [(case, *map(json.dumps, values)) for case, *values in zip(cases, old, new, strict=True)]
-    different = [(case, was, now) for case, was, now in pairs if was != now]
-    raised = Counter(value for value in old if isinstance(value, str) and value.endswith(ERRORS))
+    # As text: an int differs from a float, and the order of keys counts.
+    texts = [(case, *map(json.dumps, results)) for case, *results in zip(cases, old, new, strict=True)]
+    different = [(case, old_text, new_text) for case, old_text, new_text in texts if old_text != new_text]
+    raised = Counter(result for result in old if isinstance(result, str) and result.endswith(ERRORS))
     print(f"{kind}: {len(cases)} cases, {len(different)} differ; raised {dict(raised)}")
     assert not different, different[0]
     assert sum(raised.values()) < len(cases) / 2

@@ -1,4 +1,4 @@
-"""The pipeline on small models: answers that transformers 4.57.6 gave, its arguments and its errors."""
+"""The pipeline on small models: answers recorded from transformers 4.57.6, arguments and errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXT = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Models whose weights are waves, the same with every version of torch."""
+    """Models whose weights are sine waves, equal under every version of torch."""
     root = tmp_path_factory.mktemp("waves")
     for family in ("bert", "roberta", "albert"):
         make_checkpoint(family, root / family, [TEXT, QUESTION], max_position_embeddings=162)
@@ -47,7 +47,7 @@ def answer(score: float, start: int, end: int) -> dict:
     return {"score": pytest.approx(score, rel=1e-4), "start": start, "end": end, "answer": TEXT[start:end]}
 
 
-THREE = [
+TOP_3 = [
     answer(0.0018648315453901887, 48, 72),
     answer(0.0018478066194802523, 39, 72),
     answer(0.0018459424609318376, 41, 72),
@@ -57,10 +57,10 @@ THREE = [
 @pytest.mark.parametrize(
     ("family", "options", "expected"),
     [
-        ("bert", {}, THREE[0]),
-        ("bert", {"align_to_words": False}, THREE[0]),
-        ("bert", {"top_k": 3}, THREE),
-        ("bert", {"top_k": 3, "handle_impossible_answer": True}, THREE),
+        ("bert", {}, TOP_3[0]),
+        ("bert", {"align_to_words": False}, TOP_3[0]),
+        ("bert", {"top_k": 3}, TOP_3),
+        ("bert", {"top_k": 3, "handle_impossible_answer": True}, TOP_3),
         (
             "bert",
             {"max_seq_len": 24, "doc_stride": 4, "top_k": 2},
@@ -84,37 +84,37 @@ THREE = [
         ),
     ],
 )
-def test_answers(folder, family, options, expected):
+def test_answers_equal_transformers_4(folder, family, options, expected):
     qa = pipeline(TASK, model=str(folder / family), device=-1)
     assert qa(question=QUESTION, context=TEXT, **options) == expected
-    # Defaults of the call.
+    # Options given to pipeline() are the defaults of a call.
     assert pipeline(TASK, folder / family, device=-1, **options)(QUESTION, TEXT) == expected
 
 
-def test_padding_on_the_left(qa):
+def test_left_padding(qa):
     qa.tokenizer.padding_side = "left"
     assert qa(question=QUESTION, context=TEXT) == answer(0.002567774965427816, 0, 0)
 
 
-def test_batches_padded_on_the_left(tmp_path):
+def test_left_padded_batches(tmp_path):
     qa = pipeline(TASK, make_checkpoint("deberta-v2", tmp_path / "deberta", [TEXT]), device="cpu")
     qa.tokenizer.padding_side = "left"  # positions are relative: padding does not move them
-    many = {"top_k": 5, "max_seq_len": 48, "doc_stride": 4}
-    alone = qa(QUESTION, TEXT, **many)
-    for batched in qa([{"question": QUESTION, "context": TEXT}] * 2, batch_size=5, **many):
+    options = {"top_k": 5, "max_seq_len": 48, "doc_stride": 4}
+    alone = qa(QUESTION, TEXT, **options)
+    for batched in qa([{"question": QUESTION, "context": TEXT}] * 2, batch_size=5, **options):
         assert [{**row, "score": pytest.approx(row["score"], rel=1e-4)} for row in alone] == batched
 
 
-def test_no_answer_has_its_lowest_probability(qa):
-    given = {"max_seq_len": 24, "doc_stride": 4, "top_k": 1000}
-    rows = qa(QUESTION, TEXT, handle_impossible_answer=True, **given)
+def test_no_answer_score_is_the_lowest_of_all_windows(qa):
+    options = {"max_seq_len": 24, "doc_stride": 4, "top_k": 1000}
+    rows = qa(QUESTION, TEXT, handle_impossible_answer=True, **options)
     null = next(row for row in rows if not row["answer"] and row["score"])
     assert null == {"score": null["score"], "start": 0, "end": 0, "answer": ""}
     assert null["score"] < rows[0]["score"]
-    assert not any(row["score"] for row in qa(QUESTION, TEXT, **given) if not row["answer"])
+    assert not any(row["score"] for row in qa(QUESTION, TEXT, **options) if not row["answer"])
 
 
-def test_equal_answers_of_several_places_are_one(qa):
+def test_answers_equal_up_to_case_are_merged(qa):
     rows = qa("Who?", "Bees. bees BEES", top_k=50, max_answer_len=1)
     assert [row["answer"].lower() for row in rows].count("bees") == 1
 
@@ -130,21 +130,21 @@ def test_windows_of_several_questions_share_batches(qa, size):
         assert [{**row, "score": pytest.approx(row["score"], rel=1e-4)} for row in rows] == batched
 
 
-def test_forms_of_a_question(qa):
-    one = qa(question=QUESTION, context=TEXT)
+def test_equivalent_forms_of_a_call(qa):
+    single = qa(question=QUESTION, context=TEXT)
     pair = {"question": QUESTION, "context": TEXT}
     example = SquadExample(None, QUESTION, TEXT, None, None, None)
     for same in (qa(pair), qa([pair]), qa(example), qa(question=[QUESTION], context=TEXT), qa(iter([pair]))):
-        assert same == one
+        assert same == single
     both = qa(question=[QUESTION, "Why?"], context=TEXT)
     assert both == qa(question=[QUESTION, "Why?"], context=[TEXT, TEXT])
     assert both == qa(pair, {"question": "Why?", "context": TEXT})
-    assert both[0] == one
+    assert both[0] == single
     assert qa([]) == []
 
 
 @pytest.mark.parametrize(
-    ("given", "options", "error"),
+    ("arguments", "options", "error"),
     [
         (({"question": "Who?"},), {}, KeyError),
         (({"question": "Who?", "context": ""},), {}, ValueError),
@@ -161,24 +161,24 @@ def test_forms_of_a_question(qa):
         (("Who?", TEXT), {"topp": 3}, TypeError),
     ],
 )
-def test_errors_of_a_call(qa, given, options, error):
+def test_invalid_calls_raise(qa, arguments, options, error):
     with pytest.raises(error):
-        qa(*given, **options)
+        qa(*arguments, **options)
 
 
-def test_old_arguments(qa):
+def test_deprecated_arguments(qa):
     with pytest.warns(UserWarning, match="use top_k"):
-        assert qa(QUESTION, TEXT, topk=3) == THREE
-    assert qa(QUESTION, TEXT, max_question_len=1, padding=True, num_workers=2, top_k=None) == THREE[0]
+        assert qa(QUESTION, TEXT, topk=3) == TOP_3
+    assert qa(QUESTION, TEXT, max_question_len=1, padding=True, num_workers=2, top_k=None) == TOP_3[0]
     assert qa.task == TASK
 
 
-def test_a_model_object(folder):
+def test_model_object(folder):
     model = AutoModelForQuestionAnswering.from_pretrained(folder / "bert").train()
     tokenizer = AutoTokenizer.from_pretrained(folder / "bert")
-    for given in (tokenizer, str(folder / "bert")):
-        qa = pipeline(TASK, model, given, torch.device("cpu"), model_kwargs={}, framework="pt")
-        assert qa(QUESTION, TEXT) == THREE[0]
+    for tokenizer_or_path in (tokenizer, str(folder / "bert")):
+        qa = pipeline(TASK, model, tokenizer_or_path, torch.device("cpu"), model_kwargs={}, framework="pt")
+        assert qa(QUESTION, TEXT) == TOP_3[0]
         assert qa.device == torch.device("cpu")
     with pytest.raises(ValueError, match="pass tokenizer="):
         pipeline(TASK, model)
@@ -187,7 +187,7 @@ def test_a_model_object(folder):
         pipeline(TASK, bare, tokenizer)
 
 
-def test_what_is_no_checkpoint_of_a_span_model(folder, tmp_path):
+def test_invalid_tasks_and_checkpoints_raise(folder, tmp_path):
     with pytest.raises(KeyError, match=r"'summarization' is not .* transformers\.pipeline"):
         pipeline("summarization", folder / "bert")
     (tmp_path / "run.json").write_text("{}")
@@ -204,9 +204,11 @@ def test_what_is_no_checkpoint_of_a_span_model(folder, tmp_path):
         pipeline(TASK, pickled)
 
 
-def test_the_page_puts_the_old_names_back(folder, monkeypatch):
+def test_docs_snippet_restores_the_old_names(folder, monkeypatch):
     for name in ("metrics", "metrics.squad_metrics", "processors", "processors.squad"):
-        monkeypatch.setitem(sys.modules, f"transformers.data.{name}", None)  # so that it goes at the end
+        monkeypatch.setitem(
+            sys.modules, f"transformers.data.{name}", None
+        )  # so that it is removed at teardown
         del sys.modules[f"transformers.data.{name}"]
     monkeypatch.setattr(transformers, "pipeline", transformers.pipeline)
     monkeypatch.setattr(transformers, "squad_convert_examples_to_features", None, raising=False)

@@ -1,4 +1,4 @@
-"""Examples and features: values that transformers 4.57.6 gave."""
+"""Examples and features: values recorded from transformers 4.57.6."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def convert(examples, tokenizer=None, *, training=True, **options):
 
 
 def test_words_of_an_example():
-    made = example()
-    assert made.doc_tokens == ["Mira", "paints", "red", "boats", "in", "Velmora."]
-    assert made.char_to_word_offset[:8] == [0, 0, 0, 0, 0, 0, 1, 1]
-    assert (made.start_position, made.end_position) == (2, 3)
+    words = example()
+    assert words.doc_tokens == ["Mira", "paints", "red", "boats", "in", "Velmora."]
+    assert words.char_to_word_offset[:8] == [0, 0, 0, 0, 0, 0, 1, 1]
+    assert (words.start_position, words.end_position) == (2, 3)
     assert SquadExample("q", "?", "\n x", None, None, "t").char_to_word_offset == [-1, -1, 0]
     assert (
         example(is_impossible=True).start_position,
@@ -51,7 +51,7 @@ def test_windows_of_wordpiece():
     assert first.token_type_ids == [0] * 5 + [1] * 7
     assert first.p_mask == [0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1]
     assert first.token_to_orig_map == {5: 0, 6: 1, 7: 1, 8: 2, 9: 3, 10: 3}
-    # "boat" has more context in the first window, the piece behind it in the second.
+    # "boat" has more context in the first window, the piece after it in the second.
     assert first.token_is_max_context == {5: True, 6: True, 7: True, 8: True, 9: True, 10: False}
     assert second.token_is_max_context == {5: False, 6: True, 7: True, 8: True, 9: True, 10: True}
     assert (first.start_position, first.end_position, first.is_impossible) == (8, 10, False)
@@ -62,19 +62,19 @@ def test_windows_of_wordpiece():
     ]
 
 
-def test_an_answer_within_a_word_is_narrowed_to_its_pieces():
+def test_answer_within_a_word_is_narrowed_to_its_pieces():
     [feature, *_] = convert([example(answer="boat", start=17)])
     assert (feature.start_position, feature.end_position) == (9, 9)
 
 
-@pytest.mark.parametrize(("family", "between"), [("bert", 1), ("roberta", 2), ("albert", 1), ("mpnet", 2)])
-def test_the_text_begins_behind_the_separators(family, between):
+@pytest.mark.parametrize(("family", "separators"), [("bert", 1), ("roberta", 2), ("albert", 1), ("mpnet", 2)])
+def test_context_starts_after_the_separators(family, separators):
     tokenizer = make_tokenizer(family, [TEXT, "who paints"])
     features = convert([example()], tokenizer, training=False, max_seq_length=64)
     assert len(features) == 1
     question = len(tokenizer.encode("who paints", add_special_tokens=False))
     first = min(features[0].token_to_orig_map)
-    assert first == 1 + question + between
+    assert first == 1 + question + separators
     pieces = features[0].tokens[first:-1]
     assert (
         "".join(tokenizer.convert_tokens_to_string(pieces).split()).lower() == "".join(TEXT.split()).lower()
@@ -86,7 +86,7 @@ def test_the_text_begins_behind_the_separators(family, between):
         assert not any(features[0].token_type_ids)
 
 
-def test_examples_without_windows_have_no_number():
+def test_examples_without_windows_are_not_numbered():
     examples = [
         example(text=" \n", answer=None, start=None, is_impossible=True),
         example(answer="blue"),
@@ -97,7 +97,7 @@ def test_examples_without_windows_have_no_number():
     assert {feature.qas_id for feature in features} == {"q0"}
 
 
-def test_the_tensor_data_set():
+def test_tensor_dataset():
     features, data = convert([example(), example(is_impossible=True)], return_dataset="pt")
     assert [tuple(tensor.shape) for tensor in data.tensors] == [(4, 12)] * 3 + [(4,)] * 3 + [(4, 12), (4,)]
     assert data.tensors[3].tolist() == [8, 0, 0, 0]
@@ -117,7 +117,7 @@ def test_the_tensor_data_set():
         ({"doc_stride": 0}, "no window"),
     ],
 )
-def test_what_cannot_be_converted(options, message):
+def test_invalid_conversion_options_raise(options, message):
     with pytest.raises(ValueError, match=message):
         convert([example()], **options)
 

@@ -1,4 +1,4 @@
-"""Values that transformers 4.57.6 gave."""
+"""Scores and predictions: values recorded from transformers 4.57.6."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ def test_evaluation_with_and_without_null_odds():
     assert more == {**best, "has_ans_exact": 0.6666666666666666, "has_ans_f1": 0.8888888888888888}
 
 
-def test_a_question_without_a_prediction(capsys):
+def test_question_without_a_prediction(capsys):
     texts = {id_: text for id_, text in TEXTS.items() if id_ != "q3"}
     exact, _ = squad_metrics.get_raw_scores(EXAMPLES, texts)
     assert list(exact) == ["q0", "q1", "q2", "q4"]
     assert capsys.readouterr().out == "Missing prediction for q3\n"
-    # It still counts as unanswerable where nothing is answered, over four scores.
+    # Answering nothing still counts it as right, in a mean over the four scored questions.
     answerable = {f"q{n}": bool(golds) for n, golds in enumerate(GOLDS)}
     assert squad_metrics.find_best_thresh(texts, exact, ODDS, answerable) == (100.0, 0.1)
     with pytest.raises(KeyError):
@@ -106,13 +106,13 @@ def test_best_indexes_and_softmax():
 
 def window(example: int, unique_id: int) -> SquadFeatures:
     """[CLS] who [SEP] red mill ##s [SEP]: the words "Red Mills" from token 3 on."""
-    nothing: list[int] = []
+    unused: list[int] = []
     return SquadFeatures(
-        input_ids=nothing,
-        attention_mask=nothing,
-        token_type_ids=nothing,
+        input_ids=unused,
+        attention_mask=unused,
+        token_type_ids=unused,
         cls_index=0,
-        p_mask=nothing,
+        p_mask=unused,
         example_index=example,
         unique_id=unique_id,
         paragraph_len=3,
@@ -126,7 +126,7 @@ def window(example: int, unique_id: int) -> SquadFeatures:
 
 
 def predict(tmp_path, null: bool, threshold: float = 0.0, **arguments):
-    """Two windows of a question, and one of another whose best ends lie before its best starts."""
+    """Two windows of q0, and one of q1 whose best ends lie before its best starts."""
     examples = [SquadExample(id_, "who", "Red Mills", None, None, "t") for id_ in ("q0", "q1")]
     results = [
         SquadResult(7, [1.0, 0, 0, 2.0, 1.0, 0, 9.0], [0.5, 0, 0, 1.0, 3.0, 2.0, 9.0]),
@@ -146,11 +146,11 @@ def predict(tmp_path, null: bool, threshold: float = 0.0, **arguments):
     return texts, [json.loads(file.read_text("utf-8")) if file.exists() else None for file in files]
 
 
-def test_predictions_of_logits(tmp_path):
+def test_predictions_from_logits(tmp_path):
     texts, (written, nbest, odds) = predict(tmp_path, null=False)
     assert texts == written == {"q0": "Red Mill", "q1": "empty"}
     assert odds is None
-    # Not what is outside the text, longer than two tokens, or has more context in the other window.
+    # No span outside the text, longer than two tokens, or with more context in the other window.
     assert [(row["text"], row["start_logit"], row["end_logit"]) for row in nbest["q0"]] == [
         ("Red Mill", 2.0, 3.0),
         ("Mill", 1.0, 3.0),
@@ -164,7 +164,7 @@ def test_predictions_of_logits(tmp_path):
 def test_predictions_with_null_odds(tmp_path):
     texts, (written, nbest, odds) = predict(tmp_path, null=True)
     assert texts == written
-    assert odds["q0"] == 1.0 - 5.0  # the lowest null of two windows, less the best span
+    assert odds["q0"] == 1.0 - 5.0  # the lowest null score of two windows minus the best span
     assert texts["q0"] != ""
     assert nbest["q0"][-1]["text"] == ""
     assert [row["text"] for row in nbest["q1"]] == ["empty", ""]
@@ -172,12 +172,12 @@ def test_predictions_with_null_odds(tmp_path):
     assert predict(tmp_path, null=True, threshold=-4.5)[0] == {"q0": "", "q1": ""}
 
 
-def test_a_file_that_cannot_be_written(tmp_path):
+def test_unwritable_file_raises(tmp_path):
     (tmp_path / "nbest.json").mkdir()
     with pytest.raises(QaArchError, match="nbest"):
         predict(tmp_path, null=False)
 
 
-def test_what_is_left_out_says_so():
+def test_unsupported_function_names_its_replacement():
     with pytest.raises(NotImplementedError, match="use compute_predictions_logits"):
         squad_metrics.compute_predictions_log_probs([], [], [])
