@@ -1,4 +1,4 @@
-"""Runs of seconds that are made smaller: an encoder with a linear head, the proposed model, and words."""
+"""Tiny parent runs of several models, and the runs compressed from them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ TINY = [
 MODELS = {
     "bert": ["model=bert", "encoder.layers=4", "encoder.heads=4"],
     "proposed": ["model=proposed", "glove=file", "model.hidden=8", "encoder.layers=2", "encoder.heads=4"],
-    "ours": ["model=qa_transformer", "encoder.layers=4", "encoder.heads=4"],
-    "words": ["model=match_lstm/boundary", "glove=file", "model.hidden=8"],
+    "qa_transformer": ["model=qa_transformer", "encoder.layers=4", "encoder.heads=4"],
+    "match_lstm": ["model=match_lstm/boundary", "glove=file", "model.hidden=8"],
 }
 
 
@@ -58,7 +58,7 @@ def configure(few_questions, sources) -> Callable[..., Config]:
 
 @pytest.fixture(scope="session")
 def parents(configure, tmp_path_factory) -> Callable[..., Path]:
-    """``parents(model, *overrides)``: the folder of its run, trained once."""
+    """``parents(model, *overrides)`` -> the folder of its run, trained once."""
     folders: dict[tuple[str, ...], Path] = {}
 
     def build(model: str, *overrides: str) -> Path:
@@ -79,13 +79,13 @@ def parent(parents) -> Path:
 
 @pytest.fixture
 def run_folder(parent, tmp_path) -> Path:
-    """A copy of the run to change at will."""
+    """A copy of the parent that a test may change."""
     return Path(shutil.copytree(parent, tmp_path / parent.name))
 
 
 @pytest.fixture
 def altered(parent, tmp_path) -> Callable[..., Path]:
-    """``altered(section, **changes)``: a copy of the run, named so, whose config has other settings."""
+    """``altered(section, **changes)`` -> a copy of the parent, named "altered", with other settings there."""
 
     def make(section: str, **changes) -> Path:
         folder = shutil.copytree(parent, tmp_path / "altered")
@@ -99,7 +99,7 @@ def altered(parent, tmp_path) -> Callable[..., Path]:
 
 @pytest.fixture
 def smaller(tmp_path) -> Callable[..., Path]:
-    """``smaller(source, method, name=..., **settings)``: the folder of the run that is made of ``source``."""
+    """``smaller(source, method, name=..., **settings)`` -> the folder of ``source`` compressed."""
 
     def make(source: Path, method: str, *, name: str = "smaller", **settings):
         compress(Request(source, tmp_path / name, step(method, **settings)))
@@ -110,7 +110,7 @@ def smaller(tmp_path) -> Callable[..., Path]:
 
 @pytest.fixture
 def unchecked_shapes():
-    """A trace has symbols for sizes, which are no int to the checks of shapes."""
+    """Turn off shape checks, which reject the symbolic sizes of a trace."""
     shapes.update("jaxtyping_disable", True)
     yield
     shapes.update("jaxtyping_disable", False)

@@ -1,4 +1,4 @@
-"""``qa-arch compress``, and its runs in the other commands."""
+"""``qa-arch compress``, and the other commands on compressed runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 QUESTION = ("--question", "Who wrote it?", "--context", "The song was written by Ada Stone.")
 
 
-def test_a_smaller_run_goes_through_every_door(
+def test_compressed_run_works_with_every_command(
     qa_arch, run_folder, tmp_path, monkeypatch, read_json, unchecked_shapes
 ):
     monkeypatch.chdir(tmp_path)
@@ -27,13 +27,13 @@ def test_a_smaller_run_goes_through_every_door(
     code, out, err = qa_arch("evaluate", "--json", "--run", "small")
     assert code == 0, err
     assert json.loads(out)["calibrated"]["f1"] == scores["metrics"]["f1"]
-    asked, in_int8, dequantised = (
+    default, int8, dequantised = (
         qa_arch("ask", "small", *QUESTION, "--json", *precision)
         for precision in ((), ("--precision", "int8"), ("--precision", "fp32"))
     )
-    assert asked == in_int8
-    assert asked[0] == dequantised[0] == 0
-    assert asked != dequantised
+    assert default == int8
+    assert default[0] == dequantised[0] == 0
+    assert default != dequantised
     code, out, _ = qa_arch("show", "small")
     assert code == 0
     for words in ("made of", "narrow (config", "compression.1.width", "MB on disk"):
@@ -57,7 +57,7 @@ def test_a_smaller_run_goes_through_every_door(
         (["--method", "widths", "--width", "9999"], "width: 9999 is not less than the 64"),
     ],
 )
-def test_what_does_not_fit_is_one_line_and_leaves_nothing(qa_arch, parent, tmp_path, options, message):
+def test_invalid_options_print_one_line_and_leave_nothing(qa_arch, parent, tmp_path, options, message):
     code, out, err = qa_arch("compress", parent, "--out", tmp_path / "small", *options)
     assert (code, out) == (2, "")
     assert message in err
@@ -65,7 +65,7 @@ def test_what_does_not_fit_is_one_line_and_leaves_nothing(qa_arch, parent, tmp_p
     assert not list(tmp_path.iterdir())
 
 
-def test_a_missing_package_is_reported_before_the_run_is_read(qa_arch, tmp_path, monkeypatch):
+def test_missing_package_is_reported_before_the_run_is_read(qa_arch, tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     options = ("--out", tmp_path / "small", "--method", "heads", "--heads", 1)
     code, _, err = qa_arch("compress", tmp_path / "nowhere", *options)

@@ -1,4 +1,4 @@
-"""Costs of smaller runs: measured in turn with the baseline, and written into their records."""
+"""Costs of compressed runs: measured in turn with the baseline, and written to their records."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from qa_arch.spans.loading import load_predictor
 
 @pytest.fixture
 def runs(run_folder, smaller, tmp_path, unchecked_shapes):
-    """A tiny run, the same in int8, and as a graph."""
+    """A tiny run, the same in int8, and its ONNX graph."""
     int8 = smaller(run_folder, "int8")
     export_onnx(load_predictor(run_folder, device="cpu"), tmp_path / "graph", precision="int8")
     return [str(path) for path in (run_folder, int8, tmp_path / "graph")]
 
 
 @pytest.mark.slow
-def test_each_run_is_measured_by_its_engine_and_says_what_it_costs(runs, run_folder, monkeypatch, capsys):
-    asked: list[tuple[str, tuple[str, ...]]] = []
+def test_runs_are_measured_by_engine_and_record_their_costs(runs, run_folder, monkeypatch, capsys):
+    measured: list[tuple[str, tuple[str, ...]]] = []
 
-    def child(what, own, args):
-        asked.append((what, tuple(own)))
-        return compression.CHILDREN[what](Namespace(**{**vars(args), "runs": own}))
+    def measure(what, runs, args):
+        measured.append((what, tuple(runs)))
+        return compression.CHILDREN[what](Namespace(**{**vars(args), "runs": runs}))
 
-    monkeypatch.setattr(compression, "_run_child", child)
+    monkeypatch.setattr(compression, "_run_child", measure)
     parent, int8, graph = runs
     options = ["--baseline", parent, "--data", "synthetic:dev", "--questions", "3", "--repeats", "2"]
     options += ["--precision", "bf16"]
     assert compression.main([int8, graph, *options]) == 0
-    assert asked == [
+    assert measured == [
         ("latency", (parent, int8)),
         ("latency", (graph,)),
         *(("memory", (run,)) for run in runs),

@@ -30,14 +30,14 @@ def unmasked(weights):
     return {name: torch.zeros_like(weight, dtype=torch.bool) for name, weight in weights.items()}
 
 
-def test_matrices_are_pruned_and_neither_tables_nor_score_rows(model):
+def test_only_layer_matrices_are_prunable(model):
     names = set(prunable(model))
     assert len(names) == 2 * 6  # query, key, value, output and the two feed-forward maps of each layer
     assert all(".layer." in name and name.endswith(".weight") for name in names)
     assert not any("embeddings" in name or name.startswith("span") for name in names)
 
 
-def test_trained_word_vectors_are_a_table():
+def test_trained_word_vectors_are_not_prunable():
     encoder = Encoder.from_description({"model_type": "bert", "vocab_size": 50, **SIZES})
     match = BertMatch(encoder, vectors=torch.eye(9)[:, 1:] * 1.0, train_vectors=True, hidden=6)
     names = set(prunable(match))
@@ -46,30 +46,30 @@ def test_trained_word_vectors_are_a_table():
     assert any(name.startswith("pointer.") for name in names)
 
 
-def test_the_smallest_of_all_or_of_each_matrix_in_exact_number():
+def test_smallest_weights_globally_or_per_layer_in_exact_number():
     weights = {"a": torch.tensor([[0.1, -0.2], [0.3, -4.0]]), "b": torch.tensor([[5.0, 6.0], [-7.0, 8.0]])}
-    of_all = smallest(weights, 0.5, "global", unmasked(weights))
-    assert of_all["a"].all()
-    assert not of_all["b"].any()
-    of_each = smallest(weights, 0.5, "layer", unmasked(weights))
-    assert of_each["a"].tolist() == [[True, True], [False, False]]
-    assert of_each["b"].tolist() == [[True, True], [False, False]]
+    overall = smallest(weights, 0.5, "global", unmasked(weights))
+    assert overall["a"].all()
+    assert not overall["b"].any()
+    per_layer = smallest(weights, 0.5, "layer", unmasked(weights))
+    assert per_layer["a"].tolist() == [[True, True], [False, False]]
+    assert per_layer["b"].tolist() == [[True, True], [False, False]]
 
 
-def test_equal_weights_are_counted_and_masks_only_grow():
+def test_ties_are_counted_exactly_and_masks_only_grow():
     weights = {"a": torch.ones(4, 5)}
     masks = smallest(weights, 0.35, "global", unmasked(weights))
     assert masks["a"].sum() == 7
-    late = {"a": torch.zeros(4, 5, dtype=torch.bool)}
-    late["a"][3, 2:] = True
-    weights["a"][late["a"]] = 0.0
-    weights["a"][0, 0] = 0.0  # zero by chance, and the first of the equal ones
-    grown = smallest(weights, 3 / 20, "global", late)
-    assert torch.equal(grown["a"], late["a"])
-    assert (smallest(weights, 0.5, "global", late)["a"] | ~late["a"]).all()
+    previous = {"a": torch.zeros(4, 5, dtype=torch.bool)}
+    previous["a"][3, 2:] = True
+    weights["a"][previous["a"]] = 0.0
+    weights["a"][0, 0] = 0.0  # zero by chance, and first among the ties
+    grown = smallest(weights, 3 / 20, "global", previous)
+    assert torch.equal(grown["a"], previous["a"])
+    assert (smallest(weights, 0.5, "global", previous)["a"] | ~previous["a"]).all()
 
 
-def test_the_schedule_is_that_of_zhu_and_gupta():
+def test_schedule_follows_zhu_and_gupta():
     assert [scheduled_sparsity(t, 4, 0.0, 0.8) for t in (0, 2, 4, 9)] == pytest.approx(
         [0.0, 0.8 * 7 / 8, 0.8, 0.8]
     )
@@ -77,12 +77,12 @@ def test_the_schedule_is_that_of_zhu_and_gupta():
     assert scheduled_sparsity(0, 0, 0.0, 0.8) == 0.8
 
 
-def test_pruning_at_once_sets_the_share_to_zero(model):
+def test_one_shot_pruning_zeroes_the_given_share(model):
     prune(model, read(Magnitude, {"sparsity": 0.6}))
     weights = prunable(model)
     total = sum(w.numel() for w in weights.values())
     assert sum(int((w == 0).sum()) for w in weights.values()) == round(0.6 * total)
-    assert {int((w == 0).sum()) for w in weights.values()} != {round(0.6 * 256)}  # of all together
+    assert {int((w == 0).sum()) for w in weights.values()} != {round(0.6 * 256)}  # of all matrices together
 
 
 def share_of_zeros(folder, names) -> float:
@@ -91,20 +91,20 @@ def share_of_zeros(folder, names) -> float:
 
 
 @pytest.mark.parametrize("scope", ["global", "layer"])
-def test_zeros_hold_through_training_saving_and_loading(parent, smaller, scope, monkeypatch):
+def test_zeros_persist_through_training_saving_and_loading(parent, smaller, scope, monkeypatch):
     seen: list[dict[str, torch.Tensor]] = []
     hold = HoldZeros._hold
 
-    def spied(self, step):
+    def recorded(self, step):
         hold(self, step)
         seen.append({name: mask.clone() for name, mask in self.masks.items()})
 
-    monkeypatch.setattr(HoldZeros, "_hold", spied)
+    monkeypatch.setattr(HoldZeros, "_hold", recorded)
     folder = smaller(parent, "magnitude", sparsity=0.7, scope=scope, epochs=2, lr=1e-2, ramp=0.5)
     model = load_predictor(folder, device="cpu").model
     weights = prunable(model)
     for name, mask in seen[-1].items():
-        assert torch.equal(weights[name] == 0, mask), name  # no zero more, none less
+        assert torch.equal(weights[name] == 0, mask), name  # exactly the masked weights
     counts = [sum(int(mask.sum()) for mask in masks.values()) for masks in seen]
     total = sum(w.numel() for w in weights.values())
     assert counts[0] == 0
@@ -112,7 +112,7 @@ def test_zeros_hold_through_training_saving_and_loading(parent, smaller, scope, 
     assert counts[-1] == pytest.approx(0.7 * total, abs=len(weights))
     assert len(set(counts)) > 4
     middle = len(counts) // 2
-    assert counts[middle + 1] == counts[-1] > counts[middle // 2]  # the ramp ends half way
+    assert counts[middle + 1] == counts[-1] > counts[middle // 2]  # the ramp ends halfway
     for before, after in pairwise(seen):
         assert all((after[name] | ~mask).all() for name, mask in before.items())
     assert share_of_zeros(folder, weights) == counts[-1] / total
@@ -130,7 +130,7 @@ def test_masked_weights_get_no_gradient(model):
     assert hold.weights[name].grad[1:].all()
 
 
-def test_zeros_of_an_earlier_step_hold_while_another_is_trained(parent, smaller):
+def test_zeros_of_an_earlier_step_persist_while_the_next_is_trained(parent, smaller):
     sparse = smaller(parent, "magnitude", name="sparse", sparsity=0.5)
     folder = smaller(sparse, "layers", name="fewer", layers=2, epochs=1, lr=1e-2)
     sparse_weights = prunable(load_predictor(sparse, device="cpu").model)

@@ -1,4 +1,4 @@
-"""A run that was made smaller is a run: it loads, is scored on the parent's data, and says what it is."""
+"""A compressed run is a run: it loads, is scored on its parent's data and records where it came from."""
 
 from __future__ import annotations
 
@@ -47,28 +47,28 @@ def dev(sources):
 # int8 ---------------------------------------------------------------------------------------------
 
 
-def test_stored_in_int8_it_answers_as_the_parent_read_in_int8(parents, smaller, dev):
+def test_run_stored_in_int8_answers_as_its_parent_loaded_in_int8(parents, smaller, dev):
     parent = parents("proposed")
     folder = smaller(parent, "int8")
     assert rankings(folder, dev, "int8") == rankings(parent, dev, "int8")
-    whole, stored = weights(parent), weights(folder)
-    linear = [name for name in stored if name.endswith("_scale")]
-    assert len(linear) == 6 * 2
-    for name in linear:
+    original, stored = weights(parent), weights(folder)
+    scales = [name for name in stored if name.endswith("_scale")]
+    assert len(scales) == 6 * 2
+    for name in scales:
         weight = name.removesuffix("_scale")
         assert stored[weight].dtype == torch.int8
         step_sizes = stored[name][:, None]
-        assert ((stored[weight] * step_sizes - whole[weight]).abs() <= 0.5001 * step_sizes).all()
-    others = stored.keys() - set(linear) - {name.removesuffix("_scale") for name in linear}
-    assert all(torch.equal(stored[name], whole[name]) for name in others)
+        assert ((stored[weight] * step_sizes - original[weight]).abs() <= 0.5001 * step_sizes).all()
+    others = stored.keys() - set(scales) - {name.removesuffix("_scale") for name in scales}
+    assert all(torch.equal(stored[name], original[name]) for name in others)
 
 
-def test_read_in_another_precision_it_is_what_was_rounded(parent, smaller, tmp_path):
+def test_int8_run_is_dequantised_for_other_precisions(parent, smaller, tmp_path):
     folder = smaller(parent, "int8")
     predictor = load_predictor(folder, device="cpu", precision="fp32")
     exact = load_predictor(parent, device="cpu").model.state_dict()
-    off = [(predictor.model.state_dict()[name] - value).abs().max() for name, value in exact.items()]
-    assert 0 < max(off) < 0.02
+    errors = [(predictor.model.state_dict()[name] - value).abs().max() for name, value in exact.items()]
+    assert 0 < max(errors) < 0.02
     export_hf(predictor, tmp_path / "hf")
     AutoModelForQuestionAnswering.from_pretrained(tmp_path / "hf")
 
@@ -76,16 +76,16 @@ def test_read_in_another_precision_it_is_what_was_rounded(parent, smaller, tmp_p
 # Records ------------------------------------------------------------------------------------------
 
 
-def test_the_record_names_parent_and_step_and_no_place(parent, smaller, tmp_path):
+def test_record_names_parent_and_step_but_no_path(parent, smaller, tmp_path):
     folder = smaller(parent, "magnitude", sparsity=0.5)
     before, after = read_record(parent), read_record(folder)
     assert after.status == "ok"
     assert after.model == "bert-sparse50"
     assert asdict(after.parent) == {"run": parent.name, "config_hash": before.config_hash, "revision": None}
-    (taken,) = after.config["compression"]
-    assert (taken["method"], taken["sparsity"], taken["epochs"]) == ("magnitude", 0.5, 0)
-    same = {**after.config, "compression": None}
-    assert same == {**before.config, "compression": None}
+    (step,) = after.config["compression"]
+    assert (step["method"], step["sparsity"], step["epochs"]) == ("magnitude", 0.5, 0)
+    without_step = {**after.config, "compression": None}
+    assert without_step == {**before.config, "compression": None}
     assert after.config_hash != before.config_hash
     assert str(tmp_path) not in (folder / "run.json").read_text()
     assert after.parameters.nonzero < after.parameters.total == before.parameters.total
@@ -99,7 +99,7 @@ def test_the_record_names_parent_and_step_and_no_place(parent, smaller, tmp_path
     assert stored[0].precision == "int8"
 
 
-def test_it_stands_beside_its_parent_in_tables_and_is_published(
+def test_compressed_runs_are_tabulated_with_their_parent_and_published(
     parents, parent, smaller, tmp_path, monkeypatch, sources
 ):
     monkeypatch.setenv("QA_ARCH_DATA", str(sources))
@@ -116,13 +116,13 @@ def test_it_stands_beside_its_parent_in_tables_and_is_published(
     assert read_record(publish(folders[1], tmp_path / "records")).parent == runs[1][1].parent
 
 
-def test_a_step_upon_a_step(parent, smaller, dev):
+def test_steps_can_be_chained(parent, smaller, dev):
     narrow = smaller(parent, "widths", name="narrow", width=24, windows=8)
     sparse = smaller(narrow, "magnitude", name="sparse", sparsity=0.5)
     small = smaller(sparse, "int8", name="small")
     record = read_record(small)
     assert record.model == "bert-ffn24-sparse50-int8"
-    assert [taken["method"] for taken in record.config["compression"]] == ["widths", "magnitude", "int8"]
+    assert [step["method"] for step in record.config["compression"]] == ["widths", "magnitude", "int8"]
     assert record.parent.run == "sparse"
     assert rankings(small, dev, "int8") == rankings(sparse, dev, "int8")
     for name, weight in weights(sparse).items():
@@ -133,7 +133,7 @@ def test_a_step_upon_a_step(parent, smaller, dev):
         smaller(sparse, "magnitude", name="no", sparsity=0.4)
 
 
-def test_a_config_with_steps_is_not_trained_by_itself(parent, smaller, tmp_path):
+def test_config_with_compression_steps_cannot_be_trained(parent, smaller, tmp_path):
     config = validate(read_record(smaller(parent, "int8")).config)
     with pytest.raises(ConfigError, match="steps of qa-arch compress"):
         train(config, folder=tmp_path / "again")
@@ -143,7 +143,7 @@ def test_a_config_with_steps_is_not_trained_by_itself(parent, smaller, tmp_path)
 # Data and training --------------------------------------------------------------------------------
 
 
-def test_what_is_fitted_is_fitted_on_calibration_anew(parent, smaller, sources):
+def test_threshold_and_confidence_are_refitted_on_calibration(parent, smaller, sources):
     folder = smaller(parent, "magnitude", sparsity=0.9)
     record = read_record(folder)
     assert record.threshold.fitted_on == CALIBRATION
@@ -162,7 +162,7 @@ def test_what_is_fitted_is_fitted_on_calibration_anew(parent, smaller, sources):
         ("widths", {"width": 24, "windows": 8, "epochs": 1}),
     ],
 )
-def test_a_closed_dev_set_stays_closed(altered, smaller, method, settings, monkeypatch):
+def test_compress_keeps_a_closed_dev_set_closed(altered, smaller, method, settings, monkeypatch):
     parent = altered("data", open_dev=False)
     opened: list[object] = []
     real = compressed_runs.SpanTask.open
@@ -177,15 +177,15 @@ def test_a_closed_dev_set_stays_closed(altered, smaller, method, settings, monke
     assert not any("dev" in str(source) for source in opened)
 
 
-def test_importance_is_estimated_on_training_windows_alone(parent, smaller, monkeypatch, sources):
+def test_importance_is_estimated_on_training_windows_only(parent, smaller, monkeypatch, sources):
     batches: list = []
     real = compressed_runs.importance
 
-    def spied(model, maps, size, given, losses):
-        batches.extend(given)
+    def recorded(model, maps, size, windows, losses):
+        batches.extend(windows)
         return real(model, maps, size, batches, losses)
 
-    monkeypatch.setattr(compressed_runs, "importance", spied)
+    monkeypatch.setattr(compressed_runs, "importance", recorded)
     smaller(parent, "heads", heads=2, windows=10)
     assert 10 <= sum(map(len, batches)) < 10 + max(map(len, batches))
     table = load_predictor(parent, device="cpu").table(open_passages(str(sources / "train.json")))
@@ -193,7 +193,7 @@ def test_importance_is_estimated_on_training_windows_alone(parent, smaller, monk
     assert all(torch.equal(batch.ids, collate(batch.index.tolist()).ids) for batch in batches)
 
 
-def test_other_data_are_refused(altered, smaller, tmp_path, sources):
+def test_changed_data_is_refused(altered, smaller, tmp_path, sources):
     parent = altered("data", calibration=str(sources / "dev.json"), dev=None)
     with pytest.raises(
         DataError, match=r"data\.calibration: differs from the questions that altered was made with"
@@ -202,16 +202,16 @@ def test_other_data_are_refused(altered, smaller, tmp_path, sources):
     assert {path.name for path in tmp_path.iterdir()} == {"altered"}
 
 
-def test_the_recovery_is_the_parents_training_but_for_epochs_and_rate(altered, smaller, monkeypatch):
+def test_recovery_repeats_the_parents_training_except_epochs_and_rate(altered, smaller, monkeypatch):
     parent = altered("optim", lr=1e-3, head_lr=4e-3)
     seen = {}
     real = loop.TrainingModule.__init__
 
-    def spied(self, config, *args, **kwargs):
+    def recorded(self, config, *args, **kwargs):
         seen.update(config=config)
         real(self, config, *args, **kwargs)
 
-    monkeypatch.setattr(loop.TrainingModule, "__init__", spied)
+    monkeypatch.setattr(loop.TrainingModule, "__init__", recorded)
     modes = []
     step_of = loop.TrainingModule.training_step
     monkeypatch.setattr(
@@ -222,8 +222,8 @@ def test_the_recovery_is_the_parents_training_but_for_epochs_and_rate(altered, s
     before = read_record(parent)
     write_record(parent, replace(before, batch=replace(before.batch, devices=2)))
     folder = smaller(parent, "layers", layers=1, epochs=2, lr=5e-4)
-    trained, declared = seen["config"], validate(read_record(parent).config)
-    optim, trainer = trained.optim, trained.trainer
+    used, declared = seen["config"], validate(read_record(parent).config)
+    optim, trainer = used.optim, used.trainer
     assert (optim.lr, optim.head_lr) == (5e-4, 2e-3)
     assert (trainer.epochs, trainer.max_steps) == (2, -1)
     assert replace(optim, lr=1e-3, head_lr=4e-3) == declared.optim
@@ -240,36 +240,36 @@ def test_the_recovery_is_the_parents_training_but_for_epochs_and_rate(altered, s
 # Interruption -------------------------------------------------------------------------------------
 
 
-def test_a_training_that_broke_off_goes_on_where_it_stopped(parent, smaller, tmp_path, monkeypatch):
+def test_interrupted_training_resumes_where_it_stopped(parent, smaller, tmp_path, monkeypatch):
     settings = {"sparsity": 0.6, "epochs": 3, "lr": 1e-2}
     whole = smaller(parent, "magnitude", name="whole", **settings)
     with monkeypatch.context() as patch:
         epochs = []
         real = BestWeights.on_validation_end
 
-        def breaks(self, trainer, module):
+        def interrupt(self, trainer, module):
             epochs.append(trainer.current_epoch)
             if len(epochs) == 2:
                 raise KeyboardInterrupt
             real(self, trainer, module)
 
-        patch.setattr(BestWeights, "on_validation_end", breaks)
+        patch.setattr(BestWeights, "on_validation_end", interrupt)
         with pytest.raises(KeyboardInterrupt):
             smaller(parent, "magnitude", name="broken", **settings)
     assert not (tmp_path / "broken").exists()
     assert (tmp_path / ".broken.compressing" / "last.ckpt").is_file()
-    begun = []
-    real_fit = loop.newest
+    resumed_from = []
+    newest = loop.newest
     monkeypatch.setattr(
-        "qa_arch.training.loop.newest", lambda folder: begun.append(real_fit(folder)) or begun[-1]
+        "qa_arch.training.loop.newest", lambda folder: resumed_from.append(newest(folder)) or resumed_from[-1]
     )
     broken = smaller(parent, "magnitude", name="broken", **settings)
-    assert begun == [tmp_path / ".broken.compressing" / "last.ckpt"]
+    assert resumed_from == [tmp_path / ".broken.compressing" / "last.ckpt"]
     first, second = weights(whole), weights(broken)
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert {path.name for path in tmp_path.iterdir()} == {"whole", "broken"}
     assert not list(broken.glob("*.ckpt"))
-    assert read_record(whole).best_epoch == 2, "of a rising sparsity the last epoch is kept"
+    assert read_record(whole).best_epoch == 2, "with rising sparsity the last epoch is selected"
     with pytest.raises(RunError, match="already exists"):
         smaller(parent, "int8", name="whole")
     with monkeypatch.context() as patch:
@@ -286,39 +286,37 @@ def test_a_training_that_broke_off_goes_on_where_it_stopped(parent, smaller, tmp
         pytest.param("magnitude", {"sparsity": 0.5, "epochs": 2}, id="trained", marks=pytest.mark.slow),
     ],
 )
-def test_a_kill_leaves_no_half_run(parent, smaller, tmp_path, method, settings):
+def test_killed_compression_leaves_no_partial_run(parent, smaller, tmp_path, method, settings):
     whole = smaller(parent, method, name="whole", **settings)
 
-    def make():
+    def compress_parent():
         smaller(parent, method, **settings)
 
-    for _ in killed_at_sizes(make, [1, 20_000]):
+    for _ in killed_at_sizes(compress_parent, [1, 20_000]):
         assert not (tmp_path / "smaller").exists()
-        make()
-        made = tmp_path / "smaller"
-        assert weights(made).keys() == weights(whole).keys()
-        assert all(torch.equal(weights(made)[name], value) for name, value in weights(whole).items())
+        compress_parent()
+        folder = tmp_path / "smaller"
+        assert weights(folder).keys() == weights(whole).keys()
+        assert all(torch.equal(weights(folder)[name], value) for name, value in weights(whole).items())
         assert {path.name for path in tmp_path.iterdir()} == {"whole", "smaller"}
-        shutil.rmtree(made)
+        shutil.rmtree(folder)
 
 
 def test_frozen_layers_stay_frozen(altered, smaller):
     parent = altered("encoder", freeze=3)
     folder = smaller(parent, "magnitude", sparsity=0.3, epochs=1, lr=1e-2)
     before, after = weights(parent), weights(folder)
-    same = {
+    unchanged = {
         name for name in before if torch.equal(before[name][after[name] != 0], after[name][after[name] != 0])
     }
-    assert {name for name in before if "embeddings" in name or ".layer.0." in name} <= same
-    assert not {name for name in before if ".layer.3." in name and name.endswith("weight")} <= same
+    assert {name for name in before if "embeddings" in name or ".layer.0." in name} <= unchanged
+    assert not {name for name in before if ".layer.3." in name and name.endswith("weight")} <= unchanged
 
 
-def test_what_was_begun_otherwise_is_begun_anew_and_what_was_finished_is_not(
-    parent, smaller, tmp_path, monkeypatch
-):
+def test_work_of_another_step_is_redone_and_finished_work_is_reused(parent, smaller, tmp_path, monkeypatch):
     work = tmp_path / ".smaller.compressing"
     work.mkdir()
-    (work / "last.ckpt").write_text("of another step")
+    (work / "last.ckpt").write_text("another step")
     write_record(work, read_record(parent))
     folder = smaller(parent, "layers", layers=2, epochs=1)
     assert read_record(folder).status == "ok"
@@ -330,12 +328,12 @@ def test_what_was_begun_otherwise_is_begun_anew_and_what_was_finished_is_not(
 
 # Teachers -----------------------------------------------------------------------------------------
 
-TAUGHT = "train_soft_targets"
+SOFT_TARGET_LOSS = "train_soft_targets"
 
 
 @pytest.fixture
 def student(parents, tmp_path):
-    """A student and its teacher, which may be changed."""
+    """A student and its teacher, a copy that a test may change."""
     teacher = shutil.copytree(parents("bert"), tmp_path / "teacher")
     settings = ["encoder.layers=2", "encoder.vocabulary=null", "distillation=soft_targets"]
     return parents("bert", *settings, f"distillation.teacher={teacher}"), teacher
@@ -345,16 +343,18 @@ def student(parents, tmp_path):
 @pytest.mark.parametrize(
     ("method", "settings"), [("magnitude", {"sparsity": 0.5}), ("heads", {"heads": 2, "windows": 8})]
 )
-def test_a_student_learns_on_by_every_method(student, smaller, method, settings):
-    assert read_record(smaller(student[0], method, epochs=1, **settings)).epochs[0].value(TAUGHT) > 0
+def test_student_recovers_with_its_teacher_by_every_method(student, smaller, method, settings):
+    assert (
+        read_record(smaller(student[0], method, epochs=1, **settings)).epochs[0].value(SOFT_TARGET_LOSS) > 0
+    )
 
 
-def test_a_student_goes_on_learning_from_its_teacher_and_from_no_other(student, smaller, tmp_path):
+def test_student_recovers_with_its_own_teacher_only(student, smaller, tmp_path):
     student, teacher = student
-    folder = smaller(student, "layers", name="taught", layers=1, epochs=1)
+    folder = smaller(student, "layers", name="recovered", layers=1, epochs=1)
     before, after = read_record(student), read_record(folder)
     assert after.teacher == before.teacher
-    assert after.epochs[0].value(TAUGHT) > 0
+    assert after.epochs[0].value(SOFT_TARGET_LOSS) > 0
     assert load_predictor(folder, device="cpu")("Who wrote it?", "Ada wrote it.").windows == 1
     (teacher / "model" / "note.txt").write_text("something else")
     with pytest.raises(RunError, match=r"is not the teacher that .* learned from .*--epochs 0"):
@@ -364,10 +364,10 @@ def test_a_student_goes_on_learning_from_its_teacher_and_from_no_other(student, 
         smaller(student, "layers", layers=1, epochs=1)
     assert not (tmp_path / "smaller").exists()
     stored = read_record(smaller(student, "layers", layers=1))
-    assert stored.teacher == before.teacher, "what is not trained says who taught it too"
+    assert stored.teacher == before.teacher, "a run without recovery keeps its teacher on record"
 
 
-# What does not fit --------------------------------------------------------------------------------
+# Refusals -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -376,11 +376,11 @@ def test_a_student_goes_on_learning_from_its_teacher_and_from_no_other(student, 
         ("bert", "widths", {"width": 64}, "width: 64 is not less than the 64 the model has"),
         ("bert", "heads", {"heads": 4}, "heads: 4 is not less than the 4"),
         ("bert", "layers", {"layers": 4}, "layers: 4 is not less than the 4"),
-        ("words", "layers", {"layers": 1}, "has no transformer encoder"),
-        ("words", "int8", {}, "has no transformer encoder"),
+        ("match_lstm", "layers", {"layers": 1}, "has no transformer encoder"),
+        ("match_lstm", "int8", {}, "has no transformer encoder"),
     ],
 )
-def test_what_does_not_fit_is_refused_before_anything_is_made(
+def test_invalid_requests_are_refused_before_any_work(
     parents, smaller, tmp_path, monkeypatch, model, method, settings, message
 ):
     monkeypatch.setattr(compressed_runs, "_make", None)
@@ -389,7 +389,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_made(
     assert not list(tmp_path.iterdir())
 
 
-def test_runs_without_weights_or_spans_are_refused(parent, smaller, tmp_path):
+def test_sources_that_are_not_complete_runs_are_refused(parent, smaller, tmp_path):
     published = tmp_path / "published"
     record = read_record(parent)
     write_record(published, record)
@@ -408,9 +408,9 @@ def test_runs_without_weights_or_spans_are_refused(parent, smaller, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("model", "epochs"), [pytest.param("proposed", 1, marks=pytest.mark.slow), ("words", 0)]
+    ("model", "epochs"), [pytest.param("proposed", 1, marks=pytest.mark.slow), ("match_lstm", 0)]
 )
-def test_every_span_model_is_pruned_by_magnitude(parents, smaller, model, epochs):
+def test_magnitude_prunes_every_span_model(parents, smaller, model, epochs):
     folder = smaller(parents(model), "magnitude", sparsity=0.5, epochs=epochs)
     record = read_record(folder)
     assert record.parameters.nonzero < record.parameters.total
@@ -425,9 +425,9 @@ def test_every_span_model_is_pruned_by_magnitude(parents, smaller, model, epochs
         pytest.param("layers", {"layers": 2, "epochs": 1}, marks=pytest.mark.slow),
     ],
 )
-def test_our_transformer_becomes_smaller_as_the_librarys_do(parents, smaller, dev, method, settings):
+def test_qa_transformer_is_compressed_like_library_encoders(parents, smaller, dev, method, settings):
     pytest.importorskip("qa_arch.extras.pretraining", reason="our Transformer is another extra")
-    parent = parents("ours")
+    parent = parents("qa_transformer")
     folder = smaller(parent, method, **settings)
     assert read_record(folder).parameters.total < read_record(parent).parameters.total
     int8 = smaller(folder, "int8", name="int8")
@@ -435,7 +435,7 @@ def test_our_transformer_becomes_smaller_as_the_librarys_do(parents, smaller, de
 
 
 @pytest.mark.slow
-def test_fewer_heads_are_a_graph_and_no_folder_of_the_library(parent, smaller, tmp_path, unchecked_shapes):
+def test_run_with_fewer_heads_exports_to_onnx_but_not_to_hf(parent, smaller, tmp_path, unchecked_shapes):
     folder = smaller(parent, "heads", heads=2, windows=8)
     predictor = load_predictor(folder, device="cpu")
     description = json.loads((folder / "model" / "encoder.json").read_text())

@@ -32,11 +32,13 @@ def tiny(family: str) -> Encoder:
     """Three layers of four heads with weights far from zero."""
     if family == "qa_transformer":
         pytest.importorskip("qa_arch.extras.pretraining", reason="our Transformer is another extra")
-    own = {key: value for key, value in CONFIGS.get(family, {}).items() if key not in ("n_layers", "n_heads")}
+    overrides = {
+        key: value for key, value in CONFIGS.get(family, {}).items() if key not in ("n_layers", "n_heads")
+    }
     depth = {"n_layers": 3, "n_heads": 4} if family == "distilbert" else {}
     sizes = {**SIZES, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 50, "pad_token_id": 0}
     torch.manual_seed(1)
-    encoder = Encoder.from_description({"model_type": family, **sizes, **own, **depth}).eval()
+    encoder = Encoder.from_description({"model_type": family, **sizes, **overrides, **depth}).eval()
     for parameter in encoder.parameters():
         parameter.data += 0.05 * torch.randn_like(parameter)
     return encoder
@@ -58,7 +60,7 @@ def batch():
     )
 
 
-def of(encoder: Encoder, batch: Batch) -> Batch:
+def batch_for(encoder: Encoder, batch: Batch) -> Batch:
     return batch if encoder.has_segments else replace(batch, segments=None)
 
 
@@ -68,40 +70,40 @@ def states(encoder: Encoder, batch: Batch) -> torch.Tensor:
 
 
 def ranked(pruner: Pruner, kind: str, units: int) -> dict[str, torch.Tensor]:
-    """Scores by which each map keeps other units."""
+    """Scores by which every map keeps different units."""
     return {inner.name: torch.roll(torch.arange(units) * 1.0, i) for i, inner in enumerate(pruner.of(kind))}
 
 
 @pytest.mark.parametrize(
     ("family", "kind"), [*((f, "units") for f in FAMILIES), *((f, "heads") for f in HEADED)]
 )
-def test_fewer_units_or_heads_are_the_whole_with_the_others_at_zero(family, kind, batch):
+def test_removing_units_or_heads_equals_zeroing_them(family, kind, batch):
     encoder = tiny(family)
-    batch = of(encoder, batch)
+    batch = batch_for(encoder, batch)
     whole = copy.deepcopy(encoder)
     pruner = Pruner(encoder, batch)
-    count, left, size = (24, 10, 1) if kind == "units" else (4, 1, 4)
+    count, target, size = (24, 10, 1) if kind == "units" else (4, 1, 4)
     scores = ranked(pruner, kind, count)
-    smaller = keep_best(pruner, kind, left, scores)
+    smaller = keep_best(pruner, kind, target, scores)
     for name, values in scores.items():
-        lost = values.argsort()[: count - left, None] * size + torch.arange(size)
+        removed = values.argsort()[: count - target, None] * size + torch.arange(size)
         with torch.no_grad():
-            whole.get_submodule(name).weight[:, lost.flatten()] = 0.0
+            whole.get_submodule(name).weight[:, removed.flatten()] = 0.0
     torch.testing.assert_close(states(smaller, batch), states(whole, batch), rtol=1e-4, atol=1e-5)
     if kind == "heads":
         assert (head_count(smaller), smaller.config.num_attention_heads) == (1, 4)
     else:
         assert 10 in [getattr(smaller.config, name, 0) for name in ("intermediate_size", "hidden_dim")]
-    again = Encoder.from_description(json.loads(json.dumps(smaller.describe())))
-    again.load_state_dict(smaller.state_dict())
-    assert torch.equal(states(again, batch), states(smaller, batch))
+    reloaded = Encoder.from_description(json.loads(json.dumps(smaller.describe())))
+    reloaded.load_state_dict(smaller.state_dict())
+    assert torch.equal(states(reloaded, batch), states(smaller, batch))
 
 
-def test_heads_are_removed_twice_and_layers_behind_them(batch):
+def test_heads_are_removed_twice_and_then_layers(batch):
     encoder = tiny("bert")
-    for left in (3, 2):
+    for target in (3, 2):
         pruner = Pruner(encoder, batch)
-        encoder = keep_best(pruner, "heads", left, ranked(pruner, "heads", head_count(encoder)))
+        encoder = keep_best(pruner, "heads", target, ranked(pruner, "heads", head_count(encoder)))
     before = states(encoder, batch)
     smaller = keep_layers(encoder, [0, 2], batch)
     assert (head_count(smaller), smaller.depth) == (2, 2)
@@ -112,9 +114,9 @@ def test_heads_are_removed_twice_and_layers_behind_them(batch):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_layers_that_stay_are_those_that_were_there(family, batch):
+def test_remaining_layers_are_unchanged(family, batch):
     encoder = tiny(family)
-    batch = of(encoder, batch)
+    batch = batch_for(encoder, batch)
     smaller = keep_layers(encoder, [0, 2], batch)
     assert smaller.depth == 2
     for layer, old in zip(smaller.layers(), (0, 2), strict=True):
@@ -123,7 +125,7 @@ def test_layers_that_stay_are_those_that_were_there(family, batch):
 
 
 @pytest.mark.parametrize(
-    ("depth", "count", "choose", "wanted"),
+    ("depth", "count", "choose", "expected"),
     [
         (6, 3, "every_other", [0, 2, 4]),
         (12, 6, "every_other", [0, 2, 4, 6, 8, 10]),
@@ -132,21 +134,21 @@ def test_layers_that_stay_are_those_that_were_there(family, batch):
         (6, 2, "first", [0, 1]),
     ],
 )
-def test_layers_are_chosen_at_equal_distances_or_from_the_front(depth, count, choose, wanted):
-    assert chosen_layers(depth, count, choose) == wanted
+def test_layers_are_chosen_evenly_or_from_the_front(depth, count, choose, expected):
+    assert chosen_layers(depth, count, choose) == expected
 
 
-def test_what_cannot_be_removed_is_refused(batch):
+def test_encoders_without_removable_parts_are_refused(batch):
     mpnet = tiny("mpnet")
     with pytest.raises(ConfigError, match="mpnet: heads can be removed in only 0 of its 3 layers"):
-        Pruner(mpnet, of(mpnet, batch)).of("heads")
+        Pruner(mpnet, batch_for(mpnet, batch)).of("heads")
     sizes = {**SIZES, "vocab_size": 50, "embedding_size": 8, "type_vocab_size": 2}
     albert = Encoder.from_description({"model_type": "albert", **sizes})
     with pytest.raises(ConfigError, match="albert: its 2 layers share their weights"):
         keep_layers(albert, [0], batch)
 
 
-def test_an_encoder_that_computes_something_else_is_refused(batch, monkeypatch):
+def test_wrong_removal_is_detected(batch, monkeypatch):
     pruner = Pruner(tiny("bert"), batch)
     remove = pruner.remove
     monkeypatch.setattr(pruner, "remove", lambda linear, columns: remove(linear, [c - 1 for c in columns]))
@@ -157,7 +159,7 @@ def test_an_encoder_that_computes_something_else_is_refused(batch, monkeypatch):
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_importance_is_the_derivative_of_each_windows_loss(size):
+def test_importance_is_the_gate_gradient_of_each_windows_loss(size):
     torch.manual_seed(0)
     first, second = nn.Linear(4, 6), nn.Linear(6, 2)
 
@@ -179,11 +181,11 @@ def test_importance_is_the_derivative_of_each_windows_loss(size):
 
     maps = [InnerMap("second", second, "units")]
     (scores,) = importance(model, maps, size, windows, losses).values()
-    wanted = torch.zeros(6 // size)
+    expected = torch.zeros(6 // size)
     for x in torch.cat(windows):
         gate = torch.ones(6 // size, requires_grad=True)
         losses(x[None], gate.repeat_interleave(size)).sum().backward()
-        wanted += gate.grad.abs() / 5
-    torch.testing.assert_close(scores, wanted)
+        expected += gate.grad.abs() / 5
+    torch.testing.assert_close(scores, expected)
     assert not first.weight.requires_grad
     assert first.weight.grad is None
