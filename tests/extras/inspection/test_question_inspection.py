@@ -1,4 +1,4 @@
-"""What ``qa-arch inspect`` computes: the model's own probabilities, by layer, head, token and window."""
+"""``qa-arch inspect``: the model's own probabilities by layer, head, token and window."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ import pytest
 from checkpoints import make_checkpoint
 from reports import page_parts
 
-from qa_arch.cli.main import main
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.extras.inspection.reading import inspect_question
 from qa_arch.spans.loading import load_predictor
 from qa_arch.types.text import Example
 
-once = pytest.mark.parametrize("proposed", ["words"], indirect=True)
+words_only = pytest.mark.parametrize("proposed", ["words"], indirect=True)
 QUESTION, CONTEXT = "  Who built the mill?", "Ada Stone built the mill in 1821. " * 3
 
 
 @pytest.fixture(scope="module")
 def inspected(proposed):
-    """The inspection of a long passage, and what read it."""
+    """The inspection of the longest passage, with its predictor and example."""
     folder, config, _ = proposed
     predictor = load_predictor(folder, device="cpu")
     examples = open_passages(config.data.dev).examples
@@ -31,7 +30,7 @@ def inspected(proposed):
     return inspect_question(predictor, example), predictor, example
 
 
-def test_tokens_stand_where_their_texts_say(inspected):
+def test_token_offsets_match_the_texts(inspected):
     inspection, _, example = inspected
     for layer in inspection.layers:
         assert layer.weights.sum(-1) == pytest.approx(np.ones(layer.weights.shape[:2]), abs=1e-3)
@@ -39,12 +38,12 @@ def test_tokens_stand_where_their_texts_say(inspected):
             text = {"question": example.question, "passage": example.context}.get(unit.part)
             assert text is None or (unit.text == text[unit.start : unit.end] and unit.text.strip())
     parts = [unit.part for unit in inspection.layers[0].rows]
-    runs = [part for at, part in enumerate(parts) if at == 0 or part != parts[at - 1]]
-    assert runs == ["special", "question", "special", "passage", "special"]
+    sections = [part for i, part in enumerate(parts) if i == 0 or part != parts[i - 1]]
+    assert sections == ["special", "question", "special", "passage", "special"]
     assert inspection.layers[-1].columns[-1].text == "(nothing)"
 
 
-def test_the_window_is_that_of_the_answer_or_the_one_named(inspected):
+def test_window_holds_the_answer_unless_another_is_requested(inspected):
     inspection, predictor, example = inspected
     (best,) = predictor.predict([(example.question, example.context)])
     assert inspection.windows == best.windows > 1
@@ -66,7 +65,7 @@ def test_the_window_is_that_of_the_answer_or_the_one_named(inspected):
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "mpnet"])
-def test_any_checkpoint_is_inspected(family, tmp_path):
+def test_encoder_checkpoints_can_be_inspected(family, tmp_path):
     folder = make_checkpoint(family, tmp_path / family, [CONTEXT, QUESTION])
     inspection = inspect_question(load_predictor(folder, device="cpu"), Example("0", QUESTION, CONTEXT))
     assert [layer.name for layer in inspection.layers] == ["1", "2"]
@@ -77,42 +76,36 @@ def test_any_checkpoint_is_inspected(family, tmp_path):
         assert QUESTION[question[0].start :].startswith("Who")
 
 
-def call(capsys, *arguments):
-    capsys.readouterr()
-    code = main(["inspect", *map(str, arguments)])
-    return code, *capsys.readouterr()
-
-
-@once
-def test_the_command_prints_and_writes(proposed, tmp_path, capsys):
+@words_only
+def test_command_prints_tables_and_json_and_writes_the_page(proposed, tmp_path, qa_arch):
     folder, _, _ = proposed
-    asking = (folder, "--question", QUESTION, "--context", CONTEXT)
-    code, out, err = call(capsys, *asking)
+    arguments = ("inspect", folder, "--question", QUESTION, "--context", CONTEXT)
+    code, out, err = qa_arch(*arguments)
     assert code == 0, err
     for words in ("layer 3, mean of 2 heads", "attends to", "not why it answers"):
         assert words in out
-    code, out, _ = call(capsys, *asking, "--layer", "all", "--head", "all")
+    code, out, _ = qa_arch(*arguments, "--layer", "all", "--head", "all")
     assert "match" in out
     assert "backward" in out
-    code, out, _ = call(capsys, *asking, "--layer", "2", "--head", "1", "--json")
+    code, out, _ = qa_arch(*arguments, "--layer", "2", "--head", "1", "--json")
     value = json.loads(out)
     assert [(item["layer"], item["head"]) for item in value["attention"]] == [(2, 1)]
     assert np.array(value["attention"][0]["weights"]).sum(-1) == pytest.approx(1, abs=1e-3)
     files = ("--html", tmp_path / "a.html")
-    code, out, err = call(capsys, *asking, *files, "--layer", "match", "--head", "forward", "--window", "1")
+    code, out, err = qa_arch(*arguments, *files, "--layer", "match", "--head", "forward", "--window", "1")
     assert (code, out) == (0, "")
     assert "window 1 of" in err
     assert page_parts(tmp_path / "a.html")[0]["opened"] == ["match", "forward"]
 
 
-@once
-def test_a_question_is_named_in_either_of_two_ways(proposed, capsys):
+@words_only
+def test_question_is_given_by_id_or_by_text(proposed, qa_arch):
     folder, config, _ = proposed
     example = open_passages(config.data.dev).examples[2]
-    code, out, _ = call(capsys, folder, "--data", config.data.dev, "--id", example.id, "--json")
+    code, out, _ = qa_arch("inspect", folder, "--data", config.data.dev, "--id", example.id, "--json")
     assert (code, json.loads(out)["question"]) == (0, example.question)
-    code, _, err = call(capsys, folder, "--data", config.data.dev, "--id", "nobody")
+    code, _, err = qa_arch("inspect", folder, "--data", config.data.dev, "--id", "nobody")
     assert (code, "no question nobody" in err) == (DataError.exit_code, True)
     for arguments in ((), ("--question", "Who?"), ("--question", "Who?", "--context", "Ada.", "--id", "x")):
-        code, _, err = call(capsys, folder, *arguments)
+        code, _, err = qa_arch("inspect", folder, *arguments)
         assert (code, "--data SOURCE --id ID" in err) == (ConfigError.exit_code, True)

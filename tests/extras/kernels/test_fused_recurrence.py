@@ -1,6 +1,6 @@
-"""The Triton kernels of the recurrence: interpreted on a CPU, run on a GPU.
+"""The Triton kernels of the recurrence: interpreted on a CPU, compiled on a GPU.
 
-Triton interprets its kernels in the whole process or not at all: see ``tests/conftest.py``.
+Triton interprets all kernels of a process or none: see ``tests/conftest.py``.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from qa_arch.nn.recurrence import recur
 
 triton = pytest.importorskip("triton", reason="the kernels need Triton")
 GPU = torch.device("cuda")
-pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in exp")  # 1 / (1 + inf) is meant
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in exp")  # 1 / (1 + inf) is intended
 
 
 @pytest.fixture
 def interpreted() -> Iterator[None]:
-    """Kernels run by the interpreter, and memory that nothing has written yet reads as NaN."""
+    """Run kernels in the interpreter; uninitialized memory reads as NaN."""
     if not triton.knobs.runtime.interpret:
         pytest.skip("Triton compiles in this process")
     torch.use_deterministic_algorithms(True)
@@ -38,11 +38,11 @@ def gpu() -> None:
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     if triton.knobs.runtime.interpret:
-        pytest.skip("TRITON_INTERPRET is set: it would not be the GPU that runs the kernels")
+        pytest.skip("TRITON_INTERPRET is set: kernels would not run on the GPU")
 
 
 def assert_equal_to_plain(arguments, tolerance, gradient_tolerance=None):
-    """Against the plain loop in float64; gradients by the size of their largest entry."""
+    """Compare with the plain loop in float64, by the size of each tensor's largest entry."""
     actual, expected = (
         states_and_gradients(recur_fused, arguments),
         states_and_gradients(recur_plain, to_float64(arguments)),
@@ -51,8 +51,8 @@ def assert_equal_to_plain(arguments, tolerance, gradient_tolerance=None):
         size = other.abs().max().clamp(min=1)
         limit = (gradient_tolerance or tolerance) if number else tolerance
         torch.testing.assert_close(item.double() / size, other / size, rtol=0, atol=limit)
-    for item, given in zip(actual[1:], (x for x in arguments if x.requires_grad), strict=True):
-        assert item.dtype == given.dtype
+    for gradient, argument in zip(actual[1:], (x for x in arguments if x.requires_grad), strict=True):
+        assert gradient.dtype == argument.dtype
 
 
 @pytest.mark.usefixtures("interpreted")
@@ -64,12 +64,12 @@ def assert_equal_to_plain(arguments, tolerance, gradient_tolerance=None):
         (torch.float32, 1e-5, {"steps": 3, "B": 2, "Q": 3, "width": 4, "scale": 1e4}),
     ],
 )
-def test_equal_to_the_plain_loop_with_gradients(dtype, tolerance, sizes):
+def test_states_and_gradients_equal_the_plain_loop(dtype, tolerance, sizes):
     assert_equal_to_plain(example(dtype, **sizes), tolerance)
 
 
 @pytest.mark.usefixtures("interpreted")
-def test_bf16_in_and_fp32_inside():
+def test_bf16_inputs_are_computed_in_fp32():
     wide = example(torch.float32, steps=2, B=2, width=8)
     arguments = [x.detach().bfloat16().requires_grad_() if n in (0, 2, 3) else x for n, x in enumerate(wide)]
     assert recur_fused(*arguments).dtype == torch.float32
@@ -77,26 +77,26 @@ def test_bf16_in_and_fp32_inside():
 
 
 @pytest.mark.usefixtures("interpreted")
-def test_the_module_gives_the_same_by_either_path(monkeypatch):
+def test_module_gives_the_same_result_by_either_path(monkeypatch):
     torch.manual_seed(0)
     model = MatchLSTM(6, 5).double()
     context, question = torch.randn(3, 4, 6).double(), torch.randn(3, 3, 6).double()
     context_mask = torch.arange(4) < torch.tensor([4, 2, 1])[:, None]
     question_mask = torch.arange(3) < torch.tensor([0, 3, 2])[:, None]
-    # What stands on padding must not matter at all.
+    # Values at padding must not matter at all.
     context = context.masked_fill(~context_mask[..., None], 1e3)
     question = question.masked_fill(~question_mask[..., None], 1e3)
     arguments = (context, question, context_mask, question_mask)
     expected = model(*arguments)
-    used = []
-    fused = lambda *given: used.append(1) or recur_fused(*given)  # noqa: E731
+    calls = []
+    fused = lambda *tensors: calls.append(1) or recur_fused(*tensors)  # noqa: E731
     monkeypatch.setattr(proof, "recurrence", lambda *_, **__: fused)
     torch.testing.assert_close(model(*arguments), expected, rtol=0, atol=1e-10)
-    assert used
+    assert calls
 
 
 class Recorder:
-    """A kernel that only notes how it is launched: (slices, groups), first group, part, options."""
+    """A kernel that only records its launches: grid, steps, first group, part, cooperative or not."""
 
     def __init__(self) -> None:
         self.launches = []
@@ -110,29 +110,29 @@ class Recorder:
 
 
 @pytest.mark.parametrize(
-    ("together", "launches"),
+    ("resident", "launches"),
     [
-        # 40 units are 3 slices and 40 windows 5 groups; programs that meet must run at the same time.
+        # 40 units make 3 slices and 40 windows 5 groups; synchronizing programs must run at the same time.
         (132, [((3, 5), (0, 2), 0, 0, True)]),
         (6, [((3, 2), (0, 2), 0, 0, True), ((3, 2), (0, 2), 2, 0, True), ((3, 1), (0, 2), 4, 0, True)]),
         (2, [((3, 5), (t, t + 1), 0, part, False) for t in (0, 1) for part in (1, 2)]),
     ],
 )
-def test_programs_that_meet_are_launched_together(together, launches, monkeypatch):
-    monkeypatch.setattr(autograd, "resident_programs", lambda _: together)
+def test_synchronizing_programs_are_launched_together(resident, launches, monkeypatch):
+    monkeypatch.setattr(autograd, "resident_programs", lambda _: resident)
     kernel = Recorder()
     autograd.launch(kernel, [torch.zeros(1)], autograd.Sizes(C=2, B=40, Q=3, H=40), range(2))
     assert kernel.launches == launches
 
 
-def test_a_cpu_takes_the_other_path():
+def test_cpu_uses_the_plain_loop():
     assert not supports(torch.zeros(1))
 
 
 SIZES = [
     {"steps": 40, "B": 32, "Q": 33, "width": 150},
     {"steps": 40, "B": 32, "Q": 33, "width": 384},
-    {"steps": 7, "B": 90, "Q": 65, "width": 384},  # more groups than run at the same time
+    {"steps": 7, "B": 90, "Q": 65, "width": 384},  # more groups than run at once
     {"steps": 1, "B": 1, "Q": 1, "width": 10},
 ]
 
@@ -140,7 +140,7 @@ SIZES = [
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_equal_to_the_plain_loop_on_a_gpu(sizes):
+def test_states_and_gradients_equal_the_plain_loop_on_a_gpu(sizes):
     assert_equal_to_plain(example(torch.float32, device=GPU, **sizes), 1e-5)
 
 
@@ -156,7 +156,7 @@ def test_deterministic_on_a_gpu():
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
-def test_float64_on_a_gpu_takes_the_other_path():
+def test_float64_on_a_gpu_uses_the_plain_loop():
     arguments = example(torch.float64, device=GPU)
     assert not supports(arguments[0])
     assert supports(arguments[0].float())

@@ -1,4 +1,4 @@
-"""Which kernel runs, and the check that proves it: with checks made up, and by the interpreter of Triton."""
+"""Which kernel runs, and the check that proves it: with stub checks, and in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def program(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def test_what_passed_is_recorded_and_checked_anew_for_another_card_source_or_width_alone(tmp_path):
+def test_pass_is_recorded_for_its_gpu_source_and_width(tmp_path):
     assert recorded_verdict(FACTS, program(PASSES), folder=tmp_path) == Verdict(True)
     assert recorded_verdict(FACTS, ["/no/such/program"], folder=tmp_path) == Verdict(True)
     (path,) = tmp_path.glob("*.json")
@@ -48,71 +48,71 @@ def test_what_passed_is_recorded_and_checked_anew_for_another_card_source_or_wid
         (program(""), "exit code 0: no output"),
         (["/no/such/program"], "could not start"),
     ],
-    ids=["unequal", "crash", "error", "half", "silent", "missing"],
+    ids=["unequal", "crash", "error", "malformed", "silent", "missing"],
 )
-def test_whatever_becomes_of_a_check_is_a_recorded_verdict(tmp_path, command, reason):
+def test_every_kind_of_failed_check_is_recorded(tmp_path, command, reason):
     for attempt in (command, program(PASSES)):
         verdict = recorded_verdict(FACTS, attempt, folder=tmp_path)
         assert not verdict.passed
         assert reason in verdict.reason
         assert re.search(r"recorded in .*json; delete it to check again", verdict.reason)
     (path,) = tmp_path.glob("*.json")
-    path.write_text('{"passed": tr')  # a damaged record is as good as none
+    path.write_text('{"passed": tr')  # a damaged record is ignored
     assert recorded_verdict(FACTS, program(PASSES), folder=tmp_path).passed
 
 
-def test_a_check_that_hangs_is_ended_with_its_children(tmp_path):
+def test_hanging_check_is_killed_with_its_children(tmp_path):
     code = f"""
 import subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 open({str(tmp_path / "child")!r}, "w").write(str(child.pid))
 time.sleep(60)
 """
-    begun = time.monotonic()
+    started = time.monotonic()
     verdict = recorded_verdict(FACTS, program(code), limit=3, folder=tmp_path / "kernels")
     assert "took more than 3 seconds" in verdict.reason
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - started < 30
     status = Path(f"/proc/{(tmp_path / 'child').read_text()}/status")
-    until = time.monotonic() + 10  # a machine with other work to do ends a killed process a little later
-    while time.monotonic() < until and status.exists() and "zombie" not in status.read_text():
+    deadline = time.monotonic() + 10  # on a busy machine a killed process ends a little later
+    while time.monotonic() < deadline and status.exists() and "zombie" not in status.read_text():
         time.sleep(0.05)
     assert not status.exists() or "zombie" in status.read_text()
 
 
-def test_without_a_place_for_the_record_the_kernel_does_not_run(tmp_path):
+def test_kernel_does_not_run_if_its_verdict_cannot_be_recorded(tmp_path):
     (tmp_path / "file").write_text("")
     verdict = recorded_verdict(FACTS, program(PASSES), folder=tmp_path / "file" / "kernels")
     assert not verdict.passed
     assert "cannot be recorded" in verdict.reason
 
 
-def test_of_several_ranks_one_checks_and_all_know(tmp_path):
+def test_one_rank_checks_for_all(tmp_path):
     log = tmp_path / "log"
     code = f"import time; open({str(log)!r}, 'a').write('x'); time.sleep(2.5); {PASSES}"
-    actual: list[Verdict] = []
+    verdicts: list[Verdict] = []
 
     def rank() -> None:
-        actual.append(recorded_verdict(FACTS, program(code), folder=tmp_path / "kernels"))
+        verdicts.append(recorded_verdict(FACTS, program(code), folder=tmp_path / "kernels"))
 
     ranks = [threading.Thread(target=rank) for _ in range(3)]
     for thread in ranks:
         thread.start()
     for thread in ranks:
         thread.join(60)
-    assert actual == [Verdict(True)] * 3
+    assert verdicts == [Verdict(True)] * 3
     assert log.read_text() == "x"
 
 
-def test_the_source_of_every_kernel_counts(tmp_path, monkeypatch):
+def test_source_hash_covers_every_kernel(tmp_path, monkeypatch):
     (tmp_path / "fused").mkdir()
     for part in (Path(kernels.__file__).parent / "fused").glob("*.py"):
         (tmp_path / "fused" / part.name).write_bytes(part.read_bytes())
     loop = tmp_path / "recurrence.py"
     loop.write_bytes(Path(kernels.loops.__file__).read_bytes())
-    here = kernels.source_hash()
+    original = kernels.source_hash()
     monkeypatch.setattr(kernels, "__file__", str(tmp_path / "proof.py"))
     monkeypatch.setattr(kernels.loops, "__file__", str(loop))
-    assert kernels.source_hash() == here
+    assert kernels.source_hash() == original
     for name in ("fused/autograd.py", "fused/kernels.py", "recurrence.py"):
         before = kernels.source_hash()
         with (tmp_path / name).open("a") as file:
@@ -123,29 +123,29 @@ def test_the_source_of_every_kernel_counts(tmp_path, monkeypatch):
 X = torch.zeros(1)
 
 
-def runs(kernel: str, *, hidden: int = 5, training: bool = True) -> bool:
+def uses_fused(kernel: str, *, hidden: int = 5, training: bool = True) -> bool:
     return kernels.recurrence(kernel, X, hidden, training=training) is not None
 
 
-def test_a_proven_kernel_runs_unless_plain_is_wanted_and_fused_says_why_it_does_not(monkeypatch):
+def test_setting_and_verdict_decide_which_kernel_runs(monkeypatch):
     verdicts = iter([Verdict(True)] * 2 + [Verdict(False, "states differ")] * 3)
     monkeypatch.setattr(kernels, "supports", lambda _: True)
     monkeypatch.setattr(kernels, "_verdict_on_gpu", lambda *_: next(verdicts))
-    assert [runs(kernel) for kernel in ("auto", "plain", "fused", "auto")] == [True, False, True, False]
-    assert not runs("fused", training=False)  # a trained model is read all the same
+    assert [uses_fused(kernel) for kernel in ("auto", "plain", "fused", "auto")] == [True, False, True, False]
+    assert not uses_fused("fused", training=False)  # inference falls back to the plain loop
     with pytest.raises(UnavailableError, match=r"model\.kernel=fused: .*states differ.*model\.kernel=auto"):
-        runs("fused")
+        uses_fused("fused")
 
 
-def test_without_a_card_nothing_is_checked(monkeypatch):
+def test_without_a_gpu_nothing_is_checked(monkeypatch):
     monkeypatch.setattr(kernels, "recorded_verdict", lambda *_: pytest.fail("checked"))
-    assert not runs("auto")
-    assert not runs("fused", training=False)
+    assert not uses_fused("auto")
+    assert not uses_fused("fused", training=False)
     with pytest.raises(UnavailableError, match="CUDA device of compute capability"):
-        runs("fused")
+        uses_fused("fused")
 
 
-def test_one_line_says_that_the_plain_loop_runs_and_why(monkeypatch, caplog):
+def test_fallback_to_the_plain_loop_is_logged_once_with_its_reason(monkeypatch, caplog):
     checks = []
 
     def refuse(facts, command):
@@ -159,7 +159,7 @@ def test_one_line_says_that_the_plain_loop_runs_and_why(monkeypatch, caplog):
     monkeypatch.setattr(kernels, "recorded_verdict", refuse)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            assert not runs("auto", hidden=12345)  # a width that no other test asks for
+            assert not uses_fused("auto", hidden=12345)  # a width that no other test uses
     assert [record.message for record in caplog.records] == [
         "match-LSTM: using the plain loop instead of the fused kernel: states differ"
     ]
@@ -174,7 +174,7 @@ def test_one_line_says_that_the_plain_loop_runs_and_why(monkeypatch, caplog):
     ]
 
 
-def test_the_setting_is_checked_before_a_model_is_made():
+def test_kernel_setting_is_checked_before_a_model_is_built():
     for kernel in ("auto", "plain", "fused"):
         assert check_model(validate(compose(["model=proposed", f"model.kernel={kernel}"])).model)
     with pytest.raises(ConfigError, match=r"model\.kernel: 'fast' is not a choice"):
@@ -190,7 +190,7 @@ def interpreted(monkeypatch):
 
 
 @pytest.mark.usefixtures("interpreted")
-def test_the_check_passes_where_the_kernels_are_right():
+def test_check_passes_for_correct_kernels():
     assert kernel_check.verdict("cpu", 4, torch.get_float32_matmul_precision()) == {
         "passed": True,
         "reason": "",
@@ -198,7 +198,7 @@ def test_the_check_passes_where_the_kernels_are_right():
 
 
 @pytest.mark.parametrize(("factor", "passed"), [(1.0, True), (1.001, False)])
-def test_the_check_allows_for_the_rounding_of_wide_layers(monkeypatch, factor, passed):
+def test_check_allows_for_rounding_in_wide_layers(monkeypatch, factor, passed):
     monkeypatch.setattr(kernel_check, "SIZES", ({"steps": 9, "B": 4, "Q": 8},))
     monkeypatch.setattr(kernel_check, "EXACT", 1e-7)  # less than the plain loop itself loses in fp32
 
@@ -213,7 +213,7 @@ def test_the_check_allows_for_the_rounding_of_wide_layers(monkeypatch, factor, p
 
 @pytest.mark.usefixtures("interpreted")
 @pytest.mark.parametrize(
-    ("wrong", "reason"),
+    ("corrupt", "reason"),
     [
         (lambda states: states * 1.001, "states differs by"),
         (lambda states: states * float("nan"), "states differs by nan"),
@@ -221,9 +221,9 @@ def test_the_check_allows_for_the_rounding_of_wide_layers(monkeypatch, factor, p
     ],
     ids=["states", "nan", "gradients"],
 )
-def test_the_check_names_what_differs(monkeypatch, wrong, reason):
-    right = kernel_check.recur_fused
-    monkeypatch.setattr(kernel_check, "recur_fused", lambda *arguments: wrong(right(*arguments)))
+def test_check_names_what_differs(monkeypatch, corrupt, reason):
+    recur_fused = kernel_check.recur_fused
+    monkeypatch.setattr(kernel_check, "recur_fused", lambda *arguments: corrupt(recur_fused(*arguments)))
     verdict = kernel_check.verdict("cpu", 4, torch.get_float32_matmul_precision())
     assert not verdict["passed"]
     assert reason in verdict["reason"]
