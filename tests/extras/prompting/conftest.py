@@ -1,4 +1,4 @@
-"""A causal model of random weights, with a tokenizer of byte pairs, with and without a chat template."""
+"""A causal model with random weights and a byte-pair tokenizer, with or without a chat template."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ CHAT = (
 
 @pytest.fixture(scope="session")
 def question_sets():
-    """About different articles."""
-    made = {name: generate(n, 2, 1, name) for name, n in (("dev", 2), ("calibration", 2), ("train", 4))}
-    return {**made, "other": generate(1, 3, 1, "dev")}
+    """Sets about different articles."""
+    sets = {name: generate(n, 2, 1, name) for name, n in (("dev", 2), ("calibration", 2), ("train", 4))}
+    return {**sets, "other": generate(1, 3, 1, "dev")}
 
 
 @pytest.fixture(scope="session", params=["plain"])
@@ -48,7 +48,7 @@ def model_folder(request, question_sets, tmp_path_factory):
 
 @pytest.fixture
 def files(question_sets, tmp_path):
-    """The sets as files, by name."""
+    """Files of the sets, by name."""
     for name, questions in question_sets.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(write(questions)))
     return {name: tmp_path / f"{name}.json" for name in question_sets}

@@ -1,4 +1,4 @@
-"""``qa-arch prompt``: from a model to run folders, interrupted and not."""
+"""``qa-arch prompt``: from a model to run folders, also after an interruption."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _short_answers(monkeypatch):
 
 @pytest.fixture
 def prompt(model_folder, files, tmp_path, qa_arch):
-    """``prompt(*options, folder=...)`` -> exit code, stdout, stderr of dev with two shots."""
+    """``prompt(*options, folder=...)`` -> exit code, stdout, stderr; by default of dev, with two shots."""
 
     def call(*options, folder="p", data="dev"):
         shots = ("--shots", 2, "--train", files["train"], "--seed", 3)
@@ -39,24 +39,24 @@ def answers(folder, name):
 
 
 def run_of(folder, name):
-    (run,) = (place for place in folder.glob(f"{name}-*") if place.is_dir())
+    (run,) = (path for path in folder.glob(f"{name}-*") if path.is_dir())
     return run
 
 
-def test_a_calibrated_run_with_its_prompt_and_cost(prompt, files, question_sets, tmp_path, qa_arch):
+def test_calibrated_run_records_prompt_and_cost(prompt, files, question_sets, tmp_path, qa_arch):
     code, out, err = prompt("--calibration", files["calibration"], "--price", 0.5, 2)
     assert code == 0, err
     run = run_of(tmp_path / "p", "dev")
-    record, exact = read_record(run), json.loads((tmp_path / "p/prompt.json").read_text())
+    record, prompting = read_record(run), json.loads((tmp_path / "p/prompt.json").read_text())
     assert list(record.scores[DEV]) == ["margin_0", CALIBRATED, ORACLE, NEVER_NULL]
     assert record.threshold.fitted_on == CALIBRATION
     assert record.facts(CALIBRATION).fingerprint == question_sets["calibration"].fingerprint
     assert record.config["prompting"]["template"] == TEMPLATE
-    shots = [e for id_ in exact["shots"] for e in question_sets["train"].examples if e.id == id_]
-    assert (len(shots), record.facts(TRAIN).extra["shots"]) == (2, exact["shots"])
-    places = [exact["prompt"].index(e.context) for e in shots]
-    assert places == sorted(places)
-    assert "Passage: {passage}\n\nQuestion: {question}" in exact["prompt"]
+    shots = [e for id_ in prompting["shots"] for e in question_sets["train"].examples if e.id == id_]
+    assert (len(shots), record.facts(TRAIN).extra["shots"]) == (2, prompting["shots"])
+    positions = [prompting["prompt"].index(e.context) for e in shots]
+    assert positions == sorted(positions)
+    assert "Passage: {passage}\n\nQuestion: {question}" in prompting["prompt"]
     text = (run / "run.json").read_text()
     assert not any(json.dumps(e.context)[1:-1] in text for e in shots)
     extra = record.facts(DEV).extra
@@ -76,32 +76,32 @@ def test_a_calibrated_run_with_its_prompt_and_cost(prompt, files, question_sets,
     assert all({"ece", "aurc", "threshold_loss"} <= row.keys() for row in details["rows"])
 
 
-def test_without_calibration_the_likelier_answer_counts(prompt, tmp_path):
+def test_without_calibration_positive_null_odds_mean_no_answer(prompt, tmp_path):
     assert prompt()[0] == 0
     run = run_of(tmp_path / "p", "dev")
     texts = json.loads((run / "predictions.json").read_text())
-    own = answers(tmp_path / "p", "dev")
+    recorded = answers(tmp_path / "p", "dev")
     assert GIVEN in read_record(run).scores[DEV]
-    assert texts == {id_: "" if odds.expected > 0 else text for id_, (text, odds) in own.items()}
+    assert texts == {id_: "" if odds.expected > 0 else text for id_, (text, odds) in recorded.items()}
 
 
-def test_an_interrupted_file_goes_on_and_sets_share_the_calibration(prompt, files, tmp_path, monkeypatch):
+def test_interrupted_call_resumes_and_sets_share_the_calibration(prompt, files, tmp_path, monkeypatch):
     options = ("--calibration", files["calibration"], "--batch-size", 3)
     assert prompt(*options, folder="whole")[0] == 0
-    read, calls = local.LocalModel.answer, []
+    answer, calls = local.LocalModel.answer, []
 
-    def stops(self, examples, prompts):
+    def interrupted(self, examples, prompts):
         calls.append(len(examples))
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return read(self, examples, prompts)
+        return answer(self, examples, prompts)
 
-    monkeypatch.setattr(local.LocalModel, "answer", stops)
+    monkeypatch.setattr(local.LocalModel, "answer", interrupted)
     assert prompt(*options)[0] == 130
     (file,) = (tmp_path / "p").glob("*.jsonl")
     lines = file.read_text().splitlines(keepends=True)
     assert len(lines) == 6
-    file.write_text("".join(lines[:5]) + lines[5][:20])  # killed while it wrote
+    file.write_text("".join(lines[:5]) + lines[5][:20])  # killed while writing
     assert prompt(*options)[0] == 0
     for name in ("dev", "calibration"):
         assert answers(tmp_path / "p", name) == answers(tmp_path / "whole", name)
@@ -122,12 +122,12 @@ def test_an_interrupted_file_goes_on_and_sets_share_the_calibration(prompt, file
         (("--name", ".."), "--name: needs a letter"),
     ],
 )
-def test_options_that_do_not_go_together(prompt, tmp_path, options, message):
+def test_invalid_options_are_refused(prompt, tmp_path, options, message):
     code, _, err = prompt(*options)
     assert (code, message in err, (tmp_path / "p").exists()) == (2, True, False), err
 
 
-def test_a_set_is_not_calibrated_on_itself(prompt, files, tmp_path):
+def test_calibration_on_the_scored_set_is_refused(prompt, files, tmp_path):
     code, _, err = prompt("--calibration", files["dev"])
     assert (code, "calibrate on articles that are not scored" in err) == (4, True)
     assert not (tmp_path / "p").exists()

@@ -1,4 +1,4 @@
-"""Shots, prompts and what a reply means."""
+"""Shots, prompts and the meaning of replies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qa_arch.extras.prompting.prompts import as_span, draw_shots, is_null, messa
 from qa_arch.types.text import Example, Gold
 
 
-def test_shots_are_decided_by_the_seed_and_never_from_a_scored_set(question_sets):
+def test_shots_depend_on_the_seed_and_never_come_from_a_scored_set(question_sets):
     train, dev = question_sets["train"], question_sets["dev"]
     shots = draw_shots(train, 5, 7, [dev])
     assert [e.answerable for e in shots].count(False) == 2
@@ -18,7 +18,7 @@ def test_shots_are_decided_by_the_seed_and_never_from_a_scored_set(question_sets
     titles = {e.title for e in shots}
     rest = [
         Example("x", "?", context, title) for title, context in pairs if title not in titles
-    ]  # leaves the articles of these shots
+    ]  # leaves only the articles of these shots
     scored = type(dev)("scored", tuple(rest), "2.0", "")
     assert {e.title for e in draw_shots(train, 2, 7, [scored])} <= titles
     untitled = type(dev)("scored", tuple(Example("x", "?", e.context) for e in train.examples), "2.0", "")
@@ -28,10 +28,10 @@ def test_shots_are_decided_by_the_seed_and_never_from_a_scored_set(question_sets
     assert len(draw_shots(only, 4, 7, [dev])) == 4
 
 
-def test_the_prompt_of_shots_and_question():
-    asked = Example("q", "Who {is} it?", "Ada {0} came.")
+def test_prompt_of_shots_and_question():
+    example = Example("q", "Who {is} it?", "Ada {0} came.")
     shots = [Example("s", "When?", "In 1902.", answers=(Gold("1902", 3),)), Example("n", "Why?", "No.")]
-    turns = messages(asked, shots)
+    turns = messages(example, shots)
     assert [turn["content"] for turn in turns[1::2]] == ["1902", "unanswerable"]
     end = "Answer with the shortest span of the passage that answers the question, word for word, or with"
     end += ' "unanswerable" if the passage does not answer it.'
@@ -39,7 +39,7 @@ def test_the_prompt_of_shots_and_question():
 
 
 @pytest.mark.parametrize(
-    ("written", "span"),
+    ("reply", "span"),
     [
         ("the MILL", "The mill"),
         ('"1871".', "1871"),
@@ -49,10 +49,10 @@ def test_the_prompt_of_shots_and_question():
         ("", ""),
     ],
 )
-def test_a_reply_becomes_the_span_that_it_repeats(written, span):
-    assert as_span(written, "The mill burnt in 1871 in the U.S. again.") == span
+def test_reply_becomes_the_span_it_repeats(reply, span):
+    assert as_span(reply, "The mill burnt in 1871 in the U.S. again.") == span
 
 
-def test_what_counts_as_no_answer():
+def test_replies_that_mean_no_answer():
     assert all(map(is_null, ("unanswerable", ' "Unanswerable."', "UNANSWERABLE because")))
     assert not any(map(is_null, ("", "answerable", "Ada")))

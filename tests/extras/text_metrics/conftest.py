@@ -1,3 +1,3 @@
-"""The questions of the official metrics' tests."""
+"""The gold sets of the official metrics' tests."""
 
 from metrics.conftest import gold_set  # noqa: F401

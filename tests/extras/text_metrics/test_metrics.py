@@ -1,4 +1,4 @@
-"""BLEU, ROUGE, METEOR, CIDEr and perplexity: the worked examples of their sources, and plain references."""
+"""BLEU, ROUGE, METEOR, CIDEr and perplexity: worked examples of their sources, and plain references."""
 
 from __future__ import annotations
 
@@ -6,48 +6,46 @@ import math
 import random
 import sys
 from collections import Counter
+from importlib.util import find_spec
 
 import pytest
 
 from qa_arch.errors import DataError, UnavailableError
 from qa_arch.extras.text_metrics.metrics import bleu, cider, meteor, rouge, score
 
-libraries = pytest.mark.skipif(
-    any(
-        __import__("importlib.util").util.find_spec(name) is None
-        for name in ("sacrebleu", "rouge_score", "nltk")
-    ),
+needs_libraries = pytest.mark.skipif(
+    not all(map(find_spec, ("sacrebleu", "rouge_score", "nltk"))),
     reason="needs the extra 'text'",
 )
 CAT = "the cat is on the mat"
 
 
-@libraries
-def test_bleu_2_of_the_worked_example() -> None:
+@needs_libraries
+def test_bleu_2_worked_example() -> None:
     # 4 of 4 words, 1 of 3 bigrams ("the cat"), 4 words against 6.
     by_definition = 100 * math.exp(1 - 6 / 4) * math.sqrt(4 / 4 * 1 / 3)
     assert bleu(["the cat on mat"], [[CAT]], order=2) == pytest.approx(by_definition)
     assert round(by_definition, 2) == 35.02
 
 
-@libraries
+@needs_libraries
 def test_bleu_clips_counts() -> None:
     # Papineni et al. 2002, example 2: seven times "the" matches twice, the best of the two references.
     golds = ["The cat is on the mat.", "There is a cat on the mat."]
     assert bleu(["the the the the the the the"], [golds], order=1) == pytest.approx(100 * 2 / 7)
 
 
-@libraries
-def test_bleu_is_of_the_corpus_with_any_number_of_golds() -> None:
+@needs_libraries
+def test_bleu_is_corpus_level_with_any_number_of_golds() -> None:
     # Bigrams: 2 of 2 and 0 of 1; words 3 of 3 and 1 of 2; the nearest gold lengths are 3 and 2.
-    found = bleu(["a red mill", "blue lamp"], [["a red mill"], ["lamp", "green lamp", "x y z w"]], order=2)
-    assert found == pytest.approx(100 * math.sqrt(4 / 5 * 2 / 3))
+    value = bleu(["a red mill", "blue lamp"], [["a red mill"], ["lamp", "green lamp", "x y z w"]], order=2)
+    assert value == pytest.approx(100 * math.sqrt(4 / 5 * 2 / 3))
     assert bleu(["A RED MILL"], [["a red mill"]], order=3) == pytest.approx(100)
     assert bleu(["one word"], [["one word"]], order=4) == 0  # by the definition: there is no 3-gram
     assert bleu(["", "lamp"], [["lamp"], ["lamp"]], order=1) == pytest.approx(100 * math.exp(1 - 2 / 1))
 
 
-@libraries
+@needs_libraries
 @pytest.mark.parametrize(
     ("text", "golds", "expected"),
     [
@@ -63,13 +61,13 @@ def test_bleu_is_of_the_corpus_with_any_number_of_golds() -> None:
     ],
 )
 def test_rouge(text, golds, expected) -> None:
-    found = rouge([text], [golds])
-    assert found == pytest.approx(
+    scores = rouge([text], [golds])
+    assert scores == pytest.approx(
         dict(zip(("rouge_1", "rouge_2", "rouge_l"), (100 * e for e in expected), strict=True))
     )
 
 
-@libraries
+@needs_libraries
 @pytest.mark.parametrize(
     ("text", "golds", "expected"),
     [
@@ -92,16 +90,16 @@ def test_meteor(text, golds, expected) -> None:
 
 def test_cider_by_hand() -> None:
     # Four words of weight log 2 each. Question 1 agrees in 1- and 2-grams; question 2 in one of two words.
-    found = cider(["red mill", "red ferry"], [["red mill"], ["blue ferry"]])
-    assert found == pytest.approx(10 * (2 / 4 + (1 / 2) / 4) / 2)
-    # What all questions have tells nothing; n-grams of no gold lengthen the prediction's vector.
+    value = cider(["red mill", "red ferry"], [["red mill"], ["blue ferry"]])
+    assert value == pytest.approx(10 * (2 / 4 + (1 / 2) / 4) / 2)
+    # N-grams of all questions weigh nothing; those of no gold lengthen the prediction's vector.
     assert cider(["mill", "mill"], [["mill"], ["mill"]]) == 0
     # The golds of a question are averaged, not the best taken.
     assert cider(["mill", "x"], [["mill", "lamp"], ["oar"]]) == pytest.approx(10 * (1 / 2 / 4) / 2)
 
 
 def plain_cider(predictions, references):
-    """Eqs. 1 to 3 of the paper, literally, with normalised term frequencies."""
+    """Eqs. 1 to 3 of the paper, verbatim, with normalised term frequencies."""
 
     def grams(text, n):
         tokens = text.split()
@@ -111,9 +109,9 @@ def plain_cider(predictions, references):
         counts = Counter(grams(text, n))
         weights = []
         for gram in vocabulary:
-            held = sum(any(gram in grams(gold, n) for gold in row) for row in references)
+            documents = sum(any(gram in grams(gold, n) for gold in row) for row in references)
             share = counts[gram] / sum(counts.values()) if counts else 0
-            weights.append(share * math.log(len(references) / max(1, held)))
+            weights.append(share * math.log(len(references) / max(1, documents)))
         return weights
 
     total = 0.0
@@ -130,22 +128,22 @@ def plain_cider(predictions, references):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_cider_is_the_papers(seed) -> None:
+def test_cider_matches_the_paper(seed) -> None:
     rng = random.Random(seed)
-    made = [
+    texts = [
         " ".join(
             rng.choices(["red", "mill", "blue", "ferry", "lamp", "oar", "by", "the"], k=rng.randint(0, 7))
         )
         for _ in range(30)
     ]
-    predictions, references = made[:8], [made[8 + 2 * i : 10 + 2 * i] for i in range(8)]
+    predictions, references = texts[:8], [texts[8 + 2 * i : 10 + 2 * i] for i in range(8)]
     assert cider(predictions, references) == pytest.approx(plain_cider(predictions, references))
 
 
 @pytest.mark.parametrize(
     ("metric", "package"), [(bleu, "sacrebleu"), (rouge, "rouge_score"), (meteor, "nltk")]
 )
-def test_without_the_library_the_remedy_is_named(metric, package, monkeypatch) -> None:
+def test_missing_library_names_the_install_command(metric, package, monkeypatch) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
@@ -153,32 +151,32 @@ def test_without_the_library_the_remedy_is_named(metric, package, monkeypatch) -
         metric(["a"], [["a"]])
 
 
-@libraries
-def test_all_metrics_of_the_answerable_questions(gold_set) -> None:
+@needs_libraries
+def test_all_metrics_over_answerable_questions(gold_set) -> None:
     questions = gold_set({"q1": ["red mill", "mill", "mill"], "q2": [], "q3": ["blue ferry"], "q4": ["oar"]})
-    found = score(questions, {"q1": "mill", "q2": "lamp", "q3": "", "z": "oar"})
+    scores = score(questions, {"q1": "mill", "q2": "lamp", "q3": "", "z": "oar"})
     # q2 has no answer and q4 no prediction. q1 is right by its second gold; the silence on q3 is wrong.
-    assert found["questions"] == 2
-    assert (found["rouge_1"], found["rouge_l"]) == (50.0, 50.0)
-    assert found["meteor"] == 25.0
-    assert found["bleu_1"] == pytest.approx(100 * math.exp(1 - 3))
-    assert found["bleu_2"] == 0
+    assert scores["questions"] == 2
+    assert (scores["rouge_1"], scores["rouge_l"]) == (50.0, 50.0)
+    assert scores["meteor"] == 25.0
+    assert scores["bleu_1"] == pytest.approx(100 * math.exp(1 - 3))
+    assert scores["bleu_2"] == 0
     # Golds count once however many annotators gave them: the mean of "red mill" (1 / sqrt 2) and "mill" (1).
-    assert found["cider"] == pytest.approx(10 * (1 / math.sqrt(2) + 1) / 2 / 4 / 2)
-    assert {"bleu_3", "bleu_4", "rouge_2"} <= set(found)
+    assert scores["cider"] == pytest.approx(10 * (1 / math.sqrt(2) + 1) / 2 / 4 / 2)
+    assert {"bleu_3", "bleu_4", "rouge_2"} <= set(scores)
     with pytest.raises(DataError, match="no answerable question has a prediction"):
         score(questions, {"q2": "lamp"})
 
 
-@libraries
-def test_perplexity_of_the_answers_given(gold_set) -> None:
+@needs_libraries
+def test_perplexity_of_the_predicted_answers(gold_set) -> None:
     questions = gold_set({"q1": ["red mill"], "q2": ["oar"], "q3": ["blue ferry"], "q4": []})
-    given = {"q1": "mill", "q2": "oar", "q3": "", "q4": "lamp"}
+    predictions = {"q1": "mill", "q2": "oar", "q3": "", "q4": "lamp"}
     candidates = {"q1": {"red mill": 0.5, "mill": 0.2}, "q2": {"oar": 0.8}, "q4": {"lamp": 0.9}}
-    found = score(questions, given, candidates)
-    assert found["perplexity"] == pytest.approx(1 / math.sqrt(0.2 * 0.8))  # q3 was abstained from
-    assert score(questions, dict.fromkeys(given, ""), candidates)["perplexity"] is None
-    assert score(questions, given, candidates | {"q2": {"oar": 0.0}})["perplexity"] == math.inf
-    assert "perplexity" not in score(questions, given)
+    scores = score(questions, predictions, candidates)
+    assert scores["perplexity"] == pytest.approx(1 / math.sqrt(0.2 * 0.8))  # q3 has no predicted answer
+    assert score(questions, dict.fromkeys(predictions, ""), candidates)["perplexity"] is None
+    assert score(questions, predictions, candidates | {"q2": {"oar": 0.0}})["perplexity"] == math.inf
+    assert "perplexity" not in score(questions, predictions)
     with pytest.raises(DataError, match=r"q2: the prediction 'oars' is not among its candidates"):
-        score(questions, given | {"q2": "oars"}, candidates)
+        score(questions, predictions | {"q2": "oars"}, candidates)

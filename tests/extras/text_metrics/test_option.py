@@ -8,7 +8,7 @@ import pytest
 from metrics.test_evaluate_command import TEXTS, data, data_11, evaluate, write  # noqa: F401
 
 
-def test_text_metrics_stand_apart_from_the_official_keys(evaluate, data, data_11, tmp_path):  # noqa: F811
+def test_text_metrics_leave_the_official_keys_unchanged(evaluate, data, data_11, tmp_path):  # noqa: F811
     pytest.importorskip("sacrebleu")
     target = tmp_path / "scores.json"
     plain = json.loads(evaluate(data, TEXTS)[1])
@@ -18,9 +18,9 @@ def test_text_metrics_stand_apart_from_the_official_keys(evaluate, data, data_11
     assert json.loads(target.read_text("utf-8")) == scores
     metrics = scores.pop("text_metrics")
     assert list(scores.items()) == list(plain.items())
-    # q1 "mill" against "red mill" 2/3, q2 right; the unanswerable questions stay out.
+    # q1 "mill" against "red mill" 2/3, q2 right; unanswerable questions do not count.
     assert (metrics["questions"], metrics["rouge_1"]) == (2, pytest.approx(100 * (2 / 3 + 1) / 2))
-    # A text above the threshold was not answered.
+    # A text with null odds above the threshold is no answer.
     na = write(tmp_path / "na.json", {"q1": 0.1, "q2": 0.8, "q3": 0, "q4": 0})
     _, out, _ = evaluate(data, TEXTS, "--na-prob", na, "--null-threshold", 0.5, "--text-metrics")
     assert json.loads(out)["text_metrics"]["rouge_1"] == pytest.approx(100 * (2 / 3) / 2)
