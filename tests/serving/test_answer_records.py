@@ -108,12 +108,12 @@ def test_html_marks_the_answer_or_states_that_there_is_none():
     assert page.text == "Who?no answer (50%)text (20%)"
 
 
-@pytest.mark.parametrize("place", ["question", "before", "answer", "after", "span"])
-def test_html_escapes_every_text(place):
+@pytest.mark.parametrize("field", ["question", "before", "answer", "after", "span"])
+def test_html_escapes_every_text(field):
     evil = '</div><script>alert("&1")</script>'
-    texts = {name: evil if name == place else "word" for name in ("question", "before", "answer", "after")}
+    texts = {name: evil if name == field else "word" for name in ("question", "before", "answer", "after")}
     start = len(texts["before"])
-    spans = (Span(evil, 0, len(evil), 0, 0.0, 0.2),) if place == "span" else ()
+    spans = (Span(evil, 0, len(evil), 0, 0.0, 0.2),) if field == "span" else ()
     document = texts["before"] + texts["answer"] + texts["after"]
     html = answer(document, start, start + len(texts["answer"]), texts["question"], spans)._repr_html_()
     page = Page(html)

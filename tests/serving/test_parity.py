@@ -128,8 +128,8 @@ def trained_run(tmp_path_factory) -> Path:
 @pytest.mark.parametrize(
     "interface",
     [
-        pytest.param(interface, marks=[pytest.mark.slow] * (interface == "ONNX in the run folder"))
-        for interface in INTERFACES
+        pytest.param(name, marks=[pytest.mark.slow] * (name == "ONNX in the run folder"))
+        for name in INTERFACES
     ],
 )
 def test_answers_match_the_evaluation(trained_run, tmp_path, monkeypatch, interface, count):

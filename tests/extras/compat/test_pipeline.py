@@ -206,9 +206,8 @@ def test_invalid_tasks_and_checkpoints_raise(folder, tmp_path):
 
 def test_docs_snippet_restores_the_old_names(folder, monkeypatch):
     for name in ("metrics", "metrics.squad_metrics", "processors", "processors.squad"):
-        monkeypatch.setitem(
-            sys.modules, f"transformers.data.{name}", None
-        )  # so that it is removed at teardown
+        # Set first, so that it is restored at teardown.
+        monkeypatch.setitem(sys.modules, f"transformers.data.{name}", None)
         del sys.modules[f"transformers.data.{name}"]
     monkeypatch.setattr(transformers, "pipeline", transformers.pipeline)
     monkeypatch.setattr(transformers, "squad_convert_examples_to_features", None, raising=False)

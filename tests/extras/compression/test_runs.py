@@ -242,7 +242,7 @@ def test_recovery_repeats_the_parents_training_except_epochs_and_rate(altered, s
 
 def test_interrupted_training_resumes_where_it_stopped(parent, smaller, tmp_path, monkeypatch):
     settings = {"sparsity": 0.6, "epochs": 3, "lr": 1e-2}
-    whole = smaller(parent, "magnitude", name="whole", **settings)
+    uninterrupted = smaller(parent, "magnitude", name="uninterrupted", **settings)
     with monkeypatch.context() as patch:
         epochs = []
         real = BestWeights.on_validation_end
@@ -255,28 +255,30 @@ def test_interrupted_training_resumes_where_it_stopped(parent, smaller, tmp_path
 
         patch.setattr(BestWeights, "on_validation_end", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            smaller(parent, "magnitude", name="broken", **settings)
-    assert not (tmp_path / "broken").exists()
-    assert (tmp_path / ".broken.compressing" / "last.ckpt").is_file()
+            smaller(parent, "magnitude", name="interrupted", **settings)
+    assert not (tmp_path / "interrupted").exists()
+    assert (tmp_path / ".interrupted.compressing" / "last.ckpt").is_file()
     resumed_from = []
     newest = loop.newest
     monkeypatch.setattr(
         "qa_arch.training.loop.newest", lambda folder: resumed_from.append(newest(folder)) or resumed_from[-1]
     )
-    broken = smaller(parent, "magnitude", name="broken", **settings)
-    assert resumed_from == [tmp_path / ".broken.compressing" / "last.ckpt"]
-    first, second = weights(whole), weights(broken)
+    resumed = smaller(parent, "magnitude", name="interrupted", **settings)
+    assert resumed_from == [tmp_path / ".interrupted.compressing" / "last.ckpt"]
+    first, second = weights(uninterrupted), weights(resumed)
     assert all(torch.equal(first[name], second[name]) for name in first)
-    assert {path.name for path in tmp_path.iterdir()} == {"whole", "broken"}
-    assert not list(broken.glob("*.ckpt"))
-    assert read_record(whole).best_epoch == 2, "with rising sparsity the last epoch is selected"
+    assert {path.name for path in tmp_path.iterdir()} == {"uninterrupted", "interrupted"}
+    assert not list(resumed.glob("*.ckpt"))
+    assert read_record(uninterrupted).best_epoch == 2, "with rising sparsity the last epoch is selected"
     with pytest.raises(RunError, match="already exists"):
-        smaller(parent, "int8", name="whole")
+        smaller(parent, "int8", name="uninterrupted")
     with monkeypatch.context() as patch:
         patch.setattr(compressed_runs, "evaluate_splits", None)
         with pytest.raises(TypeError):
             smaller(parent, "int8", name="fails")
-    assert {path.name for path in tmp_path.iterdir()} == {"whole", "broken"}, "a failure leaves nothing"
+    assert {path.name for path in tmp_path.iterdir()} == {"uninterrupted", "interrupted"}, (
+        "a failure leaves nothing"
+    )
 
 
 @pytest.mark.parametrize(
@@ -287,7 +289,7 @@ def test_interrupted_training_resumes_where_it_stopped(parent, smaller, tmp_path
     ],
 )
 def test_killed_compression_leaves_no_partial_run(parent, smaller, tmp_path, method, settings):
-    whole = smaller(parent, method, name="whole", **settings)
+    uninterrupted = smaller(parent, method, name="uninterrupted", **settings)
 
     def compress_parent():
         smaller(parent, method, **settings)
@@ -296,9 +298,11 @@ def test_killed_compression_leaves_no_partial_run(parent, smaller, tmp_path, met
         assert not (tmp_path / "smaller").exists()
         compress_parent()
         folder = tmp_path / "smaller"
-        assert weights(folder).keys() == weights(whole).keys()
-        assert all(torch.equal(weights(folder)[name], value) for name, value in weights(whole).items())
-        assert {path.name for path in tmp_path.iterdir()} == {"whole", "smaller"}
+        assert weights(folder).keys() == weights(uninterrupted).keys()
+        assert all(
+            torch.equal(weights(folder)[name], value) for name, value in weights(uninterrupted).items()
+        )
+        assert {path.name for path in tmp_path.iterdir()} == {"uninterrupted", "smaller"}
         shutil.rmtree(folder)
 
 

@@ -80,7 +80,7 @@ def ranked(pruner: Pruner, kind: str, units: int) -> dict[str, torch.Tensor]:
 def test_removing_units_or_heads_equals_zeroing_them(family, kind, batch):
     encoder = tiny(family)
     batch = batch_for(encoder, batch)
-    whole = copy.deepcopy(encoder)
+    zeroed = copy.deepcopy(encoder)
     pruner = Pruner(encoder, batch)
     count, target, size = (24, 10, 1) if kind == "units" else (4, 1, 4)
     scores = ranked(pruner, kind, count)
@@ -88,8 +88,8 @@ def test_removing_units_or_heads_equals_zeroing_them(family, kind, batch):
     for name, values in scores.items():
         removed = values.argsort()[: count - target, None] * size + torch.arange(size)
         with torch.no_grad():
-            whole.get_submodule(name).weight[:, removed.flatten()] = 0.0
-    torch.testing.assert_close(states(smaller, batch), states(whole, batch), rtol=1e-4, atol=1e-5)
+            zeroed.get_submodule(name).weight[:, removed.flatten()] = 0.0
+    torch.testing.assert_close(states(smaller, batch), states(zeroed, batch), rtol=1e-4, atol=1e-5)
     if kind == "heads":
         assert (head_count(smaller), smaller.config.num_attention_heads) == (1, 4)
     else:

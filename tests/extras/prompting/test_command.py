@@ -87,7 +87,7 @@ def test_without_calibration_positive_null_odds_mean_no_answer(prompt, tmp_path)
 
 def test_interrupted_call_resumes_and_sets_share_the_calibration(prompt, files, tmp_path, monkeypatch):
     options = ("--calibration", files["calibration"], "--batch-size", 3)
-    assert prompt(*options, folder="whole")[0] == 0
+    assert prompt(*options, folder="uninterrupted")[0] == 0
     answer, calls = local.LocalModel.answer, []
 
     def interrupted(self, examples, prompts):
@@ -104,7 +104,7 @@ def test_interrupted_call_resumes_and_sets_share_the_calibration(prompt, files, 
     file.write_text("".join(lines[:5]) + lines[5][:20])  # killed while writing
     assert prompt(*options)[0] == 0
     for name in ("dev", "calibration"):
-        assert answers(tmp_path / "p", name) == answers(tmp_path / "whole", name)
+        assert answers(tmp_path / "p", name) == answers(tmp_path / "uninterrupted", name)
     before = len(calls)
     assert prompt(*options)[0] == 0
     assert len(calls) == before

@@ -16,9 +16,8 @@ def test_shots_depend_on_the_seed_and_never_come_from_a_scored_set(question_sets
     assert shots == draw_shots(train, 5, 7, [dev]) != draw_shots(train, 5, 8, [dev])
     pairs = {(e.title, e.context) for e in train.examples}
     titles = {e.title for e in shots}
-    rest = [
-        Example("x", "?", context, title) for title, context in pairs if title not in titles
-    ]  # leaves only the articles of these shots
+    # Only the articles of these shots are not scored.
+    rest = [Example("x", "?", context, title) for title, context in pairs if title not in titles]
     scored = type(dev)("scored", tuple(rest), "2.0", "")
     assert {e.title for e in draw_shots(train, 2, 7, [scored])} <= titles
     untitled = type(dev)("scored", tuple(Example("x", "?", e.context) for e in train.examples), "2.0", "")

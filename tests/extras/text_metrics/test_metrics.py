@@ -50,11 +50,8 @@ def test_bleu_is_corpus_level_with_any_number_of_golds() -> None:
     ("text", "golds", "expected"),
     [
         (CAT, [CAT], (1, 1, 1)),
-        (
-            "on the mat is the cat",
-            [CAT],
-            (1, 3 / 5, 1 / 2),
-        ),  # "on the", "the mat", "the cat"; LCS "on the mat"
+        # "on the", "the mat", "the cat"; longest common subsequence "on the mat".
+        ("on the mat is the cat", [CAT], (1, 3 / 5, 1 / 2)),
         ("the cat", ["a dog", "the cat sat", "dog"], (0.8, 2 / 3, 0.8)),  # the best gold
         ("THÉODORE", ["Théodore Zürich"], (2 / 3, 0, 2 / 3)),  # accents stay inside words
         ("", ["lamp"], (0, 0, 0)),
@@ -71,7 +68,7 @@ def test_rouge(text, golds, expected) -> None:
 @pytest.mark.parametrize(
     ("text", "golds", "expected"),
     [
-        # The examples of the literature: six matches in 6 chunks, in 1, and in 2 with precision 6/7.
+        # Examples from the literature: six matches in 6 chunks, in 1, and in 2 with precision 6/7.
         ("on the mat sat the cat", ["the cat sat on the mat"], 0.5),
         ("the cat sat on the mat", ["the cat sat on the mat"], 1 - 0.5 / 6**3),
         (
@@ -155,7 +152,7 @@ def test_missing_library_names_the_install_command(metric, package, monkeypatch)
 def test_all_metrics_over_answerable_questions(gold_set) -> None:
     questions = gold_set({"q1": ["red mill", "mill", "mill"], "q2": [], "q3": ["blue ferry"], "q4": ["oar"]})
     scores = score(questions, {"q1": "mill", "q2": "lamp", "q3": "", "z": "oar"})
-    # q2 has no answer and q4 no prediction. q1 is right by its second gold; the silence on q3 is wrong.
+    # q2 has no answer and q4 no prediction. q1 is right by its second gold; no answer to q3 is wrong.
     assert scores["questions"] == 2
     assert (scores["rouge_1"], scores["rouge_l"]) == (50.0, 50.0)
     assert scores["meteor"] == 25.0

@@ -55,3 +55,10 @@ def running():
                     process.kill()
 
     return start
+
+
+@pytest.fixture(scope="module")
+def address(running):
+    """Address of a service that runs for the module."""
+    with running() as (_, url):
+        yield url

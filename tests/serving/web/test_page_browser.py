@@ -23,12 +23,6 @@ slow = pytest.mark.slow
 """All but one question and its answer run nightly only."""
 
 
-@pytest.fixture(scope="module")
-def address(running):
-    with running() as (_, url):
-        yield url
-
-
 @pytest.fixture
 def visit(visit, address):
     """``visit(path, width, **context)`` -> the page, which may send requests to the service only."""
