@@ -1,11 +1,11 @@
-"""Records as a run leaves them, with scores made up."""
+"""Run records with invented scores, and the folders of such runs."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from qa_arch.data.question_sets import question_set as made_set
+from qa_arch.data.question_sets import question_set as build_set
 from qa_arch.metrics.squad import score_questions
 from qa_arch.records import (
     TOKENS,
@@ -27,21 +27,21 @@ def points(exact: float, protocol: str) -> dict:
     if protocol == "1.1":
         scores = {"exact_match": exact, "f1": exact + 5, "threshold": None}
         return {"never_null": scores | {"protocol": protocol, "metric_version": "1"}}
-    plus = {"exact": 0, "f1": 2, "HasAns_exact": 10, "HasAns_f1": 14, "NoAns_exact": -10, "NoAns_f1": -10}
-    measured = {"threshold": 0.25, "protocol": protocol, "metric_version": "1"}
+    offsets = {"exact": 0, "f1": 2, "HasAns_exact": 10, "HasAns_f1": 14, "NoAns_exact": -10, "NoAns_f1": -10}
+    facts = {"threshold": 0.25, "protocol": protocol, "metric_version": "1"}
     shifts = {"margin_0": -1, "calibrated": 0, "oracle": 1, "never_null": -20}
     return {
-        name: {key: exact + shift + more for key, more in plus.items()} | measured
+        name: {key: exact + shift + offset for key, offset in offsets.items()} | facts
         for name, shift in shifts.items()
     }
 
 
 def flat_record(model="bert", exact=60.0, *, data="d1", protocol="2.0", split="dev", **changes) -> dict:
-    """A finished run scored on ``split``, or without scores, as schema 1 wrote it."""
-    plain = {"exact": 50.0, "f1": 50.0, "HasAns_f1": 0.0, "NoAns_f1": 100.0}
-    measured = {"protocol": protocol, "metric_version": "1"}
-    about = {"name": "made-up", "fingerprint": data, "protocol": protocol, "questions": 1200}
-    given = {
+    """Return a record in schema 1: a finished run scored on ``split``, unscored if ``exact`` is None."""
+    metrics = {"exact": 50.0, "f1": 50.0, "HasAns_f1": 0.0, "NoAns_f1": 100.0}
+    facts = {"protocol": protocol, "metric_version": "1"}
+    split_facts = {"name": "made-up", "fingerprint": data, "protocol": protocol, "questions": 1200}
+    record = {
         "schema": 1,
         "status": "ok",
         "name": "trial",
@@ -49,61 +49,62 @@ def flat_record(model="bert", exact=60.0, *, data="d1", protocol="2.0", split="d
         "seed": 13,
         "config": {},
         "config_hash": "c0ffee00" + "0" * 56,
-        "data": {"train": {"fingerprint": "t"}, split: about | {"unanswerable": 600}},
+        "data": {"train": {"fingerprint": "t"}, split: split_facts | {"unanswerable": 600}},
         "parameters": {"total": 1234567},
         "seconds": {"fit": 61.25, "predict": 3.5},
         "margin": {"value": 0.25, "fitted_on": "calibration"},
         "scores": {} if exact is None else {split: points(exact, protocol)},
-        "references": {split: {"always-no-answer": plain | measured}},
+        "references": {split: {"always-no-answer": metrics | facts}},
     }
-    return given | changes
+    return record | changes
 
 
 @pytest.fixture
 def make_record():
-    """``make_record(model, exact, **changes)``: a finished run scored on dev, or without scores."""
+    """``make_record(model, exact, **changes)``: record of a finished run, unscored if ``exact`` is None."""
 
-    def make(*arguments, **changes) -> RunRecord:
-        return parse_record(flat_record(*arguments, **changes))
+    def make(*args, **changes) -> RunRecord:
+        return parse_record(flat_record(*args, **changes))
 
     return make
 
 
-EPOCH = ("train_loss", "calibration_loss", "calibration_f1", "calibration_exact")
-LEARNED = (2.0, 1.5, 60.0, 55.0), (1.0, 1.2, 70.0, 65.0)
-MADE = {
-    "contexts": ["The mill burnt in 1871. Ada Stone built it again.", "Nothing is known of the old bridge."],
-    "questions": [
-        ("q1", "When did the mill burn?", 0, [(18, 22)], None),
-        ("q2", "Who built the mill again?", 0, [(24, 33)], None),
-        ("q3", "Who burnt the mill?", 0, [], "entity_swap"),
-        ("q4", "Which bridge is old?", 1, [(24, 34)], None),
-        ("q5", "When was the bridge built?", 1, [], "negation"),
-        ("q6", "How many mills burnt?", 0, [], "negation"),
-    ],
-}
+EPOCH_KEYS = ("train_loss", "calibration_loss", "calibration_f1", "calibration_exact")
+EPOCH_VALUES = (2.0, 1.5, 60.0, 55.0), (1.0, 1.2, 70.0, 65.0)
+PASSAGES = ["The mill burnt in 1871. Ada Stone built it again.", "Nothing is known of the old bridge."]
+QUESTIONS = [
+    ("q1", "When did the mill burn?", 0, [(18, 22)], None),
+    ("q2", "Who built the mill again?", 0, [(24, 33)], None),
+    ("q3", "Who burnt the mill?", 0, [], "entity_swap"),
+    ("q4", "Which bridge is old?", 1, [(24, 34)], None),
+    ("q5", "When was the bridge built?", 1, [], "negation"),
+    ("q6", "How many mills burnt?", 0, [], "negation"),
+]
+"""Id, question, index of its passage, gold spans, kind."""
 
 
 @pytest.fixture
 def question_set():
-    """Six questions on two passages, three of them unanswerable; ``question_set(again=20)`` repeats them."""
+    """Six questions on two passages, three of them unanswerable; ``question_set(copies=20)`` repeats them."""
 
-    def make(again=1, extra="") -> QuestionSet:
+    def make(copies=1, suffix="") -> QuestionSet:
         examples = []
-        for copy in range(again):
-            for id_, asked, at, golds, kind in MADE["questions"]:
-                context = MADE["contexts"][at]
+        for copy in range(copies):
+            for id_, question, passage, golds, kind in QUESTIONS:
+                context = PASSAGES[passage]
                 answers = tuple(Gold(context[start:end], start) for start, end in golds)
-                name = f"{id_}-{copy}"
-                examples.append(Example(name, asked + extra, context, f"Title {at}", answers, kind=kind))
-        return made_set("made-up", examples, "2.0")
+                title = f"Title {passage}"
+                examples.append(
+                    Example(f"{id_}-{copy}", question + suffix, context, title, answers, kind=kind)
+                )
+        return build_set("made-up", examples, "2.0")
 
     return make
 
 
 @pytest.fixture
 def make_language_run():
-    """``make_language_run(folder, model, ...)``: the record of a pre-training run."""
+    """``make_language_run(folder, model, ...)``: write the record of a pre-training run to ``folder``."""
 
     def make(folder, model, *, seed=13, protocol="masked_lm:1"):
         metrics = {"loss": 3.0, "perplexity": 20.0, "token_accuracy": 12.0, "bits_per_byte": 1.5}
@@ -128,15 +129,15 @@ def make_language_run():
 
 @pytest.fixture
 def make_run(tmp_path):
-    """``make_run(name, questions, right=0.8, ...)``: a run folder with record and rows of questions."""
+    """``make_run(name, questions, right=0.8, ...)``: a run folder with its record and question rows."""
 
     def make(name, questions, *, model="bert", seed=13, right=0.8, rows=None, keep_spans=True, **changes):
         folder = tmp_path / "runs" / name
-        columns = answered(questions, np.random.default_rng([seed, len(name)]), right)
+        columns = question_columns(questions, np.random.default_rng([seed, len(name)]), right)
         if not keep_spans:
-            added = ("span_exact", "span_f1", "probability", "confidence")
-            columns = {name: values for name, values in columns.items() if name not in added}
-        about = {
+            span_columns = ("span_exact", "span_f1", "probability", "confidence")
+            columns = {name: values for name, values in columns.items() if name not in span_columns}
+        split_facts = {
             "name": questions.name,
             "fingerprint": questions.fingerprint,
             "protocol": "2.0",
@@ -145,18 +146,18 @@ def make_run(tmp_path):
         }
         exact, f1 = (100 * sum(columns[key]) / len(questions) for key in ("exact", "f1"))
         scores = {"exact": exact, "f1": f1, "protocol": "2.0", "metric_version": "1"}
-        point = {"calibrated": scores | {"threshold": 0.5}, "margin_0": scores}
-        given = {
+        points = {"calibrated": scores | {"threshold": 0.5}, "margin_0": scores}
+        fields = {
             "seed": seed,
             "config": {"seed": seed, "trainer": {"batch_size": 8}, "model": {"name": model}},
-            "data": {"train": {"fingerprint": "t", "questions": 900}, "dev": about},
-            "scores": {"dev": point},
+            "data": {"train": {"fingerprint": "t", "questions": 900}, "dev": split_facts},
+            "scores": {"dev": points},
             "margin": {"value": 0.5, "fitted_on": "calibration"},
             "batch": {"micro": 8, "accumulate": 1, "devices": 1, "global": 8},
-            "epochs": [dict(zip(EPOCH, values, strict=True)) for values in LEARNED],
+            "epochs": [dict(zip(EPOCH_KEYS, values, strict=True)) for values in EPOCH_VALUES],
             "best_epoch": 1,
         }
-        write_record(folder, parse_record(flat_record(model) | given | changes))
+        write_record(folder, parse_record(flat_record(model) | fields | changes))
         write_questions(folder, columns | (rows or {}))
         return folder
 
@@ -165,28 +166,28 @@ def make_run(tmp_path):
 
 @pytest.fixture
 def runs(make_run, question_set):
-    """The folder of two seeds each of two systems, and the questions that these were scored on."""
-    questions = question_set(again=3)
-    made = [
+    """Folder with two seeds each of two systems, and the questions they were scored on."""
+    questions = question_set(copies=3)
+    folders = [
         make_run(f"{model}-{seed}", questions, model=model, seed=seed)
         for model in ("bert", "proposed")
         for seed in (1, 2)
     ]
-    return made[0].parent, questions
+    return folders[0].parent, questions
 
 
-def answered(questions: QuestionSet, rng, right: float) -> dict:
+def question_columns(questions: QuestionSet, rng, right: float) -> dict:
     """Columns as a run writes them: right with probability ``right``, else a wrong span or a wrong null."""
     spans, odds = [], []
     for example in questions.examples:
-        good = rng.random() < right
+        correct = rng.random() < right
         gold = (example.answers[0].start, example.answers[0].end) if example.answers else (5, 9)
-        spans.append(gold if good or rng.random() < 0.5 else (4, 8))
-        odds.append((-1 if example.answerable == good else 1) * rng.exponential() + 0.5)
+        spans.append(gold if correct or rng.random() < 0.5 else (4, 8))
+        odds.append((-1 if example.answerable == correct else 1) * rng.exponential() + 0.5)
     texts = {e.id: e.context[slice(*s)] for e, s in zip(questions.examples, spans, strict=True)}
-    best = score_questions(questions, texts)
-    given = {id_: "" if o > 0.5 else text for (id_, text), o in zip(texts.items(), odds, strict=True)}
-    final = score_questions(questions, given)
+    span_scores = score_questions(questions, texts)
+    predictions = {id_: "" if o > 0.5 else text for (id_, text), o in zip(texts.items(), odds, strict=True)}
+    scores = score_questions(questions, predictions)
     return {
         "id": [e.id for e in questions.examples],
         "start": [s for s, _ in spans],
@@ -195,30 +196,30 @@ def answered(questions: QuestionSet, rng, right: float) -> dict:
         "windows": [1] * len(questions),
         "kind": [e.kind for e in questions.examples],
         "answerable": [e.answerable for e in questions.examples],
-        "abstained": [s.abstained for s in final],
-        "exact": [s.exact for s in final],
-        "f1": [s.f1 for s in final],
-        "span_exact": [s.exact for s in best],
-        "span_f1": [s.f1 for s in best],
+        "abstained": [s.abstained for s in scores],
+        "exact": [s.exact for s in scores],
+        "f1": [s.f1 for s in scores],
+        "span_exact": [s.exact for s in span_scores],
+        "span_f1": [s.f1 for s in span_scores],
         "probability": rng.random(len(questions)).tolist(),
         "confidence": rng.random(len(questions)).tolist(),
     }
 
 
 @pytest.fixture
-def sides(make_run, question_set):
-    """Two seeds of a good system and two of a poor one on 120 questions."""
-    questions = question_set(again=20)
+def two_seeds(make_run, question_set):
+    """Folder, a poor and a good system of two seeds each, and the 120 questions they were scored on."""
+    questions = question_set(copies=20)
     for seed in (1, 2):
         make_run(f"poor-{seed}", questions, model="poor", seed=seed, right=0.5)
         make_run(f"good-{seed}", questions, model="good", seed=seed, right=0.9)
     folder = make_run("x", questions).parent
-    a, b = two_systems(*(find_runs([folder / f"{name}-*"]) for name in ("poor", "good")))
-    return folder, a, b, questions
+    poor, good = two_systems(*(find_runs([folder / f"{name}-*"]) for name in ("poor", "good")))
+    return folder, poor, good, questions
 
 
 def script(folder, tables: str, figures: str = "") -> None:
-    """Write the ``tables.py`` of an experiment: what its two functions return, a call a table or figure."""
+    """Write an experiment's ``tables.py`` whose functions return these tables and figures, given as calls."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / TABLES).write_text(
         "from qa_arch.results.experiments import *\n"

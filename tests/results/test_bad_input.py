@@ -1,4 +1,4 @@
-"""Records that cannot be used: every command that reads them says which file, what is wrong, what to do."""
+"""Unusable records: every command that reads them names the file, the fault and the remedy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMMANDS = {
 
 @pytest.fixture
 def runs(make_run, question_set):
-    """A good run and one that a test damages."""
+    """Folder with a good run and one for the test to damage."""
     good = make_run("good", question_set(), seed=1)
     make_run("worse", question_set(), model="albert", seed=1)
     return good.parent
@@ -36,12 +36,12 @@ def with_fields(**fields):
     return lambda record: json.dumps(json.loads(record) | fields)
 
 
-def with_a_word_for_a_section(record: str) -> str:
+def with_string_section(record: str) -> str:
     values = json.loads(record)
     return json.dumps(values | {"config": values["config"] | {"trainer": "x"}})
 
 
-def with_a_set_outside(record: str) -> str:
+def with_split_outside_the_run(record: str) -> str:
     values = json.loads(record)
     return json.dumps(values | {"scores": values["scores"] | {"../../../esc": values["scores"]["dev"]}})
 
@@ -53,16 +53,22 @@ def nested(depth: int):
 
 
 DAMAGE = {
-    "nested too deep to be read": (nested(100_000), "cannot be read (maximum recursion depth exceeded"),
+    "nested beyond the recursion limit": (
+        nested(100_000),
+        "cannot be read (maximum recursion depth exceeded",
+    ),
     "nested too deep": (nested(500), "cannot be read (nested more than 64 deep); run it again or delete"),
     "with a number of 400 digits": (
         with_fields(seed=10**400),
         "cannot be read (int too large to convert to float)",
     ),
-    "named by half a surrogate pair": (with_fields(model="\ud800"), "surrogates not allowed"),
-    "with a word for a section": (with_a_word_for_a_section, "config.trainer: expected a mapping; score the"),
-    "with a set outside": (with_a_set_outside, "'../../../esc' cannot be the name of a folder"),
-    "of an experiment outside": (
+    "with a lone surrogate as model": (with_fields(model="\ud800"), "surrogates not allowed"),
+    "with a string as section": (with_string_section, "config.trainer: expected a mapping; score the"),
+    "with a split outside the run folder": (
+        with_split_outside_the_run,
+        "'../../../esc' cannot be the name of a folder",
+    ),
+    "of an experiment outside the checkout": (
         with_fields(name="trial/../../esc"),
         "'trial/../../esc' cannot be the name",
     ),
@@ -72,25 +78,25 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize(("damage", "command"), list(zip(DAMAGE, cycle(COMMANDS))))
-def test_a_record_that_cannot_be_read_is_refused_by_name_and_a_report_goes_on(
+def test_unreadable_record_is_refused_by_name_but_skipped_by_report(
     runs, call, qa_arch, tmp_path, damage, command
 ):
-    change, said = DAMAGE[damage]
+    change, message = DAMAGE[damage]
     path = runs / "worse" / RECORD
     path.write_text(change(path.read_text()))
     code, out, err = call(command)
     assert (code, out) == (5, "")
     assert err.startswith(f"qa-arch: {path}: ")
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
-    if damage in ("half written", "with a set outside"):
+    if damage in ("half written", "with a split outside the run folder"):
         code, out, err = qa_arch("report", runs, "--out", tmp_path / "report.html")
         assert code == 0
         assert f"not used: {path}: " in err
         assert ": 1 run," in out
 
 
-def test_rows_of_questions_that_are_half_written_or_missing(runs, call):
+def test_truncated_or_missing_question_rows_are_refused(runs, call):
     path = runs / "worse" / QUESTIONS
     path.write_bytes(path.read_bytes()[:100])
     code, out, err = call("compare")
@@ -105,7 +111,7 @@ def test_rows_of_questions_that_are_half_written_or_missing(runs, call):
 
 
 @pytest.mark.parametrize("change", [{"fingerprint": "other"}, {"protocol": "1.1"}], ids=str)
-def test_other_sets_and_protocols_are_never_averaged(runs, call, change):
+def test_runs_on_different_sets_or_protocols_are_not_comparable(runs, call, change):
     path = runs / "worse" / RECORD
     record = json.loads(path.read_text())
     record["data"]["dev"] |= change
@@ -118,17 +124,17 @@ def test_other_sets_and_protocols_are_never_averaged(runs, call, change):
             assert str(runs / folder) in err
 
 
-ORDER = "\x1b]0;owned\x07\x1b[2J"
+ESCAPES = "\x1b]0;owned\x07\x1b[2J"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_names_in_a_record_give_the_terminal_no_orders(runs, call, command, monkeypatch):
-    """Model, title, name and set; also where rich draws, as in a terminal."""
+def test_terminal_escapes_in_a_record_are_not_printed(runs, call, command, monkeypatch):
+    """In model, commit and error, also with the colours that rich draws on a terminal."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     path = runs / "worse" / RECORD
     values = json.loads(path.read_text())
-    named = {"model": f"al{ORDER}bert", "commit": ORDER, "status": "failed", "error": f"lost {ORDER}"}
-    path.write_text(json.dumps(values | named))
+    fields = {"model": f"al{ESCAPES}bert", "commit": ESCAPES, "status": "failed", "error": f"lost {ESCAPES}"}
+    path.write_text(json.dumps(values | fields))
     code, out, err = call(command)
     assert "\x1b]" not in out + err
     assert "\x1b[2J" not in out + err

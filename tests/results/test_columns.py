@@ -1,4 +1,4 @@
-"""The columns of runs, what stands in a comparison and what is refused, and how runs fall into tables."""
+"""Columns of comparisons, runs that are refused, and how runs are grouped into tables."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from qa_arch.records import CHECKPOINTS, find_runs
 from qa_arch.results.columns import COLUMNS, SPAN_COLUMNS, by_measure, comparison
 from qa_arch.results.questions import load_questions
 
-ASKED = ("model", "f1", "auroc", "ece", "ece_fitted")
+REQUESTED = ("model", "f1", "auroc", "ece", "ece_fitted")
 
 
-def test_auroc_is_the_share_of_pairs_in_the_right_order():
+def test_auroc_is_the_share_of_correctly_ordered_pairs():
     draw = np.random.default_rng(0)
     score, positive = draw.integers(0, 6, 40) / 2, draw.random(40) < 0.4
     pairs = itertools.product(score[positive], score[~positive])
@@ -29,10 +29,10 @@ def test_auroc_is_the_share_of_pairs_in_the_right_order():
     assert auroc(score, np.ones(40, bool)) is auroc(score, np.zeros(40, bool)) is None
 
 
-def test_figures_of_rows_are_those_of_the_metrics(runs):
+def test_columns_from_question_rows_match_the_metrics(runs):
     folder, _ = runs
     records = find_runs([folder])
-    table = comparison(records, columns=ASKED)
+    table = comparison(records, columns=REQUESTED)
     rows = [row for row in table.rows if "run" in row]
     for (path, record), row in zip(records, rows, strict=True):
         questions = load_questions(path, record)
@@ -41,37 +41,37 @@ def test_figures_of_rows_are_those_of_the_metrics(runs):
         assert row["ece"] == pytest.approx(100 * ece)
         fitted = reliability(questions.confidence, questions.exact > 0).ece
         assert row["ece_fitted"] == pytest.approx(100 * fitted)
-    assert "auroc" not in table.rows[0], "a heuristic has no rows of questions"
-    assert "auroc" not in comparison(records).rows[-1], "rows are read only where a table asks"
+    assert "auroc" not in table.rows[0], "a heuristic has no question rows"
+    assert "auroc" not in comparison(records).rows[-1], "rows are read only if a column needs them"
 
 
-def test_the_status_stands_where_a_run_has_no_score():
+def test_status_replaces_a_missing_score():
     row = {"exact": None, "f1": None, "status": "oom"}
     assert [COLUMNS[key].text(row) for key in ("exact", "f1")] == ["OOM", "–"]
     assert COLUMNS["exact"].text({"exact": 61.04, "status": "ok"}) == "61.0"
 
 
-def test_they_stand_in_the_report(runs, tmp_path, capsys):
+def test_requested_columns_are_in_the_report(runs, tmp_path, capsys):
     folder, _ = runs
     out = tmp_path / "r.html"
     assert main(["report", str(folder), "--columns", "auroc,ece", "-o", str(out)]) == 0
     value, _ = page_parts(out)
     heads = [(column["key"], column["head"]) for column in value["askedColumns"]]
     assert heads == [("auroc", "AUROC, answerable"), ("ece", "ECE, spans")]
-    row = comparison(find_runs([folder]), columns=ASKED).rows[-1]
+    row = comparison(find_runs([folder]), columns=REQUESTED).rows[-1]
     assert value["sets"][0]["columns"]["3"] == {key: row[key] for key in ("auroc", "ece")}
     assert main(["report", str(folder), "--columns", "aurok", "-o", str(out)]) == 2
     assert "unknown column 'aurok' (did you mean 'auroc'?)" in capsys.readouterr().err
 
 
-def named(records):
+def with_folders(records):
     return [(Path(f"run{index}"), record) for index, record in enumerate(records)]
 
 
-def test_rows(make_record):
+def test_comparison_rows_and_notes(make_record):
     proposed = make_record("proposed", 65.0)
     proposed.scores["dev"]["calibrated"].metrics["pr_oracle_ap"] = 71.5
-    table = comparison(named([make_record("bert", 60.0), proposed]))
+    table = comparison(with_folders([make_record("bert", 60.0), proposed]))
     plain, bert, proposed = table.rows
     assert (plain["model"], plain["exact"], plain["NoAns_f1"]) == ("always-no-answer", 50.0, 100.0)
     assert (bert["exact"], bert["f1"], bert["HasAns_f1"], bert["NoAns_f1"]) == (60.0, 62.0, 74.0, 50.0)
@@ -83,7 +83,7 @@ def test_rows(make_record):
     assert "fitted on calibration" in table.notes[1]
 
 
-def test_tables_by_what_was_measured(make_record):
+def test_runs_are_grouped_by_what_was_measured(make_record):
     records = [
         make_record(exact=None, status="oom"),
         make_record(data="d1"),
@@ -92,25 +92,25 @@ def test_tables_by_what_was_measured(make_record):
         make_record(data="d1", name="other"),
         make_record(data="d1", split="calibration"),
     ]
-    groups = by_measure(named(records))
-    together = {frozenset(folder.name for folder, _ in group) for group in groups}
-    assert together == {frozenset(g.split()) for g in ("run0 run1 run3", "run2", "run4", "run5")}
+    groups = by_measure(with_folders(records))
+    members = {frozenset(folder.name for folder, _ in group) for group in groups}
+    assert members == {frozenset(g.split()) for g in ("run0 run1 run3", "run2", "run4", "run5")}
     for group in groups:
         comparison(group)
 
 
-def test_a_downloaded_checkpoint_stands_in_every_table_of_its_set(make_record):
+def test_downloaded_checkpoint_is_in_every_table_of_its_set(make_record):
     config = {"model": {"_target_": CHECKPOINT}}
-    nothing = {"value": 0.0, "fitted_on": "nothing"}
+    unfitted = {"value": 0.0, "fitted_on": "nothing"}
     records = [
         make_record(data="d1"),
         make_record(data="d1", name="other"),
-        make_record("hub", data="d1", name=CHECKPOINTS, config=config, margin=nothing),
-        make_record("alone", data="d2", name=CHECKPOINTS, config=config, margin=nothing),
+        make_record("hub", data="d1", name=CHECKPOINTS, config=config, margin=unfitted),
+        make_record("alone", data="d2", name=CHECKPOINTS, config=config, margin=unfitted),
     ]
-    groups = by_measure(named(records))
-    together = {frozenset(folder.name for folder, _ in group) for group in groups}
-    assert together == {frozenset(g.split()) for g in ("run0 run2", "run1 run2", "run3")}
+    groups = by_measure(with_folders(records))
+    members = {frozenset(folder.name for folder, _ in group) for group in groups}
+    assert members == {frozenset(g.split()) for g in ("run0 run2", "run1 run2", "run3")}
     notes = {group[0][0].name: comparison(group).notes for group in groups}
     assert "null threshold fitted on calibration; of hub on nothing" in notes["run0"]
     assert "null threshold fitted on nothing" in notes["run3"]

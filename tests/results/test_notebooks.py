@@ -1,4 +1,4 @@
-"""Runs in Python: objects, frames and tables, from the committed records and from a record made here."""
+"""Runs in Python: objects, frames and tables of committed records and of a record made here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def demo() -> qa_arch.Run:
 
 @pytest.fixture
 def changed(demo, tmp_path):
-    """``changed(**fields)`` -> folder of the demo's BERT with other fields in its record."""
+    """``changed(**fields)``: a copy of the demo's BERT run with these fields in its record."""
 
     def copy(name="copy", **fields):
         folder = Path(shutil.copytree(demo.folder, tmp_path / name))
@@ -37,18 +37,18 @@ def changed(demo, tmp_path):
     return copy
 
 
-def test_a_row_has_the_figures_of_the_tables():
+def test_frame_rows_match_the_committed_tables():
     frame = qa_arch.runs(ANSWER)
     rows = json.loads((ANSWER.parent / "table.json").read_text())[0]["rows"]
     committed = {row["run"]: row for row in rows if "run" in row}
     assert len(frame) == len(committed) > 10
     for folder, row in frame.iterrows():
-        wanted = committed[str(Path(str(folder)).relative_to(ANSWER.parent))]
+        expected = committed[str(Path(str(folder)).relative_to(ANSWER.parent))]
         for key in ("model", "seed", "exact", "f1", "HasAns_f1", "NoAns_f1", "null_threshold", "seconds"):
-            assert row[key] == wanted[key], key
+            assert row[key] == expected[key], key
 
 
-def test_settings_that_vary_have_a_column_and_others_none(changed, demo):
+def test_only_varying_settings_have_a_column(changed, demo):
     config = json.loads((demo.folder / RECORD).read_text())["config"]
     config["optim"]["lr"] *= 2
     frame = qa_arch.runs([demo, changed(config=config)])
@@ -57,7 +57,7 @@ def test_settings_that_vary_have_a_column_and_others_none(changed, demo):
     assert frame["system"].nunique() == 2
 
 
-def test_figures_of_questions_come_on_request_and_a_run_without_scores_has_a_row(demo, changed):
+def test_question_columns_are_optional_and_unscored_runs_have_a_row(demo, changed):
     assert "auroc" not in qa_arch.runs(demo)
     assert 0 < qa_arch.runs(demo, columns=["auroc"])["auroc"].item() <= 100
     frame = qa_arch.runs(changed(scores={}, status="failed", error="ValueError: no"))
@@ -75,18 +75,18 @@ def test_a_run_has_its_settings_scores_and_curves(demo):
     assert demo.curves["calibration_f1"].tolist() == [epoch.metrics["calibration_f1"] for epoch in epochs]
 
 
-def test_rows_of_questions_give_the_score(demo):
+def test_question_rows_average_to_the_score(demo):
     questions = demo.questions
     assert 100 * questions["f1"].mean() == pytest.approx(demo.record.compared_point("dev").f1)
     assert questions.index.is_unique
     assert ((questions["outcome"] == "right") == (questions["exact"] == 1)).all()
-    undue = ~questions["answerable"] & ~questions["abstained"]
-    assert ((questions["outcome"] == "false answer") == undue).all()
+    false_answer = ~questions["answerable"] & ~questions["abstained"]
+    assert ((questions["outcome"] == "false answer") == false_answer).all()
     run = qa_arch.Run(ANSWER / "seed13-bert")
     assert set(run.questions_of("calibration").index).isdisjoint(run.questions.index)
 
 
-def test_texts_come_from_the_scored_set(demo):
+def test_answer_texts_come_from_the_scored_set(demo):
     questions = demo.questions_of(data="synthetic:dev")
     answered = questions[~questions["abstained"]]
     right = answered[answered["exact"] == 1]
@@ -98,7 +98,7 @@ def test_texts_come_from_the_scored_set(demo):
         demo.questions_of(data="synthetic:calibration")
 
 
-def test_rows_of_another_record_are_refused(changed, demo):
+def test_question_rows_of_another_record_are_refused(changed, demo):
     data = json.loads((demo.folder / RECORD).read_text())["data"]
     data["dev"]["questions"] += 1
     with pytest.raises(RunError, match="do not belong together"):
@@ -107,7 +107,7 @@ def test_rows_of_another_record_are_refused(changed, demo):
         demo.questions_of("other")
 
 
-def test_the_comparison_is_the_committed_one():
+def test_comparison_equals_the_committed_table():
     table = qa_arch.compare(ANSWER, "bert")
     frame = table.to_frame().set_index("model")
     assert frame.loc["proposed", "delta"] == {row["model"]: row for row in table.rows}["proposed"]["delta"]
@@ -116,7 +116,7 @@ def test_the_comparison_is_the_committed_one():
         qa_arch.compare(ANSWER, "brt")
 
 
-def test_a_run_is_a_path_and_tells_itself_in_a_line(demo):
+def test_run_is_path_like_and_has_a_one_line_repr(demo):
     again = qa_arch.Run(demo.folder / RECORD)
     assert (Path(again), again.record) == (demo.folder, demo.record)
     point = demo.record.compared_point("dev")
@@ -127,7 +127,7 @@ def test_a_run_is_a_path_and_tells_itself_in_a_line(demo):
         qa_arch.Run(DEMO / "nothing")
 
 
-def test_nothing_in_a_record_becomes_html(changed):
+def test_html_in_a_record_is_escaped(changed):
     run = qa_arch.Run(changed(EVIL.replace("/", "|"), model=EVIL, status="failed", error=EVIL, scores={}))
     assert "<script" not in run._repr_html_()
     assert run._repr_html_().count("&lt;script") == 3

@@ -1,4 +1,4 @@
-"""Figures of comparisons: what stands where, the same bytes every time, and a readable refusal."""
+"""Figures of comparisons: positions of marks, reproducible bytes, and the error without matplotlib."""
 
 from __future__ import annotations
 
@@ -28,40 +28,40 @@ def table(make_record):
 
 
 def marks(panel) -> dict[int, list[float]]:
-    """By line from the top: where the panel's marks stand."""
+    """Scores at which the panel has marks, by line from the top."""
     drawn = (line for line in panel.get_lines() if line.get_marker() not in ("None", None, ""))
     return {int(line.get_ydata()[0]): list(line.get_xdata()) for line in drawn}
 
 
-def test_every_mark_stands_at_its_score(table):
+def test_marks_are_drawn_at_their_scores(table):
     panels = _draw_dots(table, drawable(table, DRAWN), "f1").axes
     assert [panel.get_title(loc="left") for panel in panels] == ["EM", "F1", "HasAns F1", "NoAns F1"]
     assert marks(panels[0]) == {0: [60.0, 66.0], 1: [40.0], 3: [50.0]}
     assert marks(panels[1]) == {0: [62.0, 68.0], 1: [42.0], 3: [50.0]}
     assert marks(panels[2]) == {0: [74.0, 80.0], 1: [54.0], 3: [0.0]}
     assert marks(panels[3]) == {0: [50.0, 56.0], 1: [30.0], 3: [100.0]}
-    said = [text.get_text() for text in panels[0].texts]
-    assert said == ["63.0", "40.0", "OOM", "50.0"]
+    labels = [text.get_text() for text in panels[0].texts]
+    assert labels == ["63.0", "40.0", "OOM", "50.0"]
     names = [label.get_text() for label in panels[0].get_yticklabels()]
     assert names == [name for name, _ in lines(table)]
     top, bottom = panels[0].transData.transform([(0, 0), (0, 3)])[:, 1]
     assert top > bottom, "the first line is the upper one"
 
 
-def test_both_files_the_same_every_time_without_a_date(table, tmp_path):
+def test_figures_are_reproducible_and_undated(table, tmp_path):
     first = comparison_figure(table, tmp_path / "new" / "one.png", measures=DRAWN, by="f1")
     assert [path.name for path in first] == ["one.svg", "one.png"]
     again = comparison_figure(table, tmp_path / "two", measures=DRAWN, by="f1")
     assert [path.name for path in again] == ["two.svg", "two.png"]
-    for one, two in zip(first, again, strict=True):
-        assert one.read_bytes() == two.read_bytes()
+    for before, after in zip(first, again, strict=True):
+        assert before.read_bytes() == after.read_bytes()
     svg = first[0].read_text()
     assert svg.startswith("<?xml")
     assert not re.search(r"\b20\d\d-\d\d-\d\dT", svg)
     assert first[1].read_bytes().startswith(b"\x89PNG")
 
 
-def test_without_matplotlib_the_remedy_is_named(table, tmp_path, monkeypatch):
+def test_missing_matplotlib_names_the_install_command(table, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UnavailableError, match=r"pip install 'qa-arch\[plots\]'"):
         comparison_figure(table, tmp_path / "figure.svg", measures=DRAWN, by="f1")

@@ -1,4 +1,4 @@
-"""What of a run goes into the repository: its record and question rows, without machine paths."""
+"""Publishing a run: its record and question rows without local paths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qa_arch.results.tables import Table, fill
 
 @pytest.fixture
 def run(tmp_path, make_record, monkeypatch):
-    """A finished run whose config names files in the data folder, the working folder and by bare words."""
+    """A finished run whose config names files in the data folder and the working folder, and a hub set."""
     monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     config = {
@@ -36,7 +36,7 @@ def run(tmp_path, make_record, monkeypatch):
     return folder
 
 
-def test_only_record_and_rows_are_copied_and_paths_are_portable(run, tmp_path) -> None:
+def test_publish_copies_record_and_rows_with_portable_paths(run, tmp_path) -> None:
     target = publish(run, tmp_path / "records")
     files = sorted(path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file())
     assert files == [QUESTIONS, RECORD, f"sets/calibration/{QUESTIONS}"]
@@ -51,7 +51,7 @@ def test_only_record_and_rows_are_copied_and_paths_are_portable(run, tmp_path) -
     assert {**before, "config": None} == {**after, "config": None}
 
 
-def test_portable_settings_are_this_machines_again(run, tmp_path, monkeypatch) -> None:
+def test_local_inverts_portable_paths(run, tmp_path, monkeypatch) -> None:
     config = {**read_record(run).config, "types": f"types:{tmp_path}/data/t.json"}
     write_record(run, replace(read_record(run), config=config))
     published = read_record(publish(run, tmp_path / "records")).config
@@ -60,14 +60,14 @@ def test_portable_settings_are_this_machines_again(run, tmp_path, monkeypatch) -
     assert local(published)["data"]["train"] == ["data/squad/train.json"]
 
 
-def test_a_path_outside_is_refused_by_its_key(run, tmp_path, make_record) -> None:
+def test_other_paths_are_refused_by_config_key(run, tmp_path, make_record) -> None:
     write_record(run, make_record(config={"glove": {"path": "/somewhere/glove.txt"}}))
     with pytest.raises(RunError, match=r"config\.glove\.path: /somewhere/glove\.txt .* set QA_ARCH_DATA"):
         publish(run, tmp_path / "records")
     assert not (tmp_path / "records").exists()
 
 
-def test_the_error_of_a_failed_run_names_no_folder_of_the_machine(run, tmp_path) -> None:
+def test_error_of_a_failed_run_has_no_local_path(run, tmp_path) -> None:
     error = f"DataError: {tmp_path}/runs/x.json and /mnt/alice/disk/b.json are gone"
     write_record(run, replace(read_record(run), status="failed", error=error))
     copy = publish(run, tmp_path / "records")
@@ -76,7 +76,7 @@ def test_the_error_of_a_failed_run_names_no_folder_of_the_machine(run, tmp_path)
 
 
 @pytest.mark.parametrize("change", [{"config_hash": "e" * 64}, {"created": "2031-01-01T00:00:00+00:00"}])
-def test_another_run_of_the_same_name_is_refused(run, tmp_path, change) -> None:
+def test_publish_refuses_to_replace_another_run(run, tmp_path, change) -> None:
     target = publish(run, tmp_path / "records")
     before = (target / RECORD).read_bytes()
     write_record(run, replace(read_record(run), **change))
@@ -85,7 +85,7 @@ def test_another_run_of_the_same_name_is_refused(run, tmp_path, change) -> None:
     assert (target / RECORD).read_bytes() == before
 
 
-def test_a_run_that_was_scored_again_replaces_its_copy_and_all_its_parts(run, tmp_path) -> None:
+def test_rescored_run_replaces_its_published_copy(run, tmp_path) -> None:
     target = publish(run, tmp_path / "records")
     write_record(run, replace(read_record(run), scores={"dev": {}}))
     assert publish(run, tmp_path / "records") == target
@@ -93,14 +93,14 @@ def test_a_run_that_was_scored_again_replaces_its_copy_and_all_its_parts(run, tm
     assert sorted(path.name for path in target.iterdir()) == [QUESTIONS, RECORD]
 
 
-def test_a_run_is_not_published_over_itself(run) -> None:
-    """Its copy has neither weights nor predictions."""
+def test_run_is_not_published_over_itself(run) -> None:
+    """A published copy has neither weights nor predictions."""
     with pytest.raises(RunError, match=r"holds predictions\.json, which is not part of a published copy"):
         publish(run, run.parent)
     assert (run / "predictions.json").is_file()
 
 
-def test_a_page_is_filled_between_its_marks_and_nowhere_else() -> None:
+def test_fill_replaces_only_the_text_between_markers() -> None:
     first, second = (Table("T", select_columns(["model"]), [{"model": name}]) for name in ("one", "two"))
     other = "<!-- table: other -->\nkept\n<!-- end -->\n"
     again = "<!-- table: demo 2 -->\n<!-- end -->\n"

@@ -1,4 +1,4 @@
-"""An experiment's tables.py: its rows and figures, where it is executed, how a mistake in it is named."""
+"""An experiment's ``tables.py``: rows, figures, where it is executed, and errors that name it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_row_waits_for_its_run_and_names_the_command(folder, make_record):
+def test_row_without_a_run_names_the_command_that_fills_it(folder, make_record):
     (empty,) = experiment_tables(folder)
     assert [row["model"] for row in empty.rows] == ["BERT (published)", "bert", "albert"]
     assert [(c.key, c.heading) for c in empty.columns] == [("model", "model"), ("f1", "F1")]
@@ -47,7 +47,7 @@ def test_a_row_waits_for_its_run_and_names_the_command(folder, make_record):
     assert len([note for note in empty.notes if "not run yet" in note]) == 2
 
 
-def test_runs_of_several_commits_or_of_changed_code_are_named_as_such(folder, make_record):
+def test_note_counts_commits_and_uncommitted_changes(folder, make_record):
     for seed, commit, dirty in ((1, "a" * 40, False), (2, "a" * 40, False), (3, "b" * 40, True)):
         record = make_record("bert", 60.0, seed=seed, commit=commit, dirty=dirty)
         write_record(folder / "records" / f"bert-s{seed}", record)
@@ -56,7 +56,7 @@ def test_runs_of_several_commits_or_of_changed_code_are_named_as_such(folder, ma
     assert notes[0].endswith("by commit: aaaaaaa (2), bbbbbbb (1); 1 of 3 with uncommitted changes beside it")
 
 
-def test_a_row_of_one_batch_size_waits_for_a_finished_run_of_it(tmp_path, make_record):
+def test_row_with_a_batch_size_waits_for_a_finished_run_of_that_size(tmp_path, make_record):
     rows = 'Wanted("bert", "make eight", batch=8), Wanted("bert", "make six", batch=6), Wanted("bert", "any")'
     script(tmp_path, f'runs_table(folder, "T", columns=["model", "batch", "f1"], wanted=[{rows}])')
     eight = make_record(batch={"micro": 8, "accumulate": 1, "devices": 1, "global": 8})
@@ -70,11 +70,11 @@ def test_a_row_of_one_batch_size_waits_for_a_finished_run_of_it(tmp_path, make_r
     assert not any("eight" in note or "any" in note for note in table.notes)
 
 
-def test_two_systems_are_compared_by_kind(tmp_path, make_run, question_set):
+def test_pairwise_table_has_rows_by_kind(tmp_path, make_run, question_set):
     script(tmp_path, 'pairwise_table(folder, "T", "poor", "good")')
     for model, right in (("poor", 0.3), ("good", 0.95)):
         assert experiment_tables(tmp_path) == []
-        run = make_run(f"{model}-13", question_set(again=20), model=model, right=right)
+        run = make_run(f"{model}-13", question_set(copies=20), model=model, right=right)
         shutil.copytree(run, tmp_path / "records" / run.name)
     (table,) = experiment_tables(tmp_path)
     rows = {row["name"]: row for row in table.rows}
@@ -87,11 +87,11 @@ def test_two_systems_are_compared_by_kind(tmp_path, make_run, question_set):
     assert rows["negation"]["p_holm"] >= rows["negation"]["p"]
 
 
-LEAVES_A_TRACE = "from pathlib import Path\nPath({trace!r}).touch()\ndef tables(folder):\n    return []\n"
+TOUCHES_FILE = "from pathlib import Path\nPath({marker!r}).touch()\ndef tables(folder):\n    return []\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("def tables(", "cannot be executed (SyntaxError: "),
         ("x = 1", "defines no tables(folder)"),
@@ -106,33 +106,33 @@ LEAVES_A_TRACE = "from pathlib import Path\nPath({trace!r}).touch()\ndef tables(
         ),
     ],
 )
-def test_a_mistake_is_named_with_its_file(tmp_path, text, says):
+def test_errors_name_the_script(tmp_path, text, message):
     (tmp_path / TABLES).write_text(text)
     with pytest.raises(QaArchError) as caught:
         experiment_tables(tmp_path)
     assert isinstance(caught.value, ConfigError)
     assert str(caught.value).startswith(f"{tmp_path / TABLES}: ")
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_records_bring_no_code(tmp_path, monkeypatch, make_record):
-    """Only a folder of ``experiments/`` that was named is executed, not what lies among its records."""
+def test_scripts_among_records_are_not_executed(tmp_path, monkeypatch, make_record):
+    """Only the script of a named folder of ``experiments/`` is executed, none among the records."""
     monkeypatch.chdir(tmp_path)
-    trace = tmp_path / "executed"
+    marker = tmp_path / "executed"
     foreign, records = tmp_path / "runs" / "foreign", tmp_path / "experiments" / "trial" / "records" / "a"
     for folder in (foreign, records):
         write_record(folder, make_record())
-        (folder / TABLES).write_text(LEAVES_A_TRACE.format(trace=str(trace)))
+        (folder / TABLES).write_text(TOUCHES_FILE.format(marker=str(marker)))
     script(tmp_path / "experiments" / "trial", 'runs_table(folder, "A")')
     calls = (["runs"], ["runs/foreign"], ["experiments/trial"], ["experiments/trial/records/a"], ["--all"])
     for call in calls:
         assert main(["tables", *call]) == 0
         assert main(["tables", "experiments/trial/records/a", "--format", "json"]) == 0
-    assert not trace.exists()
+    assert not marker.exists()
 
 
-def test_a_new_column_is_one_entry(tmp_path, monkeypatch, make_record, capsys):
-    """Registered once it is computed, shown, sorted by, drawn and written in every form."""
+def test_registered_column_works_in_every_output(tmp_path, monkeypatch, make_record, capsys):
+    """One registry entry is enough to compute, show, sort by, draw and write the column."""
     monkeypatch.chdir(tmp_path)
     seeds = Column("dummy", "Dummy & sons", lambda s: 10.0 * s.record.seed, lambda s: bool(s.record),
                    format=lambda value: f"<{value:.0f}>", on_request=True, mark=("#000000", "*"))  # fmt: skip

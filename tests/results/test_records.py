@@ -1,4 +1,4 @@
-"""Reading records back: whole, or an error that says what to do."""
+"""Reading records back: in full, or an error that names the remedy."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from qa_arch.results.provenance import (
 from qa_arch.results.summary import summarise
 from qa_arch.system.lock import LOCK, hold
 
-OPENING = DevAccess(
+ACCESS = DevAccess(
     date="2026-01-02T03:04:05", commit="abcdef012", config_hash="9" * 64, run="r", data="d", fingerprint="f"
 )
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", "{}", '{"schema": 1}', "\xff"])
-def test_files_that_are_no_records(tmp_path, text):
+def test_files_that_are_not_records_are_refused(tmp_path, text):
     if text is not None:
         (tmp_path / RECORD).write_bytes(text.encode("latin-1"))
     with pytest.raises(RunError, match=RECORD):
@@ -52,8 +52,8 @@ COMMITTED = [
 ]
 
 
-def test_every_committed_record_of_schema_1_is_read_without_a_loss(tmp_path):
-    """Nothing of it is dropped or changed, and what is written of it in schema 2 reads back as the same."""
+def test_committed_schema_1_records_are_read_losslessly(tmp_path):
+    """Nothing is dropped or changed, and the record round-trips through schema 2."""
     assert len(COMMITTED) > 100
     for path in COMMITTED:
         raw, record = json.loads(path.read_text()), read_record(path)
@@ -61,11 +61,11 @@ def test_every_committed_record_of_schema_1_is_read_without_a_loss(tmp_path):
         for key in ("scores", "references"):
             for split, points in raw[key].items():
                 for name, point in points.items():
-                    whole = point if point["protocol"] == "selection" else {"threshold": None} | point
-                    assert getattr(record, key)[split][name].flat() == whole
-        own_share = {"prior": None}
+                    expected = point if point["protocol"] == "selection" else {"threshold": None} | point
+                    assert getattr(record, key)[split][name].flat() == expected
+        no_prior = {"prior": None}
         margin = {} if record.threshold is None else asdict(record.threshold)
-        assert raw["margin"] | own_share == margin | own_share
+        assert raw["margin"] | no_prior == margin | no_prior
         assert record.answerability is None
         for split, facts in raw["data"].items():
             ours = asdict(record.data[split])
@@ -81,8 +81,8 @@ def test_every_committed_record_of_schema_1_is_read_without_a_loss(tmp_path):
 
 
 @pytest.mark.parametrize("schema", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_a_damaged_record_is_refused_by_file_and_field_or_read(tmp_path, schema):
-    """Whatever stands in a place of the file, reading gives a record that can be shown, or one line."""
+def test_damaged_record_is_read_or_refused_by_file_and_field(tmp_path, schema):
+    """Whatever value a field has, reading gives a record that can be shown, or a one-line error."""
     path = next(path for path in COMMITTED if path.match("synthetic/records/bert-*/run.json"))
     whole = shortened(json.loads(path.read_text()))
     if schema == 2:
@@ -103,7 +103,7 @@ def test_a_damaged_record_is_refused_by_file_and_field_or_read(tmp_path, schema)
 
 
 def shortened(value):
-    """``value`` with no more than two items in each list, and two of many numbers."""
+    """``value`` with at most two items per list, and two per mapping of many numbers."""
     if isinstance(value, dict):
         many = len(value) > 9 and all(isinstance(item, int | float) for item in value.values())
         return {key: shortened(item) for key, item in list(value.items())[: 2 if many else None]}
@@ -111,7 +111,7 @@ def shortened(value):
 
 
 def places(value, prefix=()):
-    """The keys to every value in nested mappings and lists; of the settings the sections alone."""
+    """Key path of every value in nested mappings and lists; of ``config`` only the sections."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in inside:
         yield (*prefix, key)
@@ -119,9 +119,9 @@ def places(value, prefix=()):
             yield from places(item, (*prefix, key))
 
 
-def test_records_within_a_run_are_no_runs(make_record, tmp_path):
-    """A model holds the run of the classifier whose classes it reads; an experiment may be called model; a
-    glob also matches other files."""
+def test_records_inside_a_run_folder_are_skipped(make_record, tmp_path):
+    """A model folder holds the record of the classifier it uses, an experiment may be called ``model``, and
+    a glob also matches other files."""
     names = ("x/a", "x/a/model/types", "x/.b.1234.unfinished", "x/model/c", "x/model/c/model/types")
     for name in names:
         write_record(tmp_path / RECORDS / name, make_record(name))
@@ -134,7 +134,7 @@ def test_records_within_a_run_are_no_runs(make_record, tmp_path):
     assert [record.model for _, record in find_runs([types])] == ["x/a/model/types"]
 
 
-def test_questions(tmp_path):
+def test_question_rows_round_trip(tmp_path):
     columns = {"id": ["q1", "q2"], "f1": [0.5, 1.0], "kind": ["negation", None], "start": [3, -1]}
     write_questions(tmp_path, columns)
     assert read_questions(tmp_path) == columns
@@ -142,27 +142,27 @@ def test_questions(tmp_path):
         read_questions(tmp_path / "none")
 
 
-def test_what_other_experiments_saw_of_the_set_is_told(tmp_path):
-    """A set is worn out by every look at it, whoever looked."""
-    other = replace(OPENING, fingerprint="another set")
-    for name, opening in (("here", OPENING), ("there", OPENING), ("there", OPENING), ("there", other)):
-        log_dev_access(tmp_path / name, opening)
+def test_dev_access_note_counts_other_experiments(tmp_path):
+    """Every evaluation on a set wears it out, whichever experiment ran it."""
+    other = replace(ACCESS, fingerprint="another set")
+    for name, access in (("here", ACCESS), ("there", ACCESS), ("there", ACCESS), ("there", other)):
+        log_dev_access(tmp_path / name, access)
     log_dev_access(tmp_path / "third", other)
-    note = dev_access_note(tmp_path / "here", {OPENING.fingerprint})
+    note = dev_access_note(tmp_path / "here", {ACCESS.fingerprint})
     assert note is not None
     assert note.startswith("dev was opened once: ")
     assert note.endswith("; the same set was opened 2 times for there")
-    assert dev_access_note(tmp_path / "third", {OPENING.fingerprint}) is None
+    assert dev_access_note(tmp_path / "third", {ACCESS.fingerprint}) is None
 
 
-def test_openings_only_grow(tmp_path):
+def test_dev_accesses_are_appended(tmp_path):
     folder = tmp_path / "trial"
     assert read_dev_accesses(folder) == ()
     for _ in range(2):
-        log_dev_access(folder, OPENING)
-    assert read_dev_accesses(folder) == (OPENING, OPENING)
+        log_dev_access(folder, ACCESS)
+    assert read_dev_accesses(folder) == (ACCESS, ACCESS)
     assert len((folder / DEV_ACCESS_LOG).read_text().splitlines()) == 2
-    note = dev_access_note(folder, {OPENING.fingerprint})
+    note = dev_access_note(folder, {ACCESS.fingerprint})
     assert note is not None
     assert "2 times" in note
     assert "r on 2026-01-02 (commit abcdef0, config 99999999)" in note
@@ -172,8 +172,8 @@ def test_openings_only_grow(tmp_path):
         read_dev_accesses(folder)
 
 
-def test_a_killed_run_is_told(make_record, tmp_path):
-    """Its lock is there and nobody holds it; a run that goes on holds it, and a copied record has none."""
+def test_running_record_with_a_free_lock_is_killed(make_record, tmp_path):
+    """Killed: the lock exists but is not held. A live run holds it, and a copied record has none."""
     write_record(tmp_path, replace(make_record(), status="running"))
     assert read_record(tmp_path).status == "running"
     with hold(tmp_path, "run"):

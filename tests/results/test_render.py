@@ -1,4 +1,4 @@
-"""Cells as the field prints them, what of a table fits a width; JSON and CSV in full."""
+"""Cells in the field's formats, fitting tables to a width, and complete JSON and CSV."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from qa_arch.results.tables import (
 )
 
 
-def test_what_a_name_says_stays_in_its_place():
+def test_special_characters_are_escaped():
     odd = Table(
         "a | b\n# c_", [text("name", "x\n|y"), number("f1", "F1")], [{"name": "p\n|q", "f1": -1.2}], ["m\nn"]
     )
@@ -43,9 +43,9 @@ def test_what_a_name_says_stays_in_its_place():
     assert "\nx \\textbar{}y & F1" in latex(odd)
 
 
-@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r"])
-def test_no_cell_of_csv_is_a_formula(begin):
-    name = f"{begin}cmd|'/c calc'!A1"
+@pytest.mark.parametrize("prefix", ["=", "+", "-", "@", "\t", "\r"])
+def test_csv_cells_are_never_formulas(prefix):
+    name = f"{prefix}cmd|'/c calc'!A1"
     (row,) = csv.DictReader(
         io.StringIO(render([Table(name, [], [{"m": name, "f1": -1.2, "s": "-1e-5"}])], "csv"), "")
     )
@@ -53,7 +53,7 @@ def test_no_cell_of_csv_is_a_formula(begin):
     assert row == {"table": shown, "m": shown, "f1": "-1.2", "s": "-1e-5"}
 
 
-def test_text_is_neither_cut_nor_folded(capsys):
+def test_text_is_neither_truncated_nor_wrapped(capsys):
     long = Table("t", select_columns(["model", "exact"]), [{"model": "m" * 200, "exact": 1.0}], ["n" * 200])
     print_table(long)
     for page in (capsys.readouterr().out, render([long], "text")):
@@ -72,12 +72,12 @@ COLUMNS = [
 CELLS = [[column.heading for column in COLUMNS], ["bert", "61.2", "3", "+1.20", "12,345.6"]]
 
 
-def total(widths) -> int:
+def table_width(widths) -> int:
     return BORDER + sum(width + RULE for width in widths)
 
 
-def test_the_lightest_goes_first_and_of_equal_ones_the_last():
-    narrow = total([5, 4, 5, 5, 8]) - 1
+def test_columns_are_dropped_by_weight_and_from_the_right():
+    narrow = table_width([5, 4, 5, 5, 8]) - 1
     orders = [list(fit(COLUMNS, CELLS, width).left_out) for width in range(narrow, 0, -1)]
     assert [left_out for left_out, _ in groupby(orders)] == [
         ["seeds"],
@@ -87,7 +87,7 @@ def test_the_lightest_goes_first_and_of_equal_ones_the_last():
     ]
 
 
-def test_words_wrap_and_figures_do_not():
+def test_words_wrap_and_numbers_do_not():
     columns = [text("name", "question"), number("f1", "F1")]
     table = Table("t", columns, [{"name": "Who built the old bridge at Lowmere?", "f1": 61.2}])
     lines = render([table], "text", 30).splitlines()
@@ -97,7 +97,7 @@ def test_words_wrap_and_figures_do_not():
     assert words == "Who built the old bridge at Lowmere?"
 
 
-def test_the_note_names_what_has_no_place():
+def test_note_names_the_dropped_columns():
     table = Table("t", COLUMNS, [{"name": "bert", "f1": 61.2, "seconds": 12345.6}], ["a note"])
     page = render([table], "text", 30)
     assert "not shown in 30 characters: seeds" in " ".join(page.split())
@@ -112,14 +112,14 @@ WORDS = st.text("ab c水", max_size=30)
     st.lists(st.tuples(st.booleans(), st.integers(-2, 2), WORDS), min_size=1, max_size=8),
     st.integers(20, 150),
 )
-def test_nothing_is_wider_than_the_terminal(columns, width):
-    made = [
+def test_table_fits_the_width(columns, width):
+    specs = [
         (text if left else number)(str(place), f"c{place}", weight=weight)
         for place, (left, weight, _) in enumerate(columns)
     ]
-    cells = [[column.heading for column in made], [cell for _, _, cell in columns]]
-    layout = fit(made, cells, width)
+    cells = [[column.heading for column in specs], [cell for _, _, cell in columns]]
+    layout = fit(specs, cells, width)
     assert layout.places[0] == 0
-    assert total(layout.widths) <= width or len(layout.places) == 1
+    assert table_width(layout.widths) <= width or len(layout.places) == 1
     for place, own in zip(layout.places, layout.widths, strict=True):
-        assert made[place].left or own >= cell_len(cells[1][place])
+        assert specs[place].left or own >= cell_len(cells[1][place])

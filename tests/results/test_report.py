@@ -1,4 +1,4 @@
-"""The report: its parts come back, figures are right, sizes hold; what the command goes on without."""
+"""The report: its parts, their numbers and sizes, and what the command leaves out with a note."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from kills import check_recovery, killed_at_each_step, killed_at_sizes
 from reports import page_parts
 
-from qa_arch.data.question_sets import question_set as made_set
+from qa_arch.data.question_sets import question_set as build_set
 from qa_arch.data.squad import write
 from qa_arch.errors import RunError
 from qa_arch.records import QUESTIONS, RECORD, find_runs, read_questions, write_questions, write_record
@@ -33,7 +33,7 @@ EVIL = '</script><img src=x onerror=alert(1)> <!-- <script> {{data}} & \u2028 "'
 
 
 def unpack_rows(raw: bytes) -> dict[str, np.ndarray]:
-    """The reverse of ``pack_run``, as ``data.js`` does it."""
+    """Invert ``pack_run``, as ``data.js`` does."""
     width = sum(size for _, size in pack.COLUMNS)
     planes = np.frombuffer(raw, np.uint8).reshape(width, -1).astype(np.int64)
     columns, at = {}, 0
@@ -43,30 +43,32 @@ def unpack_rows(raw: bytes) -> dict[str, np.ndarray]:
     return columns
 
 
-def test_rows_come_back(make_run, question_set):
+def test_packed_rows_round_trip(make_run, question_set):
     odds = [0.004, -327.0, 5.5, float("inf"), float("-inf"), -0.5]
     rows = {"null_odds": odds, "start": [70_000, 0, 24, -1, 3, 5], "end": [70_010, 22, 33, -1, 4, 9]}
-    sure = [0.0, 1.0, 0.5, 0.25, 0.998, 0.1]
-    folder = make_run("a", question_set(), rows={**rows, "f1": [0.4, 1, 0, 0, 1, 0.667], "probability": sure})
+    probability = [0.0, 1.0, 0.5, 0.25, 0.998, 0.1]
+    folder = make_run(
+        "a", question_set(), rows={**rows, "f1": [0.4, 1, 0, 0, 1, 0.667], "probability": probability}
+    )
     loaded = load_questions(*find_runs([folder])[0])
-    found = unpack_rows(zlib.decompress(base64.b64decode(pack.pack_run(loaded))))
-    assert found["start"].tolist() == [70_000, 0, 24, 0, 3, 5]
-    assert found["length"].tolist() == [10, 22, 9, 0, 1, 4]
-    signed = found["odds"].astype(np.int16) * pack.ODDS_UNIT
+    unpacked = unpack_rows(zlib.decompress(base64.b64decode(pack.pack_run(loaded))))
+    assert unpacked["start"].tolist() == [70_000, 0, 24, 0, 3, 5]
+    assert unpacked["length"].tolist() == [10, 22, 9, 0, 1, 4]
+    signed = unpacked["odds"].astype(np.int16) * pack.ODDS_UNIT
     assert signed.tolist() == pytest.approx([0, -327, 5.5, 327.67, -327.67, -0.5])
-    assert (found["f1"] * pack.F1_UNIT).tolist() == pytest.approx([0.4, 1, 0, 0, 1, 0.667], abs=0.0021)
-    assert (found["probability"] / 255).tolist() == pytest.approx(sure, abs=0.5 / 255)
-    flags = found["flags"]
+    assert (unpacked["f1"] * pack.F1_UNIT).tolist() == pytest.approx([0.4, 1, 0, 0, 1, 0.667], abs=0.0021)
+    assert (unpacked["probability"] / 255).tolist() == pytest.approx(probability, abs=0.5 / 255)
+    flags = unpacked["flags"]
     assert ((flags & pack.EXACT) > 0).tolist() == (loaded.exact > 0).tolist()
     assert ((flags & pack.ABSTAINED) > 0).tolist() == loaded.abstained.tolist()
     assert ((flags & pack.NO_SPAN) > 0).tolist() == [False, False, False, True, False, False]
 
 
-def test_every_questions_mistake_comes_back(make_run, question_set, tmp_path):
-    """Outcome, boundary, near miss and plausible answer in one byte, and the counts of the page."""
+def test_packed_mistakes_round_trip(make_run, question_set, tmp_path):
+    """Outcome, boundary, near miss and plausible answer in one byte, and their counts in the page."""
     questions = question_set()
-    swap = [replace(e, plausible=(Gold("1871", 18),)) if not e.answers else e for e in questions.examples]
-    questions = made_set("made-up", swap, "2.0")
+    examples = [replace(e, plausible=(Gold("1871", 18),)) if not e.answers else e for e in questions.examples]
+    questions = build_set("made-up", examples, "2.0")
     rows = {
         "exact": [0, 0, 0, 0, 1, 0],
         "f1": [0.0, 0.66, 0, 0, 1, 0],
@@ -95,28 +97,28 @@ def test_every_questions_mistake_comes_back(make_run, question_set, tmp_path):
     assert counts["outcomes"]["wrong_span"] == 2
     assert (counts["overlapping"], counts["near_misses"]) == (1, 1)
     assert (counts["plausible"], counts["with_plausible"]) == (1, 2)
-    alone = page_parts(write_report(find_runs([folder]), tmp_path / "r.html").path)
-    assert alone[0]["sets"][0]["errors"]["0"]["outcomes"] == counts["outcomes"]
-    assert [c & 7 for c in unpack_rows(alone[1]["0-run0"])["mistake"]] == [c & 7 for c in codes]
+    without_texts = page_parts(write_report(find_runs([folder]), tmp_path / "r.html").path)
+    assert without_texts[0]["sets"][0]["errors"]["0"]["outcomes"] == counts["outcomes"]
+    assert [c & 7 for c in unpack_rows(without_texts[1]["0-run0"])["mistake"]] == [c & 7 for c in codes]
 
 
-@pytest.mark.parametrize(("unit", "drawn"), [("question", "questions"), (None, "articles")])
-def test_the_page_holds_what_the_records_say(runs, tmp_path, unit, drawn):
+@pytest.mark.parametrize(("unit", "unit_name"), [("question", "questions"), (None, "articles")])
+def test_page_holds_the_records_and_their_scores(runs, tmp_path, unit, unit_name):
     folder, questions = runs
     records = find_runs([folder])
-    made = write_report(records, tmp_path / "r.html", questions=questions, baseline="bert", unit=unit)
-    value, packs = page_parts(made.path)
+    report = write_report(records, tmp_path / "r.html", questions=questions, baseline="bert", unit=unit)
+    value, packs = page_parts(report.path)
     shared, own = value["settings"]["all"], value["settings"]["own"]
     assert shared["trainer.batch_size"] == "8"
     assert [settings["seed"] for settings in own] == [str(record.seed) for _, record in records]
     assert not set(shared) & set().union(*own)
-    assert made.bytes == made.path.stat().st_size
+    assert report.bytes == report.path.stat().st_size
     assert [run["name"] for run in value["runs"]] == ["bert-1", "bert-2", "proposed-1", "proposed-2"]
     assert [group["label"] for group in value["groups"]] == ["bert", "proposed"]
     assert [run["margin"] for run in value["runs"]] == [0.5] * 4
-    (one,) = value["sets"]
-    assert (one["texts"], one["baseline"], one["unit"]) == (True, 0, drawn)
-    assert list(one["tests"]["f1"]["effects"]) == ["1"]
+    (dev,) = value["sets"]
+    assert (dev["texts"], dev["baseline"], dev["unit"]) == (True, 0, unit_name)
+    assert list(dev["tests"]["f1"]["effects"]) == ["1"]
     texts = json.loads(packs["0-texts"])
     assert [row[0] for row in texts["questions"]] == [e.question for e in questions.examples]
     assert [texts["contexts"][row[1]] for row in texts["questions"]] == [
@@ -125,27 +127,27 @@ def test_the_page_holds_what_the_records_say(runs, tmp_path, unit, drawn):
     for number, (path, record) in enumerate(records):
         rows = load_questions(path, record)
         assert unpack_rows(packs[f"0-run{number}"])["start"].tolist() == rows.start.tolist()
-        curve = one["curves"][str(number)]["thresholds"]
-        # At the run's own margin the curve says what the record says.
-        at = max(i for i, margin in enumerate(curve["margin"]) if margin <= 0.5)
-        assert curve["F1"][at] == pytest.approx(100 * rows.f1.mean(), abs=0.01)
-        assert curve["EM"][at] == pytest.approx(100 * rows.exact.mean(), abs=0.01)
-        each = np.split(np.frombuffer(packs["0-facets"], np.uint8), len(one["facets"]))
-        for facet, levels in zip(one["facets"], each, strict=True):
+        curve = dev["curves"][str(number)]["thresholds"]
+        # At the run's own threshold the curve has the recorded score.
+        index = max(i for i, margin in enumerate(curve["margin"]) if margin <= 0.5)
+        assert curve["F1"][index] == pytest.approx(100 * rows.f1.mean(), abs=0.01)
+        assert curve["EM"][index] == pytest.approx(100 * rows.exact.mean(), abs=0.01)
+        levels_by_facet = np.split(np.frombuffer(packs["0-facets"], np.uint8), len(dev["facets"]))
+        for facet, levels in zip(dev["facets"], levels_by_facet, strict=True):
             for level, f1 in enumerate(facet["runs"][str(number)][1]):
                 assert f1 == pytest.approx(100 * rows.f1[levels == level].mean(), abs=0.01)
                 assert facet["count"][level] == (levels == level).sum()
 
 
-def test_a_page_tells_no_path_of_the_machine(runs, make_run, question_set, tmp_path, monkeypatch):
-    """Settings, errors and problems name files by their last parts, or from the working folder on."""
+def test_page_contains_no_local_path(runs, make_run, question_set, tmp_path, monkeypatch):
+    """Settings, errors and problems name files by their last parts or relative to the working folder."""
     monkeypatch.chdir(tmp_path)
     folder, questions = runs
     config = {"data": {"train": "squad:/home/ada/sets/train.json"}, "encoder": {"name": "/opt/models/mini"}}
     make_run("failed-1", questions, model="failed", config=config, error="OSError: /mnt/disk/a/b.bin is gone")
     (folder / "bert-1" / QUESTIONS).write_bytes(b"torn")
-    made = write_report(find_runs([folder]), tmp_path / "r.html")
-    value, _ = page_parts(made.path)
+    report = write_report(find_runs([folder]), tmp_path / "r.html")
+    value, _ = page_parts(report.path)
     texts = json.dumps({key: item for key, item in value.items() if key != "sets"})
     for private in (str(tmp_path), "/home", "/opt", "/mnt/"):
         assert private not in texts
@@ -155,19 +157,21 @@ def test_a_page_tells_no_path_of_the_machine(runs, make_run, question_set, tmp_p
     own = value["settings"]["own"][value["runs"].index(run)]
     assert own["data.train"] == "squad:…/sets/train.json"
     assert own["encoder.name"] == "…/models/mini"
-    assert any(str(folder) in problem for problem in made.problems), "whoever writes the page is told where"
+    assert any(str(folder) in problem for problem in report.problems), (
+        "the full path is reported outside the page"
+    )
 
 
-def test_a_copy_of_a_run_and_rows_in_another_order_are_left_out_and_named(runs, tmp_path):
-    """Tests and breakdowns pair rows by their place: the same ids are not enough."""
+def test_duplicate_runs_and_reordered_rows_are_left_out_with_a_note(runs, tmp_path):
+    """Tests and breakdowns pair rows by position, so equal ids are not enough."""
     folder, _ = runs
     copy = shutil.copytree(folder / "bert-1", tmp_path / "copies" / "bert-1")
     rows = read_questions(folder / "proposed-2")
     write_questions(folder / "proposed-2", {name: values[::-1] for name, values in rows.items()})
-    made = write_report(find_runs([folder, copy]), tmp_path / "r.html", baseline="bert")
-    value, _ = page_parts(made.path)
+    report = write_report(find_runs([folder, copy]), tmp_path / "r.html", baseline="bert")
+    value, _ = page_parts(report.path)
     assert [run["name"] for run in value["runs"]] == ["bert-1", "bert-2", "proposed-1", "proposed-2"]
-    assert made.problems == (
+    assert report.problems == (
         f"{copy}: seed 1 of bert repeats {folder / 'bert-1'}; left out",
         f"{folder / 'proposed-2'}: its dev rows belong to other questions; left out",
     )
@@ -175,12 +179,12 @@ def test_a_copy_of_a_run_and_rows_in_another_order_are_left_out_and_named(runs, 
     assert sorted(scored["curves"]) == ["0", "1", "2"]
 
 
-def test_no_text_breaks_out(make_run, question_set, tmp_path):
-    questions = question_set(extra=EVIL)
+def test_page_escapes_html_in_texts_and_names(make_run, question_set, tmp_path):
+    questions = question_set(suffix=EVIL)
     folder = make_run("evil", questions, model=EVIL, error=EVIL)
-    made = write_report(find_runs([folder]), tmp_path / "r.html", questions=questions)
-    page = made.path.read_text(encoding="utf-8")
-    value, packs = page_parts(made.path)
+    report = write_report(find_runs([folder]), tmp_path / "r.html", questions=questions)
+    page = report.path.read_text(encoding="utf-8")
+    value, packs = page_parts(report.path)
     assert value["groups"][0]["label"] == EVIL
     assert json.loads(packs["0-texts"])["questions"][0][0].endswith(EVIL)
     assert "onerror=alert(1)>" not in page
@@ -189,50 +193,54 @@ def test_no_text_breaks_out(make_run, question_set, tmp_path):
     assert "<!--" not in embed({EVIL: EVIL})
 
 
-def test_above_the_limit_the_best_run_of_a_system_comes_first(runs, make_run, question_set, tmp_path):
+def test_runs_above_the_size_limit_are_left_out(runs, make_run, question_set, tmp_path):
     folder = runs[0]
-    questions = question_set(again=150)
+    questions = question_set(copies=150)
     for name in ("bert-1", "bert-2", "proposed-1", "proposed-2"):
         model, seed = name.split("-")
         make_run(name, questions, model=model, seed=int(seed))
     records = find_runs([folder])
-    full = write_report(records, tmp_path / "full.html", questions=questions)
-    assert full.left_out == ()
-    row = len(pack.pack_run(load_questions(*records[0])))
-    tight = write_report(records, tmp_path / "r.html", questions=questions, limit=full.bytes - row - 100)
-    value, packs = page_parts(tight.path)
-    kept = {name.removeprefix("0-run") for name in packs if "run" in name}
-    left = {str(number) for number, (path, _) in enumerate(records) if str(path) in tight.left_out}
-    assert tight.left_out
-    assert tight.bytes <= full.bytes - row
-    assert value["leftOut"] == shareable(list(tight.left_out))
-    assert any(f"{len(left)} of 4 runs" in note for note in value["notes"])
-    assert kept | left == set("0123")
-    assert not kept & left
-    assert value["runs"][0]["scores"]  # scores and curves stay
+    complete = write_report(records, tmp_path / "full.html", questions=questions)
+    assert complete.left_out == ()
+    run_bytes = len(pack.pack_run(load_questions(*records[0])))
+    limited = write_report(
+        records, tmp_path / "r.html", questions=questions, limit=complete.bytes - run_bytes - 100
+    )
+    value, packs = page_parts(limited.path)
+    included = {name.removeprefix("0-run") for name in packs if "run" in name}
+    left_out = {str(number) for number, (path, _) in enumerate(records) if str(path) in limited.left_out}
+    assert limited.left_out
+    assert limited.bytes <= complete.bytes - run_bytes
+    assert value["leftOut"] == shareable(list(limited.left_out))
+    assert any(f"{len(left_out)} of 4 runs" in note for note in value["notes"])
+    assert included | left_out == set("0123")
+    assert not included & left_out
+    assert value["runs"][0]["scores"]  # its scores and curves remain
     assert set(value["sets"][0]["curves"]) == set("0123")
 
 
 @pytest.mark.slow
-def test_two_hundred_runs_of_a_whole_dev_set_stay_below_the_limit(make_run, question_set, tmp_path):
-    """Every run with answers and null odds of its own, which is what does not compress."""
-    questions = question_set(again=1762)
+def test_200_runs_of_full_dev_stay_below_the_limit(make_run, question_set, tmp_path):
+    """Every run has its shuffled answers and null odds, the part that does not compress."""
+    questions = question_set(copies=1762)
     first = make_run("run-000", questions, seed=0)
     record, rows = find_runs([first])[0][1], read_questions(first)
     for seed in range(1, 200):
         rng, folder = np.random.default_rng(seed), first.parent / f"run-{seed:03}"
         order = rng.permutation(len(questions))
-        own = {key: [rows[key][i] for i in order] for key in ("exact", "f1", "abstained", "start", "end")}
+        shuffled = {
+            key: [rows[key][i] for i in order] for key in ("exact", "f1", "abstained", "start", "end")
+        }
         write_record(folder, replace(record, seed=seed, model=f"model-{seed % 10}"))
-        write_questions(folder, rows | own | {"null_odds": rng.normal(0, 5, len(questions))})
-    written = write_report(find_runs([first.parent]), tmp_path / "r.html", questions=questions)
-    assert written.path.stat().st_size == written.bytes < 30e6
-    value, packs = page_parts(written.path)
+        write_questions(folder, rows | shuffled | {"null_odds": rng.normal(0, 5, len(questions))})
+    report = write_report(find_runs([first.parent]), tmp_path / "r.html", questions=questions)
+    assert report.path.stat().st_size == report.bytes < 30e6
+    value, packs = page_parts(report.path)
     assert len(value["runs"]) == 200
-    assert sum("run" in name for name in packs) == 200 - len(written.left_out) > 50
+    assert sum("run" in name for name in packs) == 200 - len(report.left_out) > 50
 
 
-def test_runs_without_spans_are_left_out_and_told(runs, make_record, make_language_run, tmp_path):
+def test_runs_without_spans_are_left_out_with_a_note(runs, make_record, make_language_run, tmp_path):
     folder, _ = runs
     write_record(folder / "selecting", make_record("qa_lstm_c", protocol="selection"))
     make_language_run(folder / "mlm", "mlm", seed=1)
@@ -243,35 +251,35 @@ def test_runs_without_spans_are_left_out_and_told(runs, make_record, make_langua
         write_report(find_runs([folder / "selecting", folder / "mlm"]), tmp_path / "none.html")
 
 
-def test_sets_are_never_mixed(make_run, question_set, tmp_path):
-    first, second = question_set(), question_set(again=2)
+def test_each_question_set_has_its_own_section(make_run, question_set, tmp_path):
+    first, second = question_set(), question_set(copies=2)
     make_run("a", first, seed=1)
     folder = make_run("b", second, seed=2).parent
     value, packs = page_parts(write_report(find_runs([folder]), tmp_path / "r.html", questions=second).path)
-    assert [one["runs"] for one in value["sets"]] == [[0], [1]]
-    assert [one["texts"] for one in value["sets"]] == [False, True]
+    assert [page_set["runs"] for page_set in value["sets"]] == [[0], [1]]
+    assert [page_set["texts"] for page_set in value["sets"]] == [False, True]
     assert {name for name in packs if "texts" in name} == {"1-texts"}
     with pytest.raises(RunError, match="no run was scored on"):
-        write_report(find_runs([folder]), tmp_path / "r.html", questions=question_set(again=3))
+        write_report(find_runs([folder]), tmp_path / "r.html", questions=question_set(copies=3))
 
 
-def test_facets_count_every_question_once(make_run, question_set):
+def test_breakdowns_assign_every_question_to_one_level(make_run, question_set):
     questions = question_set()
     rows = load_questions(*find_runs([make_run("a", questions)])[0])
-    found = {facet.key: facet for facet in breakdowns(rows, questions)}
+    facets = {facet.key: facet for facet in breakdowns(rows, questions)}
     assert [f.key for f in breakdowns(rows, None)] == ["answerable", "kind"]
-    named = {key: [facet.names[level] for level in facet.level] for key, facet in found.items()}
-    assert named["kind"] == ["answerable", "answerable", "entity_swap", "answerable", "negation", "negation"]
-    assert named["word"] == ["when", "who", "who", "which", "when", "how many"]
-    assert named["type"] == ["date", "name", "no answer", "phrase", "no answer", "no answer"]
-    assert named["answer"] == ["1", "2", "no answer", "2", "no answer", "no answer"]
-    assert named["question"] == ["1–6"] * 6
-    assert named["article"] == [example.title for example in questions.examples]
-    assert all(len(facet.level) == 6 for facet in found.values())
+    levels = {key: [facet.names[level] for level in facet.level] for key, facet in facets.items()}
+    assert levels["kind"] == ["answerable", "answerable", "entity_swap", "answerable", "negation", "negation"]
+    assert levels["word"] == ["when", "who", "who", "which", "when", "how many"]
+    assert levels["type"] == ["date", "name", "no answer", "phrase", "no answer", "no answer"]
+    assert levels["answer"] == ["1", "2", "no answer", "2", "no answer", "no answer"]
+    assert levels["question"] == ["1–6"] * 6
+    assert levels["article"] == [example.title for example in questions.examples]
+    assert all(len(facet.level) == 6 for facet in facets.values())
 
 
 @pytest.mark.slow
-def test_a_browser_draws_the_page_and_asks_nothing_of_a_network(runs, tmp_path, visit):
+def test_browser_draws_the_page_without_network_access(runs, tmp_path, visit):
     page = visit(write_report(find_runs([runs[0]]), tmp_path / "r.html", questions=runs[1]).path)
     names = page.locator("#table tbody tr:not(.reference) td.name").all_inner_texts()
     assert len(names) == 2
@@ -287,7 +295,7 @@ def call(qa_arch):
     return partial(qa_arch, "report")
 
 
-def test_the_command_goes_on_without_what_it_cannot_use(runs, call, tmp_path, make_record):
+def test_report_skips_unusable_records_with_a_note(runs, call, tmp_path, make_record):
     folder, questions = runs
     broken, newer = folder / "broken" / RECORD, folder / "newer" / RECORD
     broken.parent.mkdir()
@@ -310,18 +318,18 @@ def test_the_command_goes_on_without_what_it_cannot_use(runs, call, tmp_path, ma
     assert value["runs"][0]["scores"]["dev"]["calibrated"]["f1"] > 0
 
 
-def test_wrong_calls(runs, call, tmp_path):
-    for arguments, said in (
+def test_invalid_report_calls_are_refused(runs, call, tmp_path):
+    for arguments, message in (
         ([runs[0] / "none"], "no such run"),
         ([runs[0], "--baseline", "gpt"], "bert; proposed"),
     ):
         code, _, err = call(*arguments, "-o", tmp_path / "r.html")
-        assert (code, said in err) == (5, True)
+        assert (code, message in err) == (5, True)
         assert not (tmp_path / "r.html").exists()
 
 
-def test_one_setting_is_one_number_everywhere(call, qa_arch, tmp_path, monkeypatch):
-    """Report, ``compare``, committed table, what the figure draws, and README, of one experiment."""
+def test_report_compare_table_figure_and_readme_agree(call, qa_arch, tmp_path, monkeypatch):
+    """The same effect in report, ``compare``, committed table, figure and README of an experiment."""
     drawn = {}
     monkeypatch.setattr(figures, "difference_figure", lambda panels, *_, **__: drawn.update(panels) or ())
     experiment_figures(ANSWER)
@@ -329,29 +337,29 @@ def test_one_setting_is_one_number_everywhere(call, qa_arch, tmp_path, monkeypat
     readme = (ANSWER.parents[1] / "README.md").read_text(encoding="utf-8").replace("**", "")
     assert call(ANSWER / "records", "--baseline", "bert", "-o", tmp_path / "r.html", "--spans")[0] == 0
     value, _ = page_parts(tmp_path / "r.html")
-    (dev,) = (one for one in value["sets"] if one["split"] == "dev")
+    (dev,) = (page_set for page_set in value["sets"] if page_set["split"] == "dev")
     assert (value["measure"], dev["unit"]) == ("spans", "articles")
-    for place, measure in enumerate(("f1", "spans")):
+    for index, measure in enumerate(("f1", "spans")):
         compared = qa_arch(
             "compare", ANSWER / "records", "--baseline", "bert", "--measure", measure, "--json"
         )
         tables = [
             json.loads(compared[1])[0]["rows"],
-            committed[1 + place]["rows"],
+            committed[1 + index]["rows"],
             drawn[MEASURES[measure]].rows,
         ]
         for group, effect in dev["tests"][measure]["effects"].items():
             name, (low, high) = value["groups"][int(group)]["label"], effect["interval"]
-            shown = {"delta": effect["delta"], "delta_95_low": low, "delta_95_high": high}
-            shown |= {"p": effect["p"], "p_holm": effect["holm"]}
+            expected = {"delta": effect["delta"], "delta_95_low": low, "delta_95_high": high}
+            expected |= {"p": effect["p"], "p_holm": effect["holm"]}
             for rows in tables:
                 (row,) = (row for row in rows if row["model"] == name)
-                assert {key: row[key] for key in shown} == pytest.approx(shown, abs=1e-6)
+                assert {key: row[key] for key in expected} == pytest.approx(expected, abs=1e-6)
             if name == "proposed":
                 assert f"{effect['delta']:+.1f} ({low:+.1f} .. {high:+.1f})" in readme
 
 
-def test_a_page_that_was_killed_is_made_whole_by_the_same_call(runs, call, tmp_path, monkeypatch):
+def test_report_recovers_from_a_kill_at_any_step(runs, call, tmp_path, monkeypatch):
     target = tmp_path / "page"
     page = "qa_arch.results.report.page"
     monkeypatch.setattr(f"{page}._plotly", lambda: b"")  # most of the page
@@ -373,14 +381,15 @@ def test_a_page_that_was_killed_is_made_whole_by_the_same_call(runs, call, tmp_p
     ],
     ids=["demo", "all"],
 )
-def test_committed_collections_are_reported_together_against_a_baseline(call, tmp_path, names):
+def test_committed_records_are_reported_against_a_baseline(call, tmp_path, names):
     folders = [folder for folder in COMMITTED if folder.parent.name in names]
     code, out, err = call(*folders, "--baseline", "bert", "-o", tmp_path / "r.html")
     assert code == 0
     assert "Traceback" not in err
     value = page_parts(tmp_path / "r.html")[0]
     assert f"{len(value['runs'])} runs" in out
-    assert any(one["tests"]["f1"]["effects"] for one in value["sets"])
-    assert all(one["untested"] or one["baseline"] is not None or not one["curves"] for one in value["sets"])
-    figures = [epoch[key] for run in value["runs"] for epoch in run["epochs"] for key in epoch]
-    assert all(figure is None or isinstance(figure, float) for figure in figures)
+    sets = value["sets"]
+    assert any(page_set["tests"]["f1"]["effects"] for page_set in sets)
+    assert all(s["untested"] or s["baseline"] is not None or not s["curves"] for s in sets)
+    numbers = [epoch[key] for run in value["runs"] for epoch in run["epochs"] for key in epoch]
+    assert all(number is None or isinstance(number, float) for number in numbers)

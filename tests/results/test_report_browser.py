@@ -1,6 +1,6 @@
-"""The report in a real browser: every figure is drawn, filters work, nothing is asked of a network.
+"""The report in a real browser: every figure is drawn, filters work, and there is no network access.
 
-Needs playwright (extra ``dev``) and a Chromium of the system (Debian: apt-get install chromium).
+Needs playwright (extra ``dev``) and a system Chromium (Debian: apt-get install chromium).
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ EVIL = ' </script><img src=x onerror="window.broken=1"> 𝔸'
 
 @pytest.fixture
 def report(make_run, question_set, tmp_path):
-    questions = question_set(again=4, extra=EVIL)
+    questions = question_set(copies=4, suffix=EVIL)
     for model, right in (("bert", 0.5), ("proposed", 0.8)):
         for seed in (1, 2):
-            about = {"seed": seed, "right": right, "peak_memory_mb": 900.0 + seed}
-            about |= {"commit": "abcdef0123456789", "dirty": True}
-            about |= {"parameters": {"blocks": {"match": 5}, "total": 9}} if model == "proposed" else {}
-            folder = make_run(f"{model}-{seed}", questions, model=model, **about)
+            fields = {"seed": seed, "right": right, "peak_memory_mb": 900.0 + seed}
+            fields |= {"commit": "abcdef0123456789", "dirty": True}
+            fields |= {"parameters": {"blocks": {"match": 5}, "total": 9}} if model == "proposed" else {}
+            folder = make_run(f"{model}-{seed}", questions, model=model, **fields)
     (folder / "model").mkdir()
     runs = find_runs([folder.parent])
     return write_report(runs, tmp_path / "r.html", questions=questions, baseline="bert").path, questions
 
 
 def until(page, expression: str) -> None:
-    """Waits until it holds. Playwright's own waiting evaluates strings, which the page's policy forbids."""
+    """Wait until ``expression`` holds; Playwright's own waiting evaluates strings, which the CSP forbids."""
     for _ in range(300):
         if page.evaluate(expression):
             return
@@ -65,11 +65,11 @@ def test_every_figure_is_drawn_at_every_width(report, visit, scheme):
     page = visit(report[0], WIDTHS[0], color_scheme=scheme)
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
-        until(page, fits_everywhere)
+        until(page, PLOTS_FIT)
         check_figures(page, width)
 
 
-fits_everywhere = """() => [...document.querySelectorAll(".figures .js-plotly-plot")].every(
+PLOTS_FIT = """() => [...document.querySelectorAll(".figures .js-plotly-plot")].every(
     (plot) => Math.abs(plot._fullLayout.width - plot.clientWidth) <= 1)"""
 
 
@@ -115,27 +115,27 @@ def test_questions_filter_by_outcome_facets_and_text(report, visit):
 
 def test_errors_are_split_by_outcome_and_question(report, visit):
     page = visit(report[0])
-    assert page.locator("#figure-errors .barlayer .trace").count() == 5  # one an outcome
-    assert page.locator("#figure-wrong-spans tbody tr").count() == 2  # one a system
+    assert page.locator("#figure-errors .barlayer .trace").count() == 5  # one per outcome
+    assert page.locator("#figure-wrong-spans tbody tr").count() == 2  # one per system
     page.select_option("[data-filter='A’s error']", "undue_answer")
     until(page, "!document.querySelector('#question-count').textContent.startsWith('24 of')")
     assert {mark.split()[0] for mark in marks(page)} == {"✗"}
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_a_link_into_the_page_lands_on_its_section_below_the_bar(report, visit, width):
+def test_link_scrolls_to_its_section_below_the_bar(report, visit, width):
     page = visit(report[0], width)
     height = "(bar) => (getComputedStyle(bar).position === 'sticky' ? bar.offsetHeight : 0)"
     for name, link in (("errors", "errors"), ("questions", "at=questions&measure=exact")):
         page.goto("about:blank")
         page.goto(f"{report[0].resolve().as_uri()}#{link}")
         page.wait_for_selector("html[data-ready=yes]")
-        page.wait_for_timeout(300)  # what is drawn late would move it
+        page.wait_for_timeout(300)  # late drawing would move it
         top = page.locator(f"#{name}").evaluate("(section) => section.getBoundingClientRect().top")
         assert -1 <= top - page.locator("#bar").evaluate(height) < 40
 
 
-def test_what_is_switched_off_or_filtered_away_is_still_told(report, visit):
+def test_hidden_systems_and_empty_filters_are_shown_as_such(report, visit):
     page = visit(report[0])
     page.click("#chips button:has-text('bert')")
     off = page.locator("#chips button[aria-pressed=false]")
@@ -146,22 +146,22 @@ def test_what_is_switched_off_or_filtered_away_is_still_told(report, visit):
     assert page.inner_text("#table tbody") == "No system matches “gpt”."
 
 
-def test_nothing_is_cut_on_paper(report, visit):
+def test_nothing_is_cut_off_in_print(report, visit):
     page = visit(report[0], 1440)
     page.emulate_media(media="print")
     page.set_viewport_size({"width": 1040, "height": 700})
     page.wait_for_timeout(300)
     cut = """(all) => all
-        .filter((one) => one.checkVisibility() && one.getBoundingClientRect().right > innerWidth + 1)
-        .map((one) => one.closest("figure, section").id)"""
+        .filter((el) => el.checkVisibility() && el.getBoundingClientRect().right > innerWidth + 1)
+        .map((el) => el.closest("figure, section").id)"""
     assert page.locator("table, svg.main-svg").evaluate_all(cut) == []
     assert page.evaluate("getComputedStyle(document.querySelector('.legend i')).printColorAdjust") == "exact"
     assert page.locator("#chips .key").first.is_visible()
 
 
-def test_a_link_shows_the_same_view_again(report, visit):
+def test_link_restores_the_view(report, visit):
     page = visit(report[0])
-    assert "=" not in page.evaluate("location.hash"), "as it opens there is nothing to tell"
+    assert "=" not in page.evaluate("location.hash"), "the initial view has no state"
     page.click("#measure button:text-is('EM')")
     page.click("#rows button:has-text('Runs')")
     page.click("[data-key=seed]")
@@ -178,7 +178,7 @@ def test_a_link_shows_the_same_view_again(report, visit):
     page.evaluate("""() => { navigator.clipboard.writeText = async (text) => { window.copied = text; }; }""")
     page.click("#copy-link")
     until(page, "window.copied !== undefined")
-    assert page.evaluate("window.copied").startswith("r.html#"), "no path of this machine"
+    assert page.evaluate("window.copied").startswith("r.html#"), "no local path"
     page.goto("about:blank")
     page.goto(address)
     page.wait_for_selector("html[data-ready=yes]")
@@ -194,7 +194,7 @@ def test_a_link_shows_the_same_view_again(report, visit):
     until(page, f"location.href === {json.dumps(address)}")
 
 
-def test_every_table_can_be_had_as_csv(report, visit):
+def test_every_table_downloads_as_csv(report, visit):
     page = visit(report[0])
     assert page.locator("table").count() == page.locator("button.csv").count() > 5
     with page.expect_download() as saved:
@@ -208,7 +208,7 @@ def test_every_table_can_be_had_as_csv(report, visit):
     assert values["bert"]["ΔF1"] == ""
 
 
-def test_a_run_is_shown_with_what_sets_another_apart(report, visit):
+def test_run_view_lists_differences_to_another_run(report, visit):
     page = visit(report[0])
     page.click("#rows button:has-text('Runs')")
     page.click("[aria-label='Show bert, seed 2']")
@@ -224,8 +224,8 @@ def test_a_run_is_shown_with_what_sets_another_apart(report, visit):
     assert ["trainer.batch_size", "8", "8"] in rows
 
 
-def test_bold_is_what_is_better_beyond_chance(make_run, question_set, tmp_path, visit):
-    questions = question_set(again=20)
+def test_significantly_better_values_are_bold(make_run, question_set, tmp_path, visit):
+    questions = question_set(copies=20)
     for model, right in (("bert", 0.5), ("bit_better", 0.52), ("worse", 0.2), ("proposed", 0.95)):
         make_run(model, questions, model=model, right=right)
     page = visit(write_report(find_runs([tmp_path / "runs"]), tmp_path / "r.html", baseline="bert").path)
@@ -237,27 +237,27 @@ def test_bold_is_what_is_better_beyond_chance(make_run, question_set, tmp_path, 
     )
     assert weights
     assert set(weights) == {"better"}
-    alone = visit(write_report(find_runs([tmp_path / "runs"]), tmp_path / "r.html").path)
-    assert alone.locator("td.better").count() == 0
+    without_baseline = visit(write_report(find_runs([tmp_path / "runs"]), tmp_path / "r.html").path)
+    assert without_baseline.locator("td.better").count() == 0
 
 
-def test_seeds_are_drawn_as_their_mean_and_range(report, make_run, question_set, tmp_path, visit):
+def test_curves_show_mean_and_range_of_seeds(report, make_run, question_set, tmp_path, visit):
     for seed, loss in ((1, 1.0), (2, 2.0), (3, 6.0)):
         epochs = [{"train_loss": 3.0, "calibration_loss": loss * factor} for factor in (2, 1)]
         make_run(f"only-{seed}", question_set(), model="only", seed=seed, epochs=epochs)
     folders = [tmp_path / "runs" / f"only-{seed}" for seed in (1, 2, 3)]
     page = visit(write_report(find_runs(folders), tmp_path / "r.html").path)
-    drawn = page.evaluate(
+    curves = page.evaluate(
         """document.querySelector('#figure-loss .plot').data.filter((trace) => trace.mode === 'lines')
         .map(({ y }) => y)"""
     )
-    train, low, high, middle = drawn
-    assert (train, low, high, middle) == ([3, 3], [2, 1], [12, 6], [6, 3])
+    train, low, high, mean = curves
+    assert (train, low, high, mean) == ([3, 3], [2, 1], [12, 6], [6, 3])
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_page_can_be_read_by_all(report, visit, scheme):
-    """No finding of axe, contrast of 4.5:1 among it; a heading's order depends on what there is to show."""
+def test_page_is_accessible(report, visit, scheme):
+    """axe reports no violation, contrast of 4.5:1 included. The heading order depends on the data."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install 'qa-arch[dev]'")
     page = visit(report[0], color_scheme=scheme)
     page.wait_for_selector("#question-detail .passage")

@@ -1,4 +1,4 @@
-"""``qa-arch show``: every part of a run on one screen, also of runs that went wrong."""
+"""``qa-arch show``: all parts of a run on one screen, unfinished and failed runs included."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from qa_arch.data.question_sets import question_set as made_set
+from qa_arch.data.question_sets import question_set as build_set
 from qa_arch.data.squad import write
 from qa_arch.records import QUESTIONS, find_runs, write_record
 from qa_arch.results.questions import load_questions, mistakes
@@ -20,7 +20,7 @@ def show(qa_arch):
     return partial(qa_arch, "show")
 
 
-def test_everything_is_on_the_screen(make_run, question_set, show):
+def test_show_prints_every_part_of_a_run(make_run, question_set, show):
     folder = make_run("bert-s13", question_set(), commit="abcdef0123456", dirty=True)
     code, out, _ = show(folder)
     assert code == 0
@@ -39,7 +39,7 @@ def test_everything_is_on_the_screen(make_run, question_set, show):
 
 
 @pytest.mark.parametrize("status", ["oom", "failed", "killed", "running"])
-def test_runs_that_did_not_finish(make_record, tmp_path, show, status):
+def test_show_prints_the_error_of_an_unfinished_run(make_record, tmp_path, show, status):
     write_record(
         tmp_path, make_record(exact=None, status=status, error="Traceback\n  at x\nMemoryError: too much")
     )
@@ -50,7 +50,7 @@ def test_runs_that_did_not_finish(make_record, tmp_path, show, status):
     assert "at x" not in out
 
 
-def test_missing_rows_are_said_and_no_error(make_run, question_set, show):
+def test_missing_question_rows_are_mentioned_without_an_error(make_run, question_set, show):
     folder = make_run("a", question_set())
     (folder / QUESTIONS).unlink()
     code, out, _ = show(folder)
@@ -69,7 +69,7 @@ ROWS = {
     "start": [18, 24, 13, 24, 11, 18],
     "end": [22, 27, 18, 34, 16, 22],
 }
-"""Of ``question_set()``: right, a boundary error, undue, abstained from the right span, right, undue."""
+"""Rows of ``question_set()``: right, boundary error, false answer, wrong abstention, right, false answer."""
 
 
 def rows_of(folder):
@@ -77,39 +77,40 @@ def rows_of(folder):
     return load_questions(path, record)
 
 
-def test_old_records_do_not_claim_to_tell_abstentions_apart(make_run, question_set, show):
+def test_old_records_do_not_split_abstentions(make_run, question_set, show):
     questions = question_set()
     rows = {name: values for name, values in ROWS.items() if name != "span_exact"}
     folder = make_run("a", questions, rows=rows, keep_spans=False)
-    found = mistakes(rows_of(folder))
-    assert found.outcomes(found.counts) == {
-        **{"right": 2, "wrong_span": 1, "unanswered": 1, "undue_answer": 2}
-    }
+    summary = mistakes(rows_of(folder))
+    expected = {"right": 2, "wrong_span": 1, "unanswered": 1, "undue_answer": 2}
+    assert summary.outcomes(summary.counts) == expected
     assert "missed answer  " not in show(folder)[1]
-    assert mistakes(rows_of(folder), questions).counts.outcomes["wrong_abstention"] == 1  # the texts tell
+    assert (
+        mistakes(rows_of(folder), questions).counts.outcomes["wrong_abstention"] == 1
+    )  # known from the texts
 
 
-def test_with_the_data_errors_are_split_by_boundary_article_and_plausible_answer(
+def test_data_option_splits_errors_by_boundary_article_and_plausible_answer(
     make_run, question_set, tmp_path, show
 ):
     questions = question_set()
     plausible = Gold("1871", 18)
-    swap = [replace(e, plausible=(plausible,)) if e.id == "q6-0" else e for e in questions.examples]
-    questions = made_set("made-up", swap, "2.0")
+    examples = [replace(e, plausible=(plausible,)) if e.id == "q6-0" else e for e in questions.examples]
+    questions = build_set("made-up", examples, "2.0")
     folder, file = make_run("a", questions, rows=ROWS), tmp_path / "data.json"
     file.write_text(json.dumps(write(questions)))
     code, out, _ = show(folder, "--data", file)
     assert code == 0
     for part in ("part of the gold", "plausible, of 1", "By article, the worst first", "Title 1", "negation"):
         assert part in out
-    found = json.loads(show(folder, "--data", file, "--json")[1])["mistakes"]
-    assert found["boundaries"] == {"short": 1, "long": 0, "crossing": 0, "apart": 0, "same": 0}
-    assert (found["plausible"], found["with_plausible"]) == (1, 1)
-    one, other = (found["by_article"][f"Title {n}"] for n in (0, 1))
-    assert (one["questions"], one["outcomes"]["right"], one["outcomes"]["undue_answer"]) == (4, 1, 2)
-    assert (other["questions"], other["outcomes"]["wrong_abstention"]) == (2, 1)
-    assert found["by_kind"]["negation"]["outcomes"]["right"] == 1
-    assert sum(kind["questions"] for kind in found["by_kind"].values()) == 6
-    without = json.loads(show(folder, "--json")[1])["mistakes"]
-    assert without["by_article"] == {}
-    assert "boundaries" not in without
+    errors = json.loads(show(folder, "--data", file, "--json")[1])["mistakes"]
+    assert errors["boundaries"] == {"short": 1, "long": 0, "crossing": 0, "apart": 0, "same": 0}
+    assert (errors["plausible"], errors["with_plausible"]) == (1, 1)
+    first, second = (errors["by_article"][f"Title {n}"] for n in (0, 1))
+    assert (first["questions"], first["outcomes"]["right"], first["outcomes"]["undue_answer"]) == (4, 1, 2)
+    assert (second["questions"], second["outcomes"]["wrong_abstention"]) == (2, 1)
+    assert errors["by_kind"]["negation"]["outcomes"]["right"] == 1
+    assert sum(kind["questions"] for kind in errors["by_kind"].values()) == 6
+    errors = json.loads(show(folder, "--json")[1])["mistakes"]
+    assert errors["by_article"] == {}
+    assert "boundaries" not in errors

@@ -1,4 +1,4 @@
-"""``qa-arch tables``: from records alone, in every format, and for every committed experiment."""
+"""``qa-arch tables``: from records alone, in every format, for every committed experiment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qa_arch.records import write_record
 from qa_arch.results.provenance import DevAccess, log_dev_access
 from tests.results.conftest import script
 
-OPENING = DevAccess(
+ACCESS = DevAccess(
     date="2026-01-02", commit="a" * 40, config_hash="b" * 64, run="bert", data="x", fingerprint="d1"
 )
 BLOCKED = """
@@ -29,15 +29,15 @@ sys.exit(main(["tables", "--all"]))
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def workdir(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def experiment(here, make_record):
-    """An experiment as it is committed: tables.py and records, and one opening of its dev set."""
-    folder = here / "experiments" / "trial"
+def experiment(workdir, make_record):
+    """A committed experiment: ``tables.py``, records, and one logged access to its dev set."""
+    folder = workdir / "experiments" / "trial"
     write_record(folder / "records" / "v2" / "bert", make_record("bert", 60.0))
     write_record(folder / "records" / "v2" / "proposed", make_record("proposed", 65.0))
     write_record(folder / "records" / "v1" / "bert", make_record("bert", 70.0, protocol="1.1", data="one"))
@@ -45,14 +45,14 @@ def experiment(here, make_record):
     columns = '["model", "exact", "spans_f1"]'
     two = f'runs_table(folder, "Two", records="v2", columns={columns}, published=[{published}])'
     script(folder, f'{two}, runs_table(folder, "One", records="v1")')
-    log_dev_access(folder, OPENING)
+    log_dev_access(folder, ACCESS)
     return folder
 
 
-def test_formats(here, make_record, capsys):
-    write_record(here / "runs" / "trial" / "bert", make_record("bert"))
-    write_record(here / "runs" / "trial" / "proposed", make_record("proposed", 65.0))
-    log_dev_access(here / "experiments" / "trial", OPENING)
+def test_every_format_prints_the_same_table(workdir, make_record, capsys):
+    write_record(workdir / "runs" / "trial" / "bert", make_record("bert"))
+    write_record(workdir / "runs" / "trial" / "proposed", make_record("proposed", 65.0))
+    log_dev_access(workdir / "experiments" / "trial", ACCESS)
     pages = {}
     for form in ("text", "markdown", "json", "csv"):
         assert main(["tables", "--format", form]) == 0
@@ -65,19 +65,19 @@ def test_formats(here, make_record, capsys):
         assert "dev was opened once" in pages[form]
 
 
-def test_nothing_to_show(here, capsys):
-    (here / "empty").mkdir()
+def test_no_records_is_an_error(workdir, capsys):
+    (workdir / "empty").mkdir()
     for arguments in ([], ["empty"], ["--all"]):
         assert main(["tables", *arguments]) == 5
     assert main(["tables", "empty", "--all"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 4
 
 
-def test_an_experiment_is_printed_as_its_spec_says_beside_runs(experiment, here, make_record, capsys):
-    write_record(here / "runs" / "trial" / "a", make_record("bert"))
+def test_experiment_is_printed_by_its_script_next_to_runs(experiment, workdir, make_record, capsys):
+    write_record(workdir / "runs" / "trial" / "a", make_record("bert"))
     assert main(["tables", "experiments/trial", "runs", "--format", "json"]) == 0
-    two, one, ours = json.loads(capsys.readouterr().out)
-    assert [two["title"], one["title"], ours["title"]] == ["Two", "One", "trial: dev"]
+    two, one, runs = json.loads(capsys.readouterr().out)
+    assert [two["title"], one["title"], runs["title"]] == ["Two", "One", "trial: dev"]
     assert two["rows"][0]["model"] == "Elsewhere (published)"
     assert main(["tables", "--all"]) == 0
     assert json.loads((experiment / "table.json").read_text()) == [two, one]
@@ -87,9 +87,9 @@ def test_an_experiment_is_printed_as_its_spec_says_beside_runs(experiment, here,
     assert "experiments/planned: no run.json below records/ yet" in capsys.readouterr().err
 
 
-def test_seeds_of_a_system_stand_together_and_are_told_apart(here, make_record, capsys):
-    for place, lr, seed in (("a", 1e-4, 2), ("b", 2e-4, 1), ("c", 1e-4, 3)):
-        write_record(here / "runs" / place, make_record("bert", seed=seed, config={"optim": {"lr": lr}}))
+def test_seeds_of_a_system_are_adjacent_and_labelled(workdir, make_record, capsys):
+    for name, lr, seed in (("a", 1e-4, 2), ("b", 2e-4, 1), ("c", 1e-4, 3)):
+        write_record(workdir / "runs" / name, make_record("bert", seed=seed, config={"optim": {"lr": lr}}))
     assert main(["tables", "--format", "json"]) == 0
     (table,) = json.loads(capsys.readouterr().out)
     assert [(row["model"], row["seed"]) for row in table["rows"] if row.get("seed")] == [
@@ -101,7 +101,7 @@ def test_seeds_of_a_system_stand_together_and_are_told_apart(here, make_record, 
     assert "| model | seed | EM |" in capsys.readouterr().out
 
 
-def test_committed_experiments_without_torch_and_wandb(experiment):
+def test_tables_of_committed_experiments_need_no_heavy_imports(experiment):
     environment = os.environ | {"COLUMNS": "20"}
     done = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
@@ -124,15 +124,15 @@ def test_committed_experiments_without_torch_and_wandb(experiment):
 
 
 @pytest.mark.parametrize(
-    ("spec", "code", "said"),
+    ("spec", "code", "message"),
     [
         ('runs_table(folder, "x")', 5, "are not comparable"),
         ('runs_table(folder, "x", records="v3")', 5, "commit the records"),
         ('runs_table(folder, titel="x")', 2, "unexpected keyword argument 'titel'"),
     ],
 )
-def test_faulty_scripts(experiment, capsys, spec, code, said):
+def test_faulty_scripts_are_refused(experiment, capsys, spec, code, message):
     script(experiment, spec)
     assert main(["tables", "--all"]) == code
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (experiment / "table.md").exists()
