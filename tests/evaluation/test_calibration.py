@@ -1,4 +1,4 @@
-"""What is fitted on calibration at the end of training: for which share, and what the record says of it."""
+"""Threshold, answerability and temperature fitted on calibration after training, and their record."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ TABLE = type("Table", (), {"__len__": lambda self: 9, "truncated_questions": 0, 
 
 
 def predictions(questions) -> list[Prediction]:
-    """Gold spans, or the first letter; null odds that lean to the truth."""
-    rng, made = np.random.default_rng(0), []
+    """Gold spans or the first letter, with null odds correlated with answerability."""
+    rng, results = np.random.default_rng(0), []
     for example in questions.examples:
-        right = example.answers[0] if example.answers and rng.random() < 0.7 else None
-        start, end = (right.start, right.end) if right else (0, 1)
+        gold = example.answers[0] if example.answers and rng.random() < 0.7 else None
+        start, end = (gold.start, gold.end) if gold else (0, 1)
         best = Candidate(example.context[start:end], start, end, 0.0, 0.5)
-        made.append(Prediction(example.id, best, rng.normal(-1 if example.answerable else 1, 2), 1))
-    return made
+        results.append(Prediction(example.id, best, rng.normal(-1 if example.answerable else 1, 2), 1))
+    return results
 
 
-def calibrated(folder, prior, questions=QUESTIONS):
-    """The record of a span model with these predictions, fitted for ``prior``."""
+def calibrated_record(folder, prior, questions=QUESTIONS):
+    """Record of a span model with these predictions, calibrated for ``prior``."""
     config = validate(compose(["experiment=demo"]))
     config = replace(config, calibration=Calibration(prior=prior), references={})
     outputs = SimpleNamespace(
@@ -70,7 +70,7 @@ def calibrated(folder, prior, questions=QUESTIONS):
 
 @pytest.mark.parametrize("prior", [None, 0.1, 0.9])
 def test_threshold_and_probability_are_fitted_for_the_prior(prior, tmp_path):
-    record = calibrated(tmp_path, prior)
+    record = calibrated_record(tmp_path, prior)
     rows = load_questions(tmp_path, record, CALIBRATION)
     columns = rows.null_odds.tolist(), rows.span_f1.tolist(), rows.answerable.tolist()
     assert record.threshold.value == pytest.approx(fit_threshold(*columns, prior))
@@ -83,28 +83,28 @@ def test_threshold_and_probability_are_fitted_for_the_prior(prior, tmp_path):
     assert f"null threshold fitted on calibration{note}" in table.notes
 
 
-def test_the_calibration_error_of_answerable_is_a_column(tmp_path):
-    record = calibrated(tmp_path, None)
+def test_answerable_ece_column_matches_the_fit(tmp_path):
+    record = calibrated_record(tmp_path, None)
     rows = load_questions(tmp_path, record, CALIBRATION)
     probability = answerable_probability(rows.null_odds, fit_answerability(rows.null_odds, rows.answerable))
     expected = 100 * reliability(probability, rows.answerable).ece
     columns = ("model", "f1", "answerable_ece")
     (row,) = comparison([(tmp_path, record)], split=CALIBRATION, columns=columns).rows
     assert row["answerable_ece"] == pytest.approx(expected, abs=0.2)
-    before = replace(record, answerability=None)
-    (row,) = comparison([(tmp_path, before)], split=CALIBRATION, columns=columns).rows
+    uncalibrated = replace(record, answerability=None)
+    (row,) = comparison([(tmp_path, uncalibrated)], split=CALIBRATION, columns=columns).rows
     assert row["answerable_ece"] is None
 
 
-def test_with_a_single_kind_of_question_nothing_is_weighted_and_no_probability_fitted(tmp_path):
+def test_single_kind_of_question_has_no_prior_and_no_answerability(tmp_path):
     answerable = tuple(example for example in QUESTIONS.examples if example.answerable)
     assert 0 < len(answerable) < len(QUESTIONS)
-    record = calibrated(tmp_path, 0.5, replace(QUESTIONS, examples=answerable))
+    record = calibrated_record(tmp_path, 0.5, replace(QUESTIONS, examples=answerable))
     assert record.answerability is None
     assert record.threshold.prior is None
 
 
-def test_the_score_without_a_threshold_is_span_f1_plus_the_area_of_answerable():
+def test_spans_auc_is_span_f1_plus_auroc():
     outputs = SimpleNamespace(best_predictions=predictions(QUESTIONS))
     scores = TASK.validation_scores(QUESTIONS, outputs)
     odds = np.array([prediction.null_odds for prediction in outputs.best_predictions])

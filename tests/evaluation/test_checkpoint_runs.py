@@ -1,4 +1,4 @@
-"""``evaluate --run`` on a downloaded checkpoint: a record like any run's, calibrated where a set is given."""
+"""``evaluate --run`` on a downloaded checkpoint: an ordinary record, calibrated if a set is given."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.records import read_questions, read_record
 
-SAME = Path("runs/checkpoints/tiny-electra")
+RECORD = Path("runs/checkpoints/tiny-electra")
 
 
 @pytest.fixture(scope="module")
-def ready(tmp_path_factory):
-    """A working folder with a checkpoint and three question sets."""
+def prepared(tmp_path_factory):
+    """Folder with a checkpoint and three question sets."""
     folder = tmp_path_factory.mktemp("checkpoint-runs")
     for split, seed in (("dev", 1), ("calibration", 1), ("train", 2)):
         write_json(folder / f"{split}.json", write(generate(1, 4, seed, split)))
@@ -31,36 +31,36 @@ def ready(tmp_path_factory):
 
 
 @pytest.fixture
-def work(ready, tmp_path, monkeypatch) -> Path:
-    folder = shutil.copytree(ready, tmp_path / "work")
+def work(prepared, tmp_path, monkeypatch) -> Path:
+    folder = shutil.copytree(prepared, tmp_path / "work")
     monkeypatch.chdir(folder)
     return folder
 
 
-def test_a_checkpoint_has_its_record_its_files_and_its_row(work, qa_arch):
+def test_checkpoint_gets_record_files_and_table_row(work, qa_arch):
     code, out, err = qa_arch("evaluate", "--json", "--run", "tiny-electra", "--data", "dev.json")
     assert code == 0, err
-    record = read_record(SAME)
+    record = read_record(RECORD)
     assert (record.status, record.name, record.model) == ("ok", "checkpoints", "tiny-electra")
     assert {name: point.flat() for name, point in record.scores["dev"].items()} == json.loads(out)
     assert (record.threshold.value, record.threshold.fitted_on) == (0.0, "nothing")
     assert record.precision == "fp32"
     assert record.parameters.total == sum(record.parameters.blocks.values()) > 1000
     assert set(record.references["dev"]) == {"always-no-answer", "random-span", "word-overlap"}
-    assert not {"optim", "trainer"} & set(record.config)  # how it was trained is not known
-    predictions = json.loads((SAME / "predictions.json").read_text())
-    assert list(predictions) == read_questions(SAME)["id"]
-    again = ("evaluate", "--data", "dev.json", "--predictions", str(SAME / "predictions.json"))
+    assert not {"optim", "trainer"} & set(record.config)  # its training is unknown
+    predictions = json.loads((RECORD / "predictions.json").read_text())
+    assert list(predictions) == read_questions(RECORD)["id"]
+    again = ("evaluate", "--data", "dev.json", "--predictions", str(RECORD / "predictions.json"))
     f1 = record.scores["dev"]["calibrated"].f1
     assert json.loads(qa_arch(*again)[1])["f1"] == f1
     table = qa_arch("tables", "--format", "markdown")[1]
     assert f"| tiny-electra | {record.scores['dev']['calibrated'].exact:.1f} | {f1:.1f} |" in table
     assert "downloaded; what it was trained on is not known" in table
-    assert qa_arch("show", str(SAME))[0] == 0
+    assert qa_arch("show", str(RECORD))[0] == 0
 
 
-def test_it_answers_as_it_was_scored(work, qa_arch):
-    """Asked by its folder or by that of its record, at the windows and the threshold of the record."""
+def test_loaded_checkpoint_answers_as_it_was_scored(work, qa_arch):
+    """From its record it uses the recorded threshold and windows, from its own folder the defaults."""
     options = ("--record", "fitted", "--calibration", "calibration.json", "--set", "features.max_length=64")
     code, _, err = qa_arch("evaluate", "--run", "tiny-electra", "--data", "dev.json", *options)
     assert code == 0, err
@@ -77,18 +77,18 @@ def test_it_answers_as_it_was_scored(work, qa_arch):
     assert examples[0].context[answer.start : answer.end] == answer.text != ""
 
 
-def test_the_threshold_is_fitted_on_the_calibration_set(work, qa_arch):
+def test_threshold_is_fitted_on_the_calibration_set(work, qa_arch):
     qa_arch("evaluate", "--run", "tiny-electra", "--data", "dev.json", "--calibration", "calibration.json")
-    record = read_record(SAME)
+    record = read_record(RECORD)
     assert record.threshold.fitted_on == "calibration"
     fitted, plain = (record.scores["calibration"][name] for name in ("calibrated", "margin_0"))
     assert fitted.threshold == record.threshold.value == record.scores["dev"]["calibrated"].threshold
     assert fitted.f1 == max(point.f1 for point in (fitted, plain))
     assert record.facts("calibration").titles == tuple(sorted(generate(1, 4, 1, "calibration").titles))
-    assert not (SAME / "sets" / "calibration" / "predictions.json").exists()
+    assert not (RECORD / "sets" / "calibration" / "predictions.json").exists()
     code, _, err = qa_arch("evaluate", "--run", "tiny-electra", "--data", "calibration.json")
     assert (code, "settings or calibration" in err) == (5, True)
-    code, _, err = qa_arch("evaluate", "--run", str(SAME), "--data", "calibration.json")
+    code, _, err = qa_arch("evaluate", "--run", str(RECORD), "--data", "calibration.json")
     assert (code, "shares 1 articles" in err) == (4, True)
 
 
@@ -98,11 +98,11 @@ def test_the_threshold_is_fitted_on_the_calibration_set(work, qa_arch):
 )
 def test_other_settings_need_another_record(work, qa_arch, options):
     qa_arch("evaluate", "--run", "tiny-electra", "--data", "dev.json")
-    before = (SAME / "run.json").read_bytes()
+    before = (RECORD / "run.json").read_bytes()
     other = ("evaluate", "--run", "tiny-electra", "--data", "dev.json", *options)
     code, _, err = qa_arch(*other)
     assert (code, "holds the record of tiny-electra" in err) == (5, True)
-    assert (SAME / "run.json").read_bytes() == before
+    assert (RECORD / "run.json").read_bytes() == before
     assert qa_arch(*other, "--record", "runs/checkpoints/other")[0] == 0
     assert qa_arch("compare", "runs", "--baseline", "no-such")[2].count("tiny-electra ") == 2  # two systems
 
@@ -118,7 +118,7 @@ def test_other_settings_need_another_record(work, qa_arch, options):
         (["--predictions", "p.json", "--data", "dev.json", "--calibration", "dev.json"], 2, "give --run"),
     ],
 )
-def test_what_cannot_be_scored_leaves_nothing(work, qa_arch, words, code, message):
+def test_refused_evaluation_writes_nothing(work, qa_arch, words, code, message):
     actual, _, err = qa_arch("evaluate", *words)
     assert actual == code
     assert message in err

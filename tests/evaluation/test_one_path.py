@@ -1,4 +1,4 @@
-"""Scoring has one path: the end of training and ``evaluate --run`` leave the same scores, rows and files."""
+"""Scoring after training and by ``evaluate --run`` leaves the same scores, rows and files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FILES = {"span": SPANS, "sequence": SPANS, "selection": RANKED, "classification"
 
 @pytest.fixture(scope="module", params=[name for name in RUNS if name in task_entries()])
 def trained(request, few_questions, tmp_path_factory) -> tuple[str, Path]:
-    """Each task's name and a finished run of it."""
+    """Name of each task and a finished run of it."""
     name = request.param
     sets = [] if name == "classification" else few_questions
     settings = ["debug=fast", *RUNS[name], *sets, "features.cache_dir=null", "trainer.progress=false"]
@@ -56,8 +56,8 @@ def trained(request, few_questions, tmp_path_factory) -> tuple[str, Path]:
     return name, folder
 
 
-def evaluated(folder: Path, **options):
-    """The points of ``evaluate --run``, in the precision that the run was trained in."""
+def evaluate(folder: Path, **options):
+    """Points of ``evaluate --run`` in the precision the run was trained in."""
     precision = read_record(folder).precision
     record, split = evaluate_runs(
         Request(runs=[str(folder)], **options),
@@ -67,12 +67,12 @@ def evaluated(folder: Path, **options):
     return record.scores[split]
 
 
-def test_every_task_has_a_run_here():
+def test_every_task_has_a_run():
     assert set(RUNS) >= set(task_entries())
     assert [task_named(name).name for name in task_entries()] == list(task_entries())
 
 
-def test_evaluating_again_gives_what_training_left(trained):
+def test_evaluate_reproduces_the_results_of_training(trained):
     name, folder = trained
     record = read_record(folder)
     files = {file: (folder / file).read_bytes() for file in FILES.get(name, [])}
@@ -80,7 +80,7 @@ def test_evaluating_again_gives_what_training_left(trained):
     write_record(folder, replace(record, scores={CALIBRATION: record.scores[CALIBRATION]}, references={}))
     for file in (*FILES.get(name, []), QUESTIONS):
         (folder / file).unlink()
-    points = evaluated(folder)
+    points = evaluate(folder)
     again = read_record(folder)
     assert points == again.scores[DEV] == record.scores[DEV]
     assert again.references.get(DEV, {}) == record.references[DEV]
@@ -89,14 +89,14 @@ def test_evaluating_again_gives_what_training_left(trained):
     assert again.threshold == record.threshold
     assert {file: (folder / file).read_bytes() for file in FILES.get(name, [])} == files
     assert read_questions(folder) == rows
-    rows = questions_folder(folder, CALIBRATION)  # calibration keeps its rows and leaves no predictions
+    rows = questions_folder(folder, CALIBRATION)  # calibration has rows but no prediction files
     assert [path.name for path in rows.iterdir()] == [QUESTIONS]
     facts = read_record(folder).data[CALIBRATION]
     assert len(read_questions(rows)["id"]) == (facts.questions or facts.windows)
     assert task_named(name).has_null == (read_record(folder).threshold is not None)
 
 
-def test_references_of_another_task_are_refused_before_anything_is_read(tmp_path):
+def test_references_of_another_task_are_refused_before_training(tmp_path):
     ranker = "+references.mine._target_=qa_arch.nn.losses.SpanLoss"
     config = validate(compose(["debug=fast", "model=bert", ranker]))
     with pytest.raises(ConfigError, match=r"references\.mine: SpanLoss has no method predict"):
@@ -106,13 +106,13 @@ def test_references_of_another_task_are_refused_before_anything_is_read(tmp_path
         train(config, folder=tmp_path)
 
 
-def test_another_decoding_has_a_threshold_of_its_own(trained, tmp_path):
-    """Its null odds are on another scale, so that the run's threshold would say nothing of them."""
+def test_another_decoder_has_its_own_threshold(trained, tmp_path):
+    """Its null odds are on another scale, to which the run's threshold does not apply."""
     name, folder = trained
     if not task_named(name).has_search:
         return
     settings = compose(["decode=any"])["decode"]
-    points = evaluated(folder, decode="any", settings=settings, record=str(tmp_path / "any"))
+    points = evaluate(folder, decode="any", settings=settings, record=str(tmp_path / "any"))
     before, record = read_record(folder), read_record(tmp_path / "any")
     predictor = load_predictor(folder, device="cpu", precision=before.precision)
     predictor.config = validate(record.config)
@@ -124,17 +124,17 @@ def test_another_decoding_has_a_threshold_of_its_own(trained, tmp_path):
     assert record.threshold.fitted_on == CALIBRATION
     assert record.answerability is not None
 
-    # Without its calibration set it has none.
+    # Without its calibration set nothing is fitted.
     run = Path(shutil.copytree(folder, tmp_path / "run"))
     write_record(run, replace(before, data=before.data | {CALIBRATION: SplitFacts(fingerprint="other")}))
-    evaluated(run, decode="any", settings=settings, record=str(tmp_path / "other"))
+    evaluate(run, decode="any", settings=settings, record=str(tmp_path / "other"))
     combined = read_record(tmp_path / "other")
     assert combined.threshold == Threshold(value=0.0, fitted_on="nothing")
     assert (combined.confidence, combined.answerability) == (None, None)
 
 
-def test_no_task_is_known_by_name_outside_its_package():
-    """What depends on what is asked stands in ``tasks/``: nobody else compares a task's name."""
+def test_task_names_are_compared_only_in_tasks():
+    """Code that depends on the task lives in ``tasks/``; nothing else compares a task's name."""
     names = "|".join(task_entries())
     pattern = re.compile(rf"(==|!=|\bin) ?\(?['\"]({names})['\"]|SELECTING")
     hits = [
@@ -147,8 +147,8 @@ def test_no_task_is_known_by_name_outside_its_package():
     assert hits == []
 
 
-def test_the_temperature_is_fitted_where_the_threshold_is(trained):
-    """Both on calibration, of the answers given at the threshold; the rows hold what comes of it."""
+def test_temperature_is_fitted_on_calibration_at_the_threshold(trained):
+    """It is fitted to the answers given at the threshold, and the rows hold the resulting confidence."""
     name, folder = trained
     record = read_record(folder)
     rows = read_questions(questions_folder(folder, CALIBRATION))
@@ -159,11 +159,11 @@ def test_the_temperature_is_fitted_where_the_threshold_is(trained):
     predictor = load_predictor(folder, device="cpu", precision=record.precision)
     calibration = task_named(name).open(predictor.config.data.calibration)
     outputs = predictor.read(calibration)
-    right = np.array(rows["exact"]) > 0
-    expected = outputs.fit_temperature(right, predictor.null_threshold)
+    correct = np.array(rows["exact"]) > 0
+    expected = outputs.fit_temperature(correct, predictor.null_threshold)
     assert record.confidence == Confidence(method="temperature", value=expected, fitted_on=CALIBRATION)
     assert predictor.temperature == expected != 1.0
     confidence = outputs.confidence(predictor.null_threshold, expected)
     assert rows["confidence"] == pytest.approx(confidence.tolist(), abs=1e-5)
-    given = [answer.at(predictor.null_threshold) for answer in outputs.predictions()]
-    assert [answer is None for answer in given] == rows["abstained"]
+    answers = [answer.at(predictor.null_threshold) for answer in outputs.predictions()]
+    assert [answer is None for answer in answers] == rows["abstained"]

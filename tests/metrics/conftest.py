@@ -1,4 +1,4 @@
-"""The plain reference evaluation, and question sets written out by hand."""
+"""The reference evaluation, and hand-written question sets."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.metrics import plain_squad
 
 @pytest.fixture(scope="session")
 def plain() -> ModuleType:
-    """The independent implementation beside this file."""
+    """The independent implementation next to this file."""
     return plain_squad
 
 
 @pytest.fixture(scope="session")
 def gold_set() -> Any:
-    """``gold_set({"id": ["gold", ...]}, protocol)``: a question set written out by hand."""
+    """``gold_set({"id": ["gold", ...]}, protocol)``: a hand-written question set."""
 
     def build(golds: dict[str, list[str]], protocol: Any = "2.0") -> QuestionSet:
         examples = (

@@ -1,7 +1,7 @@
-"""The SQuAD evaluations in the plainest form, from their definition: slow, and nothing shared.
+"""The SQuAD evaluations in their plainest form, straight from the definition: slow and independent.
 
-It imports nothing of the package, and works on raw SQuAD articles as the official scripts do:
-each function takes everything it needs and normalises every text every time it is compared.
+Imports nothing of the package and works on raw SQuAD articles as the official scripts do. Each function
+takes everything it needs and normalises every text each time it is compared.
 """
 
 import re
@@ -65,7 +65,7 @@ def raw_20(articles, predictions):
 
 
 def best_at(raw, column, predictions, na, has):
-    """Highest score and its threshold: walk from "answer nothing", one question at a time."""
+    """Best score and its threshold: start from abstaining on all, then answer one question at a time."""
     current = sum(1 for id_ in raw if not has[id_])
     best, at = current, 0.0
     for id_ in sorted(na, key=lambda k: na[k]):
@@ -97,8 +97,8 @@ def evaluate_20(articles, predictions, na=None, threshold=1.0):
     raw = raw_20(articles, predictions)
     final = {}
     for id_, pair in raw.items():
-        silenced = na is not None and na[id_] > threshold
-        final[id_] = (float(not has[id_]),) * 2 if silenced else pair
+        abstained = na is not None and na[id_] > threshold
+        final[id_] = (float(not has[id_]),) * 2 if abstained else pair
     groups = {"": list(final)}
     groups["HasAns_"] = [id_ for id_ in final if has[id_]]
     groups["NoAns_"] = [id_ for id_ in final if not has[id_]]

@@ -1,4 +1,4 @@
-"""Calibrated confidence, and the curves over null thresholds: by hand and against the official arithmetic."""
+"""Calibrated confidence and threshold curves, by hand and question by question."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from qa_arch.metrics.confidence import BOUNDS, confidences, fit_temperature, rel
 INF = math.inf
 
 
-def drawn(questions: int, temperature: float, seed: int = 0):
-    """Candidates whose first row is the null, and whether the best is right: drawn at ``temperature``."""
-    draw = np.random.default_rng(seed)
+def sample_candidates(questions: int, temperature: float, seed: int = 0):
+    """Scores of 5 candidates each, the null first, and correctness of the best one at ``temperature``."""
+    rng = np.random.default_rng(seed)
     size = 5
-    score = draw.normal(0, 6, (questions, size))
+    score = rng.normal(0, 6, (questions, size))
     weight = np.exp((score - score.max(1, keepdims=True)) / temperature)
     share = weight / weight.sum(1, keepdims=True)
-    truth = (share.cumsum(1) > draw.random((questions, 1))).argmax(1)
+    truth = (share.cumsum(1) > rng.random((questions, 1))).argmax(1)
     offsets = np.arange(questions + 1) * size
     return score.ravel(), offsets[:-1], offsets, truth == score.argmax(1)
 
 
-def test_by_hand_with_the_null_lowered_by_the_threshold():
+def test_confidence_by_hand_with_a_null_threshold():
     score, offsets = np.array([3.0, 1.0, 2.0, 5.0, 4.0]), np.array([0, 3, 5])
     null = np.array([1, 3])
     actual = confidences(score, null, offsets, threshold=-2.0, temperature=2.0)
@@ -36,7 +36,7 @@ def test_by_hand_with_the_null_lowered_by_the_threshold():
 
 
 @pytest.mark.parametrize(("threshold", "null"), [(INF, 0.0), (-INF, 1.0)])
-def test_an_infinite_threshold_settles_it(threshold, null):
+def test_infinite_threshold_decides_the_null(threshold, null):
     actual = confidences(
         np.array([2.0, 1.0, 0.0]), np.array([1]), np.array([0, 3]), threshold=threshold, temperature=1.5
     )
@@ -45,21 +45,21 @@ def test_an_infinite_threshold_settles_it(threshold, null):
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
-def test_the_temperature_of_the_data_is_recovered_and_its_confidence_is_calibrated(temperature):
-    score, null, offsets, right = drawn(20_000, temperature)
+def test_fitted_temperature_is_recovered_and_calibrated(temperature):
+    score, null, offsets, right = sample_candidates(20_000, temperature)
     fitted = fit_temperature(score, null, offsets, right, threshold=0.0)
     assert fitted == pytest.approx(temperature, rel=0.06)
-    every = confidences(score, null, offsets, threshold=0.0, temperature=fitted)
-    assert reliability(every.reshape(-1, 5).max(1), right).ece < 0.01
+    all_confidences = confidences(score, null, offsets, threshold=0.0, temperature=fitted)
+    assert reliability(all_confidences.reshape(-1, 5).max(1), right).ece < 0.01
 
 
-def test_no_other_temperature_has_a_lower_loss():
-    score, null, offsets, right = drawn(300, 2.0, seed=1)
+def test_fitted_temperature_minimises_the_loss():
+    score, null, offsets, right = sample_candidates(300, 2.0, seed=1)
     fitted = fit_temperature(score, null, offsets, right, threshold=1.0)
 
     def loss(temperature: float) -> float:
-        every = confidences(score, null, offsets, threshold=1.0, temperature=temperature)
-        top = np.maximum.reduceat(every, offsets[:-1])
+        all_confidences = confidences(score, null, offsets, threshold=1.0, temperature=temperature)
+        top = np.maximum.reduceat(all_confidences, offsets[:-1])
         with np.errstate(divide="ignore"):
             return float(-np.mean(np.log(np.where(right, top, 1 - top))))
 
@@ -67,12 +67,12 @@ def test_no_other_temperature_has_a_lower_loss():
     assert loss(fitted) <= min(map(loss, others)) + 1e-7
 
 
-def test_what_cannot_be_fitted_is_1_and_certainty_is_bounded():
-    nothing = np.zeros(0), np.zeros(0, int), np.zeros(1, int), np.zeros(0, bool)
-    assert fit_temperature(*nothing, threshold=0.0) == 1.0
-    alone = np.array([1.0, INF]), np.array([0, 1]), np.array([0, 1, 2]), np.array([True, False])
-    assert fit_temperature(*alone, threshold=0.0) == 1.0
-    score, null, offsets, _ = drawn(50, 1.0)
+def test_temperature_is_1_if_unfittable_and_bounded_otherwise():
+    empty = np.zeros(0), np.zeros(0, int), np.zeros(1, int), np.zeros(0, bool)
+    assert fit_temperature(*empty, threshold=0.0) == 1.0
+    single = np.array([1.0, INF]), np.array([0, 1]), np.array([0, 1, 2]), np.array([True, False])
+    assert fit_temperature(*single, threshold=0.0) == 1.0
+    score, null, offsets, _ = sample_candidates(50, 1.0)
     for right, bound in ((True, BOUNDS[0]), (False, BOUNDS[1])):
         assert fit_temperature(score, null, offsets, np.full(50, right), threshold=0.0) == bound
 
@@ -80,7 +80,7 @@ def test_what_cannot_be_fitted_is_1_and_certainty_is_bounded():
 NAN = math.nan
 
 
-def made(seed=0, n=60):
+def sample_odds(seed=0, n=60):
     rng = np.random.default_rng(seed)
     answerable = rng.random(n) < 0.6
     value = np.where(answerable, rng.choice([0.0, 0.5, 1.0], size=n), 0.0)
@@ -88,36 +88,36 @@ def made(seed=0, n=60):
     return odds, value, answerable
 
 
-def plain(odds, value, answerable, margin):
-    """Everything at one margin, question by question."""
+def scores_at(odds, value, answerable, margin):
+    """Scores of every curve at one null threshold, question by question."""
     answered = [o <= margin for o in odds]
-    marks = [v if a else float(not h) for v, a, h in zip(value, answered, answerable, strict=True)]
-    silent = [not a for a in answered]
+    scores = [v if a else float(not h) for v, a, h in zip(value, answered, answerable, strict=True)]
+    abstained = [not a for a in answered]
 
-    def mean(picked):
-        return 100 * sum(picked) / len(picked)
+    def mean(values):
+        return 100 * sum(values) / len(values)
 
-    given = [v if h else 0.0 for v, a, h in zip(value, answered, answerable, strict=True) if a]
-    right_to_abstain = [not h for h, s in zip(answerable, silent, strict=True) if s]
+    answer_values = [v if h else 0.0 for v, a, h in zip(value, answered, answerable, strict=True) if a]
+    correct_abstentions = [not h for h, s in zip(answerable, abstained, strict=True) if s]
     return {
         "coverage": mean(answered),
-        "score": mean(marks),
-        "has_answer": mean([m for m, h in zip(marks, answerable, strict=True) if h]),
-        "no_answer": mean([m for m, h in zip(marks, answerable, strict=True) if not h]),
-        "risk": 100 - mean(given) if given else NAN,
-        "precision": mean(right_to_abstain) if right_to_abstain else 100.0,
-        "recall": mean([s for s, h in zip(silent, answerable, strict=True) if not h]),
+        "score": mean(scores),
+        "has_answer": mean([s for s, h in zip(scores, answerable, strict=True) if h]),
+        "no_answer": mean([s for s, h in zip(scores, answerable, strict=True) if not h]),
+        "risk": 100 - mean(answer_values) if answer_values else NAN,
+        "precision": mean(correct_abstentions) if correct_abstentions else 100.0,
+        "recall": mean([s for s, h in zip(abstained, answerable, strict=True) if not h]),
     }
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_every_margin_scores_as_question_by_question(seed):
-    columns = made(seed)
-    found = thresholds(*columns, points=1000)
-    assert len(found.margin) == len(set(columns[0])) + 1
-    for index, margin in enumerate(found.margin):
-        expected = plain(*columns, margin)
-        assert {name: getattr(found, name)[index] for name in expected} == pytest.approx(
+def test_threshold_curves_match_scoring_question_by_question(seed):
+    columns = sample_odds(seed)
+    curves = thresholds(*columns, points=1000)
+    assert len(curves.margin) == len(set(columns[0])) + 1
+    for index, margin in enumerate(curves.margin):
+        expected = scores_at(*columns, margin)
+        assert {name: getattr(curves, name)[index] for name in expected} == pytest.approx(
             expected, nan_ok=True
         )
 
@@ -132,31 +132,31 @@ def test_area_is_the_mean_risk_over_coverages():
     assert thresholds(odds, value, answerable).area == pytest.approx(sum(risks) / 4)
 
 
-def test_curves_end_where_a_value_is_not_known():
+def test_curves_end_at_an_unknown_value():
     odds, answerable = np.array([-3.0, -2, -1, 0, 1]), np.array([True, False, True, True, True])
-    found = thresholds(odds, np.array([1, NAN, 0.5, NAN, 1]), answerable)
-    assert found.margin.tolist() == [-4, -3, -2, -1]  # the unanswerable question's own value is 0
-    assert found.area is None
-    assert found.score.tolist() == [20, 40, 20, 30]
+    curves = thresholds(odds, np.array([1, NAN, 0.5, NAN, 1]), answerable)
+    assert curves.margin.tolist() == [-4, -3, -2, -1]  # the value of the unanswerable question is 0
+    assert curves.area is None
+    assert curves.score.tolist() == [20, 40, 20, 30]
 
 
 @pytest.mark.parametrize("answerable", [True, False])
-def test_sets_of_one_sort(answerable):
-    found = thresholds(np.array([0.0, 1.0]), np.array([1.0, 0.0]), np.array([answerable] * 2))
-    assert np.isnan(found.no_answer if answerable else found.has_answer).all()
-    assert not np.isnan(found.score).any()
+def test_sets_with_a_single_kind_of_question(answerable):
+    curves = thresholds(np.array([0.0, 1.0]), np.array([1.0, 0.0]), np.array([answerable] * 2))
+    assert np.isnan(curves.no_answer if answerable else curves.has_answer).all()
+    assert not np.isnan(curves.score).any()
 
 
 def test_nan_odds_never_abstain_and_infinite_ones_always():
-    found = thresholds(np.array([NAN, math.inf]), np.array([1.0, 0.0]), np.array([True, True]))
-    assert found.margin.tolist()[1:] == [-math.inf, math.inf]
-    assert found.score.tolist() == [0, 50, 50]
+    curves = thresholds(np.array([NAN, math.inf]), np.array([1.0, 0.0]), np.array([True, True]))
+    assert curves.margin.tolist()[1:] == [-math.inf, math.inf]
+    assert curves.score.tolist() == [0, 50, 50]
 
 
 def test_reliability_by_hand():
     confidence = np.array([0.05, 0.15, 0.15, 0.95, 1.0, NAN])
-    found = reliability(confidence, np.array([False, True, False, True, True, True]))
-    assert found.confidence == pytest.approx([0.05, 0.15, 0.975])
-    assert found.observed == pytest.approx([0, 0.5, 1])
-    assert found.count.tolist() == [1, 2, 2]
-    assert found.ece == pytest.approx((0.05 + 2 * 0.35 + 2 * 0.025) / 5)
+    result = reliability(confidence, np.array([False, True, False, True, True, True]))
+    assert result.confidence == pytest.approx([0.05, 0.15, 0.975])
+    assert result.observed == pytest.approx([0, 0.5, 1])
+    assert result.count.tolist() == [1, 2, 2]
+    assert result.ece == pytest.approx((0.05 + 2 * 0.35 + 2 * 0.025) / 5)

@@ -1,4 +1,4 @@
-"""The kinds of mistakes, on a passage and answers made by hand."""
+"""Kinds of errors, on a hand-made passage with answers."""
 
 from __future__ import annotations
 
@@ -13,106 +13,106 @@ from qa_arch.types.text import Example, Gold
 TEXT = "The old red mill by the ferry was sold to Ilva Morn in 1971, and the lamps to her son."
 
 
-def at(text: str) -> Gold:
+def gold(text: str) -> Gold:
     return Gold(text, TEXT.index(text))
 
 
-def asked(id_: str, *golds: str, kind: str | None = None, plausible: tuple[str, ...] = ()) -> Example:
-    return Example(id_, "?", TEXT, "t", tuple(map(at, golds)), tuple(map(at, plausible)), kind)
+def query(id_: str, *golds: str, kind: str | None = None, plausible: tuple[str, ...] = ()) -> Example:
+    return Example(id_, "?", TEXT, "t", tuple(map(gold, golds)), tuple(map(gold, plausible)), kind)
 
 
 CASES = [
-    # example, best span (None: there was none), abstained -> outcome, boundary, near miss, plausible
-    (asked("exact", "red mill"), "red mill", False, "right", None, False, None),
-    (asked("article", "red mill", "old red mill"), "The old red mill", False, "right", None, False, None),
-    (asked("short", "old red mill"), "red", False, "wrong_span", "short", True, None),  # F1 1/2
-    (asked("shorter", "red mill by the ferry"), "red", False, "wrong_span", "short", False, None),  # F1 2/5
-    (asked("long", "1971"), "in 1971", False, "wrong_span", "long", True, None),
-    (asked("crossing", "Ilva Morn"), "Morn in", False, "wrong_span", "crossing", True, None),
-    (asked("apart", "Ilva Morn"), "her son", False, "wrong_span", "apart", False, None),
-    (asked("nearest", "1971", "ferry was sold"), "was", False, "wrong_span", "short", True, None),
-    (asked("silent", "red mill"), "red mill", True, "wrong_abstention", None, False, None),
-    (asked("missed", "red mill"), "red", True, "missed_answer", None, False, None),
-    (asked("nothing", "red mill"), None, True, "missed_answer", None, False, None),
-    (asked("silence is right"), "red", True, "right", None, False, None),
-    (asked("undue"), "red", False, "undue_answer", None, False, None),
-    (asked("taken", plausible=("ferry", "red mill")), "red mill", False, "undue_answer", None, False, True),
-    (asked("an article", plausible=("ferry",)), "the ferry", False, "undue_answer", None, False, True),
-    (asked("elsewhere", plausible=("ferry",)), "her son", False, "undue_answer", None, False, False),
-    (asked("resisted", plausible=("ferry",)), "ferry", True, "right", None, False, None),
+    # example, best span or None, abstained -> outcome, boundary, near miss, plausible
+    (query("exact", "red mill"), "red mill", False, "right", None, False, None),
+    (query("article", "red mill", "old red mill"), "The old red mill", False, "right", None, False, None),
+    (query("short", "old red mill"), "red", False, "wrong_span", "short", True, None),  # F1 1/2
+    (query("shorter", "red mill by the ferry"), "red", False, "wrong_span", "short", False, None),  # F1 2/5
+    (query("long", "1971"), "in 1971", False, "wrong_span", "long", True, None),
+    (query("crossing", "Ilva Morn"), "Morn in", False, "wrong_span", "crossing", True, None),
+    (query("apart", "Ilva Morn"), "her son", False, "wrong_span", "apart", False, None),
+    (query("nearest", "1971", "ferry was sold"), "was", False, "wrong_span", "short", True, None),
+    (query("wrong abstention", "red mill"), "red mill", True, "wrong_abstention", None, False, None),
+    (query("missed", "red mill"), "red", True, "missed_answer", None, False, None),
+    (query("no span", "red mill"), None, True, "missed_answer", None, False, None),
+    (query("right abstention"), "red", True, "right", None, False, None),
+    (query("undue"), "red", False, "undue_answer", None, False, None),
+    (query("taken", plausible=("ferry", "red mill")), "red mill", False, "undue_answer", None, False, True),
+    (query("an article", plausible=("ferry",)), "the ferry", False, "undue_answer", None, False, True),
+    (query("elsewhere", plausible=("ferry",)), "her son", False, "undue_answer", None, False, False),
+    (query("resisted", plausible=("ferry",)), "ferry", True, "right", None, False, None),
 ]
 
 
 def rows_of(cases) -> dict[str, list]:
     """The columns that a run writes."""
     questions = question_set("made", [case[0] for case in cases], "2.0")
-    spans = [(-1, -1) if text is None else (at(text).start, at(text).end) for _, text, *_ in cases]
+    spans = [(-1, -1) if text is None else (gold(text).start, gold(text).end) for _, text, *_ in cases]
     texts = {example.id: text or "" for example, text, *_ in cases}
-    given = {example.id: "" if abstained else text for example, text, abstained, *_ in cases}
-    best, final = (score_questions(questions, answers) for answers in (texts, given))
+    predictions = {example.id: "" if abstained else text for example, text, abstained, *_ in cases}
+    span_scores, scores = (score_questions(questions, answers) for answers in (texts, predictions))
     return {
-        "id": [s.id for s in final],
-        "kind": [s.kind for s in final],
-        "answerable": [s.answerable for s in final],
-        "abstained": [s.abstained for s in final],
-        "exact": [s.exact for s in final],
-        "f1": [s.f1 for s in final],
+        "id": [s.id for s in scores],
+        "kind": [s.kind for s in scores],
+        "answerable": [s.answerable for s in scores],
+        "abstained": [s.abstained for s in scores],
+        "exact": [s.exact for s in scores],
+        "f1": [s.f1 for s in scores],
         "start": [start for start, _ in spans],
         "end": [end for _, end in spans],
-        "span_exact": [s.exact for s in best],
+        "span_exact": [s.exact for s in span_scores],
     }
 
 
-def old(rows) -> dict[str, list]:
-    """As records had them before the scores of the best spans were kept."""
+def without_span_scores(rows) -> dict[str, list]:
+    """Rows of an old record, without the scores of the best spans."""
     return {name: values for name, values in rows.items() if name != "span_exact"}
 
 
-def test_each_question_is_judged_with_and_without_the_scores_of_spans() -> None:
+def test_judge_with_and_without_span_scores() -> None:
     questions, rows = question_set("made", [case[0] for case in CASES], "2.0"), rows_of(CASES[::-1])
     judged = judge(rows, questions)
-    assert judge(old(rows), questions) == judged
-    for found, (example, _, _, *expected) in zip(judged[::-1], CASES, strict=True):
-        assert (found.id, found.article) == (example.id, "t")
-        assert [found.outcome, found.boundary, found.near_miss, found.plausible] == expected, example.id
-    found = count(judged)
-    assert found.questions == len(CASES) == sum(found.outcomes.values())
-    assert found.outcomes == {
+    assert judge(without_span_scores(rows), questions) == judged
+    for result, (example, _, _, *expected) in zip(judged[::-1], CASES, strict=True):
+        assert (result.id, result.article) == (example.id, "t")
+        assert [result.outcome, result.boundary, result.near_miss, result.plausible] == expected, example.id
+    result = count(judged)
+    assert result.questions == len(CASES) == sum(result.outcomes.values())
+    assert result.outcomes == {
         **{"right": 4, "wrong_span": 6, "wrong_abstention": 1, "missed_answer": 2},
         **{"undue_answer": 4, "unanswered": 0},
     }
-    assert found.boundaries == {"short": 3, "long": 1, "crossing": 1, "apart": 1, "same": 0}
-    assert (found.near_misses, found.plausible, found.with_plausible) == (4, 2, 3)
-    assert found.overlapping == 5  # all wrong spans but "apart"
+    assert result.boundaries == {"short": 3, "long": 1, "crossing": 1, "apart": 1, "same": 0}
+    assert (result.near_misses, result.plausible, result.with_plausible) == (4, 2, 3)
+    assert result.overlapping == 5  # all wrong spans but "apart"
 
 
-def test_a_plausible_answer_is_compared_by_the_rules_of_the_language() -> None:
+def test_plausible_answers_are_compared_by_the_rules_of_the_language() -> None:
     example = Example("q", "?", "In der Burg", "t", (), (Gold("Burg", 7),))
-    rows = rows_of([(asked("q"), "red", False)]) | {"start": [3], "end": [11]}
+    rows = rows_of([(query("q"), "red", False)]) | {"start": [3], "end": [11]}
     sets = (question_set("made", [example], "2.0", language=language) for language in ("de", "en"))
     assert [judge(rows, questions)[0].plausible for questions in sets] == [True, False]
 
 
-def test_scores_alone_tell_the_same_outcomes_and_old_ones_tell_no_abstentions_apart() -> None:
+def test_judge_without_texts_finds_the_same_outcomes() -> None:
     questions, rows = question_set("made", [case[0] for case in CASES], "2.0"), rows_of(CASES)
-    alone, beside = judge(rows), judge(rows, questions)
-    shown = ("id", "kind", "outcome", "near_miss", "overlaps", "answerable")
-    assert [[getattr(row, name) for name in shown] for row in alone] == [
-        [getattr(row, name) for name in shown] for row in beside
+    without_texts, with_texts = judge(rows), judge(rows, questions)
+    fields = ("id", "kind", "outcome", "near_miss", "overlaps", "answerable")
+    assert [[getattr(row, name) for name in fields] for row in without_texts] == [
+        [getattr(row, name) for name in fields] for row in with_texts
     ]
-    assert {(row.boundary, row.plausible, row.article) for row in alone} == {(None, None, None)}
-    found = count(judge(old(rows))).outcomes
-    assert (found["unanswered"], found["wrong_abstention"], found["missed_answer"]) == (3, 0, 0)
-    assert (found["right"], found["wrong_span"], found["undue_answer"]) == (4, 6, 4)
+    assert {(row.boundary, row.plausible, row.article) for row in without_texts} == {(None, None, None)}
+    outcomes = count(judge(without_span_scores(rows))).outcomes
+    assert (outcomes["unanswered"], outcomes["wrong_abstention"], outcomes["missed_answer"]) == (3, 0, 0)
+    assert (outcomes["right"], outcomes["wrong_span"], outcomes["undue_answer"]) == (4, 6, 4)
 
 
-def test_spans_that_only_touch_are_apart() -> None:
-    gold = at("red mill")
-    example = asked("q", "red mill")
+def test_touching_spans_do_not_overlap() -> None:
+    span = gold("red mill")
+    example = query("q", "red mill")
     assert (
-        boundary(example, gold.end, gold.end + 3) == boundary(example, gold.start - 2, gold.start) == "apart"
+        boundary(example, span.end, span.end + 3) == boundary(example, span.start - 2, span.start) == "apart"
     )
-    assert boundary(example, gold.start, gold.end) == "same"
+    assert boundary(example, span.start, span.end) == "same"
 
 
 @pytest.mark.parametrize(
@@ -123,6 +123,6 @@ def test_spans_that_only_touch_are_apart() -> None:
     ],
 )
 def test_rows_of_other_data_are_refused(change, message) -> None:
-    rows = rows_of([(asked("q", "red mill"), "red", False)]) | change
+    rows = rows_of([(query("q", "red mill"), "red", False)]) | change
     with pytest.raises(DataError, match=message):
-        judge(rows, question_set("made", [asked("q", "red mill")], "2.0"))
+        judge(rows, question_set("made", [query("q", "red mill")], "2.0"))

@@ -1,4 +1,4 @@
-"""``qa-arch evaluate``: official JSON on stdout, all else on stderr, exit codes that mean something."""
+"""``qa-arch evaluate``: official JSON on stdout, everything else on stderr, exit codes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_official_json(evaluate, data):
     assert err == "protocol: SQuAD 2.0 (from the data)\n"
 
 
-def test_protocol_11_by_the_data_and_as_asked(evaluate, data, data_11):
+def test_protocol_from_the_data_or_the_option(evaluate, data, data_11):
     code, out, err = evaluate(data_11, {"q1": "mill", "q2": "Théodore"})
     assert (code, json.loads(out)["exact_match"], json.loads(out)["f1"]) == (0, 50.0, pytest.approx(500 / 6))
     assert "SQuAD 1.1 (from the data)" in err
@@ -86,12 +86,12 @@ def test_null_threshold_and_out(evaluate, data, tmp_path):
     assert (code, scores["exact"], scores["NoAns_exact"]) == (0, 50.0, 100.0)
     assert {"best_f1", "best_f1_thresh", "pr_oracle_ap"} <= set(scores)
     assert json.loads(out_path.read_text("utf-8")) == scores
-    # The official default threshold is 1.0, and nothing lies above it.
+    # The official default threshold is 1.0, which no probability exceeds.
     _, out, _ = evaluate(data, TEXTS, "--na-prob", na)
     assert json.loads(out)["NoAns_exact"] == 50.0
 
 
-def test_missing_ids_20(evaluate, data):
+def test_missing_ids_of_protocol_20_exit_with_3(evaluate, data):
     code, out, err = evaluate(data, {"q1": "red mill", "q3": ""})
     scores = json.loads(out)
     assert code == 3
@@ -145,7 +145,7 @@ def test_malformed_null_scores(null_scores, message, evaluate, data, tmp_path):
     assert message in err
 
 
-def test_files_that_cannot_be_read(evaluate, data, tmp_path):
+def test_unreadable_files_are_refused(evaluate, data, tmp_path):
     (tmp_path / "latin.json").write_bytes('{"q1": "Théodore"}'.encode("latin-1"))
     for name, message in (
         ("none.json", "none.json: cannot be read (No such file or directory)"),
@@ -158,7 +158,7 @@ def test_files_that_cannot_be_read(evaluate, data, tmp_path):
     assert evaluate(data, tmp_path / "bom.json")[0] == 0
 
 
-def test_options_that_decide_nothing_are_refused(evaluate, data, data_11, tmp_path):
+def test_options_without_effect_are_refused(evaluate, data, data_11, tmp_path):
     code, out, err = evaluate(data, TEXTS, "--null-threshold", 0.5)
     assert (code, out, "--na-prob" in err) == (2, "", True)
     na = write(tmp_path / "na.json", {"q1": 0.0, "q2": 0.0})
@@ -172,12 +172,12 @@ def test_warnings(evaluate, data, tmp_path):
     na = write(tmp_path / "na.json", {"q1": -3.5, "q2": 2.0, "q3": 0, "q4": 0})
     assert "look like odds" in evaluate(data, TEXTS, "--na-prob", na)[2]
     assert "look like odds" not in evaluate(data, TEXTS, "--na-prob", na, "--null-threshold", 0)[2]
-    silent = dict.fromkeys(TEXTS, "")
-    assert '100.0% of the answers are "no answer"' in evaluate(data, silent)[2]
+    empty = dict.fromkeys(TEXTS, "")
+    assert '100.0% of the answers are "no answer"' in evaluate(data, empty)[2]
     assert "warning" not in evaluate(data, TEXTS)[2]
 
 
-def test_the_process_loads_nothing_heavy(data, tmp_path):
+def test_evaluate_imports_nothing_heavy(data, tmp_path):
     predictions = write(tmp_path / "predictions.json", TEXTS)
     code = (
         "import sys; from qa_arch.cli.main import main\n"

@@ -1,4 +1,4 @@
-"""Answers in other languages against the definition of MLQA's evaluation, written out plainly."""
+"""Scoring in other languages, against hand-written cases and MLQA's official evaluation."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ MLQA = ("ar", "de", "es", "hi", "vi", "zh")
         ("ru", "«Дом» у реки — 12%", "дом у реки 12"),
     ],
 )
-def test_an_answer_is_normalised_by_the_rules_of_its_language(language, text, expected):
+def test_normalisation_follows_the_language(language, text, expected):
     assert normaliser(language)(text) == expected
 
 
-def test_a_set_is_scored_by_the_rules_of_its_language():
+def test_scores_follow_the_language_of_the_set():
     examples = [Example("q", "Wo?", "Neben der Mühle steht ein Haus.", "T", (Gold("der Mühle", 6),))]
     german = question_set("set", examples, "1.1", language="de")
     english = question_set("set", examples, "1.1")
@@ -44,7 +44,7 @@ def test_a_set_is_scored_by_the_rules_of_its_language():
     assert german.fingerprint != english.fingerprint
 
 
-def test_a_source_names_the_language(tmp_path, monkeypatch):
+def test_source_prefix_sets_the_language(tmp_path, monkeypatch):
     qas = [{"id": "q", "question": "Wo?", "answers": [{"text": "der Mühle", "answer_start": 6}]}]
     articles = [{"title": "T", "paragraphs": [{"context": "Neben der Mühle.", "qas": qas}]}]
     file = tmp_path / "set.json"
@@ -101,6 +101,6 @@ def test_scores_of_xquad_equal_the_official_evaluation(language, official, real_
     assert scores.exact < scores.f1
 
 
-def test_english_keeps_the_rules_of_squad():
+def test_english_uses_the_rules_of_squad():
     assert LANGUAGES[0] == "en"
     assert normalise("The „Mill“") == "„mill“"  # MLQA would drop the quotes

@@ -1,4 +1,4 @@
-"""Fitting the null threshold and the probability of "answerable", and reporting at three operating points."""
+"""Fitting the null threshold and the probability of "answerable", and scores at three operating points."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from qa_arch.types.text import Candidate, Prediction
 INF, NAN = math.inf, math.nan
 
 
-def mean_f1(odds, f1, answerable, threshold):
-    """F1 at ``threshold``, question by question, as the answers would be scored."""
+def total_f1(odds, f1, answerable, threshold):
+    """Summed F1 at ``threshold``, question by question."""
     return sum(float(not a) if o > threshold else v for o, v, a in zip(odds, f1, answerable, strict=True))
 
 
@@ -37,30 +37,30 @@ def answer(id_: str, text: str | None, odds: float) -> Prediction:
 
 
 def test_threshold_by_hand():
-    # answerable at -3 and 1, unanswerable at 2 and 5: the cut between 1 and 2 gets all four right
+    # answerable at -3 and 1, unanswerable at 2 and 5: a threshold between 1 and 2 gets all four right
     assert fit_threshold([-3, 1, 2, 5], [1, 1, 0, 0], [True, True, False, False]) == 1.5
-    # the same with the sign of the odds turned can do no better than answering all or none: 2 of 4;
-    # cuts: none answered 2, then 1, 0, 1, 2. None answered lies at -5 - 1, all answered at 3 + 1.
+    # with the sign of the odds flipped nothing beats answering all or none: right by threshold, from none
+    # answered (at -5 - 1) to all answered (at 3 + 1): 2, 1, 0, 1, 2 of 4
     assert fit_threshold([3, -1, -2, -5], [1, 1, 0, 0], [True, True, False, False]) == 4
 
 
-def test_equal_odds_fall_together():
-    # at 1.0 one answerable and two unanswerable questions: together they are better not answered
+def test_questions_with_equal_odds_share_a_decision():
+    # at 1.0 one answerable and two unanswerable questions: abstaining on all three is better
     threshold = fit_threshold([0, 1, 1, 1], [1, 1, 0, 0], [True, True, False, False])
     assert threshold == 0.5
 
 
-def test_no_threshold_is_one_of_the_odds():
-    """-0.4 and 1.6 score alike; 0.2 itself, nearer 0, is no cut between different odds."""
+def test_threshold_is_never_one_of_the_odds():
+    """-0.4 and 1.6 score alike; 0.2 is nearer 0 but does not lie between different odds."""
     threshold = fit_threshold([-1.0, 0.2, 0.2, 3.0], [1.0, 0.0, 0.0, 0.0], [True, True, True, False])
     assert threshold == pytest.approx(-0.4)
 
 
 def test_ties_take_the_threshold_nearest_zero():
-    # F1 0 on an answerable question: whether it is answered makes no difference
+    # F1 0 on an answerable question: answering it makes no difference
     assert fit_threshold([-4.0, 0.5, 3.0], [1.0, 0.0, 0.0], [True, True, False]) == pytest.approx(-1.75)
     assert fit_threshold([-4.0, -0.5, 3.0], [1.0, 0.0, 0.0], [True, True, False]) == pytest.approx(1.25)
-    # two cuts as near: the negative one
+    # equally near: the negative one
     assert fit_threshold([-2.0, 0.0, 2.0], [1.0, 0.0, 0.0], [True, True, False]) == -1.0
 
 
@@ -69,7 +69,7 @@ def test_nothing_to_fit_gives_zero(odds):
     assert fit_threshold(odds, [1.0] * len(odds), [True] * len(odds)) == 0.0
 
 
-def test_the_threshold_separates_neighbouring_and_huge_floats():
+def test_threshold_separates_neighbouring_and_huge_floats():
     low = 1.0
     high = math.nextafter(low, INF)
     threshold = fit_threshold([low, high], [1, 0], [True, False])
@@ -82,7 +82,7 @@ def test_the_threshold_separates_neighbouring_and_huge_floats():
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_no_threshold_does_better(seed):
+def test_fitted_threshold_is_optimal_and_order_independent(seed):
     rng = random.Random(seed)
     n = rng.randint(1, 25)
     odds = [round(rng.gauss(0, 3), rng.choice((0, 1, 6))) for _ in range(n)]
@@ -90,8 +90,8 @@ def test_no_threshold_does_better(seed):
     f1 = [rng.choice((0.0, 1.0, 0.4, rng.random())) if a else 0.0 for a in answerable]
     threshold = fit_threshold(odds, f1, answerable)
     cuts = [-100.0, *odds, 100.0]
-    best = max(mean_f1(odds, f1, answerable, cut) for cut in cuts)
-    assert mean_f1(odds, f1, answerable, threshold) == pytest.approx(best)
+    best = max(total_f1(odds, f1, answerable, cut) for cut in cuts)
+    assert total_f1(odds, f1, answerable, threshold) == pytest.approx(best)
     order = list(range(n))
     rng.shuffle(order)
     shuffled = fit_threshold(*([values[i] for i in order] for values in (odds, f1, answerable)))
@@ -106,24 +106,24 @@ def test_three_operating_points(gold_set):
         answer("c", "oar", 3.0),
         answer("d", "oar", -1),
     ]
-    got = at_thresholds(gold_set(golds), answers, calibrated=5.0)
+    points = at_thresholds(gold_set(golds), answers, calibrated=5.0)
     # Threshold 0 answers a (right) and d (wrong): a, c right. 5 answers all: a, b right. Three are right
-    # for a cut between -2 and -1 (a, c, d) and between 1 and 3 (a, b, c); the former is nearer 0.
-    assert [(name, scores.exact, scores.threshold) for name, scores in list(got.items())[:3]] == [
+    # between -2 and -1 (a, c, d) and between 1 and 3 (a, b, c); the former is nearer 0.
+    assert [(name, scores.exact, scores.threshold) for name, scores in list(points.items())[:3]] == [
         ("margin_0", 50.0, 0.0),
         ("calibrated", 50.0, 5.0),
         ("oracle", 75.0, -1.5),
     ]
-    assert got["calibrated"].official["NoAns_exact"] == 0.0
-    spans = got["never_null"].official
+    assert points["calibrated"].official["NoAns_exact"] == 0.0
+    spans = points["never_null"].official
     assert (spans["HasAns_exact"], spans["NoAns_exact"]) == (100.0, 0.0)
     assert calibrate(gold_set(golds), answers) == -1.5
-    for scores in list(got.values())[:3]:
+    for scores in list(points.values())[:3]:
         texts = {a.id: a.text(scores.threshold) for a in answers}
-        assert score(gold_set(golds), texts).f1 == scores.f1, "not what the answers at that threshold score"
+        assert score(gold_set(golds), texts).f1 == scores.f1, "answers at that threshold score differently"
 
 
-def test_every_question_is_answered_once(gold_set):
+def test_missing_or_duplicate_answers_are_refused(gold_set):
     questions = gold_set({"a": [], "b": []})
     with pytest.raises(DataError, match="have no prediction: b"):
         at_thresholds(questions, [answer("a", "x", 0.0)], 0.0)
@@ -131,9 +131,9 @@ def test_every_question_is_answered_once(gold_set):
         best_texts([answer("a", "x", 0.0), answer("a", "y", 0.0)])
 
 
-def test_a_prior_by_hand():
-    # Answerable at 0 and 2, unanswerable at 1, 3 and 4: as they are, the cuts above 0 and above 2 get four of
-    # five right, and the lower is nearer 0. Counted as a tenth, the unanswerable may be answered wrongly.
+def test_threshold_with_a_prior_by_hand():
+    # Answerable at 0 and 2, unanswerable at 1, 3 and 4: unweighted, thresholds above 0 and above 2 get four
+    # of five right, and the lower is nearer 0. Weighted as a tenth, unanswerable ones may be answered.
     odds, f1, answerable = [0, 2, 1, 3, 4], [1, 1, 0, 0, 0], [True, True, False, False, False]
     assert fit_threshold(odds, f1, answerable) == 0.5
     assert fit_threshold(odds, f1, answerable, prior=0.1) == 2.5
@@ -142,8 +142,8 @@ def test_a_prior_by_hand():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_prior_is_as_many_more_questions_of_a_kind(seed):
-    """Fitting with a prior is fitting on a set in which questions are repeated to reach that share."""
+def test_prior_equals_repeating_questions(seed):
+    """Fitting with a prior equals fitting on a set whose questions are repeated to reach that share."""
     rng = random.Random(seed)
     answerable = [n % 4 != 0 for n in range(40)]  # 30 of 40
     odds = [rng.gauss(0 if a else 1, 1.5) for a in answerable]
@@ -154,8 +154,8 @@ def test_a_prior_is_as_many_more_questions_of_a_kind(seed):
     assert fit_threshold(odds, f1, answerable, prior=0.5) == fit_threshold(*repeated)
 
 
-def drawn(questions=4000, *, share=0.4, slope=-0.7, intercept=0.3, seed=0):
-    """Null odds and whether questions are answerable, by a logistic law; ``share`` of them unanswerable."""
+def sample_odds(questions=4000, *, share=0.4, slope=-0.7, intercept=0.3, seed=0):
+    """Null odds and answerability of questions from a logistic model, ``share`` of them unanswerable."""
     rng = np.random.default_rng(seed)
     odds = rng.normal(scale=3, size=8 * questions)
     answerable = rng.random(8 * questions) < 1 / (1 + np.exp(-(intercept + slope * odds)))
@@ -166,8 +166,8 @@ def drawn(questions=4000, *, share=0.4, slope=-0.7, intercept=0.3, seed=0):
 
 
 @pytest.mark.parametrize("prior", [None, 0.5, 0.8])
-def test_it_is_the_minimum_of_the_weighted_loss(prior):
-    odds, answerable = drawn(300)
+def test_answerability_fit_minimises_the_weighted_loss(prior):
+    odds, answerable = sample_odds(300)
     fitted = fit_answerability(odds, answerable, prior)
     n, p = (~answerable).sum(), answerable.sum()
     target = np.where(answerable, (p + 1) / (p + 2), 1 / (n + 2))
@@ -183,15 +183,15 @@ def test_it_is_the_minimum_of_the_weighted_loss(prior):
         assert loss(fitted.slope + slope, fitted.intercept + intercept) > best
 
 
-def test_with_the_prior_it_is_calibrated_on_a_set_of_that_share():
-    odds, answerable = drawn(share=0.4)
-    other_odds, other = drawn(share=0.6, seed=1)
-    own, stated = (fit_answerability(odds, answerable, prior) for prior in (None, 0.6))
-    errors = [reliability(answerable_probability(other_odds, f), other).ece for f in (own, stated)]
+def test_answerability_with_a_prior_is_calibrated_on_that_share():
+    odds, answerable = sample_odds(share=0.4)
+    other_odds, other = sample_odds(share=0.6, seed=1)
+    unweighted, weighted = (fit_answerability(odds, answerable, prior) for prior in (None, 0.6))
+    errors = [reliability(answerable_probability(other_odds, f), other).ece for f in (unweighted, weighted)]
     assert errors[1] < 0.03 < errors[0]
 
 
-def test_what_separates_has_a_finite_slope_and_odds_of_any_size_are_taken():
+def test_answerability_slope_is_finite_for_separable_and_huge_odds():
     fitted = fit_answerability(np.array([-2.0, -1, 1, 2]), np.array([True, True, False, False]))
     assert -10 < fitted.slope < 0
     huge = fit_answerability(np.array([-1e100, -1e99, 1e99, 1e100]), np.array([True, True, False, False]))
@@ -199,7 +199,7 @@ def test_what_separates_has_a_finite_slope_and_odds_of_any_size_are_taken():
     assert all(map(math.isfinite, huge))
 
 
-def test_nothing_to_fit_and_odds_that_are_no_numbers():
+def test_answerability_without_data_and_with_nan_odds():
     assert fit_answerability(np.array([1.0, 2]), np.array([True, True])) is None
     assert fit_answerability(np.array([np.inf, 2.0]), np.array([True, False])) is None
     odds = np.array([-np.inf, 0.0, np.inf, np.nan])

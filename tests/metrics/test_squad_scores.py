@@ -1,4 +1,4 @@
-"""The SQuAD evaluation: normalisation, overlap and whole sets, by hand and against the plain definition."""
+"""The SQuAD evaluation: normalisation, overlap and whole sets, by hand and against the reference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GOLDS = {
     "q2": ["a ferry"],
     "q3": [],
     "q4": [],
-    "q5": ["the"],  # an answer of which nothing is left
+    "q5": ["the"],  # normalises to nothing
 }
 TEXTS = {
     "q1": "red mill house",
@@ -28,7 +28,7 @@ TEXTS = {
     "q4": "some lamp",
     "q5": "",
 }
-# exact: q1 0, q2 1, q3 1, q4 0, q5 1 (nothing of nothing)             -> 3 / 5
+# exact: q1 0, q2 1, q3 1, q4 0, q5 1 (both empty)                     -> 3 / 5
 # F1: q1 against "red mill": p 2/3, r 2/2, F1 = (4/3) / (5/3) = 0.8
 #     q1 against "old red mill": p 2/3, r 2/3, F1 = 2/3; best 0.8
 #     q2 1, q3 1, q4 0, q5 1                                           -> 3.8 / 5
@@ -55,9 +55,9 @@ def test_scores_by_hand(gold_set):
         **{"answered_answerable": 2, "answered_unanswerable": 1},
         **{"abstained_answerable": 1, "abstained_unanswerable": 1},
     }
-    silent = score(gold_set(GOLDS), TEXTS | {"q2": "", "q4": ""}).more
-    assert (silent["answerable_precision"], silent["answerable_recall"]) == (100.0, pytest.approx(100 / 3))
-    assert silent["answerable_f1"] == pytest.approx(50)  # 2 * 1 * (1/3) / (4/3)
+    more = score(gold_set(GOLDS), TEXTS | {"q2": "", "q4": ""}).more
+    assert (more["answerable_precision"], more["answerable_recall"]) == (100.0, pytest.approx(100 / 3))
+    assert more["answerable_f1"] == pytest.approx(50)  # 2 * 1 * (1/3) / (4/3)
 
 
 def test_null_threshold_by_hand(gold_set):
@@ -70,8 +70,8 @@ def test_null_threshold_by_hand(gold_set):
         100.0,
     )
     assert scores.more["answered_answerable"] == 1
-    # Best threshold, exact: abstaining throughout is right for q3, q4 = 2. By rising probability:
-    # q5 +1 = 3, q3 silent anyway 3, q1 +0, q4 answers -1 = 2, q2 +1 = 3: best 3 of 5, reached at 0.0.
+    # Best threshold, exact: abstaining on all is right for q3, q4 = 2. By rising probability:
+    # q5 +1 = 3, q3 empty anyway 3, q1 +0, q4 answers -1 = 2, q2 +1 = 3: best 3 of 5, reached at 0.0.
     # F1: q5 3, q3 3, q1 +0.8 = 3.8 at 0.5, q4 2.8, q2 3.8 (no higher)
     # pr_exact: ranks q5 q3 q1 q4 q2; hits 1 1 1 1 2 of 3; area = 1/1 * 1/3 + 2/5 * 1/3
     # pr_f1: hits 1 1 1.8 1.8 2.8; area = 1 * 1/3 + 1.8/3 * 0.8/3 + 2.8/5 * 1/3
@@ -94,7 +94,7 @@ def test_protocol_11_by_hand(gold_set):
     assert scores.official == {"exact_match": 100.0 * 2 / 3, "f1": pytest.approx(100 * (5 / 3) / 3)}
 
 
-def test_missing_predictions_count_zero_in_11_and_are_left_out_in_20(gold_set):
+def test_missing_predictions_count_as_0_in_11_and_are_omitted_in_20(gold_set):
     golds = {"q1": ["mill"], "q2": ["ferry"], "q3": ["lamp"], "q4": ["oar"]}
     texts = {"q1": "mill", "q2": "barge", "q3": "lamp"}
     for protocol, total, exact in (("1.1", 4, 50.0), ("2.0", 3, 100.0 * 2 / 3)):
@@ -107,7 +107,7 @@ def test_missing_predictions_count_zero_in_11_and_are_left_out_in_20(gold_set):
             score(questions, texts)
 
 
-def test_what_cannot_be_scored_is_an_error(gold_set):
+def test_unscorable_sets_are_refused(gold_set):
     with pytest.raises(DataError, match=r"q3: has no answer.*1\.1"):
         score(gold_set(GOLDS, "1.1"), TEXTS)
     with pytest.raises(DataError, match="no prediction belongs"):
@@ -116,7 +116,7 @@ def test_what_cannot_be_scored_is_an_error(gold_set):
         score(gold_set({"q1": [], "q2": []}), {"q1": "", "q2": ""}, null_scores={"q1": 0.0})
 
 
-def test_a_set_of_one_and_sets_without_one_kind(gold_set):
+def test_single_question_sets_omit_the_missing_kind(gold_set):
     only = score(gold_set({"q": ["mill"]}), {"q": "mill"}, null_scores={"q": 0.2})
     assert (only.exact, only.official["best_f1_thresh"], only.official["pr_exact_ap"]) == (100.0, 0.2, 100.0)
     assert not any(key.startswith("NoAns") for key in only.official)
@@ -125,7 +125,7 @@ def test_a_set_of_one_and_sets_without_one_kind(gold_set):
     assert not any(key.startswith(("HasAns", "pr_")) for key in never.official)
 
 
-def test_nan_never_abstains_and_infinity_as_threshold_never_allows_it(gold_set):
+def test_nan_score_or_infinite_threshold_never_abstains(gold_set):
     questions = gold_set({"q1": [], "q2": [], "q3": ["lamp"]})
     texts = {"q1": "mill", "q2": "mill", "q3": "lamp"}
     null = {"q1": math.nan, "q2": math.inf, "q3": -math.inf}
@@ -157,19 +157,19 @@ def test_published_predictions(data, published, exact, f1, real_data, plain):
 CASES = [
     ("The Ferry", "ferry"),
     ("a lamp, an oar & the mill.", "lamp oar mill"),
-    ("theatre anthem a1", "theatre anthem a1"),  # articles go as whole words only
+    ("theatre anthem a1", "theatre anthem a1"),  # only whole words are articles
     ("the", ""),
     ("", ""),
-    ("T.H.E. end", "end"),  # punctuation goes first, and leaves an article
-    ("co-operative", "cooperative"),  # removed, not replaced by a blank
-    ("the–best", "–best"),  # an en dash is no ASCII punctuation, and ends a word
+    ("T.H.E. end", "end"),  # punctuation is removed first and leaves an article
+    ("co-operative", "cooperative"),  # removed, not replaced by a space
+    ("the–best", "–best"),  # an en dash is not ASCII punctuation and ends a word
     ("“the” mill", "“ ” mill"),
     ("an_oar", "anoar"),  # the underscore is punctuation here
-    ("the\x00mill", "\x00mill"),  # a control character is neither blank nor letter
-    ("the\x1cmill", "mill"),  # this one is a blank
+    ("the\x00mill", "\x00mill"),  # a control character is neither space nor letter
+    ("the\x1cmill", "mill"),  # a space
     ("x\u00a0the\u3000y", "x y"),
     ("ΣΑΣ Ünder İ", "σας ünder i\u0307"),
-    ("athe the\u0301", "athe \u0301"),  # a combining accent is no letter to a regular expression
+    ("athe the\u0301", "athe \u0301"),  # a combining accent is not a word character
 ]
 
 
@@ -180,15 +180,15 @@ def test_normalise(text, expected, plain):
 
 
 @given(st.text(alphabet=st.one_of(st.sampled_from("aAnNtThHeE \t\n.,'–“_\x00\x1c½Σİ"), st.characters())))
-def test_normalise_equals_the_definition(plain, text):
+def test_normalise_equals_the_reference(plain, text):
     assert normalise(text) == plain.normal(text)
 
 
 def test_overlap_by_hand():
     # shared {red, mill}; precision 2/3, recall 2/4, F1 = 2 * (1/3) / (7/6) = 4/7; of "mill" alone 1/2
     for golds in (["mill", "old red brick mill"], ["old red brick mill", "mill"]):
-        got = best_overlap("red mill house", golds, "2.0")
-        assert got == (0, pytest.approx(4 / 7, abs=1e-15), 2 / 3, 2 / 4)
+        overlap = best_overlap("red mill house", golds, "2.0")
+        assert overlap == (0, pytest.approx(4 / 7, abs=1e-15), 2 / 3, 2 / 4)
     # multisets: "mill" is shared twice of three and two; precision 2/3, recall 2/2, F1 = 0.8
     assert best_overlap("mill mill mill", ["mill mill"], "1.1") == (0, pytest.approx(0.8), 2 / 3, 1.0)
     # repeated in the gold alone: shared once; precision 1/1, recall 1/2, F1 = 2/3
@@ -197,7 +197,7 @@ def test_overlap_by_hand():
     assert best_overlap("mill red", ["red mill"], "2.0") == (0, 1.0, 1.0, 1.0)
 
 
-def test_of_equal_f1_the_first_gold_gives_precision_and_recall():
+def test_ties_in_f1_take_precision_and_recall_of_the_first_gold():
     # "k k m m" against "k": shared 1, p 1/4, r 1/1, F1 2/5;
     # against "k m x y z w": shared 2, p 2/4, r 2/6, F1 = (1/3) / (5/6) = 2/5 as well
     short, long = "k", "k m x y z w"
@@ -205,7 +205,7 @@ def test_of_equal_f1_the_first_gold_gives_precision_and_recall():
     assert best_overlap("k k m m", [long, short], "2.0")[2:] == (2 / 4, 2 / 6)
 
 
-def test_protocols_differ_where_nothing_is_left():
+def test_protocols_differ_on_empty_answers():
     assert best_overlap("", [""], "2.0") == (1, 1, 1, 1)
     assert best_overlap("", [""], "1.1") == (1, 0, 0, 0)
     for protocol in ("1.1", "2.0"):
@@ -214,10 +214,10 @@ def test_protocols_differ_where_nothing_is_left():
         assert best_overlap("mill", [], protocol) == (0, 0, 0, 0)
 
 
-def test_overlap_equals_the_definition(plain):
+def test_overlap_equals_the_reference(plain):
     rng = random.Random(5)
     for _ in range(2000):
         gold, text = (" ".join(rng.choices("pqrs", k=rng.randint(0, 6))) for _ in range(2))
         for protocol, f1 in (("1.1", plain.f1_11), ("2.0", plain.f1_20)):
-            got = best_overlap(text, [gold], protocol)
-            assert (got.exact, got.f1) == (plain.exact(gold, text), f1(gold, text)), (gold, text)
+            overlap = best_overlap(text, [gold], protocol)
+            assert (overlap.exact, overlap.f1) == (plain.exact(gold, text), f1(gold, text)), (gold, text)

@@ -221,7 +221,7 @@ def test_runs_above_the_size_limit_are_left_out(runs, make_run, question_set, tm
 
 @pytest.mark.slow
 def test_200_runs_of_full_dev_stay_below_the_limit(make_run, question_set, tmp_path):
-    """Every run has its shuffled answers and null odds, the part that does not compress."""
+    """Every run has its own answers and null odds, the part that does not compress."""
     questions = question_set(copies=1762)
     first = make_run("run-000", questions, seed=0)
     record, rows = find_runs([first])[0][1], read_questions(first)

@@ -14,7 +14,7 @@ FAULTS = (
           old="_s >= _b",
           new="_s > _b"),
     Fault(name="ties in the area count whole", at="auroc",
-          test="test_what_a_question_moves_an_area_by_has_the_area_as_its_mean",
+          test="test_per_question_area_values_average_to_the_area",
           old="np.cumsum(_c) - (_c - 1) / 2",
           new="np.cumsum(_c)"),
     Fault(name="the sentence after the answer is right", at="_question", test="test_selection_sets",
