@@ -25,8 +25,8 @@ def models_of(tasks: Collection[str]) -> list[str]:
     return [name for name, path in ALL.items() if OmegaConf.load(path).get("task") in tasks]
 
 
-class Fleet(dict[str, Any]):
-    """Every case, built on first use and always from the same random state."""
+class LazyCases(dict[str, Any]):
+    """Cases, each built on first use from the same random state."""
 
     def __init__(self, build: Callable[[str], Any]) -> None:
         super().__init__()
@@ -38,23 +38,23 @@ class Fleet(dict[str, Any]):
         return self[case]
 
 
-def subjects(configure: Callable[[str], Config], contract: Contract) -> Fleet:
-    """The subject of every case, with the config of ``configure(case)``."""
+def build_subjects(configure: Callable[[str], Config], contract: Contract) -> LazyCases:
+    """Subjects of all cases, with the config of ``configure(case)``."""
 
     def build(case: str) -> Subject:
         config = configure(case)
         return Subject(config, task_of(config.model).assemble(config), contract)
 
-    return Fleet(build)
+    return LazyCases(build)
 
 
 def require_same_step(
-    fleet: Fleet, cases: Iterable[str], step: Any, batch: Callable[[Subject, int], Any]
+    subjects: LazyCases, cases: Iterable[str], step: Any, batch: Callable[[Subject, int], Any]
 ) -> None:
-    """All ``cases`` take one step in two processes, rank R on ``batch(subject, R)``, and stay the same."""
+    """Step all ``cases`` once on two ranks, rank R on ``batch(subject, R)``, and require equal results."""
     models = []
     for case in cases:
-        subject = fleet[case]
+        subject = subjects[case]
         batches = [batch(subject, rank) for rank in range(2)]
         labelled = [(given, subject.task.labels(given)) for given in batches]
         models.append((case, subject.model, subject.parts.loss, labelled))

@@ -12,7 +12,7 @@ on the spot. A new architecture is tested by its YAML alone.
 from __future__ import annotations
 
 import pytest
-from contract import ALL, Fleet, every_other_row, models_of, require_same_step, subjects, title
+from contract import ALL, LazyCases, build_subjects, every_other_row, models_of, require_same_step, title
 from omegaconf import OmegaConf
 
 from qa_arch.cli.compose import compose
@@ -47,7 +47,7 @@ def settings(tmp_path_factory) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def fleet(settings) -> Fleet:
+def subjects(settings) -> LazyCases:
     def configure(case: str) -> Config:
         name, overrides = CASES[case]
         section = compose([f"model={name}"])["model"]
@@ -56,7 +56,7 @@ def fleet(settings) -> Fleet:
         ]
         return validate(compose([f"model={name}", *settings, *small, *overrides]))
 
-    return subjects(configure, SPANS)
+    return build_subjects(configure, SPANS)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -78,15 +78,15 @@ def test_an_ablation_of_known_branches_fits_its_class(name):
         if check is not learns_four_questions or case in LEARNING
     ],
 )
-def test_it_keeps_to_the_contract(fleet, case, check):
-    check(fleet[case])
+def test_it_keeps_to_the_contract(subjects, case, check):
+    check(subjects[case])
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if not name.startswith("ablation/")])
-def test_a_trained_run_loads_and_answers_as_it_did(name, fleet):
-    trained_run_answers_as_scored(fleet[name])
+def test_a_trained_run_loads_and_answers_as_it_did(name, subjects):
+    trained_run_answers_as_scored(subjects[name])
 
 
 @pytest.mark.slow  # DDP wants what the gradients of the contract show: none is missing
-def test_all_models_step_together_on_two_ranks(fleet, step_on_two_ranks):
-    require_same_step(fleet, CASES, step_on_two_ranks, every_other_row)
+def test_all_models_step_together_on_two_ranks(subjects, step_on_two_ranks):
+    require_same_step(subjects, CASES, step_on_two_ranks, every_other_row)

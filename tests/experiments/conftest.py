@@ -1,4 +1,4 @@
-"""The scripts of ``experiments/`` as modules."""
+"""Scripts of ``experiments/``, loaded as modules."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 @pytest.fixture(scope="session")
 def script() -> Callable[[str], ModuleType]:
-    """``script("real_part/build.py")``, which may import what lies beside it, as when it is run."""
+    """``script("real_part/build.py")``: the module, which may import its neighbours as when it is run."""
 
-    def load(place: str) -> ModuleType:
-        path = EXPERIMENTS / place
-        spec = importlib.util.spec_from_file_location(place.replace("/", "_").removesuffix(".py"), path)
+    def load(name: str) -> ModuleType:
+        path = EXPERIMENTS / name
+        spec = importlib.util.spec_from_file_location(name.replace("/", "_").removesuffix(".py"), path)
         module = importlib.util.module_from_spec(spec)
         with pytest.MonkeyPatch.context() as patch:
             patch.syspath_prepend(path.parent)
-            sys.modules[spec.name] = module  # dataclasses look their module up
+            sys.modules[spec.name] = module  # dataclasses look up their module
             spec.loader.exec_module(module)
         return module
 

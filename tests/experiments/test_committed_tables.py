@@ -1,4 +1,4 @@
-"""What `make tables` writes from the committed records is what is committed."""
+"""The committed tables and figures equal what `make tables` writes from the committed records."""
 
 from __future__ import annotations
 
@@ -24,28 +24,30 @@ def pinned(name: str) -> str:
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_tables_are_what_the_records_say(folder, monkeypatch, tmp_path):
-    monkeypatch.chdir(ROOT)  # commands in the notes name places below it
+def test_committed_tables_match_the_records(folder, monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)  # commands in the notes name paths relative to it
     tables = experiment_tables(folder)
     assert all((folder / f"table{suffix}").is_file() == bool(tables) for suffix in (*FORMS, ".json"))
     if not tables:
         return
-    for suffix, form in FORMS.items():
+    for suffix, format_ in FORMS.items():
         committed = (folder / "table").with_suffix(suffix).read_text(encoding="utf-8")
-        assert committed == render(tables, form), f"{folder}/table{suffix}: make tables writes another"
+        assert committed == render(tables, format_), (
+            f"{folder}/table{suffix}: make tables writes different text"
+        )
     write_json(tmp_path / "table.json", [table.as_dict() for table in tables])
     assert (tmp_path / "table.json").read_bytes() == (folder / "table.json").read_bytes()
-    for place in (ROOT / "README.md", folder / "README.md"):
-        page = place.read_text(encoding="utf-8")
-        assert page == fill(page, folder.name, tables), f"{place}: make tables writes another table"
+    for readme in (ROOT / "README.md", folder / "README.md"):
+        page = readme.read_text(encoding="utf-8")
+        assert page == fill(page, folder.name, tables), f"{readme}: make tables writes a different table"
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_figures_are_what_the_records_say(folder, tmp_path):
-    """Byte by byte where matplotlib is the pinned one; others draw the same a little differently."""
+def test_committed_figures_match_the_records(folder, tmp_path):
+    """Byte for byte under the pinned matplotlib; other versions render slightly differently."""
     copy = shutil.copytree(ROOT / folder, tmp_path / folder.name)
     committed = {path.name: path.read_bytes() for kind in ("svg", "png") for path in copy.glob(f"*.{kind}")}
     drawn = {path.name: path.read_bytes() for path in experiment_figures(copy)}
-    assert set(drawn) == set(committed), f"{folder}: make tables draws others"
+    assert set(drawn) == set(committed), f"{folder}: make tables draws other figures"
     if metadata.version("matplotlib") == pinned("matplotlib"):
         assert drawn == committed, f"{folder}: make tables draws them differently"

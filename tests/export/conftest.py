@@ -1,4 +1,4 @@
-"""Untrained predictors of every family, and of the parts that are hard to trace."""
+"""Untrained predictors of every family and of parts that are hard to trace."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from contract import Fleet
+from contract import LazyCases
 from families import OURS
 from jaxtyping import config as shapes
 
@@ -31,8 +31,8 @@ CASES = {
 
 
 @pytest.fixture(autouse=True)
-def _as_outside_pytest() -> Iterator[None]:
-    """A trace has symbols for sizes, which are no int to the checks of shapes, and logs a lot."""
+def _traceable() -> Iterator[None]:
+    """Disable shape checks, which expect ints where a trace has symbols, and silence the trace's log."""
     trace = logging.getLogger("torch.__trace")
     shapes.update("jaxtyping_disable", True)
     trace.setLevel(logging.CRITICAL)
@@ -42,8 +42,8 @@ def _as_outside_pytest() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def fleet(tmp_path_factory) -> dict[str, SpanPredictor]:
-    """Every case, built on first use, with weights far enough from zero for scores that differ."""
+def predictors(tmp_path_factory) -> dict[str, SpanPredictor]:
+    """Every case, built on first use, with weights large enough for scores to differ."""
     folder = tmp_path_factory.mktemp("data")
     sets = {split: generate(articles, 3, 1, split) for split, articles in (("train", 2), ("calibration", 1))}
     for split, questions in sets.items():
@@ -66,19 +66,19 @@ def fleet(tmp_path_factory) -> dict[str, SpanPredictor]:
                 parameter.data.normal_(0.0, 0.4)
         return predictor
 
-    return Fleet(build)
+    return LazyCases(build)
 
 
 @pytest.fixture(scope="session")
-def exported(fleet, tmp_path_factory) -> Callable:
-    """``exported(case)``: the folder of the case's graph, written once."""
+def exported(predictors, tmp_path_factory) -> Callable:
+    """``exported(case)``: folder of the case's ONNX export, written once."""
     from qa_arch.export.onnx_folder import export_onnx
 
     folders = tmp_path_factory.mktemp("onnx")
 
     def export(case: str):
         if not (folders / case).is_dir():
-            export_onnx(fleet[case], folders / case)
+            export_onnx(predictors[case], folders / case)
         return folders / case
 
     return export
@@ -86,7 +86,7 @@ def exported(fleet, tmp_path_factory) -> Callable:
 
 @pytest.fixture(scope="session")
 def windows() -> Callable:
-    """``windows(B, T)``: random windows of a question, a context and padding, the last row the longest."""
+    """``windows(B, T)``: random windows of question, context and padding, the first row the longest."""
 
     def build(B: int, T: int, *, segments: bool, vectors: bool):
         from qa_arch.types.tensors import Batch

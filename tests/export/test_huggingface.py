@@ -1,4 +1,4 @@
-"""An exported folder loads with plain transformers, tokenizer and card included."""
+"""An exported folder loads in plain transformers, tokenizer and model card included."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ SHORT = ("Who sang?", "Ada sang.")
 
 
 @pytest.fixture(scope="session")
-def folders(fleet, tmp_path_factory):
-    """``folders(case)``: the case's folder, written once."""
-    place = tmp_path_factory.mktemp("hf")
+def folders(predictors, tmp_path_factory):
+    """``folders(case)``: folder of the case's export, written once."""
+    parent = tmp_path_factory.mktemp("hf")
 
     def export(case):
-        if not (place / case).is_dir():
-            export_hf(fleet[case], place / case)
-        return place / case
+        if not (parent / case).is_dir():
+            export_hf(predictors[case], parent / case)
+        return parent / case
 
     return export
 
 
 @pytest.mark.parametrize("case", FAMILIES)
-def test_the_library_gives_our_logits(case, fleet, folders):
-    predictor = fleet[case]
+def test_transformers_model_gives_our_logits(case, predictors, folders):
+    predictor = predictors[case]
     model = AutoModelForQuestionAnswering.from_pretrained(folders(case))
     table = predictor.table(generate(1, 5), cache=False)
     batch = Collator(table, labels=False)([0, 5, 9])
@@ -59,25 +59,25 @@ def test_the_library_gives_our_logits(case, fleet, folders):
 
 
 @pytest.mark.parametrize("case", FAMILIES)
-def test_its_tokenizer_writes_our_windows(case, fleet, folders):
-    predictor = fleet[case]
+def test_exported_tokenizer_builds_our_windows(case, predictors, folders):
+    predictor = predictors[case]
     tokenizer = AutoTokenizer.from_pretrained(folders(case))
-    written = tokenizer(*SHORT, return_tensors="pt")
+    encoded = tokenizer(*SHORT, return_tensors="pt")
     short = question_set("short", [Example(id="0", question=SHORT[0], context=SHORT[1])], "2.0")
     table = predictor.table(short, cache=False)
     batch = Collator(table, labels=False)([0])
-    assert written["input_ids"].tolist() == batch.ids.tolist()
-    assert ("token_type_ids" in written) == predictor.segments
+    assert encoded["input_ids"].tolist() == batch.ids.tolist()
+    assert ("token_type_ids" in encoded) == predictor.segments
     if predictor.segments:
-        assert written["token_type_ids"].tolist() == batch.segments.tolist()
+        assert encoded["token_type_ids"].tolist() == batch.segments.tolist()
         assert set(batch.segments[0].tolist()) == {0, 1}
     assert tokenizer.model_max_length == 64
-    assert len(tokenizer(" ".join(SHORT * 40))["input_ids"]) > 64  # nothing is cut unasked
+    assert len(tokenizer(" ".join(SHORT * 40))["input_ids"]) > 64  # no truncation by default
 
 
-def test_a_tokenizer_that_gives_no_segments_is_taught_them(fleet, tmp_path):
-    """ALBERT's, as the library makes it, has zeros for question and context alike."""
-    predictor = copy.copy(fleet["bert"])
+def test_exported_tokenizer_sets_segment_ids(predictors, tmp_path):
+    """ALBERT's tokenizer in transformers gives 0 for question and context alike."""
+    predictor = copy.copy(predictors["bert"])
     predictor.tokenizer = copy.deepcopy(predictor.tokenizer)
     backend = predictor.tokenizer.backend_tokenizer
     names = [(name, backend.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
@@ -87,18 +87,18 @@ def test_a_tokenizer_that_gives_no_segments_is_taught_them(fleet, tmp_path):
         special_tokens=names,
     )
     export_hf(predictor, tmp_path / "out")
-    plain, ours = (
+    exported, expected = (
         AutoTokenizer.from_pretrained(tmp_path / "out")(*SHORT),
-        fleet["bert"].tokenizer(*SHORT),
+        predictors["bert"].tokenizer(*SHORT),
     )
     assert not any(predictor.tokenizer(*SHORT)["token_type_ids"])
-    assert plain["token_type_ids"] == ours["token_type_ids"]
-    assert plain["input_ids"] == ours["input_ids"]
-    alone = AutoTokenizer.from_pretrained(tmp_path / "out")(SHORT[0])
-    assert alone["input_ids"] == fleet["bert"].tokenizer(SHORT[0])["input_ids"]
+    assert exported["token_type_ids"] == expected["token_type_ids"]
+    assert exported["input_ids"] == expected["input_ids"]
+    single = AutoTokenizer.from_pretrained(tmp_path / "out")(SHORT[0])
+    assert single["input_ids"] == predictors["bert"].tokenizer(SHORT[0])["input_ids"]
 
 
-def test_only_safetensors_hold_weights(folders):
+def test_export_writes_safetensors_only(folders):
     names = {path.name for path in folders("bert").iterdir()}
     assert names == {
         "model.safetensors",
@@ -109,18 +109,18 @@ def test_only_safetensors_hold_weights(folders):
         "qa_arch.json",
     }
     with safe_open(folders("bert") / "model.safetensors", "pt") as file:
-        assert "qa_outputs.weight" in file.keys()  # noqa: SIM118  it is no mapping
+        assert "qa_outputs.weight" in file.keys()  # noqa: SIM118  not a mapping
 
 
 @pytest.mark.parametrize("case", ["proposed", "boundary", *OURS])
-def test_a_model_of_another_kind_is_sent_to_onnx(case, fleet, tmp_path):
+def test_other_models_are_referred_to_onnx(case, predictors, tmp_path):
     with pytest.raises(ConfigError, match="qa-arch export --to onnx takes any span model"):
-        export_hf(fleet[case], tmp_path / "out")
+        export_hf(predictors[case], tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_model_that_reads_its_head_otherwise_is_refused(fleet, tmp_path, monkeypatch):
-    model = fleet["bert"].model
+def test_model_with_another_head_is_refused(predictors, tmp_path, monkeypatch):
+    model = predictors["bert"].model
 
     class Doubled(type(model)):
         def forward(self, batch):
@@ -129,12 +129,12 @@ def test_a_model_that_reads_its_head_otherwise_is_refused(fleet, tmp_path, monke
 
     monkeypatch.setattr(model, "__class__", Doubled)
     with pytest.raises(ConfigError, match="is not just an encoder of the library"):
-        export_hf(fleet["bert"], tmp_path / "out")
+        export_hf(predictors["bert"], tmp_path / "out")
 
 
 @pytest.fixture(scope="module")
-def card(fleet, tmp_path_factory):
-    """The card of a predictor with a record, in a folder of its own."""
+def card(predictors, tmp_path_factory):
+    """Card of a predictor with a record, in its own folder."""
     point = Point(
         protocol="2.0",
         metric_version="1",
@@ -153,13 +153,13 @@ def card(fleet, tmp_path_factory):
         threshold=Threshold(value=0.25, fitted_on="calibration"),
         scores={"dev": {"calibrated": point}},
     )
-    predictor, folder = copy.copy(fleet["bert"]), tmp_path_factory.mktemp("card") / "card"
+    predictor, folder = copy.copy(predictors["bert"]), tmp_path_factory.mktemp("card") / "card"
     predictor.record, predictor.null_threshold = record, 0.25
     export_hf(predictor, folder)
     return folder / "README.md"
 
 
-def test_the_card_says_what_the_record_knows(card):
+def test_card_shows_the_record(card):
     text = card.read_text()
     assert "| dev | calibrated | 0.25 | 2.0 | 61.25 | 64.50 | 70.00 | 59.00 |" in text
     assert "**0.2500** (fitted on calibration)" in text
@@ -175,7 +175,7 @@ def test_the_card_says_what_the_record_knows(card):
         assert words in text
 
 
-def test_the_hub_reads_the_scores(card):
+def test_card_metadata_has_the_scores(card):
     data = ModelCard.load(card).data
     exact, f1 = data.eval_results
     assert (exact.metric_type, exact.metric_value, f1.metric_value) == ("exact_match", 61.25, 64.5)
@@ -185,7 +185,7 @@ def test_the_hub_reads_the_scores(card):
     assert data.model_name == "bert\n# <b>mine</b>"
 
 
-def test_the_card_s_lines_for_transformers_run(card):
+def test_card_example_for_transformers_runs(card):
     _, plain = re.findall(r"```python\n(.*?)```", card.read_text(), flags=re.DOTALL)
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
@@ -195,15 +195,15 @@ def test_the_card_s_lines_for_transformers_run(card):
     assert answer in "The song was written by Ada Stone in 1971."
 
 
-def test_the_folder_is_read_as_the_model_was_scored(card, fleet):
-    qa, own = load(card.parent), fleet["bert"].config
+def test_loaded_export_keeps_threshold_and_settings(card, predictors):
+    qa, own = load(card.parent), predictors["bert"].config
     assert qa.null_threshold == 0.25
     assert qa.predictor.config.decode == own.decode
     assert qa.predictor.config.features.max_length == own.features.max_length
     assert qa.predictor.record.threshold.fitted_on == "calibration"
 
 
-def test_a_faulty_note_of_how_it_was_scored_is_named(card, tmp_path):
+def test_invalid_settings_file_is_named(card, tmp_path):
     note = shutil.copytree(card.parent, tmp_path / "copy") / "qa_arch.json"
     note.write_text(note.read_text().replace('"stride"', '"strid"'))
     with pytest.raises(ConfigError, match=r"qa_arch\.json"):

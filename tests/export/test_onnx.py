@@ -1,4 +1,4 @@
-"""An exported graph gives what its torch model gives, for any batch; its folder is asked like a run."""
+"""An exported graph gives the logits of its torch model for any batch; its folder loads like a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from qa_arch.spans.loading import load_predictor
 from tests.export.conftest import CASES
 
 FAST = ("bert",)
-WITH_FIELDS = {
+INPUTS = {
     "roberta": ("ids", "mask", "context"),
     "bert": ("ids", "mask", "segments", "context"),
     "proposed": ("ids", "mask", "segments", "question", "context", "overlap", "vector"),
@@ -32,40 +32,40 @@ WITH_FIELDS = {
 }
 
 
-def marked(cases):
-    """The cases; a plain encoder is traced by day, the others nightly."""
+def mostly_slow(cases):
+    """The cases as parameters, all but the plain encoder marked slow."""
     return [pytest.param(case, marks=[pytest.mark.slow] * (case not in FAST)) for case in cases]
 
 
 def batches(predictor):
-    """Batches of 1 and of 5 windows of real text, which differ in length."""
+    """Batches of 1 and of 5 windows of generated text with different lengths."""
     table = predictor.table(generate(1, 5), cache=False)
     collate = Collator(table, vector_rows(predictor.vectors, table), labels=False)
     return [collate(rows) for rows in ([4], [0, 7, 8, 9, 2])]
 
 
-@pytest.mark.parametrize("case", marked(CASES))
-def test_the_graph_gives_the_logits(case, fleet, exported, windows):
-    predictor, folder = fleet[case], exported(case)
+@pytest.mark.parametrize("case", mostly_slow(CASES))
+def test_graph_gives_the_logits_of_the_model(case, predictors, exported, windows):
+    predictor, folder = predictors[case], exported(case)
     model = OnnxModel(folder / GRAPH, read_description(folder))
-    made = [
+    generated = [
         windows(B, T, segments=predictor.segments, vectors=predictor.vectors is not None)
         for B, T in ((1, 5), (1, 64), (3, 17))
     ]
-    for batch in (*made, *batches(predictor)):
-        off = largest_difference(logits_of(predictor.model, batch), logits_of(model, batch))
-        assert off < onnx_folder.MAX_DIFFERENCE
+    for batch in (*generated, *batches(predictor)):
+        difference = largest_difference(logits_of(predictor.model, batch), logits_of(model, batch))
+        assert difference < onnx_folder.MAX_DIFFERENCE
 
 
-@pytest.mark.parametrize("case", marked(WITH_FIELDS))
-def test_the_graph_reads_what_the_model_reads(case, exported):
-    assert set(read_description(exported(case)).inputs) == set(WITH_FIELDS[case])
+@pytest.mark.parametrize("case", mostly_slow(INPUTS))
+def test_graph_has_the_inputs_the_model_reads(case, exported):
+    assert set(read_description(exported(case)).inputs) == set(INPUTS[case])
 
 
-@pytest.mark.parametrize("case", marked(["bert", "sequence"]))
-def test_the_folder_answers_as_the_model(case, fleet, exported):
+@pytest.mark.parametrize("case", mostly_slow(["bert", "sequence"]))
+def test_exported_folder_answers_as_the_model(case, predictors, exported):
     questions = generate(2, 9)
-    ours, theirs = fleet[case].read(questions), load_predictor(exported(case)).read(questions)
+    ours, theirs = predictors[case].read(questions), load_predictor(exported(case)).read(questions)
     assert [p.best for p in ours.best_predictions] != [None] * len(questions)
     for a, b in zip(ours.predictions(), theirs.predictions(), strict=True):
         assert (a.id, a.windows) == (b.id, b.windows)
@@ -73,27 +73,27 @@ def test_the_folder_answers_as_the_model(case, fleet, exported):
         assert (a.best.start, a.best.end, a.best.text) == (b.best.start, b.best.end, b.best.text)
 
 
-@pytest.mark.parametrize("case", marked(["bert", "proposed"]))
-def test_a_window_alone_is_read_as_in_a_batch(case, fleet, exported):
+@pytest.mark.parametrize("case", mostly_slow(["bert", "proposed"]))
+def test_window_logits_do_not_depend_on_the_batch(case, predictors, exported):
     model = load_predictor(exported(case)).model
-    _, batch = batches(fleet[case])
-    whole = logits_of(model, batch)
+    _, batch = batches(predictors[case])
+    expected = logits_of(model, batch)
     for row in range(len(batch)):
-        alone = logits_of(model, batch._map(lambda x, row=row: x[row : row + 1]))
-        torch.testing.assert_close(alone.start[0], whole.start[row], rtol=0, atol=1e-5)
-        torch.testing.assert_close(alone.null[0], whole.null[row], rtol=0, atol=1e-5)
+        single = logits_of(model, batch._map(lambda x, row=row: x[row : row + 1]))
+        torch.testing.assert_close(single.start[0], expected.start[row], rtol=0, atol=1e-5)
+        torch.testing.assert_close(single.null[0], expected.null[row], rtol=0, atol=1e-5)
 
 
 @pytest.fixture
-def traced(exported, monkeypatch):
-    """``traced(case)``: the case's graph is the one that was exported, which saves tracing it again."""
+def reuse_graph(exported, monkeypatch):
+    """``reuse_graph(case)``: export copies the graph of ``exported(case)`` instead of tracing again."""
 
     def use(case):
-        about = read_description(exported(case))
+        description = read_description(exported(case))
 
         def copied(path, predictor):
             shutil.copy(exported(case) / GRAPH, path)
-            return about.inputs, about.outputs
+            return description.inputs, description.outputs
 
         monkeypatch.setattr(onnx_folder, "write_graph", copied)
 
@@ -101,37 +101,33 @@ def traced(exported, monkeypatch):
 
 
 @pytest.mark.parametrize("case", ["bert", pytest.param("proposed", marks=pytest.mark.slow)])
-def test_int8_answers_nearly_the_same(case, fleet, traced, tmp_path):
-    traced(case)
-    check = export_onnx(fleet[case], tmp_path / "int8", precision="int8")
+def test_int8_logits_are_close(case, predictors, reuse_graph, tmp_path):
+    import onnx
+
+    reuse_graph(case)
+    check = export_onnx(predictors[case], tmp_path / "int8", precision="int8")
     predictor = load_predictor(tmp_path / "int8")
     assert predictor.precision == "int8"
     assert predictor.record.precision == "int8"
     assert 1e-4 < check.largest_difference < 1.0
-    kinds = {node.op_type for node in _nodes(tmp_path / "int8" / GRAPH)}
-    assert "MatMulInteger" in kinds
+    nodes = onnx.load(tmp_path / "int8" / GRAPH).graph.node
+    assert "MatMulInteger" in {node.op_type for node in nodes}
 
 
-def _nodes(path):
-    import onnx
-
-    return onnx.load(path).graph.node
-
-
-def test_a_graph_that_gives_something_else_leaves_no_folder(fleet, traced, tmp_path):
-    predictor = copy.copy(fleet["bert"])
+def test_graph_with_other_logits_is_not_written(predictors, reuse_graph, tmp_path):
+    predictor = copy.copy(predictors["bert"])
     predictor.model = copy.deepcopy(predictor.model)
     *_, bias = (p for name, p in predictor.model.named_parameters() if not name.startswith("encoder."))
     bias.data += 2e-4
-    traced("bert")
+    reuse_graph("bert")
     with pytest.raises(RunError, match=r"does not reproduce the model.*nothing was written"):
         export_onnx(predictor, tmp_path / "wrong")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_scores_that_are_open_on_one_side_alone_differ_without_bound(fleet):
-    batch = batches(fleet["bert"])[0]
-    logits = logits_of(fleet["bert"].model, batch)
+def test_difference_is_infinite_if_one_side_is_not_finite(predictors):
+    batch = batches(predictors["bert"])[0]
+    logits = logits_of(predictors["bert"].model, batch)
     start = logits.start.clone()
     start[0, int(batch.context[0].nonzero()[0])] = float("nan")
     assert largest_difference(logits, replace(logits, start=start)) == float("inf")
@@ -139,26 +135,26 @@ def test_scores_that_are_open_on_one_side_alone_differ_without_bound(fleet):
 
 
 @pytest.mark.slow
-def test_a_model_that_counts_in_python_is_refused_plainly(fleet, tmp_path, monkeypatch):
-    class Counting(type(fleet["bert"].model)):
+def test_untraceable_model_is_refused(predictors, tmp_path, monkeypatch):
+    class Counting(type(predictors["bert"].model)):
         def forward(self, batch):
             logits = super().forward(batch)
             return logits if int(batch.mask.sum()) > 0 else None
 
-    monkeypatch.setattr(fleet["bert"].model, "__class__", Counting)
+    monkeypatch.setattr(predictors["bert"].model, "__class__", Counting)
     with pytest.raises(ConfigError, match="Counting: this model cannot be traced into a graph"):
-        export_onnx(fleet["bert"], tmp_path / "out")
+        export_onnx(predictors["bert"], tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_in_the_way_is_left_alone(fleet, tmp_path):
+def test_existing_folder_is_unchanged(predictors, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(RunError, match="exists already"):
-        export_onnx(fleet["bert"], tmp_path)
+        export_onnx(predictors["bert"], tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def change(folder, **values):
+def edit(folder, **values):
     path = folder / DESCRIPTION
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
@@ -170,35 +166,35 @@ def change(folder, **values):
         (lambda f: (f / GRAPH).write_bytes(b"no graph"), r"model\.onnx: cannot be run"),
         (lambda f: (f / DESCRIPTION).unlink(), r"export\.json: cannot be read"),
         (lambda f: (f / DESCRIPTION).write_text("{"), r"export\.json: cannot be read"),
-        (lambda f: change(f, outputs=["start", "finish"]), r"start, finish are not the logits"),
-        (lambda f: change(f, inputs=["ids", "labels"]), r"'labels' is not a field of a batch"),
-        (lambda f: change(f, inputs=["ids"]), r"its inputs are ids, mask.*says ids; export the run again"),
-        (lambda f: change(f, precision="int4"), r"export\.json.*precision: 'int4'"),
+        (lambda f: edit(f, outputs=["start", "finish"]), r"start, finish are not the logits"),
+        (lambda f: edit(f, inputs=["ids", "labels"]), r"'labels' is not a field of a batch"),
+        (lambda f: edit(f, inputs=["ids"]), r"its inputs are ids, mask.*says ids; export the run again"),
+        (lambda f: edit(f, precision="int4"), r"export\.json.*precision: 'int4'"),
         (lambda f: shutil.rmtree(f / "tokenizer"), r"no tokenizer\.json"),
         (lambda f: (f / "run.json").unlink(), r"holds no run\.json"),
     ],
 )
-def test_a_damaged_folder_is_named(damage, message, exported, tmp_path):
+def test_damaged_folder_is_refused_by_file(damage, message, exported, tmp_path):
     folder = shutil.copytree(exported("bert"), tmp_path / "copy")
     damage(folder)
     with pytest.raises(RunError, match=message):
         qa_arch.load(folder)
 
 
-def test_a_graph_keeps_its_precision(exported):
+def test_precision_of_a_graph_is_fixed(exported):
     with pytest.raises(ConfigError, match="exported in fp32, which is fixed"):
         load_predictor(exported("bert"), precision="bf16")
 
 
-def test_nothing_of_this_machine_is_in_the_graph(exported):
+def test_graph_contains_no_local_path(exported):
     import qa_arch.nn.heads
 
-    place = qa_arch.nn.heads.__file__.rpartition("/qa_arch/")[0]
-    assert place.encode() not in (exported("bert") / GRAPH).read_bytes()
+    checkout = qa_arch.nn.heads.__file__.rpartition("/qa_arch/")[0]
+    assert checkout.encode() not in (exported("bert") / GRAPH).read_bytes()
 
 
-def test_the_check_never_opens_a_closed_dev_set(fleet):
-    config = fleet["bert"].config
+def test_the_check_never_opens_a_closed_dev_set(predictors):
+    config = predictors["bert"].config
     closed = replace(config.data, calibration=None, dev=config.data.calibration, open_dev=False)
     assert onnx_folder.check_questions(replace(config, data=closed)).name.startswith("synthetic")
     opened = replace(closed, open_dev=True)

@@ -6,7 +6,7 @@ The companion of ``test_contract.py``: a handful of stories in blocks of 32 toke
 from __future__ import annotations
 
 import pytest
-from contract import Fleet, every_other_row, require_same_step, subjects, title
+from contract import LazyCases, build_subjects, every_other_row, require_same_step, title
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import Config, task_entries, validate
@@ -36,8 +36,8 @@ def configure(case: str, settings: list[str]) -> Config:
 
 
 @pytest.fixture(scope="module")
-def fleet(texts) -> Fleet:
-    return subjects(lambda case: configure(case, texts), TEXTS)
+def subjects(texts) -> LazyCases:
+    return build_subjects(lambda case: configure(case, texts), TEXTS)
 
 
 def test_every_objective_is_a_case():
@@ -49,13 +49,13 @@ def test_every_objective_is_a_case():
 
 @pytest.mark.parametrize("check", TEXTS.checks, ids=title)
 @pytest.mark.parametrize("case", CASES)
-def test_it_keeps_to_the_contract(fleet, case, check):
-    check(fleet[case])
+def test_it_keeps_to_the_contract(subjects, case, check):
+    check(subjects[case])
 
 
 @pytest.mark.slow
-def test_all_models_step_together_on_two_ranks(fleet, step_on_two_ranks):
-    require_same_step(fleet, CASES, step_on_two_ranks, every_other_row)
+def test_all_models_step_together_on_two_ranks(subjects, step_on_two_ranks):
+    require_same_step(subjects, CASES, step_on_two_ranks, every_other_row)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import json
 import math
 
 import pytest
-from contract import ALL, Fleet, models_of, require_same_step, subjects, title
+from contract import ALL, LazyCases, build_subjects, models_of, require_same_step, title
 from omegaconf import OmegaConf
 
 import qa_arch
@@ -54,12 +54,12 @@ def configure(case: str, settings: dict[str, list[str]], *more: str) -> Config:
 
 
 @pytest.fixture(scope="module")
-def fleet(settings) -> Fleet:
-    fleets = {
-        task: subjects(lambda case: configure(case, settings), contract)
+def subjects(settings) -> LazyCases:
+    by_task = {
+        task: build_subjects(lambda case: configure(case, settings), contract)
         for task, contract in CONTRACTS.items()
     }
-    return Fleet(lambda case: fleets[task_name(case)][case])
+    return LazyCases(lambda case: by_task[task_name(case)][case])
 
 
 def test_every_model_is_a_case():
@@ -68,20 +68,20 @@ def test_every_model_is_a_case():
 
 @pytest.mark.parametrize("check", CONTRACTS["selection"].checks, ids=title)
 @pytest.mark.parametrize("case", CASES)
-def test_it_keeps_to_the_contract(fleet, case, check):
-    check(fleet[case])
+def test_it_keeps_to_the_contract(subjects, case, check):
+    check(subjects[case])
 
 
 @pytest.mark.parametrize("case", SELECTING)
-def test_every_score_is_a_cosine(fleet, case):
-    batch = fleet[case].batch(multiple=7)
+def test_every_score_is_a_cosine(subjects, case):
+    batch = subjects[case].batch(multiple=7)
     assert not batch.offered.all()
-    assert (logits_of(fleet[case].model, batch)[batch.offered].abs() <= 1 + 1e-6).all()
+    assert (logits_of(subjects[case].model, batch)[batch.offered].abs() <= 1 + 1e-6).all()
 
 
 @pytest.mark.parametrize("case", CLASSIFYING)
-def test_every_class_has_a_score_and_padding_has_none(fleet, case):
-    scores = logits_of(fleet[case].model, fleet[case].batch(multiple=7))
+def test_every_class_has_a_score_and_padding_has_none(subjects, case):
+    scores = logits_of(subjects[case].model, subjects[case].batch(multiple=7))
     assert scores.shape == (4, 56)
     assert scores[:, :50].isfinite().all()
     assert (scores[:, 50:] == -math.inf).all()
@@ -110,11 +110,11 @@ def test_a_trained_run_classifies_what_it_learned(settings, tmp_path):
 
 
 @pytest.mark.slow
-def test_all_models_step_together_on_two_ranks(fleet, step_on_two_ranks):
+def test_all_models_step_together_on_two_ranks(subjects, step_on_two_ranks):
     def pairs(subject: Subject, rank: int):
         """Pairs as training draws them in its first epoch."""
         config, parts = subject.config, subject.parts
         collate = PairCollator(parts.tables["train"], subject.task.negatives(config, parts), config.seed)
         return collate((0, [rank, rank + 2]))
 
-    require_same_step(fleet, CASES, step_on_two_ranks, pairs)
+    require_same_step(subjects, CASES, step_on_two_ranks, pairs)
