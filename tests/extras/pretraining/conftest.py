@@ -1,4 +1,4 @@
-"""Runs of seconds on a handful of stories, one of every objective, shared by the tests of pre-training."""
+"""Pre-training runs of seconds on a handful of stories, one per objective."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FAST = [
 
 @pytest.fixture(scope="session")
 def settings(tmp_path_factory) -> list[str]:
-    """Overrides for a pre-training of seconds."""
+    """Overrides for a pre-training run of seconds."""
     folder = tmp_path_factory.mktemp("corpus")
     (folder / "train.txt").write_text("\n\n".join(STORIES))
     (folder / "held.txt").write_text("\n\n".join(STORIES[::3]))
@@ -51,36 +51,36 @@ def configure(settings) -> Callable[..., Config]:
 
 @pytest.fixture(scope="session")
 def run_of(configure, tmp_path_factory) -> Callable[[str], Path]:
-    """``run_of(objective)``: the folder of a finished run, trained once."""
+    """``run_of(objective)``: folder of a finished run, trained on first use."""
     runs: dict[str, Path] = {}
     folder = tmp_path_factory.mktemp("pretrained")
 
-    def find(objective: str) -> Path:
+    def get(objective: str) -> Path:
         if objective not in runs:
             runs[objective] = folder / objective
             train(configure(model=objective), folder=runs[objective])
         return runs[objective]
 
-    return find
+    return get
 
 
 @pytest.fixture(scope="session")
 def fine_tuning(few_questions) -> Callable[..., Config]:
-    """``fine_tuning(run)``: spans on an encoder of a pre-training run."""
+    """``fine_tuning(run)``: config of a span model on the encoder of a pre-training run."""
 
     def build(pretrained: Path | str, *overrides: str) -> Config:
-        encoder = ["debug=fast", "encoder.init=pretrained", f"encoder.name={pretrained}"]
+        base = ["model=bert", "debug=fast", "trainer.max_steps=2"]
+        encoder = ["encoder.init=pretrained", f"encoder.name={pretrained}"]
         sizes = [f"encoder.{key}=null" for key in ("layers", "width", "heads", "vocabulary")]
         windows = ["features.max_length=32", "features.max_question=8", "features.stride=4"]
-        given = ["model=bert", *encoder, "trainer.max_steps=2", *sizes, *windows, *few_questions, *overrides]
-        return validate(compose(given))
+        return validate(compose([*base, *encoder, *sizes, *windows, *few_questions, *overrides]))
 
     return build
 
 
 @pytest.fixture(scope="session")
 def spans(run_of, fine_tuning, tmp_path_factory) -> Path:
-    """A run of spans that started from the run of masked language modelling."""
+    """Folder of a span run initialised from the masked language model."""
     folder = tmp_path_factory.mktemp("spans") / "run"
     train(fine_tuning(run_of("mlm")), folder=folder)
     return folder

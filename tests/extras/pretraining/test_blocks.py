@@ -1,4 +1,4 @@
-"""Blocks hold all of a text and nothing else, are read from the right file, and are hidden as they should."""
+"""Blocks hold the whole text and nothing else, are cached correctly, and are masked as configured."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def corpus_of(*documents: str) -> Corpus:
 
 
 def pack(corpus: Corpus, tokenizer, cache_dir=None, **settings) -> LanguageTable:
-    """As for an encoder of the tokenizer's vocabulary with segments, in blocks of 20 tokens by default."""
-    given = {"max_length": 20, "vocab_size": len(tokenizer), **settings}
-    return packing.pack(corpus, tokenizer, cache_dir, **given)
+    """Pack for an encoder with the tokenizer's vocabulary and segments, by default in blocks of 20 tokens."""
+    options = {"max_length": 20, "vocab_size": len(tokenizer), **settings}
+    return packing.pack(corpus, tokenizer, cache_dir, **options)
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +64,11 @@ def encoded(tokenizer, text: str) -> list[int]:
 
 
 def bounds(rows) -> list[int]:
-    """First token of each row, and the end, counted in the corpus."""
+    """Corpus position of the first token of each row, and the end."""
     return np.cumsum([0, *map(len, rows)]).tolist()
 
 
-# What is in the blocks ---------------------------------------------------------------------------
+# Contents of blocks ------------------------------------------------------------------------------
 
 
 def test_full_blocks_hold_all_text_in_order(corpus, tokenizer):
@@ -84,50 +84,50 @@ def test_full_blocks_hold_all_text_in_order(corpus, tokenizer):
 
 
 def require_counts(table: LanguageTable, tokenizer) -> None:
-    """Documents, tokens and bytes are those of the text."""
+    """Check the counts of documents, tokens and bytes."""
     assert table.documents == len(DOCUMENTS)
     assert table.tokens == sum(len(encoded(tokenizer, text)) for text in DOCUMENTS)
     assert table.text_bytes == sum(len(document.encode()) for document in DOCUMENTS)
 
 
 def sentence_begins(table: LanguageTable) -> list[int]:
-    """First token of each sentence within a block, counted in the corpus."""
+    """Corpus position of the first token of each sentence that starts within a block."""
     begins = zip(range(len(table)), bounds(contents(table))[:-1], strict=True)
     return [begin + at for row, begin in begins for at in table.sentence_starts(row).tolist()]
 
 
-def test_blocks_of_pairs_hold_whole_sentences_of_a_document(corpus, tokenizer):
+def test_pair_blocks_hold_whole_sentences_of_one_document(corpus, tokenizer):
     texts = [encoded(tokenizer, text) for text in DOCUMENTS]
     tokens, borders = list(chain(*texts)), bounds(texts)
     long = pack(corpus, tokenizer, max_length=150, pairs=True)
     begins = sorted({*sentence_begins(long), *borders[:-1]})
     sentences = [text[a:b] for text in DOCUMENTS for a, b in sentence_spans(text)]
     for begin, sentence in zip(begins, sentences, strict=True):
-        have, want = (tokenizer.decode(ids) for ids in (tokens[begin:], encoded(tokenizer, sentence)))
-        assert have.lstrip().startswith(want.strip()[:6])
+        actual, expected = (tokenizer.decode(ids) for ids in (tokens[begin:], encoded(tokenizer, sentence)))
+        assert actual.lstrip().startswith(expected.strip()[:6])
     table = pack(corpus, tokenizer, max_length=40, pairs=True)
     room, rows = 40 - tokenizer.num_special_tokens_to_add(pair=True), contents(table)
     assert list(chain(*rows)) == tokens
     for row, (begin, end) in enumerate(pairwise(bounds(rows))):
         assert end - begin <= room
         assert borders[table.document(row)] <= begin < end <= borders[table.document(row) + 1]
-        # A block ends with its document, or since the next sentence does not fit.
+        # A block ends with its document or before a sentence that does not fit.
         following = next((at for at in [*begins, borders[-1]] if at > end), end)
         assert end in borders or following - begin > room
     assert {*sentence_begins(table)} < {*begins}
     require_counts(table, tokenizer)
 
 
-def test_chunks_make_no_difference_and_large_vocabularies_have_large_numbers(corpus, bert, monkeypatch):
-    whole = contents(pack(corpus, bert))
+def test_chunk_size_does_not_matter_and_large_ids_are_stored(corpus, bert, monkeypatch):
+    expected = contents(pack(corpus, bert))
     monkeypatch.setattr(packing, "CHUNK", 1)
-    assert contents(pack(corpus, bert)) == whole
+    assert contents(pack(corpus, bert)) == expected
     large = tokenizers.wordpiece([f"word{n}" for n in range(70_000)])
     table = pack(corpus_of("word69999 word3"), large)
     assert table.content(0).tolist() == [70_004, 8, large.sep_token_id]
 
 
-def test_framed_rows_are_those_of_the_tokenizer(tokenizer):
+def test_framed_rows_equal_the_tokenizers(tokenizer):
     texts = ["The mayor", "He never sailed and never swam"]
     first, second = (np.array(encoded(tokenizer, text)) for text in texts)
     template = pack(corpus_of(*DOCUMENTS), tokenizer).template
@@ -140,7 +140,7 @@ def test_framed_rows_are_those_of_the_tokenizer(tokenizer):
     assert not segments[: len(template.before) + len(first)].any()
 
 
-# The file ----------------------------------------------------------------------------------------
+# Cached files ------------------------------------------------------------------------------------
 
 
 def data_file(table: LanguageTable) -> Path:
@@ -149,7 +149,7 @@ def data_file(table: LanguageTable) -> Path:
 
 
 @pytest.mark.parametrize("pairs", [False, True])
-def test_what_is_read_back_is_what_was_built(corpus, bert, tmp_path, monkeypatch, pairs):
+def test_cached_blocks_equal_built_ones(corpus, bert, tmp_path, monkeypatch, pairs):
     built = pack(corpus, bert, tmp_path, pairs=pairs)
     assert contents(built) == contents(pack(corpus, bert, pairs=pairs))
     monkeypatch.setattr(packing, "tokenize_fn", lambda *_: pytest.fail("built again"))
@@ -158,14 +158,14 @@ def test_what_is_read_back_is_what_was_built(corpus, bert, tmp_path, monkeypatch
     assert data_file(read).is_relative_to(tmp_path)
 
 
-def test_blocks_travel_to_workers_by_path(bert, tmp_path):
+def test_blocks_are_pickled_by_path(bert, tmp_path):
     table = pack(corpus_of(*DOCUMENTS * 50), bert, tmp_path)
-    sent = pickle.dumps(table)
-    assert len(sent) < 8000 < data_file(table).stat().st_size
-    assert contents(pickle.loads(sent)) == contents(table)
+    pickled = pickle.dumps(table)
+    assert len(pickled) < 8000 < data_file(table).stat().st_size
+    assert contents(pickle.loads(pickled)) == contents(table)
 
 
-def test_a_changed_input_misses(corpus, bert, tmp_path, monkeypatch):
+def test_changed_input_misses_the_cache(corpus, bert, tmp_path, monkeypatch):
     changes = [
         (replace(corpus, fingerprint="other"), bert, {}),
         (corpus, tokenizers.build("wordpiece", DOCUMENTS[:1], 200), {}),
@@ -173,16 +173,16 @@ def test_a_changed_input_misses(corpus, bert, tmp_path, monkeypatch):
         (corpus, bert, {"pairs": True}),
     ]
     files = {data_file(pack(corpus, bert, tmp_path))}
-    for number, (given, tokenizer, settings) in enumerate(changes, 2):
-        fresh = pack(given, tokenizer, tmp_path, **settings)
-        assert contents(fresh) == contents(pack(given, tokenizer, **settings))
-        files.add(data_file(fresh))
+    for number, (changed_corpus, tokenizer, settings) in enumerate(changes, 2):
+        table = pack(changed_corpus, tokenizer, tmp_path, **settings)
+        assert contents(table) == contents(pack(changed_corpus, tokenizer, **settings))
+        files.add(data_file(table))
         assert len(files) == number
     monkeypatch.setattr(packing, "PACKING_VERSION", 10**6)
     assert data_file(pack(corpus, bert, tmp_path)) not in files
 
 
-def test_a_build_that_breaks_off_leaves_nothing(bert, tmp_path):
+def test_interrupted_build_leaves_no_file(bert, tmp_path):
     def stream():
         yield from DOCUMENTS
         raise KeyboardInterrupt
@@ -200,12 +200,12 @@ def test_a_build_that_breaks_off_leaves_nothing(bert, tmp_path):
     assert contents(pack(whole, bert, tmp_path)) == contents(pack(whole, bert))
 
 
-def test_a_damaged_file_is_built_again_and_a_folder_in_the_way_costs_no_run(corpus, bert, tmp_path, caplog):
+def test_damaged_cache_is_rebuilt_and_an_unusable_folder_is_skipped(corpus, bert, tmp_path, caplog):
     built = pack(corpus, bert, tmp_path)
     expected, path = contents(built), data_file(built)
     content = path.read_bytes()
     for damaged in (b"", content[: len(content) // 2], b"x" * 5000):
-        path.unlink()  # the blocks above still map the old file
+        path.unlink()  # the table above still maps the old file
         path.write_bytes(damaged)
         caplog.clear()
         assert contents(pack(corpus, bert, tmp_path)) == expected
@@ -216,10 +216,10 @@ def test_a_damaged_file_is_built_again_and_a_folder_in_the_way_costs_no_run(corp
 
 
 @pytest.mark.slow
-def test_packing_takes_the_same_memory_whatever_the_size(bert, tmp_path, monkeypatch):
+def test_packing_memory_does_not_grow_with_the_corpus(bert, tmp_path, monkeypatch):
     monkeypatch.setattr(packing, "CHUNK", 40)
     peaks = []
-    for count in (400, 400, 1600):  # the first builds what later ones share
+    for count in (400, 400, 1600):  # the first run warms up shared state
         documents = (" ".join(f"{n}a{word}" for word in range(50)) for n in range(count))
         corpus = Corpus("c", "c", f"f{count}{len(peaks)}", lambda documents=documents: documents)
         tracemalloc.start()
@@ -231,21 +231,21 @@ def test_packing_takes_the_same_memory_whatever_the_size(bert, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(("pairs", "specials"), [(False, 2), (True, 3)])
-def test_a_length_without_room_is_refused(corpus, bert, pairs, specials):
+def test_max_length_without_room_for_text_is_refused(corpus, bert, pairs, specials):
     with pytest.raises(ConfigError, match=f"no room for text besides {specials} special tokens"):
         pack(corpus, bert, max_length=specials, pairs=pairs)
     assert pack(corpus, bert, max_length=specials + 1, pairs=pairs).lengths.max() == specials + 1
 
 
 @pytest.mark.parametrize("missing", ["sep_token", "pad_token", "mask_token"])
-def test_a_tokenizer_without_a_special_token_is_refused(corpus, missing):
+def test_tokenizer_without_a_special_token_is_refused(corpus, missing):
     tokenizer = tokenizers.build("wordpiece", DOCUMENTS, 400)
     setattr(tokenizer, missing, None)
     with pytest.raises(ConfigError, match=r"has no (separator|padding token|mask token)"):
         pack(corpus, tokenizer)
 
 
-# What batches hide -------------------------------------------------------------------------------
+# Masking -----------------------------------------------------------------------------------------
 
 STORY = (
     "Old {0} keeps {1} bees. {0} sells honey to {2}. On day {1} it rains in {2}. Nobody minds the {1} bees."
@@ -256,81 +256,79 @@ STORIES = [STORY.format(name, n, town) for n, (name, town) in enumerate(PEOPLE)]
 
 
 @pytest.fixture(scope="module")
-def storyteller():
+def story_tokenizer():
     return tokenizers.build("wordpiece", STORIES, 200)
 
 
 @pytest.fixture(scope="module")
-def full(storyteller) -> LanguageTable:
-    return pack(corpus_of(*STORIES), storyteller, max_length=32)
+def full(story_tokenizer) -> LanguageTable:
+    return pack(corpus_of(*STORIES), story_tokenizer, max_length=32)
 
 
 @pytest.fixture(scope="module")
-def paired(storyteller) -> LanguageTable:
-    return pack(corpus_of(*STORIES), storyteller, max_length=32, pairs=True)
+def paired(story_tokenizer) -> LanguageTable:
+    return pack(corpus_of(*STORIES), story_tokenizer, max_length=32, pairs=True)
 
 
-def test_of_the_hidden_tokens_80_percent_are_masked_10_replaced_and_10_left(full):
-    ids = np.r_[
-        2, full.replacements, 3, full.replacements, 3, 0, 0
-    ]  # [CLS] and [SEP] among them, padding behind
-    counts = dict.fromkeys(("masked", "left", "replaced"), 0)
+def test_hidden_tokens_are_80_percent_masked_10_replaced_10_kept(full):
+    ids = np.r_[2, full.replacements, 3, full.replacements, 3, 0, 0]  # with [CLS], [SEP] and padding
+    counts = dict.fromkeys(("masked", "kept", "replaced"), 0)
     for seed in range(300):
-        draw = np.random.default_rng(seed)
-        places = hidden_positions(ids, full, Pretraining(), draw)
+        rng = np.random.default_rng(seed)
+        places = hidden_positions(ids, full, Pretraining(), rng)
         assert len(places) == round(0.15 * 2 * len(full.replacements))
         assert (np.diff(places) > 0).all()
         assert not full.special[ids[places]].any()
-        hidden = hide(ids, places, full, Pretraining(), draw)
+        hidden = hide(ids, places, full, Pretraining(), rng)
         assert (np.delete(hidden, places) == np.delete(ids, places)).all()
-        now = hidden[places]
-        assert not full.special[now[now != full.mask_token]].any()
-        counts["masked"] += (now == full.mask_token).sum()
-        counts["left"] += (now == ids[places]).sum()
-        counts["replaced"] += ((now != full.mask_token) & (now != ids[places])).sum()
+        new_ids = hidden[places]
+        assert not full.special[new_ids[new_ids != full.mask_token]].any()
+        counts["masked"] += (new_ids == full.mask_token).sum()
+        counts["kept"] += (new_ids == ids[places]).sum()
+        counts["replaced"] += ((new_ids != full.mask_token) & (new_ids != ids[places])).sum()
     shares = {name: count / sum(counts.values()) for name, count in counts.items()}
-    assert shares == pytest.approx({"masked": 0.8, "left": 0.1, "replaced": 0.1}, abs=0.01)
-    everything = Pretraining(mask_share=0.5, masked=0.0, replaced=0.0)
-    places = hidden_positions(ids, full, everything, draw)
+    assert shares == pytest.approx({"masked": 0.8, "kept": 0.1, "replaced": 0.1}, abs=0.01)
+    settings = Pretraining(mask_share=0.5, masked=0.0, replaced=0.0)
+    places = hidden_positions(ids, full, settings, rng)
     assert len(places) == len(full.replacements)
-    assert (hide(ids, places, full, everything, draw) == ids).all()
+    assert (hide(ids, places, full, settings, rng) == ids).all()
 
 
 @pytest.mark.parametrize(("family", "size"), [("wordpiece", 90), ("byte_bpe", 290), ("unigram", 80)])
-def test_words_are_hidden_whole(family, size):
+def test_whole_word_masking_hides_whole_words(family, size):
     tokenizer = tokenizers.build(family, STORIES, size)
     table = pack(corpus_of(*STORIES), tokenizer, max_length=10**4)
     ids = table.content(0)
     assert table.begins_word[encoded(tokenizer, " Tarn honeyboats")].sum() == 2
     within = ~table.begins_word[ids] & ~table.special[ids]
-    within &= np.r_[False, ~table.special[ids[:-1]]]  # a block may begin inside of a word
+    within &= np.r_[False, ~table.special[ids[:-1]]]  # a block may begin inside a word
     assert within.any()
     hidden, alone = np.zeros(len(ids), bool), np.zeros(len(ids), bool)
     for seed in range(30):
         hidden[:] = alone[:] = False
         for shown, whole in ((hidden, True), (alone, False)):
-            draw = np.random.default_rng(seed)
-            shown[hidden_positions(ids, table, Pretraining(whole_words=whole), draw)] = True
+            rng = np.random.default_rng(seed)
+            shown[hidden_positions(ids, table, Pretraining(whole_words=whole), rng)] = True
         assert (hidden[within] == np.roll(hidden, 1)[within]).all()
         assert 0.9 * alone.sum() <= hidden.sum() <= alone.sum()
         assert (alone[within] != np.roll(alone, 1)[within]).any()
     word = np.array(encoded(tokenizer, " honeyboats"))
     places = hidden_positions(word, table, Pretraining(whole_words=True), np.random.default_rng(0))
-    assert places.tolist() == [*range(len(word))], "a word longer than the share, where there is no other"
+    assert places.tolist() == [*range(len(word))], "the only word is hidden even if longer than the share"
 
 
-def test_spans_hide_the_share_in_runs_of_the_length_asked_for(full):
+def test_span_masking_hides_the_share_in_spans_of_the_given_length(full):
     runs, ids = [], np.full(2000, full.replacements[0])
     for seed in range(50):
-        draw = np.random.default_rng(seed)
-        places = hidden_positions(ids, full, Pretraining(span_length=4.0), draw, spans=True)
+        rng = np.random.default_rng(seed)
+        places = hidden_positions(ids, full, Pretraining(span_length=4.0), rng, spans=True)
         assert 0.97 * 300 <= len(places) <= 300
         runs += np.diff(np.flatnonzero(np.diff(places, prepend=-2, append=9999) > 1)).tolist()
-    # A drawn span lies next to another drawn one in 15% of the cases, and both are then one run.
+    # 15% of the sampled spans touch another one, and both form one run.
     assert np.mean(runs) == pytest.approx(4 / 0.85, rel=0.05)
 
 
-def test_a_batch_of_spans_hides_neighbours(full):
+def test_span_batch_hides_adjacent_tokens(full):
     share = []
     for spans in (False, True):
         batch = LanguageCollator(full, Pretraining(span_length=8.0), 1, spans=spans)((0, range(len(full))))
@@ -340,7 +338,7 @@ def test_a_batch_of_spans_hides_neighbours(full):
 
 
 def original(batch) -> torch.Tensor:
-    """What a masked batch hides, put back in its place."""
+    """Ids of a masked batch with the hidden tokens restored."""
     ids = batch.ids.clone()
     for row, (places, targets, real) in enumerate(
         zip(batch.positions, batch.targets, batch.counted, strict=True)
@@ -350,22 +348,22 @@ def original(batch) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("objective", ["mlm", "nsp", "sop"])
-def test_no_special_token_and_no_padding_is_ever_predicted(full, paired, storyteller, objective):
+def test_special_tokens_and_padding_are_never_predicted(full, paired, story_tokenizer, objective):
     table = full if objective == "mlm" else paired
     collate = LanguageCollator(table, Pretraining(), seed=3, objective=objective)
     for epoch in range(5):
         batch = collate((epoch, range(len(table))))
         assert not torch.from_numpy(table.special)[batch.targets[batch.counted]].any()
-        assert (batch.ids[~batch.mask] == storyteller.pad_token_id).all()
+        assert (batch.ids[~batch.mask] == story_tokenizer.pad_token_id).all()
         assert batch.mask.gather(1, batch.positions)[batch.counted].all()
-        assert (batch.ids == storyteller.mask_token_id).sum() > len(table)
+        assert (batch.ids == story_tokenizer.mask_token_id).sum() > len(table)
     for row, ids in enumerate(original(batch) if objective == "mlm" else ()):
         content = full.content(row)
-        assert ids[batch.mask[row]].tolist() == [2, *content, 3], "what is hidden is the target"
+        assert ids[batch.mask[row]].tolist() == [2, *content, 3], "the hidden tokens are the targets"
         assert int(batch.counted[row].sum()) == max(1, round(0.15 * int((~full.special[content]).sum())))
 
 
-def test_another_mask_each_epoch_and_the_same_for_a_seed_in_any_batch(full):
+def test_masks_depend_on_epoch_seed_and_row_only(full):
     collate, rows = LanguageCollator(full, Pretraining(), seed=7), range(len(full))
     epochs = [collate((epoch, rows)).ids for epoch in range(4)]
     assert all(not torch.equal(a, b) for n, a in enumerate(epochs) for b in epochs[:n])
@@ -378,7 +376,7 @@ def test_another_mask_each_epoch_and_the_same_for_a_seed_in_any_batch(full):
         assert (padding.weight.tolist(), padding.index.tolist()) == ([0.0], [row])
 
 
-def parts(batch, row: int) -> tuple[list[int], list[int]]:
+def segments_of(batch, row: int) -> tuple[list[int], list[int]]:
     ids = original(batch)[row][batch.mask[row]].tolist()
     middle = ids.index(3)
     segments = batch.segments[row][batch.mask[row]].tolist()
@@ -387,19 +385,19 @@ def parts(batch, row: int) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.parametrize("objective", ["nsp", "sop"])
-def test_half_of_the_pairs_follow_and_the_others_do_not(paired, storyteller, objective):
-    """And a block of several sentences is never cut within one, nor is what is put in its place."""
+def test_half_of_the_pairs_follow(paired, story_tokenizer, objective):
+    """Neither a block of several sentences nor its replacement is cut within a sentence."""
     collate = LanguageCollator(paired, Pretraining(), seed=5, objective=objective)
-    documents = [encoded(storyteller, text) for text in STORIES]
+    documents = [encoded(story_tokenizer, text) for text in STORIES]
     sentences = {
-        tuple(encoded(storyteller, text[a:b])[:2]) for text in STORIES for a, b in sentence_spans(text)
+        tuple(encoded(story_tokenizer, text[a:b])[:2]) for text in STORIES for a, b in sentence_spans(text)
     }
     true = total = 0
     for epoch in range(20):
         batch = collate((epoch, range(len(paired))))
         assert batch.ids.shape[1] <= 32
         for row, follows in enumerate(batch.follows.tolist()):
-            first, second = parts(batch, row)
+            first, second = segments_of(batch, row)
             content, own = paired.content(row).tolist(), documents[paired.document(row)]
             assert first
             assert second
@@ -416,7 +414,7 @@ def test_half_of_the_pairs_follow_and_the_others_do_not(paired, storyteller, obj
     assert true / total == pytest.approx(0.5, abs=0.1)
 
 
-def test_a_causal_batch_predicts_every_token_but_the_first(full):
+def test_causal_batch_predicts_every_token_but_the_first(full):
     batch = LanguageCollator(full, Pretraining(), seed=1, objective="causal")((0, range(len(full))))
     for row in range(len(full)):
         text, real = [2, *full.content(row), 3], batch.counted[row]
@@ -425,8 +423,8 @@ def test_a_causal_batch_predicts_every_token_but_the_first(full):
     assert batch.positions is None
 
 
-def test_an_encoder_without_segments_is_given_none(storyteller):
-    table = pack(corpus_of(*STORIES), storyteller, max_length=32, pairs=True, segments=False)
+def test_encoder_without_segments_gets_none(story_tokenizer):
+    table = pack(corpus_of(*STORIES), story_tokenizer, max_length=32, pairs=True, segments=False)
     batch = LanguageCollator(table, Pretraining(), seed=5, objective="sop")((0, [0, 1]))
     assert batch.segments is None
     assert len(batch) == 2

@@ -1,4 +1,4 @@
-"""``qa-arch pretrain`` and other commands on pre-training runs: what is written and printed, and mistakes."""
+"""``qa-arch pretrain`` and other commands on pre-training runs: files, output and errors."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def text_file(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_tokenizer_is_written_with_what_it_was_trained_on(qa_arch, text_file, tmp_path, kind):
+def test_tokenizer_is_written_with_its_training_record(qa_arch, text_file, tmp_path, kind):
     for name in "ab":
-        given = ["--kind", kind, "--vocabulary", 300, "--out", tmp_path / name]
-        code, out, error = qa_arch("pretrain", "tokenizer", text_file, "squad:synthetic:dev", *given)
+        options = ["--kind", kind, "--vocabulary", 300, "--out", tmp_path / name]
+        code, out, error = qa_arch("pretrain", "tokenizer", text_file, "squad:synthetic:dev", *options)
         assert (code, error) == (0, "")
         assert f"{name}: {kind}, " in out
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
@@ -54,7 +54,7 @@ def test_a_tokenizer_is_written_with_what_it_was_trained_on(qa_arch, text_file, 
         (["text.txt", "--out", "empty"], 2, "--out empty: exists and was not changed; name a new folder"),
     ],
 )
-def test_a_mistake_is_named_and_nothing_is_written(
+def test_refused_tokenizer_command_writes_nothing(
     qa_arch, text_file, tmp_path, monkeypatch, arguments, code, message
 ):
     monkeypatch.chdir(tmp_path)
@@ -68,7 +68,7 @@ def test_a_mistake_is_named_and_nothing_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_tokenizers_are_compared_in_a_table(qa_arch, text_file, tmp_path, monkeypatch):
+def test_compare_tokenizers_prints_a_table(qa_arch, text_file, tmp_path, monkeypatch):
     for name, size in (("ours", 300), ("other", 200)):
         arguments = [text_file, "--vocabulary", size, "--out", tmp_path / name]
         assert qa_arch("pretrain", "tokenizer", *arguments)[0] == 0
@@ -88,10 +88,10 @@ def test_tokenizers_are_compared_in_a_table(qa_arch, text_file, tmp_path, monkey
     assert (code, "TOKENIZER missing/folder: no such folder" in error) == (6, True)
 
 
-# Asking ------------------------------------------------------------------------------------------
+# pretrain ask ------------------------------------------------------------------------------------
 
 
-def test_masked_tokens_are_listed_with_probabilities(qa_arch, run_of):
+def test_ask_lists_masked_tokens_with_probabilities(qa_arch, run_of):
     run, text = run_of("mlm"), "Tarn [MASK] nine [MASK]."
     code, out, error = qa_arch("pretrain", "ask", run, text, "--top-k", "3", "--json")
     assert code == 0, error
@@ -101,7 +101,7 @@ def test_masked_tokens_are_listed_with_probabilities(qa_arch, run_of):
     first, second = predictor.fill(text, 10**6)
     shown = [(row["token"], row["probability"]) for row in table["rows"]]
     assert shown == [*first[:3], *second[:3]]
-    assert sum(chance for _, chance in first) == pytest.approx(1, abs=1e-4)
+    assert sum(probability for _, probability in first) == pytest.approx(1, abs=1e-4)
     assert first == sorted(first, key=lambda guess: -guess[1])
     inputs = predictor.tokenizer(text, return_tensors="pt")
     with torch.inference_mode():
@@ -111,7 +111,7 @@ def test_masked_tokens_are_listed_with_probabilities(qa_arch, run_of):
     assert second[0][0] == predictor.tokenizer.convert_ids_to_tokens(int(scores.argmax()))
 
 
-def test_a_causal_model_predicts_the_token_after_a_text(run_of, qa_arch):
+def test_causal_model_predicts_the_token_after_a_text(run_of, qa_arch):
     run = run_of("causal")
     code, out, error = qa_arch("pretrain", "ask", run, "Tarn keeps", "--top-k", "2")
     assert (code, out.count("│     1 │")) == (0, 2), error
@@ -136,7 +136,7 @@ def test_a_causal_model_predicts_the_token_after_a_text(run_of, qa_arch):
         ("spans", "Tarn keeps [MASK].", 5, "was not pre-trained on a corpus; name a run of model=pretrain"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(qa_arch, run_of, spans, run, text, code, message):
+def test_ask_refuses_unusable_texts_and_runs(qa_arch, run_of, spans, run, text, code, message):
     actual, _, error = qa_arch("pretrain", "ask", spans if run == "spans" else run_of(run), text)
     assert actual == code, error
     assert message in error
@@ -146,13 +146,13 @@ def test_what_cannot_be_asked_is_refused(qa_arch, run_of, spans, run, text, code
 # Other commands ----------------------------------------------------------------------------------
 
 
-def test_the_table_has_the_scores_of_each_objective_apart(qa_arch, run_of):
+def test_each_objective_has_its_own_table(qa_arch, run_of):
     (folder,) = {run_of(name).parent for name in OBJECTIVES}
     code, out, err = qa_arch("tables", folder, "--format", "json")
     assert code == 0, err
     tables = json.loads(out)
     assert sorted(row["model"] for table in tables for row in table["rows"]) == sorted(OBJECTIVES)
-    assert len(tables) == len(OBJECTIVES), "perplexities of other predictions do not compare"
+    assert len(tables) == len(OBJECTIVES), "perplexities of different objectives are not comparable"
     for table in tables:
         (row,) = table["rows"]
         assert row["split"] == "calibration"
@@ -163,7 +163,7 @@ def test_the_table_has_the_scores_of_each_objective_apart(qa_arch, run_of):
         assert "f1" not in row
 
 
-def test_another_corpus_is_scored_and_added_to_the_record(qa_arch, run_of, tmp_path):
+def test_evaluate_adds_another_corpus_to_the_record(qa_arch, run_of, tmp_path):
     (tmp_path / "other.txt").write_text("Quill keeps bees.\n\nIt rains in Lomm.")
     run = run_of("causal")
     code, out, err = qa_arch("evaluate", "--json", "--run", run, "--data", tmp_path / "other.txt")
@@ -185,7 +185,7 @@ def test_another_corpus_is_scored_and_added_to_the_record(qa_arch, run_of, tmp_p
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )
-def test_where_answers_are_wanted_it_is_refused(qa_arch, run_of, spans, tmp_path, arguments, message):
+def test_commands_on_answers_refuse_pretraining_runs(qa_arch, run_of, spans, tmp_path, arguments, message):
     named = {"RUN": str(run_of("mlm")), "SPANS": str(spans), "OUT": str(tmp_path / "out")}
     for name, place in named.items():
         arguments = [word.replace(name, place) for word in arguments]
@@ -196,12 +196,12 @@ def test_where_answers_are_wanted_it_is_refused(qa_arch, run_of, spans, tmp_path
     assert len([line for line in err.splitlines() if line.startswith("qa-arch:")]) == 1
 
 
-def test_nobody_is_advised_to_ask_it_a_question(run_of):
+def test_next_steps_do_not_suggest_ask(run_of):
     run = run_of("mlm")
     assert [command.split()[1] for command in next_steps([(run, read_record(run))])] == ["show"]
 
 
-def test_parameters_are_counted_and_a_dry_run_checks(qa_arch, settings):
+def test_params_and_dry_run(qa_arch, settings):
     code, out, err = qa_arch("params", "model=pretrain/mlm_nsp", *settings, "--json")
     assert code == 0, err
     counts = json.loads(out)

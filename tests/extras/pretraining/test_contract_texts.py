@@ -1,6 +1,6 @@
-"""What pre-training models must keep to, on encoders of several families, and our Transformer under spans.
+"""Contract of pre-training models, on encoders of several families, and of our Transformer as a span model.
 
-The companion of ``test_contract.py``: a handful of stories in blocks of 32 tokens.
+Companion of ``test_contract.py`` on a handful of stories in blocks of 32 tokens.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CASES = {
     "causal": "qa_transformer",
     "mlm_spans": "bert",
 }
-"""Objective -> family, one of them our own Transformer."""
+"""Objective -> encoder family, one of them our own Transformer."""
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +31,8 @@ def texts(tmp_path_factory) -> list[str]:
 
 
 def configure(case: str, settings: list[str]) -> Config:
-    chosen = [f"model=pretrain/{case}", f"encoder={CASES[case]}", "encoder.init=random"]
-    return validate(compose([*chosen, *settings]))
+    model = [f"model=pretrain/{case}", f"encoder={CASES[case]}", "encoder.init=random"]
+    return validate(compose([*model, *settings]))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_every_objective_is_a_case():
 
 @pytest.mark.parametrize("check", TEXTS.checks, ids=title)
 @pytest.mark.parametrize("case", CASES)
-def test_it_keeps_to_the_contract(subjects, case, check):
+def test_model_meets_the_contract(subjects, case, check):
     check(subjects[case])
 
 
@@ -60,12 +60,12 @@ def test_all_models_step_together_on_two_ranks(subjects, step_on_two_ranks):
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory) -> Subject:
-    """The standard baseline for spans on our Transformer."""
+    """The span baseline on our Transformer."""
     settings = SPANS.settings(tmp_path_factory.mktemp("spans"))
     config = validate(compose(["model=qa_transformer", *settings, "model.dropout=0.0"]))
     return Subject(config, task_of(config.model).assemble(config), SPANS)
 
 
 @pytest.mark.parametrize("check", SPANS.checks, ids=title)
-def test_our_transformer_keeps_to_the_contract_of_spans(ours, check):
+def test_our_transformer_meets_the_span_contract(ours, check):
     check(ours)

@@ -1,4 +1,4 @@
-"""Corpora: what a document is, what identifies a corpus, what is held out, and what a broken source says."""
+"""Corpora: documents, fingerprints, held-out documents, and errors of broken sources."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def documents(source):
     return list(open_corpus(source).documents())
 
 
-def test_a_blank_line_ends_a_document_in_every_pass(text_file):
+def test_blank_lines_separate_documents_in_every_pass(text_file):
     corpus = open_corpus(text_file)
     assert list(corpus.documents()) == list(corpus.documents()) == DOCUMENTS
 
@@ -40,13 +40,13 @@ def test_files_folders_and_globs_are_joined_in_order(text_file, tmp_path):
     assert joined == ["Other", *DOCUMENTS, *documents("squad:synthetic:dev")]
 
 
-def test_each_passage_of_a_question_set_is_a_document_once():
+def test_each_distinct_passage_is_a_document():
     passages = [example.context for example in synthetic.named("dev").examples]
     assert documents("squad:synthetic:dev") == list(dict.fromkeys(passages))
     assert len(passages) > len(set(passages))
 
 
-def test_the_fingerprint_is_that_of_the_content(text_file, tmp_path):
+def test_fingerprint_depends_on_content_only(text_file, tmp_path):
     same = tmp_path / "renamed.txt"
     same.write_bytes(text_file.read_bytes())
     assert open_corpus(same).fingerprint == open_corpus(text_file).fingerprint
@@ -63,7 +63,7 @@ def test_the_fingerprint_is_that_of_the_content(text_file, tmp_path):
 
 @pytest.fixture
 def hub_folder(tmp_path):
-    """A folder that ``datasets`` loads as it does a data set of the hub."""
+    """A folder that ``datasets`` loads like a data set of the hub."""
     folder = tmp_path / "set"
     folder.mkdir()
     rows = [{"text": f"Row {n}.", "note": "n", "number": n} for n in range(5)]
@@ -78,7 +78,7 @@ def test_rows_of_a_hub_data_set_are_documents(hub_folder):
     assert documents(f"hub:{hub_folder}:text:default") == documents(f"hub:{hub_folder}")
 
 
-def test_a_hub_data_set_is_identified_by_column_and_content(hub_folder):
+def test_fingerprint_of_a_hub_data_set_covers_column_and_content(hub_folder):
     first = open_corpus(f"hub:{hub_folder}").fingerprint
     assert open_corpus(f"hub:{hub_folder}:text").fingerprint == first
     assert open_corpus(f"hub:{hub_folder}:note").fingerprint != first
@@ -87,7 +87,7 @@ def test_a_hub_data_set_is_identified_by_column_and_content(hub_folder):
     assert open_corpus(f"hub:{hub_folder}").fingerprint != first
 
 
-def test_a_stream_that_breaks_off_says_so(monkeypatch):
+def test_broken_stream_raises_unavailable(monkeypatch):
     def rows(split):
         yield {"text": "First."}
         raise ConnectionError("reset by peer")
@@ -101,7 +101,7 @@ def test_a_stream_that_breaks_off_says_so(monkeypatch):
         next(stream)
 
 
-def test_nothing_is_read_before_a_document_is_wanted(hub_folder):
+def test_hub_data_set_is_read_lazily(hub_folder):
     stream = open_corpus(f"hub:{hub_folder}:number").documents()
     with pytest.raises(DataError, match=r"row 0 has no text in column 'number'.*columns: text, note, number"):
         next(stream)
@@ -114,14 +114,14 @@ def numbered(count):
     return Corpus("numbers", "numbers", "f", lambda: (f"Document {n}." for n in range(count)))
 
 
-def test_documents_are_held_out_by_share_seed_and_text_whatever_stands_around_them():
+def test_split_depends_on_share_seed_and_text_only():
     rest, held_out = (list(part.documents()) for part in split(numbered(2000), 0.1, seed=1))
     assert sorted(rest + held_out) == sorted(numbered(2000).documents())
     assert 150 < len(held_out) < 250
     assert list(split(numbered(2000), 0.1, seed=2)[1].documents()) != held_out
-    backwards = Corpus("twice", "twice", "f", lambda: 2 * list(numbered(2000).documents())[::-1])
-    twice = [set(part.documents()) for part in split(backwards, 0.1, seed=1)]
-    assert twice == [set(rest), set(held_out)], "equal documents stay in the same part"
+    doubled = Corpus("twice", "twice", "f", lambda: 2 * list(numbered(2000).documents())[::-1])
+    doubled_parts = [set(part.documents()) for part in split(doubled, 0.1, seed=1)]
+    assert doubled_parts == [set(rest), set(held_out)], "equal documents stay together"
     parts = [numbered(9), *(part for seed in (0, 1) for part in split(numbered(9), 0.5, seed))]
     assert len({corpus.fingerprint for corpus in parts}) == 5
     with pytest.raises(DataError, match=r"numbers \(held out of seed 0, share 1e-09\): holds no text"):
@@ -140,7 +140,7 @@ def test_documents_are_held_out_by_share_seed_and_text_whatever_stands_around_th
         ("wide".encode("utf-16"), "is not UTF-8 text"),
     ],
 )
-def test_what_is_no_text_is_refused_by_file(tmp_path, content, message):
+def test_files_without_text_are_refused_by_name(tmp_path, content, message):
     path = tmp_path / "bad.txt"
     path.write_bytes(content)
     with pytest.raises(DataError, match=f"bad.txt: {message}"):
@@ -157,13 +157,13 @@ def test_what_is_no_text_is_refused_by_file(tmp_path, content, message):
         ("missing.jsonl", "missing.jsonl: no such file"),
     ],
 )
-def test_a_wrong_source_is_refused_before_reading(tmp_path, monkeypatch, source, message):
+def test_invalid_source_is_refused_before_reading(tmp_path, monkeypatch, source, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match=message):
         open_corpus(source)
 
 
-def test_lines_without_a_blank_one_are_cut_at_a_line(tmp_path, monkeypatch):
+def test_long_documents_are_split_at_line_breaks(tmp_path, monkeypatch):
     monkeypatch.setattr(corpora, "LONGEST", 1000)
     lines = [f"寿司の列{n}。" for n in range(500)]
     path = tmp_path / "lines.txt"

@@ -1,4 +1,4 @@
-"""Language models: BERT's logits from BERT's weights, the loss by hand, tied embeddings, no look ahead."""
+"""Language models: BERT's logits from BERT's weights, the loss by hand, tied embeddings, causality."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def masked_batch(segments: bool = True) -> LanguageBatch:
     )
 
 
-def given(model: LanguageModel) -> LanguageBatch:
+def batch_for(model: LanguageModel) -> LanguageBatch:
     return masked_batch(model.encoder.has_segments)
 
 
@@ -57,7 +57,7 @@ def reference() -> BertForPreTraining:
     sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     config = BertConfig(**sizes, intermediate_size=32, max_position_embeddings=40, initializer_range=0.3)
     model = BertForPreTraining(config).eval()
-    for parameter in model.parameters():  # biases and norms too
+    for parameter in model.parameters():  # biases and norms included
         torch.nn.init.normal_(parameter, std=0.3)
     return model
 
@@ -89,21 +89,21 @@ def ours(reference) -> MaskedLM:
     return model
 
 
-def test_logits_are_those_of_bert(reference, ours):
+def test_logits_equal_bert(reference, ours):
     batch = masked_batch()
     inputs = {"input_ids": batch.ids, "attention_mask": batch.mask, "token_type_ids": batch.segments}
     with torch.inference_mode():
         expected, actual = reference(**inputs), ours(batch)
     for row in range(3):
-        for place, position in enumerate(batch.positions[row][batch.counted[row]]):
+        for index, position in enumerate(batch.positions[row][batch.counted[row]]):
             torch.testing.assert_close(
-                actual.tokens[row, place], expected.prediction_logits[row, position], rtol=0, atol=1e-5
+                actual.tokens[row, index], expected.prediction_logits[row, position], rtol=0, atol=1e-5
             )
     odds = expected.seq_relationship_logits
     torch.testing.assert_close(actual.follows, odds[:, 0] - odds[:, 1], rtol=0, atol=1e-5)
 
 
-def test_the_loss_by_hand():
+def test_loss_by_hand():
     batch = masked_batch()
     logits = LanguageLogits(torch.randn(3, 3, 50), torch.tensor([0.5, -1.0, 2.0]))
     losses = -logits.tokens.log_softmax(-1).gather(-1, batch.targets[..., None]).squeeze(-1)
@@ -111,21 +111,21 @@ def test_the_loss_by_hand():
     sentence = -functional.logsigmoid(torch.tensor([0.5, 1.0, 2.0]))
     torch.testing.assert_close(TokenLoss()(logits, batch), tokens + sentence)
     torch.testing.assert_close(TokenLoss(sentence_weight=0.0)(logits, batch), tokens)
-    nothing = replace(batch, counted=torch.zeros(3, 3, dtype=torch.bool), follows=None)
-    assert TokenLoss()(logits, nothing).tolist() == [0.0, 0.0, 0.0]
+    no_targets = replace(batch, counted=torch.zeros(3, 3, dtype=torch.bool), follows=None)
+    assert TokenLoss()(logits, no_targets).tolist() == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("make", [MaskedLM, CausalLM], ids=lambda make: make.__name__)
-def test_tied_weights_are_saved_once_and_tied_when_loaded(tiny_encoder, make, tmp_path):
+def test_tied_weights_are_saved_once_and_tied_after_loading(tiny_encoder, make, tmp_path):
     model = make(tiny_encoder("albert")).eval()
     store.save_weights(tmp_path, model)
     saved = load_file(tmp_path / store.WEIGHTS)
-    sizes = [name for name, value in saved.items() if value.shape == model.embedding.weight.shape]
-    assert len(sizes) == 1
+    embeddings = [name for name, value in saved.items() if value.shape == model.embedding.weight.shape]
+    assert len(embeddings) == 1
     copy = make(tiny_encoder("albert")).eval()
     for parameter in copy.parameters():
         torch.nn.init.normal_(parameter)
-    batch = given(model)
+    batch = batch_for(model)
     assert not torch.equal(copy(batch).tokens, model(batch).tokens)
     store.load_weights(tmp_path, copy)
     assert torch.equal(copy(batch).tokens, model(batch).tokens)
@@ -137,9 +137,9 @@ def test_tied_weights_are_saved_once_and_tied_when_loaded(tiny_encoder, make, tm
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_causal_model_never_looks_ahead(tiny_encoder, family):
+def test_causal_model_never_looks_ahead(tiny_encoder, family):
     model = CausalLM(tiny_encoder(family)).eval()
-    batch = given(model)
+    batch = batch_for(model)
     for cut in (1, 5):
         changed = batch.ids.clone()
         changed[:, cut:] = torch.where(batch.mask[:, cut:], 8, 0)
@@ -149,7 +149,7 @@ def test_a_causal_model_never_looks_ahead(tiny_encoder, family):
     assert is_causal(model)
 
 
-def test_an_encoder_that_looks_ahead_is_told_from_others(tiny_encoder):
+def test_is_causal_detects_encoders_that_look_ahead(tiny_encoder):
     assert not is_causal(CausalLM(tiny_encoder("mpnet")))
     model = CausalLM(tiny_encoder("bert")).train()
     model.encoder.forward = lambda ids, mask, segments: model.encoder.backbone(ids)[0]

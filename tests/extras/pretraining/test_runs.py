@@ -1,4 +1,4 @@
-"""Pre-training runs: scored, stopped and resumed, on two devices, and the runs that start from them."""
+"""Pre-training runs: scores, resuming, two devices, and span runs that start from them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal", "mlm_spans")
 
 @pytest.fixture
 def run(configure, tmp_path):
-    """Train in a folder of its own; the record and the bytes of the weights."""
+    """``run(name, *overrides)``: train in folder ``name`` -> record and bytes of the weights."""
 
     def start(name: str, *overrides: str, resume: bool = False, model: str = "mlm"):
         folder = tmp_path / name
@@ -59,15 +59,15 @@ BLOCKS = [
 ]
 
 
-def test_the_mean_is_over_tokens_and_not_over_blocks():
+def test_language_scores_average_over_tokens():
     scores = language_scores(BLOCKS, 100, 400)
     assert scores["loss"] == pytest.approx(10 / 20)
     assert scores["perplexity"] == pytest.approx(math.exp(0.5))
     assert scores["token_accuracy"] == pytest.approx(50.0)
     assert (scores["targets"], scores["blocks"]) == (20, 3)
     assert scores["bits_per_byte"] == pytest.approx(0.5 / math.log(2) * 100 / 400)
-    spelled = language_scores(BLOCKS, None, 400)["bits_per_byte"]
-    assert spelled == pytest.approx(10 / math.log(2) / 400)  # all bits over all bytes
+    exact = language_scores(BLOCKS, None, 400)["bits_per_byte"]
+    assert exact == pytest.approx(10 / math.log(2) / 400)  # all bits over all bytes
     assert scores["sentence_accuracy"] == pytest.approx(100 / 3)
     assert scores["sentence_f1"] == pytest.approx(50.0)  # P = R = 1/2
     assert not {"sentence_accuracy", "sentence_f1"} & set(language_scores([BlockScores(1.0, 1, 0)], 100, 400))
@@ -78,7 +78,7 @@ def test_the_mean_is_over_tokens_and_not_over_blocks():
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_a_trained_run_loads_and_scores_as_it_did(run_of, name):
+def test_loaded_run_reproduces_its_scores(run_of, name):
     folder = run_of(name)
     record = read_record(folder)
     assert (record.status, record.threshold, record.confidence) == ("ok", None, None)
@@ -96,7 +96,7 @@ def test_a_trained_run_loads_and_scores_as_it_did(run_of, name):
     assert [block.right for block in again.blocks] == rows["right"]
 
 
-def test_scores_are_compared_only_under_the_same_noise(configure, tiny_encoder):
+def test_protocol_covers_the_masking_settings(configure, tiny_encoder):
     tokenizer = tokenizers.build("wordpiece", ["Tarn keeps bees."], 50)
 
     def protocol(model: str, *settings: str) -> str:
@@ -109,7 +109,7 @@ def test_scores_are_compared_only_under_the_same_noise(configure, tiny_encoder):
     noise = {"mask_share": 0.15, "masked": 0.8, "replaced": 0.1, "whole_words": False}
     settings = [tokenizer_hash(tokenizer), 32, {"sentence_task": "none", **noise}]
     digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:8]
-    assert protocol("mlm") == protocol("mlm", longer) == f"masked_lm:{digest}", "as committed records have it"
+    assert protocol("mlm") == protocol("mlm", longer) == f"masked_lm:{digest}", "as in committed records"
     assert protocol("mlm", whole) != protocol("mlm")
     assert len({protocol("mlm_spans", *given) for given in ([], [whole], [longer], [whole, longer])}) == 4
     assert protocol("causal") == protocol("causal", whole, longer)
@@ -125,7 +125,7 @@ def test_scores_are_compared_only_under_the_same_noise(configure, tiny_encoder):
         pytest.param("mlm", 2, marks=pytest.mark.slow),
     ],
 )
-def test_resumed_is_the_same_as_never_stopped(run, model, stop):
+def test_resumed_run_equals_an_uninterrupted_one(run, model, stop):
     settings = ["trainer.checkpoint_minutes=1e-9", "trainer.batch_size=2", "encoder.hidden_dropout=0.1"]
     straight, weights = run("straight", *settings, model=model)
     with stopped_after(stop):
@@ -136,14 +136,14 @@ def test_resumed_is_the_same_as_never_stopped(run, model, stop):
 
 
 @pytest.mark.slow
-def test_two_devices_take_the_steps_of_one(run, monkeypatch):
-    """The same masks in the same steps, so the same gradients; and the same perplexity, each block once."""
+def test_two_devices_take_the_same_steps_as_one(run, monkeypatch):
+    """Equal masks per step give equal gradients; each block counts once, so perplexity is equal too."""
     gradients: list[torch.Tensor] = []
 
-    def keep(self, optimizer):
+    def record_gradients(self, optimizer):
         gradients.append(torch.cat([p.grad.flatten() for p in self.model.parameters()]))
 
-    monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", keep)
+    monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", record_gradients)
     plain = ("encoder.hidden_dropout=0", "encoder.attention_dropout=0", "optim.clip=0", "optim.lr=1e-9")
     alone, _ = run("alone", *plain, "trainer.batch_size=4")
     both, _ = run("both", *plain, "trainer.batch_size=2", "trainer.devices=2")
@@ -158,7 +158,7 @@ def test_two_devices_take_the_steps_of_one(run, monkeypatch):
             assert first.value(key) == pytest.approx(second.value(key), rel=1e-6)
 
 
-def test_the_epoch_of_lowest_loss_is_selected(run, monkeypatch):
+def test_epoch_of_lowest_loss_is_selected(run, monkeypatch):
     losses = iter([3.0, 1.0, 2.0])
     kind = type(task_named("masked_lm"))
     monkeypatch.setattr(kind, "validation_scores", lambda *_: {"calibration_loss": next(losses)})
@@ -166,19 +166,20 @@ def test_the_epoch_of_lowest_loss_is_selected(run, monkeypatch):
     assert record.best_epoch == 1
 
 
-def test_documents_are_held_out_and_train_is_cut(configure):
-    whole = configure("data.calibration=null", "data.hold_out_share=0.4").data
+def test_documents_are_held_out_and_train_is_truncated(configure):
+    config = configure("data.calibration=null", "data.hold_out_share=0.4").data
     task = task_named("masked_lm")
-    splits = {name: list(split.documents()) for name, split in task.load_splits(whole).items()}
-    assert sorted(splits["train"] + splits["calibration"]) == sorted(task.open(whole.train).documents())
-    cut = task.load_splits(replace(whole, train_questions=2))
-    assert list(cut["train"].documents()) == splits["train"][:2]
-    assert list(cut["calibration"].documents()) == splits["calibration"]
-    assert len({split.fingerprint for split in (*cut.values(), *task.load_splits(whole).values())}) == 3
+    splits = {name: list(split.documents()) for name, split in task.load_splits(config).items()}
+    assert sorted(splits["train"] + splits["calibration"]) == sorted(task.open(config.train).documents())
+    truncated = task.load_splits(replace(config, train_questions=2))
+    assert list(truncated["train"].documents()) == splits["train"][:2]
+    assert list(truncated["calibration"].documents()) == splits["calibration"]
+    all_splits = (*truncated.values(), *task.load_splits(config).values())
+    assert len({split.fingerprint for split in all_splits}) == 3
 
 
 @pytest.mark.parametrize("source", ["synthetic:calibration", "squad:synthetic:dev", "QUESTIONS"])
-def test_a_question_set_is_read_as_its_passages(few_questions, source):
+def test_question_set_is_read_as_its_passages(few_questions, source):
     given = few_questions[0].partition("=")[2] if source == "QUESTIONS" else source
     split = task_named("masked_lm").open(given)
     assert len(set(split.documents())) > 1
@@ -198,7 +199,9 @@ def test_a_question_set_is_read_as_its_passages(few_questions, source):
     ],
     ids=lambda value: value[0].replace("/", "-") if isinstance(value, list) else "",
 )
-def test_what_cannot_be_trained_is_refused_first(configure, tmp_path, pretrained, overrides, error, message):
+def test_invalid_settings_are_refused_before_training(
+    configure, tmp_path, pretrained, overrides, error, message
+):
     (tmp_path / "empty.txt").write_text("\n\n  \n")
     (tmp_path / "single.txt").write_text("Tarn keeps bees. It rains in Lomm.")
     named = {"EMPTY": tmp_path / "empty.txt", "SINGLE": tmp_path / "single.txt", "RUN": pretrained}
@@ -209,23 +212,23 @@ def test_what_cannot_be_trained_is_refused_first(configure, tmp_path, pretrained
     assert not (tmp_path / "run" / "model" / "model.safetensors").exists()
 
 
-def test_the_mask_of_validation_is_no_business_of_the_seed(configure):
-    """So that the perplexities of seeds are of the same tokens; those of training are drawn anew."""
+def test_validation_masks_do_not_depend_on_the_seed(configure):
+    """So perplexities of all seeds are over the same tokens. Training masks differ."""
     batches = []
     for seed in (1, 2):
         config = configure(f"seed={seed}")
         task = task_of(config.model)
         made = task.batches(config, task.assemble(config))
         batches.append((made.calibration([0, 1]).ids, made.train((0, [0, 1])).ids))
-    (first, drawn), (second, drawn_anew) = batches
+    (first, train_ids), (second, other_train_ids) = batches
     assert torch.equal(first, second)
-    assert not torch.equal(drawn, drawn_anew)
+    assert not torch.equal(train_ids, other_train_ids)
 
 
-# Runs that start from one ------------------------------------------------------------------------
+# Starting from a pre-training run ----------------------------------------------------------------
 
 
-def test_a_run_of_spans_starts_from_the_encoder_and_its_tokenizer(pretrained, fine_tuning, spans):
+def test_span_run_starts_from_the_pretrained_encoder_and_tokenizer(pretrained, fine_tuning, spans):
     config = fine_tuning(pretrained)
     parts = task_of(config.model).assemble(config)
     trained = load_file(pretrained / "model" / "model.safetensors")
@@ -243,7 +246,7 @@ def test_a_run_of_spans_starts_from_the_encoder_and_its_tokenizer(pretrained, fi
     assert table.rows[-1]["encoder"] == "mlm, seed 13"
 
 
-def test_seeds_may_start_from_seeds_and_the_place_of_a_run_does_not_count(
+def test_systems_and_points_ignore_seed_and_path_of_the_pretrained_run(
     pretrained, fine_tuning, spans, tmp_path
 ):
     origin, started = read_record(pretrained), read_record(spans)
@@ -277,7 +280,7 @@ def test_seeds_may_start_from_seeds_and_the_place_of_a_run_does_not_count(
     ],
     ids=["unfinished", "answers", "published", "two", "none"],
 )
-def test_a_run_that_gives_no_encoder_says_what_to_do(pretrained, tmp_path, change, message):
+def test_unusable_pretrained_run_is_refused_with_a_remedy(pretrained, tmp_path, change, message):
     folder = shutil.copytree(pretrained, tmp_path / "mlm-1")
     record, name = read_record(folder), str(folder)
     if change == "no weights":
@@ -295,7 +298,7 @@ def test_a_run_that_gives_no_encoder_says_what_to_do(pretrained, tmp_path, chang
         pretrained_run(name)
 
 
-def test_a_glob_of_a_single_run_and_what_is_no_run(pretrained):
+def test_pretrained_run_accepts_a_glob_and_ignores_other_names(pretrained):
     folder, record = pretrained_run(str(pretrained.parent / "ml?"))
     assert (folder, record.model) == (pretrained, "mlm")
     assert pretrained_run("bert-base-uncased") is None

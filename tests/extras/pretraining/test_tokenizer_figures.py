@@ -1,4 +1,4 @@
-"""How tokenizers split a text, counted by hand."""
+"""Statistics of how tokenizers split a text, counted by hand."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def families():
     }
 
 
-def test_figures_of_a_tokenizer_that_is_known_piece_by_piece():
+def test_figures_of_a_hand_made_tokenizer():
     tokenizer = tokenizers.wordpiece(["the", "keep", "##er", "##s", "paid", ".", "!"])
-    counted = figures(tokenizer, ["The keepers paid.", "The crab paid!", "the."])
-    assert counted == {
+    actual = figures(tokenizer, ["The keepers paid.", "The crab paid!", "the."])
+    assert actual == {
         "vocabulary": 12,
         "documents": 3,
         "words": 10,
@@ -35,23 +35,23 @@ def test_figures_of_a_tokenizer_that_is_known_piece_by_piece():
     }
 
 
-def test_unknown_pieces_of_a_word_count_once_and_bytes_are_never_unknown(families):
+def test_unknown_words_are_counted_once_and_never_for_bytes(families):
     text = ["寿司 the 🦀🦀 quay"]
     assert figures(families["byte_bpe"], text)["unknown"] == 0
-    for name in ("wordpiece", "unigram", "words"):  # 🦀🦀 are two words, and for WordPiece a single piece
+    for name in ("wordpiece", "unigram", "words"):  # 🦀🦀: two words, one piece for WordPiece
         assert figures(families[name], text)["unknown"] == 60
 
 
-def test_a_word_within_the_piece_of_another_is_not_split():
+def test_word_inside_a_larger_piece_is_not_split():
     tokenizer = tokenizers.build("byte_bpe", ["it's " * 50], 300)
     assert tokenizer.tokenize("it's") == ["it", "'s"]
-    counted = figures(tokenizer, ["it's"])  # three words: it, ', s
-    assert (counted["words"], counted["tokens"], counted["unsplit"]) == (3, 2, 100)
+    actual = figures(tokenizer, ["it's"])  # three words: it, ', s
+    assert (actual["words"], actual["tokens"], actual["unsplit"]) == (3, 2, 100)
 
 
-def test_chunks_and_truncation_make_no_difference(families, monkeypatch):
-    whole = {name: figures(tokenizer, TEXTS) for name, tokenizer in families.items()}
+def test_chunk_size_and_truncation_do_not_change_figures(families, monkeypatch):
+    expected = {name: figures(tokenizer, TEXTS) for name, tokenizer in families.items()}
     monkeypatch.setattr(tokenizer_figures, "CHUNK", 7)
     for tokenizer in families.values():
         tokenizer.backend_tokenizer.enable_truncation(5)
-    assert {name: figures(tokenizer, iter(TEXTS)) for name, tokenizer in families.items()} == whole
+    assert {name: figures(tokenizer, iter(TEXTS)) for name, tokenizer in families.items()} == expected

@@ -1,4 +1,4 @@
-"""Our Transformer: torch's layers, BERT's function with BERT's weights, and an encoder like any other."""
+"""Our Transformer: equal to torch's layers and, with its weights, to BERT; usable like any encoder."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ SIZES = {
     "max_position_embeddings": 12,
     "initializer_range": 0.3,
 }
-QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def tiny(**options) -> QaTransformerConfig:
-    return QaTransformerConfig(**SIZES | QUIET | options)
+    return QaTransformerConfig(**SIZES | NO_DROPOUT | options)
 
 
 VARIANTS = [
@@ -67,7 +67,7 @@ def random_ids(rows: int, length: int) -> torch.Tensor:
 
 
 def prefixes(lengths: list[int], width: int) -> torch.Tensor:
-    """Masks of rows with so many real tokens."""
+    """Masks (rows, width) with this many real tokens per row."""
     return torch.arange(width) < torch.tensor(lengths)[:, None]
 
 
@@ -87,29 +87,29 @@ def heads(*lengths: int) -> list[torch.Tensor]:
     ],
     ids=["none", "padding", "a row of padding", "look-ahead", "both"],
 )
-def test_the_fused_form_equals_the_plain(mask):
+def test_fused_attention_equals_plain_attention(mask):
     results = []
     for fused in (True, False):
         torch.manual_seed(0)
-        given = heads(4, 6, 6)
-        output, weights = attention(*given, mask, fused=fused)
+        qkv = heads(4, 6, 6)
+        output, weights = attention(*qkv, mask, fused=fused)
         output.square().sum().backward()
-        results.append([output, *(x.grad for x in given)])
+        results.append([output, *(x.grad for x in qkv)])
         assert (weights is None) == fused
     torch.testing.assert_close(*results, rtol=0, atol=1e-5)
     assert all(x.isfinite().all() for x in results[0])
-    if mask is not None and not mask[-1].any():  # a token that may read none gets zeros
+    if mask is not None and not mask[-1].any():  # a token that attends to nothing gets zeros
         assert not output[1].any()
 
 
-def test_dropout_leaves_out_probabilities_in_training_alone():
+def test_attention_dropout_is_active_only_in_training():
     attend = MultiHeadAttention(tiny(attention_probs_dropout_prob=0.5))
     x = torch.randn(2, 5, 16)
     for fused in (True, False):
         assert torch.equal(attend.eval()(x, fused=fused)[0], attend(x, fused=fused)[0])
         assert not torch.allclose(attend.train()(x, fused=fused)[0], attend(x, fused=fused)[0])
     weights = attend(x, fused=False)[1]
-    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 5), msg="as they are before dropout")
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 5), msg="weights before dropout")
 
 
 @pytest.mark.parametrize("pre_norm", [False, True])
@@ -133,7 +133,7 @@ def test_blocks_are_torch_s_layers(pre_norm):
     torch.testing.assert_close(ours(x, mask), theirs(x, src_mask=~mask), rtol=0, atol=1e-5)
 
 
-def test_a_pre_norm_stack_ends_in_a_norm_and_a_post_norm_stack_begins_with_one():
+def test_position_of_the_norm_outside_the_blocks():
     for settings in VARIANTS:
         encoder = TransformerEncoder(settings)
         assert isinstance(encoder.norm, nn.LayerNorm) == settings.pre_norm
@@ -143,7 +143,7 @@ def test_a_pre_norm_stack_ends_in_a_norm_and_a_post_norm_stack_begins_with_one()
 
 
 @pytest.mark.parametrize("width", [6, 7])
-def test_sinusoidal_positions_are_those_of_section_3_5(width):
+def test_sinusoidal_positions_match_section_3_5(width):
     actual = sinusoidal_positions(40, width)
     for t in range(40):
         for i in range(width):
@@ -168,7 +168,7 @@ def test_embeddings_add_position_and_segment(settings):
 
 
 @variants
-def test_padding_changes_nothing(settings):
+def test_padding_does_not_change_states(settings):
     encoder = TransformerEncoder(settings)
     ids, mask = random_ids(3, 9), prefixes([9, 4, 0], 9)
     for fused in (True, False):
@@ -181,7 +181,7 @@ def test_padding_changes_nothing(settings):
 
 
 @variants
-def test_under_a_look_ahead_mask_a_token_reads_itself_and_what_is_before(settings):
+def test_look_ahead_mask_limits_tokens_to_their_past(settings):
     stack, ids, mask = TransformerEncoder(settings), random_ids(1, 7), look_ahead_mask(7)
     states = stack(ids, mask[None, None])
     for t in range(7):
@@ -193,7 +193,7 @@ def test_under_a_look_ahead_mask_a_token_reads_itself_and_what_is_before(setting
 
 # As an encoder -----------------------------------------------------------------------------------
 
-OURS = {
+BERT_TO_OURS = {
     "embeddings.word_embeddings": "embeddings.tokens",
     "embeddings.position_embeddings": "embeddings.positions",
     "embeddings.token_type_embeddings": "embeddings.segments",
@@ -206,7 +206,7 @@ OURS = {
     "output.dense": "feed_forward.contract",
     "output.LayerNorm": "around_feed_forward.norm",
 }
-"""Parts of the names of ``BertModel``'s weights -> of ours, replaced in this order."""
+"""Parts of weight names in ``BertModel`` -> ours, replaced in this order."""
 
 
 def windows() -> dict[str, torch.Tensor]:
@@ -219,37 +219,37 @@ def windows() -> dict[str, torch.Tensor]:
     }
 
 
-def test_hidden_states_and_attention_are_bert_s():
+def test_hidden_states_and_attention_equal_bert():
     theirs = BertModel(BertConfig(**SIZES), add_pooling_layer=False).eval()
-    for parameter in theirs.parameters():  # also where BERT begins with zeros and ones
+    for parameter in theirs.parameters():  # also those that BERT initialises to 0 or 1
         nn.init.normal_(parameter, std=0.3)
-    ours, state, given = QaTransformerModel(tiny()).eval(), {}, windows()
+    ours, state, inputs = QaTransformerModel(tiny()).eval(), {}, windows()
     for name, value in theirs.state_dict().items():
-        for part, own in OURS.items():
-            name = name.replace(part, own)
+        for part, replacement in BERT_TO_OURS.items():
+            name = name.replace(part, replacement)
         state[name] = value
     ours.transformer.load_state_dict(state)
     for implementation in ("sdpa", "eager"):
         ours.set_attn_implementation(implementation)
         theirs.set_attn_implementation(implementation)
-        actual, expected = (m(**given, output_hidden_states=True).hidden_states for m in (ours, theirs))
+        actual, expected = (m(**inputs, output_hidden_states=True).hidden_states for m in (ours, theirs))
         torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
         assert min(layer.std() for layer in actual) > 0.1
-    actual, expected = (m(**given, output_attentions=True).attentions for m in (ours, theirs))
+    actual, expected = (m(**inputs, output_attentions=True).attentions for m in (ours, theirs))
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-6)
 
 
 @variants
-def test_an_encoder_like_any_other(settings, tmp_path):
-    """Read with padding as without, saved as loaded, rebuilt from its description, layers in order."""
-    encoder, given = Encoder(QaTransformerModel(settings)).eval(), tuple(windows().values())
+def test_encoder_saves_loads_and_freezes_like_any_other(settings, tmp_path):
+    """Saved, loaded and rebuilt from its description it gives equal states, and layers freeze in order."""
+    encoder, inputs = Encoder(QaTransformerModel(settings)).eval(), tuple(windows().values())
     encoder.backbone.save_pretrained(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}
     copy = Encoder.from_description(json.loads(json.dumps(encoder.describe()))).eval()
     copy.load_state_dict(encoder.state_dict())
     loaded = build_encoder(str(tmp_path)), Encoder(AutoModel.from_pretrained(tmp_path))
     for other in (copy, *(other.eval() for other in loaded)):
-        assert torch.equal(other(*given), encoder(*given))
+        assert torch.equal(other(*inputs), encoder(*inputs))
     names = [name for name, _ in encoder.named_parameters()]
     assert {encoder.depth_of(name) for name in names} == {0, 1, 2}
     encoder.freeze(1)
@@ -257,18 +257,18 @@ def test_an_encoder_like_any_other(settings, tmp_path):
 
 
 @variants
-def test_attention_is_recorded_and_does_not_change_what_is_read(settings):
-    model, given = QaTransformerModel(settings).eval(), windows()
-    recorded, plain = model(**given, output_attentions=True, output_hidden_states=True), model(**given)
+def test_output_attentions_does_not_change_states(settings):
+    model, inputs = QaTransformerModel(settings).eval(), windows()
+    recorded, plain = model(**inputs, output_attentions=True, output_hidden_states=True), model(**inputs)
     torch.testing.assert_close(recorded.last_hidden_state, plain.last_hidden_state, rtol=0, atol=1e-5)
     assert torch.equal(recorded.hidden_states[-1], recorded.last_hidden_state)
     for weights in recorded.attentions:
         torch.testing.assert_close(weights.sum(-1), torch.ones(3, 4, 9))
-        assert not weights.masked_select(~given["attention_mask"][:, None, None]).any()
+        assert not weights.masked_select(~inputs["attention_mask"][:, None, None]).any()
     assert "attentions" not in plain
 
 
-def test_its_own_settings_are_for_it_alone():
+def test_its_settings_are_refused_by_other_families():
     sizes = {"init": "random", "layers": 1, "width": 16, "heads": 2}
     encoder = build_encoder(family="qa_transformer", positions="sinusoidal", pre_norm=True, **sizes)
     assert (encoder.config.positions, encoder.config.pre_norm) == ("sinusoidal", True)
@@ -276,7 +276,7 @@ def test_its_own_settings_are_for_it_alone():
         build_encoder(family="bert", pre_norm=False, **sizes)
 
 
-def test_a_folder_that_makes_no_sense_is_one_line(tmp_path):
+def test_invalid_config_is_a_one_line_error(tmp_path):
     QaTransformerModel(tiny()).save_pretrained(tmp_path)
     path = tmp_path / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"positions": "rotary"}))
@@ -285,7 +285,7 @@ def test_a_folder_that_makes_no_sense_is_one_line(tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_the_family_is_imported_where_it_is_met_and_not_before(tmp_path, monkeypatch):
+def test_transformer_is_imported_on_first_use(tmp_path, monkeypatch):
     QaTransformerModel(tiny()).save_pretrained(tmp_path)
     imported: list[str] = []
     monkeypatch.setattr(core, "import_module", imported.append)

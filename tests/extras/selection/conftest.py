@@ -1,4 +1,4 @@
-"""Fixtures of the commands, of training and of the results, for the tests of answer selection."""
+"""Fixtures of the commands, training and results for the tests of answer selection."""
 
 from __future__ import annotations
 

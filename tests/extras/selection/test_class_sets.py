@@ -1,4 +1,4 @@
-"""Questions with classes: TREC's file format, what is held out, and the generated questions."""
+"""Questions with classes: TREC's file format, hold-out, and generated questions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from qa_arch.extras.selection.sets import CLASSES, MAIN, class_set, hold_out_que
 LINES = "NUM:date When was the mill built ?\n\nHUM:ind Who sold it ?\r\nLOC:other Where is Espa\u00f1a ?\n"
 
 
-def test_the_taxonomy_is_that_of_li_and_roth():
+def test_taxonomy_of_li_and_roth():
     assert len(CLASSES) == len(set(CLASSES)) == 50
     sizes = {"ABBR": 2, "DESC": 4, "ENTY": 22, "HUM": 4, "LOC": 5, "NUM": 13}
     assert {main: len(subs.split()) for main, subs in MAIN.items()} == sizes
 
 
 @pytest.mark.parametrize("coding", ["utf-8", "latin-1"])
-def test_a_file_as_it_is_published(tmp_path, coding):
+def test_trec_file_is_read_in_either_encoding(tmp_path, coding):
     (tmp_path / "train_5500.label").write_bytes(LINES.encode(coding))
     task = open_source(f"types:{tmp_path}/train_5500.label")
     assert task.name == "train_5500"
@@ -44,7 +44,7 @@ def test_a_file_as_it_is_published(tmp_path, coding):
         (None, r"train_5500.label: cannot be read \(No such file"),
     ],
 )
-def test_faults_are_named_by_file_and_line(tmp_path, text, message):
+def test_trec_errors_name_file_and_line(tmp_path, text, message):
     if text is not None:
         (tmp_path / "train_5500.label").write_text(text)
     with pytest.raises(DataError, match=message):
@@ -67,7 +67,7 @@ def test_equal_questions_are_held_out_together():
             hold_out_questions(class_set("few", rows), share, seed=1)
 
 
-def test_generated_questions_are_of_every_class_and_their_names_of_one_split():
+def test_generated_questions_cover_every_class_with_names_of_their_split():
     sets = {split: generated_questions(200, 5, split) for split in ("train", "calibration", "dev")}
     assert all({label for label, _ in made} == set(CLASSES) for made in sets.values())
     assert generated_questions(200, 5, "train") == sets["train"] != generated_questions(200, 6, "train")
@@ -83,11 +83,11 @@ def test_generated_questions_are_of_every_class_and_their_names_of_one_split():
         open_source("types:synthetic:test")
 
 
-def test_the_last_wording_of_a_class_is_not_trained_on():
-    def begins(split: str) -> set[str]:
-        made = generated_questions(1000, 5, split)
-        return {text.split(" ")[0] + text.split(" ")[1] for label, text in made if label == "HUM:ind"}
+def test_last_wording_of_a_class_is_not_in_train():
+    def beginnings(split: str) -> set[str]:
+        generated = generated_questions(1000, 5, split)
+        return {text.split(" ")[0] + text.split(" ")[1] for label, text in generated if label == "HUM:ind"}
 
     last = "".join(wordings()["HUM:ind"][-1].split(" ")[:2])
-    assert last in begins("dev")
-    assert last not in begins("train")
+    assert last in beginnings("dev")
+    assert last not in beginnings("train")

@@ -1,7 +1,7 @@
-"""What every model that ranks must keep to: each ``conf/model/**/*.yaml`` of tasks ``selection`` and
-``classification``, a handful of questions against the sentences of their paragraphs or against all classes.
+"""Contract of ranking models: every ``conf/model/**/*.yaml`` of tasks ``selection`` and ``classification``,
+on a handful of questions against the sentences of their paragraphs or against all classes.
 
-The companion of ``test_contract.py``. A new model is tested by its YAML alone.
+Companion of ``test_contract.py``. A new model is covered by its YAML file alone.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def test_every_model_is_a_case():
 
 @pytest.mark.parametrize("check", CONTRACTS["selection"].checks, ids=title)
 @pytest.mark.parametrize("case", CASES)
-def test_it_keeps_to_the_contract(subjects, case, check):
+def test_model_meets_the_contract(subjects, case, check):
     check(subjects[case])
 
 
@@ -88,7 +88,7 @@ def test_every_class_has_a_score_and_padding_has_none(subjects, case):
 
 
 @pytest.mark.parametrize("name", ["qa_lstm/i", "fixed_vectors"])
-def test_a_trained_run_loads_and_scores_as_it_did(name, settings, tmp_path):
+def test_loaded_run_reproduces_its_scores(name, settings, tmp_path):
     record = train(configure(name, settings), folder=tmp_path)
     assert record.scores["dev"][RANKED].metric("questions") == 5
     predictor = qa_arch.load_predictor(tmp_path, device="cpu")
@@ -98,8 +98,8 @@ def test_a_trained_run_loads_and_scores_as_it_did(name, settings, tmp_path):
     assert {question.id: scored[row] for row, question in enumerate(task.questions)} == output
 
 
-def test_a_trained_run_classifies_what_it_learned(settings, tmp_path):
-    # The sets share their questions: 40 epochs learn them by heart.
+def test_trained_run_classifies_its_training_questions(settings, tmp_path):
+    # All sets have the same questions; 40 epochs memorise them.
     longer = ["trainer.max_steps=-1", "trainer.epochs=40", "optim.lr=2e-2", "optim.schedule=constant"]
     record = train(configure("question_types", settings, *longer), folder=tmp_path)
     point = record.scores["dev"][RANKED]
@@ -112,7 +112,7 @@ def test_a_trained_run_classifies_what_it_learned(settings, tmp_path):
 @pytest.mark.slow
 def test_all_models_step_together_on_two_ranks(subjects, step_on_two_ranks):
     def pairs(subject: Subject, rank: int):
-        """Pairs as training draws them in its first epoch."""
+        """Pairs as sampled in the first epoch of training."""
         config, parts = subject.config, subject.parts
         collate = PairCollator(parts.tables["train"], subject.task.negatives(config, parts), config.seed)
         return collate((0, [rank, rank + 2]))

@@ -1,4 +1,4 @@
-"""Words without a vector, texts as rows, wrong answers drawn anew: against what a loop would do."""
+"""Vectors of unknown words, texts as rows, and sampled wrong answers, against plain loops."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from qa_arch.types.text import SelectionQuestion
 KNOWN = WordVectors(("the", "The", "bee"), np.r_[np.zeros((1, 2)), np.eye(3, 2)].astype(np.float32))
 
 
-def test_a_word_without_a_vector_has_the_bucket_of_its_letters():
+def test_unknown_words_share_hashed_bucket_vectors():
     vectors = with_buckets(KNOWN, 5, seed=1)
     row = word_rows(vectors, 5)
     assert (row("the"), row("The"), row("THE"), row("Bee")) == (1, 2, 1, 3)
@@ -37,7 +37,7 @@ def test_a_word_without_a_vector_has_the_bucket_of_its_letters():
     assert not np.array_equal(vectors.matrix, with_buckets(KNOWN, 5, seed=2).matrix)
 
 
-def test_random_vectors_do_not_depend_on_the_order_of_the_words():
+def test_random_vectors_do_not_depend_on_word_order():
     first, second = (random_vectors(words, 4, 3) for words in (["b", "A", "b"], ["a", "B"]))
     assert first.words == second.words == ("a", "b")
     np.testing.assert_array_equal(first.matrix, second.matrix)
@@ -59,12 +59,12 @@ def table():
     return selection_table(selection_set("s", ANSWERS, QUESTIONS), letters.__getitem__, settings)
 
 
-def test_a_batch_holds_each_answer_once(table):
+def test_batch_holds_each_answer_once(table):
     batch = CandidateCollator(table)([1, 0])
     assert batch.index.tolist() == [1, 0]
     assert batch.question.tolist() == [[8, 0], [6, 7]]
     assert batch.question_mask.tolist() == [[True, False], [True, True]]
-    assert batch.answer.tolist() == [[1, 0], [2, 2], [3, 3], [4, 0]], "the third is cut to two words"
+    assert batch.answer.tolist() == [[1, 0], [2, 2], [3, 3], [4, 0]], "the third is truncated to two words"
     assert batch.offered.tolist() == [[True, True, False], [True, True, True]]
     offered = [[batch.answer[c][0].item() for c in row] for row in batch.candidate]
     assert offered[0][:2] == [3, 4]
@@ -74,11 +74,11 @@ def test_a_batch_holds_each_answer_once(table):
     padding = CandidateCollator(table)([-2])
     assert (padding.index.tolist(), padding.weight.tolist()) == ([1], [0])
     assert PairCollator(table, 1, 0)((0, [-1, 1])).weight.tolist() == [0, 1]
-    assert table.questions.lengths.tolist() == [2, 1, 4], "longer texts lose their end"
+    assert table.questions.lengths.tolist() == [2, 1, 4], "longer texts are truncated"
     assert CandidateCollator(table).lengths.tolist() == [2, 2, 2]
 
 
-def test_pairs_are_a_question_with_each_right_answer_and_wrong_ones_of_its_own(table):
+def test_pairs_have_one_right_answer_and_sampled_wrong_ones(table):
     assert table.pairs.tolist() == [[0, 1], [1, 3], [2, 0], [2, 4]]
     collate = PairCollator(table, negatives=2, seed=0)
     for epoch in range(20):
@@ -97,20 +97,20 @@ def test_pairs_are_a_question_with_each_right_answer_and_wrong_ones_of_its_own(t
         assert all(len(set(row)) == len(row) for row in offered)
 
 
-def test_wrong_answers_are_drawn_anew_each_epoch_and_are_the_same_in_any_batch(table):
+def test_wrong_answers_depend_on_epoch_seed_and_row_only(table):
     collate = PairCollator(table, negatives=1, seed=7)
 
-    def drawn(epoch, rows, which=collate):
-        batch = which((epoch, rows))
+    def sampled(epoch, rows, collate=collate):
+        batch = collate((epoch, rows))
         return [int(batch.answer[c, 0]) for c in batch.candidate[:, 1]]
 
-    assert drawn(3, [0, 2]) == [drawn(3, [0])[0], drawn(3, [2])[0]]
-    assert len({tuple(drawn(epoch, [0, 2])) for epoch in range(12)}) > 1
+    assert sampled(3, [0, 2]) == [sampled(3, [0])[0], sampled(3, [2])[0]]
+    assert len({tuple(sampled(epoch, [0, 2])) for epoch in range(12)}) > 1
     other = PairCollator(table, negatives=1, seed=8)
-    assert [drawn(e, [0, 2]) for e in range(12)] != [drawn(e, [0, 2], other) for e in range(12)]
+    assert [sampled(e, [0, 2]) for e in range(12)] != [sampled(e, [0, 2], other) for e in range(12)]
 
 
-def test_the_epoch_comes_with_the_rows():
+def test_epoch_sampler_yields_epoch_and_rows():
     sampler, plain = (
         kind([3, 1, 2], batch_size=2, seed=5) for kind in (EpochBatchSampler, BucketBatchSampler)
     )

@@ -1,4 +1,4 @@
-"""Pairs of questions from a file, faults by line; their scores against counting pair by pair."""
+"""Question pairs from a file with errors by line, and their scores against counting pair by pair."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qa_arch.extras.selection.scores import paraphrase_scores
 from qa_arch.extras.selection.sets import Pair, read_pairs
 
 
-def test_pairs_with_and_without_labels(tmp_path):
+def test_read_pairs_with_and_without_labels(tmp_path):
     path = tmp_path / "pairs.tsv"
     path.write_text("Who is it?\tWho was it?\t1\n\nWhere?\t When? \t0\n")
     assert read_pairs(path) == [Pair("Who is it?", "Who was it?", True), Pair("Where?", "When?", False)]
@@ -36,7 +36,7 @@ def test_pairs_with_and_without_labels(tmp_path):
         (None, "cannot be read"),
     ],
 )
-def test_a_faulty_file_is_told_by_line(tmp_path, content, message):
+def test_invalid_pairs_are_refused_by_line(tmp_path, content, message):
     path = tmp_path / "pairs.tsv"
     if content is not None:
         path.write_bytes(content)
@@ -58,13 +58,13 @@ def counted_accuracy(scores: list[float], labels: list[bool], threshold: float) 
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_scores_are_what_counting_gives(seed):
+def test_scores_match_counting(seed):
     rng = random.Random(seed)
     labels = [True, False, *(rng.random() < 0.4 for _ in range(rng.randrange(30)))]
     scores = [rng.choice((-0.4, 0.0, 0.2, 0.5, 0.9)) + 0.1 * rng.randrange(3) * label for label in labels]
-    found = paraphrase_scores(scores, labels, 0.5)
+    result = paraphrase_scores(scores, labels, 0.5)
     best = max(counted_accuracy(scores, labels, threshold) for threshold in (*scores, 2.0))
-    assert found == {
+    assert result == {
         "pairs": len(labels),
         "paraphrases": sum(labels),
         "threshold": 0.5,
@@ -75,6 +75,6 @@ def test_scores_are_what_counting_gives(seed):
 
 
 @pytest.mark.parametrize("label", [True, False])
-def test_one_kind_alone_has_no_area(label):
-    found = paraphrase_scores([0.1, 0.7], [label, label], 0.5)
-    assert (found["auroc"], found["accuracy"], found["oracle_accuracy"]) == (None, 50, 100)
+def test_auroc_is_none_for_a_single_label(label):
+    result = paraphrase_scores([0.1, 0.7], [label, label], 0.5)
+    assert (result["auroc"], result["accuracy"], result["oracle_accuracy"]) == (None, 50, 100)

@@ -1,4 +1,4 @@
-"""The QA-LSTM family against the equations, one text at a time, and the losses against numbers by hand."""
+"""The QA-LSTM family against its equations, text by text, and the losses by hand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from qa_arch.extras.selection.models import (
 from qa_arch.nn.losses import build_loss
 
 MASK = torch.arange(5) < torch.tensor([5, 2, 1])[:, None]
-NO = -math.inf
+NEG_INF = -math.inf
 
 
 @pytest.fixture(autouse=True)
@@ -39,14 +39,14 @@ def states(width: int = 6) -> torch.Tensor:
     return torch.randn(3, 5, width, dtype=torch.float64).masked_fill(~MASK[..., None], 0.0)
 
 
-def test_the_reader_is_one_lstm_in_each_direction():
+def test_bilstm_is_one_lstm_per_direction():
     reader = BiLSTM(4, 3).double()
     x = states(4)
     result = reader(x + 9 * ~MASK[..., None], MASK)
     for row, length in enumerate(MASK.sum(1).tolist()):
-        ahead = reader.forwards(x[row : row + 1, :length])[0][0]
-        behind = reader.backwards(x[row : row + 1, :length].flip(1))[0][0].flip(0)
-        torch.testing.assert_close(result[row, :length], torch.cat([ahead, behind], -1))
+        forward = reader.forwards(x[row : row + 1, :length])[0][0]
+        backward = reader.backwards(x[row : row + 1, :length].flip(1))[0][0].flip(0)
+        torch.testing.assert_close(result[row, :length], torch.cat([forward, backward], -1))
         assert not result[row, length:].any()
 
 
@@ -66,7 +66,7 @@ def test_pooling(how):
 
 
 @pytest.mark.parametrize("width", [1, 2, 3])
-def test_a_filter_sees_a_word_and_those_behind_it(width):
+def test_filter_covers_a_word_and_its_successors(width):
     convolution = Convolution(6, 4, width).double()
     h = states()
     grams = convolution(h, MASK)
@@ -80,7 +80,7 @@ def test_a_filter_sees_a_word_and_those_behind_it(width):
     assert not grams[~MASK].any()
 
 
-def test_attention_weighs_each_state_by_what_the_question_asks():
+def test_attention_weights_depend_on_the_question():
     attention = AnswerAttention(6).double()
     h, question = states(), torch.randn(2, 6, dtype=torch.float64)
     answer, pair = torch.tensor([0, 1, 2, 0]), torch.tensor([0, 0, 1, 1])
@@ -93,7 +93,7 @@ def test_attention_weighs_each_state_by_what_the_question_asks():
         assert not weighted[p, length:].any()
 
 
-WORDS = torch.tensor([[1, 2, 3, 4, 5], [6, 7, 0, 0, 0], [8, 0, 0, 0, 0]])
+TEXTS = torch.tensor([[1, 2, 3, 4, 5], [6, 7, 0, 0, 0], [8, 0, 0, 0, 0]])
 
 
 def new_model(**settings) -> QaLstm:
@@ -102,13 +102,13 @@ def new_model(**settings) -> QaLstm:
     return QaLstm(vectors, hidden=3, **settings).eval()
 
 
-def pairs() -> SelectionBatch:
-    """Texts 0 and 1 as questions, with one and with three of the texts as candidates."""
+def two_questions() -> SelectionBatch:
+    """Texts 0 and 1 as questions with 1 and 3 of the texts as candidates."""
     return SelectionBatch(
         index=torch.arange(2),
-        question=WORDS[:2],
+        question=TEXTS[:2],
         question_mask=MASK[:2],
-        answer=WORDS,
+        answer=TEXTS,
         answer_mask=MASK,
         candidate=torch.tensor([[2, 0, 0], [1, 2, 0]]),
         offered=torch.tensor([[True, False, False], [True, True, True]]),
@@ -117,26 +117,26 @@ def pairs() -> SelectionBatch:
     )
 
 
-def test_the_score_is_the_cosine_of_the_pair():
+def test_score_is_the_cosine_of_the_pair():
     model = new_model()
     with torch.inference_mode():
-        scores = model(pairs())
+        scores = model(two_questions())
         vectors = [
             model.represent(model.read(w[m][None], m[m][None]), m[m][None])
-            for w, m in zip(WORDS, MASK, strict=True)
+            for w, m in zip(TEXTS, MASK, strict=True)
         ]
     for row, place, answer in [(0, 0, 2), (1, 0, 1), (1, 1, 2), (1, 2, 0)]:
         torch.testing.assert_close(scores[row, place], cosine_similarity(vectors[row], vectors[answer])[0])
-    assert scores[0, 1:].tolist() == [NO, NO]
+    assert scores[0, 1:].tolist() == [NEG_INF, NEG_INF]
 
 
-def test_a_convolution_has_no_head_and_tail():
+def test_head_tail_pooling_of_a_convolution_is_refused():
     with pytest.raises(ConfigError, match="no head and tail"):
         new_model(pooling="head_tail", filters=4)
 
 
 def batch_of(right: list[int], offered: list[int]) -> SelectionBatch:
-    """One question of one word; the losses read ``right`` and ``offered`` alone."""
+    """One question of one word; the losses read only ``right`` and ``offered``."""
     word, mask = torch.ones(1, 1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool)
     return SelectionBatch(
         index=torch.zeros(1, dtype=torch.int64),
@@ -156,19 +156,19 @@ def batch_of(right: list[int], offered: list[int]) -> SelectionBatch:
     [
         ([0.5, 0.1, 0.4], [1, 0, 0], [1, 1, 1], 0.1),  # 0.2 - 0.5 + 0.4: the hardest wrong one
         ([0.1, 0.6, 0.3], [1, 0, 1], [1, 1, 1], 0.5),  # the best right one
-        ([0.1, 0.6, NO], [1, 0, 0], [1, 1, 0], 0.7),
-        ([0.1, NO, NO], [1, 0, 0], [1, 0, 0], 0.0),  # nothing wrong was offered
-        ([0.1, 0.3, NO], [0, 0, 0], [1, 1, 0], 0.0),  # nothing right either
+        ([0.1, 0.6, NEG_INF], [1, 0, 0], [1, 1, 0], 0.7),
+        ([0.1, NEG_INF, NEG_INF], [1, 0, 0], [1, 0, 0], 0.0),  # no wrong answer is offered
+        ([0.1, 0.3, NEG_INF], [0, 0, 0], [1, 1, 0], 0.0),  # no right answer is offered
     ],
 )
-def test_the_hinge_loss_by_hand(scores, right, offered, loss):
-    given = torch.tensor([scores], requires_grad=True)
-    losses = HingeLoss(0.2)(given, batch_of(right, offered))
+def test_hinge_loss_by_hand(scores, right, offered, loss):
+    logits = torch.tensor([scores], requires_grad=True)
+    losses = HingeLoss(0.2)(logits, batch_of(right, offered))
     assert losses.tolist() == [pytest.approx(loss)]
     losses.sum().backward()
-    assert torch.isfinite(given.grad).all()
+    assert torch.isfinite(logits.grad).all()
     if loss:
-        assert given.grad.abs().sum() == 2
+        assert logits.grad.abs().sum() == 2
 
 
 @pytest.mark.parametrize(
@@ -176,14 +176,12 @@ def test_the_hinge_loss_by_hand(scores, right, offered, loss):
     [
         ([0, 1, 0, 0], [1, 1, 1, 1], 3 / 10),
         ([0, 1, 0, 0], [1, 1, 1, 0], 3 / 6),
-        ([1, 1, 0, 0], [1, 1, 1, 1], 4 / 10),  # two right ones have their probability together
-        ([0, 0, 0, 0], [1, 1, 1, 1], 1),  # nothing right, nothing to learn
+        ([1, 1, 0, 0], [1, 1, 1, 1], 4 / 10),  # the probabilities of two right answers add up
+        ([0, 0, 0, 0], [1, 1, 1, 1], 1),  # without a right answer the loss is 0
     ],
 )
-def test_a_choice_is_a_softmax_over_what_is_offered(right, offered, share):
-    scores = torch.tensor(
-        [[math.log(n) if yes else NO for n, yes in zip((1, 3, 2, 4), offered, strict=True)]]
-    )
+def test_choice_loss_is_a_softmax_over_the_offered(right, offered, share):
+    scores = torch.tensor([[1.0, 3.0, 2.0, 4.0]]).log().masked_fill(torch.tensor([offered]) == 0, NEG_INF)
     scores.requires_grad_()
     actual = ChoiceLoss()(scores, batch_of(right, offered))
     assert actual.item() == pytest.approx(-math.log(share), abs=1e-6)
@@ -195,14 +193,14 @@ def test_a_choice_is_a_softmax_over_what_is_offered(right, offered, share):
     ("model", "choice", "expected"),
     [("qa_lstm/c", "hinge", HingeLoss(0.3)), ("question_types", "choice", ChoiceLoss())],
 )
-def test_each_task_has_its_loss_and_naming_it_changes_nothing(model, choice, expected):
-    left_out, named = (
+def test_naming_the_default_loss_changes_nothing(model, choice, expected):
+    default, named = (
         validate(compose([f"model={model}", "selection.margin=0.3", *more]))
         for more in ([], [f"loss={choice}"])
     )
-    assert build_loss(left_out) == build_loss(named) == expected
-    assert named == left_out
-    assert config_hash(asdict(named)) == config_hash(asdict(left_out))
+    assert build_loss(default) == build_loss(named) == expected
+    assert named == default
+    assert config_hash(asdict(named)) == config_hash(asdict(default))
 
 
 @pytest.mark.parametrize(
@@ -212,6 +210,6 @@ def test_each_task_has_its_loss_and_naming_it_changes_nothing(model, choice, exp
         (["model=qa_lstm/c", "loss=hinge", "+loss.margin=1"], "unknown setting 'loss.margin'"),
     ],
 )
-def test_what_is_wrong_with_a_loss_is_named(overrides, message):
+def test_invalid_selection_loss_is_refused(overrides, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         build_loss(validate(compose(overrides)))

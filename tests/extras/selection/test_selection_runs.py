@@ -1,4 +1,4 @@
-"""Runs that select answers and classify questions, from the command line: trained, scored, refused."""
+"""Selection and classification runs from the command line: training, scoring, refusals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from qa_arch.results.report.collect import collect
 
 @pytest.fixture(scope="module")
 def train(tmp_path_factory, feature_cache):
-    """``train(model, *settings)``: the folder of a finished run."""
+    """``train(model, *settings)``: folder of a finished run."""
 
     def build(model: str, *settings: str):
         folder = tmp_path_factory.mktemp("run") / "run"
@@ -52,7 +52,7 @@ def typed(classifying, tmp_path_factory):
     return path
 
 
-def test_the_record_tells_ranks_and_references(selecting, read_json):
+def test_selection_record_has_ranks_and_references(selecting, read_json):
     record = read_json(selecting / "run.json")
     point = record["scores"]["dev"]["ranked"]
     scores = point["metrics"]
@@ -65,7 +65,7 @@ def test_the_record_tells_ranks_and_references(selecting, read_json):
     assert record["epochs"][0]["train_loss"] > 0
 
 
-def test_the_record_tells_main_and_sub_classes(classifying, read_json, qa_arch):
+def test_classification_record_has_main_and_sub_classes(classifying, read_json, qa_arch):
     record = read_json(classifying / "run.json")
     point = record["scores"]["dev"]["ranked"]["metrics"]
     assert 0 <= point["accuracy"] <= point["main_accuracy"] <= 100
@@ -139,7 +139,7 @@ def test_incompatible_arguments_are_refused(
     assert len([line for line in err.splitlines() if line.startswith("qa-arch:")]) == 1
 
 
-def test_a_run_that_is_not_there_is_told_before_torch(tmp_path):
+def test_missing_run_is_reported_before_importing_torch(tmp_path):
     run = tmp_path / "none"
     calls = (
         ("types", run, "--data", "hub:some/set:validation", "--out", tmp_path / "t"),
@@ -149,7 +149,7 @@ def test_a_run_that_is_not_there_is_told_before_torch(tmp_path):
         assert (code, heavy, str(run) in message) == (5, [], True)
 
 
-def test_the_predictor_ranks_and_compares(selecting):
+def test_predictor_ranks_candidates_and_compares_questions(selecting):
     predictor = package.load_predictor(selecting, device="cpu")
     candidates = ["It rains.", "Ada wrote the song in 1971.", "It rains."]
     ranking = predictor("Who wrote the song?", candidates)
@@ -177,7 +177,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize("labels", [None, "100"])
-def test_pairs_are_compared_and_scored_with_labels(selecting, qa_arch, tmp_path, labels):
+def test_paraphrase_command_scores_labelled_pairs(selecting, qa_arch, tmp_path, labels):
     file, out = tmp_path / "pairs.tsv", tmp_path / "cosines.tsv"
     rows = [(*pair, label) for pair, label in zip(PAIRS, labels, strict=True)] if labels else PAIRS
     file.write_text("".join("\t".join(row) + "\n" for row in rows))
@@ -201,7 +201,7 @@ def test_pairs_are_compared_and_scored_with_labels(selecting, qa_arch, tmp_path,
     assert [float(line[0]) for line in lines] == pytest.approx(cosines, abs=1e-6)
 
 
-def test_parameters_are_counted(qa_arch):
+def test_params_of_the_convolution_and_reader(qa_arch):
     code, out, err = qa_arch("params", "model=qa_lstm/d", "debug=fast", "--json")
     assert code == 0, err
     counts = json.loads(out)
@@ -230,7 +230,7 @@ def test_insuranceqa_from_training_to_the_second_test_set(qa_arch, tmp_path, mon
     for name, text in files.items():
         (folder / name).write_text(text)
     monkeypatch.setenv("INSURANCEQA", str(folder))
-    monkeypatch.chdir(tmp_path)  # where openings are logged
+    monkeypatch.chdir(tmp_path)  # dev accesses are logged here
     small = ["model.hidden=4", "glove=none", "glove.dim=5", "selection.negatives=2", "optim.lr=1e-2"]
     quick = ["trainer=cpu", "trainer.epochs=2", "trainer.batch_size=2", "trainer.eval_batch_size=1"]
     quiet = ["trainer.progress=false", "logger=none", "data.open_dev=false"]
@@ -245,7 +245,7 @@ def test_insuranceqa_from_training_to_the_second_test_set(qa_arch, tmp_path, mon
         "calibration": 2,
     }
     code, _, err = qa_arch("evaluate", "--run", run)
-    assert (code, "holds its dev set out" in err) == (2, True), "a set without articles stays closed too"
+    assert (code, "holds its dev set out" in err) == (2, True), "sets without articles are held out too"
     assert qa_arch("evaluate", "--run", run, "--final")[0] == 0
     assert (tmp_path / "experiments" / "table_2_2" / "dev_openings.jsonl").is_file()
     code, out, err = qa_arch("evaluate", "--run", run, "--data", f"insuranceqa:{folder}:test2")
@@ -257,8 +257,8 @@ def test_insuranceqa_from_training_to_the_second_test_set(qa_arch, tmp_path, mon
 
 
 @pytest.mark.slow
-def test_classes_of_questions_are_swept(tmp_path):
-    """The embedded questions with classes, two seeds."""
+def test_question_types_are_swept_over_seeds(tmp_path):
+    """Two seeds on the generated questions."""
     settings = ["model=question_types", "data=question_types", "debug=fast", "trainer.progress=false"]
     command = [sys.executable, "-m", "qa_arch.cli.main", "train", "-m", *settings, "seed=1,2"]
     done = subprocess.run([*command, f"sweep.folder={tmp_path}/sweep"], capture_output=True, text=True)
@@ -267,13 +267,13 @@ def test_classes_of_questions_are_swept(tmp_path):
     assert [record.status for record in records] == ["ok", "ok"]
 
 
-def test_every_question_has_a_class(typed, read_json):
+def test_types_command_classifies_every_question(typed, read_json):
     classes = read_json(typed)
     assert list(classes) == [example.id for example in named("dev").examples]
     assert set(classes.values()) <= set(CLASSES)
 
 
-def test_report_has_both_as_breakdowns(trained, typed):
+def test_report_has_main_and_sub_class_breakdowns(trained, typed):
     runs = find_runs([trained])
     types = read_types(typed)
     page, _ = collect(runs, types=types, problems=[])
@@ -294,7 +294,7 @@ def test_report_has_both_as_breakdowns(trained, typed):
         ('{"a": 3}', 4, "the class is the number 3"),
     ],
 )
-def test_classes_of_other_questions(content, code, message, trained, tmp_path, qa_arch):
+def test_unusable_classes_are_refused(content, code, message, trained, tmp_path, qa_arch):
     (tmp_path / "types.json").write_text(content)
     result = qa_arch("report", trained, "--types", tmp_path / "types.json", "-o", tmp_path / "page.html")
     assert result[0] == code

@@ -1,4 +1,4 @@
-"""Top-1 accuracy and MRR by hand, where a tie never helps; question types by rules."""
+"""Top-1 accuracy and MRR by hand, with pessimistic ties; rule-based question types."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ NAN = math.nan
         ([0.9, 0.1, 0.5], {0}, 1),
         ([0.9, 0.1, 0.5], {1}, 3),
         ([0.9, 0.1, 0.5], {1, 2}, 2),  # the best of several right ones
-        ([0.5, 0.5, 0.5], {0}, 3),  # where all are equal the right one is last
-        ([0.5, 0.5, 0.1], {0, 1}, 1),  # a right one does not stand in the way of another
+        ([0.5, 0.5, 0.5], {0}, 3),  # ties rank the right one last
+        ([0.5, 0.5, 0.1], {0, 1}, 1),  # right answers do not compete with each other
         ([-math.inf, -math.inf], {0}, 2),
         ([NAN, 0.1], {1}, 2),
         ([NAN, 0.1], {0}, 2),
         ([0.3, 0.1], set(), None),
     ],
 )
-def test_rank(scores, right, rank):
+def test_rank_of_right(scores, right, rank):
     assert rank_of_right(scores, right) == rank
 
 
-def test_means():
+def test_selection_scores_average_over_questions():
     scores = selection_scores([1, 2, 4, None])
     assert scores == {
         "accuracy": 25.0,
@@ -59,5 +59,5 @@ def test_means():
         ("", "other:ENTITY"),
     ],
 )
-def test_types_of_questions(question, kind):
+def test_question_type(question, kind):
     assert question_type(question.split()) == kind

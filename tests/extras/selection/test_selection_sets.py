@@ -1,4 +1,4 @@
-"""Answer selection on passages and on InsuranceQA: sentences, right candidates, what is left out or wrong."""
+"""Answer selection sets from passages and InsuranceQA: sentences, right candidates, omissions, errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TEXT = "Dr. Mira Lom paints. She owns 3.5 boats! Old J. Tarn keeps bees (nine of
         (" \n ", []),
     ],
 )
-def test_sentences(text, expected):
+def test_sentence_spans(text, expected):
     assert [text[start:end] for start, end in sentence_spans(text)] == expected
 
 
@@ -45,7 +45,7 @@ def example(id_: str, *answers: str, context: str = TEXT, title: str = "t") -> E
     return Example(id_, "Who paints?", context, title, golds)
 
 
-def test_the_sentences_in_which_an_answer_begins_are_right():
+def test_sentences_where_an_answer_begins_are_right():
     assert words("Mira's 3.5 boats, où?") == ("Mira", "'", "s", "3", ".", "5", "boats", ",", "où", "?")
     task = sentence_selection(
         question_set("set", [example("a", "Mira"), example("b", "bees", "boats! Old")], "1.1")
@@ -57,15 +57,15 @@ def test_the_sentences_in_which_an_answer_begins_are_right():
     assert (first.id, first.title, first.question) == ("a", "t", ("Who", "paints", "?"))
 
 
-def test_what_leaves_nothing_to_select_is_left_out_and_candidates_are_the_own_paragraph():
+def test_unselectable_questions_are_omitted_and_candidates_are_the_paragraph():
     unanswerable = Example("b", "Who?", TEXT, "t")
-    given = [
+    examples = [
         example("a", "Mira"),
         unanswerable,
         example("c", "alone", context="One sentence alone."),
         example("d", "pours", context="It rains. It pours.", title="u"),
     ]
-    task = sentence_selection(question_set("set", given, "2.0"))
+    task = sentence_selection(question_set("set", examples, "2.0"))
     assert [question.id for question in task.questions] == ["a", "d"]
     assert task.left_out == 2
     last = task.questions[1]
@@ -76,7 +76,7 @@ def test_what_leaves_nothing_to_select_is_left_out_and_candidates_are_the_own_pa
         sentence_selection(question_set("set", [unanswerable], "2.0"))
 
 
-def test_the_fingerprint_covers_everything_that_is_scored():
+def test_fingerprint_covers_everything_that_is_scored():
     question = SelectionQuestion("1", ("who",), (0, 1), (1,))
     plain = selection_set("a", [("x",), ("y",)], [question])
     others = [
@@ -115,7 +115,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_insuranceqa(folder):
+def test_insuranceqa_files_are_read(folder):
     train = open_source(f"insuranceqa:{folder}:train")
     assert train.answers == (("term", "life"), ("basic",), ("life",))
     assert [q.question for q in train.questions] == [("what", "is", "term"), ("what", "basic")]
@@ -124,7 +124,7 @@ def test_insuranceqa(folder):
     (question,) = open_source(f"insuranceqa:{folder}:dev").questions
     assert (question.id, question.question, question.right) == ("dev-1", ("what", "is"), (1,))
     assert question.candidates == (2, 1, 0)
-    (folder / "answers.label.token_idx").unlink()  # which counting does without
+    (folder / "answers.label.token_idx").unlink()  # not needed for counting
     assert counts(f"insuranceqa:{folder}:train") == {"questions": 2, "answers": 3, "question_words": 5}
 
 
@@ -140,7 +140,7 @@ def test_insuranceqa(folder):
         ("answers.label.token_idx", None, "dev", "cannot be read"),
     ],
 )
-def test_faults_are_named_by_file_line_and_field(folder, file, text, split, message):
+def test_insuranceqa_errors_name_file_line_and_field(folder, file, text, split, message):
     (folder / file).unlink()
     if text is not None:
         (folder / file).write_text(text)
@@ -154,5 +154,5 @@ def test_faults_are_named_by_file_line_and_field(folder, file, text, split, mess
 @pytest.mark.parametrize(
     ("name", "expected"), [("train", (12_887, 18_540, 92_095)), ("dev", (1_000, 1_454, 7_158))]
 )
-def test_the_published_counts(real_data, name, expected):
+def test_insuranceqa_counts_match_the_published_ones(real_data, name, expected):
     assert tuple(counts(f"insuranceqa:{real_data}/insuranceqa:{name}").values()) == expected

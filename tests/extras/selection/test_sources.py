@@ -1,4 +1,4 @@
-"""The formats of candidates and classes among the sources: identity, what cannot be joined, other kinds."""
+"""Data sources of candidates and classes: identity, sets that cannot be joined, wrong kinds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DIFFERENT = [*READ, "types:synthetic:train", "types:synthetic:dev", "insuranceqa
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A set of InsuranceQA and one of classes, in the working folder."""
+    """An InsuranceQA set and a set of classes in the working folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "v1").mkdir()
     for name, text in FILES.items():
@@ -33,7 +33,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_sources_that_differ_have_identities_that_do(folder):
+def test_different_sources_have_different_identities(folder):
     identities = [identity(source) for source in DIFFERENT]
     assert len(set(identities)) == len(DIFFERENT)
     assert str(folder) not in str(identities)
@@ -43,7 +43,7 @@ def test_sources_that_differ_have_identities_that_do(folder):
 
 
 @pytest.mark.parametrize("source", READ)
-def test_the_content_of_every_file_that_is_read_counts_and_its_place_does_not(folder, source, monkeypatch):
+def test_identity_depends_on_file_contents_not_paths(folder, source, monkeypatch):
     before = identity(source)
     moved = folder.rename(folder.parent / f"{folder.name}-moved")
     monkeypatch.chdir(moved)
@@ -56,7 +56,7 @@ def test_the_content_of_every_file_that_is_read_counts_and_its_place_does_not(fo
 
 
 @pytest.mark.parametrize("source", ["types:t.label", "insuranceqa:v1:dev"])
-def test_what_makes_no_set_together(folder, source):
+def test_sources_that_cannot_be_joined_are_refused(folder, source):
     for function in (open_source, identity):
         with pytest.raises(DataError, match=f"^{source}: a .* cannot be joined with others"):
             function([source, source])
@@ -71,7 +71,7 @@ def test_what_makes_no_set_together(folder, source):
         ("a.json", "classes", "not classes; use model=bert with it, or data=question_types"),
     ],
 )
-def test_a_wrong_kind_is_refused_before_it_is_opened(source, want, message):
+def test_wrong_kind_is_refused_before_opening(source, want, message):
     with pytest.raises(DataError, match=rf"^data\.train: .*{message}"):
         require(source, want, "data.train")
     if want == "passages":
@@ -80,15 +80,15 @@ def test_a_wrong_kind_is_refused_before_it_is_opened(source, want, message):
 
 
 @pytest.mark.parametrize("prefix", ["types:", "insuranceqa:"])
-def test_no_machine_path_is_published(monkeypatch, tmp_path, prefix):
+def test_portable_and_local_paths_of_sources(monkeypatch, tmp_path, prefix):
     monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path / "data"))
-    there = f"{prefix}{tmp_path}/data/x:train"
-    assert portable(there) == f"{prefix}$QA_ARCH_DATA/x:train"
-    assert local(portable(there)) == there
+    source = f"{prefix}{tmp_path}/data/x:train"
+    assert portable(source) == f"{prefix}$QA_ARCH_DATA/x:train"
+    assert local(portable(source)) == source
     assert portable("types:synthetic:dev") == "types:synthetic:dev"
 
 
-def test_commands_over_passages_refuse_classes_and_stats_counts_them(qa_arch, run_folder, tmp_path):
+def test_passage_commands_refuse_classes_but_stats_counts_them(qa_arch, run_folder, tmp_path):
     for command in (
         ["predict", run_folder, "--out", tmp_path / "out"],
         ["evaluate", "--predictions", "p.json"],

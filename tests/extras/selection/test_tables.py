@@ -1,4 +1,4 @@
-"""Tables of answer selection: their own columns and note, never beside spans, published figures beside."""
+"""Tables of answer selection: own columns and note, separate from spans, with published scores."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def make_selection():
     def make(model="qa_lstm_a", accuracy=40.0, **changes):
         point = {"accuracy": accuracy, "mrr": accuracy + 20, "questions": 50}
         point |= {"protocol": "selection", "metric_version": "selection-1"}
-        about = {"name": "dev", "fingerprint": "s1", "protocol": "selection", "questions": 50}
-        given = {
+        split_facts = {"name": "dev", "fingerprint": "s1", "protocol": "selection", "questions": 50}
+        fields = {
             "scores": {"dev": {"ranked": point}},
-            "data": {"train": {"fingerprint": "t"}, "dev": about | {"candidates": 4.25}},
+            "data": {"train": {"fingerprint": "t"}, "dev": split_facts | {"candidates": 4.25}},
             "references": {"dev": {"word-overlap": point | {"accuracy": 80.0}}},
             "margin": {},
         }
-        return parse_record(flat_record(model) | given | changes)
+        return parse_record(flat_record(model) | fields | changes)
 
     return make
 
 
-def test_rows_columns_and_note(make_selection, make_record):
+def test_selection_rows_columns_and_note(make_selection, make_record):
     failed = make_selection("qa_lstm_i", status="oom", scores={}, references={})
     table = comparison([(Path("a"), make_selection()), (Path("i"), failed)])
     assert [column.key for column in table.columns] == list(SELECTION_COLUMNS)
@@ -59,7 +59,7 @@ OURS = """runs_table(
 )"""
 
 
-def test_figures_of_another_task_stand_beside_ours(make_selection, tmp_path):
+def test_published_scores_of_another_task_are_shown_in_our_rows(make_selection, tmp_path):
     script(tmp_path, OURS)
     write_record(tmp_path / "records" / "a", make_selection())
     (table,) = experiment_tables(tmp_path)
@@ -76,7 +76,7 @@ def test_figures_of_another_task_stand_beside_ours(make_selection, tmp_path):
     ]
 
 
-def test_counts_of_another_kind_of_data(tmp_path):
+def test_sets_table_of_selection_counts(tmp_path):
     sets = '[DataSet("one", "one.json"), DataSet("two", "two.json", source="x:two")]'
     table = f'sets_table(folder, "Sets", {sets}, columns=["questions", "answers"])'
     script(tmp_path, table)

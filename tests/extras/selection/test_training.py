@@ -1,4 +1,4 @@
-"""Training a model that selects answers: stopped and resumed, best epoch, splits, vectors, references."""
+"""Training of answer selection: resuming, best epoch, splits, vectors, references."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def run(few_questions, tmp_path):
     return start
 
 
-def test_resumed_is_the_same_as_never_stopped(run):
+def test_resumed_run_equals_an_uninterrupted_one(run):
     straight, weights = run("straight")
     pairs = straight.epochs[0].windows
     assert pairs == straight.data["train"].questions > 5
     assert all(0 < epoch.train_loss < 0.3 + 2 for epoch in straight.epochs)
     assert all(math.isfinite(epoch.value("calibration_mrr")) for epoch in straight.epochs)
-    for stop in (2, 6):  # in the first epoch and in the second
+    for stop in (2, 6):  # in the first and the second epoch
         with stopped_after(stop):
             run(f"stopped{stop}")
         resumed, again = run(f"stopped{stop}", resume=True)
@@ -56,17 +56,17 @@ def test_resumed_is_the_same_as_never_stopped(run):
         assert again == weights
 
 
-def test_the_epoch_with_the_highest_mrr_is_kept(run, monkeypatch):
-    given = iter([(10.0, 40.0), (30.0, 60.0), (50.0, 50.0)])
+def test_epoch_with_the_highest_mrr_is_kept(run, monkeypatch):
+    scores = iter([(10.0, 40.0), (30.0, 60.0), (50.0, 50.0)])
     monkeypatch.setattr(
-        selecting, "selection_scores", lambda ranks: dict(zip(("accuracy", "mrr"), next(given), strict=True))
+        selecting, "selection_scores", lambda ranks: dict(zip(("accuracy", "mrr"), next(scores), strict=True))
     )
     record, _ = run("run", "trainer.epochs=3", "trainer.select=loss")
     assert record.best_epoch == 1
     assert [epoch.value("calibration_accuracy") for epoch in record.epochs] == [10.0, 30.0, 50.0]
 
 
-def test_what_cannot_be_trained_is_refused(few_questions):
+def test_invalid_selection_settings_are_refused(few_questions):
     train_set = few_questions[0].partition("=")[2]
     shared = [*few_questions[:2], f"data.dev={train_set}"]
     with pytest.raises(DataError, match="share"):
@@ -79,18 +79,18 @@ def test_what_cannot_be_trained_is_refused(few_questions):
 
 
 @pytest.mark.parametrize(("model", "group"), [("qa_lstm/c", "candidates"), ("question_types", "classes")])
-def test_models_that_rank_have_the_references_of_their_task(model, group):
-    """They always stood beside these models, while the config named those of spans."""
-    today = compose([f"model={model}"])
-    old = {**today, "references": compose(["model=bert"])["references"]}
-    assert validate(old) == validate(today)
-    assert validate(today).references == compose(["model=bert", f"references={group}"])["references"]
-    chosen = {"mine": {"_target_": "qa_arch.extras.selection.rankers.RandomOrder", "seed": 3}}
-    for named in (chosen, old["references"] | chosen):
-        assert upgrade({**today, "references": named})["references"] == named
-    if model == "qa_lstm/c":  # deleted arguments are read at the value they had
-        assert validate({**today, "model": {**today["model"], "k": 1, "type_dim": 0}}) == validate(today)
+def test_ranking_models_have_the_references_of_their_task(model, group):
+    """They were always used for these models, although old configs name those of spans."""
+    config = compose([f"model={model}"])
+    old = {**config, "references": compose(["model=bert"])["references"]}
+    assert validate(old) == validate(config)
+    assert validate(config).references == compose(["model=bert", f"references={group}"])["references"]
+    custom = {"mine": {"_target_": "qa_arch.extras.selection.rankers.RandomOrder", "seed": 3}}
+    for named in (custom, old["references"] | custom):
+        assert upgrade({**config, "references": named})["references"] == named
+    if model == "qa_lstm/c":  # removed arguments are accepted at their only value
+        assert validate({**config, "model": {**config["model"], "k": 1, "type_dim": 0}}) == validate(config)
         with pytest.raises(ConfigError, match=r"model\.k: 3 is no longer supported"):
-            validate({**today, "model": {**today["model"], "k": 3}})
+            validate({**config, "model": {**config["model"], "k": 3}})
     trial = compose([f"model={model}", "debug=fast"])
-    assert trial["model"]["train_vectors"], "a model may have settings of its own in a trial"
+    assert trial["model"]["train_vectors"], "debug=fast may override settings of a model"
