@@ -18,11 +18,6 @@ FOLDERS = sorted(path.parent.relative_to(ROOT) for path in (ROOT / "experiments"
 FORMS = {".md": "markdown", ".tex": "latex", ".csv": "csv"}
 
 
-def pinned(name: str) -> str:
-    (version,) = re.findall(rf"^{name}==(\S+)", (ROOT / "constraints.txt").read_text(), flags=re.MULTILINE)
-    return version
-
-
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_committed_tables_match_the_records(folder, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)  # commands in the notes name paths relative to it
@@ -49,5 +44,7 @@ def test_committed_figures_match_the_records(folder, tmp_path):
     committed = {path.name: path.read_bytes() for kind in ("svg", "png") for path in copy.glob(f"*.{kind}")}
     drawn = {path.name: path.read_bytes() for path in experiment_figures(copy)}
     assert set(drawn) == set(committed), f"{folder}: make tables draws other figures"
-    if metadata.version("matplotlib") == pinned("matplotlib"):
+    constraints = (ROOT / "constraints.txt").read_text()
+    (pinned,) = re.findall(r"^matplotlib==(\S+)", constraints, flags=re.MULTILINE)
+    if metadata.version("matplotlib") == pinned:
         assert drawn == committed, f"{folder}: make tables draws them differently"

@@ -43,14 +43,10 @@ def skip_without_extra(experiment: str) -> None:
         pytest.skip(f"{experiment} trains models of the extra {extra}, which is deleted here")
 
 
-def words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.lower())
-
-
 def ngrams(text: str) -> Iterator[tuple[str, ...]]:
     """All sequences of ``NGRAM`` words, ignoring case and punctuation."""
-    sequence = words(text)
-    return zip(*(sequence[offset:] for offset in range(NGRAM)), strict=False)
+    words = re.findall(r"\w+", text.lower())
+    return zip(*(words[offset:] for offset in range(NGRAM)), strict=False)
 
 
 def strings(value: object) -> Iterator[str]:

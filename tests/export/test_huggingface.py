@@ -196,10 +196,10 @@ def test_card_example_for_transformers_runs(card):
 
 
 def test_loaded_export_keeps_threshold_and_settings(card, predictors):
-    qa, own = load(card.parent), predictors["bert"].config
+    qa, config = load(card.parent), predictors["bert"].config
     assert qa.null_threshold == 0.25
-    assert qa.predictor.config.decode == own.decode
-    assert qa.predictor.config.features.max_length == own.features.max_length
+    assert qa.predictor.config.decode == config.decode
+    assert qa.predictor.config.features.max_length == config.features.max_length
     assert qa.predictor.record.threshold.fitted_on == "calibration"
 
 

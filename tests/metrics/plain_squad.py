@@ -10,8 +10,8 @@ from collections import Counter
 
 
 def normal(text):
-    kept = "".join(c for c in text.lower() if c not in string.punctuation)
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
+    letters = "".join(c for c in text.lower() if c not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", letters).split())
 
 
 def exact(gold, text):

@@ -106,7 +106,7 @@ def test_downloaded_checkpoint_is_in_every_table_of_its_set(make_record):
         make_record(data="d1"),
         make_record(data="d1", name="other"),
         make_record("hub", data="d1", name=CHECKPOINTS, config=config, margin=unfitted),
-        make_record("alone", data="d2", name=CHECKPOINTS, config=config, margin=unfitted),
+        make_record("other", data="d2", name=CHECKPOINTS, config=config, margin=unfitted),
     ]
     groups = by_measure(with_folders(records))
     members = {frozenset(folder.name for folder, _ in group) for group in groups}

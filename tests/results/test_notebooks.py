@@ -117,8 +117,8 @@ def test_comparison_equals_the_committed_table():
 
 
 def test_run_is_path_like_and_has_a_one_line_repr(demo):
-    again = qa_arch.Run(demo.folder / RECORD)
-    assert (Path(again), again.record) == (demo.folder, demo.record)
+    run = qa_arch.Run(demo.folder / RECORD)
+    assert (Path(run), run.record) == (demo.folder, demo.record)
     point = demo.record.compared_point("dev")
     assert f"bert, seed 13, ok: dev EM {point.exact:.1f}, F1 {point.f1:.1f}" in repr(demo)
     assert len(repr(demo.record)) < 100

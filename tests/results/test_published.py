@@ -146,17 +146,17 @@ def test_registered_column_works_in_every_output(tmp_path, monkeypatch, make_rec
         'dot_plot(folder, "f", "F", ["dummy"])',
     )
     assert main(["tables", "--all"]) == 0
-    made = tmp_path / "experiments" / "trial"
-    assert "| model | Dummy & sons |" in (made / "table.md").read_text()
-    assert "| bert | <10> |\n| bert | <20> |" in (made / "table.md").read_text()
-    assert r"model & Dummy \& sons" in (made / "table.tex").read_text()
-    assert '"dummy": 10.0' in (made / "table.json").read_text()
-    assert ",dummy" in (made / "table.csv").read_text().splitlines()[0]
-    assert "Dummy &amp; sons" in (made / "f.svg").read_text()
+    folder = tmp_path / "experiments" / "trial"
+    assert "| model | Dummy & sons |" in (folder / "table.md").read_text()
+    assert "| bert | <10> |\n| bert | <20> |" in (folder / "table.md").read_text()
+    assert r"model & Dummy \& sons" in (folder / "table.tex").read_text()
+    assert '"dummy": 10.0' in (folder / "table.json").read_text()
+    assert ",dummy" in (folder / "table.csv").read_text().splitlines()[0]
+    assert "Dummy &amp; sons" in (folder / "f.svg").read_text()
     capsys.readouterr()
     for form in ("text", "markdown", "latex", "csv", "json"):
-        assert main(["tables", str(made / "records"), "--columns", "model,dummy", "--format", form]) == 0
+        assert main(["tables", str(folder / "records"), "--columns", "model,dummy", "--format", form]) == 0
         assert "ummy" in capsys.readouterr().out
-    assert main(["tables", str(made / "records"), "--columns", "dumy"]) == 2
+    assert main(["tables", str(folder / "records"), "--columns", "dumy"]) == 2
     assert "unknown column 'dumy' (did you mean 'dummy'?)" in capsys.readouterr().err
     assert main(["tables", "experiments/trial", "--columns", "dummy"]) == 2

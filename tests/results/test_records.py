@@ -84,18 +84,18 @@ def test_committed_schema_1_records_are_read_losslessly(tmp_path):
 def test_damaged_record_is_read_or_refused_by_file_and_field(tmp_path, schema):
     """Whatever value a field has, reading gives a record that can be shown, or a one-line error."""
     path = next(path for path in COMMITTED if path.match("synthetic/records/bert-*/run.json"))
-    whole = shortened(json.loads(path.read_text()))
+    raw = shortened(json.loads(path.read_text()))
     if schema == 2:
-        whole = shortened(json.loads(write_record(tmp_path, parse_record(whole)).read_text()))
+        raw = shortened(json.loads(write_record(tmp_path, parse_record(raw)).read_text()))
     refused = []
-    for place in places(whole):
+    for keys in key_paths(raw):
         for value in (None, "x", [[]]):
             try:
-                record = parse_record(changed(whole, place, value), "a/run.json")
+                record = parse_record(changed(raw, keys, value), "a/run.json")
             except RunError as error:
                 refused.append(str(error))
             else:
-                if place[0] != "config":
+                if keys[0] != "config":
                     summarise(tmp_path, record)
                     comparison([(tmp_path, record)])
     assert len(refused) > 180
@@ -110,13 +110,13 @@ def shortened(value):
     return [shortened(item) for item in value[:2]] if isinstance(value, list) else value
 
 
-def places(value, prefix=()):
+def key_paths(value, prefix=()):
     """Key path of every value in nested mappings and lists; of ``config`` only the sections."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in inside:
         yield (*prefix, key)
         if prefix != ("config",):
-            yield from places(item, (*prefix, key))
+            yield from key_paths(item, (*prefix, key))
 
 
 def test_records_inside_a_run_folder_are_skipped(make_record, tmp_path):

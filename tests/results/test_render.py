@@ -114,12 +114,12 @@ WORDS = st.text("ab c水", max_size=30)
 )
 def test_table_fits_the_width(columns, width):
     specs = [
-        (text if left else number)(str(place), f"c{place}", weight=weight)
-        for place, (left, weight, _) in enumerate(columns)
+        (text if left else number)(str(index), f"c{index}", weight=weight)
+        for index, (left, weight, _) in enumerate(columns)
     ]
     cells = [[column.heading for column in specs], [cell for _, _, cell in columns]]
     layout = fit(specs, cells, width)
     assert layout.places[0] == 0
     assert table_width(layout.widths) <= width or len(layout.places) == 1
-    for place, own in zip(layout.places, layout.widths, strict=True):
-        assert specs[place].left or own >= cell_len(cells[1][place])
+    for index, column_width in zip(layout.places, layout.widths, strict=True):
+        assert specs[index].left or column_width >= cell_len(cells[1][index])

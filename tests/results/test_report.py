@@ -84,8 +84,11 @@ def test_packed_mistakes_round_trip(make_run, question_set, tmp_path):
         write_report(find_runs([folder]), tmp_path / "r.html", questions=questions).path
     )
     codes = unpack_rows(packs["0-run0"])["mistake"].tolist()
-    outcomes, places = [key for key, _ in value["outcomes"]], [None, *(key for key, _ in value["boundaries"])]
-    assert [(outcomes[c & 7], places[c >> 3 & 7], bool(c & 64), bool(c & 128)) for c in codes] == [
+    outcomes, boundaries = (
+        [key for key, _ in value["outcomes"]],
+        [None, *(key for key, _ in value["boundaries"])],
+    )
+    assert [(outcomes[c & 7], boundaries[c >> 3 & 7], bool(c & 64), bool(c & 128)) for c in codes] == [
         ("wrong_span", "apart", False, False),
         ("wrong_span", "short", True, False),
         ("undue_answer", None, False, True),

@@ -1,4 +1,4 @@
-"""Systems question by question: resampled articles, and thresholds fitted without one calibration article."""
+"""Systems question by question: thresholds without one calibration article, their variance, and power."""
 
 from __future__ import annotations
 

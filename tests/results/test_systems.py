@@ -60,7 +60,7 @@ def test_different_training_data_is_another_system(make_record):
 
 
 def test_record_without_a_newer_setting_joins_the_default_system(runs):
-    """A setting added later has a default, which is what old runs used."""
+    """A setting added later has a default, the value old runs were made with."""
     new = {"trainer": {"epochs": 2, "select": "f1"}, "selection": {"negatives": 50}}
     old = {"trainer": {"epochs": 2}}
     other = {"trainer": {"epochs": 2, "select": "loss"}}

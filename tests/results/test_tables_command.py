@@ -43,8 +43,8 @@ def experiment(workdir, make_record):
     write_record(folder / "records" / "v1" / "bert", make_record("bert", 70.0, protocol="1.1", data="one"))
     published = 'Published("Elsewhere", {"exact": 80.0, "f1": 83.5}, "all of dev")'
     columns = '["model", "exact", "spans_f1"]'
-    two = f'runs_table(folder, "Two", records="v2", columns={columns}, published=[{published}])'
-    script(folder, f'{two}, runs_table(folder, "One", records="v1")')
+    first = f'runs_table(folder, "Two", records="v2", columns={columns}, published=[{published}])'
+    script(folder, f'{first}, runs_table(folder, "One", records="v1")')
     log_dev_access(folder, ACCESS)
     return folder
 
@@ -76,11 +76,11 @@ def test_no_records_is_an_error(workdir, capsys):
 def test_experiment_is_printed_by_its_script_next_to_runs(experiment, workdir, make_record, capsys):
     write_record(workdir / "runs" / "trial" / "a", make_record("bert"))
     assert main(["tables", "experiments/trial", "runs", "--format", "json"]) == 0
-    two, one, runs = json.loads(capsys.readouterr().out)
-    assert [two["title"], one["title"], runs["title"]] == ["Two", "One", "trial: dev"]
-    assert two["rows"][0]["model"] == "Elsewhere (published)"
+    first, second, runs = json.loads(capsys.readouterr().out)
+    assert [first["title"], second["title"], runs["title"]] == ["Two", "One", "trial: dev"]
+    assert first["rows"][0]["model"] == "Elsewhere (published)"
     assert main(["tables", "--all"]) == 0
-    assert json.loads((experiment / "table.json").read_text()) == [two, one]
+    assert json.loads((experiment / "table.json").read_text()) == [first, second]
     script(experiment.parent / "planned", 'runs_table(folder, "Later")')
     capsys.readouterr()
     assert main(["tables", "experiments/planned"]) == 5
@@ -113,14 +113,14 @@ def test_tables_of_committed_experiments_need_no_heavy_imports(experiment):
     assert "- Elsewhere, published: all of dev" in lines
     assert sum("dev was opened once: bert on 2026-01-02" in line for line in lines) == 1
     assert "## One" in lines
-    two, one = json.loads((experiment / "table.json").read_text())
-    assert [row["model"] for row in two["rows"]] == [
+    first, second = json.loads((experiment / "table.json").read_text())
+    assert [row["model"] for row in first["rows"]] == [
         "Elsewhere (published)",
         "always-no-answer",
         "bert",
         "proposed",
     ]
-    assert one["rows"][-1]["run"] == "records/v1/bert"
+    assert second["rows"][-1]["run"] == "records/v1/bert"
 
 
 @pytest.mark.parametrize(

@@ -187,9 +187,9 @@ def test_interrupted_build_leaves_no_file(bert, tmp_path):
         yield from DOCUMENTS
         raise KeyboardInterrupt
 
-    whole = corpus_of(*DOCUMENTS)
+    complete = corpus_of(*DOCUMENTS)
     cases = [
-        (Corpus("c", "c", whole.fingerprint, stream), KeyboardInterrupt, "^$"),
+        (Corpus("c", "c", complete.fingerprint, stream), KeyboardInterrupt, "^$"),
         (corpus_of(), DataError, "holds no text"),
         (corpus_of("\u200b"), DataError, "no text that the tokenizer knows"),
     ]
@@ -197,7 +197,7 @@ def test_interrupted_build_leaves_no_file(bert, tmp_path):
         with pytest.raises(error, match=message):
             pack(corpus, bert, tmp_path)
         assert not list(tmp_path.rglob("*.arrow"))
-    assert contents(pack(whole, bert, tmp_path)) == contents(pack(whole, bert))
+    assert contents(pack(complete, bert, tmp_path)) == contents(pack(complete, bert))
 
 
 def test_damaged_cache_is_rebuilt_and_an_unusable_folder_is_skipped(corpus, bert, tmp_path, caplog):
@@ -275,23 +275,23 @@ def test_hidden_tokens_are_80_percent_masked_10_replaced_10_kept(full):
     counts = dict.fromkeys(("masked", "kept", "replaced"), 0)
     for seed in range(300):
         rng = np.random.default_rng(seed)
-        places = hidden_positions(ids, full, Pretraining(), rng)
-        assert len(places) == round(0.15 * 2 * len(full.replacements))
-        assert (np.diff(places) > 0).all()
-        assert not full.special[ids[places]].any()
-        hidden = hide(ids, places, full, Pretraining(), rng)
-        assert (np.delete(hidden, places) == np.delete(ids, places)).all()
-        new_ids = hidden[places]
+        positions = hidden_positions(ids, full, Pretraining(), rng)
+        assert len(positions) == round(0.15 * 2 * len(full.replacements))
+        assert (np.diff(positions) > 0).all()
+        assert not full.special[ids[positions]].any()
+        hidden = hide(ids, positions, full, Pretraining(), rng)
+        assert (np.delete(hidden, positions) == np.delete(ids, positions)).all()
+        new_ids = hidden[positions]
         assert not full.special[new_ids[new_ids != full.mask_token]].any()
         counts["masked"] += (new_ids == full.mask_token).sum()
-        counts["kept"] += (new_ids == ids[places]).sum()
-        counts["replaced"] += ((new_ids != full.mask_token) & (new_ids != ids[places])).sum()
+        counts["kept"] += (new_ids == ids[positions]).sum()
+        counts["replaced"] += ((new_ids != full.mask_token) & (new_ids != ids[positions])).sum()
     shares = {name: count / sum(counts.values()) for name, count in counts.items()}
     assert shares == pytest.approx({"masked": 0.8, "kept": 0.1, "replaced": 0.1}, abs=0.01)
     settings = Pretraining(mask_share=0.5, masked=0.0, replaced=0.0)
-    places = hidden_positions(ids, full, settings, rng)
-    assert len(places) == len(full.replacements)
-    assert (hide(ids, places, full, settings, rng) == ids).all()
+    positions = hidden_positions(ids, full, settings, rng)
+    assert len(positions) == len(full.replacements)
+    assert (hide(ids, positions, full, settings, rng) == ids).all()
 
 
 @pytest.mark.parametrize(("family", "size"), [("wordpiece", 90), ("byte_bpe", 290), ("unigram", 80)])
@@ -303,27 +303,26 @@ def test_whole_word_masking_hides_whole_words(family, size):
     within = ~table.begins_word[ids] & ~table.special[ids]
     within &= np.r_[False, ~table.special[ids[:-1]]]  # a block may begin inside a word
     assert within.any()
-    hidden, alone = np.zeros(len(ids), bool), np.zeros(len(ids), bool)
     for seed in range(30):
-        hidden[:] = alone[:] = False
-        for shown, whole in ((hidden, True), (alone, False)):
+        words, tokens = np.zeros(len(ids), bool), np.zeros(len(ids), bool)
+        for hidden, whole_words in ((words, True), (tokens, False)):
             rng = np.random.default_rng(seed)
-            shown[hidden_positions(ids, table, Pretraining(whole_words=whole), rng)] = True
-        assert (hidden[within] == np.roll(hidden, 1)[within]).all()
-        assert 0.9 * alone.sum() <= hidden.sum() <= alone.sum()
-        assert (alone[within] != np.roll(alone, 1)[within]).any()
+            hidden[hidden_positions(ids, table, Pretraining(whole_words=whole_words), rng)] = True
+        assert (words[within] == np.roll(words, 1)[within]).all()
+        assert 0.9 * tokens.sum() <= words.sum() <= tokens.sum()
+        assert (tokens[within] != np.roll(tokens, 1)[within]).any()
     word = np.array(encoded(tokenizer, " honeyboats"))
-    places = hidden_positions(word, table, Pretraining(whole_words=True), np.random.default_rng(0))
-    assert places.tolist() == [*range(len(word))], "the only word is hidden even if longer than the share"
+    positions = hidden_positions(word, table, Pretraining(whole_words=True), np.random.default_rng(0))
+    assert positions.tolist() == [*range(len(word))], "the only word is hidden even if longer than the share"
 
 
 def test_span_masking_hides_the_share_in_spans_of_the_given_length(full):
     runs, ids = [], np.full(2000, full.replacements[0])
     for seed in range(50):
         rng = np.random.default_rng(seed)
-        places = hidden_positions(ids, full, Pretraining(span_length=4.0), rng, spans=True)
-        assert 0.97 * 300 <= len(places) <= 300
-        runs += np.diff(np.flatnonzero(np.diff(places, prepend=-2, append=9999) > 1)).tolist()
+        positions = hidden_positions(ids, full, Pretraining(span_length=4.0), rng, spans=True)
+        assert 0.97 * 300 <= len(positions) <= 300
+        runs += np.diff(np.flatnonzero(np.diff(positions, prepend=-2, append=9999) > 1)).tolist()
     # 15% of the sampled spans touch another one, and both form one run.
     assert np.mean(runs) == pytest.approx(4 / 0.85, rel=0.05)
 
@@ -332,18 +331,18 @@ def test_span_batch_hides_adjacent_tokens(full):
     share = []
     for spans in (False, True):
         batch = LanguageCollator(full, Pretraining(span_length=8.0), 1, spans=spans)((0, range(len(full))))
-        places = [own[real] for own, real in zip(batch.positions, batch.counted, strict=True)]
-        share.append(float(torch.cat([own.diff() == 1 for own in places]).float().mean()))
+        positions = [row[real] for row, real in zip(batch.positions, batch.counted, strict=True)]
+        share.append(float(torch.cat([row.diff() == 1 for row in positions]).float().mean()))
     assert share[0] < 0.4 < 0.7 < share[1]
 
 
 def original(batch) -> torch.Tensor:
     """Ids of a masked batch with the hidden tokens restored."""
     ids = batch.ids.clone()
-    for row, (places, targets, real) in enumerate(
+    for row, (positions, targets, real) in enumerate(
         zip(batch.positions, batch.targets, batch.counted, strict=True)
     ):
-        ids[row, places[real]] = targets[real]
+        ids[row, positions[real]] = targets[real]
     return ids
 
 
@@ -370,9 +369,9 @@ def test_masks_depend_on_epoch_seed_and_row_only(full):
     assert torch.equal(collate((2, rows)).ids, epochs[2])
     assert not torch.equal(LanguageCollator(full, Pretraining(), seed=8)((2, rows)).ids, epochs[2])
     for row in rows:
-        alone, padding = collate((1, [row])), collate((1, [-1 - row]))
-        assert torch.equal(alone.ids[0], epochs[1][row, : alone.ids.shape[1]])
-        assert torch.equal(padding.ids, alone.ids)
+        single, padding = collate((1, [row])), collate((1, [-1 - row]))
+        assert torch.equal(single.ids[0], epochs[1][row, : single.ids.shape[1]])
+        assert torch.equal(padding.ids, single.ids)
         assert (padding.weight.tolist(), padding.index.tolist()) == ([0.0], [row])
 
 
@@ -398,7 +397,7 @@ def test_half_of_the_pairs_follow(paired, story_tokenizer, objective):
         assert batch.ids.shape[1] <= 32
         for row, follows in enumerate(batch.follows.tolist()):
             first, second = segments_of(batch, row)
-            content, own = paired.content(row).tolist(), documents[paired.document(row)]
+            content, document = paired.content(row).tolist(), documents[paired.document(row)]
             assert first
             assert second
             if follows:
@@ -407,7 +406,7 @@ def test_half_of_the_pairs_follow(paired, story_tokenizer, objective):
                 assert second + first == content
             else:
                 assert first == content[: len(first)]
-                assert not any(own[i : i + len(second)] == second for i in range(len(own)))
+                assert not any(document[i : i + len(second)] == second for i in range(len(document)))
             if len(paired.sentence_starts(row)):
                 assert all(tuple(part[:2]) in sentences for part in (first, second))
             true, total = true + follows, total + 1

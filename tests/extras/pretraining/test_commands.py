@@ -121,9 +121,9 @@ def test_causal_model_predicts_the_token_after_a_text(run_of, qa_arch):
     corpus = Corpus("c", "c", "f", lambda: iter(["Tarn keeps bees"]))
     table = task.table(config, corpus, predictor.tokenizer, encoder, cache=False)
     batch = task.collator(config, table)([0])
-    place = len(predictor.tokenizer("Tarn keeps", add_special_tokens=False)["input_ids"])
+    last = len(predictor.tokenizer("Tarn keeps", add_special_tokens=False)["input_ids"])
     with torch.inference_mode():
-        scores = predictor.model(batch).tokens[0, place].softmax(-1)
+        scores = predictor.model(batch).tokens[0, last].softmax(-1)
     assert guesses[0][1] == pytest.approx(float(scores.max()), rel=1e-4)
 
 
@@ -187,8 +187,8 @@ def test_evaluate_adds_another_corpus_to_the_record(qa_arch, run_of, tmp_path):
 )
 def test_commands_on_answers_refuse_pretraining_runs(qa_arch, run_of, spans, tmp_path, arguments, message):
     named = {"RUN": str(run_of("mlm")), "SPANS": str(spans), "OUT": str(tmp_path / "out")}
-    for name, place in named.items():
-        arguments = [word.replace(name, place) for word in arguments]
+    for name, path in named.items():
+        arguments = [word.replace(name, path) for word in arguments]
     extra = [f"runs_dir={tmp_path}", "logger=none"] if arguments[0] == "train" else []
     code, _, err = qa_arch(*arguments, *extra)
     assert code in (2, 4, 5), err

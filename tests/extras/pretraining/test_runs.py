@@ -105,14 +105,17 @@ def test_protocol_covers_the_masking_settings(configure, tiny_encoder):
         corpus = Corpus("c", "c", "f", lambda: iter(["Tarn keeps bees."]), task.name)
         return task.table(config, corpus, tokenizer, tiny_encoder(), cache=False).protocol
 
-    whole, longer = "pretraining.whole_words=true", "pretraining.span_length=5"
+    whole_words, longer_spans = "pretraining.whole_words=true", "pretraining.span_length=5"
     noise = {"mask_share": 0.15, "masked": 0.8, "replaced": 0.1, "whole_words": False}
     settings = [tokenizer_hash(tokenizer), 32, {"sentence_task": "none", **noise}]
     digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:8]
-    assert protocol("mlm") == protocol("mlm", longer) == f"masked_lm:{digest}", "as in committed records"
-    assert protocol("mlm", whole) != protocol("mlm")
-    assert len({protocol("mlm_spans", *given) for given in ([], [whole], [longer], [whole, longer])}) == 4
-    assert protocol("causal") == protocol("causal", whole, longer)
+    assert protocol("mlm") == protocol("mlm", longer_spans) == f"masked_lm:{digest}", (
+        "as in committed records"
+    )
+    assert protocol("mlm", whole_words) != protocol("mlm")
+    choices = ([], [whole_words], [longer_spans], [whole_words, longer_spans])
+    assert len({protocol("mlm_spans", *settings) for settings in choices}) == 4
+    assert protocol("causal") == protocol("causal", whole_words, longer_spans)
 
 
 # Training ----------------------------------------------------------------------------------------
@@ -145,14 +148,14 @@ def test_two_devices_take_the_same_steps_as_one(run, monkeypatch):
 
     monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", record_gradients)
     plain = ("encoder.hidden_dropout=0", "encoder.attention_dropout=0", "optim.clip=0", "optim.lr=1e-9")
-    alone, _ = run("alone", *plain, "trainer.batch_size=4")
-    both, _ = run("both", *plain, "trainer.batch_size=2", "trainer.devices=2")
-    assert (alone.status, both.status, both.batch.devices) == ("ok", "ok", 2)
+    single, _ = run("single", *plain, "trainer.batch_size=4")
+    double, _ = run("double", *plain, "trainer.batch_size=2", "trainer.devices=2")
+    assert (single.status, double.status, double.batch.devices) == ("ok", "ok", 2)
     assert gradients
     half = len(gradients) // 2
     for first, second in zip(gradients[:half], gradients[half:], strict=True):
         torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-6)
-    for first, second in zip(alone.epochs, both.epochs, strict=True):
+    for first, second in zip(single.epochs, double.epochs, strict=True):
         for metric in ("perplexity", "token_accuracy", "bits_per_byte"):
             key = f"calibration_{metric}"
             assert first.value(key) == pytest.approx(second.value(key), rel=1e-6)
@@ -180,8 +183,8 @@ def test_documents_are_held_out_and_train_is_truncated(configure):
 
 @pytest.mark.parametrize("source", ["synthetic:calibration", "squad:synthetic:dev", "QUESTIONS"])
 def test_question_set_is_read_as_its_passages(few_questions, source):
-    given = few_questions[0].partition("=")[2] if source == "QUESTIONS" else source
-    split = task_named("masked_lm").open(given)
+    path = few_questions[0].partition("=")[2] if source == "QUESTIONS" else source
+    split = task_named("masked_lm").open(path)
     assert len(set(split.documents())) > 1
     assert "/" not in split.name
 
@@ -205,8 +208,8 @@ def test_invalid_settings_are_refused_before_training(
     (tmp_path / "empty.txt").write_text("\n\n  \n")
     (tmp_path / "single.txt").write_text("Tarn keeps bees. It rains in Lomm.")
     named = {"EMPTY": tmp_path / "empty.txt", "SINGLE": tmp_path / "single.txt", "RUN": pretrained}
-    for name, place in named.items():
-        overrides = [override.replace(f"={name}", f"={place}") for override in overrides]
+    for name, path in named.items():
+        overrides = [override.replace(f"={name}", f"={path}") for override in overrides]
     with pytest.raises(error, match=message):
         train(configure(*overrides), folder=tmp_path / "run")
     assert not (tmp_path / "run" / "model" / "model.safetensors").exists()
@@ -218,8 +221,8 @@ def test_validation_masks_do_not_depend_on_the_seed(configure):
     for seed in (1, 2):
         config = configure(f"seed={seed}")
         task = task_of(config.model)
-        made = task.batches(config, task.assemble(config))
-        batches.append((made.calibration([0, 1]).ids, made.train((0, [0, 1])).ids))
+        task_batches = task.batches(config, task.assemble(config))
+        batches.append((task_batches.calibration([0, 1]).ids, task_batches.train((0, [0, 1])).ids))
     (first, train_ids), (second, other_train_ids) = batches
     assert torch.equal(first, second)
     assert not torch.equal(train_ids, other_train_ids)
@@ -256,17 +259,17 @@ def test_systems_and_points_ignore_seed_and_path_of_the_pretrained_run(
         changed = {"seed": seed, "trainer": {**origin.config["trainer"], **trainer}}
         write_record(folder, replace(origin, seed=seed, config={**origin.config, **changed}))
         changed = {"seed": seed, "encoder": {**started.config["encoder"], "name": str(folder)}}
-        made = {"config": {**started.config, **changed}, "encoder": encoder_run(str(folder))}
-        records.append((folder, replace(started, seed=seed, **made)))
+        fields = {"config": {**started.config, **changed}, "encoder": encoder_run(str(folder))}
+        records.append((folder, replace(started, seed=seed, **fields)))
     systems = group_by_system(records)
     assert [len(system.runs) for system in systems] == [2, 1]
     assert all("name=mlm (" in system.label for system in systems)
     shutil.copytree(pretrained, tmp_path / "moved")
-    here, moved = (
-        make_points([((), asdict(fine_tuning(place)))])[0] for place in (pretrained, tmp_path / "moved")
+    original, moved = (
+        make_points([((), asdict(fine_tuning(run)))])[0] for run in (pretrained, tmp_path / "moved")
     )
-    assert here.key == moved.key
-    assert sources(here.config)["encoder"] == read_record(pretrained).config_hash
+    assert original.key == moved.key
+    assert sources(original.config)["encoder"] == read_record(pretrained).config_hash
 
 
 @pytest.mark.parametrize(

@@ -69,12 +69,14 @@ def test_equal_questions_are_held_out_together():
 
 def test_generated_questions_cover_every_class_with_names_of_their_split():
     sets = {split: generated_questions(200, 5, split) for split in ("train", "calibration", "dev")}
-    assert all({label for label, _ in made} == set(CLASSES) for made in sets.values())
+    assert all({label for label, _ in questions} == set(CLASSES) for questions in sets.values())
     assert generated_questions(200, 5, "train") == sets["train"] != generated_questions(200, 6, "train")
-    common = {word for own in wordings().values() for wording in own for word in wording.split()}
+    common = {word for templates in wordings().values() for wording in templates for word in wording.split()}
     names = {
-        split: {w.strip("?.") for _, text in made for w in text.split() if w[0].isupper() and w not in common}
-        for split, made in sets.items()
+        split: {
+            w.strip("?.") for _, text in questions for w in text.split() if w[0].isupper() and w not in common
+        }
+        for split, questions in sets.items()
     }
     assert min(map(len, names.values())) > 30
     invented = {split: {w for w in words if w.lower() != w and len(w) > 3} for split, words in names.items()}

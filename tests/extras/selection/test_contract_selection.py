@@ -49,8 +49,9 @@ def configure(case: str, settings: dict[str, list[str]], *more: str) -> Config:
     name, overrides = CASES[case]
     section = OmegaConf.load(ALL[name])
     small = {**SMALL, "filters": min(section.get("filters", 0), 9)}
-    own = [f"model.{key}={value}" for key, value in small.items() if key in section]
-    return validate(compose([f"model={name}", *settings[task_name(case)], *own, *overrides, *more]))
+    model_settings = [f"model.{key}={value}" for key, value in small.items() if key in section]
+    shared = settings[task_name(case)]
+    return validate(compose([f"model={name}", *shared, *model_settings, *overrides, *more]))
 
 
 @pytest.fixture(scope="module")

@@ -125,8 +125,8 @@ def test_score_is_the_cosine_of_the_pair():
             model.represent(model.read(w[m][None], m[m][None]), m[m][None])
             for w, m in zip(TEXTS, MASK, strict=True)
         ]
-    for row, place, answer in [(0, 0, 2), (1, 0, 1), (1, 1, 2), (1, 2, 0)]:
-        torch.testing.assert_close(scores[row, place], cosine_similarity(vectors[row], vectors[answer])[0])
+    for row, index, answer in [(0, 0, 2), (1, 0, 1), (1, 1, 2), (1, 2, 0)]:
+        torch.testing.assert_close(scores[row, index], cosine_similarity(vectors[row], vectors[answer])[0])
     assert scores[0, 1:].tolist() == [NEG_INF, NEG_INF]
 
 
@@ -154,8 +154,8 @@ def batch_of(right: list[int], offered: list[int]) -> SelectionBatch:
 @pytest.mark.parametrize(
     ("scores", "right", "offered", "loss"),
     [
-        ([0.5, 0.1, 0.4], [1, 0, 0], [1, 1, 1], 0.1),  # 0.2 - 0.5 + 0.4: the hardest wrong one
-        ([0.1, 0.6, 0.3], [1, 0, 1], [1, 1, 1], 0.5),  # the best right one
+        ([0.5, 0.1, 0.4], [1, 0, 0], [1, 1, 1], 0.1),  # 0.2 - 0.5 + 0.4: the hardest wrong answer
+        ([0.1, 0.6, 0.3], [1, 0, 1], [1, 1, 1], 0.5),  # the best right answer
         ([0.1, 0.6, NEG_INF], [1, 0, 0], [1, 1, 0], 0.7),
         ([0.1, NEG_INF, NEG_INF], [1, 0, 0], [1, 0, 0], 0.0),  # no wrong answer is offered
         ([0.1, 0.3, NEG_INF], [0, 0, 0], [1, 1, 0], 0.0),  # no right answer is offered

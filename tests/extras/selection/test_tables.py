@@ -36,9 +36,9 @@ def test_selection_rows_columns_and_note(make_selection, make_record):
     failed = make_selection("qa_lstm_i", status="oom", scores={}, references={})
     table = comparison([(Path("a"), make_selection()), (Path("i"), failed)])
     assert [column.key for column in table.columns] == list(SELECTION_COLUMNS)
-    overlap, own, _ = table.rows
+    overlap, run, _ = table.rows
     assert (overlap["model"], overlap["accuracy"]) == ("word-overlap", 80.0)
-    assert (own["accuracy"], own["mrr"], own["seconds"]) == (40.0, 60.0, 61.25)
+    assert (run["accuracy"], run["mrr"], run["seconds"]) == (40.0, 60.0, 61.25)
     assert "50 questions, 4.2 candidates each" in table.notes[0]
     assert not any("null threshold" in note for note in table.notes)
     assert "| qa_lstm_i | OOM | – |" in markdown(table)
@@ -78,14 +78,14 @@ def test_published_scores_of_another_task_are_shown_in_our_rows(make_selection, 
 
 def test_sets_table_of_selection_counts(tmp_path):
     sets = '[DataSet("one", "one.json"), DataSet("two", "two.json", source="x:two")]'
-    table = f'sets_table(folder, "Sets", {sets}, columns=["questions", "answers"])'
-    script(tmp_path, table)
+    call = f'sets_table(folder, "Sets", {sets}, columns=["questions", "answers"])'
+    script(tmp_path, call)
     (tmp_path / "records").mkdir()
-    counted = {"questions": 3, "answers": 4, "question_words": 9}
-    (tmp_path / "records" / "one.json").write_text(json.dumps(counted))
-    (counted,) = experiment_tables(tmp_path)
-    assert [dict(row) for row in counted.rows] == [
+    counts = {"questions": 3, "answers": 4, "question_words": 9}
+    (tmp_path / "records" / "one.json").write_text(json.dumps(counts))
+    (table,) = experiment_tables(tmp_path)
+    assert [dict(row) for row in table.rows] == [
         {"set": "one", "questions": 3, "answers": 4},
         {"set": "two", "questions": None, "answers": None},
     ]
-    assert "qa-arch stats --data x:two --json" in counted.notes[0]
+    assert "qa-arch stats --data x:two --json" in table.notes[0]
