@@ -196,7 +196,7 @@ def test_question_set_is_read_as_its_passages(few_questions, source):
         (["data.train=EMPTY"], DataError, "holds no text"),
         (["data.train=SINGLE", "model.sentence_task=nsp"], DataError, "single document"),
         (["model.sentence_task=order"], ConfigError, "model.sentence_task"),
-        (["pretraining.masked=0.9", "pretraining.replaced=0.2"], ConfigError, "exceed 1"),
+        (["pretraining.masked=0.9", "pretraining.replaced=0.2"], ConfigError, "sum to more than 1"),
         (["encoder=words", "encoder.layers=null"], ConfigError, "words"),
         (["encoder.init=random", "encoder.name=RUN"], ConfigError, "would not be loaded"),
     ],
