@@ -50,9 +50,9 @@ def test_checkpoint_gets_record_files_and_table_row(work, qa_arch):
     assert not {"optim", "trainer"} & set(record.config)  # its training is unknown
     predictions = json.loads((RECORD / "predictions.json").read_text())
     assert list(predictions) == read_questions(RECORD)["id"]
-    again = ("evaluate", "--data", "dev.json", "--predictions", str(RECORD / "predictions.json"))
+    command = ("evaluate", "--data", "dev.json", "--predictions", str(RECORD / "predictions.json"))
     f1 = record.scores["dev"]["calibrated"].f1
-    assert json.loads(qa_arch(*again)[1])["f1"] == f1
+    assert json.loads(qa_arch(*command)[1])["f1"] == f1
     table = qa_arch("tables", "--format", "markdown")[1]
     assert f"| tiny-electra | {record.scores['dev']['calibrated'].exact:.1f} | {f1:.1f} |" in table
     assert "downloaded; what it was trained on is not known" in table
@@ -99,16 +99,16 @@ def test_threshold_is_fitted_on_the_calibration_set(work, qa_arch):
 def test_other_settings_need_another_record(work, qa_arch, options):
     qa_arch("evaluate", "--run", "tiny-electra", "--data", "dev.json")
     before = (RECORD / "run.json").read_bytes()
-    other = ("evaluate", "--run", "tiny-electra", "--data", "dev.json", *options)
-    code, _, err = qa_arch(*other)
+    command = ("evaluate", "--run", "tiny-electra", "--data", "dev.json", *options)
+    code, _, err = qa_arch(*command)
     assert (code, "holds the record of tiny-electra" in err) == (5, True)
     assert (RECORD / "run.json").read_bytes() == before
-    assert qa_arch(*other, "--record", "runs/checkpoints/other")[0] == 0
+    assert qa_arch(*command, "--record", "runs/checkpoints/other")[0] == 0
     assert qa_arch("compare", "runs", "--baseline", "no-such")[2].count("tiny-electra ") == 2  # two systems
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "message"),
+    ("options", "code", "message"),
     [
         (["--run", "tiny-electra"], 2, "--data: tiny-electra has no dev set of its own"),
         (["--run", "tiny-electra", "--data", "dev.json", "--set", "stride"], 2, "is not SECTION.KEY=VALUE"),
@@ -118,8 +118,8 @@ def test_other_settings_need_another_record(work, qa_arch, options):
         (["--predictions", "p.json", "--data", "dev.json", "--calibration", "dev.json"], 2, "give --run"),
     ],
 )
-def test_refused_evaluation_writes_nothing(work, qa_arch, words, code, message):
-    actual, _, err = qa_arch("evaluate", *words)
+def test_refused_evaluation_writes_nothing(work, qa_arch, options, code, message):
+    actual, _, err = qa_arch("evaluate", *options)
     assert actual == code
     assert message in err
     assert not Path("runs").exists()

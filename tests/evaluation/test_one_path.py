@@ -81,12 +81,12 @@ def test_evaluate_reproduces_the_results_of_training(trained):
     for file in (*FILES.get(name, []), QUESTIONS):
         (folder / file).unlink()
     points = evaluate(folder)
-    again = read_record(folder)
-    assert points == again.scores[DEV] == record.scores[DEV]
-    assert again.references.get(DEV, {}) == record.references[DEV]
+    rescored = read_record(folder)
+    assert points == rescored.scores[DEV] == record.scores[DEV]
+    assert rescored.references.get(DEV, {}) == record.references[DEV]
     assert len(record.references[DEV]) > 1 or task_named(name).reference_method is None
-    assert again.data[DEV] == record.data[DEV]
-    assert again.threshold == record.threshold
+    assert rescored.data[DEV] == record.data[DEV]
+    assert rescored.threshold == record.threshold
     assert {file: (folder / file).read_bytes() for file in FILES.get(name, [])} == files
     assert read_questions(folder) == rows
     rows = questions_folder(folder, CALIBRATION)  # calibration has rows but no prediction files
@@ -113,24 +113,24 @@ def test_another_decoder_has_its_own_threshold(trained, tmp_path):
         return
     settings = compose(["decode=any"])["decode"]
     points = evaluate(folder, decode="any", settings=settings, record=str(tmp_path / "any"))
-    before, record = read_record(folder), read_record(tmp_path / "any")
-    predictor = load_predictor(folder, device="cpu", precision=before.precision)
+    original, record = read_record(folder), read_record(tmp_path / "any")
+    predictor = load_predictor(folder, device="cpu", precision=original.precision)
     predictor.config = validate(record.config)
     task, calibration = task_named(name), task_named(name).open(predictor.config.data.calibration)
     outputs = predictor.read(calibration)
     fitted = task.fit_threshold(calibration, outputs)
-    assert record.null_threshold == points["calibrated"].threshold == fitted != before.null_threshold
-    assert record.temperature == task.fit_temperature(calibration, outputs, fitted) != before.temperature
+    assert record.null_threshold == points["calibrated"].threshold == fitted != original.null_threshold
+    assert record.temperature == task.fit_temperature(calibration, outputs, fitted) != original.temperature
     assert record.threshold.fitted_on == CALIBRATION
     assert record.answerability is not None
 
     # Without its calibration set nothing is fitted.
     run = Path(shutil.copytree(folder, tmp_path / "run"))
-    write_record(run, replace(before, data=before.data | {CALIBRATION: SplitFacts(fingerprint="other")}))
+    write_record(run, replace(original, data=original.data | {CALIBRATION: SplitFacts(fingerprint="other")}))
     evaluate(run, decode="any", settings=settings, record=str(tmp_path / "other"))
-    combined = read_record(tmp_path / "other")
-    assert combined.threshold == Threshold(value=0.0, fitted_on="nothing")
-    assert (combined.confidence, combined.answerability) == (None, None)
+    uncalibrated = read_record(tmp_path / "other")
+    assert uncalibrated.threshold == Threshold(value=0.0, fitted_on="nothing")
+    assert (uncalibrated.confidence, uncalibrated.answerability) == (None, None)
 
 
 def test_task_names_are_compared_only_in_tasks():

@@ -65,7 +65,7 @@ def test_question_columns_are_optional_and_unscored_runs_have_a_row(demo, change
     assert "f1" not in frame
 
 
-def test_a_run_has_its_settings_scores_and_curves(demo):
+def test_run_has_its_settings_scores_and_curves(demo):
     point = demo.record.compared_point("dev")
     assert demo.scores.loc[("dev", "calibrated"), "f1"] == point.f1
     assert demo.scores.loc[("dev", "calibrated"), "threshold"] == point.threshold

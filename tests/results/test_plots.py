@@ -51,9 +51,9 @@ def test_marks_are_drawn_at_their_scores(table):
 def test_figures_are_reproducible_and_undated(table, tmp_path):
     first = comparison_figure(table, tmp_path / "new" / "one.png", measures=DRAWN, by="f1")
     assert [path.name for path in first] == ["one.svg", "one.png"]
-    again = comparison_figure(table, tmp_path / "two", measures=DRAWN, by="f1")
-    assert [path.name for path in again] == ["two.svg", "two.png"]
-    for before, after in zip(first, again, strict=True):
+    second = comparison_figure(table, tmp_path / "two", measures=DRAWN, by="f1")
+    assert [path.name for path in second] == ["two.svg", "two.png"]
+    for before, after in zip(first, second, strict=True):
         assert before.read_bytes() == after.read_bytes()
     svg = first[0].read_text()
     assert svg.startswith("<?xml")

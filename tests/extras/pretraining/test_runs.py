@@ -90,10 +90,10 @@ def test_loaded_run_reproduces_its_scores(run_of, name):
         assert epoch.value(f"calibration_{metric}") == pytest.approx(point.metric(metric), rel=1e-6)
     predictor = qa_arch.load_predictor(folder, device="cpu")
     split = predictor.task.load_splits(predictor.config.data)["calibration"]
-    again = predictor.read(split)
+    rescored = predictor.read(split)
     rows = read_questions(folder / "sets" / "calibration")
-    assert [block.loss for block in again.blocks] == pytest.approx(rows["loss"], rel=1e-5)
-    assert [block.right for block in again.blocks] == rows["right"]
+    assert [block.loss for block in rescored.blocks] == pytest.approx(rows["loss"], rel=1e-5)
+    assert [block.right for block in rescored.blocks] == rows["right"]
 
 
 def test_protocol_covers_the_masking_settings(configure, tiny_encoder):
@@ -130,11 +130,11 @@ def test_protocol_covers_the_masking_settings(configure, tiny_encoder):
 )
 def test_resumed_run_equals_an_uninterrupted_one(run, model, stop):
     settings = ["trainer.checkpoint_minutes=1e-9", "trainer.batch_size=2", "encoder.hidden_dropout=0.1"]
-    straight, weights = run("straight", *settings, model=model)
+    uninterrupted, weights = run("uninterrupted", *settings, model=model)
     with stopped_after(stop):
         run("stopped", *settings, model=model)
     resumed, resumed_weights = run("stopped", *settings, resume=True, model=model)
-    assert results_of(resumed) == results_of(straight)
+    assert results_of(resumed) == results_of(uninterrupted)
     assert resumed_weights == weights
 
 

@@ -113,7 +113,7 @@ def test_attention_dropout_is_active_only_in_training():
 
 
 @pytest.mark.parametrize("pre_norm", [False, True])
-def test_blocks_are_torch_s_layers(pre_norm):
+def test_blocks_equal_torch_layers(pre_norm):
     """LN(x + f(x)) after Vaswani et al. 2017, x + f(LN(x)) with pre-norm."""
     ours = EncoderBlock(tiny(pre_norm=pre_norm, layer_norm_eps=1e-5))
     for parameter in ours.parameters():

@@ -43,17 +43,17 @@ def run(few_questions, tmp_path):
 
 
 def test_resumed_run_equals_an_uninterrupted_one(run):
-    straight, weights = run("straight")
-    pairs = straight.epochs[0].windows
-    assert pairs == straight.data["train"].questions > 5
-    assert all(0 < epoch.train_loss < 0.3 + 2 for epoch in straight.epochs)
-    assert all(math.isfinite(epoch.value("calibration_mrr")) for epoch in straight.epochs)
+    uninterrupted, weights = run("uninterrupted")
+    pairs = uninterrupted.epochs[0].windows
+    assert pairs == uninterrupted.data["train"].questions > 5
+    assert all(0 < epoch.train_loss < 0.3 + 2 for epoch in uninterrupted.epochs)
+    assert all(math.isfinite(epoch.value("calibration_mrr")) for epoch in uninterrupted.epochs)
     for stop in (2, 6):  # in the first and the second epoch
         with stopped_after(stop):
             run(f"stopped{stop}")
-        resumed, again = run(f"stopped{stop}", resume=True)
-        assert results_of(resumed) == results_of(straight)
-        assert again == weights
+        resumed, resumed_weights = run(f"stopped{stop}", resume=True)
+        assert results_of(resumed) == results_of(uninterrupted)
+        assert resumed_weights == weights
 
 
 def test_epoch_with_the_highest_mrr_is_kept(run, monkeypatch):
