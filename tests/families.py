@@ -1,7 +1,7 @@
-"""Encoder families of extras, for tests that run over families; none where the extra is not there."""
+"""Encoder families offered by installed extras, for tests over families."""
 
 from __future__ import annotations
 
 from qa_arch.manifest import offered
 
-OURS = tuple(offered("families"))
+EXTRA_FAMILIES = tuple(offered("families"))

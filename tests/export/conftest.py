@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from contract import LazyCases
-from families import OURS
+from families import EXTRA_FAMILIES
 from jaxtyping import config as shapes
 
 from qa_arch.cli.compose import compose
@@ -21,7 +21,7 @@ from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.spans.task import TASK
 
 CASES = {
-    **{family: (family, []) for family in ("bert", "roberta", "distilbert", "albert", *OURS)},
+    **{family: (family, []) for family in ("bert", "roberta", "distilbert", "albert", *EXTRA_FAMILIES)},
     "linear": ("bert", ["head=linear"]),
     "proposed": ("proposed", ["glove=file", "model.no_answer=both"]),
     "suffix_prefix": ("ablation/suffix_prefix", []),

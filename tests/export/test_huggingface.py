@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from families import OURS
+from families import EXTRA_FAMILIES
 from huggingface_hub import ModelCard
 from safetensors import safe_open
 from tokenizers.processors import TemplateProcessing
@@ -112,7 +112,7 @@ def test_export_writes_safetensors_only(folders):
         assert "qa_outputs.weight" in file.keys()  # noqa: SIM118  not a mapping
 
 
-@pytest.mark.parametrize("case", ["proposed", "boundary", *OURS])
+@pytest.mark.parametrize("case", ["proposed", "boundary", *EXTRA_FAMILIES])
 def test_other_models_are_referred_to_onnx(case, predictors, tmp_path):
     with pytest.raises(ConfigError, match="qa-arch export --to onnx takes any span model"):
         export_hf(predictors[case], tmp_path / "out")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from families import OURS
+from families import EXTRA_FAMILIES
 
 from baselines.transformer import TransformerSpan
 from qa_arch.errors import ConfigError
 from qa_arch.nn.encoder import WordEncoder
 
-FAMILIES = ["bert", "albert", "roberta", "distilbert", *OURS]
+FAMILIES = ["bert", "albert", "roberta", "distilbert", *EXTRA_FAMILIES]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

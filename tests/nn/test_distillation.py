@@ -1,4 +1,4 @@
-"""Soft targets against the formulas written out in float64, outcome by outcome."""
+"""Soft-target loss against its formulas, written out in float64."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from qa_arch.errors import ConfigError
 from qa_arch.nn.distillation import divergence, soft_target_loss
 from qa_arch.types.tensors import SpanLogits
 
-NO = -math.inf
-OPEN = torch.tensor([[0, 1, 1, 1, 0], [0, 1, 1, 0, 0]], dtype=torch.bool)
-"""The positions of the contexts of two windows."""
+NEG_INF = -math.inf
+CONTEXT = torch.tensor([[0, 1, 1, 1, 0], [0, 1, 1, 0, 0]], dtype=torch.bool)
+"""Context positions of two windows."""
 
 
-def logits(seed: int, opened=OPEN, **parts) -> SpanLogits:
-    draw = torch.Generator().manual_seed(seed)
+def logits(seed: int, context=CONTEXT, **parts) -> SpanLogits:
+    generator = torch.Generator().manual_seed(seed)
     start, end = (
-        torch.randn(opened.shape, generator=draw, dtype=torch.float64).masked_fill(~opened, NO) for _ in "se"
+        torch.randn(context.shape, generator=generator, dtype=torch.float64).masked_fill(~context, NEG_INF)
+        for _ in range(2)
     )
-    nulls = torch.randn(2, len(opened), generator=draw, dtype=torch.float64)
+    nulls = torch.randn(2, len(context), generator=generator, dtype=torch.float64)
     return SpanLogits(start, end, *nulls, **parts)
 
 
@@ -37,13 +38,13 @@ def kl(teacher: list[float], student: list[float], temperature: float) -> float:
 
 
 def boundary(scores: SpanLogits, name: str, row: int) -> list[float]:
-    """The scores of the open positions of a boundary and of its null."""
-    positions = [v for v in getattr(scores, name)[row].tolist() if v != NO]
+    """Scores of the open positions of a boundary and of its null."""
+    positions = [v for v in getattr(scores, name)[row].tolist() if v != NEG_INF]
     return [*positions, getattr(scores, f"null_{name}")[row].item()]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0, 5.0])
-def test_soft_targets_are_over_the_positions_of_the_context_and_the_null(temperature):
+def test_soft_targets_cover_context_positions_and_null(temperature):
     student, teacher = logits(1), logits(2)
     actual = soft_target_loss(student, teacher, temperature=temperature)
     expected = [
@@ -55,7 +56,7 @@ def test_soft_targets_are_over_the_positions_of_the_context_and_the_null(tempera
     torch.testing.assert_close(actual, torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=0)
 
 
-def test_two_verifiers_are_compared_as_two_outcomes():
+def test_verifier_term_is_a_binary_kl_divergence():
     student = replace(logits(1), verifier=torch.tensor([0.5, -1.0], dtype=torch.float64))
     teacher = replace(logits(2), verifier=torch.tensor([2.0, 0.3], dtype=torch.float64))
     added = soft_target_loss(student, teacher, temperature=2.0) - soft_target_loss(
@@ -65,8 +66,8 @@ def test_two_verifiers_are_compared_as_two_outcomes():
     torch.testing.assert_close(added, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=0)
 
 
-def test_a_student_that_agrees_has_nothing_to_learn():
-    """No loss and no gradient at any temperature, whatever constant is added to the scores."""
+def test_equal_student_has_no_loss_and_no_gradient():
+    """Even if a constant is added to the scores."""
     teacher = logits(3)
     scores = [value.clone().requires_grad_() for value in (teacher.start + 7, teacher.end - 2)]
     nulls = [value.clone().requires_grad_() for value in (teacher.null_start + 7, teacher.null_end - 2)]
@@ -77,8 +78,8 @@ def test_a_student_that_agrees_has_nothing_to_learn():
         torch.testing.assert_close(gradient, torch.zeros_like(gradient), rtol=0, atol=1e-12)
 
 
-def test_the_gradient_keeps_its_size_as_the_temperature_rises():
-    """In the limit it is (z_s - z_t) / K of centred scores (Hinton et al. 2015, eq. 4), not 1 / τ² of it."""
+def test_gradient_size_is_independent_of_temperature():
+    """For large τ it is (z_s - z_t) / K of centred scores (Hinton et al. 2015, eq. 4), not 1 / τ² of that."""
     target = torch.tensor([[1.0, -1.0, 0.0]], dtype=torch.float64)
     scores = torch.tensor([[0.0, 2.0, -2.0]], dtype=torch.float64, requires_grad=True)
     for temperature in (100.0, 1000.0):
@@ -87,12 +88,14 @@ def test_the_gradient_keeps_its_size_as_the_temperature_rises():
         torch.testing.assert_close(gradient, (scores - target).detach() / 3, rtol=0.03, atol=1e-3)
 
 
-def test_outcomes_that_only_the_teacher_has_are_left_out():
-    """A student that scores words cannot begin inside one: its teacher's other positions sum to 1."""
-    fewer = OPEN & torch.tensor([0, 1, 0, 1, 0], dtype=torch.bool)
-    student, teacher = logits(1, fewer), logits(2)
+def test_outcomes_only_the_teacher_has_are_ignored():
+    """A student that scores words cannot start inside one: the teacher is renormalised over the rest."""
+    word_starts = CONTEXT & torch.tensor([0, 1, 0, 1, 0], dtype=torch.bool)
+    student, teacher = logits(1, word_starts), logits(2)
     masked = replace(
-        teacher, start=teacher.start.masked_fill(~fewer, NO), end=teacher.end.masked_fill(~fewer, NO)
+        teacher,
+        start=teacher.start.masked_fill(~word_starts, NEG_INF),
+        end=teacher.end.masked_fill(~word_starts, NEG_INF),
     )
     scores = student.start.clone().requires_grad_()
     actual = soft_target_loss(replace(student, start=scores), teacher)
@@ -102,17 +105,17 @@ def test_outcomes_that_only_the_teacher_has_are_left_out():
     assert actual.isfinite().all()
 
 
-def test_outcomes_that_only_the_student_has_cost_it():
-    fewer = OPEN & torch.tensor([0, 1, 0, 1, 0], dtype=torch.bool)
-    student, teacher = logits(1), logits(2, fewer)
+def test_outcomes_only_the_student_has_are_penalised():
+    word_starts = CONTEXT & torch.tensor([0, 1, 0, 1, 0], dtype=torch.bool)
+    student, teacher = logits(1), logits(2, word_starts)
     scores = student.start.clone().requires_grad_()
     loss = soft_target_loss(replace(student, start=scores), teacher)
     (gradient,) = torch.autograd.grad(loss.sum(), scores)
     assert loss.isfinite().all()
-    assert (gradient[OPEN & ~fewer] > 0).all()
+    assert (gradient[CONTEXT & ~word_starts] > 0).all()
 
 
-def test_scores_in_half_precision_are_compared_in_fp32():
+def test_half_precision_scores_are_compared_in_fp32():
     halves = [logits(seed).to(torch.bfloat16) for seed in (1, 2)]
     loss = soft_target_loss(*halves, temperature=2.0)
     assert loss.dtype == torch.float32
@@ -127,6 +130,6 @@ def test_scores_in_half_precision_are_compared_in_fp32():
         ({}, {"verifier": torch.zeros(2)}, "only the teacher .*verifier"),
     ],
 )
-def test_only_models_of_the_same_parts_are_compared(student, teacher, message):
+def test_verifier_in_only_one_model_is_refused(student, teacher, message):
     with pytest.raises(ConfigError, match=message):
         soft_target_loss(logits(1, **student), logits(2, **teacher))

@@ -1,4 +1,4 @@
-"""Encoders: families, counts, freezing, depth, descriptions, attention and errors; nothing is downloaded."""
+"""Encoders: families, parameter counts, freezing, depth, descriptions, attention, errors; no downloads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import torch
-from families import OURS
+from families import EXTRA_FAMILIES
 from transformers import AutoConfig, AutoModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -19,7 +19,7 @@ from qa_arch.nn.encoder import Encoder, WordEncoder, encoder_from
 from qa_arch.nn.encoder_configs import MPNET_FOLDER, known_config, resolve
 from qa_arch.nn.encoder_factory import build_encoder
 
-FAMILIES = ["bert", "albert", "roberta", "distilbert", "electra", *OURS]
+FAMILIES = ["bert", "albert", "roberta", "distilbert", "electra", *EXTRA_FAMILIES]
 
 
 def tiny(family="bert", **options):
@@ -27,12 +27,12 @@ def tiny(family="bert", **options):
     return build_encoder(init="random", family=family, **sizes | options)
 
 
-def read(encoder, ids, mask=None):
+def encode(encoder, ids, mask=None):
     mask = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
     return encoder(ids, mask, torch.zeros_like(ids) if encoder.has_segments else None)
 
 
-# Published totals; the library's pooler (768² + 768) is taken off where they include it.
+# Published totals, less the library's pooler (768² + 768) if they include it.
 @pytest.mark.parametrize(
     ("name", "total"),
     [
@@ -44,7 +44,7 @@ def read(encoder, ids, mask=None):
         ("mpnet", 109_486_464 - 590_592),
     ],
 )
-def test_counts_of_known_encoders_without_weights(name, total):
+def test_parameter_counts_of_known_encoders(name, total):
     with torch.device("meta"):
         encoder = build_encoder(name)
     assert sum(p.numel() for p in encoder.parameters()) == total
@@ -53,7 +53,7 @@ def test_counts_of_known_encoders_without_weights(name, total):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_random_encoders_are_the_librarys_own_without_pooler_and_are_rebuilt_from_descriptions(family):
+def test_random_encoder_has_no_pooler_and_is_rebuilt_from_its_description(family):
     encoder = tiny(family, initializer_range=0.3).eval()
     assert encoder.out_dim == 16
     assert not any("pooler" in name for name, _ in encoder.named_parameters())
@@ -62,27 +62,27 @@ def test_random_encoders_are_the_librarys_own_without_pooler_and_are_rebuilt_fro
             assert 0.2 < parameter.std() < 0.4, name
     ids = torch.randint(5, 50, (2, 12))
     assert encoder.max_tokens == 12
-    assert read(encoder, ids).shape == (2, 12, 16)
-    assert family in OURS or encoder.config._attn_implementation == sdpa.NAME
+    assert encode(encoder, ids).shape == (2, 12, 16)
+    assert family in EXTRA_FAMILIES or encoder.config._attn_implementation == sdpa.NAME
     description = json.dumps(encoder.describe())
     assert sdpa.NAME not in description
     copy = Encoder.from_description(json.loads(description)).eval()
     copy.load_state_dict(encoder.state_dict())
-    assert torch.equal(read(copy, ids), read(encoder, ids))
+    assert torch.equal(encode(copy, ids), encode(encoder, ids))
 
 
 @pytest.mark.parametrize(
     "family", ["roberta", "mpnet", "longformer", "data2vec-text", "roberta-prelayernorm"]
 )
-def test_positions_follow_the_padding_id(family):
+def test_position_count_depends_on_the_padding_id(family):
     encoder = tiny(family, pad_token_id=3, vocab_size=200).eval()
     # MPNet's padding id is 1 whatever its config says.
     assert encoder.config.max_position_embeddings == 12 + (2 if family == "mpnet" else 4)
     assert encoder.max_tokens == 12
-    assert read(encoder, torch.randint(5, 50, (1, 12))).isfinite().all()
+    assert encode(encoder, torch.randint(5, 50, (1, 12))).isfinite().all()
 
 
-def test_segments_are_asked_for_where_they_mean_something():
+def test_segment_ids_are_required_or_refused_by_family():
     ids, mask = torch.ones(1, 4, dtype=torch.long), torch.ones(1, 4, dtype=torch.bool)
     with pytest.raises(ValueError, match="albert needs segment ids"):
         tiny("albert")(ids, mask)
@@ -94,9 +94,15 @@ def test_segments_are_asked_for_where_they_mean_something():
 
 @pytest.mark.parametrize(
     ("family", "depth"),
-    [("bert", 3), ("distilbert", 3), ("roberta", 3), ("albert", 1), *((family, 3) for family in OURS)],
+    [
+        ("bert", 3),
+        ("distilbert", 3),
+        ("roberta", 3),
+        ("albert", 1),
+        *((family, 3) for family in EXTRA_FAMILIES),
+    ],
 )
-def test_depth_rises_from_the_embeddings(family, depth):
+def test_depth_counts_from_the_embeddings(family, depth):
     encoder = tiny(family)
     depths = {name: encoder.depth_of(name) for name, _ in encoder.named_parameters()}
     assert set(depths.values()) == set(range(depth + 1))
@@ -120,18 +126,18 @@ def test_freezing():
             tiny(freeze=wrong)
 
 
-@pytest.mark.parametrize("family", ["bert", *OURS])
-def test_gradient_checkpointing_gives_the_same_gradient_and_dropout_settings_count(family):
+@pytest.mark.parametrize("family", ["bert", *EXTRA_FAMILIES])
+def test_gradient_checkpointing_keeps_gradients_and_dropout_applies(family):
     gradients = []
     for checkpointing in (False, True):
         torch.manual_seed(0)
         dropout = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
         encoder = tiny(family, gradient_checkpointing=checkpointing, **dropout)
-        read(encoder, torch.arange(5, 13)[None])[..., 0].sum().backward()
+        encode(encoder, torch.arange(5, 13)[None])[..., 0].sum().backward()
         gradients.append([p.grad for p in encoder.parameters()])
     torch.testing.assert_close(*gradients)
     noisy, ids = tiny(family, attention_dropout=0.0, hidden_dropout=0.5).train(), torch.arange(5, 13)[None]
-    assert not torch.equal(read(noisy, ids), read(noisy, ids))
+    assert not torch.equal(encode(noisy, ids), encode(noisy, ids))
 
 
 @pytest.mark.parametrize(
@@ -149,17 +155,17 @@ def test_gradient_checkpointing_gives_the_same_gradient_and_dropout_settings_cou
         ),
     ],
 )
-def test_settings_that_do_not_fit(settings, message):
+def test_inconsistent_settings_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         build_encoder(**settings)
 
 
-def test_saved_folders_load_and_gaps_are_refused(tmp_path):
+def test_saved_folders_load_and_missing_weights_are_refused(tmp_path):
     encoder = tiny().eval()
     encoder.backbone.save_pretrained(tmp_path / "whole")
     loaded = build_encoder(str(tmp_path / "whole")).eval()
     ids = torch.randint(5, 50, (1, 6))
-    assert torch.equal(read(loaded, ids), read(encoder, ids))
+    assert torch.equal(encode(loaded, ids), encode(encoder, ids))
     del encoder.backbone.encoder.layer[1].output.dense
     encoder.backbone.save_pretrained(tmp_path / "gap")
     with pytest.raises(UnavailableError, match=r"lacks 2 weights of bert \(encoder.layer.1.output.dense"):
@@ -171,33 +177,35 @@ def test_saved_folders_load_and_gaps_are_refused(tmp_path):
         assert "\n" not in str(caught.value)
 
 
-OTHERS = {
+OTHER_FAMILIES = {
     "modernbert": {"cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3},
     "deberta-v2": {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 8},
     "mpnet": {"pad_token_id": 1},
 }
 
 
-@pytest.mark.parametrize("family", OTHERS)
-def test_folders_of_other_families_are_encoders_too(tmp_path, family):
-    """Read with padding as without, a gradient for all, rebuilt from the description, layers in order."""
+@pytest.mark.parametrize("family", OTHER_FAMILIES)
+def test_other_families_load_from_folders(tmp_path, family):
+    """Independent of padding, gradients for all, rebuilt from the description, layers in order."""
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    config = AutoConfig.for_model(family, vocab_size=60, **{"pad_token_id": 0} | sizes | OTHERS[family])
+    config = AutoConfig.for_model(
+        family, vocab_size=60, **{"pad_token_id": 0} | sizes | OTHER_FAMILIES[family]
+    )
     AutoModel.from_config(config).save_pretrained(tmp_path)
     encoder = build_encoder(str(tmp_path)).eval()
     ids, mask = torch.randint(5, 60, (2, 9)), torch.ones(2, 9, dtype=torch.bool)
     mask[1, 6:] = False
-    alone = read(encoder, ids[1:, :6])
-    torch.testing.assert_close(read(encoder, ids, mask)[1:, :6], alone, rtol=0, atol=1e-5)
+    alone = encode(encoder, ids[1:, :6])
+    torch.testing.assert_close(encode(encoder, ids, mask)[1:, :6], alone, rtol=0, atol=1e-5)
     copy = Encoder.from_description(json.loads(json.dumps(encoder.describe()))).eval()
     copy.load_state_dict(encoder.state_dict())
-    assert torch.equal(read(copy, ids[1:, :6]), alone)
+    assert torch.equal(encode(copy, ids[1:, :6]), alone)
     alone.square().sum().backward()
     assert all(parameter.grad is not None for parameter in encoder.parameters())
     assert {encoder.depth_of(name) for name, _ in encoder.named_parameters()} == {0, 1, 2}
 
 
-def test_names_resolve_to_what_the_library_loads(tmp_path, monkeypatch):
+def test_names_resolve_to_library_names_or_folders(tmp_path, monkeypatch):
     assert resolve("roberta-base") == "roberta-base"
     assert resolve("minilm").endswith(("all-MiniLM-L6-v2", "model"))
     monkeypatch.chdir(tmp_path)
@@ -209,16 +217,16 @@ def test_names_resolve_to_what_the_library_loads(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_an_encoder_pickled_here_reads_in_another_process(tmp_path):
-    """As where ranks are spawned: that process has imported nothing when the encoder arrives."""
+def test_pickled_encoder_works_in_another_process(tmp_path):
+    """As in spawned ranks: the process has imported nothing when the encoder arrives."""
     encoder = tiny(attention_dropout=0.0, hidden_dropout=0.0).eval()
     ids = torch.arange(10)[None]
-    (tmp_path / "encoder").write_bytes(pickle.dumps((encoder, ids, read(encoder, ids).detach())))
+    (tmp_path / "encoder").write_bytes(pickle.dumps((encoder, ids, encode(encoder, ids).detach())))
     program = """
 import pickle, sys, torch
-encoder, ids, wanted = pickle.load(open(sys.argv[1], "rb"))
-found = encoder(ids, torch.ones_like(ids, dtype=torch.bool), torch.zeros_like(ids))
-torch.testing.assert_close(found, wanted)
+encoder, ids, expected = pickle.load(open(sys.argv[1], "rb"))
+actual = encoder(ids, torch.ones_like(ids, dtype=torch.bool), torch.zeros_like(ids))
+torch.testing.assert_close(actual, expected)
 """
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "encoder")], capture_output=True, text=True
@@ -229,10 +237,10 @@ torch.testing.assert_close(found, wanted)
 IDS = torch.tensor([[4, 2, 4, 0], [3, 3, 1, 5]])
 
 
-def test_each_word_has_its_vector_padding_none_and_without_a_width_there_are_none():
-    nothing = build_encoder(init="random", family="words", vocab_size=6)
-    assert nothing(IDS, IDS > 0).shape == (2, 4, nothing.out_dim) == (2, 4, 0)
-    assert not list(nothing.parameters())
+def test_word_encoder_gives_one_vector_per_word_and_none_without_width():
+    no_vectors = build_encoder(init="random", family="words", vocab_size=6)
+    assert no_vectors(IDS, IDS > 0).shape == (2, 4, no_vectors.out_dim) == (2, 4, 0)
+    assert not list(no_vectors.parameters())
     encoder = build_encoder(init="random", family="words", vocab_size=6, width=3)
     vectors = encoder(IDS, IDS > 0)
     assert torch.equal(vectors[0, 0], vectors[0, 2])
@@ -243,7 +251,7 @@ def test_each_word_has_its_vector_padding_none_and_without_a_width_there_are_non
     assert torch.equal(copy(IDS, IDS > 0), vectors)
 
 
-def test_what_words_do_not_have():
+def test_word_encoder_refuses_transformer_options():
     assert not WordEncoder(6, 3).freeze("all").embedding.weight.requires_grad
     with pytest.raises(ConfigError, match="no layers"):
         WordEncoder(6, 3).freeze(2)
@@ -256,27 +264,27 @@ def test_what_words_do_not_have():
 MODULE = torch.nn.Module()
 
 
-def parts(dtype=torch.float32):
+def query_key_value(dtype=torch.float32):
     torch.manual_seed(0)
     return [torch.randn(2, 3, 7, 8, dtype=dtype, requires_grad=True) for _ in range(3)]
 
 
-def keys_of(lengths: list[int]) -> torch.Tensor:
+def key_mask(lengths: list[int]) -> torch.Tensor:
     return (torch.arange(7) < torch.tensor(lengths)[:, None])[:, None, None].expand(-1, 1, 7, 7)
 
 
-def with_gradients(function, given, mask):
-    actual, _ = function(MODULE, *given, mask, scaling=8**-0.5)
+def with_gradients(function, states, mask):
+    actual, _ = function(MODULE, *states, mask, scaling=8**-0.5)
     actual.float().square().sum().backward()
-    return [actual, *(part.grad for part in given)]
+    return [actual, *(state.grad for state in states)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_values_and_gradients_are_those_of_the_library(dtype):
-    mask = keys_of([7, 4])
-    ours = with_gradients(sdpa.attention, parts(dtype), mask)
+def test_attention_values_and_gradients_match_the_library(dtype):
+    mask = key_mask([7, 4])
+    ours = with_gradients(sdpa.attention, query_key_value(dtype), mask)
     theirs = with_gradients(
-        sdpa_attention_forward, [p.detach().float().requires_grad_() for p in parts(dtype)], mask
+        sdpa_attention_forward, [p.detach().float().requires_grad_() for p in query_key_value(dtype)], mask
     )
     for actual, expected in zip(ours, theirs, strict=True):
         assert actual.dtype == dtype

@@ -1,16 +1,16 @@
-"""Students that begin with layers of their teacher."""
+"""Students initialised with layers of their teacher."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from families import OURS
+from families import EXTRA_FAMILIES
 
 from qa_arch.errors import ConfigError
 from qa_arch.nn.distillation import copy_layers
 from qa_arch.nn.encoder_factory import build_encoder
 
-FAMILIES = ["bert", "roberta", "distilbert", "electra", *OURS]
+FAMILIES = ["bert", "roberta", "distilbert", "electra", *EXTRA_FAMILIES]
 
 
 def tiny(family="bert", seed=0, **options):
@@ -40,8 +40,8 @@ def same(actual, expected):
         ("bert", "every_other", 3, [0, 1, 2]),
     ],
 )
-def test_layers_and_embeddings_are_the_teachers(family, which, layers, chosen):
-    """The student reads shorter windows and knows fewer words: the first rows of both tables."""
+def test_layers_and_embeddings_are_copied_from_the_teacher(family, which, layers, chosen):
+    """The student has shorter windows and a smaller vocabulary: it takes the first rows of both tables."""
     teacher, student = tiny(family, 1), tiny(family, 2, layers=layers, max_positions=12, vocab_size=40)
     copy_layers(teacher, student, which)
     for own, theirs in enumerate(chosen):
@@ -49,7 +49,7 @@ def test_layers_and_embeddings_are_the_teachers(family, which, layers, chosen):
     assert same(rest_of(student).values(), rest_of(teacher).values())
 
 
-def test_embeddings_alone_and_nothing():
+def test_copying_only_embeddings_or_nothing():
     teacher, student, before = tiny(seed=1), tiny(seed=2, layers=2), tiny(seed=2, layers=2)
     copy_layers(teacher, student, "none")
     copy_layers(None, student, "none")
@@ -59,7 +59,7 @@ def test_embeddings_alone_and_nothing():
     assert same(student.layers().parameters(), before.layers().parameters())
 
 
-def test_a_copy_of_all_layers_reads_as_the_teacher():
+def test_copying_all_layers_reproduces_the_teacher():
     teacher, student = tiny("albert", 1), tiny("albert", 2)
     copy_layers(teacher, student, "every_other")
     ids = torch.tensor([[2, 5, 6, 3]])
@@ -67,7 +67,7 @@ def test_a_copy_of_all_layers_reads_as_the_teacher():
     torch.testing.assert_close(student(*args), teacher(*args))
 
 
-def test_the_copy_learns_and_the_teacher_does_not():
+def test_copied_layers_are_trainable_and_independent_of_the_teacher():
     teacher, student = tiny(seed=1).requires_grad_(False), tiny(seed=2, layers=2)
     copy_layers(teacher, student, "every_other")
     assert all(parameter.requires_grad for parameter in student.parameters())
@@ -87,6 +87,6 @@ def test_the_copy_learns_and_the_teacher_does_not():
         ({"family": "words", "layers": None, "heads": None}, "needs two transformer encoders"),
     ],
 )
-def test_what_does_not_fit_is_named(student, message):
+def test_mismatched_student_is_refused(student, message):
     with pytest.raises(ConfigError, match=message):
         copy_layers(tiny(), tiny(**student), "every_other")

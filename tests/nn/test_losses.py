@@ -1,4 +1,4 @@
-"""The losses against numbers worked out by hand, and how a config chooses them."""
+"""Losses against values worked out by hand, and their selection by config."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qa_arch.errors import ConfigError
 from qa_arch.nn.losses import SequenceLoss, SpanLoss, TwinLoss, build_loss
 from qa_arch.types.tensors import SpanLabels, SpanLogits, StepLogits
 
-NO = -math.inf
+NEG_INF = -math.inf
 span_loss, sequence_loss = SpanLoss(), SequenceLoss()
 
 
@@ -28,8 +28,8 @@ def labels(start: int, end: int, answerable: bool = True, weight: float = 1.0) -
 
 # exp of the start scores: 2 + 6 on tokens 1 and 2, 2 for the null; of the end scores: 1 + 3, 4.
 LOGITS = SpanLogits(
-    start=torch.tensor([[NO, math.log(2), math.log(6), NO]]),
-    end=torch.tensor([[NO, math.log(1), math.log(3), NO]]),
+    start=torch.tensor([[NEG_INF, math.log(2), math.log(6), NEG_INF]]),
+    end=torch.tensor([[NEG_INF, math.log(1), math.log(3), NEG_INF]]),
     null_start=torch.tensor([math.log(2)]),
     null_end=torch.tensor([math.log(4)]),
 )
@@ -42,29 +42,29 @@ LOGITS = SpanLogits(
         (labels(2, 2), 6 / 10, 3 / 8),
         (labels(1, 1), 2 / 10, 1 / 8),
         (labels(0, 0, answerable=False), 2 / 10, 4 / 8),
-        (labels(2, 2, answerable=False), 2 / 10, 4 / 8),  # the position means nothing then
+        (labels(2, 2, answerable=False), 2 / 10, 4 / 8),  # the position is ignored then
     ],
 )
-def test_cross_entropy_with_the_null_beside_the_tokens(gold, start_share, end_share):
+def test_cross_entropy_over_tokens_and_null(gold, start_share, end_share):
     expected = -(math.log(start_share) + math.log(end_share)) / 2
     assert span_loss(LOGITS, gold).item() == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize(("answerable", "sign"), [(False, -1), (True, 1)])
-def test_the_verifier_adds_its_own_term(answerable, sign):
-    """Its log-odds are of "no answer", so a positive one is cheap where there is none."""
-    judged = replace(LOGITS, verifier=torch.tensor([1.5]), verifier_weight=3.0)
+def test_verifier_adds_its_own_term(answerable, sign):
+    """Its log-odds are of "no answer", so positive ones cost little on unanswerable questions."""
+    with_verifier = replace(LOGITS, verifier=torch.tensor([1.5]), verifier_weight=3.0)
     gold = labels(1, 2, answerable=answerable)
-    added = span_loss(judged, gold) - span_loss(LOGITS, gold)
-    # The weight is of decoding alone.
+    added = span_loss(with_verifier, gold) - span_loss(LOGITS, gold)
+    # The weight applies to decoding only.
     assert added.item() == pytest.approx(math.log1p(math.exp(sign * 1.5)), rel=1e-5)
 
 
-def test_a_model_that_scores_words_learns_the_whole_word():
-    """Starts are open on tokens 1 and 3, ends on 2 and 4; a gold inside a word is widened to it."""
+def test_gold_inside_a_word_is_widened_to_the_word():
+    """Starts are open on tokens 1 and 3, ends on 2 and 4."""
     scores = torch.zeros(1, 6)
-    start = scores.masked_fill(torch.tensor([[1, 0, 1, 0, 1, 1]]).bool(), NO)
-    end = scores.masked_fill(torch.tensor([[1, 1, 0, 1, 0, 1]]).bool(), NO)
+    start = scores.masked_fill(torch.tensor([[1, 0, 1, 0, 1, 1]]).bool(), NEG_INF)
+    end = scores.masked_fill(torch.tensor([[1, 1, 0, 1, 0, 1]]).bool(), NEG_INF)
     start[0, 1], end[0, 4] = 2.0, 3.0
     logits = SpanLogits(start, end, torch.zeros(1), torch.zeros(1))
     wide = span_loss(logits, labels(1, 4))
@@ -73,9 +73,9 @@ def test_a_model_that_scores_words_learns_the_whole_word():
     assert not torch.equal(span_loss(logits, labels(2, 2)), wide)
 
 
-# exp of the scores at each of three steps: tokens 1 and 2 (0 and 3 are no words), and the stop.
+# exp of the scores at each of three steps: tokens 1 and 2 (0 and 3 are not words), and the stop.
 STEPS = StepLogits(
-    token=torch.tensor([[[NO, math.log(a), math.log(b), NO] for a, b in ((2, 3), (1, 5), (6, 2))]]),
+    token=torch.tensor([[[NEG_INF, math.log(a), math.log(b), NEG_INF] for a, b in ((2, 3), (1, 5), (6, 2))]]),
     stop=torch.tensor([[math.log(5), math.log(4), math.log(2)]]),
 )
 
@@ -87,26 +87,26 @@ STEPS = StepLogits(
         (labels(2, 2), (3 / 10, 4 / 10)),  # token 2, stop
         (labels(0, 0, answerable=False), (5 / 10,)),  # stop at once
         (labels(2, 2, answerable=False), (5 / 10,)),
-        (labels(1, 3), (2 / 10, 5 / 10)),  # token 3 is none: passed over, and no step is left for the stop
+        (labels(1, 3), (2 / 10, 5 / 10)),  # token 3 is not a word: skipped, and no step is left for the stop
         (labels(2, 3), (3 / 10, 2 / 10)),
     ],
 )
-def test_a_sequence_is_its_tokens_in_order_and_the_stop(gold, shares):
+def test_sequence_loss_sums_tokens_in_order_and_stop(gold, shares):
     expected = -sum(math.log(share) for share in shares)
     assert sequence_loss(STEPS, gold).item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_gradient_of_a_sequence_is_finite_where_scores_are_not():
+def test_sequence_gradient_is_finite_with_infinite_scores():
     token = STEPS.token.clone().requires_grad_()
     sequence_loss(StepLogits(token, STEPS.stop), labels(1, 3)).sum().backward()
     assert torch.isfinite(token.grad).all()
-    # Of an answer beyond the last step, its first tokens are learned.
+    # Of an answer longer than the steps, only the first tokens count.
     short = StepLogits(STEPS.token[:, :1], STEPS.stop[:, :1])
     assert sequence_loss(short, labels(1, 2)).item() == pytest.approx(-math.log(2 / 10))
 
 
-def test_smoothing_spreads_a_share_of_the_target_over_the_open_classes():
-    """Of start: classes 2, 6 and 2 of 10; of end: 1, 3 and 4 of 8; closed tokens are no classes."""
+def test_label_smoothing_spreads_over_open_classes():
+    """Start classes: 2, 6 and 2 of 10; end classes: 1, 3 and 4 of 8; closed tokens are not classes."""
     gold = labels(1, 2)
     start, end = ((2, 6, 2), 10), ((1, 3, 4), 8)
     spread = sum(sum(-math.log(n / total) for n in row) / 3 for row, total in (start, end)) / 2
@@ -116,14 +116,14 @@ def test_smoothing_spreads_a_share_of_the_target_over_the_open_classes():
 
 
 def windows(answerable: list[bool]) -> tuple[SpanLogits, SpanLabels]:
-    draw, N = torch.Generator().manual_seed(0), len(answerable)
-    start, end = torch.randn(2, N, 5, generator=draw)
-    null = torch.randn(2, N, generator=draw)
+    generator, N = torch.Generator().manual_seed(0), len(answerable)
+    start, end = torch.randn(2, N, 5, generator=generator)
+    null = torch.randn(2, N, generator=generator)
     gold = torch.arange(N) % 5
     return SpanLogits(start, end, *null), SpanLabels(gold, gold, torch.tensor(answerable), torch.ones(N))
 
 
-def test_the_null_weight_makes_the_mean_of_a_training_set_a_weighted_mean():
+def test_null_weight_gives_a_weighted_mean_over_the_training_set():
     answerable = [True, False, True, False, False, True, True, True]
     logits, gold = windows(answerable)
     actual = SpanLoss(null_weight=3.0, null_share=3 / 8)(logits, gold)
@@ -132,23 +132,23 @@ def test_the_null_weight_makes_the_mean_of_a_training_set_a_weighted_mean():
     torch.testing.assert_close(actual.mean(), (weight * plain).sum() / weight.sum())
     torch.testing.assert_close(actual / plain, weight * 8 / weight.sum())
     assert torch.equal(SpanLoss(null_weight=1.0, null_share=3 / 8)(logits, gold), plain)
-    torch.testing.assert_close(SpanLoss(null_weight=3.0)(logits, gold), weight * plain)  # no share known
+    torch.testing.assert_close(SpanLoss(null_weight=3.0)(logits, gold), weight * plain)  # null share unknown
 
 
-def spans_of_a_window(logits: SpanLogits, row: int) -> dict[tuple[int, int], torch.Tensor]:
-    """The score of every span from an open start to an open end, one at a time."""
+def span_scores(logits: SpanLogits, row: int) -> dict[tuple[int, int], torch.Tensor]:
+    """Score of every span from an open start to an open end, one at a time."""
     T = logits.start.shape[1]
     scores = {(s, e): logits.start[row, s] + logits.end[row, e] for s in range(T) for e in range(s, T)}
     return {span: score for span, score in scores.items() if score.isfinite()}
 
 
-def open_and_closed() -> tuple[SpanLogits, SpanLabels]:
-    """Four windows of seven tokens in double precision, with closed tokens; the last has none open."""
-    draw = torch.Generator().manual_seed(2)
-    start, end = torch.randn(2, 4, 7, generator=draw, dtype=torch.float64) * 3
-    start[:, 0], end[:, 0], start[1, 3:5], end[1, 4:], end[2, 2] = NO, NO, NO, NO, NO
-    start[3], end[3] = NO, NO
-    null = torch.randn(2, 4, generator=draw, dtype=torch.float64)
+def partly_closed_windows() -> tuple[SpanLogits, SpanLabels]:
+    """Four windows of seven tokens in double precision, some of them closed; in the last window all are."""
+    generator = torch.Generator().manual_seed(2)
+    start, end = torch.randn(2, 4, 7, generator=generator, dtype=torch.float64) * 3
+    start[:, 0], end[:, 0], start[1, 3:5], end[1, 4:], end[2, 2] = NEG_INF, NEG_INF, NEG_INF, NEG_INF, NEG_INF
+    start[3], end[3] = NEG_INF, NEG_INF
+    null = torch.randn(2, 4, generator=generator, dtype=torch.float64)
     gold = SpanLabels(
         torch.tensor([1, 2, 5, 1]), torch.tensor([4, 3, 5, 2]), torch.tensor([True, True, False, True]),
         torch.ones(4),
@@ -156,11 +156,11 @@ def open_and_closed() -> tuple[SpanLogits, SpanLabels]:
     return SpanLogits(start.requires_grad_(), end.requires_grad_(), *null), gold
 
 
-def test_one_softmax_over_all_spans():
-    logits, gold = open_and_closed()
+def test_joint_loss_is_one_softmax_over_all_spans():
+    logits, gold = partly_closed_windows()
     expected = []
     for row in range(4):
-        spans = spans_of_a_window(logits, row)
+        spans = span_scores(logits, row)
         null = logits.null[row]
         classes = torch.stack([*spans.values(), null])
         right = spans.get((int(gold.start[row]), int(gold.end[row])), null) if gold.answerable[row] else null
@@ -174,7 +174,7 @@ def test_one_softmax_over_all_spans():
         torch.testing.assert_close(own, other, rtol=0, atol=1e-12)
 
 
-def test_pairs_of_long_windows_and_large_scores_stay_finite():
+def test_joint_loss_is_finite_for_long_windows_and_large_scores():
     start = (torch.randn(2, 384) * 100).requires_grad_()
     logits = SpanLogits(start, torch.randn(2, 384) * 100, torch.zeros(2), torch.zeros(2))
     gold = SpanLabels(torch.tensor([3, 0]), torch.tensor([9, 0]), torch.tensor([True, False]), torch.ones(2))
@@ -182,12 +182,12 @@ def test_pairs_of_long_windows_and_large_scores_stay_finite():
     loss.sum().backward()
     assert loss.isfinite().all()
     assert start.grad.isfinite().all()
-    # Over all classes but the null the gradient sums to what the null's probability leaves.
+    # The gradient over all classes but the null sums to 1 - P(null).
     assert -1e-4 < float(start.grad[1].sum()) < 1 + 1e-4
 
 
-def judged_windows() -> tuple[SpanLogits, SpanLabels, torch.Tensor]:
-    """Eight windows, three of them empty, with a verifier; and the verifier's plain cross-entropy."""
+def windows_with_verifier() -> tuple[SpanLogits, SpanLabels, torch.Tensor]:
+    """Eight windows, three of them unanswerable, with a verifier; and the verifier's plain cross-entropy."""
     logits, gold = windows([True, False, True, False, False, True, True, True])
     odds = torch.linspace(-2, 2, 8)
     entropy = torch.tensor(
@@ -197,8 +197,8 @@ def judged_windows() -> tuple[SpanLogits, SpanLabels, torch.Tensor]:
 
 
 @pytest.mark.parametrize(("weight", "null_weight"), [(1.0, 2.5), (0.3, 4.0), (0.0, 2.0), (2.0, "balanced")])
-def test_the_verifier_has_class_weights_of_its_own(weight, null_weight):
-    logits, gold, entropy = judged_windows()
+def test_verifier_has_its_own_class_weights(weight, null_weight):
+    logits, gold, entropy = windows_with_verifier()
     loss = SpanLoss(null_share=3 / 8, verifier_weight=weight, verifier_null_weight=null_weight)
     added = loss(logits, gold) - span_loss(replace(logits, verifier=None), gold)
     ratio = 5 / 3 if null_weight == "balanced" else null_weight
@@ -208,34 +208,34 @@ def test_the_verifier_has_class_weights_of_its_own(weight, null_weight):
         assert float((weights * gold.answerable).sum()) == pytest.approx(
             float((weights * ~gold.answerable).sum())
         )
-    shared = SpanLoss(null_weight=3.0, null_share=3 / 8)(logits, gold)  # without its own it has the spans'
+    shared = SpanLoss(null_weight=3.0, null_share=3 / 8)(logits, gold)  # by default those of the spans
     weights = torch.tensor([1.0 if yes else 3.0 for yes in gold.answerable])
     both = span_loss(replace(logits, verifier=None), gold) + entropy
     torch.testing.assert_close(shared, both * weights * 8 / weights.sum())
 
 
-def test_twins_are_ranked_by_the_odds_of_no_answer():
+def test_twins_are_ranked_by_no_answer_odds():
     """The second and the fourth window are unanswerable twins of the third and the first."""
     logits, gold = windows([True, False, True, False, False])
     logits = replace(logits, start=torch.cat([logits.start] * 8, 1), end=torch.cat([logits.end] * 8, 1))
     twins = {1: 2, 3: 0}
     gold = replace(gold, twin=torch.tensor([twins.get(row, -1) for row in range(5)]))
 
-    def value(row: int) -> torch.Tensor:
-        spans = spans_of_a_window(logits, row).items()
+    def null_odds(row: int) -> torch.Tensor:
+        spans = span_scores(logits, row).items()
         short = [score for (start, end), score in spans if end < start + 30]
         assert len(short) < len(spans)
         return logits.null[row] - torch.stack(short).logsumexp(0)
 
     expected = span_loss(logits, gold)
     for row, twin in twins.items():
-        expected[row] += 0.7 * torch.log1p(torch.exp(2 - value(row) + value(twin)))
+        expected[row] += 0.7 * torch.log1p(torch.exp(2 - null_odds(row) + null_odds(twin)))
     torch.testing.assert_close(TwinLoss(twin_weight=0.7, twin_margin=2.0)(logits, gold), expected)
     alone = replace(gold, twin=None)
     assert torch.equal(TwinLoss()(logits, alone), span_loss(logits, alone))
 
 
-def test_what_a_loss_cannot_be():
+def test_impossible_loss_options_are_refused():
     for share, named in ((0.0, "all have one"), (1.0, "none have one")):
         with pytest.raises(ConfigError, match=named):
             SpanLoss(null_share=share, verifier_null_weight="balanced")
@@ -251,11 +251,11 @@ def composed(*overrides: str) -> Config:
     ("model", "choice", "expected"),
     [("bert", "span", SpanLoss()), ("match_lstm/sequence", "sequence", SequenceLoss())],
 )
-def test_each_task_has_its_loss_and_naming_it_changes_nothing(model, choice, expected):
-    left_out, named = (composed(f"model={model}", *more) for more in ([], [f"loss={choice}"]))
-    assert build_loss(left_out) == build_loss(named) == expected
-    assert named == left_out
-    assert config_hash(asdict(named)) == config_hash(asdict(left_out))
+def test_naming_the_default_loss_of_a_task_changes_nothing(model, choice, expected):
+    default, named = (composed(f"model={model}", *more) for more in ([], [f"loss={choice}"]))
+    assert build_loss(default) == build_loss(named) == expected
+    assert named == default
+    assert config_hash(asdict(named)) == config_hash(asdict(default))
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_each_task_has_its_loss_and_naming_it_changes_nothing(model, choice, exp
         (["loss=twins", "loss.twin_weight=2"], TwinLoss(null_share=0.25, twin_weight=2.0)),
     ],
 )
-def test_a_loss_is_chosen_by_its_file(overrides, expected):
+def test_config_group_selects_the_loss(overrides, expected):
     assert build_loss(composed(*overrides), null_share=0.25) == expected
 
 
@@ -282,6 +282,6 @@ def test_a_loss_is_chosen_by_its_file(overrides, expected):
         (["loss=sequence", "loss._target_=qa_arch.errors.RunError"], "RunError cannot be called"),
     ],
 )
-def test_what_is_wrong_with_a_loss_is_named(overrides, message):
+def test_invalid_loss_config_is_named(overrides, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         build_loss(composed(*overrides))

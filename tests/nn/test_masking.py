@@ -1,4 +1,4 @@
-"""Masks against plain arithmetic, and packing one text of a window and back against plain loops."""
+"""Masked reductions against plain arithmetic; packing, unpacking and word pooling against plain loops."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def plain_softmax(row: list[float]) -> list[float]:
     return [math.exp(x) / total for x in row]
 
 
-def test_softmax_equals_plain_arithmetic_over_the_real_entries():
+def test_masked_softmax_equals_plain_arithmetic():
     scores = torch.randn(3, 4, dtype=torch.float64) * 3
     weights = masked_softmax(scores, MASK)
     total = masked_logsumexp(scores, MASK)
@@ -37,7 +37,7 @@ def test_softmax_equals_plain_arithmetic_over_the_real_entries():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("function", [masked_softmax, masked_logsumexp])
-def test_a_row_of_padding_is_zero_with_finite_gradient(function, dtype):
+def test_row_of_padding_is_zero_with_finite_gradient(function, dtype):
     scores = torch.randn(3, 4).to(dtype).requires_grad_()
     out = function(scores, MASK)
     assert not out[1].any()
@@ -47,7 +47,7 @@ def test_a_row_of_padding_is_zero_with_finite_gradient(function, dtype):
 
 
 def test_scores_keep_their_precision_under_autocast() -> None:
-    """Two inputs that bfloat16 rounds to one score must be told apart."""
+    """Inputs that bfloat16 rounds to the same score must keep different scores."""
     linear = nn.Linear(8, 1, bias=False)
     nn.init.ones_(linear.weight)
     x = torch.full((2, 8), 0.5)
@@ -61,7 +61,7 @@ def test_scores_keep_their_precision_under_autocast() -> None:
 
 @st.composite
 def windows(draw):
-    """A mask with gaps, and word numbers that rise along it (from where an earlier window ended)."""
+    """A mask with gaps and rising word numbers along it (the first as if after an earlier window)."""
     B, T = draw(st.integers(1, 4)), draw(st.integers(1, 9))
     mask = torch.tensor(
         draw(st.lists(st.lists(st.booleans(), min_size=T, max_size=T), min_size=B, max_size=B))
@@ -77,7 +77,7 @@ def windows(draw):
 
 @settings(max_examples=60, deadline=None)
 @given(windows())
-def test_take_and_put_are_each_others_reverse(window):
+def test_put_inverts_take(window):
     mask, _ = window
     x = torch.arange(mask.numel() * 2, dtype=torch.float64).view(*mask.shape, 2) + 1
     packed, packed_mask = take(x, mask)
@@ -95,7 +95,7 @@ def test_take_and_put_are_each_others_reverse(window):
 
 @settings(max_examples=60, deadline=None)
 @given(windows())
-def test_words_are_the_means_of_their_pieces(window):
+def test_pooled_words_are_means_of_their_pieces(window):
     mask, word = window
     x = torch.randn(*mask.shape, 3, dtype=torch.float64)
     pooled, pooled_mask = pool_words(x, mask, word)
@@ -114,14 +114,14 @@ def test_words_are_the_means_of_their_pieces(window):
     assert not pooled[~pooled_mask].any()
 
 
-def test_reverse_keeps_padding_behind_and_is_its_own_inverse():
+def test_reverse_keeps_padding_last_and_is_its_own_inverse():
     mask = torch.arange(4) < torch.tensor([[4], [2], [0]])
     x = torch.arange(12.0).view(3, 4, 1)
     assert reverse(x, mask)[..., 0].tolist() == [[3, 2, 1, 0], [5, 4, 6, 7], [8, 9, 10, 11]]
     assert torch.equal(reverse(reverse(x, mask), mask), x)
 
 
-def test_gradients_reach_the_real_positions_only():
+def test_gradients_reach_only_real_positions():
     mask = torch.tensor([[False, True, True], [True, False, False]])
     for pack in (take, lambda x, m: pool_words(x, m, torch.tensor([[-1, 0, 0], [3, -1, -1]]))):
         x = torch.randn(2, 3, 2, requires_grad=True)

@@ -1,4 +1,4 @@
-"""The match-LSTM against Wang & Jiang's equations, its fast loop against the plain one, and text readers."""
+"""The match-LSTM against Wang & Jiang's equations, its fast loop against the plain one, and text LSTMs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def example(dtype=torch.float64, in_dim=6, hidden=5, kind=MatchLSTM):
 
 
 def reference(model: MatchLSTM, passage: list[Tensor], question: list[Tensor]) -> list[Tensor]:
-    """One direction of one example, by the equations."""
+    """Hidden states of one direction of one example, by the equations."""
     question = [*question, torch.zeros_like(question[0])]  # the word "nothing"
     h = c = torch.zeros(model.state.in_features, dtype=torch.float64)
     states = []
@@ -49,7 +49,7 @@ def reference(model: MatchLSTM, passage: list[Tensor], question: list[Tensor]) -
 
 def test_both_directions_follow_the_equations_at_every_length():
     model, context, question, context_mask, question_mask = example()
-    # What stands on padding must not matter at all.
+    # Values at padding positions must not matter.
     context = context.masked_fill(~context_mask[..., None], 1e3)
     question = question.masked_fill(~question_mask[..., None], 1e3)
     states = model(context, question, context_mask, question_mask)
@@ -61,24 +61,24 @@ def test_both_directions_follow_the_equations_at_every_length():
         assert not states[row, c:].any()
 
 
-def test_attention_is_that_of_the_equations():
+def test_attention_follows_the_equations():
     model, context, question, context_mask, question_mask = example()
     weights = model.attention(context, question, context_mask, question_mask)
     assert weights.shape == (3, 2, 7, 6)
     assert not weights.requires_grad
     for row, (c, q) in enumerate(LENGTHS):
         passage, words = list(context[row, :c]), list(question[row, :q])
-        ahead = attended(model, passage, words)
-        back = attended(model, passage[::-1], words).flip(0)
-        real = [*range(q), 5]  # "nothing" stands last, behind the padding
+        ahead = attention_weights(model, passage, words)
+        back = attention_weights(model, passage[::-1], words).flip(0)
+        real = [*range(q), 5]  # "nothing" comes last, after the padding
         torch.testing.assert_close(weights[row, 0, :c, real], ahead, rtol=0, atol=1e-10)
         torch.testing.assert_close(weights[row, 1, :c, real], back, rtol=0, atol=1e-10)
         assert not weights[row, :, c:].any()
         assert not weights[row, :, :c, q:5].any()
 
 
-def attended(model: MatchLSTM, passage: list[Tensor], question: list[Tensor]) -> Tensor:
-    """a_i of one direction (eq. 2), from the states of ``reference``."""
+def attention_weights(model: MatchLSTM, passage: list[Tensor], question: list[Tensor]) -> Tensor:
+    """Attention weights of one direction (eq. 2), from the states of ``reference``."""
     states = [torch.zeros(model.state.in_features, dtype=torch.float64), *reference(model, passage, question)]
     words = torch.stack([*question, torch.zeros_like(question[0])])
     weights = []
@@ -89,7 +89,7 @@ def attended(model: MatchLSTM, passage: list[Tensor], question: list[Tensor]) ->
 
 
 @pytest.mark.parametrize("width", [150, 300])
-def test_parameters_are_those_of_the_paper(width):
+def test_parameter_counts_match_the_paper(width):
     model = MatchLSTM(width, width)
     count = {name: sum(p.numel() for p in part.parameters()) for name, part in model.named_children()}
     attention = sum(count[name] for name in ("question", "passage", "state", "score"))
@@ -99,7 +99,7 @@ def test_parameters_are_those_of_the_paper(width):
         assert (attention, sum(count.values()) - attention) == (68_101, 271_800)
 
 
-def test_a_question_without_units_reads_nothing_and_stays_finite():
+def test_empty_question_equals_a_question_of_zeros():
     model, context, question, context_mask, question_mask = example()
     states = model(context, question, context_mask, torch.zeros_like(question_mask))
     nothing = model(context, torch.zeros_like(question), context_mask, question_mask)
@@ -118,7 +118,7 @@ def test_bf16_autocast_runs_the_recurrence_in_fp32():
     torch.testing.assert_close(states, exact, rtol=0, atol=0.1)
 
 
-def test_without_the_extra_of_kernels_the_plain_loop_runs(monkeypatch):
+def test_plain_loop_runs_without_the_kernels_extra(monkeypatch):
     torch.manual_seed(0)
     model, mask = MatchLSTM(6, 5), torch.ones(2, 4, dtype=torch.bool)
     context, question = torch.randn(2, 4, 6), torch.randn(2, 4, 6)
@@ -153,22 +153,22 @@ def recurrence_inputs(dtype=torch.float64, steps=5, width=4, scale=1.0, seed=0):
 
 def values_and_gradients(function, arguments, weights):
     out = function(*arguments)
-    wanted = [a for a in arguments if a.requires_grad]
-    return out, torch.autograd.grad((out * weights).sum(), wanted)
+    leaves = [a for a in arguments if a.requires_grad]
+    return out, torch.autograd.grad((out * weights).sum(), leaves)
 
 
 @pytest.mark.parametrize(("chunk", "scale"), [(32, 1.0), (5, 1.0), (5, 30.0), (5, 1e4)])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
-def test_equal_to_the_plain_loop_with_gradients(dtype, tolerance, scale, chunk, monkeypatch):
+def test_fast_loop_matches_plain_loop_with_gradients(dtype, tolerance, scale, chunk, monkeypatch):
     monkeypatch.setattr(recurrence, "CHUNK", chunk)
     arguments = recurrence_inputs(dtype, steps=12, width=8, scale=scale)
     weights = torch.randn(12, 3, 2, 8, dtype=dtype, generator=torch.Generator().manual_seed(7))
     actual, gradients = values_and_gradients(recur, arguments, weights)
     expected, expected_gradients = values_and_gradients(recur_plain, arguments, weights)
     torch.testing.assert_close(actual, expected, rtol=0, atol=tolerance)
-    for found_one, expected_one in zip(gradients, expected_gradients, strict=True):
-        size = expected_one.abs().max().clamp(min=1)
-        torch.testing.assert_close(found_one / size, expected_one / size, rtol=0, atol=tolerance)
+    for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
+        size = expected_gradient.abs().max().clamp(min=1)
+        torch.testing.assert_close(gradient / size, expected_gradient / size, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("safe", [20.0, 0.0])
@@ -176,14 +176,13 @@ def test_gradcheck_of_both_forms(safe, monkeypatch):
     monkeypatch.setattr(recurrence, "SAFE", safe)
     inputs, order, keys, values, mask, score, bias, state = recurrence_inputs(steps=3, width=2)
     assert torch.autograd.gradcheck(
-        lambda *given: recur(given[0], order, *given[1:3], mask, *given[3:]),
+        lambda *leaves: recur(leaves[0], order, *leaves[1:3], mask, *leaves[3:]),
         (inputs, keys, values, score, bias, state),
     )
 
 
-def test_keys_and_queries_that_cancel_or_grow_within_the_loop():
-    given = [x.detach() for x in recurrence_inputs(torch.float32)]
-    inputs, order, keys, *rest, state = given
+def test_keys_and_queries_that_cancel_or_grow_stay_accurate():
+    inputs, order, keys, *rest, state = (x.detach() for x in recurrence_inputs(torch.float32))
     large = torch.full_like(keys, 60.0)
     large[:, 0] += 0.5
     opposite = inputs.clone()
@@ -199,12 +198,12 @@ def test_keys_and_queries_that_cancel_or_grow_within_the_loop():
 
 
 @pytest.mark.parametrize(("output_gate", "gates"), [(False, 3), (True, 4)])
-def test_a_text_reader_has_the_parameters_of_the_paper(output_gate, gates):
+def test_text_lstm_parameter_count_matches_the_paper(output_gate, gates):
     model = TextLSTM(300, 150, output_gate=output_gate)
     assert sum(p.numel() for p in model.parameters()) == gates * (300 * 150 + 150**2 + 2 * 150)
 
 
-def test_bf16_autocast_runs_a_text_reader_in_fp32():
+def test_bf16_autocast_runs_text_lstm_in_fp32():
     torch.manual_seed(2)
     model, x, mask = TextLSTM(4, 5), torch.randn(3, 6, 4), torch.arange(6) < torch.tensor([[6], [3], [1]])
     with torch.autocast("cpu", torch.bfloat16):
@@ -214,7 +213,7 @@ def test_bf16_autocast_runs_a_text_reader_in_fp32():
 
 
 @pytest.mark.parametrize("window", [1, 3, 20])
-def test_each_unit_reads_its_prefix_and_suffix_both_ways(window):
+def test_subilstm_reads_prefix_and_suffix_in_both_directions(window):
     torch.manual_seed(0)
     model = SuBiLSTM(4, 3, window=window).double()
     lengths = [6, 2, 1]

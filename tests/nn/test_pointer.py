@@ -13,11 +13,11 @@ from qa_arch.nn.heads import LinearHead, neutral_null
 from qa_arch.nn.pointer import AnswerPointer, PointerHead
 
 LENGTHS = [6, 2, 4]
-"""Real positions of each window of the batch."""
+"""Context length of each window of the batch."""
 
 
 def random_head(kind: type, **options: Any) -> tuple[Any, Tensor, Tensor]:
-    """The head, context ``(3, 6, 8)`` and mask ``(3, 6)``, all in double precision."""
+    """A head, context ``(3, 6, 8)`` and mask ``(3, 6)``, all in double precision."""
     torch.manual_seed(1)
     head = kind(8, 5, **options).double()
     for parameter in head.parameters():
@@ -30,7 +30,7 @@ def random_head(kind: type, **options: Any) -> tuple[Any, Tensor, Tensor]:
 def reference(
     pointer: AnswerPointer, rows: list[Tensor], added: tuple[Tensor, ...] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Scores of the two boundaries over ``rows``, by the equations; ``added`` to each step's."""
+    """Start and end scores over ``rows`` by the equations, plus ``added`` at each step."""
     width = pointer.state.in_features
     h = c = torch.zeros(width, dtype=torch.float64)
     scores = []
@@ -78,7 +78,7 @@ def test_scores_and_sentinel_follow_the_equations(bidirectional, row, shortcut):
 
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("sentinel", [False, True])
-def test_with_a_shortcut_the_pointer_begins_as_the_linear_head(bidirectional, sentinel):
+def test_initial_pointer_with_shortcut_equals_linear_head(bidirectional, sentinel):
     torch.manual_seed(3)
     head = PointerHead(8, 5, sentinel=sentinel, bidirectional=bidirectional, shortcut=True)
     linear = LinearHead(8, sentinel=sentinel)
@@ -89,7 +89,7 @@ def test_with_a_shortcut_the_pointer_begins_as_the_linear_head(bidirectional, se
         torch.testing.assert_close(actual, expected, rtol=0, atol=0.05)
 
 
-def test_without_sentinel_the_context_alone_is_read_and_the_null_is_neutral():
+def test_without_sentinel_the_null_is_neutral():
     head, context, mask = random_head(PointerHead, sentinel=False)
     scores = head(context, mask)
     for i, length in enumerate(LENGTHS):
@@ -99,24 +99,26 @@ def test_without_sentinel_the_context_alone_is_read_and_the_null_is_neutral():
         torch.testing.assert_close(scores.null_end[i], end.logsumexp(0), rtol=0, atol=1e-10)
 
 
-def test_the_neutral_null_changes_no_gradient():
+def test_neutral_null_leaves_gradients_unchanged():
     scores = torch.randn(2, 5, requires_grad=True)
     mask = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
     real = scores.masked_fill(~mask, -math.inf)
     with_null = torch.cat([real, neutral_null(scores, mask)[:, None]], dim=1)
     gold = torch.tensor([4, 1])
-    plain = torch.nn.functional.cross_entropy(real, gold)
-    slotted = torch.nn.functional.cross_entropy(with_null, gold)
-    torch.testing.assert_close(slotted, plain + math.log(2))
-    expected, actual = (torch.autograd.grad(x, scores, retain_graph=True)[0] for x in (plain, slotted))
+    plain_loss = torch.nn.functional.cross_entropy(real, gold)
+    with_null_loss = torch.nn.functional.cross_entropy(with_null, gold)
+    torch.testing.assert_close(with_null_loss, plain_loss + math.log(2))
+    expected, actual = (
+        torch.autograd.grad(x, scores, retain_graph=True)[0] for x in (plain_loss, with_null_loss)
+    )
     torch.testing.assert_close(actual, expected)
-    nothing = torch.nn.functional.cross_entropy(with_null, torch.tensor([5, 5]))
-    torch.testing.assert_close(nothing, torch.tensor(math.log(2)))
-    assert torch.autograd.grad(nothing, scores)[0].abs().max() < 1e-6
+    unanswerable = torch.nn.functional.cross_entropy(with_null, torch.tensor([5, 5]))
+    torch.testing.assert_close(unanswerable, torch.tensor(math.log(2)))
+    assert torch.autograd.grad(unanswerable, scores)[0].abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("width", [150, 300])
-def test_parameters_are_those_of_the_paper(width):
+def test_parameter_counts_match_the_paper(width):
     pointer = AnswerPointer(2 * width, width)
     cell = sum(p.numel() for p in pointer.cell.parameters())
     attention = sum(p.numel() for p in pointer.parameters()) - cell
@@ -128,7 +130,7 @@ def test_parameters_are_those_of_the_paper(width):
 @pytest.mark.parametrize(
     "head", [PointerHead(8, 5, sentinel=False), LinearHead(8, sentinel=False), PointerHead(8, 5)]
 )
-def test_a_window_without_context_stays_finite(head):
+def test_window_without_context_is_finite(head):
     context = torch.randn(2, 4, 8, requires_grad=True)
     mask = torch.tensor([[True] * 4, [False] * 4])
     scores = head(context, mask)
@@ -139,7 +141,7 @@ def test_a_window_without_context_stays_finite(head):
     assert all(torch.isfinite(p.grad).all() for p in head.parameters())
 
 
-def test_the_linear_head_scores_the_row_of_nothing_like_a_token():
+def test_linear_head_scores_the_null_row_like_a_token():
     head = LinearHead(8)
     context, mask = torch.randn(2, 4, 8), torch.tensor([[True] * 4, [True, True, False, False]])
     nothing = torch.randn(2, 8)

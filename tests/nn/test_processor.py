@@ -1,4 +1,4 @@
-"""What the processor is asked before a fast path is used: a product that saturates is found and avoided."""
+"""Processor checks before a fast path is used: saturating products are detected and avoided."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PROOFS = (processor.int8_product, processor.onnx_int8, processor.lstm_in_bf16, p
 
 
 @pytest.fixture
-def unproven():
-    """Every proof is made anew, and again after the test."""
+def cleared_proofs():
+    """Clear cached proofs before and after the test."""
     for proof in PROOFS:
         proof.cache_clear()
     yield
@@ -24,21 +24,21 @@ def unproven():
         proof.cache_clear()
 
 
-def pairs_in_16_bits(rows, zero, packed, scale):
-    """The product of a processor without VNNI: two terms are added in 16 bits, and saturate."""
+def saturating_product(rows, zero, packed, scale):
+    """Product of a processor without VNNI: pairs of terms are added in 16 bits and saturate."""
     terms = nn.functional.pad(rows.int()[:, None] * packed.int(), (0, rows.shape[1] % 2))
     sums = terms.unflatten(-1, (-1, 2)).sum(-1).clamp(-(2**15), 2**15 - 1).sum(-1)
     return (sums - zero * packed.int().sum(1)).float() * scale
 
 
 @pytest.fixture
-def saturating(monkeypatch, unproven):
+def saturating(monkeypatch, cleared_proofs):
     monkeypatch.setattr(processor, "pack", lambda weight: weight)
     monkeypatch.setattr("qa_arch.nn.precision.pack", lambda weight: weight)
-    monkeypatch.setattr(processor, "_sums", pairs_in_16_bits)
+    monkeypatch.setattr(processor, "_sums", saturating_product)
 
 
-def test_a_product_that_saturates_is_taken_in_halves_which_are_exact(saturating, caplog):
+def test_saturating_product_is_computed_in_two_exact_halves(saturating, caplog):
     caplog.set_level("INFO", "qa_arch")
     torch.manual_seed(0)
     rows, weight = torch.randn(5, 31).mul(40).round(), torch.randn(7, 31).mul(40).round()
@@ -56,44 +56,44 @@ def test_a_product_that_saturates_is_taken_in_halves_which_are_exact(saturating,
     ]
 
 
-def test_without_an_exact_product_int8_is_refused(monkeypatch, saturating):
-    monkeypatch.setattr(processor, "_sums", lambda *given: pairs_in_16_bits(*given) / 2)
+def test_int8_is_refused_without_an_exact_product(monkeypatch, saturating):
+    monkeypatch.setattr(processor, "_sums", lambda *arguments: saturating_product(*arguments) / 2)
     with pytest.raises(UnavailableError, match="no int8 product is exact"):
         Int8Linear.of(nn.Linear(4, 4))
 
 
 @pytest.mark.parametrize(
-    ("exact", "named"), [((True, True), "onnx int8"), ((False, True), "onnx int8 as u8u8")]
+    ("exact", "engine"), [((True, True), "onnx int8"), ((False, True), "onnx int8 as u8u8")]
 )
-def test_signed_weights_that_saturate_in_onnx_are_read_as_unsigned(monkeypatch, unproven, exact, named):
+def test_saturating_signed_onnx_weights_become_unsigned(monkeypatch, cleared_proofs, exact, engine):
     monkeypatch.setattr(processor, "_exact_in_onnx", lambda settings: exact[bool(settings)])
-    assert processor.engine("onnx", "int8") == named
+    assert processor.engine("onnx", "int8") == engine
     processor.onnx_int8.cache_clear()
     monkeypatch.setattr(processor, "_exact_in_onnx", lambda settings: False)
     with pytest.raises(UnavailableError, match="use an fp32 graph"):
         processor.onnx_int8()
 
 
-def test_the_product_of_onnx_is_exact_on_this_processor(unproven):
+def test_onnx_product_is_exact_on_this_processor(cleared_proofs):
     pytest.importorskip("onnxruntime")
     assert processor._exact_in_onnx(processor.onnx_int8())
 
 
 @pytest.mark.parametrize("kernel", [True, False])
-def test_an_lstm_without_a_bf16_kernel_runs_in_fp32(monkeypatch, unproven, kernel):
+def test_lstm_without_a_bf16_kernel_runs_in_fp32(monkeypatch, cleared_proofs, kernel):
     torch.manual_seed(0)
     reader, x = SuBiLSTM(6, 4, window=3), torch.randn(2, 5, 6)
     monkeypatch.setattr("qa_arch.nn.text_lstm.lstm_in_bf16", lambda: kernel)
     if kernel and not processor.lstm_in_bf16():
-        pytest.skip("this processor has none")
+        pytest.skip("this processor has no bf16 kernel")
     exact = reader(x, torch.ones(2, 5, dtype=torch.bool))
     with torch.autocast("cpu", torch.bfloat16):
-        given = reader(x, torch.ones(2, 5, dtype=torch.bool))
-    assert torch.equal(given, exact) == (not kernel)
-    torch.testing.assert_close(given.float(), exact, rtol=0, atol=0.02)
+        actual = reader(x, torch.ones(2, 5, dtype=torch.bool))
+    assert torch.equal(actual, exact) == (not kernel)
+    torch.testing.assert_close(actual.float(), exact, rtol=0, atol=0.02)
 
 
-def test_a_proof_draws_no_random_numbers_and_is_made_once(monkeypatch, unproven):
+def test_proofs_draw_no_random_numbers_and_are_cached(monkeypatch, cleared_proofs):
     state = torch.get_rng_state()
     for proof in PROOFS:
         assert proof() == proof()

@@ -6,7 +6,7 @@ import importlib.util
 
 import pytest
 import torch
-from families import OURS
+from families import EXTRA_FAMILIES
 from torch import nn
 
 from qa_arch.errors import RunError
@@ -19,7 +19,7 @@ from qa_arch.types.tensors import Batch
 
 FAMILIES = (
     *("bert", "albert", "roberta", "distilbert", "electra", "mpnet", "deberta-v2", "modernbert"),
-    *OURS,
+    *EXTRA_FAMILIES,
 )
 LENGTHS = (9, 6)
 
