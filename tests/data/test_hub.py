@@ -1,4 +1,4 @@
-"""The hub's data sets: names, flat columns, and messages without a network."""
+"""Hub data sets: names, flat columns, and error messages without a network."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def hub(monkeypatch):
     return seen
 
 
-def test_rows_become_the_same_set_as_a_flat_file(hub, tmp_path):
+def test_rows_give_the_same_set_as_a_flat_file(hub, tmp_path):
     file = tmp_path / "rows.json"
     file.write_text(json.dumps(ROWS), encoding="utf-8")
     questions = open_passages("hub:rajpurkar/squad_v2:validation")
@@ -57,12 +57,12 @@ def test_rows_become_the_same_set_as_a_flat_file(hub, tmp_path):
         (["hub:some/set:test"], ("some/set", "test", None)),
     ],
 )
-def test_names(hub, source, call):
+def test_source_names_are_parsed(hub, source, call):
     assert len(open_passages(source)) == 2
     assert hub.calls == [call]
 
 
-def test_a_faulty_row_is_named_and_can_be_left_out(hub):
+def test_faulty_row_is_named_or_skipped(hub):
     hub.result = [{**ROWS[0], "answers": {"text": ["Lyon"], "answer_start": [21]}}, ROWS[1]]
     with pytest.raises(
         DataError, match=r"hub:some/set:test: row 0, question 'a', answers\[0\].*occurs at 20"
@@ -72,7 +72,7 @@ def test_a_faulty_row_is_named_and_can_be_left_out(hub):
     assert (questions.name, len(questions), len(questions.skipped)) == ("kept", 1, 1)
 
 
-def test_what_the_hub_refuses(hub):
+def test_errors_of_the_hub_are_reported_in_one_line(hub):
     for error in (ConnectionError("no route\nto host"), KeyError()):
         hub.result = error
         with pytest.raises(UnavailableError, match=r"cannot be loaded .*by path") as caught:
@@ -83,8 +83,8 @@ def test_what_the_hub_refuses(hub):
         open_passages("hub:squad:dev")
 
 
-def test_a_local_folder_through_the_real_package(tmp_path, monkeypatch):
-    """The columns as ``datasets`` itself hands them out, from Parquet and from JSON Lines."""
+def test_local_folder_is_read_by_the_real_package(tmp_path, monkeypatch):
+    """Columns as ``datasets`` itself returns them, from Parquet and JSON Lines."""
     datasets = pytest.importorskip("datasets")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     parquet, lines = tmp_path / "parquet", tmp_path / "lines"

@@ -1,4 +1,4 @@
-"""Every way in which a data file is known to go wrong, and the message it must give."""
+"""Every known fault of a data file, and its error message."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Q1, Q2 = (*PARAGRAPH, "qas", 0), (*PARAGRAPH, "qas", 1)
 GOLD = (*Q1, "answers", 0)
 AT_Q1 = "data[0].paragraphs[0].qas[0], question 'q1', "
 
-# One faulty record in a sound file: (path of the field, its value, the message's parts).
+# One faulty record in a valid file: (path of the field, its value, parts of the message).
 RECORD_CASES = {
     "no_id": ((*Q1, "id"), REMOVED, ["data[0].paragraphs[0].qas[0], id: is missing; add a string"]),
     "duplicate_id": ((*Q2, "id"), "q1", ["question 'q1', id: is a duplicate", "qas[0] of", "its own id"]),
@@ -60,7 +60,7 @@ RECORD_CASES = {
     "possible_unanswered": ((*Q2, "is_impossible"), False, ["question 'q2', answers: is empty"]),
     "number_as_kind": ((*Q1, "kind"), 3, [AT_Q1, "kind: is an integer"]),
 }
-# The same for what several questions share: nothing but the fault is left in the file.
+# Faults in what all questions of the file share: skipping leaves no question.
 SHARED_CASES = {
     "no_context": ((*PARAGRAPH, "context"), REMOVED, [AT_Q1, "context: is missing"]),
     "empty_title": (("data", 0, "title"), " ", [AT_Q1, "title: is empty (' ')"]),
@@ -74,7 +74,7 @@ FLAT_CASES = {
     "one_early": (("answers", "answer_start"), [51], ["answers[0].answer_start: is 51", "occurs at 52"]),
     "impossible": (("is_impossible",), True, ["is_impossible: is true, but", "'at dawn'"]),
 }
-# Faults of a whole file, which nothing can skip: (name, content, parts).
+# Faults of a whole file, which cannot be skipped: (name, content, parts).
 FILE_CASES = [
     ("empty.json", b"", ["the file is empty"]),
     ("cut_short.json", b'{"data": [\n  {"title": "A"', ["line 2, column 16", "fetch the file again"]),
@@ -95,7 +95,7 @@ FILE_CASES = [
 ]  # fmt: skip
 
 
-def refused(source, parts: list[str], on_error: str = "raise") -> None:
+def assert_refused(source, parts: list[str], on_error: str = "raise") -> None:
     with pytest.raises(DataError) as caught:
         read(source, on_error=on_error)
     message = str(caught.value)
@@ -104,22 +104,22 @@ def refused(source, parts: list[str], on_error: str = "raise") -> None:
     assert [part for part in parts if part not in message] == [], message
 
 
-def written(folder: Path, content: Any) -> Path:
+def write_set(folder: Path, content: Any) -> Path:
     path = folder / "set.json"
     path.write_text(json.dumps(content))
     return path
 
 
 @pytest.mark.parametrize("case", [*RECORD_CASES, *FLAT_CASES])
-def test_a_faulty_question_raises_or_is_left_out(tmp_path, case):
+def test_faulty_question_raises_or_is_skipped(tmp_path, case):
     if case in FLAT_CASES:
         path, value, parts = FLAT_CASES[case]
         other = {**FLAT, "id": "f2", "answers": {"text": [], "answer_start": []}}
-        file = written(tmp_path, [changed(FLAT, path, value), other])
+        file = write_set(tmp_path, [changed(FLAT, path, value), other])
     else:
         path, value, parts = RECORD_CASES[case]
-        file = written(tmp_path, changed(GOOD, path, value))
-    refused(file, [*parts, "on-error skip"])
+        file = write_set(tmp_path, changed(GOOD, path, value))
+    assert_refused(file, [*parts, "on-error skip"])
     questions = read(file, on_error="skip")
     assert len(questions) == 1
     (problem,) = questions.skipped
@@ -127,30 +127,30 @@ def test_a_faulty_question_raises_or_is_left_out(tmp_path, case):
 
 
 @pytest.mark.parametrize("case", SHARED_CASES)
-def test_a_faulty_paragraph_or_article(tmp_path, case):
+def test_faulty_paragraph_or_article_is_refused(tmp_path, case):
     path, value, parts = SHARED_CASES[case]
-    file = written(tmp_path, changed(GOOD, path, value))
-    refused(file, parts)
+    file = write_set(tmp_path, changed(GOOD, path, value))
+    assert_refused(file, parts)
     with pytest.raises(DataError, match=r"no question is left: all \d records are faulty"):
         read(file, on_error="skip")
 
 
 @pytest.mark.parametrize(("name", "content", "parts"), FILE_CASES, ids=lambda case: str(case)[:12])
-def test_a_faulty_file_raises_in_any_case(tmp_path, name, content, parts):
+def test_faulty_file_raises_even_when_skipping(tmp_path, name, content, parts):
     file = tmp_path / name
     file.write_bytes(content)
-    refused(file, parts)
-    refused(file, parts, on_error="skip")
+    assert_refused(file, parts)
+    assert_refused(file, parts, on_error="skip")
 
 
-def test_a_faulty_line_is_named_by_its_number(tmp_path):
+def test_faulty_line_is_named_by_its_number(tmp_path):
     file = tmp_path / "set.jsonl"
     file.write_text(f"{json.dumps(FLAT)}\n\n[1]\n", encoding="utf-8")
-    refused(file, ["line 3: is a list", "it must be an object"])
+    assert_refused(file, ["line 3: is a list", "it must be an object"])
     assert len(read(file, on_error="skip")) == 1
 
 
-def test_a_duplicate_in_another_file_names_both(tmp_path):
+def test_duplicate_in_another_file_names_both(tmp_path):
     first, second = tmp_path / "a.json", tmp_path / "b.json"
     for file in (first, second):
         file.write_text(json.dumps(GOOD), encoding="utf-8")
@@ -160,13 +160,13 @@ def test_a_duplicate_in_another_file_names_both(tmp_path):
     assert (len(questions), len(questions.skipped)) == (2, 2)
 
 
-def test_paths_that_name_nothing(tmp_path, monkeypatch):
+def test_paths_without_data_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     for name, part in (("missing.json", "no such file or folder"), ("*.json", "the pattern matches no file")):
-        refused(tmp_path / name, [part])
-    refused(tmp_path / "folder", ["holds no *.json file"])
-    written(tmp_path, GOOD)
+        assert_refused(tmp_path / name, [part])
+    assert_refused(tmp_path / "folder", ["holds no *.json file"])
+    write_set(tmp_path, GOOD)
     for blank in ("", " ", ["set.json", ""]):  # not the working folder
         with pytest.raises(DataError, match="has an empty name"):
             read(blank)

@@ -16,21 +16,21 @@ CONTEXT = "[TLE] Old mill [PAR] The old mill  stands by the weir.\u00a0Café Él
 
 
 def tokens(text: str) -> list[list[Any]]:
-    """[token, offset] of the runs of characters between white space."""
-    offset, made = 0, []
+    """[token, offset] of each whitespace-separated token."""
+    offset, result = 0, []
     for word in text.split():
         offset = text.index(word, offset)
-        made.append([word, offset])
+        result.append([word, offset])
         offset += len(word)
-    return made
+    return result
 
 
-def inclusive(text: str, start: int = 0) -> list[int]:
+def inclusive_span(text: str, start: int = 0) -> list[int]:
     first = CONTEXT.index(text, start)
     return [first, first + len(text) - 1]
 
 
-MILL = inclusive("The old mill")
+MILL = inclusive_span("The old mill")
 PASSAGE: dict[str, Any] = {
     "id": "",
     "context": CONTEXT,
@@ -44,16 +44,16 @@ PASSAGE: dict[str, Any] = {
             "detected_answers": [
                 {
                     "text": "The old mill",
-                    "char_spans": [MILL, inclusive("The OLD mill"), MILL],
+                    "char_spans": [MILL, inclusive_span("The OLD mill"), MILL],
                     "token_spans": [[4, 6]],
                 },
-                {"text": "mill", "char_spans": [inclusive("mill")], "token_spans": [[2, 2]]},
+                {"text": "mill", "char_spans": [inclusive_span("mill")], "token_spans": [[2, 2]]},
             ],
         },
         {
             "qid": "q2",
             "question": "Which café?",
-            "detected_answers": [{"text": "Café Élan", "char_spans": [inclusive("Café Élan")]}],
+            "detected_answers": [{"text": "Café Élan", "char_spans": [inclusive_span("Café Élan")]}],
         },
     ],
 }
@@ -63,7 +63,7 @@ ANSWER = ("qas", 0, "detected_answers", 0)
 
 @pytest.fixture
 def file(tmp_path):
-    """``file(*records)``: the path of an MRQA file that holds them, packed where its name says so."""
+    """``file(*records)`` -> path of an MRQA file of these records, gzipped if the name ends in .gz."""
 
     def make(*records: Any, name: str = "Mills.jsonl"):
         text = "".join(f"{json.dumps(record)}\n" for record in records)
@@ -95,13 +95,13 @@ def test_detected_answers_become_offsets(file, name):
     [REMOVED, None, [], [[0, 3]], [[MILL[0], MILL[1] + 1]], [[-5, -1]], [[9, 4]], [[0, 10_000]]],
     ids=lambda spans: "removed" if spans is REMOVED else str(spans),
 )
-def test_tokens_serve_where_character_spans_do_not(file, spans):
+def test_token_spans_replace_unusable_character_spans(file, spans):
     record = changed(PASSAGE, (*ANSWER, "char_spans"), spans)
     (first, _) = open_passages(f"mrqa:{file(HEADER, record)}").examples
     assert (first.answers[0].text, first.answers[0].start) == ("The old mill", MILL[0])
 
 
-def test_passages_are_articles(file):
+def test_each_passage_is_an_article(file):
     other = {**changed(PASSAGE, ("qas", 0, "qid"), "q3"), "context": CONTEXT + " More."}
     other["qas"] = other["qas"][:1]
     questions = open_passages(f"mrqa:{file(HEADER, PASSAGE, other)}")
@@ -110,7 +110,7 @@ def test_passages_are_articles(file):
     assert all(title.startswith("Mills ") for title in questions.titles)
 
 
-def test_several_files_are_joined_and_a_folder_stands_for_its_files(file, tmp_path):
+def test_several_files_or_a_folder_are_joined(file, tmp_path):
     file(HEADER, PASSAGE, name="a.jsonl.gz")
     other = changed(PASSAGE, ("qas", 0, "id"), "b1")
     other["qas"] = other["qas"][:1]
@@ -126,7 +126,7 @@ def test_several_files_are_joined_and_a_folder_stands_for_its_files(file, tmp_pa
         open_passages([f"mrqa:{tmp_path}/a.jsonl.gz", str(tmp_path / "x.json")])
 
 
-def test_an_unanswerable_question_is_marked(file):
+def test_unanswerable_question_is_marked(file):
     record = changed(
         PASSAGE, ("qas", 1), {"qid": "q2", "question": "Who?", "detected_answers": [], "is_impossible": True}
     )
@@ -141,24 +141,24 @@ RECORD_CASES: dict[str, tuple[tuple[Any, ...], Any, list[str]]] = {
     "no answers": (ANSWER[:3], REMOVED, [f"{Q1}detected_answers: is missing", "add a list"]),
     "an empty list": (ANSWER[:3], [], [f"{Q1}detected_answers: is empty", "is_impossible"]),
     "an empty text": ((*ANSWER, "text"), " ", ["detected_answers[0].char_spans"]),
-    "nothing holds the text": (
+    "no span has the text": (
         (*ANSWER, "text"),
         "The new mill",
         [f"{Q1}detected_answers[0].char_spans: {MILL} holds 'The old mill'", "'The new mill'", "inclusive"],
     ),
-    "no span at all": (ANSWER, {"text": "mill"}, ["detected_answers[0].char_spans: is missing", "'mill'"]),
+    "no span": (ANSWER, {"text": "mill"}, ["detected_answers[0].char_spans: is missing", "'mill'"]),
     "spans of a wrong type": (CHARACTERS, "3", ["char_spans: is a string ('3'); it must be"]),
     "a span of a wrong shape": (CHARACTERS, [[1, 2, 3]], ["char_spans: is [[1, 2, 3]]; write"]),
     "no tokens to fall back on": (("context_tokens",), "no", ["context_tokens: is a string"]),
     "no id": (("qas", 0, "qid"), REMOVED, ["line 2, qas[0], id: is missing; add a string"]),
-    "an id twice": (("qas", 0, "qid"), "q2", ["question 'q2', id: is a duplicate: line 2, qas[0] of"]),
+    "duplicate id": (("qas", 0, "qid"), "q2", ["question 'q2', id: is a duplicate: line 2, qas[0] of"]),
     "impossible with answers": (("qas", 0, "is_impossible"), True, [f"{Q1}is_impossible: is true, but 'The"]),
     "a question of a wrong type": (("qas", 0), "Who?", ["line 2, qas[0]: is a string ('Who?'); it must"]),
 }
 
 
 @pytest.mark.parametrize("case", RECORD_CASES)
-def test_a_faulty_question_is_named_or_left_out(file, case):
+def test_faulty_question_is_named_or_skipped(file, case):
     path, value, parts = RECORD_CASES[case]
     record = changed(PASSAGE, path, value)
     if path == ("context_tokens",):
@@ -173,7 +173,7 @@ def test_a_faulty_question_is_named_or_left_out(file, case):
     assert (len(questions), len(questions.skipped)) == (1, 1)
 
 
-def test_a_faulty_passage_leaves_the_others(file):
+def test_faulty_passage_can_be_skipped(file):
     other = changed(PASSAGE, ("qas", 0, "qid"), "q3")
     other["qas"] = other["qas"][:1]
     for field, part in (
@@ -195,12 +195,12 @@ FILE_CASES: dict[str, tuple[bytes, str]] = {
     "a header alone": (LINES.partition(b"\n")[0], "holds no questions"),
     "broken JSON": (LINES + b'{"context": \n', "broken JSON at line 3"),
     "cut off": (gzip.compress(LINES)[:-12], "cannot be read"),
-    "garbage behind": (gzip.compress(LINES) + b"xxxx", "cannot be read"),
+    "trailing garbage": (gzip.compress(LINES) + b"xxxx", "cannot be read"),
 }
 
 
 @pytest.mark.parametrize("case", FILE_CASES)
-def test_a_faulty_file_raises_in_any_case(tmp_path, case):
+def test_faulty_file_raises_even_when_skipping(tmp_path, case):
     content, part = FILE_CASES[case]
     source = tmp_path / "Mills.jsonl.gz"
     source.write_bytes(content)

@@ -1,4 +1,4 @@
-"""What is read is what was written: shapes, protocols, characters, round trips, fingerprints."""
+"""Reading and writing SQuAD files: formats, protocols, Unicode, round trips, fingerprints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOWER = "The north tower was raised in 1204 by masons from the coast."
 RIVER = "A river runs below; the river floods in March."
 
 
-def saved(path: Path, value) -> Path:
+def save_json(path: Path, value) -> Path:
     path.write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
     return path
 
@@ -49,13 +49,13 @@ def qa(identity: str, text: str = "", start: int = 0, **more) -> dict:
     return {"id": identity, "question": f"What of {identity}?", "answers": answers, **more}
 
 
-def test_squad_two(tmp_path):
+def test_squad_2_file_is_read(tmp_path):
     plausible = [{"text": "masons", "answer_start": 38}]
     value = nested(
         qa("a", "1204", 30, is_impossible=False),
         qa("b", is_impossible=True, plausible_answers=plausible, kind="entity_swap"),
     )
-    questions = read(saved(tmp_path / "tower-v2.0.json", value))
+    questions = read(save_json(tmp_path / "tower-v2.0.json", value))
     assert questions.name == "tower-v2.0"
     assert questions.protocol == "2.0"
     assert questions.skipped == ()
@@ -75,12 +75,12 @@ def test_squad_two(tmp_path):
         ("1.1", {"is_impossible": False}, "2.0"),
     ],
 )
-def test_the_protocol_follows_version_and_questions(tmp_path, version, flag, protocol):
-    file = saved(tmp_path / "a.json", nested(qa("a", "1204", 30, **flag), version=version))
+def test_protocol_follows_version_and_is_impossible(tmp_path, version, flag, protocol):
+    file = save_json(tmp_path / "a.json", nested(qa("a", "1204", 30, **flag), version=version))
     assert read(file).protocol == protocol
 
 
-def test_the_flat_shapes_give_the_same_set(tmp_path):
+def test_flat_formats_give_the_same_set(tmp_path):
     records = [flat("a", {"1204": 30, "in 1204": 27}), flat("b"), flat("c", {"river": 2}, RIVER, "River")]
     lines = "\n".join(json.dumps(record) for record in records)
     table = io.StringIO()
@@ -91,7 +91,7 @@ def test_the_flat_shapes_give_the_same_set(tmp_path):
         short = {key: json.dumps(value) if len(value) > 1 else "".join(map(str, value))
                  for key, value in answers.items()}  # fmt: skip
         rows.writerow(record | short)
-    shapes = {
+    files = {
         "list.json": json.dumps(records).encode(),
         "data.json": json.dumps({"data": records}).encode(),
         "lines.jsonl": f"{lines}\n".encode(),
@@ -100,7 +100,7 @@ def test_the_flat_shapes_give_the_same_set(tmp_path):
         "packed.jsonl": gzip.compress(lines.encode()),
         "table.csv": table.getvalue().encode(),
     }
-    for name, content in shapes.items():
+    for name, content in files.items():
         (tmp_path / name).write_bytes(content)
         questions = read(tmp_path / name, name="set")
         assert [example.answers for example in questions.examples] == [
@@ -113,7 +113,7 @@ def test_the_flat_shapes_give_the_same_set(tmp_path):
         assert questions.examples[0].context is questions.examples[1].context
 
 
-def test_rows_of_a_table_without_titles_are_articles_by_their_passage(tmp_path):
+def test_csv_rows_without_titles_are_grouped_by_passage(tmp_path):
     rows = ["id,question,context,answers,starts", "a,Q?,One text,text,4", "b,Q?,One text,,", "c,Q?,Two,Two,0"]
     (tmp_path / "mine.csv").write_text("\n".join(rows))
     questions = read(tmp_path / "mine.csv")
@@ -122,7 +122,7 @@ def test_rows_of_a_table_without_titles_are_articles_by_their_passage(tmp_path):
 
 def test_folders_globs_and_lists_keep_their_order(tmp_path):
     for name in ("b", "a", "c"):
-        saved(tmp_path / f"{name}.json", [flat(name, {"1204": 30})])
+        save_json(tmp_path / f"{name}.json", [flat(name, {"1204": 30})])
     (tmp_path / "notes.txt").write_text("no data", encoding="utf-8")
 
     def ids(source) -> str:
@@ -140,12 +140,12 @@ ODD_TEXT = """Zoë dined at the Café Brûlé, Zoe\u0308 at the Cafe\u0301. It t
 A 👩\u200d🚀 waved 🇫🇮 flags at 𝔛. הספינה יצאה בשנת 1887 مع البحارة.  two\u00a0 spaces\u2009here\t\tand
 there zero\u200bwidth\ufeffmark\u00adsoft one\u2028two\u2029three\u0085four\x0bfive\x1csix
 ｆｕｌｌ ﬁne ① № x\x00y """
-"""Accents, combining and in one, fractions, emoji, right to left, spaces, separators, widths, a null."""
+"""Combining and precomposed accents, fractions, emoji, right-to-left text, spaces, separators, widths, a null."""
 
 
 @pytest.mark.parametrize("shape", ["escaped.json", "bom.json", "set.jsonl"])
 def test_unicode_survives(tmp_path, shape):
-    """Each place of the odd text is an answer, so an offset in bytes or UTF-16 units cannot pass."""
+    """An answer starts at every character, so offsets in bytes or UTF-16 units would fail."""
     starts = range(len(ODD_TEXT))
     spans = [(s, e) for s in starts for e in (s + 1, s + 3, len(ODD_TEXT)) if ODD_TEXT[s:e].strip()]
     record = flat("a", None, ODD_TEXT, ODD_TEXT) | {"question": ODD_TEXT, "id": ODD_TEXT}
@@ -198,10 +198,10 @@ def question_sets(draw) -> QuestionSet:
 @given(questions=question_sets())
 def test_write_and_read_are_inverse(tmp_path_factory, questions):
     file = tmp_path_factory.mktemp("set") / "set.json"
-    assert read(saved(file, write(questions))) == questions
+    assert read(save_json(file, write(questions))) == questions
 
 
-def test_write_groups_neighbours_and_marks_negatives():
+def test_write_groups_adjacent_questions_and_marks_negatives():
     made = [
         Example("a", "Q?", TOWER, "Tower", (Gold("1204", 30),)),
         Example("b", "Q?", TOWER, "Tower"),
@@ -225,7 +225,7 @@ def test_write_groups_neighbours_and_marks_negatives():
 BASE = Example("a", "Q?", TOWER, "Tower", (Gold("1204", 30),), (Gold("coast", 54),), "negation")
 
 
-def test_the_fingerprint_sees_every_field_order_and_context_but_not_objects():
+def test_fingerprint_depends_on_fields_and_order_but_not_on_object_identity():
     changes = [
         {"id": "b"},
         {"context": TOWER + " "},
@@ -244,14 +244,14 @@ def test_the_fingerprint_sees_every_field_order_and_context_but_not_objects():
     assert fingerprint([BASE, copy]) == fingerprint(iter([BASE, replace(copy, context=BASE.context)]))
 
 
-def test_the_fingerprint_is_fixed():
-    """Recorded runs carry it: a changed value would make every old record look like other data."""
+def test_fingerprint_is_fixed():
+    """Recorded runs store it: a different value would make every old record look like one of other data."""
     text = f'["a", "Tower", "Q?", "{TOWER}", [["1204", 30]], [["coast", 54]], "negation"]'
     assert fingerprint([BASE]) == sha256(text.encode()).hexdigest()
 
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["dev-v2.0", "dev-v1.1", "train-v2.0.part", "calibration-v2.0"])
-def test_the_real_sets_survive_a_round_trip(real_data, tmp_path, name):
+def test_real_sets_survive_a_round_trip(real_data, tmp_path, name):
     questions = read(real_data / "squad" / f"{name}.json")
-    assert read(saved(tmp_path / f"{name}.json", write(questions))) == questions
+    assert read(save_json(tmp_path / f"{name}.json", write(questions))) == questions

@@ -1,4 +1,4 @@
-"""The registry of sources: schemes are found by name, misspelt ones named, paths left alone."""
+"""The registry of sources: schemes are found by name, misspelt ones are reported, paths stay paths."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MRQA = '{"header": {"dataset": "M"}}\n'
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """One of every kind of source, in the working folder."""
+    """A working folder with files for several kinds of source."""
     monkeypatch.chdir(tmp_path)
     for name, seed in (("a.json", 1), ("b.json", 2), ("a:b.json", 3)):
         (tmp_path / name).write_text(json.dumps(write(generate(1, seed))))
@@ -60,14 +60,14 @@ READ = {
 }
 
 
-def test_sources_that_differ_have_identities_that_do(folder):
+def test_different_sources_have_different_identities(folder):
     identities = [identity(source) for source in DIFFERENT]
     assert len(set(identities)) == len(DIFFERENT)
     assert identities == [identity(source) for source in DIFFERENT]
     assert str(folder) not in str(identities)
 
 
-def test_the_content_of_every_file_that_is_read_counts_and_its_place_does_not(folder, monkeypatch):
+def test_identity_depends_on_file_content_and_not_on_location(folder, monkeypatch):
     before = {source: identity(source) for source in READ}
     moved = folder.rename(folder.parent / f"{folder.name}-moved")
     monkeypatch.chdir(moved)
@@ -84,13 +84,13 @@ def test_the_content_of_every_file_that_is_read_counts_and_its_place_does_not(fo
         assert not available(source)
 
 
-def test_a_name_with_a_colon_stays_a_path(folder):
+def test_file_name_with_a_colon_is_a_path(folder):
     assert len(open_passages("a:b.json")) == len(open_passages("./a:b.json"))
     assert len(open_passages("a:?.json")) > 0
-    assert holds("C:data.json") == "passages", "a drive is no scheme"
+    assert holds("C:data.json") == "passages", "a drive is not a scheme"
 
 
-def test_what_is_no_source(folder):
+def test_invalid_sources_are_refused(folder):
     misspelt = {
         "mrq:x.jsonl": r"mrq:x.jsonl: no such file, and no scheme 'mrq:' \(did you mean 'mrqa'\?\)",
         "sythetic:dev": r"did you mean 'synthetic'\?",
@@ -111,12 +111,12 @@ def test_what_is_no_source(folder):
 
 @pytest.mark.parametrize("prefix", ["", "mrqa:", "hub:"])
 @pytest.mark.parametrize("tail", ["x.json", "x:train"])
-def test_no_machine_path_is_published(monkeypatch, tmp_path, prefix, tail):
+def test_portable_names_contain_no_machine_path(monkeypatch, tmp_path, prefix, tail):
     monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
-    there = f"{prefix}{tmp_path}/data/{tail}"
-    assert portable(there) == f"{prefix}$QA_ARCH_DATA/{tail}"
-    assert local(portable(there)) == there
+    source = f"{prefix}{tmp_path}/data/{tail}"
+    assert portable(source) == f"{prefix}$QA_ARCH_DATA/{tail}"
+    assert local(portable(source)) == source
     assert portable(f"{prefix}{tmp_path}/{tail}") == f"{prefix}./{tail}"
     assert portable(f"{prefix}{tail}") == f"{prefix}{tail}"
     with pytest.raises(DataError, match=r"^/elsewhere/.* is outside .*set QA_ARCH_DATA"):
@@ -129,8 +129,8 @@ def test_no_machine_path_is_published(monkeypatch, tmp_path, prefix, tail):
         assert portable(f"{prefix}{tmp_path}/{folder}/{tail}") == f"{prefix}$QA_ARCH_DATA/{tail}"
 
 
-def test_every_format_states_itself():
-    """A module in ``data/formats`` is a scheme, or one that an extra offers; help texts come from it."""
+def test_every_format_documents_itself():
+    """Every scheme is a module of ``data/formats`` or of an extra, which supplies its help text."""
     known = {scheme: sources._format(scheme) for scheme in sources.schemes()}
     own = Path(sources.formats.__file__).parent.glob("[!_]*.py")
     modules = {path.stem: f"qa_arch.data.formats.{path.stem}" for path in own} | offered("formats")
@@ -146,8 +146,8 @@ def test_every_format_states_itself():
     )
 
 
-def test_only_the_registry_and_formats_know_schemes():
-    """So that a new format touches no other module."""
+def test_only_registry_and_formats_name_schemes():
+    """A new format must not need a change to any other module."""
     package = Path(sources.__file__).parents[1]
     quoted = [f"{quote}{scheme}:{quote}" for scheme in sources.schemes() for quote in ('"', "'")]
     others = [

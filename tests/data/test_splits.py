@@ -1,4 +1,4 @@
-"""Splits: no shared article, nothing lost, stable under a seed, as near to the fractions as moves allow."""
+"""Splits: disjoint articles, nothing lost, reproducible, as close to the fractions as single moves allow."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from qa_arch.types.text import Example, Gold, QuestionSet
 THIRDS = {"train": 0.6, "calibration": 0.2, "dev": 0.2}
 
 
-def made(sizes: list[int], order: list[int] | None = None) -> QuestionSet:
-    """Article i ("A0", "A1", ...) with ``sizes[i]`` questions, the articles in the given order."""
+def make_set(sizes: list[int], order: list[int] | None = None) -> QuestionSet:
+    """A set with ``sizes[i]`` questions on article i ("A0", "A1", ...), the articles in ``order``."""
     examples = [
         Example(f"{article}-{index}", "Q?", f"Text of {article}.", f"A{article}", (Gold("Text", 0),))
         for article in (order or range(len(sizes)))
@@ -38,8 +38,8 @@ SIZES = st.lists(st.integers(1, 40), min_size=3, max_size=12)
 
 @settings(max_examples=80, deadline=None)
 @given(sizes=SIZES, seed=st.integers(0, 99))
-def test_a_split_loses_and_shares_nothing(sizes, seed):
-    questions = made(sizes)
+def test_split_loses_and_shares_nothing(sizes, seed):
+    questions = make_set(sizes)
     parts = by_article(questions, THIRDS, seed)
     assert list(parts) == list(THIRDS)
     assert all(parts.values())
@@ -57,20 +57,21 @@ def test_a_split_loses_and_shares_nothing(sizes, seed):
 
 @settings(max_examples=40, deadline=None)
 @given(sizes=SIZES, seed=st.integers(0, 99), data=st.data())
-def test_the_order_of_the_file_does_not_matter(sizes, seed, data):
+def test_order_of_the_file_does_not_matter(sizes, seed, data):
     order = data.draw(st.permutations(range(len(sizes))))
-    parts, reordered = by_article(made(sizes), THIRDS, seed), by_article(made(sizes, order), THIRDS, seed)
+    questions, other = make_set(sizes), make_set(sizes, order)
+    parts, reordered = by_article(questions, THIRDS, seed), by_article(other, THIRDS, seed)
     assert {name: part.titles for name, part in parts.items()} == {
         name: part.titles for name, part in reordered.items()
     }
-    assert hold_out(made(sizes), 2, seed)[1].titles == hold_out(made(sizes, order), 2, seed)[1].titles
+    assert hold_out(questions, 2, seed)[1].titles == hold_out(other, 2, seed)[1].titles
 
 
 @settings(max_examples=40, deadline=None)
 @given(sizes=st.lists(st.integers(1, 30), min_size=3, max_size=7), seed=st.integers(0, 9))
-def test_no_single_move_or_exchange_comes_nearer(sizes, seed):
-    parts = by_article(made(sizes), THIRDS, seed)
-    reached = distance(parts, THIRDS)
+def test_no_single_move_or_swap_comes_closer_to_the_fractions(sizes, seed):
+    parts = by_article(make_set(sizes), THIRDS, seed)
+    actual = distance(parts, THIRDS)
     place = {title: name for name, part in parts.items() for title in part.titles}
     for a, b in product(place, repeat=2):
         for changed in ({**place, a: place[b]}, {**place, a: place[b], b: place[a]}):
@@ -78,17 +79,17 @@ def test_no_single_move_or_exchange_comes_nearer(sizes, seed):
                 total = Counter(dict.fromkeys(THIRDS, 0))
                 for title, name in changed.items():
                     total[name] += sizes[int(title[1:])]
-                near = sum((total[name] - share * sum(sizes)) ** 2 for name, share in THIRDS.items())
-                assert near > reached - 1e-5
+                moved = sum((total[name] - share * sum(sizes)) ** 2 for name, share in THIRDS.items())
+                assert moved > actual - 1e-5
 
 
-def test_the_draw_is_fixed():
-    """Recorded experiments list these articles: another draw for the same seed would break them."""
-    assert hold_out(made([2] * 10), 3, seed=13)[1].titles == {"A6", "A2", "A3"}
+def test_hold_out_draws_the_recorded_articles():
+    """Recorded experiments list these articles: another draw for the same seed would invalidate them."""
+    assert hold_out(make_set([2] * 10), 3, seed=13)[1].titles == {"A6", "A2", "A3"}
 
 
-def test_hold_out_takes_whole_articles_and_leaves_something():
-    questions = made([3, 1, 4, 1, 5, 9, 2, 6, 5, 3])
+def test_hold_out_takes_whole_articles_and_not_all():
+    questions = make_set([3, 1, 4, 1, 5, 9, 2, 6, 5, 3])
     for count in (1, 4, 9):
         rest, held = hold_out(questions, count, seed=1)
         assert (len(held.titles), rest.name, held.name) == (count, "set.rest", "set.held")
@@ -97,16 +98,16 @@ def test_hold_out_takes_whole_articles_and_leaves_something():
         assert rest.titles | held.titles == questions.titles
     for count in (-1, 0, 10, 11):
         with pytest.raises(ConfigError, match="choose 1 to 9"):
-            hold_out(made([1] * 10), count, seed=0)
+            hold_out(make_set([1] * 10), count, seed=0)
     for fractions in ({"a": 0.5, "b": 0.4}, {"a": 1.2, "b": -0.2}, {"a": 1.0, "b": 0.0}, {}):
         with pytest.raises(ConfigError, match="positive and sum to 1"):
-            by_article(made([1, 1]), fractions, 0)
+            by_article(make_set([1, 1]), fractions, 0)
 
 
 @settings(max_examples=60, deadline=None)
 @given(sizes=SIZES, n=st.integers(1, 200), seed=st.integers(0, 9))
-def test_a_subset_is_whole_articles_but_for_one(sizes, n, seed):
-    questions = made(sizes)
+def test_subset_has_whole_articles_except_one(sizes, n, seed):
+    questions = make_set(sizes)
     part = subset(questions, n, seed)
     assert len(part) == min(n, len(questions))
     order = [example.id for example in questions.examples]
@@ -117,8 +118,8 @@ def test_a_subset_is_whole_articles_but_for_one(sizes, n, seed):
     assert part.fingerprint == fingerprint(part.examples)
 
 
-def test_a_subset_depends_on_the_seed_and_grows():
-    questions = made([4] * 12)
+def test_subset_depends_on_the_seed_and_grows_with_its_size():
+    questions = make_set([4] * 12)
     assert len({subset(questions, 8, seed).titles for seed in range(6)}) > 3
     assert set(subset(questions, 7, 2).examples) < set(subset(questions, 19, 2).examples)
     with pytest.raises(ConfigError, match="at least 1"):
@@ -126,7 +127,7 @@ def test_a_subset_depends_on_the_seed_and_grows():
 
 
 def test_shared_articles_are_named():
-    first, second = made([2, 2, 2]), made([1, 1])
+    first, second = make_set([2, 2, 2]), make_set([1, 1])
     other = frozenset({"A2", "Z"})
     with pytest.raises(DataError) as caught:
         require_disjoint(train=first, dev=second, past=other)
@@ -137,7 +138,7 @@ def test_shared_articles_are_named():
 
 
 @pytest.mark.data
-def test_the_real_parts_share_nothing_and_an_eighty_twenty_split_is_near(real_data):
+def test_real_parts_are_disjoint_and_an_80_20_split_is_close(real_data):
     folder = real_data / "squad"
     train, dev = read(folder / "train-v2.0.part.json"), read(folder / "dev-v2.0.fold_a.json")
     require_disjoint(train=train, calibration=read(folder / "calibration-v2.0.json"), dev=dev)

@@ -1,4 +1,4 @@
-"""The statistics, counted by hand and on the published sets, and the command that prints them."""
+"""Statistics counted by hand and on the published sets, and the command that prints them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def file(tmp_path):
     return write_json(tmp_path / "small.json", write(small()))
 
 
-def test_counts_as_json_and_as_a_table(file, qa_arch, monkeypatch):
+def test_command_prints_counts_as_json_and_as_a_table(file, qa_arch, monkeypatch):
     code, out, _ = qa_arch("stats", "--data", file, "--json")
     assert code == 0
     assert json.loads(out) == statistics(small()) == {
@@ -60,7 +60,7 @@ def test_counts_as_json_and_as_a_table(file, qa_arch, monkeypatch):
 
 @pytest.fixture
 def encoder(tmp_path):
-    """A folder with a tokenizer that has "Velmoran" in one piece."""
+    """A folder with a tokenizer that keeps "Velmoran" in one piece."""
     from qa_arch.features import tokenizers
 
     folder = tmp_path / "encoder"
@@ -69,7 +69,7 @@ def encoder(tmp_path):
     return folder
 
 
-def test_the_best_that_a_tokenizer_allows(encoder, tmp_path, qa_arch, monkeypatch):
+def test_ceiling_of_a_tokenizer(encoder, tmp_path, qa_arch, monkeypatch):
     context = "Velmoran sailors left a mill-wheel."
     examples = [
         Example("1", "who", context, "X", (Gold("Velmora", 0),)),
@@ -86,7 +86,7 @@ def test_the_best_that_a_tokenizer_allows(encoder, tmp_path, qa_arch, monkeypatc
     assert "66.67 / 66.67" in qa_arch("stats", "--data", path, "--encoder", encoder)[1]
 
 
-def test_faulty_records(file, qa_arch):
+def test_faulty_records_fail_or_are_skipped(file, qa_arch):
     value = write(small())
     value["data"][1]["paragraphs"][0]["qas"][0]["answers"][0]["answer_start"] = 3
     write_json(file, value)
@@ -105,7 +105,7 @@ def test_faulty_records(file, qa_arch):
     [("dev-v2.0", (11_873, 5_945, 35, 35)), ("dev-v1.1", (10_570, 0, 48, 0))],
     ids=["2.0", "1.1"],
 )
-def test_the_published_dev_rows(real_data, name, row):
+def test_counts_of_the_published_dev_sets(real_data, name, row):
     counts = statistics(read(real_data / "squad" / f"{name}.json"))
     keys = ("examples", "negatives", "articles", "articles_with_negatives")
     assert tuple(counts[key] for key in keys) == row

@@ -1,4 +1,4 @@
-"""SubjQA's CSV files: a row a question, its marker of unanswerable ones, and faults named by line."""
+"""SubjQA's CSV files: one question per row, the marker of unanswerable ones, and errors with line numbers."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ def test_every_row_is_a_question(tmp_path):
         ({"human_ans_indices": "(0, 0)"}, r"line 2, question 'a-1', answers\[0\].text: is empty"),
     ],
 )
-def test_a_faulty_row_is_named(tmp_path, change, message):
+def test_faulty_row_is_named(tmp_path, change, message):
     with pytest.raises(DataError, match=message):
         open_passages(write(tmp_path / "set.csv", [ROWS[0] | change]))
 
 
-def test_another_file_is_refused(tmp_path):
+def test_other_csv_files_are_refused(tmp_path):
     (tmp_path / "set.csv").write_text("id,question\n1,Who?\n")
     with pytest.raises(DataError, match=r"has no column item_id, q_review_id, .* is it a file of SubjQA"):
         open_passages(f"subjqa:{tmp_path}/set.csv")
 
 
-def test_the_published_counts(real_data):
+def test_published_counts(real_data):
     """6,310 questions about reviews of six domains, 3,523 of them unanswerable."""
     questions = open_passages(f"subjqa:{real_data}/subjqa/*.csv")
     assert len(questions) == 6310

@@ -1,4 +1,4 @@
-"""The generated questions: true offsets, sealed splits, all kinds, and no shortcut."""
+"""Generated questions: correct offsets, disjoint splits, all kinds, and no shortcuts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TEMPLATE_WORD = re.compile(r"[A-Z]\w+")
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_offsets_are_true_and_two_fifths_unanswerable(level: int) -> None:
+def test_offsets_are_correct_and_two_fifths_are_unanswerable(level: int) -> None:
     examples = SETS[level].examples
     for example in examples:
         for gold in example.answers + example.plausible:
@@ -43,15 +43,15 @@ def test_offsets_are_true_and_two_fifths_unanswerable(level: int) -> None:
         assert min(counts.values()) > 0.1 * sum(counts.values())
 
 
-def test_the_sets_of_recorded_runs_are_fixed() -> None:
-    """Their records carry these fingerprints: another text would make them records of other data. Every
-    process that tests them has its own hashes of strings."""
+def test_sets_of_recorded_runs_are_fixed() -> None:
+    """Their records store these fingerprints: a changed text would make them records of other data. String
+    hashes differ in every test process."""
     fingerprints = {which: named(which).fingerprint[:12] for which in ("dev", "calibration", "dev:L3")}
     assert fingerprints == {"dev": "8553419ba09f", "calibration": "cca9347f12b9", "dev:L3": "d78f788919f2"}
     assert generate(5, 3).fingerprint != generate(5, 4).fingerprint
 
 
-def test_no_name_word_of_one_split_occurs_in_another() -> None:
+def test_names_of_one_split_do_not_occur_in_another() -> None:
     words = {}
     for split in SPLITS:
         text = " ".join(f"{e.title} {e.question} {e.context}" for e in generate(40, 1, 1, split).examples)
@@ -77,7 +77,7 @@ def test_level_1_shares_the_relation_word_and_level_2_does_not() -> None:
 
 
 def _relation_word(example: Example) -> str:
-    """The word of the one wording whose question pattern the question follows."""
+    """The word shared by question and statement in the wording whose question pattern fits."""
     for relation in RELATIONS.values():
         for wording in relation.wordings:
             pattern = re.escape(wording.question).replace(r"\{s\}", ".+").replace(r"\{n\}", "")
@@ -105,8 +105,8 @@ def test_unanswerable_questions_of_level_3_use_facts_of_the_passage() -> None:
         assert bool(example.plausible) == (example.kind not in (None, "other_neutral"))
 
 
-def test_answerable_questions_have_true_conditions_and_denials_too() -> None:
-    """Else a model could tell trick questions by their form alone."""
+def test_answerable_questions_have_conditions_and_negations_too() -> None:
+    """Otherwise a model could recognise unanswerable questions by their form alone."""
     answerable = [example.question for example in SETS[3].examples if example.answerable]
     traits = {trait for kind in SUBJECTS for pair in kind.traits for trait in pair}
     assert sum(" never " in question for question in answerable) > 20
@@ -115,8 +115,8 @@ def test_answerable_questions_have_true_conditions_and_denials_too() -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_position_tells_nothing(level: int) -> None:
-    """Always answering with the n-th sentence, or from a fixed place, is rarely right."""
+def test_answer_position_is_not_predictive(level: int) -> None:
+    """Always answering from the n-th sentence or from a fixed position is rarely right."""
     answerable = [example for example in SETS[level].examples if example.answerable]
     sentences = Counter(example.context[: example.answers[0].start].count(". ") for example in answerable)
     tenths = Counter(10 * example.answers[0].start // len(example.context) for example in answerable)
@@ -124,7 +124,7 @@ def test_position_tells_nothing(level: int) -> None:
     assert max(tenths.values()) < 0.3 * len(answerable)
 
 
-def test_demo_sets_are_of_one_difficulty_and_share_no_article() -> None:
+def test_demo_sets_have_the_same_difficulty_and_share_no_article() -> None:
     sets = [generate(100, DEMO_SEED, DEMO_LEVELS, split) for split in SPLITS]
     assert len(frozenset().union(*(questions.titles for questions in sets))) == 300
     for questions in sets:
@@ -136,13 +136,13 @@ def _share(questions: QuestionSet, part: str) -> float:
     return sum(part in example.id for example in questions.examples) / len(questions)
 
 
-def test_arguments_out_of_range_are_named() -> None:
+def test_out_of_range_arguments_are_named() -> None:
     for arguments in ((0, 1), (1, 1, 4), (1, 1, {}), (1, 1, {1: -1.0})):
         with pytest.raises(ConfigError, match="articles=0" if arguments[0] == 0 else "levels="):
             generate(*arguments)
 
 
-def test_the_command_writes_a_file_that_reads_back_unchanged(tmp_path, qa_arch) -> None:
+def test_command_writes_a_file_that_reads_back_unchanged(tmp_path, qa_arch) -> None:
     out = tmp_path / "deep" / "set.json"
     settings = ("--articles", 4, "--seed", 9, "--level", 3, "--split", "dev")
     code, printed, _ = qa_arch("data", "synthetic", *settings, "--out", out)

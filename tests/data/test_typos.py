@@ -1,4 +1,4 @@
-"""``typos:SEED:SOURCE``: one typing error in a question, drawn by seed and id, and nothing else changed."""
+"""``typos:SEED:SOURCE``: one typo per question, drawn by seed and id; nothing else changes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def source(tmp_path):
     return str(path)
 
 
-def test_the_errors_of_a_word():
-    """Typed by hand: a key's neighbours, and no swap of equal letters. First and last letter stay."""
+def test_typos_of_a_word():
+    """Expected by hand: neighbouring keys, no swap of equal letters; first and last letter stay."""
     words = {misspell("Is it Cool?", draw).removeprefix("Is it ").removesuffix("?") for draw in range(200)}
     replaced = {f"C{other}ol" for other in "iklp"} | {f"Co{other}l" for other in "iklp"}
     assert words == {"Col", "Coool"} | replaced
@@ -31,11 +31,11 @@ def test_the_errors_of_a_word():
     assert misspell("Who is he?", 7) == "Who is he?", "no word of four letters"
     assert {misspell("имя?", draw) for draw in range(9)} == {"имя?"}
     assert len({misspell("Когда?", draw) for draw in range(200)}) == 8, (
-        "no keyboard: 2 swaps, 3 drops, 3 twice"
+        "no keyboard: 2 swaps, 3 deletions, 3 doublings"
     )
 
 
-def test_every_question_has_one_error_and_nothing_else_changes(source):
+def test_every_question_gets_one_typo_and_nothing_else_changes(source):
     before, after = (open_passages(name).examples for name in (source, f"typos:13:{source}"))
     for old, new in zip(before, after, strict=True):
         assert replace(new, question=old.question) == old
@@ -44,8 +44,8 @@ def test_every_question_has_one_error_and_nothing_else_changes(source):
         assert abs(len(changed[0][0]) - len(changed[0][1])) <= 1
 
 
-def test_seed_and_id_alone_decide(source, tmp_path):
-    """Whatever the order of the questions, and whichever others there are."""
+def test_typo_depends_only_on_seed_and_id(source, tmp_path):
+    """Not the order of the questions or the other questions."""
     texts = {e.id: e.question for e in open_passages(f"typos:13:{source}").examples}
     whole = open_passages(source)
     part = question_set("part", reversed(whole.examples[::2]), whole.protocol)
@@ -56,11 +56,11 @@ def test_seed_and_id_alone_decide(source, tmp_path):
     assert sum(texts[example.id] == example.question for example in other) < len(other) / 2
 
 
-def test_seeds_and_sources_are_told_by_fingerprint_and_identity(source, tmp_path, monkeypatch):
+def test_fingerprint_and_identity_distinguish_seeds_and_sources(source, tmp_path, monkeypatch):
     named = [source, f"typos:1:{source}", f"typos:2:{source}", f"language:de:{source}"]
     named += [f"language:es:{source}", f"typos:1:language:de:{source}"]
-    for tell in (identity, lambda name: open_passages(name).fingerprint):
-        assert len(set(map(tell, named))) == len(named)
+    for key in (identity, lambda name: open_passages(name).fingerprint):
+        assert len(set(map(key, named))) == len(named)
     assert open_passages(f"typos:1:language:de:{source}").language == "de"
     assert files(f"typos:1:language:de:{source}") == files(source)
     assert available(f"typos:1:{source}")
@@ -70,6 +70,6 @@ def test_seeds_and_sources_are_told_by_fingerprint_and_identity(source, tmp_path
 
 
 @pytest.mark.parametrize("rest", ["x:set.json", "13", "13:", "-1:set.json"])
-def test_a_misspelt_source_is_refused(rest):
+def test_malformed_source_is_refused(rest):
     with pytest.raises(DataError, match="write typos:SEED:SOURCE, such as typos:13:FILE"):
         open_passages(f"typos:{rest}")

@@ -1,4 +1,4 @@
-"""Tokenizers of the four families, trained on sentences of our own, and question sets made of them."""
+"""Tokenizers of four families trained on a few sentences, and question sets from these sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feature tables on disk: what comes back, what misses, what is left behind; and equal tokenizers."""
+"""Feature tables on disk: hits, misses, damaged files, concurrent builders; and equality of tokenizers."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def assert_equal(actual: FeatureTable, expected: FeatureTable) -> None:
             assert a == b, field.name
 
 
-def test_what_is_read_back_is_what_was_built(tmp_path, questions, bert, monkeypatch):
+def test_cached_table_equals_built_table(tmp_path, questions, bert, monkeypatch):
     built = prepare_cached(questions, bert, tmp_path, **LENGTHS)
     assert_equal(built, prepare(questions, bert, **LENGTHS))
-    bert.backend_tokenizer.enable_truncation(9)  # as calling the tokenizer does: no reason to miss
+    bert.backend_tokenizer.enable_truncation(9)  # as calling the tokenizer does: must not cause a miss
     monkeypatch.setattr(cache, "prepare", lambda *_, **__: pytest.fail("built again"))
     read = prepare_cached(questions, bert, tmp_path, **LENGTHS)
     bert.backend_tokenizer.no_truncation()
@@ -71,7 +71,7 @@ def test_what_is_read_back_is_what_was_built(tmp_path, questions, bert, monkeypa
         "version",
     ],
 )
-def test_a_changed_setting_misses(tmp_path, questions, bert, monkeypatch, changed):
+def test_changed_setting_misses(tmp_path, questions, bert, monkeypatch, changed):
     prepare_cached(questions, bert, tmp_path, **LENGTHS)
     settings, question_set, tokenizer = dict(LENGTHS), questions, bert
     if changed == "questions":
@@ -92,7 +92,7 @@ def test_a_changed_setting_misses(tmp_path, questions, bert, monkeypatch, change
     assert_equal(fresh, prepare(question_set, tokenizer, **settings))
 
 
-def test_a_table_whose_writing_was_killed_is_built_again(tmp_path, questions, bert):
+def test_table_is_rebuilt_after_a_killed_write(tmp_path, questions, bert):
     table = prepare(questions, bert, **LENGTHS)
 
     def store():
@@ -103,7 +103,7 @@ def test_a_table_whose_writing_was_killed_is_built_again(tmp_path, questions, be
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "other"])
-def test_a_damaged_file_is_built_again(tmp_path, questions, bert, caplog, damage):
+def test_damaged_file_is_rebuilt(tmp_path, questions, bert, caplog, damage):
     built = prepare_cached(questions, bert, tmp_path, **LENGTHS)
     (path,) = tmp_path.iterdir()
     content = bytearray(path.read_bytes())
@@ -118,7 +118,7 @@ def test_a_damaged_file_is_built_again(tmp_path, questions, bert, caplog, damage
     assert not caplog.text
 
 
-def test_several_builders_do_not_disturb_each_other(tmp_path, questions, bert):
+def test_concurrent_builders_do_not_interfere(tmp_path, questions, bert):
     table = prepare(questions, bert, **LENGTHS)
     with ThreadPoolExecutor(4) as pool:
         tables = list(pool.map(lambda _: prepare_cached(questions, bert, tmp_path, **LENGTHS), range(12)))
@@ -127,7 +127,7 @@ def test_several_builders_do_not_disturb_each_other(tmp_path, questions, bert):
         assert_equal(table, expected)
 
 
-def test_a_folder_that_cannot_be_written_costs_no_run(tmp_path, questions, bert, caplog):
+def test_unwritable_folder_only_disables_caching(tmp_path, questions, bert, caplog):
     (tmp_path / "file").write_text("in the way")
     table = prepare_cached(questions, bert, tmp_path / "file", **LENGTHS)
     assert len(table) == len(prepare(questions, bert, **LENGTHS))
@@ -139,7 +139,7 @@ TEXTS = [text for example in QUESTIONS.examples for text in (example.context, ex
 SETTINGS = Features(max_length=96, stride=16, max_question=32, cache_dir=None)
 
 
-def check(first, second):
+def require_same(first, second):
     require_same_tokens(first, second, QUESTIONS, SETTINGS, names=("the teacher", "the student"))
 
 
@@ -148,46 +148,46 @@ def tokenizer():
     return tokenizers.build("wordpiece", TEXTS, 300)
 
 
-def changed(tokenizer, change):
-    """``tokenizer`` with its file changed by ``change``."""
+def edited(tokenizer, edit):
+    """A copy of ``tokenizer`` with its JSON changed by ``edit``."""
     content = json.loads(tokenizer.backend_tokenizer.to_str())
-    change(content)
+    edit(content)
     specials = {
         name: getattr(tokenizer, name) for name in ("pad_token", "cls_token", "sep_token", "unk_token")
     }
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(content)), **specials)
 
 
-def test_a_tokenizer_and_its_saved_copy_are_the_same(tokenizer, tmp_path):
+def test_saved_copy_of_a_tokenizer_is_the_same(tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     copy = PreTrainedTokenizerFast.from_pretrained(tmp_path)
-    copy.backend_tokenizer.enable_truncation(16)  # cutting to length is no part of it
-    check(tokenizer, copy)
+    copy.backend_tokenizer.enable_truncation(16)  # truncation is not compared
+    require_same(tokenizer, copy)
 
 
-def test_other_vocabularies_are_refused_with_their_sizes(tokenizer):
+def test_different_vocabularies_are_refused_with_their_sizes(tokenizer):
     fewer = tokenizers.build("wordpiece", TEXTS, 200)
     sizes = f"{len(tokenizer)} and {len(fewer)} pieces"
     with pytest.raises(
         ConfigError, match=f"the teacher and the student do not produce the same tokens: .* {sizes}"
     ):
-        check(tokenizer, fewer)
+        require_same(tokenizer, fewer)
 
 
-def test_of_equal_vocabularies_the_windows_decide(tokenizer):
-    """Cased and uncased, or other special tokens: the same pieces, other tokens; a decoder changes none."""
+def test_tokenizers_of_equal_vocabulary_are_compared_by_their_windows(tokenizer):
+    """Casing and special tokens change the tokens of the same vocabulary; a decoder does not."""
 
     def cased(content):
         content["normalizer"] = None
 
-    def twice(content):
+    def extra_separator(content):
         pair = content["post_processor"]["pair"]
         pair.append(pair[0])
 
-    def decoder(content):
+    def without_decoder(content):
         content["decoder"] = None
 
-    for change in (cased, twice):
+    for edit in (cased, extra_separator):
         with pytest.raises(ConfigError, match="is tokenised differently"):
-            check(tokenizer, changed(tokenizer, change))
-    check(tokenizer, changed(tokenizer, decoder))
+            require_same(tokenizer, edited(tokenizer, edit))
+    require_same(tokenizer, edited(tokenizer, without_decoder))

@@ -24,7 +24,7 @@ def table(family, make_set, passage):
     )
 
 
-def rows_equal(single, batch, row):
+def assert_same_row(single, batch, row):
     for name in ("ids", "mask", "segments", "question", "context", "word", "overlap", "vector"):
         alone, batched = getattr(single, name), getattr(batch, name)
         if alone is None:
@@ -33,28 +33,28 @@ def rows_equal(single, batch, row):
             assert torch.equal(alone[0], batched[row, : alone.shape[1]]), name
 
 
-def test_a_window_is_the_same_alone_and_in_a_batch(table):
+def test_window_is_the_same_alone_and_in_a_batch(table):
     collate = Collator(table, vectors=np.arange(len(table.vocabulary)))
     everything = collate(range(len(table)))
     assert len(table) > 6
     for row in range(len(table)):
-        rows_equal(collate([row]), everything, row)
+        assert_same_row(collate([row]), everything, row)
         assert everything.index[row] == row
 
 
-def test_padding_is_to_the_longest_or_its_multiple(table):
+def test_batches_are_padded_to_the_longest_or_a_multiple(table):
     rows = [0, 1]
     assert Collator(table)(rows).ids.shape[1] == table.lengths[rows].max() == 64
     assert Collator(table, multiple=48)(rows).ids.shape[1] == 96
     batch = Collator(table, multiple=48)(rows)
-    past = ~batch.mask
-    assert (batch.ids[past] == table.template.pad).all()
-    assert (batch.word[past] == -1).all()
-    assert not (batch.question | batch.context | batch.overlap)[past].any()
+    padding = ~batch.mask
+    assert (batch.ids[padding] == table.template.pad).all()
+    assert (batch.word[padding] == -1).all()
+    assert not (batch.question | batch.context | batch.overlap)[padding].any()
     assert (batch.mask.sum(1).numpy() == table.lengths[rows]).all()
 
 
-def test_masks_part_question_context_and_special_tokens(table, family):
+def test_masks_separate_question_context_and_special_tokens(table, family):
     batch = Collator(table)([0])
     special = set(family.tokenizer.all_special_ids)
     for at, token in enumerate(batch.ids[0].tolist()):
@@ -67,18 +67,18 @@ def test_masks_part_question_context_and_special_tokens(table, family):
     assert batch.context[0].nonzero().min() == table.context_at[0]
 
 
-def test_pieces_without_width_cannot_hold_an_answer(table, family):
+def test_zero_width_pieces_cannot_hold_an_answer(table, family):
     batch = Collator(table)([0])
     shift = int(table.token_start[0]) - int(table.context_at[0])
     for at in range(int(table.context_at[0]), int(table.lengths[0]) - len(table.template.after)):
         wide = table.char_end[shift + at] > table.char_start[shift + at]
         assert bool(batch.context[0, at]) == bool(wide)
-    if family.name == "roberta":  # it makes a piece of the second of two spaces
+    if family.name == "roberta":  # it makes the second of two spaces a piece
         assert (batch.word[0] >= 0).sum() > (batch.context | batch.question)[0].sum()
 
 
-def test_words_and_overlap_against_a_plain_reading(table, family):
-    """Every piece: its word by characters; its overlap by comparing words case folded."""
+def test_words_and_overlap_match_a_plain_computation(table, family):
+    """For every piece: its word by characters, its overlap by case-folded words."""
     words = ["The", "Mayor", "re", "-", "opened", "the", "lock", ";", "the", "KEEPER", "slept", "."]
     question_words = ["Who", "re", "-", "opened", "the", "lock", "?"]
     batch = Collator(table)([0])
@@ -97,7 +97,7 @@ def test_words_and_overlap_against_a_plain_reading(table, family):
         assert batch.word[0, at] == number
 
 
-def test_overlap_looks_at_this_window_only(table):
+def test_overlap_is_limited_to_the_window(table):
     batch = Collator(table)([0, len(table) - 1])
     assert not batch.overlap[1][batch.question[1]].all()
 
@@ -126,7 +126,7 @@ def test_labels_and_padding_rows(table):
     assert Collator(table, labels=False)([0]).labels is None
 
 
-def test_an_empty_question_about_an_empty_passage_is_a_batch(family, make_set):
+def test_empty_question_and_passage_make_a_batch(family, make_set):
     table = prepare(make_set(("", "", None)), family.tokenizer, segments=family.segments)
     batch = Collator(table, vectors=np.zeros(0, np.int64))([0])
     assert batch.mask.all()

@@ -1,4 +1,4 @@
-"""Word vectors of text files and of installed packages: reading, refusing, looking up, keeping."""
+"""Word vectors from text files and installed packages: reading, errors, lookup, saving."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_words_and_numbers_are_read(tmp_path):
     assert np.array_equal(vectors.matrix[4], np.float32([7e-3, 8, 9]))
 
 
-def test_a_word_may_hold_spaces_and_be_a_number(tmp_path):
+def test_words_may_contain_spaces_or_be_numbers(tmp_path):
     text = "the 1 2 3\n. . . 4 5 6\nat name@domain.com 7 8 9\n1804 1 1 1\n\u00a0 2 2 2\n"
     vectors = read_vectors(write(tmp_path, text))
     assert vectors.words == ("the", ". . .", "at name@domain.com", "1804", "\u00a0")
@@ -55,14 +55,14 @@ def test_a_word_may_hold_spaces_and_be_a_number(tmp_path):
     assert read_vectors(write(tmp_path, ". . . 4 5 6\nthe 1 2 3\n")).dim == 3
 
 
-def test_of_two_equal_words_the_first_counts(tmp_path):
+def test_first_of_duplicate_words_wins(tmp_path):
     vectors = read_vectors(write(tmp_path, "a 1 2\nb 3 4\na 5 6\nc 7 8\n"))
     assert vectors.words == ("a", "b", "c")
     assert vectors.matrix[1:].tolist() == [[1, 2], [3, 4], [7, 8]]
     assert WordVectors(("a", "a"), np.float32([[0], [1], [2]])).rows(["a"]).tolist() == [1]
 
 
-def test_headers_trailing_spaces_and_line_ends_of_other_programs(tmp_path):
+def test_headers_trailing_spaces_and_line_endings_are_accepted(tmp_path):
     plain = read_vectors(write(tmp_path, "a 1 2\nb 3 4\n"))
     for text in ("2 2\na 1 2\nb 3 4\n", "a 1 2 \nb 3 4 \n", "a 1 2\r\nb 3 4\r\n", "a 1 2\n\nb 3 4"):
         other = read_vectors(write(tmp_path, text))
@@ -79,16 +79,16 @@ def test_many_lines_are_read_in_blocks(tmp_path):
     assert vector(vectors, "w9999") == [9999.5, -9999]
 
 
-def test_lookup_takes_the_word_then_lower_case_then_zero(tmp_path):
+def test_lookup_falls_back_to_lower_case_then_zeros(tmp_path):
     vectors = read_vectors(write(tmp_path, PLAIN))
     assert vectors.rows(["Lock", "LOCK", "The", "unheard", "the"]).tolist() == [2, 3, 1, 0, 1]
-    kept = vectors.only({"LOCK", "naïve", "absent"})
-    assert kept.words == ("lock", "naïve")
-    assert vector(kept, "LOCK") == [4, 5, 6]
+    subset = vectors.only({"LOCK", "naïve", "absent"})
+    assert subset.words == ("lock", "naïve")
+    assert vector(subset, "LOCK") == [4, 5, 6]
 
 
 @pytest.mark.parametrize(
-    ("text", "dim", "says"),
+    ("text", "dim", "message"),
     [
         (b"", None, "no word vectors"),
         (b"a 1 2\nb 3\n", 2, "line 2: 1 numbers, expected 2"),
@@ -99,23 +99,23 @@ def test_lookup_takes_the_word_then_lower_case_then_zero(tmp_path):
         (b"a 1 2 3\nb 4 5 6\n", 2, "line 1: 3 numbers, expected 2"),
     ],
 )
-def test_broken_files_are_refused_with_their_line(tmp_path, text, dim, says):
+def test_broken_files_are_refused_with_the_line(tmp_path, text, dim, message):
     path = write(tmp_path, text)
-    with pytest.raises(DataError, match=says) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         read_vectors(path, dim)
     assert str(path) in str(caught.value)
 
 
-def test_a_missing_file_and_another_width_say_what_to_set(tmp_path):
+def test_missing_file_and_wrong_width_name_the_setting(tmp_path):
     with pytest.raises(DataError, match=r"glove\.path"):
         read_vectors(tmp_path / "absent.txt")
     write(tmp_path, PLAIN)
-    read_vectors(tmp_path / "vectors.txt").save(tmp_path / "kept")
+    read_vectors(tmp_path / "vectors.txt").save(tmp_path / "saved")
     with pytest.raises(DataError, match=r"3 numbers, but glove\.dim is 50"):
-        read_vectors(tmp_path / "kept", 50)
+        read_vectors(tmp_path / "saved", 50)
 
 
-def test_kept_vectors_are_read_back_equal(tmp_path):
+def test_saved_vectors_load_unchanged(tmp_path):
     vectors = read_vectors(write(tmp_path, PLAIN + "\u2028odd\x85 1 2 3\n"))
     vectors.save(tmp_path / "run")
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["vectors.safetensors", "words.txt"]
@@ -135,12 +135,12 @@ def test_torchtext_gives_the_same_vectors(tmp_path):
     numbers = draw.normal(size=(200, 7)).round(5)
     text = "".join(f"w{i} {' '.join(map(str, row))}\n" for i, row in enumerate(numbers))
     path = write(tmp_path, text)
-    checks = ssl._create_default_https_context
+    https_context = ssl._create_default_https_context
     other = read_vectors(path, backend="torchtext")
     ours = read_vectors(path)
     assert other.words == ours.words
     assert np.array_equal(other.matrix, ours.matrix)
-    assert ssl._create_default_https_context is checks
+    assert ssl._create_default_https_context is https_context
     assert [p.name for p in tmp_path.iterdir()] == ["vectors.txt"]
     write(tmp_path, "a 1 2 3\nb c 3 4 5\n")
     with pytest.raises(DataError, match=r"glove\.backend=own"):
@@ -148,7 +148,7 @@ def test_torchtext_gives_the_same_vectors(tmp_path):
 
 
 @pytest.mark.data
-def test_the_real_file_is_read_as_torchtext_reads_it(real_data):
+def test_real_file_matches_torchtext(real_data):
     path = real_data / "glove" / "glove.6B.50d.10k.txt"
     ours, other = read_vectors(path, 50), read_vectors(path, 50, backend="torchtext")
     assert ours.words == other.words
@@ -160,11 +160,11 @@ WORDS = ("the", "Mill", "mill", "1804", "naïve", "rare")
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """The files of an installed package with six words; and the text file of the same vectors."""
+    """Files of an installed package with six words, and a text file of the same vectors."""
     matrix = np.asfortranarray(np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32))
     folder = tmp_path / "site" / MODULE
     (folder / "data").mkdir(parents=True)
-    (folder / "__init__.py").write_text("raise AssertionError('the package is not to be run')")
+    (folder / "__init__.py").write_text("raise AssertionError('the package must not be imported')")
     monkeypatch.syspath_prepend(str(folder.parent))
     sys.modules.pop(MODULE, None)
     files = packaged_files(PACKAGED)
@@ -176,7 +176,7 @@ def package(tmp_path, monkeypatch):
     return files, text
 
 
-def test_a_run_gets_the_vectors_of_the_text_file(package):
+def test_package_gives_the_vectors_of_the_text_file(package):
     files, text = package
     vectors = packaged_vectors(files)
     for words in (WORDS, ["MILL", "absent"], [], ["rare", "the"]):
@@ -186,7 +186,7 @@ def test_a_run_gets_the_vectors_of_the_text_file(package):
     assert vectors.only(WORDS).fingerprint == read_vectors(text).fingerprint
 
 
-def test_a_config_names_it_and_says_how_many_words_are_unknown(package, caplog):
+def test_config_selects_the_package_and_logs_unknown_words(package, caplog):
     config = validate(compose(["model=proposed", "glove=6b_50d", "experiment=demo", "glove=6b_50d"]))
     assert (config.glove.use, config.glove.path) == (True, PACKAGED)
     assert assumed_shape(config.glove) == (7, 4)
@@ -199,14 +199,14 @@ def test_a_config_names_it_and_says_how_many_words_are_unknown(package, caplog):
         assumed_shape(replace(config.glove, dim=50))
 
 
-def test_a_point_of_a_sweep_is_known_by_what_the_package_holds(package, monkeypatch):
+def test_sweep_point_depends_on_the_content_of_the_package(package, monkeypatch):
     config = validate(compose(["model=proposed", "experiment=demo", "glove=6b_50d"]))
     before = sources(config)["glove"]
     pq.write_table(pa.table({"index": [*WORDS[:-1], "other"]}), package[0].words)
     assert sources(config)["glove"] != before
 
 
-def test_a_package_that_is_not_there_says_how_to_install_it(monkeypatch):
+def test_missing_package_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UnavailableError, match="make glove"):
         packaged_files(PACKAGED)
@@ -227,7 +227,7 @@ def test_damaged_packages_are_refused(package):
 
 
 @pytest.mark.data
-def test_the_first_words_are_those_of_the_text_file(real_data):
+def test_package_begins_with_the_words_of_the_text_file(real_data):
     pytest.importorskip(MODULE)
     text = read_vectors(real_data / "glove" / "glove.6B.50d.10k.txt")
     vectors = packaged_vectors(packaged_files(PACKAGED))

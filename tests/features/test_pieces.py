@@ -1,4 +1,4 @@
-"""Cutting runs once must give what cutting whole texts gives, whatever is in them."""
+"""Tokenizing each run of characters once must give the same pieces as tokenizing whole texts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def backends():
     return {"uncased": uncased, "cased": backend_of(vocabulary)}
 
 
-def same(result: pieces.Pieces, expected: pieces.Pieces) -> None:
+def assert_same(result: pieces.Pieces, expected: pieces.Pieces) -> None:
     for field in dataclasses.fields(pieces.Pieces):
         np.testing.assert_array_equal(
             getattr(result, field.name), getattr(expected, field.name), err_msg=field.name
@@ -55,19 +55,21 @@ texts = st.lists(
 @pytest.mark.parametrize("kind", ["uncased", "cased"])
 def test_runs_and_whole_texts_give_the_same_pieces(backends, kind, sets):
     tokenize = pieces.tokenize_fn(backends[kind])
-    for some in sets:  # one function for all: its cache must not change the result
-        some = [text.encode("utf-8", "ignore").decode() for text in some]
-        same(tokenize(some), pieces.tokenize_whole(some, backends[kind]))
+    for batch in sets:  # one function for all: its cache must not change the result
+        batch = [text.encode("utf-8", "ignore").decode() for text in batch]
+        assert_same(tokenize(batch), pieces.tokenize_whole(batch, backends[kind]))
 
 
-def test_any_number_of_runs_to_a_text(backends, monkeypatch):
+def test_any_number_of_runs_per_text(backends, monkeypatch):
     monkeypatch.setattr(pieces, "BUNDLE", 2)
-    some = [*TEXTS, "", "  two  blanks  ", "\n", *ODD]
-    same(pieces.tokenize_fn(backends["uncased"])(some), pieces.tokenize_whole(some, backends["uncased"]))
+    batch = [*TEXTS, "", "  two  blanks  ", "\n", *ODD]
+    assert_same(
+        pieces.tokenize_fn(backends["uncased"])(batch), pieces.tokenize_whole(batch, backends["uncased"])
+    )
 
 
 @pytest.mark.parametrize(
-    ("added", "expected_alone"),
+    ("added", "expected"),
     [
         (AddedToken("[E]"), True),
         (AddedToken("[E]", lstrip=True), False),
@@ -75,19 +77,19 @@ def test_any_number_of_runs_to_a_text(backends, monkeypatch):
         (AddedToken("New York"), False),
     ],
 )
-def test_an_added_token_with_spaces_forbids_it(added, expected_alone):
+def test_added_tokens_with_spaces_disable_splitting_at_spaces(added, expected):
     tokenizer = build("wordpiece", TEXTS, 120)
     tokenizer.add_tokens([added])
     backend = backend_of(tokenizer)
-    assert pieces.splits_at_spaces(backend) is expected_alone
-    some = ["in New York [E] a", "[E]cat [E] cat"]
-    same(pieces.tokenize_fn(backend)(some), pieces.tokenize_whole(some, backend))
+    assert pieces.splits_at_spaces(backend) is expected
+    batch = ["in New York [E] a", "[E]cat [E] cat"]
+    assert_same(pieces.tokenize_fn(backend)(batch), pieces.tokenize_whole(batch, backend))
     for family in ("byte_bpe", "unigram"):
         assert not pieces.splits_at_spaces(backend_of(build(family, TEXTS, 300)))
 
 
-def test_no_word_outlives_the_call():
-    """Else bulk prediction holds the words of many parts until Python searches for cycles."""
+def test_tokenizing_creates_no_reference_cycles():
+    """Otherwise bulk prediction keeps the words of many parts until the next garbage collection."""
     backend = backend_of(build("wordpiece", TEXTS, 120))
     token_columns(TEXTS, backend)
     with gc_disabled():

@@ -1,4 +1,4 @@
-"""The epoch plan: nothing dropped, nothing doubled, the same work however it is split."""
+"""The epoch plan: every row exactly once, and the same optimizer steps however they are split."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def real(rows):
 
 @settings(max_examples=150, deadline=None)
 @given(lengths_of, st.integers(1, 40), st.integers(1, 4), st.integers(1, 4), st.booleans(), st.integers(0, 9))
-def test_every_row_once_and_every_rank_in_step(lengths, size, world, accumulate, shuffle, epoch):
+def test_every_row_occurs_once_and_ranks_stay_in_step(lengths, size, world, accumulate, shuffle, epoch):
     settings = {"batch_size": size, "seed": 7, "shuffle": shuffle, "world": world, "accumulate": accumulate}
     ranks = [BucketBatchSampler(lengths, rank=rank, **settings) for rank in range(world)]
     for sampler in ranks:
@@ -37,24 +37,24 @@ def test_every_row_once_and_every_rank_in_step(lengths, size, world, accumulate,
         assert {sampler.window_total(step) for sampler in ranks for step in window} == {count}
 
 
-def work(lengths, **settings):
+def rows_per_step(lengths, **settings):
     """Rows of each optimizer step."""
-    made = plan(lengths, seed=3, epoch=2, **settings)
-    every = settings.get("accumulate", 1)
-    steps = [made.batches[i : i + every] for i in range(0, len(made.batches), every)]
+    batches = plan(lengths, seed=3, epoch=2, **settings).batches
+    accumulate = settings.get("accumulate", 1)
+    steps = [batches[i : i + accumulate] for i in range(0, len(batches), accumulate)]
     return [sorted(row for step in window for rows in step for row in real(rows)) for window in steps]
 
 
 @pytest.mark.parametrize("count", [5, 32, 33, 1000])
 def test_optimizer_steps_do_not_depend_on_how_they_are_split(count):
     lengths = np.random.default_rng(0).integers(20, 384, count)
-    whole = work(lengths, batch_size=32)
-    assert work(lengths, batch_size=8, accumulate=4) == whole
-    assert work(lengths, batch_size=8, accumulate=2, world=2) == whole
-    assert work(lengths, batch_size=8, world=4) == whole
+    whole = rows_per_step(lengths, batch_size=32)
+    assert rows_per_step(lengths, batch_size=8, accumulate=4) == whole
+    assert rows_per_step(lengths, batch_size=8, accumulate=2, world=2) == whole
+    assert rows_per_step(lengths, batch_size=8, world=4) == whole
 
 
-def test_the_plan_follows_seed_and_epoch_and_nothing_else():
+def test_plan_depends_only_on_seed_and_epoch():
     lengths = np.random.default_rng(1).integers(20, 384, 300)
 
     def order(**settings):
@@ -66,7 +66,7 @@ def test_the_plan_follows_seed_and_epoch_and_nothing_else():
     assert order(seed=1, epoch=2) != order(seed=2, epoch=1)
 
 
-def test_a_stopped_epoch_goes_on_where_it_was():
+def test_stopped_epoch_resumes_where_it_stopped():
     sampler = BucketBatchSampler(np.arange(5, 105), batch_size=7, seed=1)
     sampler.set_epoch(3)
     whole = list(sampler)
@@ -79,28 +79,28 @@ def test_a_stopped_epoch_goes_on_where_it_was():
     assert len(list(sampler)) == len(sampler)
 
 
-def test_scoring_reads_the_longest_first():
+def test_unshuffled_rows_are_longest_first():
     lengths = np.random.default_rng(2).integers(20, 384, 101)
     rows = np.concatenate(list(BucketBatchSampler(lengths, batch_size=8, shuffle=False)))
     assert (np.diff(lengths[rows]) <= 0).all()
 
 
-def test_a_rank_without_a_row_gets_a_padding_row_of_weight_zero():
+def test_rank_without_rows_gets_a_padding_row():
     batches = [list(BucketBatchSampler([9], batch_size=8, rank=r, world=3)) for r in range(3)]
     assert batches == [[[0]], [[-1]], [[-1]]]
     assert BucketBatchSampler([9], batch_size=8, rank=1, world=3).window_total(0) == 1
 
 
-def test_ranks_of_a_step_have_rows_of_like_length():
-    """Else one rank would always wait for the other, which reads the longer half of each step."""
+def test_ranks_of_a_step_have_rows_of_similar_length():
+    """Otherwise one rank would always wait for the one with the longer half of each step."""
     (step,) = plan(range(16, 0, -1), batch_size=8, shuffle=False, world=2).batches
     assert [rows.tolist() for rows in step] == [list(range(0, 16, 2)), list(range(1, 16, 2))]
 
 
 def test_padding_is_below_three_percent_at_batch_32():
-    # Lengths as those of SQuAD windows: a median of 165, a ninth decile of 289, cut at 384.
-    draw = np.random.default_rng(5)
-    lengths = np.minimum(draw.lognormal(np.log(165), 0.44, 16_000), 384).astype(int)
+    # Lengths as of SQuAD windows: median 165, ninth decile 289, cut at 384.
+    rng = np.random.default_rng(5)
+    lengths = np.minimum(rng.lognormal(np.log(165), 0.44, 16_000), 384).astype(int)
     sampler = BucketBatchSampler(lengths, batch_size=32)
     assert 1 / (1 - sampler.pad_share) < 1.03
     assert sampler.pad_share < pad_share(lengths, np.split(np.arange(16_000), 500)) / 5
@@ -112,7 +112,7 @@ def test_pad_share_counts_padding_rows():
     assert pad_share([], []) == 0
 
 
-def test_settings_that_make_no_batches_are_refused():
+def test_invalid_batch_settings_are_refused():
     assert list(BucketBatchSampler([], batch_size=8)) == []
     for wrong in ({"batch_size": 0}, {"batch_size": 1, "rank": 2}):
         with pytest.raises(ConfigError):

