@@ -1,4 +1,4 @@
-"""Rankers that read half of the input: a planted artefact is found, shuffled labels are not."""
+"""Rankers that read half of the input: a planted artefact is found, shuffled labels give chance."""
 
 from __future__ import annotations
 
@@ -16,49 +16,49 @@ from qa_arch.metrics.confidence import auroc
 from qa_arch.types.text import Example, Gold, QuestionSet
 
 
-def planted(name: str, *, seed: int, shuffled: bool = False, places: int = 40) -> QuestionSet:
-    """Questions of random words, of which those with "never" and no others have no answer."""
+def planted(name: str, *, seed: int, shuffled: bool = False, articles: int = 40) -> QuestionSet:
+    """Questions of random words; exactly those with "never" are unanswerable."""
     draw, examples = Random(seed), []
     for q in range(400):
         words = [f"w{draw.randrange(60)}" for _ in range(6)]
         impossible = draw.random() < 0.5
         words.insert(draw.randrange(6), "never" if impossible else "often")
-        labelled = impossible if not shuffled else draw.random() < 0.5
+        unanswerable = impossible if not shuffled else draw.random() < 0.5
         context = " ".join(f"c{draw.randrange(60)}" for _ in range(20))
-        golds = () if labelled else (Gold(context.split()[0], 0),)
-        examples.append(Example(f"{name}{q}", " ".join(words), context, f"{name}{q % places}", golds))
+        golds = () if unanswerable else (Gold(context.split()[0], 0),)
+        examples.append(Example(f"{name}{q}", " ".join(words), context, f"{name}{q % articles}", golds))
     return question_set(name, examples, "2.0")
 
 
 def area(train: QuestionSet, scored: QuestionSet, half: str) -> float:
-    found = auroc(rank(train, scored, half), answerable(scored))
-    assert found is not None
-    return 100 * found
+    value = auroc(rank(train, scored, half), answerable(scored))
+    assert value is not None
+    return 100 * value
 
 
-def test_a_word_that_decides_answerability_is_found_in_the_half_that_holds_it():
+def test_planted_word_is_found_only_in_the_half_that_contains_it():
     train, scored = planted("train", seed=1), planted("other", seed=2)
     assert area(train, scored, "question") == 100
     assert area(train, scored, "context") == pytest.approx(50, abs=8)
 
 
-def test_shuffled_labels_are_ranked_by_chance():
+def test_shuffled_labels_are_ranked_at_chance():
     train = planted("train", seed=3, shuffled=True)
     assert area(train, planted("other", seed=4, shuffled=True), "question") == pytest.approx(50, abs=8)
 
 
-def test_pairs_of_words_count_and_their_order():
-    def asks(*questions: tuple[str, bool]) -> QuestionSet:
+def test_ordered_word_pairs_are_features():
+    def make_questions(*questions: tuple[str, bool]) -> QuestionSet:
         golds = {True: (Gold("p", 0),), False: ()}
         rows = [Example(f"q{i}", text, "p", "t", golds[yes]) for i, (text, yes) in enumerate(questions)]
         return question_set("made", rows, "2.0")
 
-    train = asks(*[("a b", True), ("b a", False)] * 3)
-    scores = rank(train, asks(("A b", True), ("b a", False), ("unknown", True)), "question")
+    train = make_questions(*[("a b", True), ("b a", False)] * 3)
+    scores = rank(train, make_questions(("A b", True), ("b a", False), ("unknown", True)), "question")
     assert scores[0] > scores[2] > scores[1]
     np.testing.assert_allclose(scores[0], -scores[1], atol=1e-4)
     with pytest.raises(DataError, match="fitting needs both answerable and unanswerable"):
-        rank(asks(("a", True), ("b", True)), train, "question")
+        rank(make_questions(("a", True), ("b", True)), train, "question")
 
 
 def test_command_prints_both_rows_and_refuses_shared_articles(tmp_path, capsys):

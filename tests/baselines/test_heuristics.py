@@ -1,4 +1,4 @@
-"""The rows that learn nothing: what each answers, and that the demo set does not fall to them."""
+"""Heuristic baselines: what each answers, and that they do not solve the demo set."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ HEURISTICS = {
 }
 
 
-def asks(*pairs: tuple[str, str | None]) -> QuestionSet:
-    """Questions about PASSAGE with their answers; None where there is none."""
+def make_questions(*pairs: tuple[str, str | None]) -> QuestionSet:
+    """Questions about PASSAGE with their answers; None for unanswerable ones."""
     examples = [
         Example(f"q{i}", question, PASSAGE, "t", (Gold(text, PASSAGE.index(text)),) if text else ())
         for i, (question, text) in enumerate(pairs)
@@ -30,18 +30,18 @@ def asks(*pairs: tuple[str, str | None]) -> QuestionSet:
     return question_set("made", examples, "2.0")
 
 
-def test_word_overlap_takes_the_name_from_the_sentence_of_most_shared_words() -> None:
-    questions = asks(
+def test_word_overlap_answers_from_the_sentence_with_most_shared_words() -> None:
+    questions = make_questions(
         ("Who painted the old bridge?", None), ("What is Ostrel?", None), ("How many lamps?", None)
     )
     assert WordOverlap(threshold=0.5).predict(questions) == {"q0": "Ilva Morn", "q1": "port", "q2": "40"}
-    two_of_three = asks(("Who painted the new bridge?", None))
+    two_of_three = make_questions(("Who painted the new bridge?", None))
     assert WordOverlap(threshold=2 / 3).predict(two_of_three) == {"q0": "Ilva Morn"}
     assert WordOverlap(threshold=0.67).predict(two_of_three) == {"q0": ""}
 
 
-def test_word_overlap_fits_the_threshold_that_parts_answerable_from_not() -> None:
-    questions = asks(
+def test_word_overlap_fits_the_threshold_that_separates_answerability() -> None:
+    questions = make_questions(
         ("Who painted the old bridge?", "Ilva Morn"),
         ("Who drowned near the silver bridge?", None),
         ("Who ran?", None),
@@ -51,7 +51,7 @@ def test_word_overlap_fits_the_threshold_that_parts_answerable_from_not() -> Non
     assert score(questions, fitted.predict(questions)).f1 == 100.0
 
 
-def test_random_span_draws_every_span_alike() -> None:
+def test_random_span_draws_spans_uniformly() -> None:
     context = "one two three"
     examples = [Example(f"q{i}", "?", context, "t") for i in range(5000)]
     drawn = Counter(
@@ -69,7 +69,7 @@ def test_random_span_abstains_at_the_fitted_rate() -> None:
     assert texts.count("") / len(texts) == pytest.approx(0.4, abs=0.06)
 
 
-def test_random_span_depends_on_seed_and_id_alone() -> None:
+def test_random_span_depends_only_on_seed_and_id() -> None:
     dev = named("dev")
     whole = RandomSpan(seed=1).predict(dev)
     part = question_set("part", dev.examples[::-3], "2.0")
@@ -77,10 +77,10 @@ def test_random_span_depends_on_seed_and_id_alone() -> None:
     assert whole != RandomSpan(seed=2).predict(dev)
 
 
-def test_the_demo_set_does_not_fall_to_them() -> None:
+def test_heuristics_do_not_solve_the_demo_set() -> None:
     """Models must score 15 points above never answering; heuristics must stay below that."""
     calibration, dev = named("calibration"), named("dev")
-    scores = {name: score(dev, row.fit(calibration).predict(dev)) for name, row in HEURISTICS.items()}
+    scores = {name: score(dev, model.fit(calibration).predict(dev)) for name, model in HEURISTICS.items()}
     floor = scores["always_no_answer"].f1
     assert floor == pytest.approx(40, abs=2)
     assert scores["random_span"].f1 < floor

@@ -29,22 +29,19 @@ def texts(context: str, max_words: int) -> list[str]:
     return [context[slice(*spans.span(place))] for place in range(len(spans))]
 
 
-def test_candidates_stay_in_a_sentence_and_off_its_marks() -> None:
+def test_candidates_stay_in_a_sentence_without_its_final_mark() -> None:
     assert texts("Ab cd. Ef, gh!", 3) == ["Ab", "cd", "Ef", "gh", "Ab cd", "Ef, gh"]
     spans = texts(TEXT, 4)
     assert {"The mill stands", "Ilva Morn", "(a painter)", "1,204 lamps", "Morn (a painter"} <= set(spans)
     assert not any("stands. Ilva" in text or text[-1] in ".!," for text in spans)
-    assert max(len(passage(TEXT, 4).tokens[a : b + 1]) for a, b in ends(TEXT, 4)) == 4
-    assert len(spans) == len(set(spans)), "no span comes twice"
+    candidates = passage(TEXT, 4)
+    tokens = zip(candidates.first, candidates.last, strict=True)
+    assert max(len(candidates.tokens[first : last + 1]) for first, last in tokens) == 4
+    assert len(spans) == len(set(spans)), "a span occurs twice"
     assert texts(" ", 3) == texts("...", 3) == []
 
 
-def ends(context: str, max_words: int) -> list[tuple[int, int]]:
-    spans = passage(context, max_words)
-    return list(zip(spans.first.tolist(), spans.last.tolist(), strict=True))
-
-
-def asks(*golds: str) -> QuestionSet:
+def make_questions(*golds: str) -> QuestionSet:
     examples = [
         Example(f"q{i}", "Who sold them?", TEXT, "t", (Gold(text, TEXT.index(text)),))
         for i, text in enumerate(golds)
@@ -52,8 +49,8 @@ def asks(*golds: str) -> QuestionSet:
     return question_set("made", examples, "1.1")
 
 
-def test_a_guess_depends_on_its_seed_and_id_alone() -> None:
-    questions = asks("mill", "mill", "mill")
+def test_guess_depends_only_on_seed_and_id() -> None:
+    questions = make_questions("mill", "mill", "mill")
     everything = {answer.id: answer.best for answer in guess(questions, seed=3, max_words=2)}
     alone = question_set("one", questions.examples[1:2], "1.1")
     assert guess(alone, seed=3, max_words=2)[0].best == everything["q1"]
@@ -83,17 +80,17 @@ IDF = {"the": 1.0, "red": 2.0, "mill": 4.0, "by": 8.0, "ferry": 16.0, "sells": 3
 
 def features(context: str, rows: int = 2**40) -> PassageFeatures:
     spans = passage(context, 3)
-    names = features_of(spans)
+    names = feature_names(spans)
     return PassageFeatures(
         spans, CorpusStatistics(IDF, 128.0, {name: np.arange(300.0) for name in names}), rows
     )
 
 
-def features_of(spans) -> list[str]:
+def feature_names(spans) -> list[str]:
     return list(PassageFeatures(spans, CorpusStatistics(IDF, 128.0, {}), 1).values("Who?"))
 
 
-def test_values_by_hand() -> None:
+def test_feature_values_by_hand() -> None:
     made = features("Oar. The red mill by the ferry sells lamps.")
     values = made.values("Does the red mill sell lamps?")
     spans = made.spans
@@ -115,7 +112,7 @@ def test_values_by_hand() -> None:
 
 
 def plain_score(made: PassageFeatures, rows, weight, place: int) -> float:
-    """The weights of one candidate added one by one."""
+    """Score of one candidate, adding its weights one by one."""
     spans = made.spans
     a, b = int(spans.first[place]), int(spans.last[place])
     sentence = [t for t in range(len(spans.tokens)) if spans.sentence[t] == spans.sentence[a]]
@@ -133,7 +130,7 @@ def plain_score(made: PassageFeatures, rows, weight, place: int) -> float:
 CONTEXT = "Oar. The red mill by the ferry sells lamps. Ilva sold 40 in 1971, and left."
 
 
-def test_scores_are_the_sums_of_their_weights() -> None:
+def test_scores_are_sums_of_their_weights() -> None:
     made = features(CONTEXT, rows=97)
     rows = made.rows("Who sells red lamps?")
     weight = np.random.default_rng(0).normal(size=(97, 2))
@@ -143,22 +140,22 @@ def test_scores_are_the_sums_of_their_weights() -> None:
         np.testing.assert_allclose(scores[:, column], expected)
 
 
-def test_features_tell_questions_words_and_places_apart() -> None:
+def test_features_distinguish_questions_words_and_positions() -> None:
     made = features(CONTEXT)
     who, when = made.rows("Who sells?"), made.rows("When sells?")
-    assert not set(who.inside[:, 0]) & set(when.inside[:, 0]), "the pair holds the question's word"
-    assert not set(who.inside.ravel()) & set(who.left.ravel()), "and where the token lies"
+    assert not set(who.inside[:, 0]) & set(when.inside[:, 0]), "the pair includes the question word"
+    assert not set(who.inside.ravel()) & set(who.left.ravel()), "and the position of the token"
     half = who.span.shape[1] // 2
-    assert (who.span[:, :half] == when.span[:, :half]).all(), "a feature alone, the same for both"
-    assert not (who.span[:, half:] == when.span[:, half:]).any(), "and with the question's wh-word"
-    # Words of one class are alike to the model; their order counts.
+    assert (who.span[:, :half] == when.span[:, :half]).all(), "a feature alone is the same for both"
+    assert not (who.span[:, half:] == when.span[:, half:]).any(), "and paired with the wh-word it differs"
+    # Words of one class look alike to the model; their order matters.
     shapes = PassageFeatures(passage("the wet mill the old mill", 3), CorpusStatistics({}, 1.0, {}), 1).shape
     assert shapes[-4] == shapes[-1]
     assert len(set(shapes[-4:-1])) == 3
 
 
-def test_a_step_follows_the_gradient_of_the_penalised_likelihood() -> None:
-    questions = asks("Ilva Morn", "mill")
+def test_step_follows_the_gradient_of_the_penalised_likelihood() -> None:
+    questions = make_questions("Ilva Morn", "mill")
     model = SpanLogistic(Settings(l2=(0.0, 0.3), bits=9, max_words=3, passes=1))
     list(model.fit(questions))
     assert model.statistics is not None
@@ -198,10 +195,10 @@ def answerable() -> tuple[QuestionSet, QuestionSet]:
     return parts[0], parts[1]
 
 
-def test_it_learns_to_answer_passages_it_never_saw(answerable) -> None:
+def test_model_learns_to_answer_unseen_passages(answerable) -> None:
     train, dev = answerable
     model = SpanLogistic(Settings(l2=(1e-3, 1e4), bits=14, max_words=4, passes=2))
-    losses = [done["loss"] for done in model.fit(train)]
+    losses = [metrics["loss"] for metrics in model.fit(train)]
     assert losses[0][0] > losses[1][0]
     assert losses[1][1] > losses[1][0], "a penalty that flattens every weight"
     learned, flat = (
@@ -213,7 +210,7 @@ def test_it_learns_to_answer_passages_it_never_saw(answerable) -> None:
 
 
 class Scripted(SpanLogistic):
-    """Whose column l answers as many questions rightly as its weights say, and these follow a script."""
+    """Column l answers as many questions correctly as its weights say, which follow a script."""
 
     def __init__(self, script: list[tuple[int, int]], patience: int) -> None:
         super().__init__(Settings(l2=(0.1, 1.0), bits=2, patience=patience))
@@ -233,24 +230,24 @@ class Scripted(SpanLogistic):
 
 
 @pytest.mark.parametrize(
-    ("script", "patience", "number", "column", "made"),
+    ("script", "patience", "number", "column", "passes"),
     [
-        ([(1, 2), (3, 2), (2, 3), (4, 4)], 1, 2, 0, 3),  # the third is no better, the fourth is not made
+        ([(1, 2), (3, 2), (2, 3), (4, 4)], 1, 2, 0, 3),  # the third pass is no better, the fourth is not run
         ([(1, 2), (3, 2), (2, 3), (4, 4)], 2, 4, 0, 4),
-        ([(1, 2), (1, 3), (2, 4)], 1, 3, 1, 3),  # better to the end
-        ([(3, 3), (0, 0)], 5, 1, 0, 2),  # the last pass is not the one that is kept
+        ([(1, 2), (1, 3), (2, 4)], 1, 3, 1, 3),  # still improving at the end
+        ([(3, 3), (0, 0)], 5, 1, 0, 2),  # the best pass is not the last
     ],
 )
-def test_the_best_pass_and_penalty_are_restored(script, patience, number, column, made) -> None:
-    held, noted = asks("Ilva Morn", "mill", "painter", "lamps"), []
+def test_best_pass_and_penalty_are_restored(script, patience, number, column, passes) -> None:
+    held, history = make_questions("Ilva Morn", "mill", "painter", "lamps"), []
     model = Scripted(script, patience)
-    chosen = model.choose(held, held, noted.append)
+    chosen = model.choose(held, held, history.append)
     assert (chosen.number, chosen.column) == (number, column)
     right = script[number - 1][column]
-    assert (model.weight[:, column] == right).all(), "the weights of that pass answer from now on"
+    assert (model.weight[:, column] == right).all(), "the weights of the best pass are restored"
     assert [a.best.text == "x" for a in chosen.answers].count(False) == right
     assert chosen.f1 == 25 * right
-    assert [done["pass"] for done in noted] == list(range(1, made + 1))
-    assert [done["calibration_f1_by_l2"] for done in noted] == [
-        [25 * n for n in row] for row in script[:made]
+    assert [metrics["pass"] for metrics in history] == list(range(1, passes + 1))
+    assert [metrics["calibration_f1_by_l2"] for metrics in history] == [
+        [25 * n for n in row] for row in script[:passes]
     ]

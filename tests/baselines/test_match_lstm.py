@@ -55,7 +55,7 @@ def batch() -> Batch:
 
 
 def read(reader, text: list[Tensor]) -> list[Tensor]:
-    """Equation 1, without an output gate where there are three blocks of weights."""
+    """Equation 1; without an output gate if there are three blocks of weights."""
     h = c = torch.zeros(L, dtype=torch.float64)
     states = []
     for x in text:
@@ -74,7 +74,7 @@ def preprocess(lstm, text: list[Tensor]) -> list[Tensor]:
 
 
 def matched(model, question: Tensor, context: Tensor) -> Tensor:
-    """H^r with its row of zeros, from the vectors of the words."""
+    """H^r with its row of zeros, from the word vectors."""
     question_states, passage = (preprocess(model.preprocess, list(text)) for text in (question, context))
     ahead, back = (
         match(model.match, passage, question_states),
@@ -84,7 +84,7 @@ def matched(model, question: Tensor, context: Tensor) -> Tensor:
     return torch.stack([*rows, torch.zeros(2 * L, dtype=torch.float64)])
 
 
-def points(pointer, memory: Tensor, steps: int) -> list[Tensor]:
+def pointer_scores(pointer, memory: Tensor, steps: int) -> list[Tensor]:
     """Equations 7 to 10: the scores of each step over the rows of ``memory``."""
     h = c = torch.zeros(1, L, dtype=torch.float64)
     scores = []
@@ -107,16 +107,16 @@ def points(pointer, memory: Tensor, steps: int) -> list[Tensor]:
     ids=str,
 )
 def test_scores_follow_the_equations(options):
-    model, given = make(**options), batch()
-    logits = model(given)
+    model, inputs = make(**options), batch()
+    logits = model(inputs)
     table = vectors().float().double()
     for b, (q, c) in enumerate(zip(QUESTIONS, CONTEXTS, strict=True)):
-        words = table[given.vector[b]]
+        words = table[inputs.vector[b]]
         memory = matched(model, words[:q], words[q + 1 : q + 1 + c])
         memory = memory if options.get("sentinel", True) else memory[:-1]
-        start, end = points(model.pointer.forwards, memory, 2)
+        start, end = pointer_scores(model.pointer.forwards, memory, 2)
         if options.get("bidirectional_pointer"):
-            end_first, start_second = points(model.pointer.backwards, memory, 2)
+            end_first, start_second = pointer_scores(model.pointer.backwards, memory, 2)
             start, end = (start + start_second) / 2, (end + end_first) / 2
         inside = slice(q + 1, q + 1 + c)
         torch.testing.assert_close(logits.start[b, inside], start[:c], rtol=0, atol=1e-10)
@@ -128,34 +128,34 @@ def test_scores_follow_the_equations(options):
 
 @pytest.mark.parametrize("options", [{"limit": 4}, {"limit": 1}, {"limit": 3, "lstm": "standard"}], ids=str)
 def test_each_step_of_the_sequence_model_follows_the_equations(options):
-    model, given = make(MatchLSTMSequence, **options), batch()
-    logits = model(given)
-    assert logits.token.shape == (3, options["limit"], given.ids.shape[1])
+    model, inputs = make(MatchLSTMSequence, **options), batch()
+    logits = model(inputs)
+    assert logits.token.shape == (3, options["limit"], inputs.ids.shape[1])
     for b, (q, c) in enumerate(zip(QUESTIONS, CONTEXTS, strict=True)):
-        words = vectors().float().double()[given.vector[b]]
+        words = vectors().float().double()[inputs.vector[b]]
         memory = matched(model, words[:q], words[q + 1 : q + 1 + c])
-        steps = torch.stack(points(model.pointer.pointer, memory, options["limit"]))
+        steps = torch.stack(pointer_scores(model.pointer.pointer, memory, options["limit"]))
         inside = slice(q + 1, q + 1 + c)
         torch.testing.assert_close(logits.token[b, :, inside], steps[:, :c], rtol=0, atol=1e-10)
         torch.testing.assert_close(logits.stop[b], steps[:, c], rtol=0, atol=1e-10)
         assert (logits.token[b] > -math.inf).sum() == c * options["limit"]
 
 
-def test_special_tokens_and_padding_have_no_say():
-    model, given = make(), batch()
-    outside = ~(given.question | given.context)
+def test_special_tokens_and_padding_have_no_effect():
+    model, inputs = make(), batch()
+    outside = ~(inputs.question | inputs.context)
     changed = replace(
-        given, vector=given.vector.masked_fill(outside, 7), ids=given.ids.masked_fill(outside, 9)
+        inputs, vector=inputs.vector.masked_fill(outside, 7), ids=inputs.ids.masked_fill(outside, 9)
     )
     for actual, expected in zip(
-        (model(changed).start, model(changed).null), (model(given).start, model(given).null), strict=True
+        (model(changed).start, model(changed).null), (model(inputs).start, model(inputs).null), strict=True
     ):
         assert torch.equal(actual, expected)
 
 
-def test_dropout_falls_on_the_words_and_on_what_the_pointer_reads():
-    model, given = make(dropout=0.0, pointer_dropout=0.0).train(), batch()
-    assert torch.equal(model(given).start, model(given).start)
+def test_dropout_applies_to_words_and_pointer_input():
+    model, inputs = make(dropout=0.0, pointer_dropout=0.0).train(), batch()
+    assert torch.equal(model(inputs).start, model(inputs).start)
     for part in ("dropout", "pointer_dropout"):
         model = make(**{"dropout": 0.0, "pointer_dropout": 0.0, part: 0.5}).train()
-        assert not torch.equal(model(given).start, model(given).start)
+        assert not torch.equal(model(inputs).start, model(inputs).start)

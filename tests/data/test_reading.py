@@ -140,7 +140,7 @@ ODD_TEXT = """Zoë dined at the Café Brûlé, Zoe\u0308 at the Cafe\u0301. It t
 A 👩\u200d🚀 waved 🇫🇮 flags at 𝔛. הספינה יצאה בשנת 1887 مع البحارة.  two\u00a0 spaces\u2009here\t\tand
 there zero\u200bwidth\ufeffmark\u00adsoft one\u2028two\u2029three\u0085four\x0bfive\x1csix
 ｆｕｌｌ ﬁne ① № x\x00y """
-"""Combining and precomposed accents, fractions, emoji, right-to-left text, spaces, separators, widths, a null."""
+"""Accents combining and precomposed, fractions, emoji, right to left, spaces, separators, widths, a null."""
 
 
 @pytest.mark.parametrize("shape", ["escaped.json", "bom.json", "set.jsonl"])

@@ -1,4 +1,4 @@
-"""Joining the windows of a question, and the margin between its best span and "no answer"."""
+"""Merging the windows of a question, and the odds of "no answer" against its best span."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from decode.worlds import make_world, rank_world
+from decode.synthetic_windows import make_windows, rank_windows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,18 +34,18 @@ def spans(*windows, null) -> tuple[SpanCandidates, np.ndarray, np.ndarray]:
     return SpanCandidates(tokens, tokens, half, half, nulls, nulls), start.astype(int), end.astype(int)
 
 
-def join(requested, example, result, start, end, window=None, expected=None, **options):
-    """The answers of ``rank`` where nothing is said of windows: they come in order, none is missing."""
+def ranked_answers(requested, example, result, start, end, window=None, expected=None, **options):
+    """Answers of ``rank``; by default the windows come in order and none is missing."""
     window = np.arange(len(example)) if window is None else window
     expected = np.bincount(example, minlength=len(requested)) if expected is None else expected
-    where = {"window": window, "example": example, "char_start": start, "char_end": end}
-    return rank(result, requested.examples, **where, expected=expected, **options).predictions()
+    columns = {"window": window, "example": example, "char_start": start, "char_end": end}
+    return rank(result, requested.examples, **columns, expected=expected, **options).predictions()
 
 
-def test_by_hand():
+def test_two_windows_by_hand():
     """Two windows: the second has the better span and the lower null."""
     result, start, end = spans([(0, 3, 4.0), (16, 20, 1.0)], [(9, 12, 5.0)], null=[3.0, 2.0])
-    (answer,) = join(questions(), np.array([0, 0]), result, start, end)
+    (answer,) = ranked_answers(questions(), np.array([0, 0]), result, start, end)
     assert answer.id == "id0"
     assert answer.windows == 2
     assert answer.null_odds == 2.0 - 5.0
@@ -58,48 +58,48 @@ def test_by_hand():
     assert answer.text(-3.0001) == ""
 
 
-def test_the_null_is_beyond_the_n_best_where_it_is_not_among_them():
+def test_null_is_appended_if_not_among_the_n_best():
     result, start, end = spans([(0, 3, 4.0), (4, 7, 3.0), (16, 20, 1.0)], null=[0.0])
-    (answer,) = join(questions(), np.array([0]), result, start, end, n_best=2)
+    (answer,) = ranked_answers(questions(), np.array([0]), result, start, end, n_best=2)
     assert [c.text for c in answer.candidates] == ["Ada", "met", ""]
-    (answer,) = join(
+    (answer,) = ranked_answers(
         questions(), np.array([0]), replace(result, null_start=np.float32([3.5])), start, end, n_best=2
     )
     assert [c.text for c in answer.candidates] == ["Ada", ""]
-    (answer,) = join(
+    (answer,) = ranked_answers(
         questions(), np.array([0]), replace(result, null_start=np.float32([9])), start, end, n_best=1
     )
     assert [c.text for c in answer.candidates] == ["", "Ada"]
     assert answer.best.text == "Ada"
 
 
-def test_a_span_ties_with_the_null():
+def test_span_wins_a_tie_with_the_null():
     result, start, end = spans([(0, 3, 2.0)], null=[2.0])
-    (answer,) = join(questions(), np.array([0]), result, start, end)
+    (answer,) = ranked_answers(questions(), np.array([0]), result, start, end)
     assert answer.null_odds == 0.0
     assert [c.text for c in answer.candidates] == ["Ada", ""]
-    assert answer.text(0.0) == "Ada"  # only odds above the margin mean no answer
+    assert answer.text(0.0) == "Ada"  # only odds above the threshold mean no answer
     assert answer.text(-1e-9) == ""
 
 
-def test_spans_shared_by_windows_are_kept_once_at_their_best_score():
+def test_spans_shared_by_windows_are_kept_once_with_their_best_score():
     result, start, end = spans([(0, 3, 1.0), (4, 7, 0.5)], [(0, 3, 2.0)], null=[0.0, 0.0])
-    (once,) = join(questions(), np.array([0, 0]), result, start, end)
+    (once,) = ranked_answers(questions(), np.array([0, 0]), result, start, end)
     assert [(c.text, c.score) for c in once.candidates] == [("Ada", 2.0), ("met", 0.5), ("", 0.0)]
-    (twice,) = join(questions(), np.array([0, 0]), result, start, end, dedupe=False)
+    (twice,) = ranked_answers(questions(), np.array([0, 0]), result, start, end, dedupe=False)
     assert [c.text for c in twice.candidates] == ["Ada", "Ada", "met", ""]
 
 
-def test_spans_of_one_end_alone_in_common_are_different_answers():
+def test_spans_sharing_one_boundary_are_different_answers():
     result, start, end = spans([(0, 3, 2.0), (0, 7, 1.0), (4, 7, 0.5)], null=[0.0])
-    (answer,) = join(questions(), np.array([0]), result, start, end)
+    (answer,) = ranked_answers(questions(), np.array([0]), result, start, end)
     assert [c.text for c in answer.candidates] == ["Ada", "Ada met", "met", ""]
 
 
 @pytest.mark.parametrize("null", [0.0, -INF, INF])
-def test_all_null(null):
+def test_windows_without_spans_have_no_answer(null):
     result, start, end = spans([(0, 0, -INF)], [(3, 3, 7.0)], null=[null, null])
-    (answer,) = join(questions(), np.array([0, 0]), result, start, end)
+    (answer,) = ranked_answers(questions(), np.array([0, 0]), result, start, end)
     assert answer.best is None
     assert answer.null_odds == INF
     assert answer.text(1e30) == ""
@@ -109,16 +109,16 @@ def test_all_null(null):
 def test_missing_windows_are_named():
     result, start, end = spans([(0, 3, 1.0)], null=[0.0])
     with pytest.raises(RunError, match=r"2 of 3 questions .*\(id0, id2\)"):
-        join(questions(3), np.array([1]), result, start, end, expected=np.array([1, 1, 2]))
+        ranked_answers(questions(3), np.array([1]), result, start, end, expected=np.array([1, 1, 2]))
     result, start, end = spans([(0, 3, 1.0)], [(0, 3, 1.0)], [(0, 3, 1.0)], null=[0.0] * 3)
     example, window = np.array([0, 1, 1]), np.array([0, 4, 4])
     with pytest.raises(RunError, match=r"1 of 2 questions .*\(id1\)"):  # read twice
-        join(questions(2), example, result, start, end, window)
+        ranked_answers(questions(2), example, result, start, end, window)
 
 
 def test_offsets_come_from_the_tokens_of_the_window():
     """The third window of question 1 begins at word 12; position 3 is its first context token."""
-    _, table, _ = make_world([1, 3], tokens=12, before=3)
+    _, table, _ = make_windows([1, 3], tokens=12, before=3)
     result, _, _ = spans([(0, 0, 1.0), (0, 0, -INF)], null=[0.0])
     result = replace(result, start=np.array([[3, 0]]), end=np.array([[4, 0]]))
     origin = (table.token_start - table.context_at)[[3]]
@@ -136,14 +136,14 @@ def test_offsets_come_from_the_tokens_of_the_window():
     n_best=st.integers(1, 300),
     data=st.data(),
 )
-def test_what_holds_for_all_answers(sizes, seed, search, n_best, data):
-    made = make_world(sizes, seed=seed)
-    answered = rank_world(made, search, n_best=n_best).predictions()
+def test_invariants_of_all_answers(sizes, seed, search, n_best, data):
+    windows = make_windows(sizes, seed=seed)
+    answers = rank_windows(windows, search, n_best=n_best).predictions()
     order = data.draw(st.permutations(range(sum(sizes))))
-    assert rank_world(made, search, order, n_best=n_best).predictions() == answered
-    assert [a.id for a in answered] == [e.id for e in made[0].examples]
-    assert [a.windows for a in answered] == sizes
-    for answer, example in zip(answered, made[0].examples, strict=True):
+    assert rank_windows(windows, search, order, n_best=n_best).predictions() == answers
+    assert [a.id for a in answers] == [e.id for e in windows[0].examples]
+    assert [a.windows for a in answers] == sizes
+    for answer, example in zip(answers, windows[0].examples, strict=True):
         assert sum(c.probability for c in answer.candidates) == pytest.approx(1)
         scores = [c.score for c in answer.candidates]
         assert scores == sorted(scores, reverse=True)
@@ -153,14 +153,14 @@ def test_what_holds_for_all_answers(sizes, seed, search, n_best, data):
             assert candidate.text == example.context[candidate.start : candidate.end]
         real = [c for c in answer.candidates if c.text]
         assert answer.best == (real[0] if real else None)
-        assert real or search == "grid"  # whose starts and ends need not meet
+        assert real or search == "grid"  # the best starts and ends need not form a span
         if search != "grid":
             assert len({(c.start, c.end) for c in real}) == len(real)
 
 
-def test_the_null_is_the_lowest_and_the_best_the_highest_of_all_windows():
-    _, table, logits = made = make_world([3, 1, 2])
-    for q, answer in enumerate(rank_world(made).predictions()):
+def test_null_is_the_lowest_and_best_the_highest_of_all_windows():
+    _, table, logits = windows = make_windows([3, 1, 2])
+    for q, answer in enumerate(rank_windows(windows).predictions()):
         rows = np.flatnonzero(table.example == q)
         scores = [
             logits.start[r, s] + logits.end[r, e] for r in rows for s in range(15) for e in range(s, 15)
@@ -170,9 +170,9 @@ def test_the_null_is_the_lowest_and_the_best_the_highest_of_all_windows():
 
 
 @pytest.mark.parametrize("search", ["band", "grid", "greedy"])
-def test_odds_of_any_answer_are_those_of_the_window_surest_of_having_some(search):
-    """log P(no answer) - log P(any span), span by span: neither the search nor its limit counts."""
-    _, table, logits = made = make_world([3, 1, 2])
+def test_any_span_odds_are_the_lowest_of_all_windows(search):
+    """log P(no answer) - log P(any span) over all spans, whatever the search and its length limit."""
+    _, table, logits = windows = make_windows([3, 1, 2])
     odds = []
     for row in range(len(table.example)):
         mass = sum(
@@ -180,8 +180,8 @@ def test_odds_of_any_answer_are_those_of_the_window_surest_of_having_some(search
         )
         odds.append(float(logits.null[row]) - math.log(mass))
     options = {"any_span": True, "max_answer_tokens": 2}
-    ranking = rank_world(made, search, **options)
+    ranking = rank_windows(windows, search, **options)
     lowest = [min(np.array(odds)[table.example == q]) for q in range(3)]
     np.testing.assert_allclose(ranking.null_odds, lowest, rtol=1e-5, atol=1e-5)
-    shuffled = rank_world(made, search, [5, 0, 4, 2, 1, 3], **options)
+    shuffled = rank_windows(windows, search, [5, 0, 4, 2, 1, 3], **options)
     np.testing.assert_array_equal(shuffled.null_odds, ranking.null_odds)

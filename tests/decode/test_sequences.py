@@ -1,4 +1,4 @@
-"""Sequences read out of step logits: the choices step by step, their text, and windows joined by question."""
+"""Sequences decoded from step logits: greedy tokens, their text, and windows merged by question."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from qa_arch.types.tensors import StepLogits
 from qa_arch.types.text import Example
 
 CONTEXT = "Mira  paints, red boats."
-STARTS, ENDS = np.array([0, 6, 12, 14, 18, 23, 0]), np.array([4, 12, 13, 17, 23, 24, 0])  # the last: no token
+STARTS, ENDS = np.array([0, 6, 12, 14, 18, 23, 0]), np.array([4, 12, 13, 17, 23, 24, 0])  # last: no token
 
 
-def plain(token: list[list[float]], stop: list[float]) -> tuple[list[int], float, float]:
-    """Greedy choices of one window, from probabilities written out: (tokens, log-probability, null)."""
+def greedy(token: list[list[float]], stop: list[float]) -> tuple[list[int], float, float]:
+    """Greedy decoding of one window, from probabilities written out: (tokens, log-probability, null)."""
     tokens, total = [], 0.0
     for step, (scores, end) in enumerate(zip(token, stop, strict=True)):
         weights = [math.exp(score) for score in (*scores, end)]
@@ -34,14 +34,14 @@ def plain(token: list[list[float]], stop: list[float]) -> tuple[list[int], float
     return tokens, total, null
 
 
-def test_choices_scores_and_null_are_those_of_greedy_reading():
+def test_tokens_scores_and_null_match_greedy_decoding():
     torch.manual_seed(0)
     token, stop = torch.randn(40, 4, 5), torch.randn(40, 4) + 0.7
     token[:, :, 0] = -torch.inf
     result = best_sequences(StepLogits(token, stop))
     lengths = set()
     for n in range(40):
-        tokens, score, null = plain(token[n].tolist(), stop[n].tolist())
+        tokens, score, null = greedy(token[n].tolist(), stop[n].tolist())
         assert [t for t in result.tokens[n].tolist() if t >= 0] == tokens
         assert (result.tokens[n, len(tokens) :] == -1).all()
         assert result.score[n] == pytest.approx(score, abs=1e-5)
@@ -50,7 +50,7 @@ def test_choices_scores_and_null_are_those_of_greedy_reading():
     assert lengths >= {1, 2, 4}  # stopped at once, later and never
 
 
-def test_odds_of_any_sequence_are_those_of_the_first_stop():
+def test_any_sequence_odds_are_those_of_the_first_stop():
     torch.manual_seed(0)
     logits = StepLogits(torch.randn(3, 2, 5), torch.randn(3, 2))
     result = best_sequences(logits, any_span=True)
@@ -87,14 +87,14 @@ def ranked(result, example, origin=None, questions=1):
     ("chosen", "text", "start", "end"),
     [
         ([3, 4], "red boats", 14, 23),
-        ([0, 1, 2], "Mira  paints,", 0, 13),  # one span, as it stands in the text
+        ([0, 1, 2], "Mira  paints,", 0, 13),  # one span, with the spaces of the passage
         ([4, 3], "boats red", -1, -1),
         ([0, 3, 4], "Mira red boats", -1, -1),
         ([3, 3], "red red", -1, -1),
         ([5], ".", 23, 24),
     ],
 )
-def test_text_is_the_chosen_tokens_in_their_order(chosen, text, start, end):
+def test_text_has_the_chosen_tokens_in_order(chosen, text, start, end):
     ranking = ranked(sequences((chosen, -1.0, -3.0)), [0])
     (answer,) = ranking.predictions()
     assert (answer.best.text, answer.best.start, answer.best.end) == (text, start, end)
@@ -102,8 +102,8 @@ def test_text_is_the_chosen_tokens_in_their_order(chosen, text, start, end):
     assert [entry["text"] for entry in dict(nbest(ranking))["0"]] == [text, ""]
 
 
-def test_windows_are_joined_by_question():
-    """The best sequence over the windows, the lowest null, in the token columns of the passage."""
+def test_windows_are_merged_by_question():
+    """Best sequence and lowest null over the windows, in the token columns of the passage."""
     result = sequences(([2], -2.0, -0.5), ([0, 1], -1.0, -4.0), ([1], -0.5, -9.0), ([0], -math.inf, 0.0))
     actual, expected = ranked(result, [0, 0, 1, 1], origin=[0, 3, 0, 3], questions=2).predictions()
     assert (actual.best.text, actual.windows) == ("red boats", 2)

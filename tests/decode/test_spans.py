@@ -1,4 +1,4 @@
-"""The search for spans in the logits of a window."""
+"""Span search in the logits of a window."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 import numpy as np
 import pytest
 import torch
-from decode.worlds import make_logits
+from decode.synthetic_windows import make_logits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ from qa_arch.spans.search import best_spans
 from qa_arch.types.tensors import SpanLogits
 
 INF = float("inf")
-few_values = st.sampled_from([-INF, -2.0, -0.5, 0.0, 0.25, 0.5, 3.0])  # so that many scores are equal
+few_values = st.sampled_from([-INF, -2.0, -0.5, 0.0, 0.25, 0.5, 3.0])  # many ties
 any_values = st.floats(-50, 50, width=32) | st.just(-INF)
 
 
@@ -28,7 +28,7 @@ def listed(result: SpanCandidates, row: int = 0) -> list[tuple[int, int]]:
 
 
 def all_pairs(start, end, limit):
-    """Every valid pair: best first, equals by start, then by length."""
+    """Every valid pair, best first; ties by start, then by length."""
     start, end = np.float32(start), np.float32(end)
     pairs = [
         (-(start[s] + end[e]), s, e)
@@ -59,10 +59,10 @@ def test_band_is_exact(rows, limit, k):
         assert listed(result, row) == all_pairs(s, e, limit)[:k]
 
 
-def test_coarse_logits_give_the_same_spans_alone_and_in_a_batch():
-    """bfloat16 logits have many equal scores: their order must not depend on the company."""
-    draw = torch.Generator().manual_seed(2)
-    start, end = (torch.randn(2, 16, 60, generator=draw) * 2).round() / 2
+def test_tied_logits_give_the_same_spans_alone_and_in_a_batch():
+    """bfloat16 logits have many ties: their order must not depend on the batch."""
+    generator = torch.Generator().manual_seed(2)
+    start, end = (torch.randn(2, 16, 60, generator=generator) * 2).round() / 2
     for search in ("band", "grid"):
         batch = best_spans(make_logits(start, end), search=search)
         for row in range(16):
@@ -72,8 +72,8 @@ def test_coarse_logits_give_the_same_spans_alone_and_in_a_batch():
 
 @pytest.mark.parametrize("search", ["band", "grid", "greedy"])
 @pytest.mark.parametrize(("limit", "expected"), [(4, (2, 5)), (3, (2, 3))])
-def test_the_length_bound_is_on_end_minus_start(search, limit, expected):
-    """The best pair, tokens 2 to 5, is 4 tokens long: 4 lets it pass, 3 does not."""
+def test_length_limit_counts_tokens(search, limit, expected):
+    """The best pair, tokens 2 to 5, has 4 tokens: a limit of 4 allows it, 3 does not."""
     start, end = torch.full((2, 1, 8), -9.0)
     start[0, 2], end[0, 5], end[0, 3] = 5.0, 5.0, 2.0
     result = best_spans(make_logits(start, end), search=search, max_answer_tokens=limit)
@@ -81,15 +81,15 @@ def test_the_length_bound_is_on_end_minus_start(search, limit, expected):
 
 
 @pytest.mark.parametrize("search", ["band", "grid", "greedy"])
-def test_an_end_before_its_start_is_never_chosen(search):
+def test_end_before_start_is_never_chosen(search):
     start, end = torch.zeros(2, 1, 6)
     start[0, 4], end[0, 1] = 9.0, 9.0
     result = best_spans(make_logits(start, end), search=search)
     assert all(s <= e for s, e in listed(result))
 
 
-def test_greedy_keeps_to_the_best_start():
-    """Joint search prefers (0, 1); greedy takes start 3 for its own sake."""
+def test_greedy_keeps_the_best_start():
+    """Joint search prefers (0, 1); greedy takes start 3, the best on its own."""
     start, end = torch.tensor([[4.0, 0, 0, 5, 0]]), torch.tensor([[0.0, 9, 0, 1, 2]])
     assert listed(best_spans(make_logits(start, end)))[0] == (0, 1)
     result = best_spans(make_logits(start, end), search="greedy", n_best=7)
@@ -105,16 +105,15 @@ def test_greedy_keeps_to_the_best_start():
         (2.5, -5.0, [(0, 3), (1, 3)]),
     ],
 )
-def test_the_null_takes_a_place_in_the_grid(null_start, null_end, expected):
-    """Of two places, a null that outdoes the second start (or end) leaves the best one alone, not
-    one that equals it."""
+def test_null_takes_a_slot_in_the_grid(null_start, null_end, expected):
+    """With n_best=2, a null above the second start (or end) takes its slot; an equal one does not."""
     start, end = torch.tensor([[3.0, 2.5, 1, 0]]), torch.tensor([[0.0, 1, 2, 3]])
     result = best_spans(make_logits(start, end, [null_start], [null_end]), search="grid", n_best=2)
     assert listed(result) == expected
 
 
 @pytest.mark.parametrize("search", ["band", "grid", "greedy"])
-def test_nan_is_never_chosen_and_warned_of(search, caplog):
+def test_nan_is_never_chosen_and_gives_a_warning(search, caplog):
     start, end = torch.zeros(2, 2, 5)
     start[0, 2], end[0, 3], start[1] = float("nan"), INF, float("nan")
     with caplog.at_level(logging.WARNING):
@@ -126,7 +125,7 @@ def test_nan_is_never_chosen_and_warned_of(search, caplog):
     assert "1 span logits" in caplog.text
 
 
-def test_the_null_is_the_one_of_the_logits():
+def test_null_comes_from_the_logits():
     logits = make_logits(
         torch.zeros(2, 3),
         torch.zeros(2, 3),
@@ -138,13 +137,13 @@ def test_the_null_is_the_one_of_the_logits():
     np.testing.assert_allclose(best_spans(logits).null, logits.null)
 
 
-def test_a_null_that_is_nan_is_left_out(caplog):
+def test_nan_null_is_ignored(caplog):
     result = best_spans(make_logits(torch.zeros(2, 3), torch.zeros(2, 3), [float("nan"), 1.0]))
     assert result.null.tolist() == [INF, 1.0]
     assert "1 windows" in caplog.text
 
 
-def test_limits_below_one_and_an_unknown_search_are_named():
+def test_limits_below_one_and_unknown_search_are_refused():
     logits = make_logits(torch.zeros(1, 3), torch.zeros(1, 3))
     with pytest.raises(ConfigError, match="n_best=0"):
         best_spans(logits, n_best=0)

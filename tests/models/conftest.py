@@ -1,4 +1,4 @@
-"""Batches made by hand and tiny random encoders: no tokenizer, no collate, no hub."""
+"""Handmade batches and tiny random encoders: no tokenizer, no collator, no hub."""
 
 from __future__ import annotations
 

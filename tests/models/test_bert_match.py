@@ -1,4 +1,4 @@
-"""The proposed model in all its options, on batches made by hand."""
+"""The proposed model with all its options, on handmade batches."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ OPTIONS = {
     },
     "no_match_words_linear": {"match": False, "head": LinearHead, "matching": "words", "suffix_prefix": 2},
 }
-"""Those that no YAML of ``conf/model`` has: ``tests/test_contract.py`` tries the others."""
-# Zero in exact arithmetic: a constant added to all scores of a softmax, and what multiplies h_0 = 0.
+"""Combinations that no YAML of ``conf/model`` has; ``tests/test_contract.py`` tests the YAML files."""
+# Zero in exact arithmetic: a constant added to all scores of a softmax, and weights applied to h_0 = 0.
 WITHOUT_GRADIENT = ("score.bias", "cell.weight_hh", "key.bias")
 
 
@@ -51,7 +51,7 @@ def options(request):
 
 
 def span_loss(logits, start, end):
-    """Cross-entropy with the null beside the tokens; position T is "no answer"."""
+    """Cross-entropy over the tokens and the null; position T is "no answer"."""
     scores = [
         torch.cat([s, null[:, None]], 1)
         for s, null in ((logits.start, logits.null_start), (logits.end, logits.null_end))
@@ -62,7 +62,7 @@ def span_loss(logits, start, end):
     return loss if logits.verifier is None else loss + torch.nn.functional.softplus(logits.verifier).mean()
 
 
-def test_the_same_alone_and_padded_further(tiny_encoder, make_batch, options):
+def test_logits_do_not_depend_on_batch_and_padding(tiny_encoder, make_batch, options):
     model = BertMatch(tiny_encoder(), hidden=6, **options).eval()
     together = model(make_batch())
     for row in range(4):
@@ -75,7 +75,7 @@ def test_the_same_alone_and_padded_further(tiny_encoder, make_batch, options):
             torch.testing.assert_close(alone.null[0], together.null[row], rtol=0, atol=1e-5)
 
 
-def test_a_gradient_reaches_every_trainable_parameter(tiny_encoder, make_batch, options):
+def test_every_trainable_parameter_gets_a_gradient(tiny_encoder, make_batch, options):
     batch, model = make_batch(), BertMatch(tiny_encoder(), hidden=6, dropout=0.0, **options)
     logits = model(batch)
     first = batch.context.int().argmax(1)
@@ -87,18 +87,18 @@ def test_a_gradient_reaches_every_trainable_parameter(tiny_encoder, make_batch, 
         assert name.endswith(WITHOUT_GRADIENT) or parameter.grad.abs().sum() > 0, name
 
 
-def test_words_score_first_pieces_as_starts_and_last_pieces_as_ends(tiny_encoder, make_batch):
+def test_word_matching_scores_first_pieces_as_starts_and_last_as_ends(tiny_encoder, make_batch):
     batch = make_batch()
     logits = BertMatch(tiny_encoder(), hidden=6, matching="words").eval()(batch)
     # Row 1: question 2 pieces, context 4 pieces in two words, on tokens 4-7.
     assert torch.isfinite(logits.start[1]).nonzero()[:, 0].tolist() == [4, 6]
     assert torch.isfinite(logits.end[1]).nonzero()[:, 0].tolist() == [5, 7]
-    # Row 0: 9 pieces, so that its last word has one piece.
+    # Row 0: 9 pieces, so its last word has one piece.
     assert torch.isfinite(logits.start[0]).nonzero()[:, 0].tolist() == [5, 7, 9, 11, 13]
     assert torch.isfinite(logits.end[0]).nonzero()[:, 0].tolist() == [6, 8, 10, 12, 13]
 
 
-def test_the_verifier_alone_leaves_the_null_neutral(tiny_encoder, make_batch):
+def test_verifier_without_sentinel_leaves_the_null_neutral(tiny_encoder, make_batch):
     model = BertMatch(tiny_encoder(), hidden=6, no_answer="verifier", verifier_weight=2.0).eval()
     logits = model(make_batch())
     torch.testing.assert_close(logits.null_start, logits.start.logsumexp(1))
@@ -107,7 +107,7 @@ def test_the_verifier_alone_leaves_the_null_neutral(tiny_encoder, make_batch):
 
 
 def states_of(model, batch):
-    """What the match-LSTM reads of a batch and gives, in this order."""
+    """Input and output states of the match-LSTM for a batch, and all token states."""
     with torch.no_grad():
         tokens = model.features(model.encoder(batch.ids, batch.mask, batch.segments), None, batch.overlap)
         context, context_mask = take(tokens, batch.context)
@@ -118,9 +118,7 @@ def states_of(model, batch):
 
 
 @pytest.mark.parametrize("residual", [True, False])
-def test_the_pooled_sentinel_is_the_mean_of_the_match_states_by_a_learned_query(
-    tiny_encoder, make_batch, residual
-):
+def test_pooled_sentinel_is_attention_pooling_of_match_states(tiny_encoder, make_batch, residual):
     batch = make_batch()
     model = BertMatch(tiny_encoder(), hidden=6, sentinel="pooled", residual=residual, head=LinearHead).eval()
     actual = model(batch).null_start
@@ -128,12 +126,12 @@ def test_the_pooled_sentinel_is_the_mean_of_the_match_states_by_a_learned_query(
     for row, length in enumerate(batch.context.sum(1).tolist()):
         weights = [(model.pool.query.weight[0] @ state).exp() for state in states[row, :length]]
         pooled = sum(w * state for w, state in zip(weights, states[row], strict=False)) / sum(weights)
-        nothing = torch.cat([pooled, tokens[row, 0]]) if residual else pooled
-        expected = model.pointer.score.weight[0] @ nothing + model.pointer.score.bias[0]
+        null_row = torch.cat([pooled, tokens[row, 0]]) if residual else pooled
+        expected = model.pointer.score.weight[0] @ null_row + model.pointer.score.bias[0]
         torch.testing.assert_close(actual[row], expected, rtol=0, atol=1e-5)
 
 
-def test_the_match_part_of_nothing_is_zeros_where_it_is_not_pooled(tiny_encoder, make_batch):
+def test_sentinel_without_pooling_has_zero_match_states(tiny_encoder, make_batch):
     batch = make_batch()
     model = BertMatch(tiny_encoder(), hidden=6, head=LinearHead).eval()
     cls = model.encoder(batch.ids, batch.mask, batch.segments)[:, 0]
@@ -141,8 +139,8 @@ def test_the_match_part_of_nothing_is_zeros_where_it_is_not_pooled(tiny_encoder,
     torch.testing.assert_close(model(batch).null_start, expected)
 
 
-def test_words_have_zeros_in_place_of_cls(make_batch):
-    """And not the first word of the question, which stands where [CLS] would."""
+def test_word_encoder_has_zeros_in_place_of_cls(make_batch):
+    """Not the first word of the question, which is where [CLS] would be."""
     batch = make_batch(segments=False)
     for options in ({}, {"match": False}):
         model = BertMatch(WordEncoder(50, 8), hidden=6, head=LinearHead, **options).eval()
@@ -152,7 +150,7 @@ def test_words_have_zeros_in_place_of_cls(make_batch):
         BertMatch(WordEncoder(50, 8), no_answer="both")
 
 
-def test_the_context_is_aligned_before_it_is_matched_and_the_residual_is_not(tiny_encoder, make_batch):
+def test_alignment_changes_the_match_input_but_not_the_residual(tiny_encoder, make_batch):
     batch = make_batch()
     model = BertMatch(tiny_encoder(), hidden=6, alignment=True, head=LinearHead).eval()
     torch.nn.init.normal_(model.align.change.weight)
@@ -166,18 +164,18 @@ def test_the_context_is_aligned_before_it_is_matched_and_the_residual_is_not(tin
 
 
 @pytest.mark.parametrize("head", [None, LinearHead])
-def test_the_same_seed_gives_the_weights_that_two_models_share(tiny_encoder, head):
-    """An option's parameters are made last: pairs of runs with and without it begin alike."""
+def test_same_seed_gives_the_same_shared_weights(tiny_encoder, head):
+    """An option's parameters are created last, so runs with and without it start alike."""
     plain = BertMatch(tiny_encoder(), hidden=6, head=head, no_answer="both").state_dict()
-    more = BertMatch(
+    extended = BertMatch(
         tiny_encoder(), hidden=6, head=head, no_answer="both", alignment=True, sentinel="pooled"
     ).state_dict()
-    assert all(torch.equal(more[name], weight) for name, weight in plain.items())
-    assert {name.split(".")[0] for name in more.keys() - plain.keys()} == {"align", "pool"}
+    assert all(torch.equal(extended[name], weight) for name, weight in plain.items())
+    assert {name.split(".")[0] for name in extended.keys() - plain.keys()} == {"align", "pool"}
 
 
 @pytest.mark.parametrize(
-    ("options", "named"),
+    ("options", "setting"),
     [
         ({"match": False, "alignment": True}, "model.alignment"),
         ({"match": False, "attention_gain": 3.0}, "model.attention_gain"),
@@ -185,12 +183,12 @@ def test_the_same_seed_gives_the_weights_that_two_models_share(tiny_encoder, hea
         ({"no_answer": "verifier", "sentinel": "pooled"}, "model.sentinel"),
     ],
 )
-def test_an_option_without_its_part_is_refused(tiny_encoder, options, named):
-    with pytest.raises(ConfigError, match=named):
+def test_option_without_its_module_is_refused(tiny_encoder, options, setting):
+    with pytest.raises(ConfigError, match=setting):
         BertMatch(tiny_encoder(), hidden=6, **options)
 
 
-def test_word_vectors_overlap_and_question_reach_the_scores(tiny_encoder, make_batch):
+def test_word_vectors_overlap_and_question_affect_the_scores(tiny_encoder, make_batch):
     model = BertMatch(tiny_encoder(), hidden=6, vectors=VECTORS, overlap_flag=True).eval()
     batch = make_batch()
     before = model(batch).start[batch.context]
@@ -200,7 +198,7 @@ def test_word_vectors_overlap_and_question_reach_the_scores(tiny_encoder, make_b
         assert (after - before).abs().max() > 1e-4
 
 
-def test_fixed_vectors_are_counted_apart_and_not_saved(tiny_encoder):
+def test_fixed_vectors_are_counted_separately_and_not_saved(tiny_encoder):
     fixed = BertMatch(tiny_encoder(), hidden=6, vectors=VECTORS)
     trained = BertMatch(tiny_encoder(), hidden=6, vectors=VECTORS, train_vectors=True)
     assert not any("vectors" in name for name in fixed.state_dict())
@@ -212,7 +210,7 @@ def test_fixed_vectors_are_counted_apart_and_not_saved(tiny_encoder):
     assert set(count.blocks) == {"encoder", "features", "match", "pointer"}
 
 
-def test_bf16_autocast_trains(tiny_encoder, make_batch, options):
+def test_bf16_autocast_gives_fp32_logits_and_finite_gradients(tiny_encoder, make_batch, options):
     model, batch = BertMatch(tiny_encoder(), hidden=6, **options), make_batch()
     with torch.autocast("cpu", torch.bfloat16):
         logits = model(batch)
@@ -221,7 +219,7 @@ def test_bf16_autocast_trains(tiny_encoder, make_batch, options):
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
 
-def test_a_window_without_context_is_safe(tiny_encoder, make_batch, options):
+def test_window_without_context_is_finite(tiny_encoder, make_batch, options):
     batch = make_batch()
     empty = batch.context.clone()
     empty[2] = False
@@ -229,6 +227,6 @@ def test_a_window_without_context_is_safe(tiny_encoder, make_batch, options):
     logits = model(replace(batch, context=empty))
     assert (logits.start[2] == -math.inf).all()
     assert torch.isfinite(logits.null).all()
-    none = torch.full((4,), batch.ids.shape[1])
-    span_loss(logits, none, none).backward()
+    no_answer = torch.full((4,), batch.ids.shape[1])
+    span_loss(logits, no_answer, no_answer).backward()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)

@@ -1,4 +1,4 @@
-"""What names a checkpoint, where its files come from, and which version of it they are."""
+"""Checkpoints: their names, where their files come from, and revisions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tiny(tmp_path_factory):
 
 @pytest.fixture
 def hub(tiny, tmp_path, monkeypatch):
-    """The local cache of the hub, which holds one commit of ``velmora/tiny``."""
+    """A local hub cache with one commit of ``velmora/tiny``."""
     model = tmp_path / "hub" / "models--velmora--tiny"
     shutil.copytree(tiny, model / "snapshots" / COMMIT)
     (model / "refs").mkdir()
@@ -37,7 +37,7 @@ def hub(tiny, tmp_path, monkeypatch):
     return model
 
 
-def test_what_names_a_checkpoint(tiny, tmp_path, monkeypatch):
+def test_checkpoint_names_are_recognised(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
     assert names_checkpoint(tiny)
@@ -46,13 +46,13 @@ def test_what_names_a_checkpoint(tiny, tmp_path, monkeypatch):
         assert not names_checkpoint(other), other
 
 
-def test_a_folder_with_a_record_is_a_run(tiny, tmp_path):
+def test_folder_with_a_record_is_a_run(tiny, tmp_path):
     folder = shutil.copytree(tiny, tmp_path / "exported")
     (folder / "run.json").write_text("{}")
     assert not names_checkpoint(folder)
 
 
-def test_a_hub_id_is_read_from_the_cache(hub):
+def test_hub_id_is_read_from_the_cache(hub):
     files = open_checkpoint("velmora/tiny")
     assert (files.revision, files.name) == (COMMIT, "tiny")
     assert record_folder("velmora/tiny").as_posix() == "velmora/tiny"
@@ -62,29 +62,29 @@ def test_a_hub_id_is_read_from_the_cache(hub):
     assert predictor.record.config["model"]["revision"] == COMMIT
 
 
-def test_the_hub_gives_the_revision_that_was_scored(hub):
+def test_scored_revision_is_read_again(hub):
     shutil.copytree(hub / "snapshots" / COMMIT, hub / "snapshots" / ("a" * 40))
     (hub / "refs" / "main").write_text("a" * 40)
     assert open_checkpoint("velmora/tiny").revision == "a" * 40
     assert open_checkpoint("velmora/tiny", COMMIT).folder.name == COMMIT
 
 
-def test_a_hub_that_cannot_be_reached(hub):
+def test_unreachable_hub_is_an_error(hub):
     with pytest.raises(UnavailableError, match=r"velmora/other: neither a local folder nor .* the network"):
         open_checkpoint("velmora/other")
 
 
-def test_a_folder_that_changed_is_refused(tiny, tmp_path):
+def test_changed_checkpoint_folder_is_refused(tiny, tmp_path):
     folder = shutil.copytree(tiny, tmp_path / "copy")
     before = open_checkpoint(folder).revision
-    assert before == open_checkpoint(tiny).revision  # wherever it lies
+    assert before == open_checkpoint(tiny).revision  # wherever it is
     weights = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
     with pytest.raises(RunError, match="is not the checkpoint that was scored"):
         open_checkpoint(folder, before)
 
 
-def test_a_pickle_is_never_opened(tiny, tmp_path):
+def test_pickle_is_never_opened(tiny, tmp_path):
     folder = shutil.copytree(tiny, tmp_path / "pickled")
     (folder / "model.safetensors").unlink()
     torch.save({}, folder / "pytorch_model.bin")
@@ -93,7 +93,7 @@ def test_a_pickle_is_never_opened(tiny, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("index", "said"),
+    ("index", "message"),
     [
         ({"weight_map": {"qa_outputs.bias": "weights.bin"}, "metadata": {}}, "names 'weights.bin'"),
         ({"weight_map": {"x": "../../e.safetensors"}, "metadata": {}}, "names '../../e.safetensors'"),
@@ -101,13 +101,13 @@ def test_a_pickle_is_never_opened(tiny, tmp_path):
         ({"weight_map": {}}, "is not a weight index"),
     ],
 )
-def test_an_index_names_safetensors_of_its_folder_alone(tiny, tmp_path, index, said):
+def test_weight_index_may_only_name_safetensors_in_its_folder(tiny, tmp_path, index, message):
     folder = shutil.copytree(tiny, tmp_path / "sharded")
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     torch.save({"qa_outputs.bias": torch.zeros(2)}, folder / "weights.bin")
     for load in (lambda: load_predictor(folder, device="cpu"), lambda: build_encoder(str(folder))):
-        with pytest.raises(RunError, match=f"index.json: {re.escape(said)}"):
+        with pytest.raises(RunError, match=f"index.json: {re.escape(message)}"):
             load()
 
 
@@ -119,17 +119,17 @@ def test_an_index_names_safetensors_of_its_folder_alone(tiny, tmp_path, index, s
         ({"deep": json.loads("[" * 500 + "]" * 500)}, RunError),
     ],
 )
-def test_a_configuration_that_cannot_be_used_is_one_line(tiny, tmp_path, change, kind):
+def test_unusable_configuration_error_is_one_line(tiny, tmp_path, change, kind):
     folder = shutil.copytree(tiny, tmp_path / "odd")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | change))
     for load in (lambda: load_predictor(folder, device="cpu"), lambda: build_encoder(str(folder))):
-        with pytest.raises(kind) as refusal:
+        with pytest.raises(kind) as caught:
             load()
-        assert str(refusal.value).count("\n") == 0
+        assert str(caught.value).count("\n") == 0
 
 
-def test_no_checkpoint_chooses_its_attention(tiny, tmp_path, monkeypatch):
+def test_checkpoint_cannot_choose_its_attention(tiny, tmp_path, monkeypatch):
     """The library would fetch OWNER/NAME from the hub and run it."""
     folder = shutil.copytree(tiny, tmp_path / "kernel")
     config = json.loads((folder / "config.json").read_text())
@@ -140,7 +140,7 @@ def test_no_checkpoint_chooses_its_attention(tiny, tmp_path, monkeypatch):
     assert {model.backbone.config._attn_implementation for model in models} <= {"sdpa", "qa_arch_sdpa"}
 
 
-def test_code_of_a_checkpoint_is_never_run(tiny, tmp_path):
+def test_checkpoint_code_is_never_run(tiny, tmp_path):
     folder = shutil.copytree(tiny, tmp_path / "trap")
     config = json.loads((folder / "config.json").read_text())
     classes = {"AutoConfig": "trap.Config", "AutoModelForQuestionAnswering": "trap.Model"}

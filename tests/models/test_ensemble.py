@@ -1,4 +1,4 @@
-"""Ensembles: mean probabilities worked out in plain Python, and each member's own word vectors."""
+"""Ensembles: mean probabilities against plain Python, and each member's own word vectors."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from qa_arch.errors import ConfigError
 from qa_arch.spans.loading import Ensemble, average
 from qa_arch.types.tensors import SpanLogits, StepLogits
 
-NO = -math.inf
+NEG_INF = -math.inf
 
 
-def shares(scores: list[float]) -> list[float]:
+def softmax(scores: list[float]) -> list[float]:
     weights = [math.exp(score) for score in scores]
     return [weight / sum(weights) for weight in weights]
 
@@ -23,7 +23,7 @@ def shares(scores: list[float]) -> list[float]:
 def random_logits(seed: int, verifier: bool = False) -> SpanLogits:
     torch.manual_seed(seed)
     start, end = torch.randn(2, 3, 4) * 2
-    start[:, 0], end[:, 3] = NO, NO
+    start[:, 0], end[:, 3] = NEG_INF, NEG_INF
     null = torch.randn(2, 3)
     return SpanLogits(start, end, *null, torch.randn(3) if verifier else None, verifier_weight=0.5)
 
@@ -32,19 +32,19 @@ def test_probabilities_of_start_end_and_null_are_averaged():
     members = [random_logits(seed) for seed in range(3)]
     actual = average(members)
     for b in range(3):
-        for scores, null, side in (
+        for scores, null, names in (
             (actual.start, actual.null_start, ("start", "null_start")),
             (actual.end, actual.null_end, ("end", "null_end")),
         ):
             rows = [
-                shares([*getattr(m, side[0])[b].tolist(), getattr(m, side[1])[b].item()]) for m in members
+                softmax([*getattr(m, names[0])[b].tolist(), getattr(m, names[1])[b].item()]) for m in members
             ]
             expected = [sum(column) / 3 for column in zip(*rows, strict=True)]
-            assert shares([*scores[b].tolist(), null[b].item()]) == pytest.approx(expected, abs=1e-6)
+            assert softmax([*scores[b].tolist(), null[b].item()]) == pytest.approx(expected, abs=1e-6)
     assert actual.verifier is None
 
 
-def test_the_verifiers_probabilities_are_averaged():
+def test_verifier_probabilities_are_averaged():
     members = [random_logits(seed, verifier=True) for seed in range(2)]
     actual = average(members)
     for b in range(3):
@@ -55,13 +55,13 @@ def test_the_verifiers_probabilities_are_averaged():
         )
 
 
-def test_the_probabilities_of_each_step_are_averaged():
+def test_probabilities_of_each_step_are_averaged():
     torch.manual_seed(0)
     members = [StepLogits(torch.randn(2, 3, 4), torch.randn(2, 3)) for _ in range(2)]
     actual = average(members)
     for b in range(2):
         for s in range(3):
-            rows = [shares([*m.token[b, s].tolist(), m.stop[b, s].item()]) for m in members]
+            rows = [softmax([*m.token[b, s].tolist(), m.stop[b, s].item()]) for m in members]
             expected = [sum(column) / 2 for column in zip(*rows, strict=True)]
             assert [*actual.token[b, s].exp().tolist(), actual.stop[b, s].exp().item()] == pytest.approx(
                 expected
@@ -69,8 +69,8 @@ def test_the_probabilities_of_each_step_are_averaged():
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_an_ensemble_of_equals_says_what_each_of_them_says(count):
-    """Window by window on the same scale, so that windows of one question compare as before."""
+def test_ensemble_of_equal_members_equals_each_member(count):
+    """On the same scale in every window, so windows of a question stay comparable."""
     single = random_logits(4)
     actual = average([single] * count)
     for name in ("start", "end", "null_start", "null_end", "null"):
@@ -86,21 +86,21 @@ def test_an_ensemble_of_equals_says_what_each_of_them_says(count):
     ],
     ids=["kinds", "lengths", "verifiers"],
 )
-def test_members_that_say_different_things_are_refused(members):
+def test_members_with_different_outputs_are_refused(members):
     with pytest.raises(ConfigError, match="must all"):
         average(members)
 
 
 def test_each_member_reads_its_own_word_vectors(make_batch):
-    """Two members with the same vectors in another order say the same."""
+    """Members with the same vectors in another order give the same scores."""
 
-    class Reading(nn.Module):
+    class VectorScores(nn.Module):
         def __init__(self, table):
             super().__init__()
             self.register_buffer("table", table)
 
         def forward(self, batch):
-            scores = self.table[batch.vector].masked_fill(~batch.context, NO)
+            scores = self.table[batch.vector].masked_fill(~batch.context, NEG_INF)
             return SpanLogits(scores, scores, scores.new_zeros(len(batch)), scores.new_zeros(len(batch)))
 
     table = torch.randn(6)
@@ -108,6 +108,6 @@ def test_each_member_reads_its_own_word_vectors(make_batch):
     order = torch.tensor([0, 3, 1, 5, 2, 4])  # row of each word in the other table
     other = torch.zeros(6).scatter(0, order, table)
     batch = make_batch()
-    plain = Reading(table)(batch)
-    actual = Ensemble([Reading(table), Reading(other)], [torch.arange(6), order])(batch)
+    plain = VectorScores(table)(batch)
+    actual = Ensemble([VectorScores(table), VectorScores(other)], [torch.arange(6), order])(batch)
     torch.testing.assert_close(actual.start, plain.start)

@@ -1,4 +1,4 @@
-"""Checkpoints of the library's own classes: windows and logits are the library's, family by family."""
+"""Checkpoints of the library's own classes: windows and logits equal the library's in every family."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def predictor(case):
 def windows(predictor) -> Batch:
     examples = [Example(str(n), question, context) for n, (question, context) in enumerate(PAIRS)]
     table = predictor.table(question_set("pairs", examples, "2.0"), cache=False)
-    assert table.truncated_questions == 0  # the library's call cuts none
+    assert table.truncated_questions == 0  # the library's call truncates none
     return Collator(table, labels=False)(range(len(table)))
 
 
 def expected(case: Case) -> tuple[dict, tuple[torch.Tensor, torch.Tensor]]:
-    """The library's tokenizer call on the same pairs, and its own class on that."""
+    """Inputs and logits of the library's own tokenizer call and class on the same pairs."""
     tokenizer = AutoTokenizer.from_pretrained(case.folder)
     encoded = tokenizer(
         *map(list, zip(*PAIRS, strict=True)),
@@ -80,7 +80,7 @@ def logits_of(predictor, batch: Batch) -> SpanLogits:
         return predictor.model(batch)
 
 
-def test_windows_and_logits_are_those_of_the_library(case, predictor):
+def test_windows_and_logits_match_the_library(case, predictor):
     batch, (encoded, (start, end)) = windows(predictor), expected(case)
     assert len(batch) > len(PAIRS)
     assert torch.equal(batch.ids, encoded["input_ids"])
@@ -90,10 +90,10 @@ def test_windows_and_logits_are_those_of_the_library(case, predictor):
         assert set(batch.segments.unique().tolist()) == {0, 1}
         assert torch.equal(batch.segments, encoded["token_type_ids"])
     logits = logits_of(predictor, batch)
-    assert logits.start[0][batch.context[0]].std() > 0.01, "else equal logits would say nothing of the inputs"
+    assert logits.start[0][batch.context[0]].std() > 0.01, "the logits must depend on the inputs"
     assert len(set(logits.null.tolist())) == len(batch)
-    for actual, wanted in ((logits.start, start), (logits.end, end)):
-        torch.testing.assert_close(actual[batch.context], wanted[batch.context], rtol=0, atol=1e-6)
+    for actual, theirs in ((logits.start, start), (logits.end, end)):
+        torch.testing.assert_close(actual[batch.context], theirs[batch.context], rtol=0, atol=1e-6)
         assert (actual[~batch.context] == -math.inf).all()
     cls = AutoTokenizer.from_pretrained(case.folder).cls_token_id
     at_cls = (batch.ids == cls).long().argmax(1, keepdim=True)
@@ -101,7 +101,7 @@ def test_windows_and_logits_are_those_of_the_library(case, predictor):
     torch.testing.assert_close(logits.null_end, end.gather(1, at_cls)[:, 0], rtol=0, atol=1e-6)
 
 
-def test_a_window_says_alone_what_it_says_among_others(predictor):
+def test_window_logits_are_the_same_alone_and_in_a_batch(predictor):
     batch = windows(predictor)
     together = logits_of(predictor, batch)
     examples = [Example("0", *PAIRS[0])]
@@ -113,15 +113,15 @@ def test_a_window_says_alone_what_it_says_among_others(predictor):
 
 
 @pytest.mark.parametrize("case", ["bert", "deberta-v2"], indirect=True)
-@pytest.mark.parametrize(("precision", "near"), [("bf16", 0.15), ("int8", 0.3)])
-def test_in_lower_precision_the_scores_move_little(case, predictor, precision, near):
-    rough = load_predictor(case.folder, device="cpu", precision=precision, settings=SETTINGS)
+@pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.15), ("int8", 0.3)])
+def test_lower_precision_changes_scores_little(case, predictor, precision, tolerance):
+    low = load_predictor(case.folder, device="cpu", precision=precision, settings=SETTINGS)
     batch = windows(predictor)
-    exact, moved = logits_of(predictor, batch), logits_of(rough, batch)
+    exact, moved = logits_of(predictor, batch), logits_of(low, batch)
     assert moved.start.dtype == torch.float32
-    off = (moved.start - exact.start)[batch.context].abs().max() / exact.start[batch.context].std()
-    assert 0 < off < near
-    heads = [child for child in rough.model.model.children() if child is not rough.model.backbone]
+    error = (moved.start - exact.start)[batch.context].abs().max() / exact.start[batch.context].std()
+    assert 0 < error < tolerance
+    heads = [child for child in low.model.model.children() if child is not low.model.backbone]
     assert {p.dtype for head in heads for p in head.parameters()} == {torch.float32}
-    for answer, other in zip(rough.predict(PAIRS), predictor.predict(PAIRS), strict=True):
-        assert answer.null_odds == pytest.approx(other.null_odds, abs=near * 10)
+    for answer, other in zip(low.predict(PAIRS), predictor.predict(PAIRS), strict=True):
+        assert answer.null_odds == pytest.approx(other.null_odds, abs=tolerance * 10)

@@ -1,4 +1,4 @@
-"""The standard baseline over the families; ``tests/test_contract.py`` has what holds for all models."""
+"""The standard baseline in every encoder family; ``tests/test_contract.py`` tests what all models share."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def test_null_is_the_score_of_the_first_token(family, tiny_encoder, make_batch):
     torch.testing.assert_close(logits.end[0, 6], model.span(tokens[0, 6])[1])
 
 
-def test_words_are_refused():
+def test_word_encoder_is_refused():
     with pytest.raises(ConfigError, match=r"have no \[CLS\]"):
         TransformerSpan(WordEncoder(50, 8))

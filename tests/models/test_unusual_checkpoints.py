@@ -1,4 +1,4 @@
-"""Checkpoints that cannot be read are refused in a line; windows, segments and null follow what is there."""
+"""Unusable checkpoints are refused in one line; windows, segments and null follow the checkpoint."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ def bert(tmp_path_factory) -> Path:
     return make_checkpoint("bert", tmp_path_factory.mktemp("sound") / "bert", TEXTS)
 
 
-def refused(folder: Path, message: str, error: type[Exception] = ConfigError) -> None:
+def assert_refused(folder: Path, message: str, error: type[Exception] = ConfigError) -> None:
     with pytest.raises(error, match=message):
         load_span_checkpoint(open_checkpoint(folder))
 
 
-def changed(folder: Path, name: str, **values) -> None:
+def edit_json(folder: Path, name: str, **values) -> None:
     path = folder / name
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
 @pytest.mark.parametrize("model_class", [AutoModel, AutoModelForMaskedLM])
-def test_a_model_without_a_trained_span_head(model_class, tmp_path):
+def test_model_without_a_trained_span_head_is_refused(model_class, tmp_path):
     folder = make_checkpoint("bert", tmp_path / "bare", TEXTS, model_class=model_class)
-    refused(folder, r"no trained span head .* qa-arch train encoder\.name=")
+    assert_refused(folder, r"no trained span head .* qa-arch train encoder\.name=")
 
 
-def test_a_checkpoint_that_lacks_a_layer(bert, tmp_path):
+def test_checkpoint_without_all_layers_is_refused(bert, tmp_path):
     folder = shutil.copytree(bert, tmp_path / "short")
-    changed(folder, "config.json", num_hidden_layers=3)
-    refused(folder, "lack 16 of the tensors of 'bert'", UnavailableError)
+    edit_json(folder, "config.json", num_hidden_layers=3)
+    assert_refused(folder, "lack 16 of the tensors of 'bert'", UnavailableError)
 
 
-def test_weights_cut_short(bert, tmp_path):
+def test_truncated_weights_are_refused(bert, tmp_path):
     folder = shutil.copytree(bert, tmp_path / "cut")
     (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:999])
-    refused(folder, "its weights cannot be read", UnavailableError)
+    assert_refused(folder, "its weights cannot be read", UnavailableError)
 
 
 @pytest.mark.parametrize(
@@ -63,20 +63,20 @@ def test_weights_cut_short(bert, tmp_path):
         ({"num_labels": 3}, "its head has 3 outputs"),
     ],
 )
-def test_models_that_score_no_spans_of_a_text(bert, tmp_path, values, message):
+def test_models_that_score_no_text_spans_are_refused(bert, tmp_path, values, message):
     folder = shutil.copytree(bert, tmp_path / "other")
-    changed(folder, "config.json", **values)
-    refused(folder, message)
+    edit_json(folder, "config.json", **values)
+    assert_refused(folder, message)
 
 
-def test_a_tokenizer_without_cls(bert, tmp_path):
+def test_tokenizer_without_cls_is_refused(bert, tmp_path):
     folder = shutil.copytree(bert, tmp_path / "nameless")
     tokenizers.build("words", TEXTS, 300).save_pretrained(folder)
-    refused(folder, r"do not begin with a \[CLS\] token")
+    assert_refused(folder, r"do not begin with a \[CLS\] token")
 
 
-def test_cls_behind_the_text(bert, tmp_path):
-    """As XLNet has it."""
+def test_cls_after_the_text_is_refused(bert, tmp_path):
+    """As in XLNet."""
     folder = shutil.copytree(bert, tmp_path / "xlnet")
     tokenizer = AutoTokenizer.from_pretrained(bert)
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
@@ -87,11 +87,11 @@ def test_cls_behind_the_text(bert, tmp_path):
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer.backend_tokenizer, cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]"
     ).save_pretrained(folder)
-    refused(folder, r"do not begin with a \[CLS\] token.*cls_token is '\[CLS\]'")
+    assert_refused(folder, r"do not begin with a \[CLS\] token.*cls_token is '\[CLS\]'")
 
 
-def test_null_is_read_where_cls_stands(bert, tmp_path):
-    """Not at the first token by assumption."""
+def test_null_is_read_at_the_cls_token(bert, tmp_path):
+    """Not simply at the first token."""
     folder = shutil.copytree(bert, tmp_path / "marked")
     tokenizer = AutoTokenizer.from_pretrained(bert)
     specials = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("[CLS]", "[SEP]", "[MASK]")]
@@ -105,8 +105,8 @@ def test_null_is_read_where_cls_stands(bert, tmp_path):
     assert load_span_checkpoint(open_checkpoint(folder)).model.null_at == 1
 
 
-def test_a_tokenizer_that_writes_no_segments_gives_none(tmp_path):
-    """The library's call would read zeros, and so did the training of such a checkpoint."""
+def test_tokenizer_without_segments_gives_none(tmp_path):
+    """The library's call would use zeros, as did the training of such a checkpoint."""
     folder = make_checkpoint("bert", tmp_path / "bert", TEXTS)
     make_tokenizer("roberta", TEXTS, size=300).save_pretrained(folder)
     loaded = load_span_checkpoint(open_checkpoint(folder))
@@ -114,7 +114,7 @@ def test_a_tokenizer_that_writes_no_segments_gives_none(tmp_path):
     assert not loaded.segments
 
 
-def test_a_tokenizer_of_another_model(tmp_path):
+def test_tokenizer_of_another_model_is_refused(tmp_path):
     folder = make_checkpoint("bert", tmp_path / "bert", TEXTS, vocab_size=60)
     predictor = load_predictor(folder, device="cpu")
     with pytest.raises(ConfigError, match="has 60 token embeddings, but its tokenizer produces id"):
@@ -129,7 +129,7 @@ def test_a_tokenizer_of_another_model(tmp_path):
         ("bert", {"max_position_embeddings": 512}, 384),
     ],
 )
-def test_windows_shrink_to_what_the_model_reads(tmp_path, family, sizes, length):
+def test_windows_shrink_to_the_length_of_the_model(tmp_path, family, sizes, length):
     folder = make_checkpoint(family, tmp_path / "model", TEXTS, **sizes)
     predictor = load_predictor(folder, device="cpu")
     windows = predictor.config.features

@@ -1,4 +1,4 @@
-"""One trained run of a tiny model that all tests of prediction read."""
+"""A trained run of a tiny model, shared by all prediction tests."""
 
 from __future__ import annotations
 

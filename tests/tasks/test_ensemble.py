@@ -19,7 +19,7 @@ from qa_arch.spans.loading import _row_mapping, _shared_words, load_ensemble, lo
 
 @pytest.fixture
 def second(tiny_run, tmp_path):
-    """The same run with weights of its own."""
+    """A copy of the run with perturbed weights."""
     folder = shutil.copytree(tiny_run, tmp_path / "second")
     path = folder / "model" / "model.safetensors"
     save_file({name: value + 0.05 * torch.randn_like(value) for name, value in load_file(path).items()}, path)
@@ -29,24 +29,22 @@ def second(tiny_run, tmp_path):
 QUESTION, CONTEXT = "Who wrote it?", "The song was written by Ada Stone in 1971, said Mr. Lund."
 
 
-def test_its_probabilities_lie_between_those_of_its_members(tiny_run, second):
+def test_null_odds_lie_between_those_of_the_members(tiny_run, second):
     loaded = [load_predictor(run, device="cpu") for run in (tiny_run, second)]
-    item, other, both = (
+    first, other, both = (
         p(QUESTION, CONTEXT) for p in (*loaded, load_ensemble([tiny_run, second], device="cpu"))
     )
-    assert item.null_odds != other.null_odds
+    assert first.null_odds != other.null_odds
     assert (
-        min(item.null_odds, other.null_odds) - 1 < both.null_odds < max(item.null_odds, other.null_odds) + 1
+        min(first.null_odds, other.null_odds) - 1 < both.null_odds < max(first.null_odds, other.null_odds) + 1
     )
     assert both.best.text in CONTEXT
 
 
-def test_the_margin_is_the_mean(tiny_run, second):
+def test_threshold_is_the_mean_of_the_members(tiny_run, second):
     change_record(second, threshold={"value": 3.0, "fitted_on": "calibration"})
-    change_first = load_predictor(tiny_run, device="cpu").null_threshold
-    assert load_ensemble([tiny_run, second], device="cpu").null_threshold == pytest.approx(
-        (change_first + 3.0) / 2
-    )
+    first = load_predictor(tiny_run, device="cpu").null_threshold
+    assert load_ensemble([tiny_run, second], device="cpu").null_threshold == pytest.approx((first + 3.0) / 2)
     change_record(second, threshold={"value": None, "fitted_on": "calibration"})
     assert load_ensemble([tiny_run, second], device="cpu").null_threshold == math.inf
 
@@ -54,13 +52,13 @@ def test_the_margin_is_the_mean(tiny_run, second):
 @pytest.mark.parametrize(
     ("name", "own", "other"), [("stride", 32, 5), ("max_length", 64, 128), ("max_question", 24, 20)]
 )
-def test_other_windows_are_refused(tiny_run, second, name, own, other):
+def test_different_windows_are_refused(tiny_run, second, name, own, other):
     change_record(second, **{f"config__features__{name}": other})
     with pytest.raises(RunError, match=rf"features\.{name} is {other}, that of .* is {own}"):
         load_ensemble([tiny_run, second], device="cpu")
 
 
-def test_another_tokenizer_is_refused(tiny_run, second):
+def test_different_tokenizer_is_refused(tiny_run, second):
     path = second / "model" / "tokenizer" / "tokenizer.json"
     text = json.loads(path.read_text())
     text["normalizer"] = None
@@ -69,8 +67,8 @@ def test_another_tokenizer_is_refused(tiny_run, second):
         load_ensemble([tiny_run, second], device="cpu")
 
 
-def test_every_member_finds_the_words_it_knows_alone():
-    """As written, else in lower case, else unknown: whatever the other member knows."""
+def test_every_member_looks_up_words_as_if_alone():
+    """As written, else in lower case, else unknown, whatever the other members know."""
     tables = [
         WordVectors(words, np.zeros((len(words) + 1, 2), np.float32))
         for words in (("apple", "Pear", "of"), ("Apple", "pear"), ("of",))

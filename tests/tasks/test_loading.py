@@ -1,4 +1,4 @@
-"""Loading a run folder: it may come from anybody and may be half written."""
+"""Loading run folders, which may be untrusted or incomplete."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def booby_trap(tmp_path, monkeypatch):
     sys.modules.pop("booby_trap", None)
 
 
-def test_a_published_record_says_that_it_has_no_weights(copied):
+def test_record_without_weights_says_how_to_train_them(copied):
     shutil.rmtree(copied / "model")
     with pytest.raises(RunError, match=r"no weights .* qa-arch train --config-from \S*copy --folder RUN"):
         qa_arch.load(copied)
 
 
-def test_an_untrusted_class_is_refused_and_not_imported(copied, booby_trap):
+def test_untrusted_class_is_refused_without_import(copied, booby_trap):
     change_record(copied, config__model___target_="booby_trap.Model")
     with pytest.raises(ConfigError, match=r"booby_trap\.Model.*not imported.*--trust booby_trap"):
         qa_arch.load(copied)
@@ -51,12 +51,12 @@ def test_an_untrusted_class_is_refused_and_not_imported(copied, booby_trap):
      "qa_arch.training.ranks.subprocess", "qa_arch.training.ranks.Path", "qa_arch.nowhere.Model",
      "qa_arch.models.bert_match.Nothing", "qa_arch.errors.__loader__", "qa_arch.data.squad.write"],
 )  # fmt: skip
-def test_targets_that_are_no_class_of_a_trusted_module(target):
+def test_targets_that_are_not_classes_of_trusted_modules_are_refused(target):
     with pytest.raises(ConfigError, match="_target_"):
         locate(target)
 
 
-def test_a_trusted_class_that_is_no_model(copied):
+def test_trusted_class_that_is_not_a_model_is_refused(copied):
     change_record(copied, config__model___target_="qa_arch.types.text.Gold")
     with pytest.raises(ConfigError, match="Gold is not a model"):
         qa_arch.load(copied)
@@ -71,7 +71,7 @@ def test_a_trusted_class_that_is_no_model(copied):
         ({"surprise": 1}, "surprise"),
     ],
 )
-def test_records_that_cannot_be_used(copied, values, message):
+def test_unusable_records_are_refused(copied, values, message):
     change_record(copied, **values)
     with pytest.raises(RunError, match=message):
         qa_arch.load(copied)
@@ -86,14 +86,14 @@ def test_records_that_cannot_be_used(copied, values, message):
         ("model/tokenizer/tokenizer.json", "tokenizer"),
     ],
 )
-def test_a_half_written_run_names_what_is_missing(copied, missing, named):
+def test_incomplete_run_names_the_missing_file(copied, missing, named):
     (copied / missing).unlink()
     with pytest.raises(RunError, match=named):
         qa_arch.load(copied)
 
 
 @pytest.mark.parametrize("name", ["run.json", "model/model.safetensors", "model/encoder.json"])
-def test_a_file_cut_short_is_named(copied, name):
+def test_truncated_file_is_named(copied, name):
     path = copied / name
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
@@ -108,7 +108,7 @@ def test_weights_of_another_model_are_refused(copied):
         qa_arch.load(copied)
 
 
-def test_saving_that_fails_leaves_the_old_files(tmp_path, monkeypatch):
+def test_failed_save_keeps_the_old_files(tmp_path, monkeypatch):
     model = torch.nn.Linear(2, 2)
     store.save_weights(tmp_path, model)
     before = (tmp_path / store.WEIGHTS).read_bytes()
@@ -124,8 +124,8 @@ def test_saving_that_fails_leaves_the_old_files(tmp_path, monkeypatch):
     assert (tmp_path / store.WEIGHTS).read_bytes() == before
 
 
-def test_a_model_that_ties_its_weights_is_loaded_as_it_was_saved(tmp_path):
-    """Wholly, by a part and turned round: state_dict names each of them on its own."""
+def test_model_with_tied_weights_loads_as_saved(tmp_path):
+    """As a whole, as a slice and transposed: state_dict lists each of them separately."""
 
     class Tied(torch.nn.Module):
         def __init__(self):
@@ -142,7 +142,7 @@ def test_a_model_that_ties_its_weights_is_loaded_as_it_was_saved(tmp_path):
     assert all(torch.equal(copy.state_dict()[name], value) for name, value in model.state_dict().items())
 
 
-def test_vectors_that_do_not_fit_their_words(tmp_path, copied):
+def test_vectors_without_matching_words_are_refused(tmp_path, copied):
     folder = copied / "model" / "vectors"
     folder.mkdir()
     (folder / "words.txt").write_text("alone\n")

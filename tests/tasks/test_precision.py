@@ -1,4 +1,4 @@
-"""Lower precision: what is cast or quantised, what stays, and how far the scores move."""
+"""Lower precision: what is cast or quantised, what is not, and how much the scores change."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ def batch(predictor, questions):
     return Collator(predictor.table(questions, cache=False), labels=False)([0, 3, 7, 8])
 
 
-def spread(logits) -> torch.Tensor:
+def finite_scores(logits) -> torch.Tensor:
     return logits.start[logits.start > -torch.inf]
 
 
-@pytest.mark.parametrize(("precision", "near"), [("bf16", 0.1), ("int8", 0.15)])
-def test_scores_move_little_and_not_at_all_where_nothing_was_asked(predictor, batch, precision, near):
+@pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.1), ("int8", 0.15)])
+def test_lower_precision_changes_scores_little_and_fp32_not_at_all(predictor, batch, precision, tolerance):
     with torch.inference_mode():
         exact = predictor.model(batch)
-        same = cast_weights(deepcopy(predictor.model), "fp32")(batch)
-        rough = cast_weights(deepcopy(predictor.model), precision)(batch)
-    assert torch.equal(same.start, exact.start)
-    off = (spread(rough) - spread(exact)).abs().max() / spread(exact).std()
-    assert 0 < off < near
-    assert rough.start.dtype == torch.float32
-    assert torch.equal(rough.start == -torch.inf, exact.start == -torch.inf)
+        fp32 = cast_weights(deepcopy(predictor.model), "fp32")(batch)
+        low = cast_weights(deepcopy(predictor.model), precision)(batch)
+    assert torch.equal(fp32.start, exact.start)
+    error = (finite_scores(low) - finite_scores(exact)).abs().max() / finite_scores(exact).std()
+    assert 0 < error < tolerance
+    assert low.start.dtype == torch.float32
+    assert torch.equal(low.start == -torch.inf, exact.start == -torch.inf)
 
 
-def test_only_the_encoder_is_lowered(predictor):
+def test_only_the_encoder_is_in_lower_precision(predictor):
     model = cast_weights(deepcopy(predictor.model), "bf16")
     assert {p.dtype for p in model.encoder.parameters()} == {torch.bfloat16}
     assert {p.dtype for p in model.span.parameters()} == {torch.float32}
@@ -51,9 +51,9 @@ def test_only_the_encoder_is_lowered(predictor):
 
 
 @pytest.mark.parametrize("precision", ["bf16", "int8"])
-def test_a_run_is_loaded_in_the_precision_that_is_asked_for(tiny_run, predictor, questions, precision):
-    rough = load_predictor(tiny_run, device="cpu", precision=precision)
-    pairs = zip(rough.read(questions).predictions(), predictor.read(questions).predictions(), strict=True)
+def test_run_is_loaded_in_the_requested_precision(tiny_run, predictor, questions, precision):
+    low = load_predictor(tiny_run, device="cpu", precision=precision)
+    pairs = zip(low.read(questions).predictions(), predictor.read(questions).predictions(), strict=True)
     odds = [(item.null_odds, other.null_odds) for item, other in pairs]
     assert any(item != other for item, other in odds)
     for item, other in odds:
@@ -61,25 +61,25 @@ def test_a_run_is_loaded_in_the_precision_that_is_asked_for(tiny_run, predictor,
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_an_int8_map_is_the_product_of_the_rounded_numbers(bias):
+def test_int8_linear_is_the_product_of_rounded_values(bias):
     torch.manual_seed(3)
     linear = nn.Linear(24, 40, bias=bias)
     x = torch.randn(2, 5, 24) * torch.tensor([0.01, 1.0, 30.0, 0.0, 4.0])[:, None]
     with torch.inference_mode():
-        given = Int8Linear.of(linear)(x)
+        actual = Int8Linear.of(linear)(x)
         scale = linear.weight.abs().amax(1, keepdim=True) / 127
         weight = (linear.weight / scale).round() * scale
         step = x.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 127
-        wanted = nn.functional.linear((x / step).round() * step, weight, linear.bias)
-    torch.testing.assert_close(given, wanted, rtol=1e-4, atol=1e-4)
-    assert (given[:, 2] - linear(x)[:, 2]).abs().max() < 1  # its tokens are a hundred times as large
+        expected = nn.functional.linear((x / step).round() * step, weight, linear.bias)
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+    assert (actual[:, 2] - linear(x)[:, 2]).abs().max() < 1  # token 2 is scaled by 30
 
 
-def test_an_int8_map_sees_each_token_alone():
+def test_int8_linear_scales_each_token_separately():
     torch.manual_seed(3)
     linear = Int8Linear.of(nn.Linear(24, 40))
     x = torch.randn(6, 24)
     with torch.inference_mode():
         alone = linear(x[:1])
-        beside = linear(torch.cat([x, 1000 * x]))[:1]
-    assert torch.equal(alone, beside)
+        in_batch = linear(torch.cat([x, 1000 * x]))[:1]
+    assert torch.equal(alone, in_batch)

@@ -1,4 +1,4 @@
-"""A trained run that answers: anything may be asked of it, and all ways of asking agree."""
+"""Predictions of a trained run: any text is accepted, and batching does not change answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLAIN = "The baker of Harn sold forty loaves before noon. Her brother keeps the 
         ("", ""),
     ],
 )
-def test_nothing_asked_or_nothing_to_read_is_no_answer(predictor, question, context):
+def test_empty_question_or_passage_has_no_answer(predictor, question, context):
     answer = predictor(question, context)
     assert answer.best is None
     assert answer.text(predictor.null_threshold) == answer.text(float("inf")) == ""
@@ -43,10 +43,10 @@ def test_nothing_asked_or_nothing_to_read_is_no_answer(predictor, question, cont
         "?",
     ],
 )
-def test_every_text_gets_an_answer_out_of_itself(predictor, context):
+def test_answers_are_spans_of_any_text(predictor, context):
     answer = predictor("What does the baker sell?", context)
     assert answer.windows >= 1
-    assert answer.null_odds == answer.null_odds  # a number
+    assert answer.null_odds == answer.null_odds  # not NaN
     for candidate in answer.candidates:
         assert candidate.text == context[candidate.start : candidate.end]
     if answer.best:
@@ -54,7 +54,7 @@ def test_every_text_gets_an_answer_out_of_itself(predictor, context):
     assert sum(candidate.probability for candidate in answer.candidates) == pytest.approx(1, abs=1e-5)
 
 
-def test_a_text_of_100_000_characters_is_read_to_its_end(predictor):
+def test_text_of_100_000_characters_is_read_to_its_end(predictor):
     context = (PLAIN + " ") * 1250 + "The last word is zebra."
     assert len(context) > 90_000
     example = replace(generate(1, 1).examples[0], context=context, answers=(), plausible=())
@@ -66,13 +66,13 @@ def test_a_text_of_100_000_characters_is_read_to_its_end(predictor):
     assert answer.best.text == context[answer.best.start : answer.best.end]
 
 
-def test_what_is_no_unicode_is_an_error_that_says_so(predictor):
+def test_invalid_unicode_is_refused(predictor):
     with pytest.raises(DataError, match="surrogate"):
         predictor("Who?", "half a pair \ud83d of surrogates")
 
 
-def test_all_ways_of_asking_agree(predictor):
-    """Whatever batches are made of, in any order, and each question by itself."""
+def test_answers_do_not_depend_on_batching(predictor):
+    """In batches of any size and order, and one question at a time."""
     questions = generate(1, 5, 1, "dev")
     backwards = question_set("backwards", reversed(questions.examples), "2.0")
     expected = {a.id: a for a in predictor.read(questions, batch_size=32).predictions()}
@@ -90,7 +90,7 @@ def test_all_ways_of_asking_agree(predictor):
         assert (answer.best.start, answer.best.end) == (other.best.start, other.best.end)
 
 
-def test_dropout_is_off_while_reading(predictor, tiny_config):
+def test_dropout_is_off_during_prediction(predictor, tiny_config):
     questions = generate(1, 5, 1, "dev")
     table = predictor.table(questions, cache=False)
     batches = BucketBatchSampler(table.lengths, batch_size=4, shuffle=False)
@@ -108,7 +108,7 @@ def test_dropout_is_off_while_reading(predictor, tiny_config):
 
 
 @pytest.mark.parametrize("size", [1, 4, 1000])
-def test_a_set_in_parts_gives_the_answers_of_the_whole(predictor, size):
+def test_set_read_in_parts_has_the_answers_of_the_whole(predictor, size):
     questions = generate(1, 5, 1, "dev")
     assert len(questions) % 4
     seen = []

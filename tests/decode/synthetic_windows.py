@@ -1,7 +1,8 @@
-"""Windows made up for the decoding tests: one word per token, one letter and a number per word."""
+"""Synthetic windows for the decoding tests: one word per token, a letter and a number per word."""
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,14 +22,14 @@ def make_logits(start, end, null_start=None, null_end=None, **more) -> SpanLogit
     return SpanLogits(start, end, *nulls, **more)
 
 
-def make_world(sizes, tokens=12, before=3, words=40, seed=0):
-    """Questions with ``sizes[q]`` overlapping windows each: questions, table, logits of all windows.
+def make_windows(sizes, tokens=12, before=3, words=40, seed=0):
+    """Questions, table and logits of windows; question q has ``sizes[q]`` overlapping ones.
 
-    A window is ``before`` positions that are no context, then ``tokens`` tokens of the passage.
+    A window has ``before`` positions outside the context, then ``tokens`` tokens of the passage.
     """
     contexts = [" ".join(f"{chr(97 + q % 26)}{w}" for w in range(words)) for q in range(len(sizes))]
     examples = tuple(Example(f"q{q}", "what", context) for q, context in enumerate(contexts))
-    spans = [(m, m + len(word)) for m, word in _words(contexts)]
+    spans = [match.span() for context in contexts for match in re.finditer(r"\S+", context)]
     step = tokens // 2
     example = np.repeat(np.arange(len(sizes)), sizes)
     nth = np.concatenate([np.arange(size) for size in sizes])
@@ -39,36 +40,28 @@ def make_world(sizes, tokens=12, before=3, words=40, seed=0):
         char_start=np.array([s for s, _ in spans] + [0]),
         char_end=np.array([e for _, e in spans] + [0]),
     )
-    draw = torch.Generator().manual_seed(seed)
-    logits = torch.randn(2, len(example), before + tokens, generator=draw) * 2
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(2, len(example), before + tokens, generator=generator) * 2
     logits[:, :, :before] = -torch.inf
-    null = torch.randn(2, len(example), generator=draw)
-    return QuestionSet("made up", examples, "2.0", "0"), table, make_logits(*logits, *null)
+    null = torch.randn(2, len(example), generator=generator)
+    return QuestionSet("synthetic", examples, "2.0", "0"), table, make_logits(*logits, *null)
 
 
-def _words(contexts):
-    for context in contexts:
-        at = 0
-        for word in context.split(" "):
-            yield at, word
-            at += len(word) + 1
-
-
-def rank_world(
-    made, search="band", order=None, *, n_best=20, any_span=False, max_answer_tokens=30
+def rank_windows(
+    windows, search="band", order=None, *, n_best=20, any_span=False, max_answer_tokens=30
 ) -> Ranking:
-    """Search, offsets and join of a made-up world, its windows in ``order``."""
-    questions, table, logits = made
-    windows = np.arange(len(table.example)) if order is None else np.asarray(order)
+    """Search and rank the windows of ``make_windows``, processed in ``order``."""
+    questions, table, logits = windows
+    rows = np.arange(len(table.example)) if order is None else np.asarray(order)
     options = {"n_best": n_best, "any_span": any_span, "max_answer_tokens": max_answer_tokens}
-    result = best_spans(logits, search=search, **options).take(windows)
-    origin = (table.token_start - table.context_at)[windows]
+    result = best_spans(logits, search=search, **options).take(rows)
+    origin = (table.token_start - table.context_at)[rows]
     start, end = char_spans(result, origin, table.char_start, table.char_end)
     return rank(
         result,
         questions.examples,
-        window=windows,
-        example=table.example[windows],
+        window=rows,
+        example=table.example[rows],
         char_start=start,
         char_end=end,
         expected=np.bincount(table.example, minlength=len(questions)),
