@@ -1,4 +1,4 @@
-"""Records with single fields set wrong, for the tests of readers."""
+"""Records with one field changed, for tests of readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints of the library's own question-answering classes at tiny widths, with their true tokenizers."""
+"""Tiny checkpoints of the library's own question-answering classes, with the tokenizers of their families."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "mpnet": {"max_position_embeddings": 66},
     "modernbert": {"global_attn_every_n_layers": 2, "local_attention": 16},
 }
-"""Model type -> its own sizes beside ``SIZES``; ``type_vocab_size`` as in the published checkpoints."""
+"""Model type -> sizes besides ``SIZES``; ``type_vocab_size`` as in the published checkpoints."""
 
 
 def make_tokenizer(family: str, texts: Sequence[str], size: int = 320) -> PreTrainedTokenizerFast:
-    """A tokenizer of the class that the family's checkpoints have, with the template of that class."""
+    """A tokenizer of the class and with the template that the family's checkpoints use."""
     if family in ("bert", "distilbert", "electra"):
         return tokenizers.build("wordpiece", texts, size)
     if family == "roberta":
@@ -65,7 +65,7 @@ def make_tokenizer(family: str, texts: Sequence[str], size: int = 320) -> PreTra
 
 
 def _modernbert(byte_bpe: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
-    """ModernBERT's: byte-level BPE of no class of its own, with BERT's template but without segment ids."""
+    """ModernBERT's tokenizer: generic byte-level BPE with BERT's template but without segment ids."""
     backend = byte_bpe.backend_tokenizer
     backend.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
@@ -86,7 +86,7 @@ def make_checkpoint(
     model_class: Any = AutoModelForQuestionAnswering,
     **sizes,
 ) -> Path:
-    """``folder``, as ``save_pretrained`` of the library's class with random weights leaves it."""
+    """Save a randomly initialised model of the library's class and its tokenizer to ``folder``."""
     tokenizer = make_tokenizer(family, texts)
     ids = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     config = AutoConfig.for_model(family, **{**SIZES, **CONFIGS[family], **ids, **sizes})

@@ -42,12 +42,12 @@ def quick_collections() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def shared_composition() -> Iterator[None]:
     """Every choice of config groups is composed once (``composing.py``)."""
-    from composing import sharing
+    from composing import cached
 
     from qa_arch.cli import compose
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compose, "hydra_compose", sharing(compose.hydra_compose))
+        patch.setattr(compose, "hydra_compose", cached(compose.hydra_compose))
         yield
 
 

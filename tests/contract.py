@@ -1,4 +1,4 @@
-"""What the contract tests of all tasks share: every case built once, checks by their names."""
+"""Helpers of the contract tests of all tasks."""
 
 from __future__ import annotations
 
@@ -69,5 +69,5 @@ def every_other_row(subject: Subject, rank: int) -> Any:
 
 
 def title(check: Callable[..., None]) -> str:
-    """The name of a check as a test's."""
+    """Name of a check, as a test id."""
     return check.__name__

@@ -1,8 +1,8 @@
-"""Fits of one rank of several, as a program: ``python fits.py FOLDER``, with torchrun's variables set.
+"""Program that runs fits on one of several ranks: ``python fits.py FOLDER`` with torchrun's variables set.
 
-``FOLDER/fits.json`` lists the fits: ``name``, ``config``, and ``stop`` after so many checkpoints or
-``resume``. Rank 0 leaves the gradients of every step in ``NAME/gradients.pt``, each rank the window
-numbers of its batches in ``NAME/order-RANK.json``.
+``FOLDER/fits.json`` lists the fits: ``name``, ``config``, and optionally ``stop`` (after that many
+checkpoints) or ``resume``. Rank 0 writes the gradients of every step to ``NAME-gradients.pt`` and the epochs
+to ``NAME-epochs.json``, each rank the window numbers of its batches to ``NAME-order-RANK.json``.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ class StoppedError(Exception):
 
 
 @dataclass
-class Watch:
-    """What a fit does, seen through the hooks that every fit calls."""
+class FitRecorder:
+    """Gradients and batches of a fit, recorded by hooks that can also stop it."""
 
     stop: int = 0
     gradients: list[torch.Tensor] = field(default_factory=list)
     order: list[tuple[int, int, list[int]]] = field(default_factory=list)
 
     def install(self) -> None:
-        step, save, before = (
+        step, save, before_step = (
             TrainingModule.training_step,
             KeepLast._save,
             TrainingModule.on_before_optimizer_step,
         )
 
-        def training_step(task, batch, batch_idx):
+        def training_step(module, batch, batch_idx):
             weight = batch.labels.weight.tolist()
             rows = [row for row, real in zip(batch.index.tolist(), weight, strict=True) if real]
-            self.order.append((task.current_epoch, batch_idx, rows))
-            return step(task, batch, batch_idx)
+            self.order.append((module.current_epoch, batch_idx, rows))
+            return step(module, batch, batch_idx)
 
-        def on_before_optimizer_step(task, optimizer):
-            whole = (getattr(p.grad, "full_tensor", lambda p=p: p.grad)() for p in task.model.parameters())
-            self.gradients.append(torch.cat([gradient.flatten().clone() for gradient in whole]))
-            before(task, optimizer)
+        def on_before_optimizer_step(module, optimizer):
+            full = (getattr(p.grad, "full_tensor", lambda p=p: p.grad)() for p in module.model.parameters())
+            self.gradients.append(torch.cat([gradient.flatten().clone() for gradient in full]))
+            before_step(module, optimizer)
 
         def saving(callback, trainer):
             save(callback, trainer)
@@ -67,25 +67,25 @@ class Watch:
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
-    rank, places = int(os.environ["RANK"]), dict(os.environ)
+    rank, environment = int(os.environ["RANK"]), dict(os.environ)
     dist.init_process_group("gloo")
-    watch = Watch()
-    watch.install()
+    recorder = FitRecorder()
+    recorder.install()
     for case in json.loads((folder / "fits.json").read_text()):
-        os.environ.update(places)  # Lightning takes WORLD_SIZE away after a fit
-        place = folder / case.get("folder", case["name"])
-        watch.stop = case.get("stop", 0)
-        watch.gradients.clear()
-        watch.order.clear()
+        os.environ.update(environment)  # Lightning removes WORLD_SIZE after a fit
+        run_folder = folder / case.get("folder", case["name"])
+        recorder.stop = case.get("stop", 0)
+        recorder.gradients.clear()
+        recorder.order.clear()
         config = validate(case["config"])
         devices.seed_everything(config.seed)
         epochs: list = []
         parts, resume = TASK.assemble(config), case.get("resume", False)
         with suppress(StoppedError):
-            fit(config, parts, place, gpu=False, resume=resume, publish=epochs.extend)
-        (folder / f"{case['name']}-order-{rank}.json").write_text(json.dumps(watch.order))
+            fit(config, parts, run_folder, gpu=False, resume=resume, publish=epochs.extend)
+        (folder / f"{case['name']}-order-{rank}.json").write_text(json.dumps(recorder.order))
         if rank == 0:
-            torch.save(watch.gradients, folder / f"{case['name']}-gradients.pt")
+            torch.save(recorder.gradients, folder / f"{case['name']}-gradients.pt")
             (folder / f"{case['name']}-epochs.json").write_text(json.dumps(epochs))
     dist.destroy_process_group()
 

@@ -1,4 +1,4 @@
-"""Kills a process at each of its steps on the disk, or where a file has grown to some size."""
+"""Kill a process before each change it makes on disk, or when a file grows beyond a size."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from pathlib import Path
 from typing import Any
 
 STEPS = ("open", "os.mkdir", "os.rename", "os.remove", "os.chmod", "os.truncate", "os.link", "tests.fsync")
-"""Audit events of changes to the disk: all but what is written into an open file."""
+"""Audit events of changes on disk, except writes to an open file."""
 
 Contents = dict[str, bytes]
 
 
 def killed_at_each_step(work: Callable[[], Any], folder: Path) -> Iterator[int]:
-    """Yield after each death: the n-th child process dies right before its n-th change below ``folder``.
+    """Yield after each kill: the n-th child process dies right before its n-th change below ``folder``.
 
-    Ends with the first child that lives through all of them.
+    Ends with the first child that survives.
     """
     for step in count(1):
-        if _survives(work, lambda step=step: _die_before(step, folder)):
+        if _survives(work, lambda step=step: _kill_before(step, folder)):
             return
         yield step
 
 
 def killed_at_sizes(work: Callable[[], Any], sizes: Sequence[int]) -> Iterator[int]:
-    """Yield after each death: a child process dies in the write with which a file outgrows one of ``sizes``.
+    """Yield after each kill: a child process dies in the write that takes a file beyond one of ``sizes``.
 
-    The kernel kills it, so that writes of libraries in C count too.
+    The kernel kills it, so writes of C libraries count too.
     """
     for size in sizes:
-        assert not _survives(work, lambda size=size: _die_beyond(size)), f"no file outgrew {size} bytes"
+        assert not _survives(work, lambda size=size: _kill_beyond(size)), f"no file grew beyond {size} bytes"
         yield size
 
 
 def contents(folder: Path) -> Contents:
-    """What is in each file below ``folder``, by its path from there."""
+    """Relative path -> content of every file below ``folder``."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
@@ -52,17 +52,16 @@ def alive(pid: int) -> bool:
 
 
 def check_recovery(
-    deaths: Iterator[object],
+    kills: Iterator[object],
     folder: Path,
     work: Callable[[], Any],
     old: Contents | None = None,
     read: Callable[[Path], Contents] = contents,
 ) -> int:
-    """``work`` is killed over ``old`` files in ``folder``, or in an empty one, and called again.
+    """Kill ``work`` over ``old`` files in ``folder`` (default none) and call it again; return the kill count.
 
-    After each of ``deaths`` a file must be the old or the new one, and after the second call all are new
-    and nothing else is left. ``read`` may leave out what differs from call to call, such as the time.
-    Returns the number of deaths.
+    After each of ``kills`` every file must be old or new; after the second call all are new and nothing else
+    is left. ``read`` may leave out what differs between calls, such as the time.
     """
     old = old or {}
     _restore(folder, old)
@@ -72,13 +71,13 @@ def check_recovery(
     assert not any(map(_is_temporary, new))
     _restore(folder, old)
     total = 0
-    for total, moment in enumerate(deaths, 1):  # noqa: B007 (returned)
-        left = {name: data for name, data in read(folder).items() if not _is_temporary(name)}
-        halves = [name for name, data in left.items() if data not in (old.get(name), new.get(name))]
-        assert not halves, f"neither old nor new after death {moment}"
-        assert old.keys() <= left.keys(), f"a file is missing after death {moment}"
+    for total, kill in enumerate(kills, 1):  # noqa: B007 (returned)
+        files = {name: data for name, data in read(folder).items() if not _is_temporary(name)}
+        partial = [name for name, data in files.items() if data not in (old.get(name), new.get(name))]
+        assert not partial, f"neither old nor new after kill {kill}"
+        assert old.keys() <= files.keys(), f"a file is missing after kill {kill}"
         work()
-        assert read(folder) == new, f"after death {moment} and a second call"
+        assert read(folder) == new, f"after kill {kill} and a second call"
         _restore(folder, old)
     return total
 
@@ -97,29 +96,29 @@ def _restore(folder: Path, files: Contents) -> None:
 
 
 def _survives(work: Callable[[], Any], prepare: Callable[[], None]) -> bool:
-    """Whether ``work`` ends in a child process, begun with ``prepare``: it must succeed or be killed."""
+    """Whether ``work`` survives in a child process after ``prepare``; it must succeed or be killed."""
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            silence = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(silence, 1)
-            os.dup2(silence, 2)
+            devnull = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(devnull, 1)
+            os.dup2(devnull, 2)
             prepare()
             work()
             code = 0
         finally:
             os._exit(code)
     _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "it failed where it should have been killed"
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "it failed instead of being killed"
     return not os.WIFSIGNALED(status)
 
 
-def _die_before(step: int, folder: Path) -> None:
+def _kill_before(step: int, folder: Path) -> None:
     steps = count(1)
     sync = os.fsync
 
-    def die(event: str, arguments: tuple[Any, ...]) -> None:
+    def kill(event: str, arguments: tuple[Any, ...]) -> None:
         if event in STEPS and _changes(event, arguments, str(folder)) and next(steps) == step:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -128,7 +127,7 @@ def _die_before(step: int, folder: Path) -> None:
         sync(descriptor)
 
     os.fsync = fsync
-    sys.addaudithook(die)
+    sys.addaudithook(kill)
 
 
 def _changes(event: str, arguments: tuple[Any, ...], folder: str) -> bool:
@@ -139,7 +138,7 @@ def _changes(event: str, arguments: tuple[Any, ...], folder: str) -> bool:
     return bool((arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
 
 
-def _die_beyond(size: int) -> None:
+def _kill_beyond(size: int) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))

@@ -1,4 +1,4 @@
-"""Files of questions, and a stand-in for a model that answers them at once, for tests of bulk prediction."""
+"""Question files and a stub model that answers instantly, for tests of bulk prediction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qa_arch.serving.lines import answer_part
 
 
 def write_lines(path: Path, rows: Sequence[object]) -> Path:
-    """``rows`` as JSON lines; texts as they are."""
+    """Write ``rows`` as JSON lines; strings verbatim."""
     texts = (row if isinstance(row, str) else json.dumps(row, ensure_ascii=False) for row in rows)
     return write_atomic(path, "".join(f"{text}\n" for text in texts))
 
@@ -32,7 +32,7 @@ def rows(count: int) -> list[dict[str, object]]:
 
 
 def first_words(queries: Sequence[Query]) -> list[Answer]:
-    """The first word of the first document; "no answer" to a dash."""
+    """Answer with the first word of the first document; a dash means "no answer"."""
     words = [query.documents[0].split()[0].strip("-") for query in queries]
     return [
         Answer(
@@ -53,6 +53,6 @@ def first_words(queries: Sequence[Query]) -> list[Answer]:
 
 @contextmanager
 def answering(file: object, reading=first_words, **options):
-    """As ``answer_file`` takes it: answers parts in this process."""
+    """Context manager for ``answer_file`` that answers parts in this process."""
     answer = partial(answer_part, answer_queries=reading, file=str(file), options=options)
     yield lambda parts: map(answer, parts)

@@ -1,6 +1,6 @@
-"""What one rank of several does, as a program of its own: ``python ranks.py TASK RANK WORLD FOLDER``.
+"""Program of one of several ranks: ``python ranks.py TASK RANK WORLD FOLDER``.
 
-The tests start it once for each rank; ``FOLDER`` holds what the task works on and takes the results.
+Tests start it once per rank; ``FOLDER`` contains the inputs of the task and receives the results.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from qa_arch.spans import files as formats
 from qa_arch.tasks import gather
 
 IDLE = 1
-"""The reading of which the last rank reads nothing at all, and rank 0 what would be its share."""
+"""Index of the reading in which the last rank reads nothing and rank 0 takes over its share."""
 
 
 def step(rank: int, world: int, folder: Path) -> dict[str, float]:
-    """Two steps of every model (DDP looks for unused parameters at the second); a checksum of the weights."""
+    """Checksum of every model after two steps (DDP checks for unused parameters at the second)."""
     checksums = {}
     for name, model, loss, batches in torch.load(folder / "models.pt", weights_only=False):
         wrapped = DistributedDataParallel(model.train(), find_unused_parameters=False)
@@ -41,10 +41,10 @@ def step(rank: int, world: int, folder: Path) -> dict[str, float]:
 
 
 def join(rank: int, world: int, folder: Path) -> list[dict[str, list]]:
-    """The rankings that this rank has of each reading after ``gather``; its prediction files beside them."""
+    """This rank's rankings of each reading after ``gather``; also writes its prediction files."""
     actual = []
     for number, (collector, windows) in enumerate(torch.load(folder / "readings.pt", weights_only=False)):
-        rows = {0, *range(rank, len(windows), world)}  # all have read window 0, as ghosts are read
+        rows = {0, *range(rank, len(windows), world)}  # every rank reads window 0, as it does padding rows
         if number == IDLE and rank == world - 1:
             rows = set()
         elif number == IDLE and rank == 0:

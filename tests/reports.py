@@ -1,4 +1,4 @@
-"""What is in a page that ``qa-arch report`` wrote."""
+"""Parse a page written by ``qa-arch report``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import zlib
 
 
 def page_parts(path) -> tuple[dict, dict[str, bytes]]:
-    """What a browser finds in the page: the plain value, and every packed element unpacked."""
+    """The page's data as a browser reads them: the plain value, and every packed element unpacked."""
     page = path.read_text(encoding="utf-8")
     (value,) = re.findall(r'<script type="application/json" id="qa-data">(.*?)</script>', page, re.DOTALL)
     packed = dict(re.findall(r'<script type="text/plain" id="pack-([\w-]+)">(.*?)</script>', page))

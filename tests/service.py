@@ -1,8 +1,8 @@
-"""Models of the service's tests, which answer by rule, and the service in a process of its own.
+"""Rule-based models for tests of the service, and a program that serves them.
 
     python tests/service.py [REQUEST_SECONDS]
 
-prints the address. The answer to a question is the first place of its last word in the passage.
+prints the address. The answer to a question is the first occurrence of its last word in the passage.
 ``wait 0.5 mill?`` takes half a second, ``boom`` raises.
 """
 
@@ -36,7 +36,7 @@ def _config() -> Config:
 
 
 class RulePredictor(SpanPredictor):
-    """Finds the last word of the question; remembers what was asked together, and in which thread."""
+    """Finds the last word of the question; records the batches and threads."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         super().__init__(nn.Linear(3, 2), None, None, _config(), segments=False, null_threshold=0.0)
@@ -76,7 +76,7 @@ def _candidate(context: str, place: tuple[int, int], probability: float) -> Cand
 
 
 class RuleReader(Reader):
-    """With ``attention``, a word of the passage looks at the question's word of its letter, or at none."""
+    """With ``attention``, a passage word attends to the question word with its first letter, or to none."""
 
     def __init__(self, *, seconds: float = 0.0, attention: bool = False) -> None:
         super().__init__(RulePredictor(seconds))

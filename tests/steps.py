@@ -1,4 +1,4 @@
-"""Steps of compression as a config gives them."""
+"""Compression steps as a config gives them."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from qa_arch.config.compression_steps import METHODS, Step
 
 
 def step(method: str, **settings: Any) -> Step:
-    """The step of that method; ConfigError for a setting that it does not have."""
+    """A compression step of ``method``; ConfigError for an unknown setting."""
     return read(METHODS[method], settings)

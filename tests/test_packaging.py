@@ -1,4 +1,4 @@
-"""What goes along with the code: licence, citation, versions, extras, the workflow file."""
+"""Files around the code: licence, citation, versions, extras, CI workflow."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def test_all_name_the_version_that_the_package_has():
+def test_changelog_and_citation_name_the_package_version():
     assert PROJECT["dynamic"] == ["version"]
     (newest, *_) = re.findall(r"^## (\S+)$", read("CHANGELOG.md"), re.MULTILINE)
     assert newest == yaml.safe_load(read("CITATION.cff"))["version"] == qa_arch.__version__
 
 
-def test_extras_that_messages_name_can_be_installed():
+def test_extras_named_in_messages_can_be_installed():
     named = {
         (extra, str(path.relative_to(ROOT)))
         for folder in ("qa_arch", "baselines", "benchmarks", "docs", "README.md")
@@ -33,17 +33,17 @@ def test_extras_that_messages_name_can_be_installed():
         if path.suffix in {".py", ".md"}
         for extra in re.findall(r"qa[-_]arch\[(\w+)\]", path.read_text(encoding="utf-8"))
     }
-    assert len({extra for extra, _ in named}) > 8  # else the pattern no longer fits the messages
+    assert len({extra for extra, _ in named}) > 8  # otherwise the pattern no longer fits the messages
     assert {(e, where) for e, where in named if e not in PROJECT["optional-dependencies"]} == set()
 
 
-def test_the_workflow_runs_what_ci_runs():
+def test_workflow_runs_the_ci_script():
     steps = yaml.safe_load(read(".github/workflows/ci.yml"))["jobs"]["test"]["steps"]
     assert steps[-1] == {"run": "./.ci/run"}
     assert os.access(ROOT / ".ci/run", os.X_OK)
 
 
-def test_the_citation_names_what_was_published():
+def test_citation_lists_published_works():
     citation = yaml.safe_load(read("CITATION.cff"))
     assert citation["license"] == PROJECT["license"] == "MIT"
     published = [item for item in citation["references"] if item["type"] != "thesis"]

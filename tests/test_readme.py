@@ -1,9 +1,10 @@
-"""Commands of the README and of docs/ are understood; the example trains; tables are the recorded ones."""
+"""Commands in README and docs/ are valid; the example trains; tables match the recorded ones."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 import tomllib
 from pathlib import Path
@@ -36,23 +37,23 @@ def blocks(language: str, text: str = README) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
-def test_it_can_be_read_in_ten_minutes() -> None:
+def test_readme_has_at_most_150_lines() -> None:
     assert len(README.splitlines()) <= 150
 
 
 @pytest.mark.parametrize("path", [*PAGES, ROOT / "CONTRIBUTING.md", *ROOT.glob("*/README.md")], ids=str)
-def test_links_lead_somewhere(path: Path) -> None:
+def test_local_links_exist(path: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8"))
     local = [link for link in links if not link.startswith(("http", "mailto"))]
     assert not [link for link in local if not (path.parent / link).exists()]
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_every_command_is_understood(call: list[str]) -> None:
+def test_every_command_is_valid(call: list[str]) -> None:
     assert call[0] in COMMANDS
     args = _parser(call[0]).parse_args(call)
     if "--config-dir" in call:
-        return  # its choices are those of a folder that the tests of docs/settings.md and your_model.md write
+        return  # its choices are in a folder that the tests of docs/settings.md and your_model.md write
     if call[0] == "train" and args.multirun:
         fixed, swept = split_grid(args.overrides)
         assert swept
@@ -63,15 +64,15 @@ def test_every_command_is_understood(call: list[str]) -> None:
     if call[0] != "train" or "model=gated" in call:
         return  # the gated model is the example below, which the next test builds
     for point in points(call):
-        given = _parser(call[0]).parse_args(point)
-        for model in (getattr(given, "models", None) or "").split(","):
+        args = _parser(call[0]).parse_args(point)
+        for model in (getattr(args, "models", None) or "").split(","):
             chosen = [f"model={model}"] if model not in ("", "all") else []
-            said = [word.replace("$SLURM_ARRAY_TASK_ID", "1") for word in given.overrides]
-            assert validate(compose([*said, *chosen])).model["task"] in task_entries()
+            overrides = [word.replace("$SLURM_ARRAY_TASK_ID", "1") for word in args.overrides]
+            assert validate(compose([*overrides, *chosen])).model["task"] in task_entries()
 
 
 def test_every_make_target_exists() -> None:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    makefile = page("Makefile")
     lines = "\n".join(blocks("bash"))
     named = set(re.findall(r"^make ([a-z-]+)", lines, flags=re.MULTILINE))
     named |= {name for path in PAGES for name in re.findall(r"`make ([a-z-]+)`", path.read_text("utf-8"))}
@@ -80,7 +81,7 @@ def test_every_make_target_exists() -> None:
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
 
 
-def test_the_example_architecture_is_one_file_and_one_yaml(tmp_path, monkeypatch) -> None:
+def test_example_architecture_is_one_file_and_one_yaml(tmp_path, monkeypatch) -> None:
     example = page("docs/architectures.md")
     (source,) = [block for block in blocks("python", example) if "class Gated" in block]
     (settings,) = blocks("yaml", example)
@@ -92,8 +93,6 @@ def test_the_example_architecture_is_one_file_and_one_yaml(tmp_path, monkeypatch
     import baselines as package
 
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(baselines)])
-    import shutil
-
     shutil.copytree(conf_folder(), config)
     (config / "model" / "gated.yaml").write_text(settings)
     monkeypatch.setattr("qa_arch.config.find.conf_folder", lambda: config)
@@ -106,26 +105,28 @@ def test_the_example_architecture_is_one_file_and_one_yaml(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("name", ["csv", "mlflow"])
-def test_the_page_of_loggers_shows_their_files(name: str) -> None:
+def test_page_of_loggers_shows_their_files(name: str) -> None:
     files = blocks("yaml", page("docs/loggers.md"))
     (shown,) = (text for text in files if text.startswith(f"# conf/logger/{name}.yaml"))
     assert yaml.safe_load(shown) == yaml.safe_load((conf_folder() / "logger" / f"{name}.yaml").read_text())
 
 
-def test_the_benchmarks_are_the_recorded_ones() -> None:
+def test_benchmarks_are_the_recorded_ones() -> None:
     from benchmarks.report import summary
 
     text = page("benchmarks/README.md")
     (shown,) = re.findall(r"<!-- bench -->\n(.*?)<!-- end -->", text, flags=re.DOTALL)
-    kept = ROOT / "benchmarks" / "results" / "table.json"
-    wanted = summary(json.loads(kept.read_text(encoding="utf-8"))) if kept.exists() else "`make bench` writes"
-    assert shown.strip().startswith(wanted.strip())
+    table = ROOT / "benchmarks" / "results" / "table.json"
+    expected = (
+        summary(json.loads(table.read_text(encoding="utf-8"))) if table.exists() else "`make bench` writes"
+    )
+    assert shown.strip().startswith(expected.strip())
 
 
 def test_every_dependency_is_justified() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = [project["dependencies"], *project["optional-dependencies"].values()]
-    names = {re.split(r"[\[<>=!; ]", item)[0] for group in wanted for item in group}
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    names = {re.split(r"[\[<>=!; ]", item)[0] for group in groups for item in group}
     rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", page("docs/dependencies.md"), flags=re.MULTILINE)
     listed = {name.strip() for row, _ in rows for name in row.split(",")}
     assert names == listed - {"package", "---"}
@@ -134,15 +135,15 @@ def test_every_dependency_is_justified() -> None:
         assert any(name in why for _, why in rows), f"the extra {extra} is not named"
 
 
-def test_the_map_is_that_of_the_tree() -> None:
-    """Each folder with code stands in the map and each path of the map is there; so with the commands."""
+def test_layout_page_matches_the_tree() -> None:
+    """Every folder with code is on the page, every path of the page exists, and the commands match."""
     rows = re.findall(r"^\| (`[^|]+) \| ([^|]+) \|$", page("docs/layout.md"), flags=re.MULTILINE)
     named = {path for where, _ in rows for path in re.findall(r"`([^`]+)`", where)}
     assert not [path for path in named if not (ROOT / path).exists()]
     tops = {path.split("/")[0] for path in named}
     for folder in (*ROOT.glob("*/__init__.py"), *ROOT.glob("qa_arch/*/__init__.py")):
         inside = folder.parent.relative_to(ROOT).as_posix()
-        assert any(path.startswith(inside) for path in named), f"{inside}/ is not in the map"
+        assert any(path.startswith(inside) for path in named), f"{inside}/ is not in docs/layout.md"
     assert {"conf", "experiments", "hydra_plugins", "tests", "docs"} <= tops
     for path in re.findall(r"`([\w/]+/\w+\.(?:py|yaml))`", page("docs/layout.md")):
         assert (ROOT / path).exists() or (ROOT / "qa_arch" / path).exists(), path
