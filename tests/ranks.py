@@ -42,7 +42,7 @@ def step(rank: int, world: int, folder: Path) -> dict[str, float]:
 
 def join(rank: int, world: int, folder: Path) -> list[dict[str, list]]:
     """This rank's rankings of each reading after ``gather``; also writes its prediction files."""
-    actual = []
+    rankings = []
     for number, (collector, windows) in enumerate(torch.load(folder / "readings.pt", weights_only=False)):
         rows = {0, *range(rank, len(windows), world)}  # every rank reads window 0, as it does padding rows
         if number == IDLE and rank == world - 1:
@@ -53,12 +53,9 @@ def join(rank: int, world: int, folder: Path) -> list[dict[str, list]]:
             collector.add(SimpleNamespace(index=torch.tensor([row])), windows[row])
         ranking = gather(collector)
         formats.write_parts(folder / f"said-{world}-{rank}-{number}", [ranking], 0.0)
-        actual.append(_columns(ranking))
-    return actual
-
-
-def _columns(ranking) -> dict[str, list]:
-    return {name: getattr(ranking, name).tolist() for name in ("offsets", "start", "end", "probability")}
+        columns = ("offsets", "start", "end", "probability")
+        rankings.append({name: getattr(ranking, name).tolist() for name in columns})
+    return rankings
 
 
 def main() -> None:
@@ -71,8 +68,8 @@ def main() -> None:
         world_size=world,
         timeout=timedelta(seconds=120),
     )
-    actual = {"step": step, "join": join}[task](rank, world, folder)
-    (folder / f"{task}-{world}-{rank}.json").write_text(json.dumps(actual))
+    result = {"step": step, "join": join}[task](rank, world, folder)
+    (folder / f"{task}-{world}-{rank}.json").write_text(json.dumps(result))
     dist.destroy_process_group()
 
 

@@ -18,13 +18,13 @@ from qa_arch.types.text import Example, Gold, QuestionSet
 
 def planted(name: str, *, seed: int, shuffled: bool = False, articles: int = 40) -> QuestionSet:
     """Questions of random words; exactly those with "never" are unanswerable."""
-    draw, examples = Random(seed), []
+    rng, examples = Random(seed), []
     for q in range(400):
-        words = [f"w{draw.randrange(60)}" for _ in range(6)]
-        impossible = draw.random() < 0.5
-        words.insert(draw.randrange(6), "never" if impossible else "often")
-        unanswerable = impossible if not shuffled else draw.random() < 0.5
-        context = " ".join(f"c{draw.randrange(60)}" for _ in range(20))
+        words = [f"w{rng.randrange(60)}" for _ in range(6)]
+        impossible = rng.random() < 0.5
+        words.insert(rng.randrange(6), "never" if impossible else "often")
+        unanswerable = impossible if not shuffled else rng.random() < 0.5
+        context = " ".join(f"c{rng.randrange(60)}" for _ in range(20))
         golds = () if unanswerable else (Gold(context.split()[0], 0),)
         examples.append(Example(f"{name}{q}", " ".join(words), context, f"{name}{q % articles}", golds))
     return question_set(name, examples, "2.0")

@@ -80,20 +80,16 @@ IDF = {"the": 1.0, "red": 2.0, "mill": 4.0, "by": 8.0, "ferry": 16.0, "sells": 3
 
 def features(context: str, rows: int = 2**40) -> PassageFeatures:
     spans = passage(context, 3)
-    names = feature_names(spans)
+    names = PassageFeatures(spans, CorpusStatistics(IDF, 128.0, {}), 1).values("Who?")
     return PassageFeatures(
         spans, CorpusStatistics(IDF, 128.0, {name: np.arange(300.0) for name in names}), rows
     )
 
 
-def feature_names(spans) -> list[str]:
-    return list(PassageFeatures(spans, CorpusStatistics(IDF, 128.0, {}), 1).values("Who?"))
-
-
 def test_feature_values_by_hand() -> None:
-    made = features("Oar. The red mill by the ferry sells lamps.")
-    values = made.values("Does the red mill sell lamps?")
-    spans = made.spans
+    passage_features = features("Oar. The red mill by the ferry sells lamps.")
+    values = passage_features.values("Does the red mill sell lamps?")
+    spans = passage_features.spans
     place = spans.index(13, 20)  # "mill by"
     assert place is not None
     a, b = int(spans.first[place]), int(spans.last[place])
@@ -111,9 +107,9 @@ def test_feature_values_by_hand() -> None:
     assert (values["bigrams right"][b], values["bigrams inside"][place]) == (0, 0)
 
 
-def plain_score(made: PassageFeatures, rows, weight, place: int) -> float:
+def plain_score(passage_features: PassageFeatures, rows, weight, place: int) -> float:
     """Score of one candidate, adding its weights one by one."""
-    spans = made.spans
+    spans = passage_features.spans
     a, b = int(spans.first[place]), int(spans.last[place])
     sentence = [t for t in range(len(spans.tokens)) if spans.sentence[t] == spans.sentence[a]]
     total = weight[rows.span[place]].sum() + weight[rows.start[a]].sum() + weight[rows.end[b]].sum()
@@ -131,18 +127,21 @@ CONTEXT = "Oar. The red mill by the ferry sells lamps. Ilva sold 40 in 1971, and
 
 
 def test_scores_are_sums_of_their_weights() -> None:
-    made = features(CONTEXT, rows=97)
-    rows = made.rows("Who sells red lamps?")
+    passage_features = features(CONTEXT, rows=97)
+    rows = passage_features.rows("Who sells red lamps?")
     weight = np.random.default_rng(0).normal(size=(97, 2))
-    scores = span_scores(made.spans, rows, weight)
+    scores = span_scores(passage_features.spans, rows, weight)
     for column in range(2):
-        expected = [plain_score(made, rows, weight[:, column], place) for place in range(len(made.spans))]
+        expected = [
+            plain_score(passage_features, rows, weight[:, column], place)
+            for place in range(len(passage_features.spans))
+        ]
         np.testing.assert_allclose(scores[:, column], expected)
 
 
 def test_features_distinguish_questions_words_and_positions() -> None:
-    made = features(CONTEXT)
-    who, when = made.rows("Who sells?"), made.rows("When sells?")
+    passage_features = features(CONTEXT)
+    who, when = passage_features.rows("Who sells?"), passage_features.rows("When sells?")
     assert not set(who.inside[:, 0]) & set(when.inside[:, 0]), "the pair includes the question word"
     assert not set(who.inside.ravel()) & set(who.left.ravel()), "and the position of the token"
     half = who.span.shape[1] // 2
@@ -161,9 +160,11 @@ def test_step_follows_the_gradient_of_the_penalised_likelihood() -> None:
     assert model.statistics is not None
     start = np.random.default_rng(2).normal(size=model.weight.shape)
     spans = passage(TEXT, 3)
-    made = PassageFeatures(spans, model.statistics, 2**9)
+    passage_features = PassageFeatures(spans, model.statistics, 2**9)
     golds = [(e.question, e.answers[0]) for e in questions.examples]
-    examples = [(made.rows(question), spans.index(gold.start, gold.end)) for question, gold in golds]
+    examples = [
+        (passage_features.rows(question), spans.index(gold.start, gold.end)) for question, gold in golds
+    ]
     touched = np.unique(np.concatenate([ids.ravel() for rows, _ in examples for ids in rows]))
 
     def objective(weight: np.ndarray, column: int, l2: float) -> float:

@@ -24,16 +24,16 @@ ROWS = [
 @pytest.fixture
 def hub(monkeypatch):
     """A stand-in for ``datasets`` that records the requests; ``hub.result`` is returned or raised."""
-    seen = SimpleNamespace(calls=[], result=ROWS)
+    stub = SimpleNamespace(calls=[], result=ROWS)
 
     def load_dataset(name, *, split, revision):
-        seen.calls.append((name, split, revision))
-        if isinstance(seen.result, Exception):
-            raise seen.result
-        return seen.result
+        stub.calls.append((name, split, revision))
+        if isinstance(stub.result, Exception):
+            raise stub.result
+        return stub.result
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-    return seen
+    return stub
 
 
 def test_rows_give_the_same_set_as_a_flat_file(hub, tmp_path):

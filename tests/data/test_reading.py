@@ -190,8 +190,8 @@ def examples(draw, identity: str, two: bool) -> Example:
 @st.composite
 def question_sets(draw) -> QuestionSet:
     two = draw(st.booleans())
-    made = [draw(examples(f"q{index}", two)) for index in range(draw(st.integers(1, 6)))]
-    return question_set("set", made, "2.0" if two else "1.1")
+    drawn = [draw(examples(f"q{index}", two)) for index in range(draw(st.integers(1, 6)))]
+    return question_set("set", drawn, "2.0" if two else "1.1")
 
 
 @settings(max_examples=60, deadline=None)
@@ -202,13 +202,13 @@ def test_write_and_read_are_inverse(tmp_path_factory, questions):
 
 
 def test_write_groups_adjacent_questions_and_marks_negatives():
-    made = [
+    questions = [
         Example("a", "Q?", TOWER, "Tower", (Gold("1204", 30),)),
         Example("b", "Q?", TOWER, "Tower"),
         Example("c", "Q?", RIVER, "Tower", (Gold("river", 2),)),
         Example("d", "Q?", TOWER, "Other", (Gold("1204", 30),)),
     ]
-    value = write(question_set("set", made, "2.0"))
+    value = write(question_set("set", questions, "2.0"))
     assert value["version"] == "v2.0"
     articles = [(article["title"], len(article["paragraphs"])) for article in value["data"]]
     assert articles == [("Tower", 2), ("Other", 1)]
@@ -217,7 +217,7 @@ def test_write_groups_adjacent_questions_and_marks_negatives():
         {"id": "a", "question": "Q?", "answers": golds, "is_impossible": False},
         {"id": "b", "question": "Q?", "answers": [], "is_impossible": True},
     ]
-    version_one = write(question_set("set", made[:1], "1.1"))
+    version_one = write(question_set("set", questions[:1], "1.1"))
     assert version_one["version"] == "1.1"
     assert "is_impossible" not in version_one["data"][0]["paragraphs"][0]["qas"][0]
 

@@ -132,8 +132,8 @@ def test_portable_names_contain_no_machine_path(monkeypatch, tmp_path, prefix, t
 def test_every_format_documents_itself():
     """Every scheme is a module of ``data/formats`` or of an extra, which supplies its help text."""
     known = {scheme: sources._format(scheme) for scheme in sources.schemes()}
-    own = Path(sources.formats.__file__).parent.glob("[!_]*.py")
-    modules = {path.stem: f"qa_arch.data.formats.{path.stem}" for path in own} | offered("formats")
+    files = Path(sources.formats.__file__).parent.glob("[!_]*.py")
+    modules = {path.stem: f"qa_arch.data.formats.{path.stem}" for path in files} | offered("formats")
     assert set(known) == set(modules)
     for scheme, form in known.items():
         assert isinstance(form, Format)

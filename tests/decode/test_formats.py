@@ -48,18 +48,14 @@ def post_process(contexts, features, starts, ends, n_best, limit, threshold):
         best = next((entry for entry in top if entry["text"]), None)
         gap = null["score"] - best["start_logit"] - best["end_logit"] if best else np.inf
         texts.append("" if gap > threshold else best["text"])
-        keys = ("text", "probability", "start_logit", "end_logit")
-        nbests.append([{key: _plain(entry[key]) for key in keys} for entry in top])
+        keys = ("probability", "start_logit", "end_logit")
+        nbests.append([{"text": entry["text"]} | {key: float(entry[key]) for key in keys} for entry in top])
         odds.append(float(gap))
     return texts, nbests, odds
 
 
 def _entry(offsets, start, end):
     return {"offsets": offsets, "score": start + end, "start_logit": start, "end_logit": end}
-
-
-def _plain(value):
-    return value if isinstance(value, str) else float(value)
 
 
 def script_answers(synthetic, n_best, limit, threshold):
@@ -70,8 +66,8 @@ def script_answers(synthetic, n_best, limit, threshold):
     for row, (q, token, at) in enumerate(
         zip(table.example, table.token_start, table.context_at, strict=True)
     ):
-        here = slice(token, token + start.shape[1] - at)
-        pairs = zip(table.char_start[here].tolist(), table.char_end[here].tolist(), strict=True)
+        columns = slice(token, token + start.shape[1] - at)
+        pairs = zip(table.char_start[columns].tolist(), table.char_end[columns].tolist(), strict=True)
         features[q].append((row, [None] * at + list(pairs)))
     return post_process(
         [e.context for e in questions.examples], features, start, end, n_best, limit, threshold

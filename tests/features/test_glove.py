@@ -119,9 +119,9 @@ def test_saved_vectors_load_unchanged(tmp_path):
     vectors = read_vectors(write(tmp_path, PLAIN + "\u2028odd\x85 1 2 3\n"))
     vectors.save(tmp_path / "run")
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["vectors.safetensors", "words.txt"]
-    for again in (WordVectors.load(tmp_path / "run"), read_vectors(tmp_path / "run", 3)):
-        assert again.words == vectors.words
-        assert np.array_equal(again.matrix, vectors.matrix)
+    for loaded in (WordVectors.load(tmp_path / "run"), read_vectors(tmp_path / "run", 3)):
+        assert loaded.words == vectors.words
+        assert np.array_equal(loaded.matrix, vectors.matrix)
     (tmp_path / "run" / "words.txt").write_text("one\ntwo\n")
     with pytest.raises(DataError, match="2 words but 5 vectors"):
         WordVectors.load(tmp_path / "run")
@@ -131,8 +131,8 @@ def test_saved_vectors_load_unchanged(tmp_path):
 
 
 def test_torchtext_gives_the_same_vectors(tmp_path):
-    draw = np.random.default_rng(0)
-    numbers = draw.normal(size=(200, 7)).round(5)
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=(200, 7)).round(5)
     text = "".join(f"w{i} {' '.join(map(str, row))}\n" for i, row in enumerate(numbers))
     path = write(tmp_path, text)
     https_context = ssl._create_default_https_context

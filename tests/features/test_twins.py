@@ -59,10 +59,10 @@ def paired(draw):
     places = draw(st.permutations(range(count)))
     size, mates = np.zeros(count, int), np.full(count, -1)
     for number, length in enumerate(lengths):
-        own = places[2 * number : 2 * number + 2] if number < pairs else places[pairs + number :][:1]
-        size[own] = length
-        if len(own) == 2:
-            mates[own] = own[::-1]
+        rows = places[2 * number : 2 * number + 2] if number < pairs else places[pairs + number :][:1]
+        size[rows] = length
+        if len(rows) == 2:
+            mates[rows] = rows[::-1]
     return size, mates
 
 
@@ -76,11 +76,13 @@ def test_mates_share_a_batch_and_no_row_is_lost(rows, half, world, accumulate, s
     plain, together = (
         [list(make(rank=rank, world=world, mates=pairs)) for rank in range(world)] for pairs in (None, mates)
     )
-    assert [[len(own) for own in rank] for rank in together] == [[len(own) for own in rank] for rank in plain]
-    batches = [own for rank in together for own in rank if own[0] >= 0]
-    assert sorted(row for own in batches for row in own) == list(range(len(size)))
-    separated = [row for own in batches for row in own if mates[row] >= 0 and mates[row] not in own]
-    odd = sum(len(own) % 2 for own in batches if (mates[own] >= 0).all())
+    assert [[len(batch) for batch in rank] for rank in together] == [
+        [len(batch) for batch in rank] for rank in plain
+    ]
+    batches = [batch for rank in together for batch in rank if batch[0] >= 0]
+    assert sorted(row for batch in batches for row in batch) == list(range(len(size)))
+    separated = [row for batch in batches for row in batch if mates[row] >= 0 and mates[row] not in batch]
+    odd = sum(len(batch) % 2 for batch in batches if (mates[batch] >= 0).all())
     assert len(separated) <= 2 * odd, "separated although a batch had room for both"
 
 
@@ -91,10 +93,10 @@ def test_mates_share_a_batch_however_a_step_is_split():
     for world, accumulate in ((1, 1), (1, 4), (2, 2)):
         make = partial(BucketBatchSampler, size, batch_size=32 // (world * accumulate), mates=mates, seed=1)
         ranks = [list(make(rank=rank, world=world, accumulate=accumulate)) for rank in range(world)]
-        assert all(mates[row] in own for rank in ranks for own in rank for row in own)
+        assert all(mates[row] in batch for rank in ranks for batch in rank for row in batch)
         steps.append(
             [
-                {row for rank in ranks for own in rank[i : i + accumulate] for row in own}
+                {row for rank in ranks for batch in rank[i : i + accumulate] for row in batch}
                 for i in range(0, len(ranks[0]), accumulate)
             ]
         )

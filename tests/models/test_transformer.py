@@ -23,5 +23,5 @@ def test_null_is_the_score_of_the_first_token(family, tiny_encoder, make_batch):
 
 
 def test_word_encoder_is_refused():
-    with pytest.raises(ConfigError, match=r"have no \[CLS\]"):
+    with pytest.raises(ConfigError, match=r"has no \[CLS\] token"):
         TransformerSpan(WordEncoder(50, 8))

@@ -23,8 +23,8 @@ def by_hand(model, p, question):
     total = sum(score.exp() for score in scores) + 1  # e^0 of "nothing"
     weights = [score.exp() / total for score in scores]
     a = sum(weight * q for weight, q in zip(weights, question, strict=True))
-    seen = torch.cat([a, p * a, (p - a).abs()])
-    hidden = (model.compare.weight @ seen + model.compare.bias).clamp(min=0)
+    features = torch.cat([a, p * a, (p - a).abs()])
+    hidden = (model.compare.weight @ features + model.compare.bias).clamp(min=0)
     return torch.stack([*weights, 1 / total]), p + model.change.weight @ hidden
 
 

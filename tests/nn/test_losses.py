@@ -170,8 +170,8 @@ def test_joint_loss_is_one_softmax_over_all_spans():
 
     leaves = logits.start, logits.end
     by_hand = torch.autograd.grad(torch.stack(expected).sum(), leaves)
-    for own, other in zip(torch.autograd.grad(actual.sum(), leaves), by_hand, strict=True):
-        torch.testing.assert_close(own, other, rtol=0, atol=1e-12)
+    for gradient, expected_gradient in zip(torch.autograd.grad(actual.sum(), leaves), by_hand, strict=True):
+        torch.testing.assert_close(gradient, expected_gradient, rtol=0, atol=1e-12)
 
 
 def test_joint_loss_is_finite_for_long_windows_and_large_scores():
@@ -210,8 +210,8 @@ def test_verifier_has_its_own_class_weights(weight, null_weight):
         )
     shared = SpanLoss(null_weight=3.0, null_share=3 / 8)(logits, gold)  # by default those of the spans
     weights = torch.tensor([1.0 if yes else 3.0 for yes in gold.answerable])
-    both = span_loss(replace(logits, verifier=None), gold) + entropy
-    torch.testing.assert_close(shared, both * weights * 8 / weights.sum())
+    unweighted = span_loss(replace(logits, verifier=None), gold) + entropy
+    torch.testing.assert_close(shared, unweighted * weights * 8 / weights.sum())
 
 
 def test_twins_are_ranked_by_no_answer_odds():

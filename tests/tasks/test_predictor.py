@@ -111,10 +111,10 @@ def test_dropout_is_off_during_prediction(predictor, tiny_config):
 def test_set_read_in_parts_has_the_answers_of_the_whole(predictor, size):
     questions = generate(1, 5, 1, "dev")
     assert len(questions) % 4
-    seen = []
-    parts = list(predictor.read_parts(questions, size=size, watch=lambda *n: seen.append(n)))
-    assert len(parts) == len(seen) == -(-len(questions) // size)
-    assert seen[-1] == (len(questions), len(questions))
+    progress = []
+    parts = list(predictor.read_parts(questions, size=size, watch=lambda *n: progress.append(n)))
+    assert len(parts) == len(progress) == -(-len(questions) // size)
+    assert progress[-1] == (len(questions), len(questions))
     actual = [answer for part in parts for answer in part.predictions()]
     for item, other in zip(actual, predictor.read(questions).predictions(), strict=True):
         assert item.id == other.id
