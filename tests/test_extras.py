@@ -109,7 +109,7 @@ def test_model_of_a_package_is_checked_trained_and_tabulated(sample, tmp_path):
         return call(tmp_path, "-m", "qa_arch.cli.main", *arguments, path=sample)
 
     trust = ("--trust", "sample_extra")
-    assert "8 of 8 hold" in qa_arch("check-model", "model=first_span", *trust)
+    assert "8 of 8 checks passed" in qa_arch("check-model", "model=first_span", *trust)
     qa_arch("train", "model=first_span", "debug=fast", "--folder", "run", *trust)
     table = qa_arch("tables", "run", "--columns", "model,name_length", "--format", "markdown")
     assert re.search(r"\| first_span \| +10 \|", table), table

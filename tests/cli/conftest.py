@@ -1,4 +1,4 @@
-"""One run of seconds, shared by the tests of all commands; those that change it take a copy."""
+"""A run that takes seconds, shared by the tests of all commands; tests that change it take a copy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def feature_cache(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory, feature_cache) -> Path:
-    """A finished BERT run on the embedded data, untouched."""
+    """A finished BERT run on the embedded data. Do not change it."""
     runs = tmp_path_factory.mktemp("runs")
     assert main(["train", "model=bert", *fast(runs, feature_cache)]) == 0
     (folder,) = (runs / "debug").glob("bert-*")
@@ -35,19 +35,19 @@ def fast(runs: Path, feature_cache: str) -> list[str]:
 
 @pytest.fixture
 def settings(tmp_path, feature_cache) -> list[str]:
-    """Overrides for a run of seconds under ``tmp_path``."""
+    """Overrides for a run under ``tmp_path`` that takes seconds."""
     return fast(tmp_path, feature_cache)
 
 
 @pytest.fixture
 def run_folder(trained, tmp_path) -> Path:
-    """A copy of the run to change at will."""
+    """A copy of ``trained`` that tests may change."""
     return Path(shutil.copytree(trained, tmp_path / trained.name))
 
 
 @pytest.fixture
 def closed_run(run_folder, tmp_path, monkeypatch):
-    """A run whose config keeps dev closed and that has not been scored on it, in an empty folder."""
+    """A run with a closed dev set, not yet scored on it, in an otherwise empty working folder."""
     record = read_record(run_folder)
     config = record.config | {"data": record.config["data"] | {"open_dev": False}}
     scored = {
@@ -68,7 +68,7 @@ def read_json():
 
 @pytest.fixture
 def quick(tmp_path) -> list[str]:
-    """Overrides for a run of seconds, on a handful of questions."""
+    """Overrides for a run that takes seconds, on a handful of questions."""
     from qa_arch.contract import SPANS
 
     return SPANS.settings(tmp_path / "questions")
@@ -76,7 +76,7 @@ def quick(tmp_path) -> list[str]:
 
 @pytest.fixture
 def own_folder(monkeypatch, tmp_path):
-    """A folder of one's own; modules that were imported from it are forgotten."""
+    """An empty working folder; modules imported from it are removed from ``sys.modules`` afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path[:])
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))

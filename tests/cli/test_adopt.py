@@ -1,4 +1,4 @@
-"""``qa-arch adopt``: answers in any format become a run for tables, tests and reports."""
+"""``qa-arch adopt``: turn predictions in any format into a run for tables, tests and reports."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def lines(*records) -> str:
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
-def extracted(query, document, data, score, null):
-    """A reader's answers as ``to_dict`` of haystack gives them."""
+def haystack_answers(query, document, data, score, null):
+    """Answers of a haystack reader, as returned by ``to_dict``."""
     fields = {"query": query, "document": {"content": document}, "meta": {}}
     pairs = [(data, score), (None, null)]
     return [{"type": "x", "init_parameters": {**fields, "data": d, "score": s}} for d, s in pairs if s]
@@ -66,9 +66,9 @@ HARNESS = [
 ]
 COMPLETION = {"doc": {"doc_id": "a"}, "resps": [["1902"]], "filtered_resps": ["1902"]}
 HAYSTACK = [
-    extracted("When did it burn again?", MILL, "1902", 0.9, 0.25),
-    extracted("Who?", MILL, "The mill", 0.1, 0.75),
-    extracted("Who?", INN, "Eve", 0.6, 0.5),
+    haystack_answers("When did it burn again?", MILL, "1902", 0.9, 0.25),
+    haystack_answers("Who?", MILL, "The mill", 0.1, 0.75),
+    haystack_answers("Who?", INN, "Eve", 0.6, 0.5),
 ]
 PREDICTED = [{"id": id_, "text": text, "null_odds": ODDS[id_]} for id_, text in TEXTS.items()]
 
@@ -118,7 +118,7 @@ def test_each_format_is_recognised(tmp_path, content, form, odds):
         ("[3]", "unknown format"),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path, content, message):
+def test_invalid_answers_are_rejected(tmp_path, content, message):
     (tmp_path / "answers").write_text(content)
     with pytest.raises(DataError) as error:
         read_answers(tmp_path / "answers", QUESTIONS)
@@ -126,7 +126,7 @@ def test_what_is_wrong_is_named(tmp_path, content, message):
     assert str(tmp_path / "answers") in str(error.value)
 
 
-def test_answers_to_other_questions_are_left_out_unless_the_file_could_be_of_another_set(tmp_path):
+def test_extra_ids_are_ignored_unless_missing_answers_are_allowed(tmp_path):
     (tmp_path / "answers").write_text(json.dumps({**TEXTS, "z": "y"}))
     answers = read_answers(tmp_path / "answers", QUESTIONS)
     assert (answers.texts, answers.others) == (TEXTS, 1)
@@ -134,7 +134,7 @@ def test_answers_to_other_questions_are_left_out_unless_the_file_could_be_of_ano
         read_answers(tmp_path / "answers", QUESTIONS, empty=True)
 
 
-def test_what_the_file_leaves_out_and_what_no_passage_holds(tmp_path, monkeypatch, qa_arch):
+def test_missing_answers_and_answers_not_in_the_passage(tmp_path, monkeypatch, qa_arch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data.json").write_text(json.dumps(write(QUESTIONS)))
     (tmp_path / "p.json").write_text(json.dumps({"a": "1902", "c": "Eve"}))
@@ -150,8 +150,8 @@ def test_what_the_file_leaves_out_and_what_no_passage_holds(tmp_path, monkeypatc
     assert "holds another record" in qa_arch(*command)[2]
 
 
-def test_the_answers_of_a_run_are_that_run_again(trained, tmp_path, monkeypatch, qa_arch):
-    """Adopted with and without null odds, then in every command that reads records; refused by the others."""
+def test_adopted_predictions_score_like_their_run(trained, tmp_path, monkeypatch, qa_arch):
+    """With and without null odds. Commands that need weights refuse the copy."""
     monkeypatch.chdir(tmp_path)
     data = ("--data", "synthetic:dev")
     files = ("--predictions", trained / "predictions.json", *data)
@@ -160,7 +160,7 @@ def test_the_answers_of_a_run_are_that_run_again(trained, tmp_path, monkeypatch,
     assert qa_arch("adopt", *files, "--name", "silent", "--folder", "runs/silent")[0] == 0
     own, copy = read_record(trained), read_record("runs/copy")
     compared = own.compared_point(DEV)
-    assert set(copy.scores[DEV]) == {GIVEN}  # what the run would answer in place of "no answer" is not known
+    assert set(copy.scores[DEV]) == {GIVEN}  # adopted files lack the best span where the answer is empty
     metrics = copy.scores[DEV][GIVEN].metrics
     assert {key: compared.metrics[key] for key in metrics if "best_" not in key and "_ap" not in key} == {
         key: value for key, value in metrics.items() if "best_" not in key and "_ap" not in key
@@ -184,8 +184,8 @@ def test_the_answers_of_a_run_are_that_run_again(trained, tmp_path, monkeypatch,
     assert shown["errors"]["answerable, not answered"] > 0
     assert qa_arch("report", trained, "runs", *data, "-o", "r.html", "--baseline", "bert")[0] == 0
     page, packs = page_parts(tmp_path / "r.html")
-    (scored,) = (each for each in page["sets"] if each["split"] == DEV)
-    assert set(scored["curves"]) == {"0", "1"}  # that without odds has none
+    (scored,) = (item for item in page["sets"] if item["split"] == DEV)
+    assert set(scored["curves"]) == {"0", "1"}  # runs 0 and 1; the run without null odds has no curve
     assert "0-run2" in packs
     for command in (
         *("ask {} --question Who --context x", "serve {}", "predict {} --data synthetic:dev --out p"),
@@ -193,15 +193,15 @@ def test_the_answers_of_a_run_are_that_run_again(trained, tmp_path, monkeypatch,
         *("inspect {} --question Who --context x", "train --config-from {} --folder x"),
     ):
         if command.split()[0] not in COMMANDS:
-            continue  # of an extra that is not here
+            continue  # belongs to an extra that is not installed
         code, out, err = qa_arch(*shlex.split(command.format("runs/copy")))
         assert (code, out, err.count("\n")) == (5, "", 1), command
         assert ": adopted from a prediction file: it has no weights" in err
 
 
 @pytest.fixture
-def answered(trained, tmp_path):
-    """The best spans of a trained run as files, and the arguments that adopt them with calibration."""
+def adopt_arguments(trained, tmp_path):
+    """Arguments that adopt the best spans of a trained run, written to files, with calibration."""
     record = read_record(trained)
     sets = {CALIBRATION: calibration_set(run_config(record.config)), DEV: open_passages("synthetic:dev")}
     for split, questions in sets.items():
@@ -217,8 +217,8 @@ def answered(trained, tmp_path):
     return ["adopt", "--name", "copy", *files]
 
 
-def test_null_odds_are_calibrated_as_those_of_a_model(trained, answered, tmp_path, qa_arch):
-    code, out, err = qa_arch(*answered, "--folder", tmp_path / "copy")
+def test_adopted_null_odds_are_calibrated_like_a_models(trained, adopt_arguments, tmp_path, qa_arch):
+    code, out, err = qa_arch(*adopt_arguments, "--folder", tmp_path / "copy")
     assert code == 0, err
     own, copy = read_record(trained), read_record(tmp_path / "copy")
     assert f"null threshold {own.null_threshold:.4g}, fitted on" in out
@@ -232,7 +232,7 @@ def test_null_odds_are_calibrated_as_those_of_a_model(trained, answered, tmp_pat
         rows, model = (read_questions(questions_folder(run, split)) for run in (tmp_path / "copy", trained))
         assert rows["exact"] == model["exact"]
         margin = np.abs(np.array(rows["null_odds"]) - copy.null_threshold) / copy.temperature
-        assert rows["confidence"] == pytest.approx(1 / (1 + np.exp(-margin)), abs=1e-4)  # of two candidates
+        assert rows["confidence"] == pytest.approx(1 / (1 + np.exp(-margin)), abs=1e-4)  # two candidates
     assert copy.point(DEV, ORACLE).f1 >= copy.compared_point(DEV).f1
     assert copy.facts(CALIBRATION).fingerprint == own.facts(CALIBRATION).fingerprint
     official = json.loads((tmp_path / "copy/predictions.json").read_text())
@@ -241,12 +241,12 @@ def test_null_odds_are_calibrated_as_those_of_a_model(trained, answered, tmp_pat
     assert any("null threshold fitted on calibration" in note for note in table[0]["notes"])
 
 
-def test_the_scored_set_does_not_move_the_threshold(answered, tmp_path, qa_arch):
-    assert qa_arch(*answered, "--folder", tmp_path / "a")[0] == 0
+def test_threshold_does_not_depend_on_the_scored_set(adopt_arguments, tmp_path, qa_arch):
+    assert qa_arch(*adopt_arguments, "--folder", tmp_path / "a")[0] == 0
     moved = [json.loads(line) for line in (tmp_path / "dev.jsonl").read_text().splitlines()]
     shifted = [{**answer, "null_odds": answer["null_odds"] + 3} for answer in moved]
     (tmp_path / "dev.jsonl").write_text(lines({**shifted[0], "text": ""}, *shifted[1:]))
-    code, out, _ = qa_arch(*answered, "--folder", tmp_path / "b")
+    code, out, _ = qa_arch(*adopt_arguments, "--folder", tmp_path / "b")
     assert (code, "1 empty answers, which abstain at any threshold" in out) == (0, True)
     a, b = read_record(tmp_path / "a"), read_record(tmp_path / "b")
     assert (b.threshold, b.confidence) == (a.threshold, a.confidence)
@@ -263,13 +263,13 @@ def test_the_scored_set_does_not_move_the_threshold(answered, tmp_path, qa_arch)
         ({"--calibration": None}, "--calibration-predictions need each other"),
     ],
 )
-def test_a_calibration_that_cannot_be_used(answered, tmp_path, qa_arch, change, message):
+def test_unusable_calibration_is_refused(adopt_arguments, tmp_path, qa_arch, change, message):
     predicted = map(json.loads, (tmp_path / "calibration.jsonl").read_text().splitlines())
     (tmp_path / "texts.json").write_text(json.dumps({answer["id"]: answer["text"] for answer in predicted}))
-    options = dict(zip(answered[1::2], answered[2::2], strict=True))
+    options = dict(zip(adopt_arguments[1::2], adopt_arguments[2::2], strict=True))
     options |= {name: value and tmp_path / value for name, value in change.items()}
-    given = [part for name, value in options.items() if value for part in (name, value)]
-    code, _, err = qa_arch("adopt", *given, "--folder", tmp_path / "x")
+    arguments = [part for name, value in options.items() if value for part in (name, value)]
+    code, _, err = qa_arch("adopt", *arguments, "--folder", tmp_path / "x")
     assert (code in (2, 4), message in err, (tmp_path / "x").exists()) == (True, True, False), err
 
 
@@ -288,5 +288,5 @@ def test_published_predictions(file, data, point, scores, real_data, tmp_path, q
     metrics = record.scores[DEV][point].metrics
     rows = read_questions(tmp_path / "run")
     assert 100 * sum(rows["exact"]) / len(rows["id"]) == pytest.approx(record.compared_point(DEV).exact)
-    if point == NEVER_NULL:  # the committed record of the script that this command replaced
+    if point == NEVER_NULL:  # the committed record of a script that this command replaced
         assert (metrics["exact_match"], metrics["f1"]) == (67.63481551561021, 76.75556184979695)

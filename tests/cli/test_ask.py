@@ -1,4 +1,4 @@
-"""``qa-arch ask``: one question, or one after another, about one text or several."""
+"""``qa-arch ask``: single questions and interactive sessions, on one text or several."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHOP = "Ada's shop sold bread.\r\nIt closed in 1901."
 
 @pytest.fixture
 def pipe(monkeypatch):
-    """Standard input as a pipe with these bytes."""
+    """``pipe(content)``: make standard input a pipe with these bytes."""
 
     def fill(content: bytes) -> None:
         monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(content), isatty=lambda: False))
@@ -32,7 +32,7 @@ def files(tmp_path):
 
 @pytest.fixture
 def ask(qa_arch, trained):
-    """(code, JSON objects) of ``ask RUN --json``, which answers whatever the null odds."""
+    """``ask(*arguments)`` -> exit code and JSON objects; null threshold infinite, so never \"no answer\"."""
 
     def call(*arguments):
         code, out, _ = qa_arch("ask", trained, "--json", "--null-threshold", "inf", *arguments)
@@ -41,7 +41,7 @@ def ask(qa_arch, trained):
     return call
 
 
-def test_the_answer_and_its_candidates(ask):
+def test_answer_and_candidates(ask):
     code, (answer,) = ask("--question", "Who built the mill?", "--context", MILL)
     assert code == 0
     assert answer["question"] == "Who built the mill?"
@@ -53,7 +53,7 @@ def test_the_answer_and_its_candidates(ask):
     assert " " not in single["text"]
 
 
-def test_in_words_the_answer_stands_in_its_sentence(qa_arch, ask, trained):
+def test_text_output_shows_the_answer_in_its_sentence(qa_arch, ask, trained):
     arguments = ("--question", "Who built the mill?", "--context", MILL)
     _, (answer,) = ask(*arguments, "--max-answer-tokens", 1)
     out = qa_arch("ask", trained, *arguments, "--max-answer-tokens", 1, "--null-threshold", "inf")[1]
@@ -71,7 +71,7 @@ def test_in_words_the_answer_stands_in_its_sentence(qa_arch, ask, trained):
     )
 
 
-def test_several_files_and_which_of_them(qa_arch, ask, trained, files):
+def test_answer_names_its_file(qa_arch, ask, trained, files):
     code, (answer,) = ask("--question", "When?", "--file", files[0], "--file", files[1])
     text = (MILL, SHOP)[answer["document"]]
     assert code == 0
@@ -85,8 +85,8 @@ def test_several_files_and_which_of_them(qa_arch, ask, trained, files):
     assert nothing.startswith("no answer in these texts\n")
 
 
-def test_one_question_after_another(ask, pipe, files):
-    """The text stays until another is named; blank lines are no questions."""
+def test_questions_from_a_pipe(ask, pipe, files):
+    """Questions refer to the last text given; blank lines are skipped."""
     pipe(f"Who?\n\nWhen?\r\n/file {files[0]} {files[1]}\nWhen?\n/text\nOdo sold\nbread.\n\nWho?".encode())
     code, answers = ask("--context", MILL)
     assert code == 0
@@ -97,8 +97,8 @@ def test_one_question_after_another(ask, pipe, files):
 
 
 @pytest.mark.parametrize("question", [(), ("--question", "Who?")])
-def test_what_is_typed_may_hold_mistakes(qa_arch, trained, monkeypatch, question):
-    """Without a text it is asked for, also where the question is given."""
+def test_interactive_session_survives_mistakes(qa_arch, trained, monkeypatch, question):
+    """A missing text is asked for, even if the question is an option."""
     typed = iter([MILL, "", "/file none.txt", "/nothing", "Who?", "", "When?"])
     monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
     for stream in ("stdin", "stdout"):
@@ -110,7 +110,7 @@ def test_what_is_typed_may_hold_mistakes(qa_arch, trained, monkeypatch, question
     if not question:
         assert "none.txt: cannot be read" in out
         assert "/nothing: /file PATH ... reads other texts" in out
-        assert list(typed) == ["When?"]  # an empty line ended it
+        assert list(typed) == ["When?"]  # an empty line ended the session
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_what_is_typed_may_hold_mistakes(qa_arch, trained, monkeypatch, question
         (b"x", ("--question", "x", "--top-k", 0), 2, "top_k: 0 is out of range"),
     ],
 )
-def test_refused(qa_arch, trained, pipe, content, arguments, code, message):
+def test_invalid_input_is_refused(qa_arch, trained, pipe, content, arguments, code, message):
     pipe(content)
     actual, _, err = qa_arch("ask", trained, *arguments)
     assert actual == code

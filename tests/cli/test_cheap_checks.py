@@ -1,4 +1,4 @@
-"""What can be known, or needs no model, loads no heavy package: in a fresh interpreter, without the hub."""
+"""Input errors and commands without a model need no heavy package: in a fresh interpreter, offline."""
 
 from __future__ import annotations
 
@@ -47,9 +47,11 @@ TYPOS = {
 }
 
 
-def told(*calls, missing=(), heavy=HEAVY, packages=()):
-    """(exit code, message, heavy packages imported by then) of each call, all in one interpreter, which
-    begins with every module of ``packages``."""
+def run_calls(*calls, missing=(), heavy=HEAVY, packages=()):
+    """(exit code, message, heavy packages imported by then) of each call.
+
+    All run in one interpreter, after importing every module of ``packages``.
+    """
     texts = map(json.dumps, ([list(map(str, call)) for call in calls], missing, heavy, packages))
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *texts], capture_output=True, text=True, timeout=200
@@ -58,8 +60,8 @@ def told(*calls, missing=(), heavy=HEAVY, packages=()):
     return json.loads(done.stdout)
 
 
-def test_what_can_be_known_is_told_before_torch(tmp_path):
-    """An unknown run, a missing file, a mistyped setting."""
+def test_input_errors_are_reported_before_torch_is_imported(tmp_path):
+    """Unknown runs, missing files, mistyped settings."""
     run, data = tmp_path / "none", ["--data", "hub:some/set:validation"]
     calls = [
         ("ask", run, "--question", "Who?", "--context", "Ada."),
@@ -71,12 +73,16 @@ def test_what_can_be_known_is_told_before_torch(tmp_path):
         ("compare", run, run),
         ("show", run),
     ]
-    wanted = {call: (5, str(run)) for call in calls}
-    there = tmp_path / "there.json"
-    there.write_text("{}")
-    files = ("data=files", f"data.train={there}", "data.hold_out_articles=1")
-    closed = ("data.dev=no/dev.json", "data.open_dev=false", "glove.path=no.txt")  # need not be there
-    wanted |= {
+    expected = {call: (5, str(run)) for call in calls}
+    existing = tmp_path / "existing.json"
+    existing.write_text("{}")
+    files = ("data=files", f"data.train={existing}", "data.hold_out_articles=1")
+    closed = (
+        "data.dev=no/dev.json",
+        "data.open_dev=false",
+        "glove.path=no.txt",
+    )  # a closed set may be missing
+    expected |= {
         ("train", "model=proposed", "data=demo", "glove.path=no/glove.txt"): (4, "glove.path: no/glove.txt"),
         ("train", "-m", "model=proposed", "data=demo", "glove.path=no/glove.txt", "seed=1,2"): (4, "glove"),
         ("train", "model=bert", *files, "data.dev=no/dev.json"): (4, "data.dev: no/dev.json"),
@@ -92,17 +98,17 @@ def test_what_can_be_known_is_told_before_torch(tmp_path):
         ),
         ("train", *closed, "data=demo", "model=proposed"): (4, "glove.path: no.txt"),
     }
-    wanted |= {("train", typo): (2, message) for typo, message in TYPOS.items()}
+    expected |= {("train", typo): (2, message) for typo, message in TYPOS.items()}
     foreign = ("model=bert", "model._target_=mine.Model")
     for command in ("train", "params", "check-model"):
-        wanted[command, *foreign] = 2, "if you trust it, add --trust mine"
-    for (call, (code, part)), result in zip(wanted.items(), told(*wanted), strict=True):
+        expected[command, *foreign] = 2, "if you trust it, add --trust mine"
+    for (call, (code, message)), result in zip(expected.items(), run_calls(*expected), strict=True):
         assert (result[0], result[2]) == (code, []), (call, result)
-        assert part in result[1]
+        assert message in result[1]
         assert len(result[1].splitlines()) == 1
 
 
-def test_a_missing_extra_is_told_before_torch():
+def test_missing_extras_are_reported_before_torch_is_imported():
     calls = {
         ("train", "debug=fast", "logger=tensorboard"): ("tensorboard", "[tensorboard]', or logger=none"),
         ("train", "-m", "debug=fast", "logger=mlflow", "seed=1,2"): ("mlflow", "[mlflow]', or logger=none"),
@@ -113,20 +119,20 @@ def test_a_missing_extra_is_told_before_torch():
         ("predict", "runs/x", "--data", "x.jsonl", "--out", "y.jsonl", "--on", "ray"): ("ray", "[ray]'"),
     }
     missing = [module for module, _ in calls.values()]
-    results = told(*calls, missing=missing)
+    results = run_calls(*calls, missing=missing)
     for (module, message), (code, line, heavy) in zip(calls.values(), results, strict=True):
         assert (code, heavy) == (6, []), line
         assert f"{module} is not installed; pip install 'qa-arch{message}" in line
 
 
-def test_what_needs_no_model_loads_none(trained, tmp_path):
-    """Every module of the light packages, the help of every command, and commands that only read."""
+def test_commands_without_a_model_import_no_heavy_package(trained, tmp_path):
+    """The modules of light packages, the help of every command, and commands that only read."""
     light = [f"qa_arch.{name}" for name in ("config", "metrics", "results", "data", "sweep")]
     data = write_json(tmp_path / "data.json", write(synthetic.named("dev")))
-    helped = [("--help",), *((command, "--help") for command in COMMANDS)]
-    right = {example.id: "" for example in synthetic.named("dev").examples}
-    answers = write_json(tmp_path / "answers.json", right)
+    help_calls = [("--help",), *((command, "--help") for command in COMMANDS)]
+    empty_answers = {example.id: "" for example in synthetic.named("dev").examples}
+    answers = write_json(tmp_path / "answers.json", empty_answers)
     adopted = ("adopt", "--predictions", answers, "--data", data, "--name", "x", "--folder", tmp_path / "x")
-    calls = [*helped, ("stats", "--data", data), ("tables", trained), adopted]
-    found = told(*calls, ("list", "settings"), heavy=[*HEAVY, "hydra"], packages=light)
-    assert found == [[0, "", []]] * len(calls) + [[0, "", ["hydra"]]]
+    calls = [*help_calls, ("stats", "--data", data), ("tables", trained), adopted]
+    results = run_calls(*calls, ("list", "settings"), heavy=[*HEAVY, "hydra"], packages=light)
+    assert results == [[0, "", []]] * len(calls) + [[0, "", ["hydra"]]]

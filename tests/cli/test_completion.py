@@ -1,4 +1,4 @@
-"""``qa-arch completion``: what may stand at the end of a line, and that bash itself completes it."""
+"""``qa-arch completion``: the words offered at the end of a line, and completion by bash itself."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from qa_arch.config.find import config_folders, groups
         ("ask runs/de", []),
     ],
 )
-def test_words_of_a_line(line, words):
+def test_completions_of_a_line(line, words):
     assert complete(f"qa-arch {line}") == words
 
 
-def test_every_command_and_every_choice_is_offered():
+def test_every_command_and_choice_is_offered():
     assert set(COMMANDS) <= set(complete("qa-arch "))
     for group, names in groups(config_folders()).items():
         assert complete(f"qa-arch train {group}=") == [f"{group}={name}" for name in names]
@@ -62,5 +62,5 @@ def test_bash_completes(tmp_path):
     command = ["bash", "-c", BASH, "bash", *lines]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-    # At the break at = bash replaces only what follows it.
+    # By default = breaks words in bash, so that only the part after it is replaced.
     assert done.stdout.splitlines() == ["predict|", "proposed|", "|", "model=proposed"]

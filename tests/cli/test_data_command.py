@@ -1,4 +1,4 @@
-"""``qa-arch data split``: parts that share no article, and nothing overwritten; which sets may be named."""
+"""``qa-arch data split``: parts share no article, and no file is overwritten."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ QUESTIONS = generate(10, seed=3)
 
 
 @pytest.fixture
-def whole(tmp_path):
+def data_file(tmp_path):
     path = tmp_path / "all.json"
     path.write_text(json.dumps(write(QUESTIONS)), encoding="utf-8")
     return path
 
 
-def test_three_parts_by_default(qa_arch, whole, tmp_path):
-    code, out, _ = qa_arch("data", "split", "--data", whole, "--out", tmp_path / "parts")
+def test_three_parts_by_default(qa_arch, data_file, tmp_path):
+    code, out, _ = qa_arch("data", "split", "--data", data_file, "--out", tmp_path / "parts")
     assert code == 0
     parts = {name: read(tmp_path / "parts" / f"{name}.json") for name in ("train", "calibration", "dev")}
     assert sorted(e.id for p in parts.values() for e in p.examples) == sorted(
@@ -31,35 +31,35 @@ def test_three_parts_by_default(qa_arch, whole, tmp_path):
     )
     assert all(not first.titles & second.titles for first, second in combinations(parts.values(), 2))
     assert [len(part.titles) for part in parts.values()] == [6, 2, 2]
-    wanted = by_article(QUESTIONS, {"train": 0.64, "calibration": 0.16, "dev": 0.2}, 13)
-    assert [p.fingerprint for p in parts.values()] == [p.fingerprint for p in wanted.values()]
+    expected = by_article(QUESTIONS, {"train": 0.64, "calibration": 0.16, "dev": 0.2}, 13)
+    assert [p.fingerprint for p in parts.values()] == [p.fingerprint for p in expected.values()]
     negatives = sum(not example.answerable for example in parts["dev"].examples)
     assert f"dev.json: {len(parts['dev'])} questions in 2 articles, {negatives} of them" in out
 
 
-def test_a_part_of_other_content_stops_the_split_before_anything_is_written(qa_arch, whole, tmp_path):
+def test_existing_part_with_other_content_prevents_any_write(qa_arch, data_file, tmp_path):
     target = tmp_path / "parts"
-    assert qa_arch("data", "split", "--data", whole, "--out", target, "--seed", 1)[0] == 0
+    assert qa_arch("data", "split", "--data", data_file, "--out", target, "--seed", 1)[0] == 0
     (target / "train.json").unlink()
     before = {path.name: path.read_bytes() for path in target.iterdir()}
-    code, _, err = qa_arch("data", "split", "--data", whole, "--out", target, "--seed", 2)
+    code, _, err = qa_arch("data", "split", "--data", data_file, "--out", target, "--seed", 2)
     assert (code, "calibration.json: already exists and was not changed" in err) == (2, True)
     assert {path.name: path.read_bytes() for path in target.iterdir()} == before
 
 
-def test_a_split_that_was_killed_is_made_whole_by_the_same_call(qa_arch, whole, tmp_path):
+def test_killed_split_is_completed_by_the_same_call(qa_arch, data_file, tmp_path):
     target = tmp_path / "parts"
 
     def split():
-        assert qa_arch("data", "split", "--data", whole, "--out", target)[0] == 0
+        assert qa_arch("data", "split", "--data", data_file, "--out", target)[0] == 0
 
-    # Three parts of five steps each, and the folder.
+    # Three parts of five disk operations each, and the folder.
     assert check_recovery(killed_at_each_step(split, target), target, split) >= 16
     assert check_recovery(killed_at_sizes(split, range(0, 10_000, 3000)), target, split) == 4
 
 
 @pytest.mark.parametrize(
-    ("parts", "says"),
+    ("parts", "message"),
     [
         (["train"], "--parts train: write NAME=SHARE"),
         (["../x=1"], "--parts ../x=1: write NAME=SHARE"),
@@ -68,8 +68,8 @@ def test_a_split_that_was_killed_is_made_whole_by_the_same_call(qa_arch, whole, 
         (["a=0.5", "b=0.4"], "sum to 1"),
     ],
 )
-def test_parts_that_are_none(qa_arch, whole, tmp_path, parts, says):
-    code, _, err = qa_arch("data", "split", "--data", whole, "--parts", *parts, "--out", tmp_path / "x")
+def test_invalid_parts_are_refused(qa_arch, data_file, tmp_path, parts, message):
+    code, _, err = qa_arch("data", "split", "--data", data_file, "--parts", *parts, "--out", tmp_path / "x")
     assert code == 2
-    assert says in err
+    assert message in err
     assert not (tmp_path / "x").exists()

@@ -1,4 +1,4 @@
-"""Commands that take ``--data`` take every kind of source that holds passages, and say which these are."""
+"""Commands with ``--data`` accept every kind of source with passages and list them in their help."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qa_arch.records import read_record
 
 @pytest.fixture
 def passages(tmp_path, monkeypatch):
-    """A small set, written in the shape of every scheme that holds passages: source by scheme."""
+    """Source by scheme: a small set in the format of every scheme with passages."""
     questions = generate(2, 3, 1, "dev")
     answerable = [example for example in questions.examples if example.answerable]
     rows, lines = [], [{"header": {"dataset": "Small"}}]

@@ -36,7 +36,7 @@ def doctor(qa_arch):
     return call
 
 
-def test_here(doctor):
+def test_this_environment_passes(doctor):
     code, checks = doctor()
     assert code == 0
     assert {"python", "cpu", "conf", "baselines", "hydra plugins"} <= set(checks)
@@ -46,7 +46,7 @@ def test_here(doctor):
     assert "HF_HUB_OFFLINE is set" in checks["encoder bert-base-uncased"]["found"]
 
 
-def test_a_version_out_of_bounds_is_named_in_lines(qa_arch, monkeypatch):
+def test_unsupported_version_is_reported(qa_arch, monkeypatch):
     real = metadata.version
     monkeypatch.setattr(metadata, "version", lambda name: "0.1" if name == "transformers" else real(name))
     code, out, _ = qa_arch("doctor")
@@ -57,7 +57,7 @@ def test_a_version_out_of_bounds_is_named_in_lines(qa_arch, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_broken_hydra_plugin_and_a_foreign_package_are_named(tmp_path):
+def test_broken_hydra_plugin_and_shadowing_package_are_reported(tmp_path):
     for name, body in {
         "hydra_plugins/hydra_ax_sweeper": "raise ValueError('mutable default')",
         "baselines": "",
@@ -75,7 +75,7 @@ def test_a_broken_hydra_plugin_and_a_foreign_package_are_named(tmp_path):
 
 
 @pytest.mark.parametrize("offline", ["1", "0"])
-def test_the_hub_is_asked_once_and_offline_never(doctor, monkeypatch, tmp_path, offline):
+def test_hub_is_queried_once_and_never_offline(doctor, monkeypatch, tmp_path, offline):
     requests = []
     monkeypatch.setenv("HF_HUB_OFFLINE", offline)
     monkeypatch.setattr(urllib.request, "urlopen", lambda *args, **_: requests.append(args) or BytesIO())

@@ -72,7 +72,7 @@ def engine_of(run: Path) -> str:
 
 
 @pytest.mark.slow
-def test_a_graph_in_a_folder_of_its_own_is_scored_and_predicts_as_its_run(qa_arch, run_folder, tmp_path):
+def test_graph_in_its_own_folder_scores_and_predicts_like_its_run(qa_arch, run_folder, tmp_path):
     graph = tmp_path / "graph"
     with as_outside_pytest():
         code, out, err = qa_arch("export", run_folder, "--to", "onnx", "--out", graph)
@@ -94,13 +94,13 @@ def test_a_graph_in_a_folder_of_its_own_is_scored_and_predicts_as_its_run(qa_arc
     assert predicted[0] == predicted[1]
 
 
-def test_the_graph_lies_in_the_run_and_is_no_run(with_graph):
+def test_graph_inside_a_run_is_not_listed_as_a_run(with_graph):
     names = {path.name for path in (with_graph / ONNX).iterdir()}
     assert names == {GRAPH, DESCRIPTION, "tokenizer"}
     assert [folder for folder, _ in find_runs([with_graph])] == [with_graph]
 
 
-def test_evaluation_reads_by_the_graph_and_records_that(qa_arch, trained, run):
+def test_evaluate_uses_the_graph_and_records_the_engine(qa_arch, trained, run):
     assert engine_of(run) == "torch fp32"
     by_torch = json.loads(qa_arch("evaluate", "--json", "--run", run, "--engine", "torch")[1])
     assert engine_of(run) == "torch fp32"
@@ -117,7 +117,7 @@ def test_evaluation_reads_by_the_graph_and_records_that(qa_arch, trained, run):
 
 
 @pytest.mark.parametrize("command", ["ask", "predict"])
-def test_commands_take_the_engine(qa_arch, run, tmp_path, command):
+def test_engine_option(qa_arch, run, tmp_path, command):
     data = tmp_path / "data.jsonl"
     data.write_text(json.dumps({"question": "Who wrote it?", "context": TEXT}) + "\n")
     rest = {"ask": QUESTION, "predict": ("--data", data, "--out", "-")}[command]
@@ -130,7 +130,7 @@ def test_commands_take_the_engine(qa_arch, run, tmp_path, command):
     assert outputs["auto"] == outputs["onnx"] != ""
 
 
-def test_a_graph_of_other_weights_is_not_used(qa_arch, run):
+def test_graph_of_other_weights_is_not_used(qa_arch, run):
     change_weights(run)
     code, _, err = qa_arch("evaluate", "--run", run)
     assert code == 0
@@ -143,7 +143,7 @@ def test_a_graph_of_other_weights_is_not_used(qa_arch, run):
 
 
 @pytest.mark.slow
-def test_a_graph_is_made_anew_in_place(qa_arch, run):
+def test_graph_is_exported_again_in_place(qa_arch, run):
     change_weights(run)
     with as_outside_pytest():
         code, out, err = qa_arch("export", run, "--to", "onnx")
@@ -152,7 +152,7 @@ def test_a_graph_is_made_anew_in_place(qa_arch, run):
     assert READS in qa_arch("ask", run, *QUESTION)[2]
 
 
-def test_another_precision_is_read_by_torch(qa_arch, run):
+def test_other_precisions_use_torch(qa_arch, run):
     code, _, err = qa_arch("evaluate", "--run", run, "--precision", "bf16")
     assert code == 0
     assert "the graph is in fp32, not in bf16" in err
@@ -161,7 +161,7 @@ def test_another_precision_is_read_by_torch(qa_arch, run):
     assert qa_arch("ask", run, *QUESTION, "--precision", "bf16", "--engine", "onnx")[0] == 2
 
 
-def test_without_onnx_runtime_torch_reads(qa_arch, run, monkeypatch):
+def test_torch_is_used_without_onnx_runtime(qa_arch, run, monkeypatch):
     monkeypatch.setattr("qa_arch.spans.loading.find_spec", lambda name: None)
     code, _, err = qa_arch("ask", run, *QUESTION)
     assert code == 0
@@ -170,7 +170,7 @@ def test_without_onnx_runtime_torch_reads(qa_arch, run, monkeypatch):
 
 
 @pytest.mark.parametrize("name", [GRAPH, DESCRIPTION])
-def test_a_damaged_graph_is_named_and_torch_reads(qa_arch, run, name):
+def test_damaged_graph_is_reported_and_torch_is_used(qa_arch, run, name):
     (run / ONNX / name).write_bytes(b"no such thing")
     code, _, err = qa_arch("ask", run, *QUESTION)
     assert code == 0
@@ -188,13 +188,13 @@ def test_a_damaged_graph_is_named_and_torch_reads(qa_arch, run, name):
         (("ask", "OTHERS/onnx", *QUESTION, "--engine", "onnx"), 2, "downloaded checkpoint without a graph"),
     ],
 )
-def test_what_there_is_no_graph_for_is_refused(qa_arch, trained, arguments, code, message):
+def test_unsupported_exports_and_missing_graphs_are_refused(qa_arch, trained, arguments, code, message):
     actual, _, err = qa_arch(*(str(trained) if word == "RUN" else word for word in arguments))
     assert actual == code
     assert message in err
 
 
-def test_a_folder_that_is_a_graph_has_nothing_for_torch(qa_arch, run, tmp_path):
+def test_graph_folder_has_no_weights_for_torch(qa_arch, run, tmp_path):
     graph = Path(shutil.copytree(run / ONNX, tmp_path / "graph"))
     shutil.copy(run / "run.json", graph)
     for engine in ("auto", "onnx"):

@@ -16,7 +16,7 @@ def names(out: str) -> list[str]:
     return [line.split()[0] for line in out.splitlines() if line[0] != " "]
 
 
-def test_every_group_is_named_and_every_choice_listed_with_its_documentation(qa_arch):
+def test_all_groups_and_choices_are_listed_with_documentation(qa_arch):
     known = groups(config_folders())
     everything = names(qa_arch("list")[1])
     assert everything == ["settings", *(group for group in known if group != "special")]
@@ -60,13 +60,13 @@ def test_settings_are_found_by_name_type_and_documentation(qa_arch):
         (["settings", "batchsize"], "nothing matches 'batchsize' (did you mean 'trainer.batch_size'?)"),
     ],
 )
-def test_what_there_is_not(qa_arch, words, message):
+def test_unknown_names_get_suggestions(qa_arch, words, message):
     code, out, err = qa_arch("list", *words)
     assert (code, out) == (2, "")
     assert message in err
 
 
-def test_the_commands_of_the_page_do_what_they_say(qa_arch):
+def test_commands_of_the_settings_page_work(qa_arch):
     page = Path(__file__).resolve().parents[2] / "docs/settings.md"
     calls = [call for call in commands(page.read_text(encoding="utf-8")) if "--trust" not in call]
     assert len(calls) >= 4

@@ -53,7 +53,7 @@ def test_debug_shows_the_traceback(monkeypatch, arguments, error):
         main([*arguments, "--data", "x"])
 
 
-def test_a_reader_that_goes_away_is_no_error(monkeypatch):
+def test_closed_pipe_is_not_an_error(monkeypatch):
     monkeypatch.setattr(data, "run_stats", raising(BrokenPipeError()))
     silenced = []
     monkeypatch.setattr("os.dup2", lambda *handles: silenced.append(handles))
@@ -74,14 +74,14 @@ def test_a_reader_that_goes_away_is_no_error(monkeypatch):
         (["--bogus"], "'--bogus'"),
     ],
 )
-def test_wrong_usage_is_told_in_one_line(qa_arch, arguments, message):
+def test_usage_errors_take_one_line(qa_arch, arguments, message):
     code, out, err = qa_arch(*arguments)
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert message in err
     assert "None" not in err
 
 
-def test_a_run_that_is_not_there_is_suggested(qa_arch, tmp_path, monkeypatch):
+def test_missing_run_gets_suggestions(qa_arch, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert qa_arch("show", "nope")[2] == "qa-arch: nope: no such run folder\n"
     for name in ("bert-s1", "bert-s2"):
@@ -97,7 +97,7 @@ def test_a_run_that_is_not_there_is_suggested(qa_arch, tmp_path, monkeypatch):
             assert (code, err) == (5, f"qa-arch: {given}: {hint}\n")
 
 
-def test_settings_may_stand_behind_an_option(qa_arch):
+def test_settings_may_follow_an_option(qa_arch):
     before = qa_arch("params", "model=match_lstm/boundary", "model.hidden=10", "--json")
     assert before == qa_arch("params", "model=match_lstm/boundary", "--json", "model.hidden=10")
     assert before[0] == 0

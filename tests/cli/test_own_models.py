@@ -27,7 +27,7 @@ def files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_new_model_keeps_to_the_contract_and_trains(tmp_path, quick, capsys):
+def test_new_model_satisfies_the_contract_and_trains(tmp_path, quick, capsys):
     assert main(["new-model", "gated_span", "--into", "mine"]) == 0
     assert main(["new-model", "other", "--into", "mine"]) == 0
     assert files(tmp_path / "mine") == [
@@ -65,14 +65,14 @@ def test_a_new_model_keeps_to_the_contract_and_trains(tmp_path, quick, capsys):
         ("torch", "already exists"),
     ],
 )
-def test_a_name_that_would_not_work_is_refused(tmp_path, name, why, capsys):
+def test_unusable_model_name_is_refused(tmp_path, name, why, capsys):
     assert main(["new-model", name, "--into", "mine"]) == 2
     assert why in capsys.readouterr().err
     assert not (tmp_path / "mine").exists()
 
 
 @pytest.mark.parametrize("taken", ["gated/x.py", "gated.py", "model/gated.yaml", "tests/test_gated.py"])
-def test_what_exists_is_not_changed(tmp_path, taken, capsys):
+def test_existing_files_are_not_changed(tmp_path, taken, capsys):
     path = tmp_path / "mine" / taken
     path.parent.mkdir(parents=True)
     path.write_text("mine")
@@ -143,7 +143,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_the_contract_notices(tmp_path, mistake):
+def test_contract_catches_mistakes(tmp_path, mistake):
     check, changes, why = MISTAKES[mistake]
     plant(f"own_{mistake}", *changes)
     checks = {check.__name__: check for check in SPANS.checks}
@@ -151,7 +151,7 @@ def test_the_contract_notices(tmp_path, mistake):
         checks[check](subject(f"own_{mistake}", tmp_path))
 
 
-def test_a_failed_check_and_a_wrong_output_are_told_and_the_others_go_on(quick, capsys):
+def test_failed_check_and_wrong_output_are_reported(quick, capsys):
     path = plant("own_open", ("fill(start, batch.context)", "start"))
     given = ["--config-dir", "mine", "--trust", "own_open"]
     assert main(["check-model", "model=own_open", "model.dropout=0", *given]) == 1
@@ -169,7 +169,7 @@ def test_a_failed_check_and_a_wrong_output_are_told_and_the_others_go_on(quick, 
     assert re.search(rf"^qa-arch: {path}:{line}: Column\.forward\S* .*{why}", message)
 
 
-def test_what_fails_in_own_code_is_told_with_its_shapes(quick, capsys):
+def test_error_in_user_code_is_reported_with_shapes(quick, capsys):
     path = plant("own_narrow", ("torch.cat([tokens, question, tokens * question], dim=-1)", "tokens"))
     line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if "self.mix(tokens)" in text)
     given = ["--config-dir", "mine", "--trust", "own_narrow"]
@@ -182,7 +182,7 @@ def test_what_fails_in_own_code_is_told_with_its_shapes(quick, capsys):
         assert "report" not in last
 
 
-def test_only_what_went_through_trusted_code_is_theirs():
+def test_only_errors_in_trusted_code_are_explained():
     def fail() -> None:
         raise ValueError("no")
 
@@ -193,7 +193,7 @@ def test_only_what_went_through_trusted_code_is_theirs():
     assert "ValueError: no" in str(explain(raised.value, [__name__.split(".")[0]]))
 
 
-def test_a_loss_that_is_already_a_mean_is_refused(quick, capsys):
+def test_loss_that_returns_a_mean_is_refused(quick, capsys):
     path = plant("mean_loss")
     (path.parent / "loss.py").write_text(
         "from qa_arch.nn.losses import SpanLoss\n\n\nclass Mean(SpanLoss):\n"

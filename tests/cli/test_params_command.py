@@ -29,7 +29,7 @@ def params(qa_arch):
     return call
 
 
-def test_baselines(params, qa_arch):
+def test_counts_of_baselines(params, qa_arch):
     for model, encoder in ENCODERS.items():
         counts = params(f"model={model}")
         assert counts["blocks"] == {"encoder": encoder, "span": HEAD}
@@ -41,7 +41,7 @@ def test_baselines(params, qa_arch):
     assert "bert-base" not in random
 
 
-def test_the_proposed_model_needs_no_vectors_to_be_counted(params, monkeypatch):
+def test_proposed_model_is_counted_without_vectors(params, monkeypatch):
     monkeypatch.delenv("QA_ARCH_GLOVE", raising=False)
     counts, without = params("model=proposed"), params("model=proposed", "glove=none")
     assert counts["blocks"]["encoder"] == ENCODERS["bert"]
@@ -58,7 +58,7 @@ def test_the_proposed_model_needs_no_vectors_to_be_counted(params, monkeypatch):
         (["boundary", "model.lstm=standard"], 949_202),
     ],
 )
-def test_the_match_lstm_has_the_published_counts(params, overrides, total, monkeypatch):
+def test_match_lstm_has_the_published_counts(params, overrides, total, monkeypatch):
     """Wang & Jiang 2016, Table 2: 882K, 3.2M, 1.1M (+ b), 1.4M (Bi-Ans-Ptr); 300-d vectors, kept fixed."""
     monkeypatch.delenv("QA_ARCH_GLOVE", raising=False)
     model, *rest = overrides
@@ -66,7 +66,7 @@ def test_the_match_lstm_has_the_published_counts(params, overrides, total, monke
     assert counts["total"] == counts["trainable"] == sum(counts["blocks"].values()) == total
 
 
-def test_vectors_that_are_named_give_the_width(params, qa_arch, tmp_path):
+def test_word_vectors_set_the_width(params, qa_arch, tmp_path):
     """No guess where the file is missing, and a folder that a run keeps is read as well."""
     code, _, err = qa_arch("params", "model=proposed", f"glove.path={tmp_path / 'absent.txt'}")
     assert (code, "no such file of word vectors" in err) == (4, True)

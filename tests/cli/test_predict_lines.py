@@ -43,7 +43,7 @@ def test_files_pipes_and_gzip_give_the_same_bytes(qa_arch, trained, lines_file, 
     assert "41 lines" in err
 
 
-def test_an_unfinished_file_is_continued_with_the_same_run_and_settings(
+def test_unfinished_file_resumes_only_with_the_same_run_and_settings(
     qa_arch, trained, run_folder, lines_file, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("qa_arch.serving.lines.PART_LINES", 7)
@@ -68,7 +68,7 @@ def test_an_unfinished_file_is_continued_with_the_same_run_and_settings(
     assert (code, "was made with models" in err) == (5, True)
 
 
-def test_a_faulty_line(qa_arch, trained, tmp_path):
+def test_faulty_line_is_reported_or_skipped(qa_arch, trained, tmp_path):
     data = write_lines(tmp_path / "data.jsonl", [*rows(3), {"id": "x", "question": "Who?"}, *rows(1)])
     predict = ("predict", trained, "--data", data, "--out", tmp_path / "out.jsonl")
     code, _, err = qa_arch(*predict)
@@ -91,7 +91,9 @@ def test_a_faulty_line(qa_arch, trained, tmp_path):
         (("--out", "folder", "--top-k", "2"), 2, "--top-k is for JSON lines"),
     ],
 )
-def test_refused(qa_arch, trained, lines_file, tmp_path, monkeypatch, arguments, code, message):
+def test_invalid_arguments_are_refused(
+    qa_arch, trained, lines_file, tmp_path, monkeypatch, arguments, code, message
+):
     monkeypatch.chdir(tmp_path)
     actual, _, err = qa_arch("predict", trained, "--data", lines_file, *arguments)
     assert actual == code

@@ -55,7 +55,7 @@ def workplace(tmp_path, monkeypatch, feature_cache) -> dict[str, str]:
     } | dict(zip(("RUN2", "RUN3", "ID1", "ID2"), (*twins, *ids), strict=False))
 
 
-def test_reading_commands_do_what_they_say(workplace, capsys):
+def test_commands_on_trained_runs_work(workplace, capsys):
     calls = [call for call in commands(README) + commands(COMPARING) if call[0] in READING]
     assert {call[0] for call in calls} == READING
     outputs = {}
@@ -78,7 +78,7 @@ def test_reading_commands_do_what_they_say(workplace, capsys):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_first_question_is_answered(tmp_path, monkeypatch, capsys):
+def test_first_question_is_answered_as_printed(tmp_path, monkeypatch, capsys):
     """By the demo's own model; `make demo` trains it by the same settings."""
     monkeypatch.chdir(tmp_path)
     assert main(["train", "model=proposed", "experiment=demo", "trainer.progress=false"]) == 0

@@ -67,14 +67,14 @@ def test_only_registered_runs_are_scored_on_dev(qa_arch, plan, closed_run, read_
         (f"arms: {{a: {CLOSED} optim.lrr=1}}\nseeds: [13]", "did you mean 'optim.lr'"),
     ],
 )
-def test_a_plan_that_cannot_be_registered(qa_arch, plan, text, message):
+def test_invalid_plan_is_refused(qa_arch, plan, text, message):
     code, _, err = qa_arch("register", path := plan(text))
     assert code == 2
     assert message in err
     assert not path.with_name(REGISTERED).exists()
 
 
-def test_a_damaged_registration_is_named(tmp_path):
+def test_damaged_registration_is_reported(tmp_path):
     (tmp_path / REGISTERED).write_text('{"date": "2026"}')
     with pytest.raises(RunError, match=r"registered\.json: not a registration"):
         read_registration(tmp_path)

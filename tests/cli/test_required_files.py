@@ -39,7 +39,7 @@ def refusal(read, argument) -> str | None:
 
 @pytest.mark.parametrize("source", ["synthetic:train", *CLASSES])
 @pytest.mark.parametrize("task", task_entries())
-def test_data_that_does_not_suit_the_task_is_refused_as_the_task_refuses_it(task, source):
+def test_unsuitable_data_gets_the_error_of_the_task(task, source):
     config = validate(compose(["debug=fast", f"model={MODELS[task]}"]))
     data = replace(config.data, train=source, calibration=None, dev=None, hold_out_share=0.3)
     data = replace(data, hold_out_articles=0)
@@ -51,7 +51,7 @@ def test_data_that_does_not_suit_the_task_is_refused_as_the_task_refuses_it(task
 @pytest.mark.parametrize(
     "source", ["squad:{}/set.json", "{}/set.json", "{}/text.txt", "{}/texts", "hub:text:body"]
 )
-def test_a_corpus_is_looked_for_by_its_own_spelling(task, source, tmp_path):
+def test_missing_corpus_is_reported_for_every_kind_of_source(task, source, tmp_path):
     config = validate(compose(["debug=fast", f"model={MODELS[task]}"]))
     data = replace(config.data, train=source.format(tmp_path), calibration=None, dev=None, hold_out_share=0.3)
     config = replace(config, data=replace(data, hold_out_articles=0))
@@ -64,7 +64,7 @@ def test_a_corpus_is_looked_for_by_its_own_spelling(task, source, tmp_path):
 
 
 @pytest.mark.parametrize("source", ["hub:squad:train", "hub:rajpurkar/squad@main:train", "hub:{}:train"])
-def test_a_set_of_the_hub_that_is_here_needs_no_hub(monkeypatch, tmp_path, source):
+def test_cached_hub_dataset_needs_no_hub(monkeypatch, tmp_path, source):
     """By its old name, at a revision, in a folder."""
     (tmp_path / "rajpurkar___squad" / "default").mkdir(parents=True)
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path))

@@ -40,7 +40,7 @@ def test_predict_then_evaluate_gives_the_recorded_scores(qa_arch, trained, dev_f
     assert {k: json.loads(out)[k] for k in OFFICIAL} == {k: recorded[k] for k in OFFICIAL}
 
 
-def test_rows_tell_what_asks_and_no_text(trained):
+def test_question_rows_hold_question_words_and_no_text(trained):
     questions = {example.id: example.question for example in synthetic.named("dev").examples}
     rows = read_questions(trained)
     assert rows["word"] == [question_word(questions[id_]) for id_ in rows["id"]]
@@ -51,7 +51,7 @@ def test_rows_tell_what_asks_and_no_text(trained):
     assert not set(questions.values()) & {str(value) for values in rows.values() for value in values}
 
 
-def test_predict_refuses(qa_arch, trained, run_folder, dev_file, tmp_path):
+def test_predict_refuses_invalid_requests(qa_arch, trained, run_folder, dev_file, tmp_path):
     predict = ("--data", dev_file, "--out", tmp_path / "out")
     assert qa_arch("predict", tmp_path / "none", *predict)[0] == 5
     assert qa_arch("predict", trained, *predict, "--batch-size", "0")[0] == 2
@@ -74,7 +74,9 @@ def test_evaluate_run_prints_a_table_with_the_fitted_threshold_first(qa_arch, ru
     assert len(rows) == len(read_record(run_folder).scores["dev"]) == 5
 
 
-def test_a_closed_dev_set_opens_with_final_alone(qa_arch, trained, closed_run, tmp_path, dev_file, read_json):
+def test_closed_dev_set_is_scored_only_with_final(
+    qa_arch, trained, closed_run, tmp_path, dev_file, read_json
+):
     log = tmp_path / "experiments" / "debug" / DEV_ACCESS_LOG
     for arguments in ((), ("--data", dev_file)):
         code, _, err = qa_arch("evaluate", "--run", closed_run, *arguments)
@@ -117,7 +119,7 @@ def test_training_articles_are_only_scored_with_allow_overlap(qa_arch, run_folde
     assert scores["calibrated"]["f1"] == before.scores["calibration"]["calibrated"].f1
 
 
-def test_two_sets_of_one_name_are_kept_apart(qa_arch, run_folder, tmp_path, caplog):
+def test_sets_of_the_same_name_are_recorded_separately(qa_arch, run_folder, tmp_path, caplog):
     sets = {seed: write(synthetic.generate(1, seed, 1, "dev")) for seed in (7, 8)}
     for seed, content in sets.items():
         file = write_json(tmp_path / str(seed) / "test.json", content)
@@ -139,7 +141,7 @@ def test_two_sets_of_one_name_are_kept_apart(qa_arch, run_folder, tmp_path, capl
     assert split not in read_record(run_folder).references, "of before, and not of these scores"
 
 
-def test_training_questions_are_scored_beside_dev(qa_arch, run_folder):
+def test_training_questions_are_scored_without_changing_dev(qa_arch, run_folder):
     before = read_record(run_folder)
     code, out, _ = qa_arch("evaluate", "--json", "--run", run_folder, "--train")
     after = read_record(run_folder)
@@ -151,7 +153,7 @@ def test_training_questions_are_scored_beside_dev(qa_arch, run_folder):
     assert {name: after.scores[name] for name in before.scores} == before.scores
 
 
-def test_training_questions_of_other_data_are_not_scored(qa_arch, run_folder):
+def test_changed_training_data_is_not_scored(qa_arch, run_folder):
     record = read_record(run_folder)
     other = replace(record.data["train"], fingerprint="0" * 64)
     write_record(run_folder, replace(record, data={**record.data, "train": other}))
@@ -173,7 +175,7 @@ def test_training_questions_of_other_data_are_not_scored(qa_arch, run_folder):
     ],
     ids=" ".join,
 )
-def test_options_that_do_not_go_together(qa_arch, trained, arguments):
+def test_conflicting_options_are_refused(qa_arch, trained, arguments):
     code, out, err = qa_arch("evaluate", *(str(trained) if a == "RUN" else a for a in arguments))
     assert (code, out) == (2, "")
     assert len(err.splitlines()) == 1
@@ -184,9 +186,7 @@ def twin(trained, tmp_path):
     return shutil.copytree(trained, tmp_path / "twin")
 
 
-def test_several_runs_are_scored_as_one_into_a_record_of_their_own(
-    qa_arch, trained, twin, tmp_path, read_json
-):
+def test_ensemble_is_scored_into_its_own_record(qa_arch, trained, twin, tmp_path, read_json):
     out = tmp_path / "both"
     member = replace(
         read_record(twin),
@@ -218,7 +218,7 @@ def test_several_runs_are_scored_as_one_into_a_record_of_their_own(
     assert set(both["scores"]) == {"dev"}
 
 
-def test_a_run_is_read_out_in_another_way(qa_arch, trained, run_folder, tmp_path, read_json):
+def test_other_decoding_is_scored_into_its_own_record(qa_arch, trained, run_folder, tmp_path, read_json):
     out = tmp_path / "greedy"
     before = (run_folder / "run.json").read_bytes()
     arguments = ("evaluate", "--run", str(run_folder), "--decode", "greedy", "--record", str(out))
@@ -233,7 +233,7 @@ def test_a_run_is_read_out_in_another_way(qa_arch, trained, run_folder, tmp_path
     assert (code, "holds another record" in err) == (5, True)
 
 
-def test_where_scores_go_is_said_before_a_model_is_loaded(qa_arch, trained, dev_file, tmp_path):
+def test_missing_record_option_is_refused(qa_arch, trained, dev_file, tmp_path):
     for arguments in (
         (trained, "--record", tmp_path / "r"),
         (trained, trained),
@@ -243,7 +243,9 @@ def test_where_scores_go_is_said_before_a_model_is_loaded(qa_arch, trained, dev_
         assert (code, "need --record DIR" in err) == (2, True)
 
 
-def test_a_set_of_spans_takes_no_threshold_and_never_the_name_of_a_split(qa_arch, run_folder, tmp_path):
+def test_set_without_unanswerable_questions_takes_no_threshold_and_no_split_name(
+    qa_arch, run_folder, tmp_path
+):
     mixed = synthetic.generate(2, 5, 1, "dev")
     spans = question_set("s", [example for example in mixed.examples if example.answers], "1.1")
     file = write_json(tmp_path / "train.json", write(spans))
@@ -253,7 +255,7 @@ def test_a_set_of_spans_takes_no_threshold_and_never_the_name_of_a_split(qa_arch
     assert set(read_record(run_folder).scores) == {"calibration", "dev", "train-set"}
 
 
-def test_a_decoding_of_a_run_whose_calibration_set_changed_has_no_fitted_threshold(
+def test_decoding_with_a_changed_calibration_set_has_no_fitted_threshold(
     qa_arch, run_folder, dev_file, tmp_path, caplog
 ):
     record = read_record(run_folder)
@@ -265,7 +267,7 @@ def test_a_decoding_of_a_run_whose_calibration_set_changed_has_no_fitted_thresho
     assert read_record(tmp_path / "greedy").threshold == Threshold(value=0.0, fitted_on="nothing")
 
 
-def test_a_dry_run_lists_what_it_would_upload(trained, tmp_path, qa_arch, monkeypatch):
+def test_dry_run_lists_files_to_upload(trained, tmp_path, qa_arch, monkeypatch):
     monkeypatch.setattr(hub, "upload", lambda *_, **__: pytest.fail("uploaded"))
     options = ("--to", "hf", "--out", tmp_path / "hf", "--push", "me/model", "--dry-run")
     code, out, err = qa_arch("export", trained, *options)
@@ -286,7 +288,7 @@ def test_a_dry_run_lists_what_it_would_upload(trained, tmp_path, qa_arch, monkey
         (("--to", "hf", "--out", "hf", "--push", "me/model"), 6, "HF_HUB_OFFLINE is set"),
     ],
 )
-def test_what_cannot_be_uploaded_is_not_exported(
+def test_nothing_is_exported_if_upload_is_impossible(
     trained, tmp_path, monkeypatch, qa_arch, options, code, message
 ):
     monkeypatch.chdir(tmp_path)

@@ -43,7 +43,7 @@ def adopted(suite, tmp_path, qa_arch):
     return tmp_path / "right"
 
 
-def test_a_trained_run_and_an_adopted_system_on_two_sets(suite, adopted, run_folder, qa_arch, caplog):
+def test_trained_run_and_adopted_system_on_two_sets(suite, adopted, run_folder, qa_arch, caplog):
     """What is scored is not scored again; a set with articles of the training data is left out."""
     code, out, err = qa_arch("suite", suite, run_folder, adopted, "--baseline", "right", "--json")
     assert code == 0, err
@@ -82,7 +82,7 @@ def test_a_trained_run_and_an_adopted_system_on_two_sets(suite, adopted, run_fol
     assert "training and calibration data" in left_out
 
 
-def test_the_consistency_of_contrast_sets(tmp_path, qa_arch):
+def test_consistency_on_contrast_sets(tmp_path, qa_arch):
     """By hand: a and its contrasts right, b's contrast wrong; c stands alone, d's original is elsewhere, e is
     faulty."""
     context = "Ada Stone built the mill."
@@ -109,7 +109,7 @@ def test_the_consistency_of_contrast_sets(tmp_path, qa_arch):
     assert "small: 7 questions, faulty records left out: 1" in grid["notes"][1]
 
 
-def test_a_trained_run_is_scored_without_the_faulty_records(suite, run_folder, tmp_path, qa_arch):
+def test_faulty_records_are_skipped_when_scoring(suite, run_folder, tmp_path, qa_arch):
     content = json.loads((tmp_path / "spans.json").read_text())
     content["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["answer_start"] += 1
     write_json(tmp_path / "spans.json", content)
@@ -122,7 +122,7 @@ def test_a_trained_run_is_scored_without_the_faulty_records(suite, run_folder, t
     assert not any("consistency" in note for note in json.loads(out)[1]["notes"])
 
 
-def test_nothing_is_scored_on_request(suite, adopted, run_folder, qa_arch):
+def test_scored_only_scores_nothing(suite, adopted, run_folder, qa_arch):
     code, out, _ = qa_arch("suite", suite, run_folder, adopted, "--scored-only", "--json")
     assert code == 0
     assert [row["model"] for row in json.loads(out)[1]["rows"]] == ["right"]
@@ -141,7 +141,7 @@ def test_nothing_is_scored_on_request(suite, adopted, run_folder, qa_arch):
         ("sets: [", "is not valid YAML"),
     ],
 )
-def test_a_faulty_suite_is_refused(tmp_path, qa_arch, content, message):
+def test_invalid_suite_is_refused(tmp_path, qa_arch, content, message):
     (tmp_path / "s.yaml").write_text(content)
     code, _, err = qa_arch("suite", tmp_path / "s.yaml", tmp_path)
     assert code == 2
@@ -149,7 +149,7 @@ def test_a_faulty_suite_is_refused(tmp_path, qa_arch, content, message):
     assert message in err
 
 
-def test_an_unknown_suite_is_refused(qa_arch):
+def test_unknown_suite_is_refused(qa_arch):
     code, _, err = qa_arch("suite", "shift")
     assert code == 2
     assert "shift: no such suite or file (did you mean 'shifts'?)" in err

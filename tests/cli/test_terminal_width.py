@@ -66,7 +66,7 @@ def test_a_baseline_comparison_keeps_the_difference(drawn):
     assert any("Holm" in cell for cell in cells(lines))
 
 
-def test_a_run_is_shown_in_whole_words(drawn):
+def test_show_truncates_no_word(drawn):
     lines = drawn(["show", A], 80)
     text = "\n".join(lines)
     for word in ("calibrated", "forced answer", "encoder", "missed answer", "provenance", "22,566,146"):

@@ -53,7 +53,7 @@ def stub_training(monkeypatch):
     return stub
 
 
-def test_run_folder(trained):
+def test_contents_of_a_run_folder(trained):
     files = {"config.yaml", "run.json", "questions.parquet", "predictions.json", "null_odds.json"}
     assert files | {"nbest_predictions.json", "model"} <= {path.name for path in trained.iterdir()}
     record = read_record(trained)
@@ -64,7 +64,7 @@ def test_run_folder(trained):
     assert not [path for path in trained.rglob("*") if path.suffix in {".pkl", ".bin", ".pt"}]
 
 
-def test_a_folder_in_use_is_refused_or_replaced(qa_arch, run_folder, stub_training):
+def test_finished_run_is_refused_or_replaced(qa_arch, run_folder, stub_training):
     again = ("train", "--config-from", run_folder, "--folder", run_folder)
     code, _, err = qa_arch(*again)
     assert (code, "is finished; --if-exists replace" in err) == (5, True)
@@ -74,9 +74,7 @@ def test_a_folder_in_use_is_refused_or_replaced(qa_arch, run_folder, stub_traini
     assert {path.name for path in run_folder.iterdir()} == {"config.yaml", "run.json"}
 
 
-def test_a_run_that_was_killed_before_its_config_was_written_begins_anew(
-    qa_arch, settings, tmp_path, stub_training
-):
+def test_run_killed_before_its_config_was_written_starts_over(qa_arch, settings, tmp_path, stub_training):
     """Else every --if-exists would refuse the folder: it is there, and holds no run."""
     folder = tmp_path / "run"
     (died,) = killed_at_sizes(lambda: write_atomic(folder / "config.yaml", "x" * 99), [9])
@@ -87,7 +85,7 @@ def test_a_run_that_was_killed_before_its_config_was_written_begins_anew(
     assert {path.name for path in folder.iterdir()} == {"config.yaml", "run.json"}
 
 
-def test_replace_spares_what_is_no_run(qa_arch, settings, tmp_path, stub_training):
+def test_replace_keeps_folders_that_are_not_runs(qa_arch, settings, tmp_path, stub_training):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
     arguments = ("--folder", tmp_path / "thesis", "--if-exists", "replace")
@@ -110,7 +108,7 @@ def test_resume(qa_arch, run_folder, stub_training):
     assert "another config" in err
 
 
-def test_config_from_repeats_a_run_with_single_settings_changed(qa_arch, trained, tmp_path, stub_training):
+def test_config_from_repeats_a_run_with_changed_settings(qa_arch, trained, tmp_path, stub_training):
     repeat = ("train", "--config-from", trained, "--dry-run")
     code, out, _ = qa_arch(*repeat, "model.dropout=0.3", "--folder", tmp_path / "dry")
     assert code == 0
@@ -127,7 +125,7 @@ def test_config_from_repeats_a_run_with_single_settings_changed(qa_arch, trained
     assert not stub_training.calls
 
 
-def test_config_from_takes_a_published_record(qa_arch, trained, tmp_path, monkeypatch):
+def test_config_from_accepts_a_published_record(qa_arch, trained, tmp_path, monkeypatch):
     """Its folder has neither config.yaml nor weights, and names the data folder by its variable."""
     record = read_record(trained)
     data = {**record.config["data"], "train": "$QA_ARCH_DATA/train.json"}
@@ -155,16 +153,12 @@ def test_one_failing_model_does_not_stop_the_others(qa_arch, settings, tmp_path,
     assert len(stub_training.calls) == 2
 
 
-def test_what_ends_training_before_the_epochs_that_were_asked_for_is_said(
-    qa_arch, settings, stub_training, caplog
-):
+def test_max_steps_that_cut_training_short_are_logged(qa_arch, settings, stub_training, caplog):
     qa_arch("train", "model=bert", *settings, "trainer.epochs=2")
     assert "trainer.max_steps=3 ends training before 2 epochs" in caplog.text
 
 
-def test_a_training_in_python_is_that_of_the_command_and_names_what_to_do_next(
-    qa_arch, trained, settings, tmp_path, caplog
-):
+def test_training_from_python_matches_the_command(qa_arch, trained, settings, tmp_path, caplog):
     with caplog.at_level("INFO", "qa_arch"):
         code, out, err = qa_arch("train", "model=bert", *settings)
     assert code == 0, err
@@ -183,7 +177,7 @@ def test_a_training_in_python_is_that_of_the_command_and_names_what_to_do_next(
     assert qa_arch_in_python.load(run)("Who wrote it?", "The song was written by Ada Stone.") is not None
 
 
-def test_runs_of_several_models_are_compared_with_the_first():
+def test_next_steps_compare_with_the_first_model():
     records = sorted((ROOT / "experiments/real_part/records/v2").iterdir())
     runs = [(run, read_record(run)) for run in records]
     shown, asked, compared = next_steps(runs)
@@ -203,7 +197,7 @@ def test_runs_of_several_models_are_compared_with_the_first():
         (["model=bert"], {"if_exists": "overwrite"}, "'overwrite' is not one of fail, replace, resume"),
     ],
 )
-def test_wrong_settings_are_refused_in_python_by_one_error_alone(tmp_path, overrides, options, message):
+def test_wrong_settings_raise_a_single_error_in_python(tmp_path, overrides, options, message):
     with pytest.raises(ConfigError, match=message) as caught:
         qa_arch_in_python.train(overrides, folder=tmp_path / "run", **options)
     assert caught.value.__suppress_context__ or caught.value.__context__ is None

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_configs_and_baselines(tmp_path):
+def test_wheel_contains_configs_and_baselines(tmp_path):
     build = ["wheel", "--no-deps", "--no-build-isolation", "--no-index", "-q", "-w", str(tmp_path), str(ROOT)]
     done = subprocess.run([sys.executable, "-m", "pip", *build], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

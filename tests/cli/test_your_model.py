@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 @pytest.mark.slow
-def test_the_worked_example_is_true(quick, capsys):
+def test_worked_example_runs(quick, capsys):
     calls = commands(PAGE)
     assert main(calls[0]) == 0
     sources = [block for block in BLOCK.findall(PAGE) if block.startswith("# mine/")]

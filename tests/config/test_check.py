@@ -33,7 +33,7 @@ class Outer:
 GOOD = {"name": "x", "inner": {"depth": 2}}
 
 
-def test_values_arrive_typed_and_defaults_fill_what_is_left_out():
+def test_values_are_converted_and_missing_ones_get_defaults():
     assert read(Outer, GOOD) == Outer("x", Inner(2))
     found = read(Outer, {**GOOD, "inner": {"depth": 4, "rate": 2}, "share": 1, "count": 3, "names": ["a"]})
     assert found == Outer("x", Inner(4, 2.0), share=1.0, count=3, names=["a"])
@@ -60,7 +60,7 @@ def test_values_arrive_typed_and_defaults_fill_what_is_left_out():
         ({"table": {"a": 1}}, "table.a: expected a mapping, got 1"),
     ],
 )
-def test_what_is_wrong_is_named(change, message):
+def test_invalid_values_are_named(change, message):
     with pytest.raises(ConfigError, match=re.escape(message)) as caught:
         read(Outer, {**GOOD, **change})
     assert "\n" not in str(caught.value)

@@ -67,18 +67,18 @@ def overlaid():
 
 
 @pytest.mark.parametrize(("model", "overlay"), list(overlaid()))
-def test_every_overlay_goes_with_every_model(model, overlay):
+def test_every_overlay_works_with_every_model(model, overlay):
     config = validate(compose([f"model={model}", overlay]))
     assert config.model["name"] == name_of(model)
 
 
-def test_an_experiment_takes_precedence_over_the_groups_and_the_user_over_both():
+def test_experiments_override_groups_and_the_user_overrides_both():
     assert validate(compose(["experiment=squad2_8gb"])).trainer.accumulate == 4
     assert validate(compose(["experiment=squad2_8gb", "trainer.accumulate=2"])).trainer.accumulate == 2
     assert validate(compose(["model=albert", "experiment=real_part"])).encoder.name == "minilm"
 
 
-def test_a_model_may_have_settings_of_its_own_in_one_experiment():
+def test_experiment_settings_for_a_single_model():
     def composed(*overrides):
         config = validate(compose(["experiment=ablations", *overrides]))
         return config.encoder.family, config.encoder.name, config.features.max_length, config.optim.lr
@@ -130,20 +130,20 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
         (f"{TEACHER} distillation.relations=1", "unknown setting .distillation.relations"),
     ],
 )
-def test_what_cannot_work_is_refused_in_one_line(overrides, message):
+def test_invalid_settings_are_refused_in_one_line(overrides, message):
     with pytest.raises(QaArchError, match=message) as caught:
         validate(compose(overrides.split(" ")))
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_close_to_it_works():
+def test_settings_just_inside_the_limits_are_accepted():
     assert validate(compose(["features.stride=319"])).features.stride == 319  # a step of one token
     assert validate(compose([*SIZES, TEACHER])).encoder.vocabulary is None  # the teacher's
     explicit = [*SIZES, "encoder=minilm", "encoder.vocabulary=99"]
     assert validate(compose(explicit)).encoder.title == "bert, randomly initialised: 1 layer, hidden size 8"
 
 
-def test_the_labels_are_those_of_the_groups():
+def test_encoder_labels_match_the_config_groups():
     files = (yaml.safe_load(path.read_text()) for path in (conf_folder() / "encoder").glob("[!_]*.yaml"))
     assert {file["name"]: file["family"] for file in files if "name" in file} == GROUP_ENCODERS
 

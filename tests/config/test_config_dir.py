@@ -44,7 +44,7 @@ def own(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def test_own_choices_are_composed(own):
+def test_user_choices_are_composed(own):
     composed = compose(["model=mine", "model.hidden=4"], str(own))
     assert (composed["model"]["_target_"], composed["model"]["hidden"]) == ("mine.model.Mine", 4)
     composed = compose(["experiment=ours"], str(own))
@@ -52,7 +52,7 @@ def test_own_choices_are_composed(own):
     assert compose(["model=bert"], str(own)) == compose(["model=bert"])
 
 
-def test_suggestions_come_from_both(own):
+def test_suggestions_include_both_folders(own):
     for override, near in {"model=mien": "mine", "model=brt": "bert", "experiment=our": "ours"}.items():
         with pytest.raises(ConfigError, match=f"{override} does not exist .did you mean '{near}'"):
             compose([override], str(own))
@@ -60,7 +60,7 @@ def test_suggestions_come_from_both(own):
         compose(["model=mine", "model.hiden=3"], str(own))
 
 
-def test_a_folder_that_would_be_ignored_is_refused(own, tmp_path):
+def test_useless_folder_is_refused(own, tmp_path):
     with pytest.raises(ConfigError, match="no such folder"):
         config_folders(tmp_path / "none")
     (tmp_path / "empty" / "notes").mkdir(parents=True)
@@ -71,7 +71,7 @@ def test_a_folder_that_would_be_ignored_is_refused(own, tmp_path):
         compose(["model=mine"], str(own))
 
 
-def test_packages_of_the_folder_need_trust(own, qa_arch):
+def test_packages_in_the_folder_need_trust(own, qa_arch):
     count = ("params", "model=mine", "debug=fast", "--config-dir", own, "--json")
     code, _, err = qa_arch(*count)
     assert (code, "--trust mine" in err) == (ConfigError.exit_code, True)
@@ -82,7 +82,7 @@ def test_packages_of_the_folder_need_trust(own, qa_arch):
 
 
 @pytest.mark.slow
-def test_the_points_of_a_sweep_import_from_it(own, qa_arch, tmp_path, monkeypatch):
+def test_sweep_points_import_from_the_folder(own, qa_arch, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     quick = ("model=mine", "debug=fast", "features.cache_dir=null", "trainer.progress=false", "seed=1")
     given = ("--config-dir", own, "--trust", "mine", "sweep.folder=sweep", "seed=1,2")

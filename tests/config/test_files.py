@@ -14,7 +14,7 @@ from qa_arch.errors import QaArchError, RunError
 
 
 @pytest.mark.parametrize(("mask", "file", "folder"), [(0o077, 0o600, 0o700), (0o002, 0o664, 0o775)])
-def test_the_umask_says_who_may_read(tmp_path, mask, file, folder):
+def test_written_files_follow_the_umask(tmp_path, mask, file, folder):
     before = os.umask(mask)
     try:
         write_atomic(tmp_path / "written", "text")
@@ -31,7 +31,7 @@ def test_the_umask_says_who_may_read(tmp_path, mask, file, folder):
 @pytest.mark.parametrize(
     "text", ["{", "[" * 65 + "]" * 65, '{"a": ' * 70 + "1" + "}" * 70, "[" * 100_000, '"\\ud800"', "9" * 5000]
 )
-def test_json_without_an_end_or_a_value_is_refused(tmp_path, text):
+def test_malformed_json_is_refused(tmp_path, text):
     path = tmp_path / "file.json"
     path.write_text(text)
     with pytest.raises(RunError, match=r"file\.json: cannot be read \(.*\); fetch it again") as refusal:
@@ -39,7 +39,7 @@ def test_json_without_an_end_or_a_value_is_refused(tmp_path, text):
     assert "\n" not in str(refusal.value)
 
 
-def test_a_file_larger_than_the_limit_is_not_opened(tmp_path):
+def test_file_above_the_size_limit_is_not_opened(tmp_path):
     with (tmp_path / "large.json").open("wb") as file:
         file.truncate(2**28 + 1)
     with pytest.raises(RunError, match="256 MiB, more than 256"):
@@ -50,7 +50,7 @@ def test_a_file_larger_than_the_limit_is_not_opened(tmp_path):
 @pytest.mark.parametrize(
     "save", [Tokenizer(BPE()).save, lambda path: os.write(os.open(path, os.O_WRONLY), b"x")]
 )
-def test_a_disk_that_fills_is_one_line_whoever_writes(tmp_path, save):
+def test_full_disk_is_a_one_line_error(tmp_path, save):
     with (
         pytest.raises(
             QaArchError, match=r"out: cannot be written \(No space left on device.*nothing was changed"
@@ -62,7 +62,7 @@ def test_a_disk_that_fills_is_one_line_whoever_writes(tmp_path, save):
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left"), ValueError("x"), KeyboardInterrupt()])
-def test_a_failed_write_changes_and_leaves_nothing(tmp_path, error):
+def test_failed_write_changes_nothing(tmp_path, error):
     path = write_atomic(tmp_path / "file.txt", "old")
 
     def write_half() -> None:

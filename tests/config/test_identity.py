@@ -33,7 +33,7 @@ def neutral(path: tuple[str, ...]) -> bool:
     return any(path[: len(key.split("."))] == tuple(key.split(".")) for key in NEUTRAL)
 
 
-def test_every_setting_counts_but_the_neutral_ones():
+def test_every_setting_but_the_neutral_ones_changes_the_hash():
     """A list in the test on purpose: whoever adds one must say that it changes no result."""
     plain = config_hash(PLAIN)
     assert [path for path in leaves(PLAIN) if config_hash(changed(path)) == plain] == [
@@ -46,7 +46,7 @@ def test_every_setting_counts_but_the_neutral_ones():
     assert all(any(leaf == key or leaf.startswith(f"{key}.") for leaf in known) for key in NEUTRAL)
 
 
-def test_a_setting_counts_only_where_it_differs_from_what_was_before_it():
+def test_added_settings_at_their_defaults_keep_the_hash():
     """So a config from before it has the same hash; the defaults are those that it is read with."""
     before = deepcopy(PLAIN)
     for path in (setting.split(".") for setting in {*OPTIONAL} - {*RETIRED}):
@@ -62,7 +62,7 @@ def test_a_setting_counts_only_where_it_differs_from_what_was_before_it():
         assert {key: known[f"{setting}.{key}".rstrip(".")] for key in section} == section
 
 
-def test_the_values_that_do_not_count_are_these():
+def test_values_left_out_of_the_hash():
     """A list in the test on purpose: both a default and ``OPTIONAL`` changed would give other hashes to the
     records that are there."""
     sections = {key: OPTIONAL[key] for key in ("calibration", "pretraining", "distillation")}
@@ -96,7 +96,7 @@ def test_the_values_that_do_not_count_are_these():
     assert {OPTIONAL[key] for key in others} == {None}
 
 
-def test_the_order_of_keys_does_not_count_and_data_and_teacher_count_by_content():
+def test_key_order_is_ignored_and_data_and_teacher_are_hashed_by_content():
     backwards = {key: PLAIN[key] for key in reversed(PLAIN)}
     assert config_hash(backwards) == config_hash(PLAIN)
     assert config_hash(PLAIN, {"train": "a"}) != config_hash(PLAIN, {"train": "b"}) != config_hash(PLAIN)

@@ -30,7 +30,7 @@ def write_items(path) -> None:
 
 @pytest.mark.parametrize("old", [{}, {"deep/x.json": b"old"}], ids=["no file", "an old file"])
 @pytest.mark.parametrize("write", [lambda path: write_json(path, VALUE), write_items], ids=["whole", "items"])
-def test_a_file_is_the_old_or_the_new_one_and_nothing_else_stays(tmp_path, write, old):
+def test_killed_write_leaves_the_old_or_the_new_file(tmp_path, write, old):
     def work():
         write(tmp_path / "deep" / "x.json")
 
@@ -40,7 +40,7 @@ def test_a_file_is_the_old_or_the_new_one_and_nothing_else_stays(tmp_path, write
 
 
 @pytest.mark.parametrize("old", [{}, {"deep/x/a.json": b"old"}], ids=["no folder", "an old folder"])
-def test_a_folder_is_the_old_or_the_new_one_and_nothing_else_stays(tmp_path, old):
+def test_killed_write_leaves_the_old_or_the_new_folder(tmp_path, old):
     """Where the kill came between the renames, the next write beside it puts the old folder back."""
 
     def work():
@@ -56,7 +56,7 @@ def test_a_folder_is_the_old_or_the_new_one_and_nothing_else_stays(tmp_path, old
     assert check_recovery(killed_at_each_step(work, tmp_path), tmp_path, work, old, read) >= 5
 
 
-def test_a_folder_that_cannot_be_renamed_is_what_it_was(tmp_path, monkeypatch):
+def test_folder_is_unchanged_if_renaming_fails(tmp_path, monkeypatch):
     rename = Path.rename
 
     def refuse(self, target):
@@ -76,7 +76,7 @@ def test_a_folder_that_cannot_be_renamed_is_what_it_was(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
-def test_the_next_file_of_the_folder_clears_away_what_was_left_of_another(tmp_path):
+def test_next_write_removes_leftovers_of_killed_writes(tmp_path):
     """Else a cache whose settings were changed after a kill would keep it for ever."""
     (tmp_path / ".hidden").write_text("the user's own")
     for _ in killed_at_sizes(lambda: write_json(tmp_path / "a.json", VALUE), [100, 200, 300]):
@@ -85,7 +85,7 @@ def test_the_next_file_of_the_folder_clears_away_what_was_left_of_another(tmp_pa
     assert contents(tmp_path) == {".hidden": b"the user's own", "b.txt": b"b"}
 
 
-def test_what_is_being_written_is_left_alone(tmp_path):
+def test_files_being_written_are_not_removed(tmp_path):
     with replacing(tmp_path / "a.txt") as temporary, replacing_folder(tmp_path / "c") as folder:
         assert is_unfinished(temporary)
         assert is_unfinished(folder)
@@ -96,7 +96,7 @@ def test_what_is_being_written_is_left_alone(tmp_path):
     assert contents(tmp_path) == {"a.txt": b"a", "b.txt": b"b", "c/d": b"d"}
 
 
-def test_an_old_folder_that_is_being_removed_is_left_alone(tmp_path, monkeypatch):
+def test_folder_being_removed_is_not_restored(tmp_path, monkeypatch):
     """Else another write would put it back where the new folder goes."""
     rename = Path.rename
 

@@ -61,7 +61,7 @@ def test_every_committed_config_describes_a_model_and_a_loss():
         ("ablation/shortcut", {"pointer": "boundary", "shortcut": True}),
     ],
 )
-def test_an_old_config_is_the_same_as_that_of_today(model, before):
+def test_old_config_equals_its_current_form(model, before):
     today = compose([f"model={model}"])
     section = {key: value for key, value in today["model"].items() if key != "head"} | before
     config = {**today, "model": section}
@@ -70,7 +70,7 @@ def test_an_old_config_is_the_same_as_that_of_today(model, before):
     assert config["model"]["pointer"] == before["pointer"]  # what was given is left as it was
 
 
-def test_an_old_config_takes_old_and_new_settings_and_refuses_what_never_was(tmp_path):
+def test_old_config_accepts_old_and_new_settings_only(tmp_path):
     path = old(tmp_path)
 
     def model(*overrides: str) -> dict:
@@ -87,7 +87,7 @@ def test_an_old_config_takes_old_and_new_settings_and_refuses_what_never_was(tmp
         check_model(model("model.pointer=round"))
 
 
-def test_a_pointer_without_a_width_has_the_width_of_before():
+def test_pointer_without_a_width_gets_the_old_default():
     head = upgrade({"model": {"_target_": BERT_MATCH, "pointer": "bi_boundary"}})["model"]["head"]
     assert head == {"_target_": POINTER, "bidirectional": True, "hidden": 150, "shortcut": False}
 
@@ -96,7 +96,7 @@ OLD = {"mode": "offline", "project": "mills", "tags": ["a"]}
 
 
 @pytest.mark.parametrize("name", ["none", "wandb", "tensorboard"])
-def test_a_logger_of_schema_1_is_todays_of_that_name(name):
+def test_logger_of_schema_1_becomes_the_current_one(name):
     today = compose([f"logger={name}"])
     found = validate({**today, "logger": {"name": name, **OLD}})
     expected = {**today["logger"], **(OLD if name == "wandb" else {})}
@@ -123,7 +123,7 @@ HASHES = {
 """Digests of the config hashes of each experiment's records, as they were before anything was retired."""
 
 
-def test_hashes_of_committed_records_are_what_they_were_with_and_without_retired_settings():
+def test_hashes_of_committed_records_are_unchanged_with_and_without_retired_settings():
     found = defaultdict(hashlib.sha256)
     for path, config in COMMITTED.items():
         hashed = config_hash(config)
@@ -137,7 +137,7 @@ def test_hashes_of_committed_records_are_what_they_were_with_and_without_retired
     assert {name: digest.hexdigest()[:16] for name, digest in found.items() if name in HASHES} == HASHES
 
 
-def test_a_retired_setting_is_read_at_its_value_and_at_no_other():
+def test_retired_setting_is_accepted_only_at_its_last_value():
     assert not [setting for setting in RETIRED if setting in defaults()]
     today = compose(["model=proposed"])
     before = with_retired(today)
@@ -148,7 +148,7 @@ def test_a_retired_setting_is_read_at_its_value_and_at_no_other():
         validate(before)
 
 
-def test_a_class_that_was_moved_is_found_by_its_first_name_and_hashed_by_it(monkeypatch):
+def test_moved_class_is_found_and_hashed_by_its_first_name(monkeypatch):
     first, today = "qa_arch.old.Head", "qa_arch.nn.heads.LinearHead"
     monkeypatch.setattr("qa_arch.config.retired.MOVED", {first: today})
     model = {"_target_": BERT_MATCH, "head": {"_target_": first}}

@@ -18,7 +18,7 @@ def section(*overrides: str) -> dict:
 
 @pytest.mark.parametrize("model", ["proposed", "bert"])
 @pytest.mark.parametrize("head", ["boundary", "bi_boundary", "linear"])
-def test_every_head_goes_with_every_model_that_takes_one(model, head):
+def test_every_head_works_with_every_model_that_takes_one(model, head):
     assert check_model(section(f"model={model}", f"head={head}"))
 
 
@@ -36,12 +36,12 @@ def test_every_head_goes_with_every_model_that_takes_one(model, head):
         ),
     ],
 )
-def test_what_is_wrong_with_a_head_is_named_before_a_model_is_made(overrides, message):
+def test_invalid_head_is_reported_before_a_model_is_built(overrides, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         check_model(section("model=proposed", *overrides))
 
 
-def test_a_head_of_another_package_needs_trust(tmp_path, monkeypatch):
+def test_head_of_another_package_needs_trust(tmp_path, monkeypatch):
     (tmp_path / "others.py").write_text(
         "class Head:\n    def __init__(self, in_dim, sentinel, *, depth: int = 1): ...\n"
     )

@@ -13,7 +13,7 @@ from kills import contents
 from qa_arch.errors import ConfigError
 
 
-def test_a_grid_and_the_same_grid_again(stubbed, train_m):
+def test_repeated_grid_runs_only_failed_and_new_points(stubbed, train_m):
     stubbed.does(seed2="failed")
     code, out, _ = train_m("seed=1,2,3")
     assert code == 1
@@ -27,7 +27,7 @@ def test_a_grid_and_the_same_grid_again(stubbed, train_m):
     assert stubbed.begun() == ["seed1", "seed2", "seed3", "seed2", "seed4"]
 
 
-def test_what_is_neither_here_nor_on_the_hub_is_refused_before_a_point_starts(stubbed, train_m, monkeypatch):
+def test_unavailable_checkpoint_is_refused_before_any_point_starts(stubbed, train_m, monkeypatch):
     asked = []
     monkeypatch.setattr("qa_arch.system.hub.state", lambda: asked.append(1) or "the hub does not answer")
     monkeypatch.setattr("qa_arch.system.hub.cached", lambda kind, name: name == "here/already")
@@ -41,7 +41,7 @@ def test_what_is_neither_here_nor_on_the_hub_is_refused_before_a_point_starts(st
 
 
 @pytest.mark.parametrize("taken_by", ["work", "another sweep"])
-def test_a_folder_that_is_refused_is_left_as_it_is(stubbed, train_m, taken_by):
+def test_refused_sweep_folder_is_unchanged(stubbed, train_m, taken_by):
     """Hydra's own files, which it writes before the points are checked, as well."""
     stubbed.folder.mkdir()
     (stubbed.folder / "chapter.tex").write_text("years of work")
@@ -70,7 +70,7 @@ def test_a_folder_that_is_refused_is_left_as_it_is(stubbed, train_m, taken_by):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_is_refused_before_anything_starts(stubbed, train_m, arguments, code, message):
+def test_invalid_sweep_is_refused_before_any_point_starts(stubbed, train_m, arguments, code, message):
     got, out, err = train_m(*arguments)
     assert (got, out) == (code, "")
     assert message in err
@@ -78,7 +78,7 @@ def test_what_is_refused_before_anything_starts(stubbed, train_m, arguments, cod
     assert not stubbed.folder.exists()
 
 
-def test_dry_run_writes_nothing_and_says_what_would_be_done(stubbed, train_m):
+def test_dry_run_writes_nothing_and_lists_what_would_run(stubbed, train_m):
     code, out, _ = train_m("seed=1,2", "--dry-run")
     assert (code, out.count(" run ")) == (0, 2)
     assert not stubbed.folder.exists()
@@ -90,12 +90,12 @@ def test_dry_run_writes_nothing_and_says_what_would_be_done(stubbed, train_m):
         assert re.search(rf"seed={seed} .*{action}", out), out
 
 
-def test_models_are_compared_with_the_first(stubbed, train_m):
+def test_suggested_comparison_has_the_first_model_as_baseline(stubbed, train_m):
     _, out, _ = train_m("model=bert,proposed", "glove=none")
     assert f"qa-arch compare {stubbed.folder} --baseline bert --split calibration\n" in out
 
 
-def test_status(stubbed, train_m, qa_arch):
+def test_sweep_status(stubbed, train_m, qa_arch):
     train_m("seed=1,2")
     code, out, _ = qa_arch("sweep", "status", stubbed.folder, "--json")
     assert code == 0
@@ -105,14 +105,14 @@ def test_status(stubbed, train_m, qa_arch):
     assert (first["point"], first["status"], first["f1"], first["attempts"]) == ("seed=1", "ok", 51.0, 1)
 
 
-def test_a_folder_without_a_sweep(tmp_path, qa_arch):
+def test_folder_without_a_sweep_is_refused(tmp_path, qa_arch):
     for action in ("status", "resume", "retry"):
         code, _, err = qa_arch("sweep", action, tmp_path)
         assert (code, "contains no sweep" in err) == (5, True)
         assert not list(tmp_path.iterdir())
 
 
-def test_a_sweep_is_finished_by_resume(stubbed, train_m, qa_arch):
+def test_resume_finishes_a_sweep(stubbed, train_m, qa_arch):
     stubbed.does(seed1="signal", seed2="failed")
     assert train_m("seed=1,2,3", "sweep.fail_fast=true")[0] == 1
     stubbed.does()
@@ -122,7 +122,7 @@ def test_a_sweep_is_finished_by_resume(stubbed, train_m, qa_arch):
 
 
 @pytest.mark.parametrize("action", ["resume", "retry"])
-def test_what_the_hub_no_longer_gives_is_refused_before_a_point_goes_on(
+def test_checkpoint_gone_from_the_hub_is_refused_before_any_point_resumes(
     stubbed, train_m, monkeypatch, qa_arch, tmp_path, action
 ):
     monkeypatch.setattr("qa_arch.system.hub.cached", lambda kind, name: False)
@@ -138,7 +138,7 @@ def test_what_the_hub_no_longer_gives_is_refused_before_a_point_goes_on(
     assert stubbed.begun() == before
 
 
-def test_resume_asks_for_the_devices_that_it_is_given(stubbed, train_m, monkeypatch, qa_arch):
+def test_resume_checks_the_given_devices(stubbed, train_m, monkeypatch, qa_arch):
     """Before a point is emptied or begun; where none is given none is asked for."""
     checked = []
 
@@ -163,7 +163,7 @@ def test_resume_asks_for_the_devices_that_it_is_given(stubbed, train_m, monkeypa
 
 
 @pytest.mark.slow
-def test_the_process_of_a_sweep_never_imports_torch(tmp_path):
+def test_sweep_process_never_imports_torch(tmp_path):
     """Nor does a point's fault that only torch can find get past the check."""
     program = """
 import sys
@@ -181,7 +181,7 @@ sys.exit(code)
 
 
 @pytest.mark.slow
-def test_a_point_is_checked_without_transformers():
+def test_points_are_checked_without_transformers():
     """Its import takes longer than all else that the check does."""
     program = """
 import sys

@@ -38,7 +38,7 @@ def states(stubbed) -> list[str]:
         pytest.param(signal.SIGINT, marks=pytest.mark.slow),
     ],
 )
-def test_the_sweep_ends_and_all_its_processes_with_it(stubbed, survivors, number):
+def test_all_processes_end_with_the_sweep(stubbed, survivors, number):
     """Two points run, each with a child; one has finished, one has not begun. Then all is made good."""
     process = stubbed.does(seed2="waits", seed3="stubborn").start(1, 2, 3, 4)
     lines = stubbed.wait_until(2, "waits")
@@ -55,7 +55,7 @@ def test_the_sweep_ends_and_all_its_processes_with_it(stubbed, survivors, number
     assert sorted(stubbed.begun()[len(before) :]) == ["seed2", "seed3", "seed4"]
 
 
-def test_under_nohup_a_closed_terminal_ends_nothing():
+def test_closed_terminal_is_ignored_under_nohup():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with schedule.ended_by_signals():
@@ -69,7 +69,7 @@ def test_under_nohup_a_closed_terminal_ends_nothing():
         signal.signal(signal.SIGHUP, before)
 
 
-def test_a_point_is_killed_and_its_children_with_it(stubbed, survivors):
+def test_children_end_with_a_killed_point(stubbed, survivors):
     process = stubbed.does(seed1="waits").start(1, 2)
     (line,) = stubbed.wait_until(1, "waits")
     os.kill(line["pid"], signal.SIGKILL)
@@ -79,7 +79,7 @@ def test_a_point_is_killed_and_its_children_with_it(stubbed, survivors):
     assert states(stubbed) == ["killed", "ok"]
 
 
-def test_what_a_point_leaves_behind_is_cleared_away(stubbed, survivors):
+def test_leftover_processes_of_a_point_are_killed(stubbed, survivors):
     """A process of the point's that is not tied to it, and does not end with it."""
     assert stubbed.does(seed1="leaves").launch(1) == [51.0]
     (line,) = stubbed.events("end")
@@ -87,7 +87,7 @@ def test_what_a_point_leaves_behind_is_cleared_away(stubbed, survivors):
     assert not survivors(line["children"])
 
 
-def test_a_point_that_lives_is_left_alone(stubbed, caplog):
+def test_point_still_running_is_left_alone(stubbed, caplog):
     """As where a rank hangs in the driver and outlives its SIGKILL for a while."""
     stubbed.does(seed1="signal").launch(1)
     with lock.hold(stubbed.point(1), "run"):
@@ -98,7 +98,7 @@ def test_a_point_that_lives_is_left_alone(stubbed, caplog):
     assert states(stubbed) == ["killed"]
 
 
-def test_running_is_believed_only_while_somebody_runs(stubbed):
+def test_status_is_running_only_while_a_process_runs(stubbed):
     stubbed.does(seed1="oom").launch(1)
     folder = stubbed.point(1)
     Status("running", 2).write(folder)
@@ -108,7 +108,7 @@ def test_running_is_believed_only_while_somebody_runs(stubbed):
     assert actual_status(folder, parent=False).status == "killed"
 
 
-def test_a_point_that_ended_well_after_all_has_no_error(stubbed):
+def test_point_that_succeeded_later_has_no_error(stubbed):
     """As where a failed point is trained by hand in its folder."""
     stubbed.launch(1)
     Status("failed", 1, error="ValueError: no").write(stubbed.point(1))
@@ -116,7 +116,7 @@ def test_a_point_that_ended_well_after_all_has_no_error(stubbed):
     assert (status.status, status.error) == ("ok", None)
 
 
-def test_a_sweep_is_carried_out_by_one_process(stubbed):
+def test_only_one_process_runs_a_sweep(stubbed):
     process = stubbed.does(seed1="waits").start(1, 2)
     stubbed.wait_until(1, "waits")
     with pytest.raises(RunError, match=f"this sweep is in use by process {process.pid} "):
@@ -129,7 +129,7 @@ def test_a_sweep_is_carried_out_by_one_process(stubbed):
 
 
 @pytest.mark.usefixtures("train_m")
-def test_retry_begins_anew(stubbed, qa_arch):
+def test_retry_starts_over(stubbed, qa_arch):
     stubbed.does(seed1="failed", seed2="oom").launch(1, 2, 3)
     (stubbed.point(1) / "last.ckpt").write_text("old")
     assert qa_arch("sweep", "resume", stubbed.folder, "--json")[0] == 1

@@ -37,7 +37,7 @@ def one(*overrides: str, own: tuple[str, ...] = ()):
         (tuple(f"trainer.batch_size={n}" for n in range(9)), "batch_size0-"),
     ],
 )
-def test_folders_are_named_by_what_is_swept(own, name):
+def test_folders_are_named_by_swept_settings(own, name):
     point = one(own=own)
     assert point.name.startswith(name)
     assert point.name.endswith(f"-{point.key[:8]}")
@@ -45,7 +45,7 @@ def test_folders_are_named_by_what_is_swept(own, name):
     assert re.fullmatch(r"[\w.+-]+", point.name)
 
 
-def test_the_key_is_the_config_hash_with_what_is_read():
+def test_key_is_the_config_hash_with_data_sources():
     point = one()
     assert point.key == config_hash(asdict(point.config), sources(point.config))
     assert one("trainer.workers=2", "name=other").key == point.key
@@ -54,7 +54,7 @@ def test_the_key_is_the_config_hash_with_what_is_read():
     )
 
 
-def test_data_counts_by_what_is_in_it(tmp_path):
+def test_key_depends_on_data_contents(tmp_path):
     def key(file: Path) -> str:
         return one("data=files", f"data.train={file}", "data.dev=null").key
 
@@ -68,7 +68,7 @@ def test_data_counts_by_what_is_in_it(tmp_path):
         key(tmp_path / "nowhere.json")
 
 
-def test_what_is_wrong_is_told_with_its_point():
+def test_errors_name_their_point():
     for bad in ("trainer.epochs=0", "glove=file"):
         with pytest.raises(ConfigError, match=r"^seed=2: (trainer\.epochs|glove\.path)"):
             make_points([(("seed=1",), compose(SMALL)), (("seed=2",), compose([*SMALL, bad]))])
@@ -85,13 +85,13 @@ def test_what_is_wrong_is_told_with_its_point():
         (["debug=fast", "seed=1,2", "optim.lr=1,2"], False),
     ],
 )
-def test_which_grids_are_the_same_sweep(other, same):
+def test_grids_of_the_same_sweep(other, same):
     first, second = Grid(*split_grid(["debug=fast", "seed=1,2"])), Grid(*split_grid(other))
     assert (first.folder_in(Path()) == second.folder_in(Path())) == same
     assert first.folder_in(Path()).name.startswith("sweep-seed-")
 
 
-def test_the_settings_of_a_sweep_in_another_order(tmp_path):
+def test_order_of_swept_settings_does_not_matter(tmp_path):
     first, second = (Grid(["debug=fast"], swept) for swept in (["model", "seed"], ["seed", "model"]))
     before, own = first.folder_in(tmp_path), second.folder_in(tmp_path)
     before.mkdir()
@@ -111,7 +111,7 @@ def test_the_settings_of_a_sweep_in_another_order(tmp_path):
         ("GPU-a, GPU-b", [1, "GPU-c"], ["GPU-b", "GPU-c"]),
     ],
 )
-def test_devices_are_counted_within_what_is_visible(visible, devices, pool):
+def test_device_indices_count_visible_devices(visible, devices, pool):
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     assert device_pool(read_settings({"devices": devices}), environment) == pool
     with pytest.raises(ConfigError, match=r"no device 9; CUDA_VISIBLE_DEVICES=0,1 leaves 2"):
@@ -127,7 +127,7 @@ def test_devices_are_counted_within_what_is_visible(visible, devices, pool):
         (["GPU-a"], 0, "sweep.devices: torch sees no device GPU-a;"),
     ],
 )
-def test_devices_that_are_handed_out_are_there(monkeypatch, pool, found, problem):
+def test_missing_devices_are_reported(monkeypatch, pool, found, problem):
     """torch counts what the pool names up to the first that there is not."""
     monkeypatch.setattr("torch.cuda.device_count", lambda: found)
     message = sweep_points._first_problem({"points": [], "pool": pool, "local": True}, ())
@@ -137,7 +137,7 @@ def test_devices_that_are_handed_out_are_there(monkeypatch, pool, found, problem
 @pytest.mark.parametrize(
     ("here", "problem"), [(True, "seed=1: trainer.accelerator: gpu"), (False, "seed=1: unknown setting")]
 )
-def test_devices_of_another_machine_are_not_asked_for(monkeypatch, here, problem):
+def test_devices_of_other_machines_are_not_checked(monkeypatch, here, problem):
     """A login node has no GPU; what a model takes is checked there all the same."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     config = asdict(one("trainer=8gb", "trainer.accelerator=gpu").config)
@@ -147,7 +147,7 @@ def test_devices_of_another_machine_are_not_asked_for(monkeypatch, here, problem
     assert str(message).startswith(problem)
 
 
-def test_the_environment_of_a_point(monkeypatch):
+def test_environment_of_a_point(monkeypatch):
     given = dict.fromkeys((*SCRUBBED, "TORCHELASTIC_RUN_ID"), "x") | {
         "PATH": "/bin",
         "WANDB_MODE": "offline",
@@ -173,7 +173,7 @@ def test_the_environment_of_a_point(monkeypatch):
         ),
     ],
 )
-def test_remedies_keep_the_global_batch(overrides, first):
+def test_oom_remedies_keep_the_global_batch(overrides, first):
     config = asdict(validate(compose([*SMALL, *overrides])))
     assert oom_remedy(config).startswith(first)
     before = config["trainer"]

@@ -23,7 +23,7 @@ def states(stubbed) -> dict[str, str]:
     return {row.point: row.status for row in rows(stubbed.folder, entries, parent=False)}
 
 
-def test_every_point_runs_once_in_a_folder_of_its_own(stubbed, monkeypatch):
+def test_every_point_runs_once_in_its_own_folder(stubbed, monkeypatch):
     names = ("LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT", "WANDB_RUN_ID", "SLURM_PROCID")
     leaked = dict.fromkeys(names, "1")
     inherited = {"WANDB_MODE": "offline", "WANDB_PROJECT": "p", "WANDB_API_KEY": "k"}
@@ -40,7 +40,7 @@ def test_every_point_runs_once_in_a_folder_of_its_own(stubbed, monkeypatch):
     assert not list(stubbed.folder.rglob(".lock"))
 
 
-def test_points_that_do_not_end_well_stop_no_other(stubbed):
+def test_failed_points_do_not_stop_the_others(stubbed):
     expected = {
         2: ("failed", "ValueError: no"),
         3: ("failed", "qa-arch: no such thing"),
@@ -63,12 +63,12 @@ def test_points_that_do_not_end_well_stop_no_other(stubbed):
 
 
 @pytest.mark.parametrize(("fault", "third"), [("failed", "queued"), ("oom", "ok")])
-def test_fail_fast_stops_at_a_failure_and_not_at_a_result(stubbed, fault, third):
+def test_fail_fast_stops_at_failures_but_not_at_oom(stubbed, fault, third):
     stubbed.does(seed2=fault).launch(1, 2, 3, fail_fast=True)
     assert states(stubbed) == {"seed=1": "ok", "seed=2": fault, "seed=3": third}
 
 
-def test_a_sweep_that_grows_by_a_setting(stubbed):
+def test_sweep_extended_by_a_setting_keeps_its_points(stubbed):
     """The first point was named after its model, as nothing was swept; it keeps its folder."""
     sweep = stub.make_sweep(stubbed.folder, stubbed.plan)
     sweep.grid = runner.Grid([*stub.FIXED, "seed=1"], [])
@@ -78,7 +78,7 @@ def test_a_sweep_that_grows_by_a_setting(stubbed):
     assert states(stubbed) == {"seed=1": "ok", "seed=2": "ok"}
 
 
-def test_side_by_side_no_device_is_given_twice(stubbed, monkeypatch):
+def test_parallel_points_never_share_a_device(stubbed, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     seeds = range(1, 7)
@@ -98,7 +98,7 @@ def test_side_by_side_no_device_is_given_twice(stubbed, monkeypatch):
     assert maximum == 2
 
 
-def test_a_point_takes_as_many_devices_as_it_trains_on(stubbed):
+def test_point_gets_as_many_devices_as_it_trains_on(stubbed):
     overrides = ("trainer.accelerator=auto", "trainer.devices=2")
     stubbed.launch(1, overrides=overrides, devices=["GPU-a", "GPU-b"])
     assert stubbed.events("begin")[0]["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
@@ -106,7 +106,7 @@ def test_a_point_takes_as_many_devices_as_it_trains_on(stubbed):
         stubbed.launch(2, overrides=overrides, devices=[0])
 
 
-def test_another_sweep_in_the_folder(stubbed):
+def test_folder_of_another_sweep_is_refused(stubbed):
     stubbed.launch(1)
     manifest_file = stubbed.folder / MANIFEST
     manifest = json.loads(manifest_file.read_text())
@@ -118,7 +118,7 @@ def test_another_sweep_in_the_folder(stubbed):
     assert stubbed.begun() == [*before, "seed2"]
 
 
-def test_a_sweep_that_was_killed_before_its_manifest_was_written_begins_anew(stubbed):
+def test_sweep_killed_before_its_manifest_was_written_starts_over(stubbed):
     (died,) = killed_at_sizes(lambda: write_atomic(stubbed.folder / MANIFEST, "x" * 99), [9])
     assert died
     assert len(list(stubbed.folder.iterdir())) == 1
@@ -126,7 +126,7 @@ def test_a_sweep_that_was_killed_before_its_manifest_was_written_begins_anew(stu
     assert not any(map(is_unfinished, stubbed.folder.iterdir()))
 
 
-def test_other_code_is_told(stubbed, monkeypatch, caplog):
+def test_results_of_other_code_are_logged(stubbed, monkeypatch, caplog):
     caplog.set_level(logging.WARNING)
     monkeypatch.setattr("qa_arch.results.provenance.commit", lambda: ("a" * 40, False))
     stubbed.launch(1, 2)

@@ -43,7 +43,7 @@ def trials_of(folder):
     return optuna.load_study(study_name="calibration", storage=storage).trials
 
 
-def test_a_longer_search_goes_on(tmp_path):
+def test_longer_search_continues(tmp_path):
     """3 points, then 2 more and none again; a sampler that began anew would draw the first ones again."""
     first, second, third = Launcher(), Launcher(), Launcher()
     look(tmp_path, first, trials=3)
@@ -54,7 +54,7 @@ def test_a_longer_search_goes_on(tmp_path):
     assert [trial.value for trial in trials_of(tmp_path)] == [50.0] * 5
 
 
-def test_a_point_without_a_value_counts_as_tried(tmp_path):
+def test_point_without_a_value_counts_as_a_trial(tmp_path):
     launcher = Launcher(lambda settings: PointError("out of memory"))
     assert look(tmp_path, launcher, trials=2) is None
     assert [trial.state.name for trial in trials_of(tmp_path)] == ["FAIL", "FAIL"]
@@ -63,7 +63,7 @@ def test_a_point_without_a_value_counts_as_tried(tmp_path):
     assert len(again.points) == 1
 
 
-def test_an_interrupted_point_comes_first(tmp_path):
+def test_interrupted_point_runs_first(tmp_path):
     def interrupted(settings):
         raise KeyboardInterrupt
 
@@ -76,14 +76,14 @@ def test_an_interrupted_point_comes_first(tmp_path):
     assert len(set(second.points)) == 2
 
 
-def test_the_same_point_twice_at_a_time_runs_once(tmp_path):
+def test_duplicates_in_a_batch_run_once(tmp_path):
     launcher = Launcher()
     look(tmp_path, launcher, {"model.dropout": Choice(("0.3",))}, trials=3, at_a_time=3)
     assert launcher.batches == [[("model.dropout=0.3",)]]
     assert [trial.value for trial in trials_of(tmp_path)] == [50.0] * 3
 
 
-def test_another_space_is_refused(tmp_path):
+def test_other_search_space_is_refused(tmp_path):
     look(tmp_path, Launcher(), trials=1)
     with pytest.raises(ConfigError, match=r"its own sweep\.folder"):
         look(tmp_path, Launcher(), {"optim.lr": SPACE["optim.lr"]}, trials=2)
@@ -100,7 +100,7 @@ def test_another_space_is_refused(tmp_path):
         (None, None),
     ],
 )
-def test_what_a_search_is_told_of_a_run(scores, value):
+def test_search_value_of_a_run(scores, value):
     """By the kind of its questions: with a null, SQuAD 1.1's, answer selection; none without calibration."""
     about = {"status": "ok", "name": "n", "model": "m", "seed": 1, "config": {}, "config_hash": "-"}
     splits = {"dev": {"calibrated": {"f1": 99.0}}} | ({"calibration": scores} if scores else {})
@@ -113,7 +113,7 @@ def test_what_a_search_is_told_of_a_run(scores, value):
     assert value_of(RunRecord(**about, scores=points)) == value
 
 
-def test_through_hydra(stubbed, train_m):
+def test_search_through_hydra(stubbed, train_m):
     """``train -m hydra/sweeper=qa_optuna``: points of our launcher, in one sweep that grows."""
 
     def train(trials: int) -> str:
@@ -134,7 +134,7 @@ def test_through_hydra(stubbed, train_m):
     assert "50." not in out.partition("\n")[0]
 
 
-def test_a_point_is_worth_the_mean_over_its_seeds(stubbed, train_m):
+def test_value_is_the_mean_over_seeds(stubbed, train_m):
     """Of 55 and 56; where one of the two runs fails there is none."""
     found = ["hydra/sweeper=qa_optuna", "seed=5", "optim.lr=interval(1e-5,1e-3)", "sweep.seeds=2"]
     stubbed.does(seed6="nothing")
@@ -150,7 +150,7 @@ def test_a_point_is_worth_the_mean_over_its_seeds(stubbed, train_m):
     assert "means over sweep.seeds=2, not 1" in err
 
 
-def test_a_grid_with_seeds(stubbed, train_m):
+def test_grid_with_seeds(stubbed, train_m):
     assert train_m("sweep.seeds=2", "model.dropout=0.0,0.2")[0] == 0
     assert len(stubbed.begun()) == 4
     code, _, err = train_m("sweep.seeds=2", "seed=1,2")

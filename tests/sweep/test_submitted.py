@@ -27,7 +27,7 @@ def train_m(train_m):
 
 
 @pytest.mark.slow
-def test_each_point_is_a_job_that_leaves_its_state(stubbed, train_m):
+def test_each_point_is_a_job_that_writes_its_status(stubbed, train_m):
     """One job at a time unless ``sweep.n_jobs`` allows more: they share this machine."""
     stubbed.does(seed2="failed")
     code, out, _ = train_m("seed=1,2", "hydra.launcher.timeout_min=5")
@@ -44,7 +44,7 @@ def test_each_point_is_a_job_that_leaves_its_state(stubbed, train_m):
     assert stubbed.begun()[2:] == ["seed2", "seed3"]
 
 
-def test_a_job_that_comes_too_late_does_nothing(stubbed):
+def test_late_job_does_nothing(stubbed):
     """Another has run the point since: what a queued job of an interrupted sweep finds."""
     stubbed.launch(1)
     (entry,) = read_manifest(stubbed.folder).points
@@ -62,7 +62,7 @@ def plan(folder: Path) -> schedule.Plan:
 
 
 @pytest.mark.parametrize("before", ["queued", "running", "failed"])
-def test_a_job_that_slurm_no_longer_lists_is_over(tmp_path, monkeypatch, before):
+def test_job_no_longer_listed_by_slurm_is_over(tmp_path, monkeypatch, before):
     """Not while squeue fails. A cancelled job leaves no result; its point is killed, unless it has ended."""
     answers = iter([(1, ""), (0, "7_0\n7_1\n"), (0, "7_1\n")])
     monkeypatch.setattr("subprocess.run", lambda command, **_: CompletedProcess(command, *next(answers)))
@@ -80,7 +80,7 @@ def test_a_job_that_slurm_no_longer_lists_is_over(tmp_path, monkeypatch, before)
     assert ("its job 7_0 was cancelled" in (status.error or "")) == (before != "failed")
 
 
-def test_a_job_that_cannot_begin_has_failed(stubbed, train_m, monkeypatch):
+def test_job_that_cannot_start_has_failed(stubbed, train_m, monkeypatch):
     monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda *_: Unloadable())
     code, out, _ = train_m("seed=1")
     assert code == 1
@@ -103,7 +103,7 @@ class Unloadable:
         (["seed=1,2"], 6, "pip install 'qa-arch[slurm]'"),
     ],
 )
-def test_what_is_refused(stubbed, train_m, monkeypatch, arguments, exit_code, message):
+def test_invalid_submission_is_refused(stubbed, train_m, monkeypatch, arguments, exit_code, message):
     """The last where submitit is not installed."""
     find_spec = importlib.util.find_spec
     if exit_code == 6:
@@ -114,7 +114,7 @@ def test_what_is_refused(stubbed, train_m, monkeypatch, arguments, exit_code, me
     assert not stubbed.folder.exists()
 
 
-def test_where_devices_are_looked_for(monkeypatch, tmp_path):
+def test_devices_are_not_checked_where_jobs_are_submitted(monkeypatch, tmp_path):
     """Jobs of a cluster have those of its nodes, and are submitted from one that may have none."""
     checked = []
     monkeypatch.setattr("qa_arch.sweep.points.preflight", lambda *arguments: checked.append(arguments[2:]))
@@ -123,7 +123,7 @@ def test_where_devices_are_looked_for(monkeypatch, tmp_path):
     assert checked == [(None, False)]
 
 
-def test_a_cluster_that_is_not_there(tmp_path, monkeypatch, capsys):
+def test_missing_cluster_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("qa_arch.sweep.points.preflight", lambda *_: None)
     monkeypatch.setattr("shutil.which", lambda _: None)
     where = [f"sweep.folder={tmp_path / 'sweep'}", "hydra/launcher=submitit_slurm"]
@@ -132,7 +132,7 @@ def test_a_cluster_that_is_not_there(tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "sweep").exists()
 
 
-def test_parameters_of_slurm(monkeypatch, tmp_path):
+def test_slurm_parameters(monkeypatch, tmp_path):
     """What sbatch is told: shared parameters by their names, SLURM's own by its, at most n_jobs at a time."""
     received = {}
 

@@ -10,7 +10,7 @@ from qa_arch.system.garbage import gc_disabled
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_off_inside_and_as_before_afterwards_whatever_happens(before):
+def test_gc_is_disabled_inside_and_restored_afterwards(before):
     (gc.enable if before else gc.disable)()
     try:
         with gc_disabled():

@@ -71,7 +71,7 @@ def requests(monkeypatch):
     server.server_close()
 
 
-def test_a_folder_becomes_one_commit_of_a_repository(requests, tmp_path):
+def test_folder_is_uploaded_in_one_commit(requests, tmp_path):
     (tmp_path / "config.json").write_text('{"a": 1}')
     (tmp_path / "deeper").mkdir()
     (tmp_path / "deeper/vocab.txt").write_text("word\n")
@@ -89,7 +89,7 @@ def test_a_folder_becomes_one_commit_of_a_repository(requests, tmp_path):
     }
 
 
-def test_what_the_hub_refuses_is_said_in_a_line_with_what_to_do(requests, tmp_path):
+def test_refused_upload_is_a_one_line_error_with_a_remedy(requests, tmp_path):
     with pytest.raises(UnavailableError) as error:
         hub.upload(tmp_path, "they/model", private=False)
     assert f"hf upload they/model {tmp_path}" in str(error.value)
@@ -97,7 +97,7 @@ def test_what_the_hub_refuses_is_said_in_a_line_with_what_to_do(requests, tmp_pa
     assert "\n" not in str(error.value)
 
 
-def test_what_cannot_be_uploaded_is_refused_before_anything_is_done(requests, monkeypatch):
+def test_impossible_upload_is_refused_before_any_request(requests, monkeypatch):
     with pytest.raises(ConfigError, match="--push"):
         hub.require_upload("a/b/c")
     monkeypatch.delenv("HF_TOKEN")

@@ -42,7 +42,7 @@ def ended(pid: int, within: float = 10) -> bool:
 
 
 @pytest.mark.skipif(not lifeline.LINUX, reason="reads /proc")
-def test_a_child_ends_with_its_killed_parent():
+def test_child_ends_with_its_killed_parent():
     command = [sys.executable, "-c", PARENT, CHILD]
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
@@ -54,7 +54,7 @@ def test_a_child_ends_with_its_killed_parent():
 
 
 @pytest.mark.skipif(not lifeline.LINUX, reason="reads /proc")
-def test_a_child_whose_parent_ended_before_it_was_tied():
+def test_child_ends_if_its_parent_ended_before_it_was_tied():
     done = subprocess.run(
         [sys.executable, "-c", LATE, TIED + "print('tied')"], stdout=subprocess.PIPE, text=True
     )
@@ -62,7 +62,7 @@ def test_a_child_whose_parent_ended_before_it_was_tied():
     assert "tied" not in done.stdout
 
 
-def test_a_module_runs_as_a_program_and_its_variable_goes_no_further():
+def test_started_program_does_not_inherit_the_parent_variable():
     look = f"import os; print({lifeline.PARENT!r} in os.environ)"
     for program in (
         lifeline.module_command("timeit", "-n1", "-r1", look),

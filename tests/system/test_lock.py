@@ -62,7 +62,7 @@ def test_one_holder_at_a_time(tmp_path):
         pass
 
 
-def test_another_process_holds_it_until_it_is_killed(tmp_path, start):
+def test_lock_of_another_process_is_released_by_its_death(tmp_path, start):
     process = start()
     assert f"process {process.pid} " in (lock.holder(tmp_path) or "")
     with pytest.raises(RunError, match=f"process {process.pid} "), lock.hold(tmp_path, "run"):
@@ -74,7 +74,7 @@ def test_another_process_holds_it_until_it_is_killed(tmp_path, start):
         pass
 
 
-def test_a_process_that_belongs_to_the_holder_holds_it_too(tmp_path, start):
+def test_child_of_the_holder_keeps_the_lock(tmp_path, start):
     """As a rank does that is still in a step when rank 0 is gone."""
     process = start("with a child")
     process.kill()

@@ -30,14 +30,14 @@ SHOWN = r"\u001b]0;owned\u0007\u001b[2J\u009b31m\u202eb\u000d"
         ("\x1b[Ahidden", r"\u001b[Ahidden"),
     ],
 )
-def test_what_is_printed(capsys, text, shown):
+def test_printed_text_is_escaped(capsys, text, shown):
     with terminal.guarded():
         for stream in (sys.stdout, sys.stderr):
             print(text, end="", file=stream)
     assert capsys.readouterr() == (shown, shown)
 
 
-def test_what_is_drawn():
+def test_tables_are_escaped():
     page = io.StringIO()
     console = terminal.console(file=page, force_terminal=True, width=200)
     table = Table(title=Text(TITLE))
@@ -50,7 +50,7 @@ def test_what_is_drawn():
     assert "\x1b[1m" in drawn
 
 
-def test_a_bar_moves_the_cursor_of_a_guarded_terminal(capsys):
+def test_progress_bar_may_move_the_cursor(capsys):
     with terminal.guarded(), Progress(console=terminal.console(stderr=True, force_terminal=True)) as bar:
         bar.add_task("reading")
     written = capsys.readouterr().err
@@ -58,7 +58,7 @@ def test_a_bar_moves_the_cursor_of_a_guarded_terminal(capsys):
     assert "u001b" not in written
 
 
-def test_errors_of_a_command(capsys, tmp_path):
+def test_error_messages_are_escaped(capsys, tmp_path):
     assert main(["show", f"{tmp_path}/{TITLE}"]) == 5
     assert SHOWN in capsys.readouterr().err
     assert main([TITLE]) == 2
