@@ -1,4 +1,4 @@
-"""``qa-arch doctor``: sound here, and each thing that can be amiss is named with its remedy."""
+"""``qa-arch doctor``: passes in this environment, and reports each problem with a remedy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qa_arch.system import hub
 
 
 @pytest.fixture(autouse=True)
-def plain_environment(monkeypatch, tmp_path):
+def empty_hub_cache(monkeypatch, tmp_path):
     for name in ("HF_DATASETS_CACHE", "HF_HUB_CACHE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
@@ -41,7 +41,7 @@ def test_this_environment_passes(doctor):
     assert code == 0
     assert {"python", "cpu", "conf", "baselines", "hydra plugins"} <= set(checks)
     assert (checks["torch"]["ok"], checks["torch"]["found"]) == (True, metadata.version("torch"))
-    assert "pytest" not in checks  # an extra
+    assert "pytest" not in checks  # only in an extra
     assert all(check["remedy"] for check in checks.values() if not check["ok"])
     assert "HF_HUB_OFFLINE is set" in checks["encoder bert-base-uncased"]["found"]
 

@@ -1,5 +1,4 @@
-"""``qa-arch export``, and ``--engine``: the graph beside a run reads for it, where it gives what its weights
-give."""
+"""``qa-arch export`` and ``--engine``: an exported graph replaces torch if it has the weights of its run."""
 
 from __future__ import annotations
 
@@ -20,29 +19,29 @@ from qa_arch.records import GRAPH, MODEL, ONNX, find_runs, read_record
 
 TEXT = "The song was written by Ada Stone in 1971."
 QUESTION = ("--question", "Who wrote it?", "--context", TEXT, "--null-threshold", "inf")
-READS = "using ONNX Runtime"
+USES_ONNX = "using ONNX Runtime"
 
 
 @contextmanager
-def as_outside_pytest() -> Iterator[None]:
-    """A trace has symbols for sizes, which are no int to the checks of shapes."""
+def shape_checks_disabled() -> Iterator[None]:
+    """Tracing uses symbolic sizes, which fail the shape checks that tests run with."""
     shapes.update("jaxtyping_disable", True)
     yield
     shapes.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="session")
-def with_graph(trained, tmp_path_factory) -> Path:
-    """The trained run with its graph beside it, untouched."""
+def run_with_graph(trained, tmp_path_factory) -> Path:
+    """The trained run with its exported graph inside. Do not change it."""
     folder = Path(shutil.copytree(trained, tmp_path_factory.mktemp("graph") / trained.name))
-    with as_outside_pytest():
+    with shape_checks_disabled():
         assert main(["export", str(folder), "--to", "onnx"]) == 0
     return folder
 
 
 @pytest.fixture
 def qa_arch(qa_arch, caplog):
-    """``qa_arch(*arguments)`` -> exit code, stdout, and stderr with the lines of the log."""
+    """``qa_arch(*arguments)`` -> exit code, stdout, stderr and log."""
     caplog.set_level("INFO", "qa_arch")
 
     def call(*arguments):
@@ -54,19 +53,19 @@ def qa_arch(qa_arch, caplog):
 
 
 @pytest.fixture
-def run(with_graph, tmp_path) -> Path:
-    """A copy of it to change at will."""
-    return Path(shutil.copytree(with_graph, tmp_path / with_graph.name))
+def run(run_with_graph, tmp_path) -> Path:
+    """A copy of ``run_with_graph`` that tests may change."""
+    return Path(shutil.copytree(run_with_graph, tmp_path / run_with_graph.name))
 
 
 def change_weights(run: Path) -> None:
-    """As another training would have left them."""
+    """Scale the weights, as if the run had been trained again."""
     path = run / MODEL / "model.safetensors"
     save_file({name: value * 1.01 for name, value in load_file(path).items()}, path)
 
 
 def engine_of(run: Path) -> str:
-    """What the record tells for the scores on dev."""
+    """Engine recorded with the dev scores."""
     (engine,) = {point.engine for point in read_record(run).scores["dev"].values()}
     return engine
 
@@ -74,18 +73,19 @@ def engine_of(run: Path) -> str:
 @pytest.mark.slow
 def test_graph_in_its_own_folder_scores_and_predicts_like_its_run(qa_arch, run_folder, tmp_path):
     graph = tmp_path / "graph"
-    with as_outside_pytest():
+    with shape_checks_disabled():
         code, out, err = qa_arch("export", run_folder, "--to", "onnx", "--out", graph)
     assert code == 0, err
     checked = r"checked on \d+ questions of \S+: logits within \S+e-\d+, \d+ of the answers the same"
     assert re.search(checked, out)
     assert re.search(r"\d+\.\d\d MB  model\.onnx\n", out)
     assert out.splitlines()[-1].endswith(f"MB  {graph}")
-    ours, theirs = (
+    run_scores, graph_scores = (
         json.loads(qa_arch("evaluate", "--json", "--run", folder)[1])["calibrated"]
         for folder in (run_folder, graph)
     )
-    assert (theirs["exact"], theirs["f1"]) == (ours["exact"], pytest.approx(ours["f1"], abs=1e-9))
+    assert graph_scores["exact"] == run_scores["exact"]
+    assert graph_scores["f1"] == pytest.approx(run_scores["f1"], abs=1e-9)
     predicted = []
     for folder in (run_folder, graph):
         target = tmp_path / f"of-{folder.name}"
@@ -94,26 +94,26 @@ def test_graph_in_its_own_folder_scores_and_predicts_like_its_run(qa_arch, run_f
     assert predicted[0] == predicted[1]
 
 
-def test_graph_inside_a_run_is_not_listed_as_a_run(with_graph):
-    names = {path.name for path in (with_graph / ONNX).iterdir()}
+def test_graph_inside_a_run_is_not_listed_as_a_run(run_with_graph):
+    names = {path.name for path in (run_with_graph / ONNX).iterdir()}
     assert names == {GRAPH, DESCRIPTION, "tokenizer"}
-    assert [folder for folder, _ in find_runs([with_graph])] == [with_graph]
+    assert [folder for folder, _ in find_runs([run_with_graph])] == [run_with_graph]
 
 
 def test_evaluate_uses_the_graph_and_records_the_engine(qa_arch, trained, run):
     assert engine_of(run) == "torch fp32"
-    by_torch = json.loads(qa_arch("evaluate", "--json", "--run", run, "--engine", "torch")[1])
+    torch_points = json.loads(qa_arch("evaluate", "--json", "--run", run, "--engine", "torch")[1])
     assert engine_of(run) == "torch fp32"
     code, out, err = qa_arch("evaluate", "--json", "--run", run)
     assert code == 0, err
-    assert err.count(READS) == 1
+    assert err.count(USES_ONNX) == 1
     assert engine_of(run) == "onnx fp32"
-    by_graph = json.loads(out)
-    assert {point.pop("engine") for point in by_graph.values()} == {"onnx fp32"}
-    assert {point.pop("engine") for point in by_torch.values()} == {"torch fp32"}
-    for name, point in by_torch.items():
-        assert by_graph[name]["exact"] == point["exact"]
-        assert by_graph[name]["f1"] == pytest.approx(point["f1"], abs=1e-9)
+    graph_points = json.loads(out)
+    assert {point.pop("engine") for point in graph_points.values()} == {"onnx fp32"}
+    assert {point.pop("engine") for point in torch_points.values()} == {"torch fp32"}
+    for name, point in torch_points.items():
+        assert graph_points[name]["exact"] == point["exact"]
+        assert graph_points[name]["f1"] == pytest.approx(point["f1"], abs=1e-9)
 
 
 @pytest.mark.parametrize("command", ["ask", "predict"])
@@ -122,10 +122,10 @@ def test_engine_option(qa_arch, run, tmp_path, command):
     data.write_text(json.dumps({"question": "Who wrote it?", "context": TEXT}) + "\n")
     rest = {"ask": QUESTION, "predict": ("--data", data, "--out", "-")}[command]
     outputs = {}
-    for engine, reads in (("auto", True), ("onnx", True), ("torch", False)):
+    for engine, uses_onnx in (("auto", True), ("onnx", True), ("torch", False)):
         code, out, err = qa_arch(command, run, *rest, "--engine", engine)
         assert code == 0, err
-        assert (READS in err) == reads
+        assert (USES_ONNX in err) == uses_onnx
         outputs[engine] = out
     assert outputs["auto"] == outputs["onnx"] != ""
 
@@ -145,11 +145,11 @@ def test_graph_of_other_weights_is_not_used(qa_arch, run):
 @pytest.mark.slow
 def test_graph_is_exported_again_in_place(qa_arch, run):
     change_weights(run)
-    with as_outside_pytest():
+    with shape_checks_disabled():
         code, out, err = qa_arch("export", run, "--to", "onnx")
     assert code == 0, err
     assert out.splitlines()[-1].endswith(f"MB  {run / ONNX}")
-    assert READS in qa_arch("ask", run, *QUESTION)[2]
+    assert USES_ONNX in qa_arch("ask", run, *QUESTION)[2]
 
 
 def test_other_precisions_use_torch(qa_arch, run):

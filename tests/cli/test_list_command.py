@@ -1,4 +1,4 @@
-"""``qa-arch list``: what there is, as the files and the schema have it."""
+"""``qa-arch list``: groups, choices and settings, as in ``conf/`` and the schema."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def names(out: str) -> list[str]:
 
 
 def test_all_groups_and_choices_are_listed_with_documentation(qa_arch):
-    known = groups(config_folders())
-    everything = names(qa_arch("list")[1])
-    assert everything == ["settings", *(group for group in known if group != "special")]
+    choices = groups(config_folders())
+    listed = names(qa_arch("list")[1])
+    assert listed == ["settings", *(group for group in choices if group != "special")]
     plural = {"loss": "losses", "data": "data"}
     for group in ("model", "experiment", "data", "encoder", "logger", "head", "loss"):
         entries = json.loads(qa_arch("list", plural.get(group, f"{group}s"), "--json")[1])
-        public = [name for name in known[group] if not name.startswith("_")]
+        public = [name for name in choices[group] if not name.startswith("_")]
         assert [entry["name"] for entry in entries] == [f"{group}={name}" for name in public]
         assert all(len(entry["about"]) > 15 for entry in entries), entries
 
@@ -43,7 +43,7 @@ def test_settings_have_type_range_default_and_documentation(qa_arch):
     assert not [entry for entry in known.values() if "typing" in entry.get("type", "")]
 
 
-def test_settings_are_found_by_name_type_and_documentation(qa_arch):
+def test_settings_are_searched_by_name_type_and_documentation(qa_arch):
     code, out, _ = qa_arch("list", "settings", "micro", "BATCH")
     assert code == 0
     assert names(out) == ["trainer.batch_size", "trainer.micro_batch"]

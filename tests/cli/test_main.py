@@ -1,4 +1,4 @@
-"""The command line: help, exit codes, a single line for an error, and a traceback on request."""
+"""The command line: help, exit codes, one-line errors, and tracebacks with ``--debug``."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_help_names_every_command_in_its_group(qa_arch):
 )
 def test_exit_codes(qa_arch, monkeypatch, error, code):
     monkeypatch.setattr(data, "run_stats", raising(error))
-    got, out, err = qa_arch("stats", "--data", "x")
-    assert (got, out) == (code, "")
+    actual, out, err = qa_arch("stats", "--data", "x")
+    assert (actual, out) == (code, "")
     assert len(err.splitlines()) == 1
     assert err.startswith("qa-arch: ")
 
@@ -87,14 +87,14 @@ def test_missing_run_gets_suggestions(qa_arch, tmp_path, monkeypatch):
     for name in ("bert-s1", "bert-s2"):
         (tmp_path / "runs/own" / name).mkdir(parents=True)
         (tmp_path / "runs/own" / name / "run.json").write_text("{}")
-    for given, hint in {
+    for path, hint in {
         "runs/own/brt-s2": "no such run folder (did you mean 'runs/own/bert-s2'?)",
         "nope": "no such run folder (known: runs/own/bert-s1, runs/own/bert-s2)",
         "runs/own": "holds no run.json (known: runs/own/bert-s1, runs/own/bert-s2)",
     }.items():
-        for command in (["show", given], ["ask", given, "--question", "q", "--context", "c"]):
+        for command in (["show", path], ["ask", path, "--question", "q", "--context", "c"]):
             code, _, err = qa_arch(*command)
-            assert (code, err) == (5, f"qa-arch: {given}: {hint}\n")
+            assert (code, err) == (5, f"qa-arch: {path}: {hint}\n")
 
 
 def test_settings_may_follow_an_option(qa_arch):

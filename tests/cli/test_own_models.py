@@ -1,4 +1,4 @@
-"""Models outside the repository: written by new-model, held to the contract, their mistakes told by place."""
+"""User models outside the repository: created, checked against the contract, errors reported by line."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def test_new_model_satisfies_the_contract_and_trains(tmp_path, quick, capsys):
         *("other/__init__.py", "other/model.py", "tests/test_gated_span.py", "tests/test_other.py"),
     ]
     printed = capsys.readouterr().out
-    given = ["--config-dir", "mine", "--trust", "gated_span"]
-    assert f"qa-arch train model=gated_span experiment=demo debug=fast {' '.join(given)}" in printed
-    assert main(["train", "model=gated_span", *quick, *given]) == 0
+    options = ["--config-dir", "mine", "--trust", "gated_span"]
+    assert f"qa-arch train model=gated_span experiment=demo debug=fast {' '.join(options)}" in printed
+    assert main(["train", "model=gated_span", *quick, *options]) == 0
     run = str(next(Path("runs").glob("*/gated_span-s13-*/run.json")).parent)
     for command in (
         ["ask", run, "--question", "Who?", "--context", "Ada did."],
@@ -46,7 +46,7 @@ def test_new_model_satisfies_the_contract_and_trains(tmp_path, quick, capsys):
         sys.path.remove(str(tmp_path / "mine"))
         for module in [module for module in sys.modules if module.startswith("gated_span")]:
             del sys.modules[module]
-        assert main([*command, *given]) == 0
+        assert main([*command, *options]) == 0
     capsys.readouterr()
     written = runpy.run_path("mine/tests/test_gated_span.py")
     written["test_gated_span_satisfies_the_contract"]()
@@ -56,7 +56,7 @@ def test_new_model_satisfies_the_contract_and_trains(tmp_path, quick, capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "why"),
+    ("name", "reason"),
     [
         ("my-model", "not a package name"),
         ("../up", "not a package name"),
@@ -65,9 +65,9 @@ def test_new_model_satisfies_the_contract_and_trains(tmp_path, quick, capsys):
         ("torch", "already exists"),
     ],
 )
-def test_unusable_model_name_is_refused(tmp_path, name, why, capsys):
+def test_unusable_model_name_is_refused(tmp_path, name, reason, capsys):
     assert main(["new-model", name, "--into", "mine"]) == 2
-    assert why in capsys.readouterr().err
+    assert reason in capsys.readouterr().err
     assert not (tmp_path / "mine").exists()
 
 
@@ -85,7 +85,7 @@ def test_existing_files_are_not_changed(tmp_path, taken, capsys):
 
 
 def plant(name: str, *changes: tuple[str, str]) -> Path:
-    """A new model in ``mine`` with a mistake: the file of its class."""
+    """Write a new model into ``mine``, replace ``changes`` in its code and return the file."""
     own_models.write_model(name, Path("mine"))
     path = Path("mine") / name / "model.py"
     source = path.read_text()
@@ -144,17 +144,17 @@ MISTAKES = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_contract_catches_mistakes(tmp_path, mistake):
-    check, changes, why = MISTAKES[mistake]
+    check, changes, message = MISTAKES[mistake]
     plant(f"own_{mistake}", *changes)
     checks = {check.__name__: check for check in SPANS.checks}
-    with pytest.raises(ContractError, match=why):
+    with pytest.raises(ContractError, match=message):
         checks[check](subject(f"own_{mistake}", tmp_path))
 
 
 def test_failed_check_and_wrong_output_are_reported(quick, capsys):
     path = plant("own_open", ("fill(start, batch.context)", "start"))
-    given = ["--config-dir", "mine", "--trust", "own_open"]
-    assert main(["check-model", "model=own_open", "model.dropout=0", *given]) == 1
+    options = ["--config-dir", "mine", "--trust", "own_open"]
+    assert main(["check-model", "model=own_open", "model.dropout=0", *options]) == 1
     out = capsys.readouterr().out
     failed = r"^FAIL  Scores are finite on the context.*\n      start is finite at \d+ tokens"
     assert re.search(failed, out, re.MULTILINE)
@@ -165,16 +165,16 @@ def test_failed_check_and_wrong_output_are_reported(quick, capsys):
     line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if "def forward" in text)
     assert main(["train", "model=column", *quick, "--config-dir", "mine", "--trust", "column"]) == 1
     message = capsys.readouterr().err.splitlines()[-1]
-    why = r"SpanLogits.start is \(4, \d+, 1\), expected \(B, T\) = \(4, \d+\)"
-    assert re.search(rf"^qa-arch: {path}:{line}: Column\.forward\S* .*{why}", message)
+    reason = r"SpanLogits.start is \(4, \d+, 1\), expected \(B, T\) = \(4, \d+\)"
+    assert re.search(rf"^qa-arch: {path}:{line}: Column\.forward\S* .*{reason}", message)
 
 
 def test_error_in_user_code_is_reported_with_shapes(quick, capsys):
     path = plant("own_narrow", ("torch.cat([tokens, question, tokens * question], dim=-1)", "tokens"))
     line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if "self.mix(tokens)" in text)
-    given = ["--config-dir", "mine", "--trust", "own_narrow"]
+    options = ["--config-dir", "mine", "--trust", "own_narrow"]
     for command in (["train", *quick], ["check-model"]):
-        assert main([*command, "model=own_narrow", *given]) == 1
+        assert main([*command, "model=own_narrow", *options]) == 1
         captured = capsys.readouterr()
         last = captured.err.splitlines()[-1] if command[0] == "train" else captured.out
         assert f"{path}:{line}: OwnNarrow.forward: mixed = self.mix(tokens): RuntimeError: mat1" in last
@@ -202,7 +202,7 @@ def test_loss_that_returns_a_mean_is_refused(quick, capsys):
     choice = Path("mine/loss/averaged.yaml")
     choice.parent.mkdir()
     choice.write_text("_target_: mean_loss.loss.Mean\n")
-    given = ["--config-dir", "mine", "--trust", "mean_loss"]
-    assert main(["train", "model=mean_loss", "loss=averaged", *quick, *given]) == 1
+    options = ["--config-dir", "mine", "--trust", "mean_loss"]
+    assert main(["train", "model=mean_loss", "loss=averaged", *quick, *options]) == 1
     message = capsys.readouterr().err.splitlines()[-1]
     assert re.search(r"mine/mean_loss/loss.py:5: Mean returns \(\), expected \(B,\) = \(4,\)", message)

@@ -1,4 +1,4 @@
-"""``qa-arch params``: the published encoders' exact counts, without weights, hub or word vectors."""
+"""``qa-arch params``: exact counts of the published encoders, without weights, hub or word vectors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from qa_arch.features.vectors import WordVectors
 
-# As published, less the pooler (590,592) that span models do not use.
+# Published counts without the pooler (590,592), which span models lack.
 ENCODERS = {
     "bert": 109_482_240 - 590_592,
     "roberta": 124_645_632 - 590_592,
@@ -59,7 +59,7 @@ def test_proposed_model_is_counted_without_vectors(params, monkeypatch):
     ],
 )
 def test_match_lstm_has_the_published_counts(params, overrides, total, monkeypatch):
-    """Wang & Jiang 2016, Table 2: 882K, 3.2M, 1.1M (+ b), 1.4M (Bi-Ans-Ptr); 300-d vectors, kept fixed."""
+    """Wang & Jiang 2016, Table 2: 882K, 3.2M, 1.1M (+ b), 1.4M (Bi-Ans-Ptr); frozen 300-d vectors."""
     monkeypatch.delenv("QA_ARCH_GLOVE", raising=False)
     model, *rest = overrides
     counts = params(f"model=match_lstm/{model}", "glove.dim=300", *rest)
@@ -67,7 +67,7 @@ def test_match_lstm_has_the_published_counts(params, overrides, total, monkeypat
 
 
 def test_word_vectors_set_the_width(params, qa_arch, tmp_path):
-    """No guess where the file is missing, and a folder that a run keeps is read as well."""
+    """A missing file is an error; a folder of vectors saved with a run is read too."""
     code, _, err = qa_arch("params", "model=proposed", f"glove.path={tmp_path / 'absent.txt'}")
     assert (code, "no such file of word vectors" in err) == (4, True)
     vectors = WordVectors(("the", "mill"), np.eye(3, 5, -1, dtype=np.float32))

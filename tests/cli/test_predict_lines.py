@@ -1,4 +1,4 @@
-"""``qa-arch predict --out FILE.jsonl``: a question a line in, an answer a line out, on a real model."""
+"""``qa-arch predict --out FILE.jsonl``: one question per input line, one answer per output line."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ def test_unfinished_file_resumes_only_with_the_same_run_and_settings(
     out = tmp_path / "out.jsonl"
     predict = ("predict", run_folder, "--data", lines_file, "--out", out)
     assert qa_arch(*predict)[0] == 0
-    whole = out.read_bytes()
-    out.rename(tmp_path / "out.jsonl.partial").write_bytes(whole[: len(whole) // 2])
+    complete = out.read_bytes()
+    out.rename(tmp_path / "out.jsonl.partial").write_bytes(complete[: len(complete) // 2])
     for change in (("--top-k", 3), ("--null-threshold", 1), ("--precision", "bf16"), ("--batch-size", 3)):
         code, _, err = qa_arch(*predict, *change)
         assert (code, "was made with settings." in err) == (5, True)
     code, message, _ = qa_arch(*predict)
     assert code == 0
     assert "21 of them from an earlier call" in message or "14 of them from an earlier call" in message
-    assert out.read_bytes() == whole
+    assert out.read_bytes() == complete
     assert "already answered" in qa_arch(*predict)[1]
-    assert qa_arch("evaluate", "--run", run_folder)[0] == 0  # scores anew, answers as before
+    assert qa_arch("evaluate", "--run", run_folder)[0] == 0  # scores change, answers do not
     assert "already answered" in qa_arch(*predict)[1]
     weights = run_folder / "model" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")

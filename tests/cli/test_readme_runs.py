@@ -1,4 +1,4 @@
-"""What README and docs/comparing.md do with trained runs is done here, line by line, on runs of seconds."""
+"""Run the commands on trained runs of README and docs/comparing.md, on runs that take seconds."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMPARING = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")
 PROGRAM = r"```python\n(import qa_arch\n.*?)```"
-READING = {"ask", "predict", "evaluate", "adopt", "tables", "compare", "show", "report"} & set(COMMANDS)
+RUN_COMMANDS = {"ask", "predict", "evaluate", "adopt", "tables", "compare", "show", "report"} & set(COMMANDS)
 TRAININGS = ("train model=bert experiment=squad2", "train model=proposed experiment=squad2")
 QUICK = ("debug=fast", "name=squad2", "glove.path=null", "trainer.progress=false")
 
 
 @pytest.fixture
-def workplace(tmp_path, monkeypatch, feature_cache) -> dict[str, str]:
-    """The README's two first trainings in runs/squad2 of the current folder; its placeholders -> theirs."""
+def placeholders(tmp_path, monkeypatch, feature_cache) -> dict[str, str]:
+    """Placeholder -> value, after the first two trainings of the README (in runs/squad2)."""
     monkeypatch.chdir(tmp_path)
     sets = {split: synthetic.generate(4, 3, 1, split) for split in ("train", "calibration", "dev")}
     for split, questions in sets.items():
         write_json(f"{split}-v2.0.json", write(questions))
     data = [f"data.{split}={split}-v2.0.json" for split in sets]
-    for begun in TRAININGS:
-        call = next(call for call in commands(README) if " ".join(call).startswith(begun))
+    for prefix in TRAININGS:
+        call = next(call for call in commands(README) if " ".join(call).startswith(prefix))
         assert main([*call, *QUICK, *data, f"features.cache_dir={feature_cache}"]) == 0
     (bert,), (proposed,) = (list(Path("runs/squad2").glob(f"{name}-*")) for name in ("bert", "proposed"))
     dev, calibration = sets["dev"], sets["calibration"]
@@ -46,22 +46,22 @@ def workplace(tmp_path, monkeypatch, feature_cache) -> dict[str, str]:
             for e in questions.examples
         ]
         Path(f"{split}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    twins = [str(shutil.copytree(proposed, name)) for name in ("second", "third")]
+    copies = [str(shutil.copytree(proposed, name)) for name in ("second", "third")]
     ids = (example.id for example in dev.examples)
     return {
         "RUN": str(proposed),
         "RUN_A": str(bert),
         "RUN_B": str(proposed),
-    } | dict(zip(("RUN2", "RUN3", "ID1", "ID2"), (*twins, *ids), strict=False))
+    } | dict(zip(("RUN2", "RUN3", "ID1", "ID2"), (*copies, *ids), strict=False))
 
 
-def test_commands_on_trained_runs_work(workplace, capsys):
-    calls = [call for call in commands(README) + commands(COMPARING) if call[0] in READING]
-    assert {call[0] for call in calls} == READING
+def test_commands_on_trained_runs_work(placeholders, capsys):
+    calls = [call for call in commands(README) + commands(COMPARING) if call[0] in RUN_COMMANDS]
+    assert {call[0] for call in calls} == RUN_COMMANDS
     outputs = {}
     for call in calls:
         capsys.readouterr()
-        assert main([workplace.get(word, word) for word in call]) == 0, (call, capsys.readouterr().err)
+        assert main([placeholders.get(word, word) for word in call]) == 0, (call, capsys.readouterr().err)
         outputs[call[0]] = capsys.readouterr().out
     scores = json.loads(Path("ENSEMBLE/run.json").read_text())["scores"]["dev"]
     questions = len(json.loads(Path("predictions/predictions.json").read_text()))
@@ -73,13 +73,13 @@ def test_commands_on_trained_runs_work(workplace, capsys):
     (program,) = re.findall(PROGRAM, README, flags=re.DOTALL)
     names: dict = {}
     exec(program.replace("runs/demo", "runs/squad2"), names)
-    assert len(capsys.readouterr().out.splitlines()) == 2  # an answer to each of its questions
+    assert len(capsys.readouterr().out.splitlines()) == 2  # one answer per question
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_first_question_is_answered_as_printed(tmp_path, monkeypatch, capsys):
-    """By the demo's own model; `make demo` trains it by the same settings."""
+    """Answered by the demo model, trained as in `make demo`."""
     monkeypatch.chdir(tmp_path)
     assert main(["train", "model=proposed", "experiment=demo", "trainer.progress=false"]) == 0
     (program,) = re.findall(PROGRAM, README, flags=re.DOTALL)

@@ -1,4 +1,4 @@
-"""``qa-arch register``, and what ``evaluate --final`` refuses from then on."""
+"""``qa-arch register``, and runs that ``evaluate --final`` refuses afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLOSED = "model=bert debug=fast data.open_dev=false"
 
 @pytest.fixture
 def plan(tmp_path, monkeypatch):
-    """Write a plan into ``experiments/debug`` and say where."""
+    """``plan(text)``: write a plan into ``experiments/debug`` and return its path."""
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "experiments/debug"
     folder.mkdir(parents=True)
@@ -42,7 +42,7 @@ def test_only_registered_runs_are_scored_on_dev(qa_arch, plan, closed_run, read_
     before = log.read_text()
     optim = {**record.config["optim"], "lr": 1.0}
     other = replace(record.data["train"], fingerprint="0")
-    for changed, named in (
+    for changed, message in (
         ({"config": {**record.config, "optim": optim}}, "other settings"),
         ({"config": {**record.config, "seed": 15}}, "another seed"),
         ({"data": {**record.data, "train": other}}, "other data: train"),
@@ -50,7 +50,7 @@ def test_only_registered_runs_are_scored_on_dev(qa_arch, plan, closed_run, read_
         write_record(closed_run, replace(record, **changed))
         code, _, err = qa_arch(*final)
         assert code == 2, err
-        assert named in err
+        assert message in err
     assert log.read_text() == before
     assert qa_arch("register", path)[0] == 5, "registered twice"
 

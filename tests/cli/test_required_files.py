@@ -1,4 +1,4 @@
-"""What is looked for before torch is imported is what the tasks themselves ask for."""
+"""Data checks before torch is imported agree with those of the tasks."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ MODELS = {
     "masked_spans": "pretrain/mlm_spans",
 }
 
-
 CLASSES = ["types:synthetic:train"] if "types" in offered("formats") else []
-"""A set of classes, which an extra reads."""
+"""Source of a classification set, if the extra that reads it is installed."""
 
 
-def refusal(read, argument) -> str | None:
+def error_message(load, argument) -> str | None:
     try:
-        read(argument)
+        load(argument)
     except DataError as error:
         return str(error)
     return None
@@ -43,8 +42,8 @@ def test_unsuitable_data_gets_the_error_of_the_task(task, source):
     config = validate(compose(["debug=fast", f"model={MODELS[task]}"]))
     data = replace(config.data, train=source, calibration=None, dev=None, hold_out_share=0.3)
     data = replace(data, hold_out_articles=0)
-    expected = refusal(task_named(task).load_splits, data)
-    assert refusal(require_files, replace(config, data=data)) == expected
+    expected = error_message(task_named(task).load_splits, data)
+    assert error_message(require_files, replace(config, data=data)) == expected
 
 
 @pytest.mark.parametrize("task", [name for name, entry in task_entries().items() if entry.reads == "corpus"])
@@ -55,17 +54,17 @@ def test_missing_corpus_is_reported_for_every_kind_of_source(task, source, tmp_p
     config = validate(compose(["debug=fast", f"model={MODELS[task]}"]))
     data = replace(config.data, train=source.format(tmp_path), calibration=None, dev=None, hold_out_share=0.3)
     config = replace(config, data=replace(data, hold_out_articles=0))
-    missing = refusal(require_files, config)
+    missing = error_message(require_files, config)
     assert source.startswith("hub:") if missing is None else missing.startswith("data.train: ")
     (tmp_path / "texts").mkdir()
     for name in ("set.json", "text.txt", "texts/more.txt"):
         (tmp_path / name).write_text("{}")
-    assert refusal(require_files, config) is None
+    assert error_message(require_files, config) is None
 
 
 @pytest.mark.parametrize("source", ["hub:squad:train", "hub:rajpurkar/squad@main:train", "hub:{}:train"])
 def test_cached_hub_dataset_needs_no_hub(monkeypatch, tmp_path, source):
-    """By its old name, at a revision, in a folder."""
+    """Under its old name, at a revision, or in a folder."""
     (tmp_path / "rajpurkar___squad" / "default").mkdir(parents=True)
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path))
     settings = [f"data.train={source.format(tmp_path)}", "data.dev=null", "data.hold_out_articles=1"]

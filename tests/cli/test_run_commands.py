@@ -1,4 +1,4 @@
-"""``predict`` and ``evaluate --run``: one run, one set of numbers, whoever asks."""
+"""``predict`` and ``evaluate --run``: both reproduce the recorded scores of a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OFFICIAL = ("exact", "f1", "total", "HasAns_exact", "HasAns_f1", "NoAns_exact", 
 
 
 def flat(points):
-    """Points as commands print them."""
+    """Points as printed by commands."""
     return {name: point.flat() for name, point in points.items()}
 
 
@@ -123,7 +123,7 @@ def test_sets_of_the_same_name_are_recorded_separately(qa_arch, run_folder, tmp_
     sets = {seed: write(synthetic.generate(1, seed, 1, "dev")) for seed in (7, 8)}
     for seed, content in sets.items():
         file = write_json(tmp_path / str(seed) / "test.json", content)
-        for _ in range(2):  # the same set again has the same place
+        for _ in range(2):  # scoring a set again overwrites its scores
             code, out, err = qa_arch("evaluate", "--json", "--run", run_folder, "--data", file)
             assert code == 0, err
         record = read_record(run_folder)
@@ -135,10 +135,10 @@ def test_sets_of_the_same_name_are_recorded_separately(qa_arch, run_folder, tmp_
     assert not set(first) & set(second)
 
     assert split in record.references
-    moved = replace(record.data["calibration"], fingerprint="0" * 64)
-    write_record(run_folder, replace(record, data={**record.data, "calibration": moved}))
+    other = replace(record.data["calibration"], fingerprint="0" * 64)
+    write_record(run_folder, replace(record, data={**record.data, "calibration": other}))
     qa_arch("evaluate", "--run", run_folder, "--data", file)
-    assert split not in read_record(run_folder).references, "of before, and not of these scores"
+    assert split not in read_record(run_folder).references, "references of the earlier scores were kept"
 
 
 def test_training_questions_are_scored_without_changing_dev(qa_arch, run_folder):
@@ -200,7 +200,7 @@ def test_ensemble_is_scored_into_its_own_record(qa_arch, trained, twin, tmp_path
         "evaluate", "--json", "--run", str(twin), str(trained), "--record", str(out)
     )
     assert code == 0, err
-    alone, both = read_json(trained / "run.json"), read_json(out / "run.json")
+    single, both = read_json(trained / "run.json"), read_json(out / "run.json")
     first, ensemble = read_record(trained), read_record(out)
     assert ensemble.scores["dev"]["calibrated"].threshold == ensemble.null_threshold
     assert ensemble.null_threshold == pytest.approx((first.null_threshold + 2) / 2)
@@ -210,9 +210,9 @@ def test_ensemble_is_scored_into_its_own_record(qa_arch, trained, twin, tmp_path
     assert (ensemble.peak_memory_mb, ensemble.examples_per_second) == (None, None)
     assert json.loads(out_text) == flat(read_record(out).scores["dev"])
     assert both["model"] == "bert-ensemble-2"
-    assert both["members"] == [f"{run.name} ({alone['config_hash'][:8]})" for run in (twin, trained)]
-    assert both["parameters"]["total"] == 2 * alone["parameters"]["total"]
-    spans = (record["scores"]["dev"]["never_null"]["metrics"]["f1"] for record in (alone, both))
+    assert both["members"] == [f"{run.name} ({single['config_hash'][:8]})" for run in (twin, trained)]
+    assert both["parameters"]["total"] == 2 * single["parameters"]["total"]
+    spans = (record["scores"]["dev"]["never_null"]["metrics"]["f1"] for record in (single, both))
     assert next(spans) == pytest.approx(next(spans), abs=0.5)
     assert (out / "questions.parquet").is_file()
     assert set(both["scores"]) == {"dev"}
@@ -228,7 +228,7 @@ def test_other_decoding_is_scored_into_its_own_record(qa_arch, trained, run_fold
     assert record["model"] == "bert-greedy"
     assert record["config_hash"] != read_json(run_folder / "run.json")["config_hash"]
     assert (run_folder / "run.json").read_bytes() == before
-    assert qa_arch(*arguments)[0] == 0  # the same again goes into the same record
+    assert qa_arch(*arguments)[0] == 0  # repeating it overwrites the record
     code, _, err = qa_arch("evaluate", "--run", str(run_folder), "--decode", "grid", "--record", str(out))
     assert (code, "holds another record" in err) == (5, True)
 
@@ -292,6 +292,6 @@ def test_nothing_is_exported_if_upload_is_impossible(
     trained, tmp_path, monkeypatch, qa_arch, options, code, message
 ):
     monkeypatch.chdir(tmp_path)
-    refused, _, err = qa_arch("export", trained, *options)
-    assert (refused, message in err) == (code, True), err
+    actual, _, err = qa_arch("export", trained, *options)
+    assert (actual, message in err) == (code, True), err
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""``qa-arch suite``: systems on several sets, scored where a record lacks one, else from the records."""
+"""``qa-arch suite``: systems on several sets; only scores missing from the records are computed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qa_arch.records import NEVER_NULL, ORACLE, read_record
 
 @pytest.fixture
 def suite(tmp_path):
-    """A suite of a set with unanswerable questions and one of SQuAD 1.1 in German."""
+    """A suite of two sets: one with unanswerable questions, one without, scored as German."""
     mixed = generate(3, 4, 1, "dev")
     spans = question_set("spans", [example for example in mixed.examples if example.answers], "1.1")
     write_json(tmp_path / "mixed.json", write(mixed))
@@ -33,7 +33,7 @@ def suite(tmp_path):
 
 @pytest.fixture
 def adopted(suite, tmp_path, qa_arch):
-    """A system that answers the German set alone, always rightly."""
+    """An adopted system with correct answers to the German set only."""
     source = f"language:de:{tmp_path}/spans.json"
     texts = {example.id: example.answers[0].text for example in open_passages(source).examples}
     (tmp_path / "right.json").write_text(json.dumps(texts))
@@ -44,7 +44,7 @@ def adopted(suite, tmp_path, qa_arch):
 
 
 def test_trained_run_and_adopted_system_on_two_sets(suite, adopted, run_folder, qa_arch, caplog):
-    """What is scored is not scored again; a set with articles of the training data is left out."""
+    """Existing scores are reused; a set that shares articles with the training data is left out."""
     code, out, err = qa_arch("suite", suite, run_folder, adopted, "--baseline", "right", "--json")
     assert code == 0, err
     grid, details = json.loads(out)
@@ -66,8 +66,8 @@ def test_trained_run_and_adopted_system_on_two_sets(suite, adopted, run_folder, 
     assert rows["mixed", "bert"]["threshold_loss"] == pytest.approx(lost, abs=1e-6)
     drop = record.point(german, NEVER_NULL).f1 - record.point("dev", NEVER_NULL).metric("HasAns_f1")
     assert rows["german", "bert"]["from_dev"] == pytest.approx(drop, abs=1e-6)
-    behind = by_model["bert"]["german_mean"] - 100
-    assert rows["german", "bert"]["delta"] == pytest.approx(behind, abs=1e-5)
+    difference = by_model["bert"]["german_mean"] - 100
+    assert rows["german", "bert"]["delta"] == pytest.approx(difference, abs=1e-5)
     assert any("passages or articles" in note for note in details["notes"])
     content = yaml.safe_load(suite.read_text())
     content["sets"]["seen"] = {"data": "synthetic:train"}
@@ -83,8 +83,10 @@ def test_trained_run_and_adopted_system_on_two_sets(suite, adopted, run_folder, 
 
 
 def test_consistency_on_contrast_sets(tmp_path, qa_arch):
-    """By hand: a and its contrasts right, b's contrast wrong; c stands alone, d's original is elsewhere, e is
-    faulty."""
+    """a and its contrasts are right, b's contrast is wrong: 1 of 2 groups, 50%.
+
+    c has no contrasts, d's original is not in the set, and e is faulty.
+    """
     context = "Ada Stone built the mill."
     offset = {"a": 0, "a1": 0, "a2": 0, "b": 0, "b1": 0, "c": 0, "d": 0, "e": 1}
     originals = {"a1": "a", "a2": "a", "b1": "b", "d": "x"}

@@ -1,4 +1,4 @@
-"""Tables, comparisons and runs in terminals of 80 and of 120 columns: whole cells, no line too wide."""
+"""Output in terminals of 80 and 120 columns: no truncated cells, no line too wide."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ PAIR = ("compare", A, B, "--top", 3)
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """``drawn(arguments, width)`` -> the lines that a command prints in a terminal; none of them is wider."""
+    """``drawn(arguments, width)`` -> lines printed to a terminal of ``width`` columns, none of them wider."""
 
     def run(arguments, width):
-        page = io.StringIO()
-        page.isatty = lambda: True
+        terminal = io.StringIO()
+        terminal.isatty = lambda: True
         monkeypatch.chdir(ROOT)
         monkeypatch.setenv("COLUMNS", str(width))
         with monkeypatch.context() as patch:
-            patch.setattr("sys.stdout", page)
+            patch.setattr("sys.stdout", terminal)
             assert main(list(map(str, arguments))) == 0
-        lines = CONTROL.sub("", page.getvalue()).splitlines()
+        lines = CONTROL.sub("", terminal.getvalue()).splitlines()
         assert max(map(cell_len, lines)) <= width
         return [line.rstrip() for line in lines]
 
@@ -36,7 +36,7 @@ def drawn(monkeypatch):
 
 
 def cells(lines: list[str]) -> set[str]:
-    """What stands between the lines of tables."""
+    """Contents of table cells."""
     return {cell.strip() for line in lines for cell in re.split("[│┃]", line)[1:-1]}
 
 

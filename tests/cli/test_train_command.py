@@ -1,4 +1,4 @@
-"""``qa-arch train`` and ``qa_arch.train``: run folders, what is refused and when, what comes next."""
+"""``qa-arch train`` and ``qa_arch.train``: run folders, refusals, resuming, suggested next steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from qa_arch.records import RECORD, RunRecord, read_questions, read_record, writ
 
 @pytest.fixture
 def stub_training(monkeypatch):
-    """Training that only leaves a record; ``stub.failing`` names models that raise."""
+    """Replace training by a stub that only writes a record; models in ``stub.failing`` raise."""
 
     class Stub:
         calls: list[tuple[str, bool]]
@@ -75,7 +75,7 @@ def test_finished_run_is_refused_or_replaced(qa_arch, run_folder, stub_training)
 
 
 def test_run_killed_before_its_config_was_written_starts_over(qa_arch, settings, tmp_path, stub_training):
-    """Else every --if-exists would refuse the folder: it is there, and holds no run."""
+    """Otherwise every --if-exists would refuse the folder, which exists but is not a run."""
     folder = tmp_path / "run"
     (died,) = killed_at_sizes(lambda: write_atomic(folder / "config.yaml", "x" * 99), [9])
     assert died
@@ -98,7 +98,7 @@ def test_replace_keeps_folders_that_are_not_runs(qa_arch, settings, tmp_path, st
 def test_resume(qa_arch, run_folder, stub_training):
     again = ("train", "--config-from", run_folder, "--folder", run_folder, "--if-exists", "resume")
     assert qa_arch(*again)[0] == 0
-    assert stub_training.calls == []  # it is finished
+    assert stub_training.calls == []  # already finished
     write_record(run_folder, replace(read_record(run_folder), status="killed"))
     assert qa_arch(*again)[0] == 0
     assert stub_training.calls == [("bert", True)]
@@ -126,7 +126,7 @@ def test_config_from_repeats_a_run_with_changed_settings(qa_arch, trained, tmp_p
 
 
 def test_config_from_accepts_a_published_record(qa_arch, trained, tmp_path, monkeypatch):
-    """Its folder has neither config.yaml nor weights, and names the data folder by its variable."""
+    """Published records have no config.yaml or weights and refer to data by $QA_ARCH_DATA."""
     record = read_record(trained)
     data = {**record.config["data"], "train": "$QA_ARCH_DATA/train.json"}
     write_record(tmp_path / "published", replace(record, config={**record.config, "data": data}))
@@ -180,11 +180,11 @@ def test_training_from_python_matches_the_command(qa_arch, trained, settings, tm
 def test_next_steps_compare_with_the_first_model():
     records = sorted((ROOT / "experiments/real_part/records/v2").iterdir())
     runs = [(run, read_record(run)) for run in records]
-    shown, asked, compared = next_steps(runs)
-    assert shown.startswith("qa-arch show ")
-    assert asked.startswith("qa-arch ask ")
-    assert compared == f"qa-arch compare {records[0].parent} --baseline bert"
-    assert next_steps(runs, ["--trust", "mine"])[1] == f"{asked} --trust mine"
+    show, ask, compare = next_steps(runs)
+    assert show.startswith("qa-arch show ")
+    assert ask.startswith("qa-arch ask ")
+    assert compare == f"qa-arch compare {records[0].parent} --baseline bert"
+    assert next_steps(runs, ["--trust", "mine"])[1] == f"{ask} --trust mine"
     assert next_steps([(run, replace(record, status="oom")) for run, record in runs]) == []
 
 

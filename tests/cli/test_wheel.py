@@ -1,4 +1,4 @@
-"""The wheel brings its configs along, so that it works away from a checkout."""
+"""The wheel contains configs and baselines and works outside a checkout."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ def test_wheel_contains_configs_and_baselines(tmp_path):
     assert {path.relative_to(site / "qa_arch/conf") for path in (site / "qa_arch/conf").rglob("*")} >= configs
     information = f"qa_arch-{qa_arch.__version__}.dist-info"
     assert {path.name for path in site.iterdir()} == {"qa_arch", "baselines", "hydra_plugins", information}
-    about = email.message_from_string((site / information / "METADATA").read_text(encoding="utf-8"))
-    assert (about["Author"], about["License-Expression"]) == ("qa_arch developers", "MIT")
-    assert len(about.get_all("Project-URL")) >= 2
+    metadata = email.message_from_string((site / information / "METADATA").read_text(encoding="utf-8"))
+    assert (metadata["Author"], metadata["License-Expression"]) == ("qa_arch developers", "MIT")
+    assert len(metadata.get_all("Project-URL")) >= 2
     assert (site / information / "licenses" / "LICENSE").is_file()
     assert (site / "baselines" / "transformer.py").is_file()
     assert (site / "qa_arch" / "py.typed").is_file()
     assert (site / "hydra_plugins" / "qa_arch_isolated" / "launcher.py").is_file()
-    assert not (site / "hydra_plugins" / "__init__.py").exists()  # other plugins share the name
+    assert not (
+        site / "hydra_plugins" / "__init__.py"
+    ).exists()  # a namespace package, shared with other plugins
     program = "import sys; from qa_arch.cli.main import main; sys.exit(main(['train', '--dry-run']))"
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, cwd=site, env={"PYTHONPATH": str(site)})

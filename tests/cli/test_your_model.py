@@ -1,4 +1,4 @@
-"""docs/your_model.md: its files are written where it says, and its commands do what they say."""
+"""docs/your_model.md: write its files, run its commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_worked_example_runs(quick, capsys):
     (trained,) = (call for call in calls if call[0] == "train" and "-m" not in call)
     assert main([*trained, *quick[1:], "loss=near"]) == 0
     (swept,) = (call for call in calls if "-m" in call)
-    first = ["seed=1" if word == "seed=1,2,3" else word for word in swept]
+    single_seed = ["seed=1" if word == "seed=1,2,3" else word for word in swept]
     capsys.readouterr()
-    assert main([*first, "--dry-run", "sweep.folder=sweep"]) == 0
+    assert main([*single_seed, "--dry-run", "sweep.folder=sweep"]) == 0
     assert capsys.readouterr().out.count(" run ") == 4

@@ -1,4 +1,4 @@
-"""The reader of configs: types, ranges, and messages that name the key and the remedy."""
+"""Reading configs: types, ranges, and errors that name the key and a remedy."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Outer:
     flag: bool = False
 
 
-GOOD = {"name": "x", "inner": {"depth": 2}}
+VALID = {"name": "x", "inner": {"depth": 2}}
 
 
 def test_values_are_converted_and_missing_ones_get_defaults():
-    assert read(Outer, GOOD) == Outer("x", Inner(2))
-    found = read(Outer, {**GOOD, "inner": {"depth": 4, "rate": 2}, "share": 1, "count": 3, "names": ["a"]})
-    assert found == Outer("x", Inner(4, 2.0), share=1.0, count=3, names=["a"])
-    assert type(found.inner.rate) is type(found.share) is float
+    assert read(Outer, VALID) == Outer("x", Inner(2))
+    actual = read(Outer, {**VALID, "inner": {"depth": 4, "rate": 2}, "share": 1, "count": 3, "names": ["a"]})
+    assert actual == Outer("x", Inner(4, 2.0), share=1.0, count=3, names=["a"])
+    assert type(actual.inner.rate) is type(actual.share) is float
     assert [convert(str | list[str] | None, value, "x") for value in ("a", ["a"], None)] == ["a", ["a"], None]
 
 
@@ -62,5 +62,5 @@ def test_values_are_converted_and_missing_ones_get_defaults():
 )
 def test_invalid_values_are_named(change, message):
     with pytest.raises(ConfigError, match=re.escape(message)) as caught:
-        read(Outer, {**GOOD, **change})
+        read(Outer, {**VALID, **change})
     assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Every file of ``conf/``, composed and checked; what cannot work is refused before anything loads."""
+"""Compose and validate every file of ``conf/``; invalid settings are refused before anything loads."""
 
 from __future__ import annotations
 
@@ -12,34 +12,35 @@ from qa_arch.config.find import conf_folder, config_folders, groups
 from qa_arch.config.schema import GROUP_ENCODERS, Config, validate
 from qa_arch.errors import ConfigError, QaArchError
 
-ALL = {
+CHOICES = {
     group: [choice for choice in choices if not choice.startswith("_")]
     for group, choices in groups(config_folders()).items()
 }
-OVERLAID = ("experiment", "debug")
-ALONE = ("encoder", "distillation", "special")
-"""Groups of which a choice needs others, or goes with some of them only."""
+OVERLAYS = ("experiment", "debug")
+SEPARATE = ("encoder", "distillation", "special")
+"""Groups with choices that need, or only work with, certain choices of other groups."""
 TEACHER = "distillation.teacher=runs/teacher"
-NEEDS = {
+REQUIRED = {
     "data=files": ["data.train=some.json"],
     "encoder=minilm_l3": ["distillation=layers", TEACHER],
-    **{f"distillation={choice}": [TEACHER] for choice in ALL["distillation"] if choice != "none"},
+    **{f"distillation={choice}": [TEACHER] for choice in CHOICES["distillation"] if choice != "none"},
 }
-for special in ALL["special"]:
+for special in CHOICES["special"]:
     overlay, _, model = special.partition("/")
-    group = "debug" if overlay in ALL["debug"] else "experiment"
-    NEEDS[f"special={special}"] = [f"{group}={overlay}", f"model={model}"]
+    group = "debug" if overlay in CHOICES["debug"] else "experiment"
+    REQUIRED[f"special={special}"] = [f"{group}={overlay}", f"model={model}"]
 
 
-def combined() -> list[list[str]]:
-    """Every choice of every group: each model with one of each group that goes with all, the others alone."""
-    others = [group for group in ALL if group not in (*OVERLAID, *ALONE, "model")]
-    longest = max(len(ALL[group]) for group in (*others, "model"))
+def covering_overrides() -> list[list[str]]:
+    """Overrides that cover every choice; those of ``SEPARATE`` groups stand alone."""
+    others = [group for group in CHOICES if group not in (*OVERLAYS, *SEPARATE, "model")]
+    longest = max(len(CHOICES[group]) for group in (*others, "model"))
     rows = [
-        [f"{group}={ALL[group][n % len(ALL[group])]}" for group in ("model", *others)] for n in range(longest)
+        [f"{group}={CHOICES[group][n % len(CHOICES[group])]}" for group in ("model", *others)]
+        for n in range(longest)
     ]
-    rows += [[f"{group}={choice}"] for group in ALONE for choice in ALL[group]]
-    return [[*row, *(word for choice in row for word in NEEDS.get(choice, ()))] for row in rows]
+    rows += [[f"{group}={choice}"] for group in SEPARATE for choice in CHOICES[group]]
+    return [[*row, *(word for choice in row for word in REQUIRED.get(choice, ()))] for row in rows]
 
 
 @cache
@@ -47,26 +48,26 @@ def name_of(model: str) -> str:
     return compose([f"model={model}"])["model"]["name"]
 
 
-@pytest.mark.parametrize("overrides", combined(), ids=lambda overrides: overrides[0])
+@pytest.mark.parametrize("overrides", covering_overrides(), ids=lambda overrides: overrides[0])
 def test_every_choice_composes_and_is_valid(overrides):
     assert isinstance(validate(compose(overrides)), Config)
 
 
-SPECIAL = set(ALL["special"])
-"""``OVERLAY/MODEL`` of which something is set that neither sets alone."""
+SPECIAL = set(CHOICES["special"])
+"""``OVERLAY/MODEL`` pairs with settings of their own."""
 
 
-def overlaid():
-    """All pairs of model and overlay; not slow are one pair of each overlay and the special ones."""
-    overlays = [f"{group}={choice}" for group in OVERLAID for choice in ALL[group]]
+def overlay_pairs():
+    """All pairs of model and overlay; all but special pairs and one per overlay are slow."""
+    overlays = [f"{group}={choice}" for group in OVERLAYS for choice in CHOICES[group]]
     for row, overlay in enumerate(overlays):
-        for column, model in enumerate(ALL["model"]):
+        for column, model in enumerate(CHOICES["model"]):
             special = f"{overlay.partition('=')[2]}/{model}" in SPECIAL
-            always = special or column == row % len(ALL["model"])
-            yield pytest.param(model, overlay, marks=() if always else pytest.mark.slow)
+            fast = special or column == row % len(CHOICES["model"])
+            yield pytest.param(model, overlay, marks=() if fast else pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("model", "overlay"), list(overlaid()))
+@pytest.mark.parametrize(("model", "overlay"), list(overlay_pairs()))
 def test_every_overlay_works_with_every_model(model, overlay):
     config = validate(compose([f"model={model}", overlay]))
     assert config.model["name"] == name_of(model)
@@ -86,8 +87,8 @@ def test_experiment_settings_for_a_single_model():
     assert composed("model=bert") == ("bert", "minilm", 384, 1e-4)
     assert composed("model=match_lstm/boundary") == ("words", None, 1024, 2e-3)
     assert composed("model=match_lstm/boundary", "optim.lr=1") == ("words", None, 1024, 1.0)
-    elsewhere = validate(compose(["experiment=real_part", "model=match_lstm/boundary"]))
-    assert elsewhere.encoder.name == "minilm"
+    other = validate(compose(["experiment=real_part", "model=match_lstm/boundary"]))
+    assert other.encoder.name == "minilm"
 
 
 SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "heads=2", "init=random")]
@@ -137,8 +138,8 @@ def test_invalid_settings_are_refused_in_one_line(overrides, message):
 
 
 def test_settings_just_inside_the_limits_are_accepted():
-    assert validate(compose(["features.stride=319"])).features.stride == 319  # a step of one token
-    assert validate(compose([*SIZES, TEACHER])).encoder.vocabulary is None  # the teacher's
+    assert validate(compose(["features.stride=319"])).features.stride == 319  # leaves a step of one token
+    assert validate(compose([*SIZES, TEACHER])).encoder.vocabulary is None  # taken from the teacher
     explicit = [*SIZES, "encoder=minilm", "encoder.vocabulary=99"]
     assert validate(compose(explicit)).encoder.title == "bert, randomly initialised: 1 layer, hidden size 8"
 

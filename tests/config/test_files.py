@@ -1,4 +1,4 @@
-"""Files of our own: readable by whom the umask says, and JSON of anybody's with an end to it."""
+"""Written files follow the umask; malformed or oversized JSON is refused."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from qa_arch.config.files import json_items, read_json, replacing, replacing_fol
 from qa_arch.errors import QaArchError, RunError
 
 
-@pytest.mark.parametrize(("mask", "file", "folder"), [(0o077, 0o600, 0o700), (0o002, 0o664, 0o775)])
-def test_written_files_follow_the_umask(tmp_path, mask, file, folder):
+@pytest.mark.parametrize(("mask", "file_mode", "folder_mode"), [(0o077, 0o600, 0o700), (0o002, 0o664, 0o775)])
+def test_written_files_follow_the_umask(tmp_path, mask, file_mode, folder_mode):
     before = os.umask(mask)
     try:
         write_atomic(tmp_path / "written", "text")
@@ -25,7 +25,7 @@ def test_written_files_follow_the_umask(tmp_path, mask, file, folder):
     finally:
         os.umask(before)
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
-    assert modes == {"written": file, "items": file, "made": folder, "part": file}
+    assert modes == {"written": file_mode, "items": file_mode, "made": folder_mode, "part": file_mode}
 
 
 @pytest.mark.parametrize(

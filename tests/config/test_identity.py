@@ -1,4 +1,4 @@
-"""The hash that tells two runs apart."""
+"""The config hash, which identifies a run."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ def leaves(value: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
 
 def changed(path: tuple[str, ...]) -> dict[str, Any]:
     copy = deepcopy(PLAIN)
-    inside = copy
+    section = copy
     for key in path[:-1]:
-        inside = inside[key]
-    inside[path[-1]] = ["something", "else", inside[path[-1]]]
+        section = section[key]
+    section[path[-1]] = ["something", "else", section[path[-1]]]
     return copy
 
 
-def neutral(path: tuple[str, ...]) -> bool:
+def is_neutral(path: tuple[str, ...]) -> bool:
     return any(path[: len(key.split("."))] == tuple(key.split(".")) for key in NEUTRAL)
 
 
 def test_every_setting_but_the_neutral_ones_changes_the_hash():
-    """A list in the test on purpose: whoever adds one must say that it changes no result."""
+    """Listed here on purpose: whoever adds a neutral setting confirms that it changes no result."""
     plain = config_hash(PLAIN)
     assert [path for path in leaves(PLAIN) if config_hash(changed(path)) == plain] == [
-        path for path in leaves(PLAIN) if neutral(path)
+        path for path in leaves(PLAIN) if is_neutral(path)
     ]
     trainer = ("workers", "progress", "checkpoint_minutes", "eval_batch_size", "log_every")
     others = ("runs_dir", "name", "logger", "features.cache_dir", "model.kernel")
@@ -47,7 +47,7 @@ def test_every_setting_but_the_neutral_ones_changes_the_hash():
 
 
 def test_added_settings_at_their_defaults_keep_the_hash():
-    """So a config from before it has the same hash; the defaults are those that it is read with."""
+    """Configs from before a setting existed keep their hash; ``OPTIONAL`` agrees with the defaults."""
     before = deepcopy(PLAIN)
     for path in (setting.split(".") for setting in {*OPTIONAL} - {*RETIRED}):
         section = before
@@ -63,8 +63,7 @@ def test_added_settings_at_their_defaults_keep_the_hash():
 
 
 def test_values_left_out_of_the_hash():
-    """A list in the test on purpose: both a default and ``OPTIONAL`` changed would give other hashes to the
-    records that are there."""
+    """Repeated here because changing a default along with ``OPTIONAL`` would change the hashes of records."""
     sections = {key: OPTIONAL[key] for key in ("calibration", "pretraining", "distillation")}
     assert sections == {
         "calibration": {"prior": None},

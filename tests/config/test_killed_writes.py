@@ -1,4 +1,4 @@
-"""A process that is killed while it writes: at each step on the disk, and at each size of the file."""
+"""Kill a writing process before each disk operation, and at several file sizes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qa_arch.config.files import (
 from qa_arch.errors import QaArchError
 
 VALUE = {f"é{i}": "x" * 50 for i in range(400)}
-"""More than a buffer of Python's."""
+"""Larger than Python's write buffer."""
 
 
 def write_items(path) -> None:
@@ -34,14 +34,14 @@ def test_killed_write_leaves_the_old_or_the_new_file(tmp_path, write, old):
     def work():
         write(tmp_path / "deep" / "x.json")
 
-    # At least: folder, temporary file, its opening, flush to the disk, mode, rename.
+    # At least: create folder, temporary file, open it, fsync, chmod, rename.
     assert check_recovery(killed_at_each_step(work, tmp_path), tmp_path, work, old) >= 5
     assert check_recovery(killed_at_sizes(work, [0, 1, 5000, 9000, 20000]), tmp_path, work, old) == 5
 
 
 @pytest.mark.parametrize("old", [{}, {"deep/x/a.json": b"old"}], ids=["no folder", "an old folder"])
 def test_killed_write_leaves_the_old_or_the_new_folder(tmp_path, old):
-    """Where the kill came between the renames, the next write beside it puts the old folder back."""
+    """After a kill between the two renames, the next write into the same parent restores the old folder."""
 
     def work():
         with replacing_folder(tmp_path / "deep" / "x") as folder:
@@ -52,7 +52,7 @@ def test_killed_write_leaves_the_old_or_the_new_folder(tmp_path, old):
         write_atomic(folder / "deep" / "beside", "")
         return {name: data for name, data in contents(folder).items() if name != "deep/beside"}
 
-    # At least: folder, temporary folder, file, mode, rename.
+    # At least: create folder, temporary folder, file, chmod, rename.
     assert check_recovery(killed_at_each_step(work, tmp_path), tmp_path, work, old, read) >= 5
 
 
@@ -77,7 +77,7 @@ def test_folder_is_unchanged_if_renaming_fails(tmp_path, monkeypatch):
 
 
 def test_next_write_removes_leftovers_of_killed_writes(tmp_path):
-    """Else a cache whose settings were changed after a kill would keep it for ever."""
+    """Otherwise a cache whose settings change after a kill would keep leftovers forever."""
     (tmp_path / ".hidden").write_text("the user's own")
     for _ in killed_at_sizes(lambda: write_json(tmp_path / "a.json", VALUE), [100, 200, 300]):
         assert sum(map(is_unfinished, tmp_path.iterdir())) == 1
@@ -97,17 +97,17 @@ def test_files_being_written_are_not_removed(tmp_path):
 
 
 def test_folder_being_removed_is_not_restored(tmp_path, monkeypatch):
-    """Else another write would put it back where the new folder goes."""
+    """Otherwise a concurrent write would move it back to where the new folder goes."""
     rename = Path.rename
 
-    def beside(self, target):
+    def rename_then_write(self, target):
         rename(self, target)
         if target.name.endswith(files.REPLACED):
             write_atomic(tmp_path / "b.txt", "b")
             assert not (tmp_path / "x").exists()
 
     (tmp_path / "x").mkdir()
-    monkeypatch.setattr(Path, "rename", beside)
+    monkeypatch.setattr(Path, "rename", rename_then_write)
     with replacing_folder(tmp_path / "x") as folder:
         (folder / "new").write_bytes(b"new")
     assert contents(tmp_path) == {"b.txt": b"b", "x/new": b"new"}

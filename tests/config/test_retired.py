@@ -1,4 +1,4 @@
-"""Configs of earlier versions: every committed record still describes a model that can be built."""
+"""Configs of earlier versions: every committed record still describes a valid model."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ TRAINED = {
 POINTER = "qa_arch.nn.pointer.PointerHead"
 
 
-def old(tmp_path: Path) -> Path:
-    """A config of today, its model in the words of before."""
+def write_old_config(tmp_path: Path) -> Path:
+    """Write a current config, its model section in the old format."""
     config = compose(["model=proposed"])
     del config["model"]["head"]
     config["model"] |= {"pointer": "boundary", "hidden": 20}
@@ -44,9 +44,9 @@ def old(tmp_path: Path) -> Path:
 def test_every_committed_config_describes_a_model_and_a_loss():
     assert sum("pointer" in config["model"] for config in TRAINED.values()) > 50
     for path, config in TRAINED.items():
-        known = validate(config)
-        assert check_model(known.model), path
-        assert build_loss(known), path
+        current = validate(config)
+        assert check_model(current.model), path
+        assert build_loss(current), path
     loggers = {json.dumps(upgrade(config)["logger"]) for config in COMMITTED.values() if "logger" in config}
     for logger in loggers:
         check_logger(json.loads(logger))
@@ -67,11 +67,11 @@ def test_old_config_equals_its_current_form(model, before):
     config = {**today, "model": section}
     assert validate(config) == validate(today)
     assert config_hash(asdict(validate(config))) == config_hash(asdict(validate(today)))
-    assert config["model"]["pointer"] == before["pointer"]  # what was given is left as it was
+    assert config["model"]["pointer"] == before["pointer"]  # the argument is not modified
 
 
 def test_old_config_accepts_old_and_new_settings_only(tmp_path):
-    path = old(tmp_path)
+    path = write_old_config(tmp_path)
 
     def model(*overrides: str) -> dict:
         return validate(merge(path, list(overrides))).model
@@ -92,17 +92,17 @@ def test_pointer_without_a_width_gets_the_old_default():
     assert head == {"_target_": POINTER, "bidirectional": True, "hidden": 150, "shortcut": False}
 
 
-OLD = {"mode": "offline", "project": "mills", "tags": ["a"]}
+OLD_LOGGER = {"mode": "offline", "project": "mills", "tags": ["a"]}
 
 
 @pytest.mark.parametrize("name", ["none", "wandb", "tensorboard"])
 def test_logger_of_schema_1_becomes_the_current_one(name):
     today = compose([f"logger={name}"])
-    found = validate({**today, "logger": {"name": name, **OLD}})
-    expected = {**today["logger"], **(OLD if name == "wandb" else {})}
-    assert found.logger == expected
-    assert check_logger(found.logger) == check_logger(expected)
-    assert config_hash(asdict(found)) == config_hash(asdict(validate(today)))
+    upgraded = validate({**today, "logger": {"name": name, **OLD_LOGGER}})
+    expected = {**today["logger"], **(OLD_LOGGER if name == "wandb" else {})}
+    assert upgraded.logger == expected
+    assert check_logger(upgraded.logger) == check_logger(expected)
+    assert config_hash(asdict(upgraded)) == config_hash(asdict(validate(today)))
 
 
 HASHES = {
@@ -120,21 +120,21 @@ HASHES = {
     "table_2_2": "8086dca1cac572f8",
     "table_2_3": "59f25a0056b46c4b",
 }
-"""Digests of the config hashes of each experiment's records, as they were before anything was retired."""
+"""Digest of the config hashes of each experiment's records, from before any setting was retired."""
 
 
 def test_hashes_of_committed_records_are_unchanged_with_and_without_retired_settings():
-    found = defaultdict(hashlib.sha256)
+    digests = defaultdict(hashlib.sha256)
     for path, config in COMMITTED.items():
         hashed = config_hash(config)
-        kept = renamed(config, MOVED)
+        remaining = renamed(config, MOVED)
         for setting in RETIRED:
             section, _, key = setting.partition(".")
-            if section in kept:
-                kept[section] = {own: value for own, value in (kept[section] or {}).items() if own != key}
-        assert config_hash(kept) == hashed, path
-        found[path.relative_to(EXPERIMENTS).parts[0]].update(hashed.encode())
-    assert {name: digest.hexdigest()[:16] for name, digest in found.items() if name in HASHES} == HASHES
+            if section in remaining:
+                remaining[section] = {k: v for k, v in (remaining[section] or {}).items() if k != key}
+        assert config_hash(remaining) == hashed, path
+        digests[path.relative_to(EXPERIMENTS).parts[0]].update(hashed.encode())
+    assert {name: digest.hexdigest()[:16] for name, digest in digests.items() if name in HASHES} == HASHES
 
 
 def test_retired_setting_is_accepted_only_at_its_last_value():

@@ -1,4 +1,4 @@
-"""Classes that a config names: a head inside a model, with its own settings."""
+"""Classes named by a config: a head inside a model, with its own settings."""
 
 from __future__ import annotations
 

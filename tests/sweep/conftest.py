@@ -1,4 +1,4 @@
-"""Sweeps of points that train nothing, so that what happens around them can be tested in moments."""
+"""Sweeps of points that train nothing, for fast tests of scheduling, records and processes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from kills import alive
 
-sys.path.append(str(Path(__file__).parent))  # the stub is a program as well
+sys.path.append(str(Path(__file__).parent))  # the stub is also run as a program
 stub = importlib.import_module("sweep_stub")
 
 
 @dataclass(frozen=True)
 class Stubbed:
-    """A sweep below ``base`` whose points do what ``does`` says."""
+    """A sweep in ``base`` whose points behave as set by ``set_actions``."""
 
     base: Path
 
@@ -32,8 +32,10 @@ class Stubbed:
     def plan(self) -> Path:
         return self.base / "plan.json"
 
-    def does(self, **by_seed: str) -> Stubbed:
-        self.plan.write_text(json.dumps({seed.removeprefix("seed"): what for seed, what in by_seed.items()}))
+    def set_actions(self, **by_seed: str) -> Stubbed:
+        """Set what points do, as in ``set_actions(seed2="failed")``; see ``sweep_stub.point``."""
+        actions = {seed.removeprefix("seed"): action for seed, action in by_seed.items()}
+        self.plan.write_text(json.dumps(actions))
         return self
 
     def launch(self, *seeds: int, overrides: tuple[str, ...] = (), **settings):
@@ -41,7 +43,7 @@ class Stubbed:
         return sweep.launch(stub.points(*seeds, overrides=overrides))
 
     def start(self, *seeds: int) -> subprocess.Popen[bytes]:
-        """The same in a process of its own."""
+        """``launch`` in another process."""
         command = [sys.executable, stub.__file__, "sweep", self.folder, self.plan, *map(str, seeds)]
         return subprocess.Popen(command, start_new_session=True)
 
@@ -49,37 +51,39 @@ class Stubbed:
     def command(self):
         return stub.point_command(self.plan)
 
-    def events(self, what: str | None = None) -> list[dict]:
+    def events(self, event: str | None = None) -> list[dict]:
         path = self.base / "events.jsonl"
         text = path.read_text() if path.exists() else ""
-        complete = text[: text.rfind("\n") + 1].splitlines()  # the last line may still be in writing
-        return [line for line in map(json.loads, complete) if what in (None, line["what"])]
+        complete = text[: text.rfind("\n") + 1].splitlines()  # the last line may be incomplete
+        return [line for line in map(json.loads, complete) if event in (None, line["event"])]
 
-    def begun(self) -> list[str]:
-        """The points that began, in order: ``seed1``, ..."""
+    def started(self) -> list[str]:
+        """Points started, in order: ``seed1``, ..."""
         return [line["point"].partition("-")[0] for line in self.events("begin")]
 
     def point(self, seed: int) -> Path:
         (folder,) = self.folder.glob(f"seed{seed}-*")
         return folder
 
-    def wait_until(self, number: int, what: str) -> list[dict]:
+    def wait_for(self, number: int, event: str) -> list[dict]:
         deadline = time.monotonic() + 30
-        while len(self.events(what)) < number:
+        while len(self.events(event)) < number:
             assert time.monotonic() < deadline, self.events()
             time.sleep(0.02)
-        return self.events(what)
+        return self.events(event)
 
 
 @pytest.fixture
 def stubbed(tmp_path) -> Stubbed:
-    return Stubbed(tmp_path).does()
+    return Stubbed(tmp_path).set_actions()
 
 
 @pytest.fixture
 def train_m(stubbed, monkeypatch, qa_arch):
-    """``train_m(*arguments)`` -> exit code, stdout, stderr of a sweep through Hydra, and its points train
-    nothing; nor do those of ``qa-arch sweep``."""
+    """``train_m(*arguments)`` -> exit code, stdout, stderr of ``qa-arch train -m`` with stubbed points.
+
+    Points of ``qa-arch sweep`` are stubbed as well.
+    """
     monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda *_: stubbed.command)
     monkeypatch.setattr("qa_arch.sweep.points.preflight", lambda *_: None)
     return partial(qa_arch, "train", "-m", "debug=fast", f"sweep.folder={stubbed.folder}")
@@ -87,7 +91,7 @@ def train_m(stubbed, monkeypatch, qa_arch):
 
 @pytest.fixture
 def survivors():
-    """``survivors(pids)``: those that are alive after a while in which they should have ended."""
+    """``survivors(pids)`` -> processes still alive after ``within`` seconds."""
 
     def look(pids: list[int], within: float = 10) -> list[int]:
         deadline = time.monotonic() + within

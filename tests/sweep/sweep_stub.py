@@ -1,6 +1,6 @@
-"""A sweep whose points take no training: ``python sweep_stub.py sweep FOLDER PLAN SEED...``.
+"""A sweep whose points train nothing: ``python sweep_stub.py sweep FOLDER PLAN SEED...``.
 
-PLAN is a JSON file: by seed, what the point does. Each point adds a line to PLAN's neighbour ``events.jsonl``
+PLAN is a JSON file: seed -> what the point does. Each point appends a line to ``events.jsonl`` beside PLAN
 when it begins and when it ends.
 """
 
@@ -20,11 +20,11 @@ from qa_arch.records import Point, RunRecord, write_record
 from qa_arch.system import lifeline, lock
 
 FIXED = ["model=bert", "debug=fast"]
-LASTS = "import sys, time; from qa_arch.system.lifeline import tie; tie(); time.sleep(99)"
+CHILD = "import sys, time; from qa_arch.system.lifeline import tie; tie(); time.sleep(99)"
 
 
 def make_sweep(folder: Path, plan: Path, **settings):
-    from qa_arch.sweep.runner import Grid, Sweep  # not in a point, which begins sooner without
+    from qa_arch.sweep.runner import Grid, Sweep  # not at the top, so that points start faster
     from qa_arch.sweep.schedule import read_settings
 
     sweep = Sweep(Grid(FIXED, ["seed"]), point_command(plan), json.dumps, preflight=lambda *_: None)
@@ -43,21 +43,22 @@ def point_command(plan: Path) -> Callable[[Path], list[str]]:
 
 
 def point(folder: Path, plan: Path) -> int:
-    """What a run does to its folder, by the plan.
+    """Imitate a run in ``folder`` according to the plan.
 
-    ok, failed, oom; nothing: no record; signal: killed; waits, stubborn: to be stopped, with a child;
-    leaves: ends well and its child does not; a number: seconds that it takes.
+    ok, failed, oom: end with this status; nothing: write no record; signal: die by SIGKILL; waits: hang with
+    a child; stubborn: the same, ignoring SIGINT; leaves: succeed but leave a child; a number: take so many
+    seconds.
     """
     lifeline.tie()
     text = (folder / "config.yaml").read_text()
     if text.startswith("{"):
         config = json.loads(text)
     else:
-        import yaml  # not at the top, so that most points begin sooner
+        import yaml  # not at the top, so that most points start faster
 
         config = yaml.safe_load(text)
     seed = config["seed"]
-    does = json.loads(plan.read_text()).get(str(seed), "ok")
+    action = json.loads(plan.read_text()).get(str(seed), "ok")
     with lock.hold(folder, "run"):
         log_event(plan, "begin", folder)
         about = {
@@ -68,25 +69,25 @@ def point(folder: Path, plan: Path) -> int:
             "config_hash": "-",
         }
         record = RunRecord(status="running", **about)
-        if does == "nothing":
+        if action == "nothing":
             print("qa-arch: something\nqa-arch: no such thing", file=sys.stderr)
             return 6
         write_record(folder, record)
-        if does == "stubborn":
+        if action == "stubborn":
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        if does in ("waits", "stubborn"):
-            lifeline.start([sys.executable, "-c", LASTS])
+        if action in ("waits", "stubborn"):
+            lifeline.start([sys.executable, "-c", CHILD])
             log_event(plan, "waits", folder)
             time.sleep(99)
-        if does == "leaves":
+        if action == "leaves":
             subprocess.Popen([sys.executable, "-c", "import time; time.sleep(99)"])
-        if does == "signal":
+        if action == "signal":
             os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(float(does) if does.replace(".", "").isdigit() else 0)
+        time.sleep(float(action) if action.replace(".", "").isdigit() else 0)
         log_event(plan, "end", folder)
-        if does in ("failed", "oom"):
-            write_record(folder, replace(record, status=does, error="ValueError: no"))
-            return int(does == "failed")
+        if action in ("failed", "oom"):
+            write_record(folder, replace(record, status=action, error="ValueError: no"))
+            return int(action == "failed")
         point = Point(protocol="2.0", metric_version="1", metrics={"f1": 50.0 + seed})
         scores = {"calibration": {"calibrated": point}}
         write_record(folder, replace(record, status="ok", scores=scores))
@@ -94,12 +95,12 @@ def point(folder: Path, plan: Path) -> int:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that ``pid`` has started and that live."""
+    """Living child processes of ``pid``."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def log_event(plan: Path, what: str, folder: Path) -> None:
-    line = {"what": what, "point": folder.name, "time": time.monotonic(), "pid": os.getpid()}
+def log_event(plan: Path, event: str, folder: Path) -> None:
+    line = {"event": event, "point": folder.name, "time": time.monotonic(), "pid": os.getpid()}
     if Path("/proc/self").exists():
         line["children"] = children(os.getpid())
     with (plan.parent / "events.jsonl").open("a") as file:
@@ -107,10 +108,10 @@ def log_event(plan: Path, what: str, folder: Path) -> None:
 
 
 def main() -> int:
-    what, folder, plan = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    if what == "point":
+    program, folder, plan = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    if program == "point":
         return point(folder, plan)
-    # Tests that run in the background or under nohup inherit that these are ignored.
+    # Undo the ignored signals that a background job or nohup passes on.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     values = make_sweep(folder, plan, n_jobs=2).launch(points(*map(int, sys.argv[4:])))

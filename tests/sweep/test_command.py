@@ -1,4 +1,4 @@
-"""``train -m`` and ``sweep``: through Hydra's sweeper to the points and back; what is refused, and how."""
+"""``train -m`` and ``sweep``: grids through Hydra's sweeper, resuming, and errors before any point starts."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from qa_arch.errors import ConfigError
 
 
 def test_repeated_grid_runs_only_failed_and_new_points(stubbed, train_m):
-    stubbed.does(seed2="failed")
+    stubbed.set_actions(seed2="failed")
     code, out, _ = train_m("seed=1,2,3")
     assert code == 1
     assert re.search(r"seed=2 +│ failed .*ValueError: no", out)
     assert "3 points: 2 ok, 1 failed" in out
     assert f"qa-arch sweep resume {stubbed.folder}" in out
-    stubbed.does()
+    stubbed.set_actions()
     code, out, _ = train_m("seed=1,2,3,4")
     assert code == 0
     assert "4 points: 4 ok" in out
-    assert stubbed.begun() == ["seed1", "seed2", "seed3", "seed2", "seed4"]
+    assert stubbed.started() == ["seed1", "seed2", "seed3", "seed2", "seed4"]
 
 
 def test_unavailable_checkpoint_is_refused_before_any_point_starts(stubbed, train_m, monkeypatch):
-    asked = []
-    monkeypatch.setattr("qa_arch.system.hub.state", lambda: asked.append(1) or "the hub does not answer")
+    queries = []
+    monkeypatch.setattr("qa_arch.system.hub.state", lambda: queries.append(1) or "the hub does not answer")
     monkeypatch.setattr("qa_arch.system.hub.cached", lambda kind, name: name == "here/already")
-    words = ("seed=1,2", "encoder.tokenizer=not/here,here/already")
-    code, out, err = train_m(*words)
-    assert (code, out, len(asked)) == (6, "", 1)
+    arguments = ("seed=1,2", "encoder.tokenizer=not/here,here/already")
+    code, out, err = train_m(*arguments)
+    assert (code, out, len(queries)) == (6, "", 1)
     assert "not/here: no such folder, not downloaded before, and the hub does not answer" in err
     assert not stubbed.folder.exists()
-    assert train_m(*words, "--dry-run")[0] == 0
-    assert len(asked) == 1
+    assert train_m(*arguments, "--dry-run")[0] == 0
+    assert len(queries) == 1
 
 
-@pytest.mark.parametrize("taken_by", ["work", "another sweep"])
-def test_refused_sweep_folder_is_unchanged(stubbed, train_m, taken_by):
-    """Hydra's own files, which it writes before the points are checked, as well."""
+@pytest.mark.parametrize("content", ["other files", "another sweep"])
+def test_refused_sweep_folder_is_unchanged(stubbed, train_m, content):
+    """Not even the files that Hydra writes before points are checked remain."""
     stubbed.folder.mkdir()
     (stubbed.folder / "chapter.tex").write_text("years of work")
-    if taken_by == "another sweep":
+    if content == "another sweep":
         (stubbed.folder / "chapter.tex").unlink()
         assert train_m("seed=1,2")[0] == 0
     before = contents(stubbed.folder)
@@ -71,8 +71,8 @@ def test_refused_sweep_folder_is_unchanged(stubbed, train_m, taken_by):
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_invalid_sweep_is_refused_before_any_point_starts(stubbed, train_m, arguments, code, message):
-    got, out, err = train_m(*arguments)
-    assert (got, out) == (code, "")
+    actual, out, err = train_m(*arguments)
+    assert (actual, out) == (code, "")
     assert message in err
     assert len(err.splitlines()) == 1
     assert not stubbed.folder.exists()
@@ -82,7 +82,7 @@ def test_dry_run_writes_nothing_and_lists_what_would_run(stubbed, train_m):
     code, out, _ = train_m("seed=1,2", "--dry-run")
     assert (code, out.count(" run ")) == (0, 2)
     assert not stubbed.folder.exists()
-    stubbed.does(seed1="failed", seed3="oom")
+    stubbed.set_actions(seed1="failed", seed3="oom")
     train_m("seed=1,2,3")
     (stubbed.point(1) / "last.ckpt").write_text("")
     _, out, _ = train_m("seed=1,2,3", "--dry-run")
@@ -99,9 +99,9 @@ def test_sweep_status(stubbed, train_m, qa_arch):
     train_m("seed=1,2")
     code, out, _ = qa_arch("sweep", "status", stubbed.folder, "--json")
     assert code == 0
-    shown = json.loads(out)
-    assert shown["counts"] == {"ok": 2}
-    first = shown["points"][0]
+    status = json.loads(out)
+    assert status["counts"] == {"ok": 2}
+    first = status["points"][0]
     assert (first["point"], first["status"], first["f1"], first["attempts"]) == ("seed=1", "ok", 51.0, 1)
 
 
@@ -113,12 +113,12 @@ def test_folder_without_a_sweep_is_refused(tmp_path, qa_arch):
 
 
 def test_resume_finishes_a_sweep(stubbed, train_m, qa_arch):
-    stubbed.does(seed1="signal", seed2="failed")
+    stubbed.set_actions(seed1="signal", seed2="failed")
     assert train_m("seed=1,2,3", "sweep.fail_fast=true")[0] == 1
-    stubbed.does()
+    stubbed.set_actions()
     code, out, _ = qa_arch("sweep", "resume", stubbed.folder, "--n-jobs", "2", "--devices", "0,1")
     assert (code, "3 points: 3 ok" in out) == (0, True)
-    assert sorted(stubbed.begun()) == ["seed1", "seed1", "seed2", "seed2", "seed3"]
+    assert sorted(stubbed.started()) == ["seed1", "seed1", "seed2", "seed2", "seed3"]
 
 
 @pytest.mark.parametrize("action", ["resume", "retry"])
@@ -127,19 +127,19 @@ def test_checkpoint_gone_from_the_hub_is_refused_before_any_point_resumes(
 ):
     monkeypatch.setattr("qa_arch.system.hub.cached", lambda kind, name: False)
     monkeypatch.setattr("qa_arch.system.hub.state", lambda: "")
-    stubbed.does(seed1="failed")
+    stubbed.set_actions(seed1="failed")
     train_m("seed=1,2", "encoder.tokenizer=not/here")
-    before = stubbed.begun()
+    before = stubbed.started()
     monkeypatch.setattr("qa_arch.system.hub.state", lambda: "the hub does not answer")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     code, _, err = qa_arch("sweep", action, stubbed.folder)
     assert (code, "not/here: no such folder, not downloaded before" in err) == (6, True)
-    assert stubbed.begun() == before
+    assert stubbed.started() == before
 
 
 def test_resume_checks_the_given_devices(stubbed, train_m, monkeypatch, qa_arch):
-    """Before a point is emptied or begun; where none is given none is asked for."""
+    """Before a point is cleared or started; without ``--devices`` there is nothing to check."""
     checked = []
 
     def refuse(points, trusted, pool, local):
@@ -148,15 +148,15 @@ def test_resume_checks_the_given_devices(stubbed, train_m, monkeypatch, qa_arch)
             raise ConfigError("sweep.devices: torch sees no device 9")
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    stubbed.does(seed1="failed")
+    stubbed.set_actions(seed1="failed")
     train_m("seed=1,2", "trainer.accelerator=auto")
     monkeypatch.setattr("qa_arch.sweep.points.preflight", refuse)
     (stubbed.point(1) / "last.ckpt").write_text("")
-    before = stubbed.begun()
+    before = stubbed.started()
     code, _, err = qa_arch("sweep", "resume", stubbed.folder, "--devices", "0,9")
     assert (code, "no device 9" in err) == (2, True)
     assert checked == [["0", "9"]]
-    assert stubbed.begun() == before
+    assert stubbed.started() == before
     assert (stubbed.point(1) / "last.ckpt").exists()
     assert qa_arch("sweep", "resume", stubbed.folder)[0] == 1
     assert checked == [["0", "9"], None]
@@ -164,7 +164,7 @@ def test_resume_checks_the_given_devices(stubbed, train_m, monkeypatch, qa_arch)
 
 @pytest.mark.slow
 def test_sweep_process_never_imports_torch(tmp_path):
-    """Nor does a point's fault that only torch can find get past the check."""
+    """Errors that only torch can find are still reported, by the check in another process."""
     program = """
 import sys
 from qa_arch.cli.main import main
@@ -182,7 +182,7 @@ sys.exit(code)
 
 @pytest.mark.slow
 def test_points_are_checked_without_transformers():
-    """Its import takes longer than all else that the check does."""
+    """Importing transformers takes longer than the rest of the check."""
     program = """
 import sys
 from qa_arch.models.check import check_model

@@ -1,4 +1,4 @@
-"""Points by themselves: names, keys, what they need, and the environment that they get."""
+"""Single points: names, keys, required data and devices, and their environment."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from qa_arch.sweep.view import oom_remedy
 SMALL = ["model=bert", "debug=fast"]
 
 
-def one(*overrides: str, own: tuple[str, ...] = ()):
-    (point,) = make_points([(own, compose([*SMALL, *overrides]))])
+def make_point(*overrides: str, swept: tuple[str, ...] = ()):
+    (point,) = make_points([(swept, compose([*SMALL, *overrides]))])
     return point
 
 
 @pytest.mark.parametrize(
-    ("own", "name"),
+    ("swept", "name"),
     [
         ((), "bert"),
         (("model=proposed", "trainer.batch_size=4", "seed=1"), "proposed-batch_size4-seed1"),
@@ -37,8 +37,8 @@ def one(*overrides: str, own: tuple[str, ...] = ()):
         (tuple(f"trainer.batch_size={n}" for n in range(9)), "batch_size0-"),
     ],
 )
-def test_folders_are_named_by_swept_settings(own, name):
-    point = one(own=own)
+def test_folders_are_named_by_swept_settings(swept, name):
+    point = make_point(swept=swept)
     assert point.name.startswith(name)
     assert point.name.endswith(f"-{point.key[:8]}")
     assert len(point.name) <= 80 + 9
@@ -46,17 +46,16 @@ def test_folders_are_named_by_swept_settings(own, name):
 
 
 def test_key_is_the_config_hash_with_data_sources():
-    point = one()
+    point = make_point()
     assert point.key == config_hash(asdict(point.config), sources(point.config))
-    assert one("trainer.workers=2", "name=other").key == point.key
-    assert (
-        len({one(change).key for change in ("seed=1", "optim.lr=1", "data=synthetic_l3")} | {point.key}) == 4
-    )
+    assert make_point("trainer.workers=2", "name=other").key == point.key
+    keys = {make_point(change).key for change in ("seed=1", "optim.lr=1", "data=synthetic_l3")}
+    assert len(keys | {point.key}) == 4
 
 
 def test_key_depends_on_data_contents(tmp_path):
     def key(file: Path) -> str:
-        return one("data=files", f"data.train={file}", "data.dev=null").key
+        return make_point("data=files", f"data.train={file}", "data.dev=null").key
 
     for name, text in (("a.json", "1"), ("b.json", "1"), ("c.json", "2")):
         (tmp_path / name).write_text(text)
@@ -93,12 +92,12 @@ def test_grids_of_the_same_sweep(other, same):
 
 def test_order_of_swept_settings_does_not_matter(tmp_path):
     first, second = (Grid(["debug=fast"], swept) for swept in (["model", "seed"], ["seed", "model"]))
-    before, own = first.folder_in(tmp_path), second.folder_in(tmp_path)
-    before.mkdir()
+    existing, new = first.folder_in(tmp_path), second.folder_in(tmp_path)
+    existing.mkdir()
     Grid([], ["model", "seed"]).folder_in(tmp_path).mkdir()
-    assert second.folder_in(tmp_path) == before != own
-    own.mkdir()  # both were begun before
-    assert second.folder_in(tmp_path) == own
+    assert second.folder_in(tmp_path) == existing != new
+    new.mkdir()  # if both exist, each order keeps its own
+    assert second.folder_in(tmp_path) == new
 
 
 @pytest.mark.parametrize(
@@ -119,7 +118,7 @@ def test_device_indices_count_visible_devices(visible, devices, pool):
 
 
 @pytest.mark.parametrize(
-    ("pool", "found", "problem"),
+    ("pool", "count", "problem"),
     [
         (None, 0, None),
         (["0", "2"], 2, None),
@@ -127,36 +126,36 @@ def test_device_indices_count_visible_devices(visible, devices, pool):
         (["GPU-a"], 0, "sweep.devices: torch sees no device GPU-a;"),
     ],
 )
-def test_missing_devices_are_reported(monkeypatch, pool, found, problem):
-    """torch counts what the pool names up to the first that there is not."""
-    monkeypatch.setattr("torch.cuda.device_count", lambda: found)
+def test_missing_devices_are_reported(monkeypatch, pool, count, problem):
+    """torch counts the devices of the pool up to the first that is missing."""
+    monkeypatch.setattr("torch.cuda.device_count", lambda: count)
     message = sweep_points._first_problem({"points": [], "pool": pool, "local": True}, ())
     assert (message and message[: len(problem or "")]) == problem
 
 
 @pytest.mark.parametrize(
-    ("here", "problem"), [(True, "seed=1: trainer.accelerator: gpu"), (False, "seed=1: unknown setting")]
+    ("local", "problem"), [(True, "seed=1: trainer.accelerator: gpu"), (False, "seed=1: unknown setting")]
 )
-def test_devices_of_other_machines_are_not_checked(monkeypatch, here, problem):
-    """A login node has no GPU; what a model takes is checked there all the same."""
+def test_devices_of_other_machines_are_not_checked(monkeypatch, local, problem):
+    """A login node has no GPU, but settings of the model are checked there too."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    config = asdict(one("trainer=8gb", "trainer.accelerator=gpu").config)
+    config = asdict(make_point("trainer=8gb", "trainer.accelerator=gpu").config)
     wrong = {**config, "model": {**config["model"], "dropuot": 0.1}}
-    points = [{"title": "seed=1", "config": each} for each in (config, wrong)]
-    message = sweep_points._first_problem({"points": points, "pool": None, "local": here}, TRUSTED)
+    points = [{"title": "seed=1", "config": content} for content in (config, wrong)]
+    message = sweep_points._first_problem({"points": points, "pool": None, "local": local}, TRUSTED)
     assert str(message).startswith(problem)
 
 
 def test_environment_of_a_point(monkeypatch):
-    given = dict.fromkeys((*SCRUBBED, "TORCHELASTIC_RUN_ID"), "x") | {
+    environment = dict.fromkeys((*SCRUBBED, "TORCHELASTIC_RUN_ID"), "x") | {
         "PATH": "/bin",
         "WANDB_MODE": "offline",
     }
-    kept = {"PATH": "/bin", "WANDB_MODE": "offline", "WANDB_RUN_GROUP": "s"}
-    assert point_environment(devices=None, side_by_side=1, group="s", environment=given) == kept
+    passed_on = {"PATH": "/bin", "WANDB_MODE": "offline", "WANDB_RUN_GROUP": "s"}
+    assert point_environment(devices=None, side_by_side=1, group="s", environment=environment) == passed_on
     monkeypatch.setattr("os.cpu_count", lambda: 8)
-    shared = point_environment(devices=["1", "3"], side_by_side=3, group="s", environment=given)
-    assert shared == {**kept, "CUDA_VISIBLE_DEVICES": "1,3", "OMP_NUM_THREADS": "2"}
+    shared = point_environment(devices=["1", "3"], side_by_side=3, group="s", environment=environment)
+    assert shared == {**passed_on, "CUDA_VISIBLE_DEVICES": "1,3", "OMP_NUM_THREADS": "2"}
     own = point_environment(devices=[], side_by_side=16, group="s", environment={"OMP_NUM_THREADS": "5"})
     assert own == {"WANDB_RUN_GROUP": "s", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "5"}
 

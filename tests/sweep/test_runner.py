@@ -1,4 +1,4 @@
-"""Points run exactly once, independent of failures of others; results are kept."""
+"""Points run exactly once, whether or not others fail; results are kept."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_every_point_runs_once_in_its_own_folder(stubbed, monkeypatch):
     for name, value in {**leaked, **inherited}.items():
         monkeypatch.setenv(name, value)
     assert stubbed.launch(1, 2, 3) == [51.0, 52.0, 53.0]
-    assert stubbed.begun() == ["seed1", "seed2", "seed3"]
+    assert stubbed.started() == ["seed1", "seed2", "seed3"]
     assert states(stubbed) == {"seed=1": "ok", "seed=2": "ok", "seed=3": "ok"}
     assert len({line["pid"] for line in stubbed.events()} | {os.getpid()}) == 4
     for line in stubbed.events("begin"):
@@ -47,16 +47,16 @@ def test_failed_points_do_not_stop_the_others(stubbed):
         4: ("killed", "killed by SIGKILL"),
         5: ("oom", "ValueError: no"),
     }
-    stubbed.does(seed2="failed", seed3="nothing", seed4="signal", seed5="oom")
+    stubbed.set_actions(seed2="failed", seed3="nothing", seed4="signal", seed5="oom")
     values = stubbed.launch(1, 2, 3, 4, 5, 6, n_jobs=2)
     assert (values[0], values[5]) == (51.0, 56.0)
-    shown = rows(stubbed.folder, read_manifest(stubbed.folder).points, parent=False)
+    actual = rows(stubbed.folder, read_manifest(stubbed.folder).points, parent=False)
     for seed, (status, error) in expected.items():
-        value, row = values[seed - 1], shown[seed - 1]
+        value, row = values[seed - 1], actual[seed - 1]
         assert isinstance(value, runner.PointError)
         assert f"seed={seed}: {error}" in str(value)
         assert (row.status, error in (row.error or "")) == (status, True)
-    assert shown[4].remedy == "trainer.batch_size=2 trainer.accumulate=2 or " + (
+    assert actual[4].remedy == "trainer.batch_size=2 trainer.accumulate=2 or " + (
         "trainer.gradient_checkpointing=true or trainer.precision=bf16"
     )
     assert "something" in (stubbed.point(3) / "traceback.txt").read_text()
@@ -64,17 +64,17 @@ def test_failed_points_do_not_stop_the_others(stubbed):
 
 @pytest.mark.parametrize(("fault", "third"), [("failed", "queued"), ("oom", "ok")])
 def test_fail_fast_stops_at_failures_but_not_at_oom(stubbed, fault, third):
-    stubbed.does(seed2=fault).launch(1, 2, 3, fail_fast=True)
+    stubbed.set_actions(seed2=fault).launch(1, 2, 3, fail_fast=True)
     assert states(stubbed) == {"seed=1": "ok", "seed=2": fault, "seed=3": third}
 
 
 def test_sweep_extended_by_a_setting_keeps_its_points(stubbed):
-    """The first point was named after its model, as nothing was swept; it keeps its folder."""
+    """The first point was named after its model because nothing was swept; it keeps its folder."""
     sweep = stub.make_sweep(stubbed.folder, stubbed.plan)
     sweep.grid = runner.Grid([*stub.FIXED, "seed=1"], [])
     assert sweep.launch(stub.points(1)) == [51.0]
     assert stubbed.launch(1, 2) == [51.0, 52.0]
-    assert stubbed.begun() == ["bert", "seed2"]
+    assert stubbed.started() == ["bert", "seed2"]
     assert states(stubbed) == {"seed=1": "ok", "seed=2": "ok"}
 
 
@@ -82,12 +82,12 @@ def test_parallel_points_never_share_a_device(stubbed, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     seeds = range(1, 7)
-    stubbed.does(**{f"seed{n}": "0.2" for n in seeds})
+    stubbed.set_actions(**{f"seed{n}": "0.2" for n in seeds})
     stubbed.launch(*seeds, overrides=("trainer.accelerator=auto",), devices=[0, 2])
     running: dict[str, str] = {}
     maximum = 0
     for line in sorted(stubbed.events(), key=lambda line: line["time"]):
-        if line["what"] == "end":
+        if line["event"] == "end":
             del running[line["point"]]
         else:
             device = line["env"]["CUDA_VISIBLE_DEVICES"]
@@ -111,11 +111,11 @@ def test_folder_of_another_sweep_is_refused(stubbed):
     manifest_file = stubbed.folder / MANIFEST
     manifest = json.loads(manifest_file.read_text())
     manifest_file.write_text(json.dumps({**manifest, "fixed": ["model=proposed"]}))
-    before = stubbed.begun()
+    before = stubbed.started()
     with pytest.raises(RunError, match=r"contains another sweep \(model=proposed seed=\.\.\.\)"):
         stubbed.launch(2)
-    assert stubbed.launch(1, 2) == [51.0, 52.0]  # all that it holds is asked for: it grows
-    assert stubbed.begun() == [*before, "seed2"]
+    assert stubbed.launch(1, 2) == [51.0, 52.0]  # includes all its points, so the sweep is extended
+    assert stubbed.started() == [*before, "seed2"]
 
 
 def test_sweep_killed_before_its_manifest_was_written_starts_over(stubbed):
@@ -137,4 +137,4 @@ def test_results_of_other_code_are_logged(stubbed, monkeypatch, caplog):
     Status("killed", attempts=1, commit="a" * 40).write(stubbed.point(2))
     stubbed.launch(1, 2)
     assert "kept the results of 1 point(s) run with other code (commit aaaaaaaa, now bbbbbbbb)" in caplog.text
-    assert stubbed.begun() == ["seed1", "seed2", "seed2"]
+    assert stubbed.started() == ["seed1", "seed2", "seed2"]

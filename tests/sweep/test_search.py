@@ -1,4 +1,4 @@
-"""A search by Optuna: how many points, which again, what it is told; with points that train nothing."""
+"""Search by Optuna, with points that train nothing: trials, continuation, and objective values."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ SPACE = {"optim.lr": Between(1e-5, 1e-3, log=True), "model.dropout": Choice(("0.
 
 
 class Launcher:
-    """Notes the points it is given; each is worth what ``worth`` says of its settings."""
+    """Records the points it receives; ``value`` gives the objective for the settings of a point."""
 
-    def __init__(self, worth=lambda settings: 50.0):
-        self.batches, self.worth = [], worth
+    def __init__(self, value=lambda settings: 50.0):
+        self.batches, self.value = [], value
 
     def __call__(self, points):
         self.batches.append([tuple(point) for point in points])
-        worths = [self.worth(dict(override.split("=") for override in point)) for point in points]
-        return [PointResult((), worth) for worth in worths]
+        values = [self.value(dict(override.split("=") for override in point)) for point in points]
+        return [PointResult((), value) for value in values]
 
     @property
     def points(self):
         return [point for batch in self.batches for point in batch]
 
 
-def look(folder, launcher, space=SPACE, *, trials, at_a_time=1, seed=3, dry=False):
+def run_search(folder, launcher, space=SPACE, *, trials, at_a_time=1, seed=3, dry=False):
     return search(folder, space, launcher, trials=trials, at_a_time=at_a_time, seed=seed, dry=dry)
 
 
@@ -44,11 +44,11 @@ def trials_of(folder):
 
 
 def test_longer_search_continues(tmp_path):
-    """3 points, then 2 more and none again; a sampler that began anew would draw the first ones again."""
+    """3 points, then 2 more, then none; a sampler that started over would draw the first ones again."""
     first, second, third = Launcher(), Launcher(), Launcher()
-    look(tmp_path, first, trials=3)
-    look(tmp_path, second, trials=5)
-    look(tmp_path, third, trials=5)
+    run_search(tmp_path, first, trials=3)
+    run_search(tmp_path, second, trials=5)
+    run_search(tmp_path, third, trials=5)
     assert [len(launcher.points) for launcher in (first, second, third)] == [3, 2, 0]
     assert len({*first.points, *second.points}) == 5
     assert [trial.value for trial in trials_of(tmp_path)] == [50.0] * 5
@@ -56,10 +56,10 @@ def test_longer_search_continues(tmp_path):
 
 def test_point_without_a_value_counts_as_a_trial(tmp_path):
     launcher = Launcher(lambda settings: PointError("out of memory"))
-    assert look(tmp_path, launcher, trials=2) is None
+    assert run_search(tmp_path, launcher, trials=2) is None
     assert [trial.state.name for trial in trials_of(tmp_path)] == ["FAIL", "FAIL"]
     again = Launcher()
-    look(tmp_path, again, trials=3)
+    run_search(tmp_path, again, trials=3)
     assert len(again.points) == 1
 
 
@@ -67,28 +67,28 @@ def test_interrupted_point_runs_first(tmp_path):
     def interrupted(settings):
         raise KeyboardInterrupt
 
-    (tmp_path / MANIFEST).write_text("{}")  # the point had been accepted
+    (tmp_path / MANIFEST).write_text("{}")  # the point was accepted
     first, second = Launcher(interrupted), Launcher()
     with pytest.raises(KeyboardInterrupt):
-        look(tmp_path, first, trials=2)
-    look(tmp_path, second, trials=2)
+        run_search(tmp_path, first, trials=2)
+    run_search(tmp_path, second, trials=2)
     assert second.points[0] == first.points[0]
     assert len(set(second.points)) == 2
 
 
 def test_duplicates_in_a_batch_run_once(tmp_path):
     launcher = Launcher()
-    look(tmp_path, launcher, {"model.dropout": Choice(("0.3",))}, trials=3, at_a_time=3)
+    run_search(tmp_path, launcher, {"model.dropout": Choice(("0.3",))}, trials=3, at_a_time=3)
     assert launcher.batches == [[("model.dropout=0.3",)]]
     assert [trial.value for trial in trials_of(tmp_path)] == [50.0] * 3
 
 
 def test_other_search_space_is_refused(tmp_path):
-    look(tmp_path, Launcher(), trials=1)
+    run_search(tmp_path, Launcher(), trials=1)
     with pytest.raises(ConfigError, match=r"its own sweep\.folder"):
-        look(tmp_path, Launcher(), {"optim.lr": SPACE["optim.lr"]}, trials=2)
+        run_search(tmp_path, Launcher(), {"optim.lr": SPACE["optim.lr"]}, trials=2)
     with pytest.raises(ConfigError, match=r"its own sweep\.folder"):
-        look(tmp_path, Launcher(), {**SPACE, "model.dropout": Choice(("0.1", "0.2"))}, trials=2)
+        run_search(tmp_path, Launcher(), {**SPACE, "model.dropout": Choice(("0.1", "0.2"))}, trials=2)
 
 
 @pytest.mark.parametrize(
@@ -101,32 +101,33 @@ def test_other_search_space_is_refused(tmp_path):
     ],
 )
 def test_search_value_of_a_run(scores, value):
-    """By the kind of its questions: with a null, SQuAD 1.1's, answer selection; none without calibration."""
+    """SQuAD 2.0, SQuAD 1.1, answer selection; no value without calibration scores."""
     about = {"status": "ok", "name": "n", "model": "m", "seed": 1, "config": {}, "config_hash": "-"}
     splits = {"dev": {"calibrated": {"f1": 99.0}}} | ({"calibration": scores} if scores else {})
     points = {
         split: {
-            name: Point(protocol="2.0", metric_version="1", metrics=metrics) for name, metrics in made.items()
+            name: Point(protocol="2.0", metric_version="1", metrics=metrics)
+            for name, metrics in named.items()
         }
-        for split, made in splits.items()
+        for split, named in splits.items()
     }
     assert value_of(RunRecord(**about, scores=points)) == value
 
 
 def test_search_through_hydra(stubbed, train_m):
-    """``train -m hydra/sweeper=qa_optuna``: points of our launcher, in one sweep that grows."""
+    """``train -m hydra/sweeper=qa_optuna`` with our launcher: all points in one growing sweep."""
 
     def train(trials: int) -> str:
-        found = ["hydra/sweeper=qa_optuna", f"hydra.sweeper.n_trials={trials}", "seed=range(1,50)"]
+        arguments = ["hydra/sweeper=qa_optuna", f"hydra.sweeper.n_trials={trials}", "seed=range(1,50)"]
         space = ["optim.lr=tag(log,interval(1e-5,1e-3))", "model.dropout=choice(0.0,0.2)"]
-        code, out, _ = train_m(*found, *space)
+        code, out, _ = train_m(*arguments, *space)
         assert code == 0
         return out
 
     assert "2 points: 2 ok" in train(2)
     out = train(3)
     entries = read_manifest(stubbed.folder).points
-    assert len(entries) == len(stubbed.begun()) == 3
+    assert len(entries) == len(stubbed.started()) == 3
     assert all(re.fullmatch(r"optim.lr=[-.e\d]+", next(o for o in e.overrides if "lr" in o)) for e in entries)
     assert [trial.value for trial in trials_of(stubbed.folder)] == [
         50.0 + trial.params["seed"] for trial in trials_of(stubbed.folder)
@@ -135,24 +136,24 @@ def test_search_through_hydra(stubbed, train_m):
 
 
 def test_value_is_the_mean_over_seeds(stubbed, train_m):
-    """Of 55 and 56; where one of the two runs fails there is none."""
-    found = ["hydra/sweeper=qa_optuna", "seed=5", "optim.lr=interval(1e-5,1e-3)", "sweep.seeds=2"]
-    stubbed.does(seed6="nothing")
-    train_m(*found, "hydra.sweeper.n_trials=1")
-    stubbed.does()
-    assert train_m(*found, "hydra.sweeper.n_trials=2")[0] == 0
+    """The mean of 55 and 56; no value if one of the runs fails."""
+    arguments = ["hydra/sweeper=qa_optuna", "seed=5", "optim.lr=interval(1e-5,1e-3)", "sweep.seeds=2"]
+    stubbed.set_actions(seed6="nothing")
+    train_m(*arguments, "hydra.sweeper.n_trials=1")
+    stubbed.set_actions()
+    assert train_m(*arguments, "hydra.sweeper.n_trials=2")[0] == 0
     assert [trial.value for trial in trials_of(stubbed.folder)] == [None, 55.5]
     entries = read_manifest(stubbed.folder).points
-    assert len({entry.name for entry in entries}) == len(stubbed.begun()) == 4
+    assert len({entry.name for entry in entries}) == len(stubbed.started()) == 4
     assert [entry.overrides[-1] for entry in entries][1::2] == ["seed=6"] * 2
-    code, _, err = train_m(*found[:-1], "hydra.sweeper.n_trials=4")
+    code, _, err = train_m(*arguments[:-1], "hydra.sweeper.n_trials=4")
     assert code == 2
     assert "means over sweep.seeds=2, not 1" in err
 
 
 def test_grid_with_seeds(stubbed, train_m):
     assert train_m("sweep.seeds=2", "model.dropout=0.0,0.2")[0] == 0
-    assert len(stubbed.begun()) == 4
+    assert len(stubbed.started()) == 4
     code, _, err = train_m("sweep.seeds=2", "seed=1,2")
     assert code == 2
     assert "seed is swept as well" in err

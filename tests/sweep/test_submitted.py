@@ -1,4 +1,4 @@
-"""Points as jobs of submitit: a cluster that is this machine, with points that train nothing."""
+"""Points as submitit jobs on a local cluster; they train nothing."""
 
 from __future__ import annotations
 
@@ -22,48 +22,48 @@ pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
 
 @pytest.fixture
 def train_m(train_m):
-    """``train_m(*arguments)``, where each point is a job of the local cluster."""
+    """``train_m(*arguments)`` with each point as a job of the local cluster."""
     return partial(train_m, "hydra/launcher=submitit_local")
 
 
 @pytest.mark.slow
 def test_each_point_is_a_job_that_writes_its_status(stubbed, train_m):
-    """One job at a time unless ``sweep.n_jobs`` allows more: they share this machine."""
-    stubbed.does(seed2="failed")
+    """Jobs share this machine, so they run one at a time unless ``sweep.n_jobs`` allows more."""
+    stubbed.set_actions(seed2="failed")
     code, out, _ = train_m("seed=1,2", "hydra.launcher.timeout_min=5")
     assert code == 1
     assert "2 points: 1 ok, 1 failed" in out
-    assert [line["what"] for line in stubbed.events()] == ["begin", "end"] * 2
+    assert [line["event"] for line in stubbed.events()] == ["begin", "end"] * 2
     jobs = {line["env"]["SUBMITIT_LOCAL_JOB_ID"] for line in stubbed.events("begin")}
     assert {path.name for path in (stubbed.folder / "submitit").iterdir()} >= jobs
     assert len(jobs) == 2
-    stubbed.does()
+    stubbed.set_actions()
     assert main(["sweep", "resume", str(stubbed.folder)]) == 0  # on this machine, without a job
     code, out, _ = train_m("seed=1,2,3")
     assert code == 0
-    assert stubbed.begun()[2:] == ["seed2", "seed3"]
+    assert stubbed.started()[2:] == ["seed2", "seed3"]
 
 
 def test_late_job_does_nothing(stubbed):
-    """Another has run the point since: what a queued job of an interrupted sweep finds."""
+    """Another process has run the point since, as with a queued job of an interrupted sweep."""
     stubbed.launch(1)
     (entry,) = read_manifest(stubbed.folder).points
     before = actual_status(stubbed.point(1), parent=False)
     job = submitted.Job(entry, plan(stubbed.folder))
     job()
     assert actual_status(stubbed.point(1), parent=False) == before
-    assert len(stubbed.begun()) == 1
-    assert job.checkpoint().function == job  # what submitit queues when a job's time is up
+    assert len(stubbed.started()) == 1
+    assert job.checkpoint().function == job  # submitit queues this when a job times out
 
 
 def plan(folder: Path) -> schedule.Plan:
-    """A plan by which no point is run."""
+    """A plan whose command runs no point."""
     return schedule.Plan(folder, lambda _: [], folder, jobs=2, pool=None, fail_fast=False, commit=None)
 
 
 @pytest.mark.parametrize("before", ["queued", "running", "failed"])
 def test_job_no_longer_listed_by_slurm_is_over(tmp_path, monkeypatch, before):
-    """Not while squeue fails. A cancelled job leaves no result; its point is killed, unless it has ended."""
+    """A failing squeue does not count. Points of cancelled jobs become killed unless they have ended."""
     answers = iter([(1, ""), (0, "7_0\n7_1\n"), (0, "7_1\n")])
     monkeypatch.setattr("subprocess.run", lambda command, **_: CompletedProcess(command, *next(answers)))
     monkeypatch.setattr(submitted, "SQUEUE_INTERVAL", 0)
@@ -85,11 +85,11 @@ def test_job_that_cannot_start_has_failed(stubbed, train_m, monkeypatch):
     code, out, _ = train_m("seed=1")
     assert code == 1
     assert "its job did not start it" in out
-    assert stubbed.begun() == []
+    assert stubbed.started() == []
 
 
 class Unloadable:
-    """Can be sent and not be received: as where the other machine has another version of a package."""
+    """Pickles but does not unpickle, like objects of another package version."""
 
     def __reduce__(self):
         return int, ("no number",)
@@ -104,7 +104,7 @@ class Unloadable:
     ],
 )
 def test_invalid_submission_is_refused(stubbed, train_m, monkeypatch, arguments, exit_code, message):
-    """The last where submitit is not installed."""
+    """The last case simulates a missing submitit."""
     find_spec = importlib.util.find_spec
     if exit_code == 6:
         missing = lambda name, *rest: None if name == "submitit" else find_spec(name, *rest)  # noqa: E731
@@ -115,30 +115,30 @@ def test_invalid_submission_is_refused(stubbed, train_m, monkeypatch, arguments,
 
 
 def test_devices_are_not_checked_where_jobs_are_submitted(monkeypatch, tmp_path):
-    """Jobs of a cluster have those of its nodes, and are submitted from one that may have none."""
+    """Jobs use the devices of their nodes; the submitting machine may have none."""
     checked = []
     monkeypatch.setattr("qa_arch.sweep.points.preflight", lambda *arguments: checked.append(arguments[2:]))
-    where = [f"runs_dir={tmp_path}", "hydra/launcher=submitit_slurm"]
-    assert main(["train", "-m", "debug=fast", *where, "trainer=8gb", "seed=1,2", "--dry-run"]) == 0
+    settings = [f"runs_dir={tmp_path}", "hydra/launcher=submitit_slurm"]
+    assert main(["train", "-m", "debug=fast", *settings, "trainer=8gb", "seed=1,2", "--dry-run"]) == 0
     assert checked == [(None, False)]
 
 
 def test_missing_cluster_is_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("qa_arch.sweep.points.preflight", lambda *_: None)
     monkeypatch.setattr("shutil.which", lambda _: None)
-    where = [f"sweep.folder={tmp_path / 'sweep'}", "hydra/launcher=submitit_slurm"]
-    assert main(["train", "-m", "debug=fast", *where, "seed=1,2"]) == 2
+    settings = [f"sweep.folder={tmp_path / 'sweep'}", "hydra/launcher=submitit_slurm"]
+    assert main(["train", "-m", "debug=fast", *settings, "seed=1,2"]) == 2
     assert "there is no srun on this machine" in capsys.readouterr().err
     assert not (tmp_path / "sweep").exists()
 
 
 def test_slurm_parameters(monkeypatch, tmp_path):
-    """What sbatch is told: shared parameters by their names, SLURM's own by its, at most n_jobs at a time."""
+    """Shared parameters keep their names, SLURM's own are prefixed, and n_jobs limits the array."""
     received = {}
 
     class Executor:
-        def __init__(self, folder, cluster, **begin):
-            received.update(folder=str(folder), cluster=cluster, **begin)
+        def __init__(self, folder, cluster, **options):
+            received.update(folder=str(folder), cluster=cluster, **options)
 
         def update_parameters(self, **parameters):
             received.update(parameters)

@@ -1,4 +1,4 @@
-"""The search for cycles is off inside, and afterwards as it was before."""
+"""``gc_disabled`` turns off cyclic garbage collection and then restores its state."""
 
 from __future__ import annotations
 

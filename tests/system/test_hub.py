@@ -1,4 +1,4 @@
-"""Uploads to a hub that speaks its protocol on this machine."""
+"""Uploads to a local server that implements the Hub's protocol."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qa_arch.system import hub
 
 
 class Hub(BaseHTTPRequestHandler):
-    """Takes repositories of ``me`` and remembers every request."""
+    """Accepts repositories of ``me`` and records every request."""
 
     requests: list
 
@@ -23,9 +23,9 @@ class Hub(BaseHTTPRequestHandler):
         self.requests.append((self.path, self.headers["Authorization"], content))
         code, answer = 200, {}
         if self.path == "/api/repos/create":
-            asked = json.loads(content)
-            answer = {"url": f"https://huggingface.co/{asked['organization']}/{asked['name']}"}
-            code = 200 if asked["organization"] == "me" else 403
+            repository = json.loads(content)
+            answer = {"url": f"https://huggingface.co/{repository['organization']}/{repository['name']}"}
+            code = 200 if repository["organization"] == "me" else 403
         elif self.path.endswith("/preupload/main"):
             files = [file["path"] for file in json.loads(content)["files"]]
             answer = {
@@ -54,7 +54,7 @@ class Hub(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def requests(monkeypatch):
-    """What a hub is asked that is the only one while the test runs."""
+    """Requests received by a local hub that replaces the real one."""
     Hub.requests = []
     server = HTTPServer(("127.0.0.1", 0), Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -77,11 +77,12 @@ def test_folder_is_uploaded_in_one_commit(requests, tmp_path):
     (tmp_path / "deeper/vocab.txt").write_text("word\n")
     hub.require_upload("me/model")
     assert hub.upload(tmp_path, "me/model", private=True) == "https://huggingface.co/me/model/commit/1"
-    made, *_, committed = requests
-    assert made[0] == "/api/repos/create"
-    assert made[1] == "Bearer hf_secret"
-    asked = json.loads(made[2])
-    assert asked.get("visibility") == "private" or asked.get("private") is True  # by version of the library
+    created, *_, committed = requests
+    assert created[0] == "/api/repos/create"
+    assert created[1] == "Bearer hf_secret"
+    repository = json.loads(created[2])
+    # Which key depends on the version of huggingface_hub.
+    assert repository.get("visibility") == "private" or repository.get("private") is True
     lines = [json.loads(line) for line in committed[2].splitlines()]
     assert {line["value"]["path"] for line in lines if line["key"] == "file"} == {
         "config.json",

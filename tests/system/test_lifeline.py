@@ -1,4 +1,4 @@
-"""No process outlives the one that started it, whichever way that one ends."""
+"""No process outlives the one that started it, however that one ends."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ os._exit(0)
 
 
 def ended(pid: int, within: float = 10) -> bool:
-    until = time.monotonic() + within
-    while time.monotonic() < until and alive(pid):
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline and alive(pid):
         time.sleep(0.02)
     return not alive(pid)
 
@@ -63,10 +63,10 @@ def test_child_ends_if_its_parent_ended_before_it_was_tied():
 
 
 def test_started_program_does_not_inherit_the_parent_variable():
-    look = f"import os; print({lifeline.PARENT!r} in os.environ)"
-    for program in (
-        lifeline.module_command("timeit", "-n1", "-r1", look),
-        [sys.executable, "-c", TIED + look],
+    program = f"import os; print({lifeline.PARENT!r} in os.environ)"
+    for command in (
+        lifeline.module_command("timeit", "-n1", "-r1", program),
+        [sys.executable, "-c", TIED + program],
     ):
-        process = lifeline.start(program, stdout=subprocess.PIPE, text=True)
+        process = lifeline.start(command, stdout=subprocess.PIPE, text=True)
         assert process.communicate(timeout=60)[0].splitlines()[0] == "False"

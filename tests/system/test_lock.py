@@ -1,4 +1,4 @@
-"""A folder's lock: one holder, released however it ends, passed on to the processes that belong to it."""
+"""The lock of a folder: one holder, released however it ends, shared with its child processes."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ with lock.hold(Path(sys.argv[1]), "run"):
 
 @pytest.fixture
 def start(tmp_path):
-    """Another process that holds the lock of ``tmp_path`` once it is returned."""
-    started = []
+    """``start(*arguments)``: start a process and return once it holds the lock of ``tmp_path``."""
+    processes = []
 
     def begin(*arguments: str) -> subprocess.Popen:
         command = [sys.executable, "-c", HOLDER, str(tmp_path), *arguments]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
-        started.append(process)
+        processes.append(process)
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         return process
 
     yield begin
-    for process in started:
+    for process in processes:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -55,7 +55,7 @@ def test_one_holder_at_a_time(tmp_path):
             lock.hold(folder, "run"),
         ):
             pass
-        assert lock.holder(folder) is not None  # the refused one did not release it
+        assert lock.holder(folder) is not None  # the refused attempt did not release it
     assert lock.holder(folder) is None
     assert not list(folder.iterdir())
     with lock.hold(folder, "run"):
@@ -75,7 +75,7 @@ def test_lock_of_another_process_is_released_by_its_death(tmp_path, start):
 
 
 def test_child_of_the_holder_keeps_the_lock(tmp_path, start):
-    """As a rank does that is still in a step when rank 0 is gone."""
+    """For example a rank that is still in a step after rank 0 has ended."""
     process = start("with a child")
     process.kill()
     process.wait()

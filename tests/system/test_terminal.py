@@ -1,4 +1,4 @@
-"""Nothing that came from a file or a record reaches a terminal as an order."""
+"""Control sequences from files and records never reach a terminal unescaped."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from qa_arch.cli.main import main
 from qa_arch.system import terminal
 
 TITLE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eb\r"
-SHOWN = r"\u001b]0;owned\u0007\u001b[2J\u009b31m\u202eb\u000d"
+ESCAPED = r"\u001b]0;owned\u0007\u001b[2J\u009b31m\u202eb\u000d"
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "escaped"),
     [
-        (f"{TITLE}\n", f"{SHOWN}\n"),
+        (f"{TITLE}\n", f"{ESCAPED}\n"),
         ("a\tb\nc é 山", "a\tb\nc é 山"),
         ("\x1b[34mwandb\x1b[0m: x", "wandb: x"),
         ("\x1b\x1b[0m[2J", r"\u001b[2J"),
@@ -30,21 +30,21 @@ SHOWN = r"\u001b]0;owned\u0007\u001b[2J\u009b31m\u202eb\u000d"
         ("\x1b[Ahidden", r"\u001b[Ahidden"),
     ],
 )
-def test_printed_text_is_escaped(capsys, text, shown):
+def test_printed_text_is_escaped(capsys, text, escaped):
     with terminal.guarded():
         for stream in (sys.stdout, sys.stderr):
             print(text, end="", file=stream)
-    assert capsys.readouterr() == (shown, shown)
+    assert capsys.readouterr() == (escaped, escaped)
 
 
 def test_tables_are_escaped():
-    page = io.StringIO()
-    console = terminal.console(file=page, force_terminal=True, width=200)
+    output = io.StringIO()
+    console = terminal.console(file=output, force_terminal=True, width=200)
     table = Table(title=Text(TITLE))
     table.add_column(Text(TITLE))
     table.add_row(Text(TITLE, "bold"))
     console.print(table)
-    drawn = page.getvalue()
+    drawn = output.getvalue()
     assert drawn.count(r"\u001b]0;owned") == 3
     assert "\x1b]" not in drawn
     assert "\x1b[1m" in drawn
@@ -60,6 +60,6 @@ def test_progress_bar_may_move_the_cursor(capsys):
 
 def test_error_messages_are_escaped(capsys, tmp_path):
     assert main(["show", f"{tmp_path}/{TITLE}"]) == 5
-    assert SHOWN in capsys.readouterr().err
+    assert ESCAPED in capsys.readouterr().err
     assert main([TITLE]) == 2
-    assert SHOWN in capsys.readouterr().err
+    assert ESCAPED in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""A column of tables: how long a model's name is."""
+"""A table column with the length of the model's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the package adds; nothing heavy is imported here."""
+"""Manifest of the sample extra; it must not import heavy packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding spans under another name, with a loss of its own."""
+"""The span task under another name, with its own loss."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class FirstSpanTask(SpanTask):
 
 @dataclass(frozen=True)
 class FirstSpanLoss(SpanLoss):
-    """That of spans."""
+    """The span loss, registered for ``first_span``."""
 
     tasks: ClassVar = ("first_span",)
 
