@@ -31,7 +31,7 @@ def stub_training(monkeypatch):
         def __init__(self):
             self.calls = []
 
-        def train(self, config, *, folder, resume=False, trusted=()):
+        def train(self, config, *, folder, resume=False, trusted=(), config_dir=None):
             name = str(config.model["name"])
             self.calls.append((name, resume))
             record = RunRecord(

@@ -200,7 +200,7 @@ def test_invalid_tasks_and_checkpoints_raise(folder, tmp_path):
     pickled.mkdir()
     (pickled / "config.json").write_text((folder / "bert/config.json").read_text())
     (pickled / "pytorch_model.bin").write_bytes(b"cos\nsystem\n")
-    with pytest.raises(UnavailableError, match="are not opened"):
+    with pytest.raises(UnavailableError, match="are not loaded"):
         pipeline(TASK, pickled)
 
 

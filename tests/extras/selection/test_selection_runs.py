@@ -107,8 +107,8 @@ SELECTED, CLASSIFIED, SPANS, OUT = "SELECTED", "CLASSIFIED", "SPANS", "OUT"
             ),
         ),
         (["train", "model=bert", "data.train=insuranceqa:x:train"], "model=qa_lstm/c"),
-        (["train", "model=bert", "data=question_types"], "no passages; use model=question_types"),
-        (["train", "model=question_types", "data=squad2"], "no classes; use model=bert with it"),
+        (["train", "model=bert", "data=question_types"], "not passages; use model=question_types"),
+        (["train", "model=question_types", "data=squad2"], "not classes; use model=bert with it"),
         (["train", "model=qa_lstm/a", "data=question_types", "glove=none"], "use model=question_types"),
         (
             ["train", "model=question_types", "data=question_types", "model.classes=6"],
@@ -289,7 +289,7 @@ def test_report_has_main_and_sub_class_breakdowns(trained, typed):
 @pytest.mark.parametrize(
     ("content", "code", "message"),
     [
-        ('{"nobody": "NUM:date"}', 5, "none of those"),
+        ('{"nobody": "NUM:date"}', 5, "none of its questions"),
         ("{}", 4, "holds no classes"),
         ('{"a": 3}', 4, "the class is the number 3"),
     ],
