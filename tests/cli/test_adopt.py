@@ -217,7 +217,7 @@ def adopt_arguments(trained, tmp_path):
     return ["adopt", "--name", "copy", *files]
 
 
-def test_adopted_null_odds_are_calibrated_like_a_models(trained, adopt_arguments, tmp_path, qa_arch):
+def test_adopted_null_odds_are_calibrated_like_those_of_a_model(trained, adopt_arguments, tmp_path, qa_arch):
     code, out, err = qa_arch(*adopt_arguments, "--folder", tmp_path / "copy")
     assert code == 0, err
     own, copy = read_record(trained), read_record(tmp_path / "copy")

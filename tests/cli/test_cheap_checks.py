@@ -77,11 +77,8 @@ def test_input_errors_are_reported_before_torch_is_imported(tmp_path):
     existing = tmp_path / "existing.json"
     existing.write_text("{}")
     files = ("data=files", f"data.train={existing}", "data.hold_out_articles=1")
-    closed = (
-        "data.dev=no/dev.json",
-        "data.open_dev=false",
-        "glove.path=no.txt",
-    )  # a closed set may be missing
+    # A closed dev set need not exist.
+    closed = ("data.dev=no/dev.json", "data.open_dev=false", "glove.path=no.txt")
     expected |= {
         ("train", "model=proposed", "data=demo", "glove.path=no/glove.txt"): (4, "glove.path: no/glove.txt"),
         ("train", "-m", "model=proposed", "data=demo", "glove.path=no/glove.txt", "seed=1,2"): (4, "glove"),

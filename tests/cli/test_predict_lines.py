@@ -60,7 +60,7 @@ def test_unfinished_file_resumes_only_with_the_same_run_and_settings(
     assert "21 of them from an earlier call" in message or "14 of them from an earlier call" in message
     assert out.read_bytes() == complete
     assert "already answered" in qa_arch(*predict)[1]
-    assert qa_arch("evaluate", "--run", run_folder)[0] == 0  # scores change, answers do not
+    assert qa_arch("evaluate", "--run", run_folder)[0] == 0  # scoring changes no answer
     assert "already answered" in qa_arch(*predict)[1]
     weights = run_folder / "model" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")

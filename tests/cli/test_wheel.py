@@ -35,9 +35,8 @@ def test_wheel_contains_configs_and_baselines(tmp_path):
     assert (site / "baselines" / "transformer.py").is_file()
     assert (site / "qa_arch" / "py.typed").is_file()
     assert (site / "hydra_plugins" / "qa_arch_isolated" / "launcher.py").is_file()
-    assert not (
-        site / "hydra_plugins" / "__init__.py"
-    ).exists()  # a namespace package, shared with other plugins
+    # hydra_plugins is a namespace package, shared with other plugins.
+    assert not (site / "hydra_plugins" / "__init__.py").exists()
     program = "import sys; from qa_arch.cli.main import main; sys.exit(main(['train', '--dry-run']))"
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, cwd=site, env={"PYTHONPATH": str(site)})
