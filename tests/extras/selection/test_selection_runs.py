@@ -289,7 +289,7 @@ def test_report_has_main_and_sub_class_breakdowns(trained, typed):
 @pytest.mark.parametrize(
     ("content", "code", "message"),
     [
-        ('{"nobody": "NUM:date"}', 5, "none of its questions"),
+        ('{"nobody": "NUM:date"}', 5, "scored on none of its questions"),
         ("{}", 4, "holds no classes"),
         ('{"a": 3}', 4, "the class is the number 3"),
     ],
