@@ -44,8 +44,8 @@ def test_offsets_are_correct_and_two_fifths_are_unanswerable(level: int) -> None
 
 
 def test_sets_of_recorded_runs_are_fixed() -> None:
-    """Their records store these fingerprints: a changed text would make them records of other data. String
-    hashes differ in every test process."""
+    """Their records store these fingerprints: a changed text would make them records of other data. Every
+    test process has different string hashes."""
     fingerprints = {which: named(which).fingerprint[:12] for which in ("dev", "calibration", "dev:L3")}
     assert fingerprints == {"dev": "8553419ba09f", "calibration": "cca9347f12b9", "dev:L3": "d78f788919f2"}
     assert generate(5, 3).fingerprint != generate(5, 4).fingerprint

@@ -45,7 +45,7 @@ def test_every_question_gets_one_typo_and_nothing_else_changes(source):
 
 
 def test_typo_depends_only_on_seed_and_id(source, tmp_path):
-    """Not the order of the questions or the other questions."""
+    """Neither the order of the questions nor the other questions matter."""
     texts = {e.id: e.question for e in open_passages(f"typos:13:{source}").examples}
     whole = open_passages(source)
     part = question_set("part", reversed(whole.examples[::2]), whole.protocol)

@@ -98,7 +98,7 @@ def test_ranks_of_a_step_have_rows_of_similar_length():
 
 
 def test_padding_is_below_three_percent_at_batch_32():
-    # Lengths as of SQuAD windows: median 165, ninth decile 289, cut at 384.
+    # Lengths like those of SQuAD windows: median 165, ninth decile 289, at most 384.
     rng = np.random.default_rng(5)
     lengths = np.minimum(rng.lognormal(np.log(165), 0.44, 16_000), 384).astype(int)
     sampler = BucketBatchSampler(lengths, batch_size=32)

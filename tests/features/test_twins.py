@@ -36,7 +36,7 @@ def test_most_similar_questions_of_a_passage_are_twins(make_set, likeness, expec
 
 
 def test_twin_windows_cover_the_same_part_of_the_passage(make_set, passage, bert):
-    """The one with the answer, and its counterpart."""
+    """The window with the answer is paired with its counterpart."""
     questions = make_set(
         ("What burns in the lighthouse?", passage, ("whale oil", 2)),
         ("What burns below the lighthouse?", passage, None),
@@ -52,7 +52,7 @@ def test_twin_windows_cover_the_same_part_of_the_passage(make_set, passage, bert
 
 @st.composite
 def paired(draw):
-    """Lengths and mates of rows; mates have the same length, as twins nearly do."""
+    """Lengths and mates of rows; mates have the same length."""
     pairs, singles = draw(st.integers(0, 30)), draw(st.integers(0, 40))
     lengths = draw(st.lists(st.integers(3, 384), min_size=pairs + singles, max_size=pairs + singles))
     count = 2 * pairs + singles

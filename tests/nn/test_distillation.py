@@ -67,7 +67,7 @@ def test_verifier_term_is_a_binary_kl_divergence():
 
 
 def test_equal_student_has_no_loss_and_no_gradient():
-    """Even if a constant is added to the scores."""
+    """Constants added to the scores do not count."""
     teacher = logits(3)
     scores = [value.clone().requires_grad_() for value in (teacher.start + 7, teacher.end - 2)]
     nulls = [value.clone().requires_grad_() for value in (teacher.null_start + 7, teacher.null_end - 2)]

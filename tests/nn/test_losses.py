@@ -100,7 +100,7 @@ def test_sequence_gradient_is_finite_with_infinite_scores():
     token = STEPS.token.clone().requires_grad_()
     sequence_loss(StepLogits(token, STEPS.stop), labels(1, 3)).sum().backward()
     assert torch.isfinite(token.grad).all()
-    # Of an answer longer than the steps, only the first tokens count.
+    # If an answer is longer than the steps, only its first tokens count.
     short = StepLogits(STEPS.token[:, :1], STEPS.stop[:, :1])
     assert sequence_loss(short, labels(1, 2)).item() == pytest.approx(-math.log(2 / 10))
 
