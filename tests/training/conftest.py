@@ -1,4 +1,4 @@
-"""Runs of seconds: a tiny random encoder on a few generated questions."""
+"""Runs that take seconds: a tiny random encoder on a few generated questions."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ SMALL = [
 
 
 @pytest.fixture(scope="session")
-def small(few_questions) -> list[str]:
-    """The overrides of the runs below, for a command line."""
+def tiny_run(few_questions) -> list[str]:
+    """Overrides of a tiny run, for a command line."""
     return [*SMALL, *few_questions]
 
 
 @pytest.fixture(scope="session")
 def configure_once(few_questions) -> Callable[..., Config]:
-    """``configure`` for fixtures that several tests share."""
+    """Session-scoped ``configure``."""
 
-    @cache  # composing takes as long as a tiny fit
+    @cache  # composing a config takes as long as a tiny fit
     def build(*overrides: str) -> Config:
         return validate(compose([*SMALL, *few_questions, *overrides]))
 
@@ -74,13 +74,13 @@ class Trained:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What its last checkpoint holds."""
+        """Contents of the last checkpoint."""
         return torch.load(self.checkpoint, weights_only=True)
 
 
 @pytest.fixture
 def run_training(configure, tmp_path) -> Callable[..., Trained]:
-    """Train in a folder of its own, by ``name``; the same name again resumes if asked to."""
+    """``run_training(*overrides)``: train in the folder ``name``; ``resume`` continues what is there."""
 
     def run(*overrides: str, name: str = "run", resume: bool = False) -> Trained:
         folder = tmp_path / name
@@ -91,7 +91,7 @@ def run_training(configure, tmp_path) -> Callable[..., Trained]:
 
 @pytest.fixture(scope="session")
 def train_once(configure_once, tmp_path_factory) -> Callable[..., Trained]:
-    """``train_once(...)``: the run by these overrides, trained for all tests that only read it."""
+    """``train_once(*overrides)``: a run shared by all tests that only read it."""
 
     @cache
     def run(*overrides: str) -> Trained:
@@ -103,7 +103,7 @@ def train_once(configure_once, tmp_path_factory) -> Callable[..., Trained]:
 
 @pytest.fixture(scope="session")
 def same() -> Callable[..., None]:
-    """Assert that two checkpoints hold the same: each value of each state exactly, clocks apart."""
+    """Assert that two checkpoints are equal, every value exactly, except for clock times."""
 
     def check(actual, expected, where: str = "checkpoint") -> None:
         assert type(actual) is type(expected), where
@@ -125,30 +125,30 @@ def same() -> Callable[..., None]:
 
 @pytest.fixture
 def offline_wandb(monkeypatch, tmp_path):
-    """wandb writes below ``tmp_path`` and asks for nothing."""
+    """Run wandb offline, without prompts, below ``tmp_path``."""
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.delenv("WANDB_RUN_GROUP", raising=False)
 
 
-TAUGHT = ("encoder.layers=2", "encoder.vocabulary=null")
-"""A student of half the depth of ``teacher`` that reads by its tokenizer."""
+STUDENT = ("encoder.layers=2", "encoder.vocabulary=null")
+"""Overrides of a student with half the depth of ``teacher`` and its tokenizer."""
 
 
 @pytest.fixture(scope="session")
 def teacher(configure_once, tmp_path_factory) -> Path:
-    """A run of four layers that answers something."""
+    """Folder of a run with four layers, trained enough to answer something."""
     folder = tmp_path_factory.mktemp("teachers") / "teacher"
     train(configure_once("encoder.layers=4", "trainer.epochs=3", "optim.lr=3e-3", "seed=3"), folder=folder)
     return folder
 
 
 @pytest.fixture
-def taught(teacher) -> Callable[..., tuple[str, ...]]:
-    """``taught(choice)``: the overrides of a student of ``teacher`` by a choice of ``conf/distillation``."""
+def student(teacher) -> Callable[..., tuple[str, ...]]:
+    """``student(choice)``: overrides that distil ``teacher``; ``choice`` is one of ``conf/distillation``."""
 
-    def by(choice: str) -> tuple[str, ...]:
-        return (*TAUGHT, f"distillation={choice}", f"distillation.teacher={teacher}")
+    def overrides(choice: str) -> tuple[str, ...]:
+        return (*STUDENT, f"distillation={choice}", f"distillation.teacher={teacher}")
 
-    return by
+    return overrides

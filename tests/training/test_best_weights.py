@@ -1,4 +1,4 @@
-"""Which epoch has the best weights, and when training stops for want of a better one."""
+"""Selection of the best epoch, and early stopping."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ EPOCHS = [
 ]
 
 
-def fitted(select: str, patience: int = 0) -> tuple[list[int], int | None, int]:
-    """The epochs above that were saved, the one that is kept, and how many were trained."""
+def run_epochs(select: str, patience: int = 0) -> tuple[list[int], int | None, int]:
+    """Saved epochs, best epoch and number of epochs trained on the scores of ``EPOCHS``."""
     saved: list[int] = []
     trainer = SimpleNamespace(current_epoch=0, should_stop=False)
     module = SimpleNamespace(task=task_named("span"))
@@ -48,10 +48,10 @@ def fitted(select: str, patience: int = 0) -> tuple[list[int], int | None, int]:
     ],
     ids=str,
 )
-def test_each_rule_keeps_its_own_epoch(select, saved):
-    assert fitted(select) == (saved, saved[-1], 4)
+def test_best_epoch_by_each_criterion(select, saved):
+    assert run_epochs(select) == (saved, saved[-1], 4)
 
 
 @pytest.mark.parametrize(("select", "patience", "trained"), [("f1", 1, 3), ("loss", 2, 4), ("loss", 1, 3)])
-def test_patience_counts_epochs_without_a_better_one(select, patience, trained):
-    assert fitted(select, patience)[2] == trained
+def test_patience_counts_epochs_without_improvement(select, patience, trained):
+    assert run_epochs(select, patience)[2] == trained

@@ -1,4 +1,4 @@
-"""Runs with a teacher: exact however they are cut, recorded, and free of the teacher afterwards."""
+"""Runs with a teacher: resumed, spread over devices, identified in sweeps and recorded."""
 
 from __future__ import annotations
 
@@ -16,73 +16,74 @@ from qa_arch.sweep.points import make_points, sources
 from qa_arch.training.module import TrainingModule
 
 DROPOUT = ("encoder.hidden_dropout=0.1", "model.dropout=0.1")
-"""So that the random states matter."""
+"""Makes the random states matter."""
 
 
-def test_a_teacher_of_no_weight_changes_no_bit(run_training, taught, same):
-    """The same random states, losses and weights as of a run without, whose own tokenizer is alike."""
+def test_teacher_with_zero_weight_changes_nothing(run_training, student, same):
+    """Random states, losses and weights equal those of a run without a teacher, with the same tokenizer."""
     weights = ("labels=1", "soft_targets=0", "layers=none")
-    nothing = [f"distillation.{setting}" for setting in weights]
+    zero_weight = [f"distillation.{setting}" for setting in weights]
     plain = run_training("trainer.epochs=2", *DROPOUT, "encoder.layers=2", name="plain")
-    idle = run_training("trainer.epochs=2", *DROPOUT, *taught("soft_targets"), *nothing, name="idle")
+    idle = run_training("trainer.epochs=2", *DROPOUT, *student("soft_targets"), *zero_weight, name="idle")
     assert idle.weights == plain.weights
     same(idle.state["state_dict"], plain.state["state_dict"])
     assert [e.train_loss for e in idle.record.epochs] == [e.train_loss for e in plain.record.epochs]
     assert idle.record.scores == plain.record.scores
 
 
-def test_resumed_is_the_same_as_never_stopped(run_training, taught, same):
+def test_resumed_student_equals_uninterrupted_one(run_training, student, same):
     settings = (
         *("trainer.epochs=2", "trainer.accumulate=2", "trainer.checkpoint_minutes=1e-9"),
-        *(*DROPOUT, *taught("soft_targets"), "trainer.precision=bf16"),
+        *(*DROPOUT, *student("soft_targets"), "trainer.precision=bf16"),
     )
-    straight = run_training(*settings, name="straight")
+    uninterrupted = run_training(*settings, name="uninterrupted")
     with stopped_after(4):  # in the second epoch
         run_training(*settings, name="stopped")
     resumed = run_training(*settings, name="stopped", resume=True)
-    assert resumed.weights == straight.weights
-    assert resumed.results == straight.results
-    same(resumed.state, straight.state)
+    assert resumed.weights == uninterrupted.weights
+    assert resumed.results == uninterrupted.results
+    same(resumed.state, uninterrupted.state)
 
 
 @pytest.fixture
 def gradients(monkeypatch):
-    """The gradients of every step from now on, in place of steps."""
-    seen: list[torch.Tensor] = []
+    """Gradients of every optimizer step, unclipped."""
+    gradients: list[torch.Tensor] = []
 
-    def keep(self, optimizer):
-        seen.append(torch.cat([p.grad.flatten().clone() for p in self.parameters()]))
+    def record(self, optimizer):
+        gradients.append(torch.cat([p.grad.flatten().clone() for p in self.parameters()]))
 
-    monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", keep)
-    return seen
+    monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", record)
+    return gradients
 
 
 @pytest.mark.slow
-def test_two_devices_and_accumulated_batches_take_the_steps_of_one(run_training, taught, gradients):
-    plain = ("optim.clip=0", "optim.lr=1e-9", *taught("soft_targets"))
-    alone = run_training(*plain, "trainer.batch_size=8", name="alone").record
-    cut = ("trainer.batch_size=2", "trainer.accumulate=2", "trainer.devices=2")
-    both = run_training(*plain, *cut, name="both").record
+def test_two_devices_with_accumulation_match_one_device(run_training, student, gradients):
+    settings = ("optim.clip=0", "optim.lr=1e-9", *student("soft_targets"))
+    single = run_training(*settings, "trainer.batch_size=8", name="single").record
+    split = ("trainer.batch_size=2", "trainer.accumulate=2", "trainer.devices=2")
+    double = run_training(*settings, *split, name="double").record
     assert len(gradients) == 6
     for first, second in zip(gradients[:3], gradients[3:], strict=True):
         torch.testing.assert_close(first, second, rtol=1e-4, atol=2e-6)
     for name in ("train_loss", "train_labels", "train_soft_targets"):
-        values = [run.epochs[0].value(name) for run in (alone, both)]
+        values = [record.epochs[0].value(name) for record in (single, double)]
         assert values[0] == pytest.approx(values[1], rel=1e-5)
         assert values[0] > 0
 
 
 @pytest.mark.gpu
-def test_a_teacher_follows_its_student_onto_a_gpu(run_training, taught):
+def test_teacher_moves_to_the_gpu_with_its_student(run_training, student):
     gpu = ("trainer.accelerator=gpu", "trainer.precision=bf16", "encoder.width=8", "distillation.layers=none")
-    there = run_training(*taught("soft_targets"), *gpu, name="gpu").record.epochs[0]
-    here = run_training(*taught("soft_targets"), *gpu, "trainer.accelerator=cpu", name="cpu").record.epochs[0]
-    assert there.value("train_soft_targets") == pytest.approx(here.value("train_soft_targets"), rel=0.05)
+    on_gpu = run_training(*student("soft_targets"), *gpu, name="gpu").record
+    on_cpu = run_training(*student("soft_targets"), *gpu, "trainer.accelerator=cpu", name="cpu").record
+    losses = [record.epochs[0].value("train_soft_targets") for record in (on_gpu, on_cpu)]
+    assert losses[0] == pytest.approx(losses[1], rel=0.05)
 
 
-def test_a_point_of_a_sweep_is_known_by_its_teachers_content(small, taught, teacher, tmp_path):
+def test_sweep_point_is_identified_by_teacher_content(tiny_run, student, teacher, tmp_path):
     def point(folder):
-        settings = [*small, *taught("soft_targets"), f"distillation.teacher={folder}"]
+        settings = [*tiny_run, *student("soft_targets"), f"distillation.teacher={folder}"]
         return make_points([(("seed=1",), compose(settings))])[0]
 
     copy = tmp_path / "copy"
@@ -95,8 +96,8 @@ def test_a_point_of_a_sweep_is_known_by_its_teachers_content(small, taught, teac
         point(tmp_path / "nowhere")
 
 
-def test_the_record_names_the_teacher_wherever_it_lay_and_another_is_another_system(
-    run_training, taught, teacher, tmp_path
+def test_record_identifies_the_teacher_by_content_and_systems_differ_by_teacher(
+    run_training, student, teacher, tmp_path
 ):
     copy = shutil.copytree(teacher, tmp_path / "elsewhere" / "teacher")
     other = run_training("encoder.layers=4", "seed=4", "trainer.max_steps=1", name="other").folder
@@ -104,10 +105,10 @@ def test_the_record_names_the_teacher_wherever_it_lay_and_another_is_another_sys
         name: run_training("trainer.max_steps=1", *settings, name=name)
         for name, settings in {
             "none": ("encoder.layers=2",),
-            "first": taught("soft_targets"),
-            "copy": (*taught("soft_targets"), f"distillation.teacher={copy}"),
-            "second": (*taught("soft_targets"), f"distillation.teacher={other}"),
-            "seed": (*taught("soft_targets"), "seed=5"),
+            "first": student("soft_targets"),
+            "copy": (*student("soft_targets"), f"distillation.teacher={copy}"),
+            "second": (*student("soft_targets"), f"distillation.teacher={other}"),
+            "seed": (*student("soft_targets"), "seed=5"),
         }.items()
     }
     record, copied = read_record(runs["first"].folder), runs["copy"].record

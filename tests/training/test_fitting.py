@@ -1,4 +1,4 @@
-"""One fit: accumulation, the best epoch, early stopping, history, plain checkpoints."""
+"""A single fit: gradients, losses, the best epoch, epochs cut short, checks of output shapes."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ from qa_arch.training.output_shapes import OutputError
 
 
 @pytest.fixture
-def fitted(configure, tmp_path):
-    """Fit without the rest of a run: the parts afterwards, and what ``fit`` returns."""
+def run_fit(configure, tmp_path):
+    """``run_fit(*overrides)``: fit without the rest of a run; returns the parts and the result of ``fit``."""
 
     def run(*overrides: str, name: str = "fit"):
         config = configure(*overrides)
         torch.manual_seed(config.seed)
         parts = TASK.assemble(config)
-        done = fit(config, parts, tmp_path / name, gpu=False, resume=False, publish=lambda epochs: None)
-        return parts, done
+        result = fit(config, parts, tmp_path / name, gpu=False, resume=False, publish=lambda epochs: None)
+        return parts, result
 
     return run
 
 
 @pytest.fixture
 def scores(monkeypatch):
-    """Give the epochs these calibration scores, whatever the model says."""
+    """``scores(*f1)``: fake the calibration F1 of each epoch."""
 
-    def arrange(*f1: float) -> None:
-        following = iter(f1)
-        monkeypatch.setattr(SpanTask, "validation_scores", lambda *_: {"calibration_f1": next(following)})
+    def patch(*f1: float) -> None:
+        values = iter(f1)
+        monkeypatch.setattr(SpanTask, "validation_scores", lambda *_: {"calibration_f1": next(values)})
 
-    return arrange
+    return patch
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize(
     "loss_settings", [[], ["loss=null_weight"], ["loss=twins"]], ids=["plain", "weighted", "twins"]
 )
-def test_a_step_has_the_gradient_of_the_mean_over_its_windows(
+def test_step_gradient_is_that_of_the_mean_window_loss(
     configure, tmp_path, monkeypatch, accumulate, loss_settings
 ):
-    """Against the plain mean, for a full step and for the short last one."""
+    """Checked against autograd of the plain mean, for full steps and the shorter last one."""
     batches_of_four = ["trainer.batch_size=4", f"trainer.accumulate={accumulate}", "optim.clip=0"]
     config = configure(*batches_of_four, *loss_settings)
     parts = TASK.assemble(config)
-    batches, off, total = [], [], 21
+    batches, errors, total = [], [], 21
 
     def compare(self, optimizer):
         windows = sum(len(batch) for batch in batches)
@@ -63,70 +63,70 @@ def test_a_step_has_the_gradient_of_the_mean_over_its_windows(
         with torch.enable_grad():
             loss = sum(parts.loss(self.model(batch), batch.labels).sum() for batch in batches) / windows
             expected = torch.autograd.grad(loss, list(self.model.parameters()))
-        off.append(max(float((a - b).abs().max()) for a, b in zip(actual, expected, strict=True)))
+        errors.append(max(float((a - b).abs().max()) for a, b in zip(actual, expected, strict=True)))
         sizes.append(windows)
         batches.clear()
 
     sizes: list[int] = []
-    take = TrainingModule.training_step
+    training_step = TrainingModule.training_step
     monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", compare)
     monkeypatch.setattr(
         TrainingModule,
         "training_step",
-        lambda self, batch, i: (batches.append(batch), take(self, batch, i))[1],
+        lambda self, batch, i: (batches.append(batch), training_step(self, batch, i))[1],
     )
     fit(config, parts, tmp_path, gpu=False, resume=False, publish=lambda epochs: None)
     assert sum(sizes) == total
     assert sizes[-1] == total % (4 * accumulate)
-    assert max(off) < 1e-6
+    assert max(errors) < 1e-6
 
 
-def test_twins_are_read_together_and_trained_on(configure, run_training):
+def test_twins_share_a_batch_and_add_to_the_loss(configure, run_training):
     config = configure("loss=twins", "trainer.batch_size=4")
-    made = TASK.batches(config, TASK.assemble(config))
-    batches = [made.train(rows) for rows in made.sampler(made.train.lengths, batch_size=4)]
+    data = TASK.batches(config, TASK.assemble(config))
+    batches = [data.train(rows) for rows in data.sampler(data.train.lengths, batch_size=4)]
     twins = sum(int((batch.labels.twin >= 0).sum()) for batch in batches)
-    assert twins == int((made.train.mates >= 0).sum()) / 2 > 0
+    assert twins == int((data.train.mates >= 0).sum()) / 2 > 0
     plain, ranked = (run_training(f"loss={loss}", name=loss) for loss in ("span", "twins"))
     assert ranked.record.epochs[0].train_loss > plain.record.epochs[0].train_loss
-    unlike = configure("loss=twins", "loss.twin_likeness=1")
+    no_twins = configure("loss=twins", "loss.twin_likeness=1")
     with pytest.raises(ConfigError, match=r"loss\.twin_likeness: no two training questions"):
-        TASK.batches(unlike, TASK.assemble(unlike))
+        TASK.batches(no_twins, TASK.assemble(no_twins))
 
 
-def test_a_ghost_changes_nothing(configure):
-    """A window of weight 0, which an idle rank computes, weighs nothing in the step."""
+def test_padding_rows_do_not_change_the_loss(configure):
+    """An idle rank computes a window of weight 0, which must not count."""
     config = configure()
     parts = TASK.assemble(config)
     task = TrainingModule(config, parts, total_steps=1)
     sampler = SimpleNamespace(window_total=lambda _: 3)
     task._trainer = SimpleNamespace(world_size=1, train_dataloader=SimpleNamespace(sampler=sampler))
     collate = Collator(parts.tables["train"])
-    real = task.training_step(collate([0, 1, 2]), 0)
-    with_ghost = task.training_step(collate([0, 1, 2, -1 - 3]), 0)
-    torch.testing.assert_close(with_ghost, real, rtol=1e-6, atol=0)
+    without_padding = task.training_step(collate([0, 1, 2]), 0)
+    with_padding = task.training_step(collate([0, 1, 2, -1 - 3]), 0)
+    torch.testing.assert_close(with_padding, without_padding, rtol=1e-6, atol=0)
     assert float(task.train_sums[0, 1]) == 6
 
 
-def test_gradients_are_clipped_once_a_step_and_not_in_each_micro_batch(configure, tmp_path, monkeypatch):
-    """The gradient of a step keeps its direction and gets the norm of ``optim.clip``."""
-    limit, whole, clipped = 1e-3, [], []
+def test_gradients_are_clipped_once_per_step_not_per_micro_batch(configure, tmp_path, monkeypatch):
+    """The gradient of a step keeps its direction and is scaled to the norm ``optim.clip``."""
+    limit, unclipped, clipped = 1e-3, [], []
 
     def gradient(module) -> torch.Tensor:
         return torch.cat([p.grad.flatten() for p in module.model.parameters()]).clone()
 
-    def watched(module, optimizer):
-        whole.append(gradient(module))
+    def record(module, optimizer):
+        unclipped.append(gradient(module))
         clip(module, optimizer)
         clipped.append(gradient(module))
 
     clip = TrainingModule.on_before_optimizer_step
-    monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", watched)
+    monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", record)
     config = configure("trainer.batch_size=4", "trainer.accumulate=2", f"optim.clip={limit}")
     parts = TASK.assemble(config)
     fit(config, parts, tmp_path, gpu=False, resume=False, publish=lambda epochs: None)
-    assert len(whole) == 3
-    for before, after in zip(whole, clipped, strict=True):
+    assert len(unclipped) == 3
+    for before, after in zip(unclipped, clipped, strict=True):
         assert before.norm() > 10 * limit
         torch.testing.assert_close(after, before * (limit / before.norm()), rtol=1e-4, atol=1e-9)
 
@@ -134,8 +134,8 @@ def test_gradients_are_clipped_once_a_step_and_not_in_each_micro_batch(configure
 @pytest.mark.parametrize(
     ("precision", "fused"), [("32-true", True), ("bf16-mixed", True), ("16-mixed", False)]
 )
-def test_fp16_takes_no_fused_optimizer(configure, precision, fused):
-    """It unscales gradients inside its step, after they were clipped."""
+def test_fp16_disables_the_fused_optimizer(configure, precision, fused):
+    """A fused optimizer unscales gradients inside its step, after they were clipped."""
     config = configure()
     module = TrainingModule(config, TASK.assemble(config), total_steps=10)
     module._trainer = SimpleNamespace(precision=precision)
@@ -145,9 +145,9 @@ def test_fp16_takes_no_fused_optimizer(configure, precision, fused):
 @pytest.mark.parametrize(
     ("settings", "null_weight"), [((), 1.0), (("loss=null_weight", "loss.null_weight=3"), 3.0)]
 )
-def test_the_losses_are_means_over_windows(fitted, settings, null_weight):
-    """With a rate of next to nothing the model stays, so both can be worked out from it."""
-    parts, (epochs, _) = fitted("optim.lr=1e-12", *settings)
+def test_epoch_losses_are_means_over_windows(run_fit, settings, null_weight):
+    """At a learning rate near 0 the weights do not change, so both losses can be recomputed afterwards."""
+    parts, (epochs, _) = run_fit("optim.lr=1e-12", *settings)
     for split in ("train",) if settings else ("train", "calibration"):
         table = parts.tables[split]
         batch = Collator(table)(range(len(table)))
@@ -159,19 +159,19 @@ def test_the_losses_are_means_over_windows(fitted, settings, null_weight):
         assert epochs[0][f"{split}_loss"] == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_the_best_epoch_is_kept_and_not_the_last(fitted, scores, tmp_path):
-    scores(10.0, 30.0, 30.0)  # of equals the earlier
-    selected = []
+def test_best_epoch_is_kept_not_the_last(run_fit, scores, tmp_path):
+    scores(10.0, 30.0, 30.0)  # ties keep the earlier epoch
+    saved = []
     with pytest.MonkeyPatch.context() as patch:
         save = store.save_weights
-        patch.setattr(store, "save_weights", lambda *a: (selected.append(_copy(a[1])), save(*a)))
-        parts, (_, best) = fitted("trainer.epochs=3", name="best")
+        patch.setattr(store, "save_weights", lambda *a: (saved.append(_copy(a[1])), save(*a)))
+        parts, (_, best) = run_fit("trainer.epochs=3", name="best")
     assert best == 1
-    assert len(selected) == 2
+    assert len(saved) == 2
     last = _copy(parts.model)
     store.load_weights(tmp_path / "best" / "model", parts.model)
     actual = _copy(parts.model)
-    assert all(torch.equal(actual[name], selected[1][name]) for name in actual)
+    assert all(torch.equal(actual[name], saved[1][name]) for name in actual)
     assert not all(torch.equal(actual[name], last[name]) for name in actual)
 
 
@@ -179,16 +179,16 @@ def _copy(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
-def test_a_stop_inside_the_first_epoch_leaves_weights(fitted, tmp_path):
-    _, (epochs, best) = fitted("trainer.max_steps=2", "trainer.patience=1", name="short")
+def test_stop_inside_the_first_epoch_still_saves_weights(run_fit, tmp_path):
+    _, (epochs, best) = run_fit("trainer.max_steps=2", "trainer.patience=1", name="short")
     assert epochs[-1]["step"] == 2
     assert best == epochs[-1]["epoch"] == 0
     assert (tmp_path / "short" / "model" / "model.safetensors").is_file()
 
 
-def test_an_epoch_that_was_cut_short_has_no_scores_of_the_one_before(fitted, caplog):
+def test_truncated_epoch_has_no_stale_scores(run_fit, caplog):
     with caplog.at_level("INFO", logger="qa_arch"):
-        _, (epochs, best) = fitted("trainer.max_steps=8", "trainer.epochs=2")
+        _, (epochs, best) = run_fit("trainer.max_steps=8", "trainer.epochs=2")
     assert [epoch["step"] for epoch in epochs] == [6, 8]
     assert [sum(key.startswith("calibration") for key in epoch) > 0 for epoch in epochs] == [True, False]
     assert best == 0
@@ -196,8 +196,8 @@ def test_an_epoch_that_was_cut_short_has_no_scores_of_the_one_before(fitted, cap
     assert caplog.text.rstrip().endswith("calibration: not validated")
 
 
-def test_a_wrong_output_is_told_with_its_field_and_place(configure, tmp_path, monkeypatch):
-    """Of the model and of the loss, before the first step."""
+def test_wrong_output_shape_is_reported_with_field_and_location(configure, tmp_path, monkeypatch):
+    """Outputs of the model and of the loss, checked before the first step."""
     config, forward = configure(), TransformerSpan.forward
     parts = TASK.assemble(config)
 
@@ -205,7 +205,7 @@ def test_a_wrong_output_is_told_with_its_field_and_place(configure, tmp_path, mo
         logits = forward(self, batch)
         return replace(logits, null_end=logits.null_end[1:])
 
-    def run(parts) -> None:
+    def run_fit(parts) -> None:
         fit(config, parts, tmp_path, gpu=False, resume=False, publish=lambda epochs: None)
 
     with monkeypatch.context() as patch:
@@ -213,6 +213,6 @@ def test_a_wrong_output_is_told_with_its_field_and_place(configure, tmp_path, mo
         with pytest.raises(
             OutputError, match=r"\.py:\d+: .*forward: SpanLogits.null_end is \(3,\), expected \(B,\)"
         ):
-            run(parts)
+            run_fit(parts)
     with pytest.raises(OutputError, match=r"returns \(\), expected \(B,\) = \(4,\)"):
-        run(replace(parts, loss=lambda logits, labels: logits.start.new_zeros(())))
+        run_fit(replace(parts, loss=lambda logits, labels: logits.start.new_zeros(())))

@@ -1,4 +1,4 @@
-"""Ctrl-C: a checkpoint, how to go on from it, and at once if pressed again."""
+"""Ctrl-C writes a checkpoint and prints how to resume; a second Ctrl-C quits at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SLOW_STEP = ("trainer.batch_size=1", "trainer.accumulate=1000")
 
 @pytest.fixture(autouse=True)
 def interruptible():
-    """Also where the tests run in a shell's background, whose jobs ignore interrupts."""
+    """Restore the default SIGINT handler: background jobs of a shell ignore interrupts."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -30,25 +30,23 @@ def interruptible():
 
 @pytest.fixture
 def press(monkeypatch):
-    """``press(batch, times)``: SIGINT so often, before the training step of the batch with this number."""
-    step, plan = TrainingModule.training_step, {}
+    """``press(batch, times)``: send SIGINT ``times`` times before the training step of this batch."""
+    training_step, presses = TrainingModule.training_step, {}
 
-    def pressing(self, batch, batch_idx):
-        for _ in range(plan.pop((self.current_epoch, batch_idx), 0)):
+    def interrupted_step(self, batch, batch_idx):
+        for _ in range(presses.pop(batch_idx, 0)):
             os.kill(os.getpid(), signal.SIGINT)
-        return step(self, batch, batch_idx)
+        return training_step(self, batch, batch_idx)
 
-    monkeypatch.setattr(TrainingModule, "training_step", pressing)
-    return lambda batch, times=1, epoch=0: plan.update({(epoch, batch): times})
+    monkeypatch.setattr(TrainingModule, "training_step", interrupted_step)
+    return lambda batch, times=1: presses.update({batch: times})
 
 
-@pytest.mark.parametrize("batch", [1, 5], ids=["inside an epoch", "its last batch"])
-def test_what_was_interrupted_goes_on_as_if_it_had_not_been(
-    train_once, run_training, press, caplog, capfd, tmp_path, batch
-):
-    """Six batches an epoch, two of them a step."""
+@pytest.mark.parametrize("batch", [1, 5], ids=["inside an epoch", "last batch"])
+def test_interrupted_run_resumes_exactly(train_once, run_training, press, caplog, capfd, tmp_path, batch):
+    """Six batches per epoch, two per step."""
     settings = ("trainer.epochs=2", "trainer.accumulate=2", "encoder.hidden_dropout=0.1", "model.dropout=0.1")
-    straight = train_once(*settings)
+    uninterrupted = train_once(*settings)
     press(batch)
     handler = signal.getsignal(signal.SIGINT)
     with caplog.at_level("INFO", "qa_arch"), pytest.raises(KeyboardInterrupt):
@@ -62,11 +60,11 @@ def test_what_was_interrupted_goes_on_as_if_it_had_not_been(
     assert f"{folder}/last.ckpt: the checkpoint after step {steps}" in caplog.messages
     assert len(read_record(folder).epochs) == (batch == 5)
     resumed = run_training(*settings, resume=True)
-    assert resumed.results == straight.results
-    assert resumed.weights == straight.weights
+    assert resumed.results == uninterrupted.results
+    assert resumed.weights == uninterrupted.weights
 
 
-def test_the_second_time_it_ends_at_once(run_training, press, tmp_path):
+def test_second_ctrl_c_quits_at_once(run_training, press, tmp_path):
     press(0, times=2)
     with pytest.raises(KeyboardInterrupt):
         run_training(*SLOW_STEP)
@@ -74,8 +72,8 @@ def test_the_second_time_it_ends_at_once(run_training, press, tmp_path):
     assert not (tmp_path / "run" / "last.ckpt").exists()
 
 
-def test_where_interrupts_are_ignored_they_stay_so(run_training, press):
-    """As in a shell's background jobs."""
+def test_ignored_interrupts_stay_ignored(run_training, press):
+    """Background jobs of a shell ignore them."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         press(1)
@@ -98,10 +96,10 @@ def test_the_resume_command_has_the_options_of_the_interrupted_one(small, press,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 120])
-def test_a_training_in_a_terminal_is_stopped_and_goes_on(small, tmp_path, width):
-    """A real process, a real Ctrl-C, and the command that it prints; its progress fits the terminal."""
+def test_ctrl_c_in_a_terminal_and_resume(tiny_run, tmp_path, width):
+    """A real process, Ctrl-C and the resume command that it prints; its progress bar fits the terminal."""
     folder = tmp_path / "run"
-    terminal = Terminal(["train", *small, *LONG, "--folder", folder], width, tmp_path)
+    terminal = Terminal(["train", *tiny_run, *LONG, "--folder", folder], width, tmp_path)
     terminal.wait_for("epoch 3/100000")
     terminal.press(CTRL_C)
     assert terminal.finish() == 130
@@ -109,7 +107,9 @@ def test_a_training_in_a_terminal_is_stopped_and_goes_on(small, tmp_path, width)
     progress = [line for line in terminal.lines if "loss" in line and "done in" not in line]
     assert progress
     assert all("━" in line for line in progress)
-    assert any(re.search(r"\d/6, loss \d", line) for line in progress)  # too few batches to tell a time left
+    assert any(
+        re.search(r"\d/6, loss \d", line) for line in progress
+    )  # too few batches to estimate the time left
     assert max(map(cell_len, progress)) <= width
     assert all(len(line) <= width for line in progress)
     step = checkpoint_step(terminal)
@@ -127,10 +127,10 @@ def test_a_training_in_a_terminal_is_stopped_and_goes_on(small, tmp_path, width)
 
 
 @pytest.mark.slow
-def test_two_ranks_stop_at_the_same_step(small, tmp_path):
-    """The terminal interrupts both of them, perhaps in different steps."""
+def test_two_ranks_stop_at_the_same_step(tiny_run, tmp_path):
+    """The terminal interrupts both ranks, perhaps in different steps."""
     folder = tmp_path / "run"
-    terminal = Terminal(["train", *small, *LONG, "trainer.devices=2", "--folder", folder], 120, tmp_path)
+    terminal = Terminal(["train", *tiny_run, *LONG, "trainer.devices=2", "--folder", folder], 120, tmp_path)
     terminal.wait_for("epoch 3/100000")
     terminal.press(CTRL_C)
     assert terminal.finish() == 130
@@ -142,7 +142,7 @@ def test_two_ranks_stop_at_the_same_step(small, tmp_path):
 
 
 def checkpoint_step(terminal: Terminal) -> int:
-    saved = re.search(r"the checkpoint after\s+step\s+(\d+)", terminal.text)
-    assert saved, terminal.text
+    step = re.search(r"the checkpoint after\s+step\s+(\d+)", terminal.text)
+    assert step, terminal.text
     assert "Ctrl-C again quits at once" in terminal.text
-    return int(saved[1])
+    return int(step[1])

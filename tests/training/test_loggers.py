@@ -1,4 +1,4 @@
-"""Loggers of whole runs: what each service holds, how its run ends, and that none costs a run anything."""
+"""Loggers in whole runs: what each service receives, and that a failing service never harms a run."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ STUBS = (*TRUSTED, "stub_loggers")
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The calls that the stubs of this test get."""
-    noted: list = []
-    monkeypatch.setattr(stub_loggers, "calls", noted)
-    return noted
+    """Calls received by the loggers of ``stub_loggers``."""
+    calls: list = []
+    monkeypatch.setattr(stub_loggers, "calls", calls)
+    return calls
 
 
 @pytest.fixture
@@ -59,31 +59,31 @@ def curve(run, name):
 
 
 def raise_after_epoch(monkeypatch, error: BaseException) -> None:
-    """Let runs end with ``error`` once their first epoch is logged."""
-    logged = History.on_train_epoch_end
+    """Make runs fail with ``error`` once their first epoch is logged."""
+    on_train_epoch_end = History.on_train_epoch_end
 
-    def breaks(self, trainer, pl_module):
-        logged(self, trainer, pl_module)
+    def log_and_raise(self, trainer, pl_module):
+        on_train_epoch_end(self, trainer, pl_module)
         raise error
 
-    monkeypatch.setattr(History, "on_train_epoch_end", breaks)
+    monkeypatch.setattr(History, "on_train_epoch_end", log_and_raise)
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError("broke"), KeyboardInterrupt()], ids=str)
-def test_a_logger_is_told_how_its_run_ends(train_with_stub, monkeypatch, calls, error):
-    """As MLflow: no package is needed for a client that notes its calls."""
+def test_logger_receives_the_final_status(train_with_stub, monkeypatch, calls, error):
+    """With a stub of MLflow, which needs no package."""
     monkeypatch.delitem(extras.LOGGERS, "MLFlowLogger")
     if error is not None:
         raise_after_epoch(monkeypatch, error)
     with pytest.raises(type(error)) if error else nullcontext():
         train_with_stub("trainer.epochs=1", "trainer.log_every=0", target="NoMLFlow")
-    ends = [value for call, value in calls if call == "set_terminated"]
-    assert ends == ["FAILED" if error else "FINISHED"]
-    assert entries(calls) == []
+    statuses = [value for call, value in calls if call == "set_terminated"]
+    assert statuses == ["FAILED" if error else "FINISHED"]
+    assert step_entries(calls) == []
     assert calls[-1][0] == "set_terminated"
 
 
-def test_csv_files_have_a_row_an_epoch_and_a_row_a_step(run_training, monkeypatch):
+def test_csv_files_have_one_row_per_epoch_and_per_logged_step(run_training, monkeypatch):
     settings = ("logger=csv", "trainer.epochs=2", "trainer.log_every=2")
     with monkeypatch.context() as patch:
         raise_after_epoch(patch, RuntimeError("broke"))
@@ -95,20 +95,20 @@ def test_csv_files_have_a_row_an_epoch_and_a_row_a_step(run_training, monkeypatc
         with (done.folder / f"csv/{name}.csv").open(newline="") as file:
             rows[name] = list(csv.DictReader(file))
     epochs = done.record.epochs
-    again = [*epochs[:1], *epochs]  # the first was logged, and then lost with its checkpoint
+    logged = [*epochs[:1], *epochs]  # the first epoch twice: it was lost with its checkpoint
     for name in ("train_loss", "calibration_f1", "calibration_loss"):
         actual = [float(row[name.replace("_", "/", 1)]) for row in rows["epochs"]]
-        assert actual == pytest.approx([epoch.value(name) for epoch in again])
+        assert actual == pytest.approx([epoch.value(name) for epoch in logged])
     steps = [int(row["step"]) for row in rows["steps"]]
     assert steps == [2, 4, 6, *range(2, epochs[-1].step + 1, 2)]
     assert all(float(row["step/gradient_norm"]) > 0 for row in rows["steps"])
     assert len(rows["table"]) > 1
 
 
-def test_event_files_hold_curves_in_groups_and_few_scores(run_training):
-    reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+def test_tensorboard_has_grouped_curves_and_few_scores(run_training):
+    event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     done = run_training("logger=tensorboard", "trainer.epochs=3", "trainer.log_every=2")
-    events = reading.EventAccumulator(str(done.folder / "tensorboard"))
+    events = event_accumulator.EventAccumulator(str(done.folder / "tensorboard"))
     events.Reload()
     record = done.record
     for name in ("train_loss", "calibration_loss", "calibration_f1"):
@@ -116,11 +116,11 @@ def test_event_files_hold_curves_in_groups_and_few_scores(run_training):
         assert [event.value for event in actual] == pytest.approx([e.value(name) for e in record.epochs])
         assert [event.step for event in actual] == [epoch.step for epoch in record.epochs]
     tags = events.Tags()
-    single = [tag for tag in tags["scalars"] if len(events.Scalars(tag)) == 1]
+    summary = [tag for tag in tags["scalars"] if len(events.Scalars(tag)) == 1]
     assert {tag.partition("/")[0] for tag in tags["scalars"]} == {
         *("train", "calibration", "step", "dev", "epoch", "seconds", "parameters", "peak_memory_mb", "step")
     }
-    assert len(single) <= MAX_SUMMARY
+    assert len(summary) <= MAX_SUMMARY
     (score,) = events.Scalars("dev/f1")
     assert score.value == pytest.approx(record.scores["dev"]["calibrated"].f1)
     assert "table/text_summary" in tags["tensors"]
@@ -130,7 +130,7 @@ def test_event_files_hold_curves_in_groups_and_few_scores(run_training):
 def test_wandb_has_curves_predictions_and_tables(run_training, few_questions, monkeypatch):
     monkeypatch.setenv("WANDB_RUN_GROUP", "sweep-1")
     done = run_training("logger=wandb", "logger.tags=[mine]", "trainer.epochs=2", "name=trial")
-    (file,) = (word.partition("=")[2] for word in few_questions if word.startswith("data.dev="))
+    (file,) = (option.partition("=")[2] for option in few_questions if option.startswith("data.dev="))
     questions = open_passages(file, name="")
     (run,) = offline_runs(done.folder)
     assert run.exit_code == 0
@@ -147,8 +147,8 @@ def test_wandb_has_curves_predictions_and_tables(run_training, few_questions, mo
     assert shown == set(outcome.summary())
     assert len(shown) <= MAX_SUMMARY
     assert json.loads((done.folder / WANDB_RUN).read_text())["mode"] == "offline"
-    (shown,) = [row for row in run.history if "predictions/nrows" in row]
-    assert (shown["predictions/nrows"], shown["predictions/ncols"]) == (len(questions), len(COLUMNS))
+    (table,) = [row for row in run.history if "predictions/nrows" in row]
+    assert (table["predictions/nrows"], table["predictions/ncols"]) == (len(questions), len(COLUMNS))
     assert run.artifacts["record"] == ["questions.parquet", "run.json", "sets/calibration/questions.parquet"]
     rows = [dict(zip(COLUMNS, row, strict=True)) for row in outcome.predictions()]
     assert [row["id"] for row in rows] == [example.id for example in questions.examples]
@@ -158,7 +158,7 @@ def test_wandb_has_curves_predictions_and_tables(run_training, few_questions, mo
 
 
 @pytest.mark.slow
-def test_several_ranks_are_one_run(run_training):
+def test_several_ranks_log_one_run(run_training):
     steps = ("trainer.epochs=2", "trainer.log_every=2", "optim.clip=0")
     done = run_training("logger=wandb", "trainer.devices=2", *steps)
     (run,) = offline_runs(done.folder)
@@ -167,8 +167,8 @@ def test_several_ranks_are_one_run(run_training):
     assert len(curve(run, "step/gradient_norm")) == done.record.epochs[-1].step // 2
 
 
-def test_a_resumed_run_goes_on_in_the_same_run_of_wandb(tmp_path, monkeypatch):
-    """Online in the same project; offline wandb resumes nothing, and another project has other runs."""
+def test_resumed_run_continues_its_wandb_run(tmp_path, monkeypatch):
+    """Only online and in the same project: wandb cannot resume offline runs."""
     started = []
 
     def init(**settings):
@@ -193,7 +193,7 @@ def test_a_resumed_run_goes_on_in_the_same_run_of_wandb(tmp_path, monkeypatch):
     assert started[-1] == new, "wandb reads the variable itself"
 
 
-def test_without_a_login_wandb_stays_offline(tmp_path, monkeypatch):
+def test_wandb_stays_offline_without_a_login(tmp_path, monkeypatch):
     modes = []
     monkeypatch.delenv("WANDB_MODE")
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
@@ -218,7 +218,7 @@ def test_without_a_login_wandb_stays_offline(tmp_path, monkeypatch):
         ),
         (
             {"_target_": "pytorch_lightning.loggers.CSVLogger", "save_dir": 3},
-            r"logger\.save_dir: 3 is not a text or",
+            r"logger\.save_dir: 3 is not a string or",
         ),
         (
             {"_target_": "qa_arch.training.loggers.WandbLogger", "project": "x", "mode": "of"},
@@ -226,13 +226,13 @@ def test_without_a_login_wandb_stays_offline(tmp_path, monkeypatch):
         ),
     ],
 )
-def test_wrong_loggers_are_named_before_anything_is_read(configure, tmp_path, section, message):
+def test_invalid_logger_is_refused_before_data_is_read(configure, tmp_path, section, message):
     config = replace(configure("data.train=nowhere.json"), logger=section)
     with pytest.raises(ConfigError, match=message):
         train(config, folder=tmp_path / "run")
 
 
-def test_a_missing_package_is_named_before_anything_is_read(configure, tmp_path, monkeypatch):
+def test_missing_logger_package_is_named_before_data_is_read(configure, tmp_path, monkeypatch):
     find = importlib.util.find_spec
     missing = lambda name: None if name == "tensorboard" else find(name)  # noqa: E731
     monkeypatch.setattr(importlib.util, "find_spec", missing)
@@ -241,13 +241,13 @@ def test_a_missing_package_is_named_before_anything_is_read(configure, tmp_path,
         train(config, folder=tmp_path / "run")
 
 
-def test_a_service_that_refuses_to_start_ends_the_run_before_it_trains(train_with_stub, calls):
+def test_logger_that_cannot_start_ends_the_run_before_training(train_with_stub, calls):
     with pytest.raises(UnavailableError, match=r"Recorder could not be started \(the service is gone\)"):
         train_with_stub(fails=["start"])
     assert [call for call, _ in calls] == ["start"]
 
 
-def test_a_logger_that_fails_again_and_again_is_left_alone(train_with_stub, calls, caplog):
+def test_logger_that_keeps_failing_is_disabled(train_with_stub, calls, caplog):
     train_with_stub("trainer.epochs=4", fails=["log_hyperparams", "log_metrics"])
     warnings = [line for line in caplog.messages if "the service is gone" in line]
     assert warnings[0] == "Recorder: the service is gone; the run continues, and its record is complete"
@@ -257,7 +257,7 @@ def test_a_logger_that_fails_again_and_again_is_left_alone(train_with_stub, call
     assert calls[-1] == ("finalize", "success")
 
 
-def test_a_logger_changes_nothing_that_is_trained(train_with_stub, run_training, calls):
+def test_logger_does_not_change_training(train_with_stub, run_training, calls):
     dropout = ("trainer.epochs=2", "model.dropout=0.3", "trainer.log_every=1")
     without = run_training(*dropout, "logger=none", name="without")
     train_with_stub(*dropout, name="with")
@@ -266,14 +266,14 @@ def test_a_logger_changes_nothing_that_is_trained(train_with_stub, run_training,
     assert len([call for call, _ in calls if call == "log_metrics"]) > without.record.epochs[-1].step
 
 
-def entries(calls) -> list[tuple[int, dict[str, float]]]:
-    """Step and values of each entry inside an epoch."""
+def step_entries(calls) -> list[tuple[int, dict[str, float]]]:
+    """(step, values) of each entry logged inside an epoch."""
     logged = [value for call, value in calls if call == "log_metrics"]
     return [(step, values) for step, values in logged if "step/loss" in values]
 
 
-def spent(times: list[float], step: int) -> tuple[float, float]:
-    """Seconds of the two steps up to ``step``: at least, and with what came before and after at most."""
+def duration_bounds(times: list[float], step: int) -> tuple[float, float]:
+    """Bounds on the seconds that the two steps up to ``step`` took."""
     first, last = times[step - 2], times[step - 1]
     before = times[step - 3] if step > 2 else first - 60
     after = times[step] if step < len(times) else last + 60
@@ -281,23 +281,25 @@ def spent(times: list[float], step: int) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("clip", [0.0, 0.05])
-def test_steps_have_loss_gradient_norm_and_rates(train_with_stub, calls, monkeypatch, tmp_path, clip):
-    """And the placeholders of its arguments name the run's own places."""
-    step, before = TrainingModule.training_step, TrainingModule.on_before_optimizer_step
+def test_logged_steps_have_loss_gradient_norm_and_learning_rates(
+    train_with_stub, calls, monkeypatch, tmp_path, clip
+):
+    """Placeholders in a logger's arguments are filled in as well."""
+    take_step, clip_gradients = TrainingModule.training_step, TrainingModule.on_before_optimizer_step
     sums: list[list[float]] = []
     norms: list[float] = []
     times: list[float] = []
 
     def training_step(self, batch, batch_idx):
-        done = self.train_sums[0].clone() if batch_idx else torch.zeros(2)
-        loss = step(self, batch, batch_idx)
-        sums.append((self.train_sums[0] - done).tolist())
+        before = self.train_sums[0].clone() if batch_idx else torch.zeros(2)
+        loss = take_step(self, batch, batch_idx)
+        sums.append((self.train_sums[0] - before).tolist())
         times.append(time.perf_counter())
         return loss
 
     def on_before_optimizer_step(self, optimizer):
         norms.append(torch.cat([p.grad.flatten() for p in self.parameters()]).norm().item())
-        before(self, optimizer)
+        clip_gradients(self, optimizer)
 
     monkeypatch.setattr(TrainingModule, "training_step", training_step)
     monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", on_before_optimizer_step)
@@ -308,15 +310,16 @@ def test_steps_have_loss_gradient_norm_and_rates(train_with_stub, calls, monkeyp
     hyperparameters = [value for call, value in calls if call == "log_hyperparams"]
     assert [value["trainer"]["epochs"] for value in hyperparameters] == [1]
     assert read_record(tmp_path / "run").config["logger"]["folder"] == "{folder}/x"
-    logged = entries(calls)
-    kept = record.epochs[0].metrics["train_loss_by_step"]
-    assert kept == {str(step): values["step/loss"] for step, values in logged}
+    logged = step_entries(calls)
+    recorded = record.epochs[0].metrics["train_loss_by_step"]
+    assert recorded == {str(step): values["step/loss"] for step, values in logged}
     assert [step for step, _ in logged] == list(range(2, len(norms) + 1, 2))
     for step, values in logged:
-        (loss, windows), (more, others) = sums[step - 2 : step]
-        assert values["step/loss"] == pytest.approx((loss + more) / (windows + others))
+        (loss_1, windows_1), (loss_2, windows_2) = sums[step - 2 : step]
+        windows = windows_1 + windows_2
+        assert values["step/loss"] == pytest.approx((loss_1 + loss_2) / windows)
         assert values["step/gradient_norm"] == pytest.approx(norms[step - 1], rel=1e-5)
-        (fastest, slowest) = sorted((windows + others) / seconds for seconds in spent(times, step))[::-1]
+        slowest, fastest = sorted(windows / seconds for seconds in duration_bounds(times, step))
         assert slowest <= values["step/windows_per_second"] <= fastest
         rates = {key: value for key, value in values.items() if key.startswith("step/lr/")}
         assert rates == pytest.approx(

@@ -1,4 +1,4 @@
-"""Rank 0 does not wait for a rank that is gone, and is left alone while all are there."""
+"""Rank 0 exits when another rank is lost, and only then."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from qa_arch.training.ranks import OUT_OF_MEMORY, exit_when_lost
 KILLED = "import os; os.kill(os.getpid(), 9)"
 
 
-def rank_0(ends: str, folder, sleep: float) -> None:
-    """It waits beside rank 1, which goes on, and rank 2, which does what ``ends`` says."""
-    programs = ("import time; time.sleep(99)", ends)
+def run_rank_0(rank_2: str, folder, sleep: float) -> None:
+    """Sleep as rank 0, beside a rank 1 that keeps running and a rank 2 that runs the program ``rank_2``."""
+    programs = ("import time; time.sleep(99)", rank_2)
     others = [subprocess.Popen([sys.executable, "-S", "-c", program]) for program in programs]
     try:
         with exit_when_lost(others, folder, notice=0.1):
@@ -27,7 +27,7 @@ def rank_0(ends: str, folder, sleep: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ends", "sleep", "code", "status", "error"),
+    ("rank_2", "sleep", "code", "status", "error"),
     [
         ("raise SystemExit(3)", 60, 1, "failed", "rank 2 failed (exit code 3)"),
         (KILLED, 60, 1, "killed", "rank 2 was killed by signal 9"),
@@ -35,7 +35,7 @@ def rank_0(ends: str, folder, sleep: float) -> None:
         ("pass", 2, 0, "running", None),
     ],
 )
-def test_a_rank_is_lost(tmp_path, ends, sleep, code, status, error):
+def test_rank_0_exits_when_a_rank_is_lost(tmp_path, rank_2, sleep, code, status, error):
     config = {"trainer": {}}
     write_record(
         tmp_path, RunRecord(status="running", name="n", model="m", seed=1, config=config, config_hash="-")
@@ -43,7 +43,7 @@ def test_a_rank_is_lost(tmp_path, ends, sleep, code, status, error):
     child = os.fork()
     if child == 0:
         try:
-            rank_0(ends, tmp_path, sleep)
+            run_rank_0(rank_2, tmp_path, sleep)
         finally:
             os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == code

@@ -1,4 +1,4 @@
-"""What a run takes from the machine it finds, and what it refuses there; GPUs are made up."""
+"""Settings that depend on the machine, and strategies that it cannot run; GPUs are faked."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ def configured(*overrides: str) -> Config:
 
 
 @pytest.fixture
-def installed(monkeypatch):
-    """``installed(there)``: pretend that bitsandbytes is there, or is not."""
+def bitsandbytes(monkeypatch):
+    """``bitsandbytes(installed)``: pretend that bitsandbytes is installed or missing."""
     find = importlib.util.find_spec
 
-    def arrange(there: bool) -> None:
-        spec = object() if there else None
+    def patch(installed: bool) -> None:
+        spec = object() if installed else None
         monkeypatch.setattr(
             importlib.util, "find_spec", lambda name, *a: spec if name == "bitsandbytes" else find(name, *a)
         )
 
-    return arrange
+    return patch
 
 
 @pytest.mark.parametrize(
     ("capability", "precision"),
     [((6, 1), "fp16"), ((7, 5), "fp16"), ((8, 0), "bf16")],
 )
-def test_the_preset_for_8_gb_by_compute_capability(monkeypatch, installed, capability, precision):
-    """The thesis's card is of 6.1: half precision with a scaler there, bf16 from 8.0 on."""
+def test_8gb_preset_by_compute_capability(monkeypatch, bitsandbytes, capability, precision):
+    """fp16 with a scaler below 8.0 (the thesis's GPU has 6.1), bf16 from 8.0 on."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
     trainer = configured("experiment=squad2", "trainer=8gb").trainer
     assert (trainer.accelerator, trainer.precision, trainer.gradient_checkpointing) == ("gpu", "auto", True)
-    installed(False)
+    bitsandbytes(False)
     actual = devices.resolve(trainer, gpu=True)
     assert (actual.precision, actual.optimizer_bits) == (precision, 32)
-    installed(True)
+    bitsandbytes(True)
     assert devices.resolve(trainer, gpu=True).optimizer_bits == 8
     on_cpu = devices.resolve(trainer, gpu=False)
     assert (on_cpu.precision, on_cpu.optimizer_bits) == ("fp32", 32)
@@ -61,8 +61,8 @@ def test_the_preset_for_8_gb_by_compute_capability(monkeypatch, installed, capab
         (["experiment=squad2", "trainer.micro_batch=null"], 24, 1),
     ],
 )
-def test_the_preset_keeps_the_global_batch(overrides, micro, accumulate):
-    """The largest part of at most 6 that divides the batch; what is small enough stays as it is."""
+def test_8gb_preset_keeps_the_global_batch(overrides, micro, accumulate):
+    """Micro batch: the largest divisor of the batch up to 6; smaller batches are not split."""
     trainer = configured(*overrides, "trainer=8gb").trainer
     assert (trainer.batch_size, trainer.accumulate) == (micro, accumulate)
 
@@ -77,25 +77,25 @@ def test_the_preset_keeps_the_global_batch(overrides, micro, accumulate):
         (["trainer=deepspeed", "trainer.micro_batch=2"], True, "trainer.micro_batch=null"),
     ],
 )
-def test_what_a_strategy_needs(overrides, gpu, message):
+def test_unmet_requirements_of_a_strategy_are_refused(overrides, gpu, message):
     with pytest.raises(ConfigError, match=message):
         devices.require_strategy(configured(*overrides).trainer, gpu=gpu)
 
 
-def test_more_gpus_than_there_are(monkeypatch):
+def test_more_devices_than_gpus_are_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(ConfigError, match=r"trainer\.devices: 3, but 2 GPUs are"):
         devices.require_strategy(configured("trainer.devices=3").trainer, gpu=True)
     devices.require_strategy(configured("trainer.devices=2").trainer, gpu=True)
     devices.require_strategy(configured("trainer.devices=3").trainer, gpu=False)  # processes on a CPU
-    started = {"RANK": 0, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2, "LOCAL_RANK": 0}
-    for name, value in (*started.items(), ("MASTER_ADDR", "here"), ("MASTER_PORT", 1)):
+    torchrun = {"RANK": 0, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2, "LOCAL_RANK": 0}
+    for name, value in (*torchrun.items(), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", 1)):
         monkeypatch.setenv(name, str(value))
     devices.require_strategy(configured("trainer.devices=4").trainer, gpu=True)  # on two machines
 
 
-@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="no way to forget the peak")
-def test_the_peak_of_an_earlier_run_is_forgotten():
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="the peak cannot be reset")
+def test_peak_memory_of_an_earlier_run_is_reset():
     block = bytearray(os.urandom(1)) * (300 << 20)
     before = devices.peak_memory_mb(gpu=False)
     del block
@@ -103,7 +103,7 @@ def test_the_peak_of_an_earlier_run_is_forgotten():
     assert devices.peak_memory_mb(gpu=False) < before - 250
 
 
-def test_a_strategy_that_cannot_work_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
+def test_unusable_strategy_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "task_of", lambda *_: pytest.fail("something was loaded"))
     with pytest.raises(ConfigError, match="trainer=ddp"):
         run.train(configured("trainer.strategy=fsdp"), folder=tmp_path)
@@ -121,5 +121,5 @@ def test_a_strategy_that_cannot_work_is_refused_before_anything_is_loaded(tmp_pa
         ("deepspeed", 2, "deepspeed"),
     ],
 )
-def test_the_name_of_what_trains(strategy, world, name):
+def test_strategy_name(strategy, world, name):
     assert devices.strategy_name(configured(f"trainer.strategy={strategy}").trainer, world) == name

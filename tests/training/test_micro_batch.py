@@ -1,4 +1,4 @@
-"""``trainer.micro_batch=auto``: the run is the one that had asked for the size it settles on."""
+"""``trainer.micro_batch=auto``: the run equals one configured with the size it settles on."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ AUTO = (*SIZES, "trainer.micro_batch=auto")
 
 @pytest.fixture
 def memory(monkeypatch):
-    """``memory(rows)``: a step of more rows has no memory, from batch ``after`` of ``epoch`` on."""
+    """``memory(rows)``: steps with more rows run out of memory, from batch ``after`` of ``epoch`` on."""
     step = TrainingModule.training_step
 
-    def arrange(rows: int, *, after: int = 1, epoch: int = 0) -> None:
+    def patch(rows: int, *, after: int = 1, epoch: int = 0) -> None:
         def training_step(self, batch, batch_idx):
             if len(batch.index) > rows and (self.current_epoch, batch_idx) >= (epoch, after):
                 raise torch.OutOfMemoryError("CUDA out of memory")
@@ -27,26 +27,26 @@ def memory(monkeypatch):
 
         monkeypatch.setattr(TrainingModule, "training_step", training_step)
 
-    return arrange
+    return patch
 
 
-def test_the_run_is_the_one_that_asked_for_this_size(run_training, memory, caplog):
-    asked = run_training(*SIZES, "trainer.micro_batch=2", name="asked")
+def test_auto_matches_a_run_at_the_size_it_settles_on(run_training, memory, caplog):
+    fixed = run_training(*SIZES, "trainer.micro_batch=2", name="fixed")
     memory(rows=3)
     with caplog.at_level("WARNING", "qa_arch"):
-        found = run_training(*AUTO)
-    assert found.record.batch == BatchSizes(micro=2, accumulate=4, devices=1, global_size=8)
-    told = [message for message in caplog.messages if message.startswith("out of memory")]
-    assert len(told) == 2
-    assert "trainer.micro_batch=2, accumulated 4 times" in told[-1]
-    assert found.weights == asked.weights
-    assert found.record.scores == asked.record.scores
-    assert [epoch.step for epoch in found.record.epochs] == [epoch.step for epoch in asked.record.epochs]
+        auto = run_training(*AUTO)
+    assert auto.record.batch == BatchSizes(micro=2, accumulate=4, devices=1, global_size=8)
+    warnings = [message for message in caplog.messages if message.startswith("out of memory")]
+    assert len(warnings) == 2
+    assert "trainer.micro_batch=2, accumulated 4 times" in warnings[-1]
+    assert auto.weights == fixed.weights
+    assert auto.record.scores == fixed.record.scores
+    assert [epoch.step for epoch in auto.record.epochs] == [epoch.step for epoch in fixed.record.epochs]
 
 
-def test_a_resumed_run_keeps_its_size(run_training, memory, monkeypatch):
+def test_resumed_run_keeps_its_micro_batch(run_training, memory, monkeypatch):
     memory(rows=4)
-    whole = run_training(*AUTO, name="whole")
+    uninterrupted = run_training(*AUTO, name="uninterrupted")
     with monkeypatch.context() as patch:
         save = KeepLast._save
 
@@ -59,19 +59,18 @@ def test_a_resumed_run_keeps_its_size(run_training, memory, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             run_training(*AUTO, "trainer.checkpoint_minutes=1e-9")
     memory(rows=4, after=0)
-    done = run_training(*AUTO, resume=True)
-    assert (
-        done.record.batch == whole.record.batch == BatchSizes(micro=4, accumulate=2, devices=1, global_size=8)
-    )
-    assert done.weights == whole.weights
+    resumed = run_training(*AUTO, resume=True)
+    assert resumed.record.batch == BatchSizes(micro=4, accumulate=2, devices=1, global_size=8)
+    assert resumed.record.batch == uninterrupted.record.batch
+    assert resumed.weights == uninterrupted.weights
 
 
 @pytest.mark.parametrize(
     ("rows", "after", "epoch", "micro"),
     [(0, 2, 0, 1), (4, 1, 1, 8)],
-    ids=["a single window has no room", "an epoch has shown that it fits"],
+    ids=["a single window does not fit", "an epoch has completed at this size"],
 )
-def test_where_no_smaller_size_is_tried(run_training, memory, rows, after, epoch, micro):
+def test_no_smaller_size_is_tried(run_training, memory, rows, after, epoch, micro):
     memory(rows, after=after, epoch=epoch)
     done = run_training(*AUTO, "trainer.checkpoint_minutes=1e-9")
     assert (done.record.status, done.record.batch.micro) == ("oom", micro)
@@ -87,6 +86,6 @@ def test_where_no_smaller_size_is_tried(run_training, memory, rows, after, epoch
         (["trainer.micro_batch=half"], "trainer.micro_batch"),
     ],
 )
-def test_what_does_not_go_with_it_is_refused(configure, overrides, message):
+def test_auto_is_refused_with_incompatible_settings(configure, overrides, message):
     with pytest.raises(ConfigError, match=message):
         configure(*AUTO, *overrides)

@@ -1,4 +1,4 @@
-"""Parameter groups and schedules, at values worked out by hand."""
+"""Parameter groups, schedules and optimizers, checked against values computed by hand."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ class Model(nn.Module):
 
 
 def rates(model: nn.Module, **settings) -> dict[str, tuple[float, float]]:
+    """Parameter name -> (learning rate, weight decay)."""
     names = {id(p): name for name, p in model.named_parameters()}
-    given = {"lr": 1.0, "head_lr": None, "weight_decay": 0.1, "layer_decay": 1.0} | settings
-    groups = parameter_groups(model, **given)
+    defaults = {"lr": 1.0, "head_lr": None, "weight_decay": 0.1, "layer_decay": 1.0}
+    groups = parameter_groups(model, **(defaults | settings))
     return {names[id(p)]: (g["lr"], g["weight_decay"]) for g in groups for p in g["params"]}
 
 
-def test_layers_below_learn_slower_and_the_head_at_its_own_rate():
+def test_lower_layers_learn_slower_and_the_head_has_its_own_rate():
     actual = rates(Model(), head_lr=5.0, layer_decay=0.5)
     assert actual == {
         "encoder.embedding.weight": (0.25, 0.1),
@@ -48,13 +49,13 @@ def test_layers_below_learn_slower_and_the_head_at_its_own_rate():
     }
 
 
-def test_layers_that_are_named_encoder_are_part_of_the_head():
+def test_other_modules_named_encoder_belong_to_the_head():
     model = Model()
     model.encoder = nn.LSTM(2, 2)
     assert {rate for rate, _ in rates(model, head_lr=5.0, layer_decay=0.5).values()} == {5.0}
 
 
-def test_what_is_frozen_is_in_no_group():
+def test_frozen_parameters_are_in_no_group():
     model = Model()
     model.encoder.embedding.requires_grad_(False)
     assert "encoder.embedding.weight" not in rates(model)
@@ -69,8 +70,8 @@ def test_what_is_frozen_is_in_no_group():
         ("cosine", [0.5, 1.0, 1.0, 0.853553, 0.5, 0.146447, 0.0]),
     ],
 )
-def test_the_factor_at_each_step(kind, expected):
-    """Six steps, a third of them warm-up: the first is no zero step, and after the last nothing is left."""
+def test_schedule_factor_at_each_step(kind, expected):
+    """Six steps, a third of them warm-up: the first step is not zero, the factor after the last one is."""
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=2.0)
     scheduler = schedule(optimizer, kind, steps=6, warmup=1 / 3)
     actual = []
@@ -82,8 +83,8 @@ def test_the_factor_at_each_step(kind, expected):
 
 
 @pytest.mark.parametrize("name", ["adamw", "adamax"])
-def test_the_named_optimizer_takes_the_step_of_its_paper(name):
-    """The second step, from gradients 3 and -1: AdamW's averages, Adamax's running maximum."""
+def test_optimizer_step_matches_its_paper(name):
+    """The second step for gradients 3 and -1: AdamW's averages, Adamax's running maximum."""
     weight = nn.Parameter(torch.tensor([1.0], dtype=torch.float64))
     optimizer = make_optimizer(
         name, [{"params": [weight], "lr": 0.002, "weight_decay": 0.0}], fused=name == "adamw"

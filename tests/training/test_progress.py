@@ -1,4 +1,4 @@
-"""What a person sees of a run: a bar on a terminal, a line now and then in a log."""
+"""Progress of a run: a bar in a terminal, occasional lines in a log."""
 
 from __future__ import annotations
 
@@ -40,47 +40,45 @@ def trainer() -> SimpleNamespace:
 
 @pytest.fixture
 def tick(monkeypatch):
-    """``tick(seconds)``: by how much the clock goes on each time that it is read."""
+    """``tick(seconds)``: advance the clock by ``seconds`` on every reading."""
 
-    def arrange(seconds: float) -> None:
+    def patch(seconds: float) -> None:
         clock = itertools.count()
         monkeypatch.setattr(progress.time, "perf_counter", lambda: seconds * next(clock))
 
-    return arrange
+    return patch
 
 
 def terminal(monkeypatch, width: int) -> io.StringIO:
-    """What is written to a terminal of this width."""
+    """Output of a fake terminal of this width."""
     written = io.StringIO()
     console = Console(file=written, force_terminal=True, width=width)
     monkeypatch.setattr(progress.terminal, "console", lambda **_: console)
     return written
 
 
-def epochs(shown: progress.TrainingProgress, trainer, module, scores: list[dict[str, float]]) -> None:
-    """Epochs of four batches, each validated with these scores; an epoch of none is cut short."""
-    shown.on_train_start(trainer, module)
-    for number, seen in enumerate(scores):
-        trainer.current_epoch = number
-        shown.on_train_epoch_start(trainer, module)
+def run_epochs(callback: progress.TrainingProgress, trainer, module, scores: list[dict[str, float]]) -> None:
+    """Run epochs of four batches, one per element of ``scores``; without scores there is no validation."""
+    callback.on_train_start(trainer, module)
+    for epoch, metrics in enumerate(scores):
+        trainer.current_epoch = epoch
+        callback.on_train_epoch_start(trainer, module)
         for batch in range(4):
-            shown.on_train_batch_end(trainer, module, None, None, batch)
-        if seen:
-            trainer.callback_metrics.update(seen)
-            shown.on_validation_end(trainer, module)
-        shown.on_train_epoch_end(trainer, module)
+            callback.on_train_batch_end(trainer, module, None, None, batch)
+        if metrics:
+            trainer.callback_metrics.update(metrics)
+            callback.on_validation_end(trainer, module)
+        callback.on_train_epoch_end(trainer, module)
 
 
 SCORES = {"calibration_f1": 61.234, "calibration_loss": 1.5, "train_other": 1.0}
 
 
-def test_a_log_tells_loss_rate_time_left_once_it_is_known_and_the_last_score(
-    trainer, module, tick, monkeypatch, caplog
-):
+def test_log_shows_loss_speed_time_left_and_last_score(trainer, module, tick, monkeypatch, caplog):
     tick(1)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
     with caplog.at_level("INFO", logger="qa_arch"):
-        epochs(progress.TrainingProgress("bert", live=False), trainer, module, [SCORES, {}])
+        run_epochs(progress.TrainingProgress("bert", live=False), trainer, module, [SCORES, {}])
     first, *_, last = [line for line in caplog.messages if " batch " in line]
     assert first == "bert epoch 1/2: batch 1 of 4, loss 1.500, 1.0 batches/s"
     assert last == (
@@ -91,38 +89,36 @@ def test_a_log_tells_loss_rate_time_left_once_it_is_known_and_the_last_score(
 
 
 @pytest.mark.parametrize(("seconds", "readings"), [(0.01, 1), (0.15, 2), (0.25, 4)])
-def test_a_bar_reads_the_loss_five_times_a_second_at_most(
+def test_bar_reads_the_loss_at_most_five_times_a_second(
     trainer, module, tick, monkeypatch, seconds, readings
 ):
-    """Each reading waits for the GPU; the first is at once, so that a short epoch has figures too."""
+    """Each reading waits for the GPU; the first is immediate, so that short epochs show figures too."""
     tick(seconds)
     terminal(monkeypatch, 80)
-    shown = progress.TrainingProgress("bert", live=True)
-    figures = Mock(wraps=shown._figures)
-    monkeypatch.setattr(shown, "_figures", figures)
-    shown.on_train_epoch_start(trainer, module)
+    callback = progress.TrainingProgress("bert", live=True)
+    figures = Mock(wraps=callback._figures)
+    monkeypatch.setattr(callback, "_figures", figures)
+    callback.on_train_epoch_start(trainer, module)
     for batch in range(4):
-        shown.on_train_batch_end(trainer, module, None, None, batch)
-    assert shown.bar.tasks[0].completed == 4
+        callback.on_train_batch_end(trainer, module, None, None, batch)
+    assert callback.bar.tasks[0].completed == 4
     assert figures.call_count == readings
-    shown.on_exception(trainer, module, ValueError())
+    callback.on_exception(trainer, module, ValueError())
 
 
 @pytest.mark.parametrize("width", [40, 80, 140])
-def test_a_bar_keeps_its_place_beside_its_figures_and_is_gone_before_a_line(
-    trainer, module, tick, monkeypatch, width
-):
-    """Else the line would stand behind the bar, and the bar would be drawn once more below it."""
+def test_bar_leaves_room_for_itself_and_stops_before_a_log_line(trainer, module, tick, monkeypatch, width):
+    """Otherwise the line would follow the bar on its row, and the bar would be drawn again below."""
     tick(0.25)
     module.task = SimpleNamespace(monitor="calibration_mrr")
-    written = terminal(monkeypatch, width)
-    shown = progress.TrainingProgress("proposed seed 13", live=True)
-    at_work: list[bool] = []
-    monkeypatch.setattr(progress.log, "info", lambda *_: at_work.append(shown.bar.live.is_started))
-    epochs(shown, trainer, module, [SCORES | {"calibration_mrr": 80.0}, SCORES])
-    assert at_work == [False, False]
-    lines = [line for line in written.getvalue().replace("\r", "\n").splitlines() if "4/4" in line]
+    output = terminal(monkeypatch, width)
+    callback = progress.TrainingProgress("proposed seed 13", live=True)
+    bar_active: list[bool] = []
+    monkeypatch.setattr(progress.log, "info", lambda *_: bar_active.append(callback.bar.live.is_started))
+    run_epochs(callback, trainer, module, [SCORES | {"calibration_mrr": 80.0}, SCORES])
+    assert bar_active == [False, False]
+    lines = [line for line in output.getvalue().replace("\r", "\n").splitlines() if "4/4" in line]
     last = Console(width=width).render_str(lines[-1]).plain
     assert last.count("━") >= progress.BAR[0]
-    for figure, from_width in (("left", 80), ("loss 1.500", 80), ("calibration mrr 80.00", 140)):
-        assert (figure in last) == (width >= from_width), last
+    for figure, min_width in (("left", 80), ("loss 1.500", 80), ("calibration mrr 80.00", 140)):
+        assert (figure in last) == (width >= min_width), last

@@ -1,4 +1,4 @@
-"""Several processes: the same steps as one, and the same answers however the reading was shared out."""
+"""Several ranks take the same steps as one process and give the same answers."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ SCRIPTS = "Zoë Ångström sang «Ωmega ½» in 東京 🎻 before the Łódź 
 
 
 def readings(config) -> list[tuple[SpanCollector, list[SpanLogits]]]:
-    """For sets of 1, 5 and 7 questions and one in many scripts: an empty reading, made-up logits."""
+    """Empty collectors and random logits for sets of 1, 5 and 7 questions and a set in many scripts."""
     parts = TASK.assemble(config)
-    actual = []
+    pairs = []
     scripts = [replace(e, context=SCRIPTS, answers=(), plausible=()) for e in parts.sets["dev"].examples[:3]]
     sets = [*(parts.sets["dev"].examples[:n] for n in QUESTIONS), tuple(scripts)]
     for n, examples in enumerate(sets):
@@ -46,22 +46,22 @@ def readings(config) -> list[tuple[SpanCollector, list[SpanLogits]]]:
             context = Collator(table)([row]).context
             start, end = torch.randn(2, *context.shape).masked_fill(~context, -torch.inf)
             windows.append(SpanLogits(start, end, *torch.randn(2, 1)))
-        actual.append((SpanCollector(questions, table, config.decode), windows))
-    return actual
+        pairs.append((SpanCollector(questions, table, config.decode), windows))
+    return pairs
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world", [2, 3])
-def test_every_rank_has_the_ranking_of_one(configure, tmp_path, world):
-    """With more ranks than windows, windows of one question on several ranks, one window that two ranks
-    read, a rank that reads nothing, and answers in many scripts: the files too, byte for byte."""
-    given = readings(configure("features.max_length=48", "features.stride=8"))
-    assert len(given[2][1]) > QUESTIONS[2]
-    assert len(given[3][1]) > 3 * world
-    torch.save(given, tmp_path / "readings.pt")
+def test_gathered_ranking_matches_a_single_process(configure, tmp_path, world):
+    """Prediction files too, byte for byte. Cases: more ranks than windows, windows of one question on several
+    ranks, one window read by two ranks, a rank that reads nothing, answers in many scripts."""
+    pairs = readings(configure("features.max_length=48", "features.stride=8"))
+    assert len(pairs[2][1]) > QUESTIONS[2]
+    assert len(pairs[3][1]) > 3 * world
+    torch.save(pairs, tmp_path / "readings.pt")
     run_ranks("join", world, tmp_path)
     expected = []
-    for number, (collector, windows) in enumerate(given):
+    for number, (collector, windows) in enumerate(pairs):
         for row, logits in enumerate(windows):
             collector.add(SimpleNamespace(index=torch.tensor([row])), logits)
         ranking = gather(collector)
@@ -70,11 +70,13 @@ def test_every_rank_has_the_ranking_of_one(configure, tmp_path, world):
         expected.append({name: getattr(ranking, name).tolist() for name in columns})
     for rank in range(world):
         assert json.loads((tmp_path / f"join-{world}-{rank}.json").read_text()) == expected
-        for number in range(len(given)):
-            alone = {path.name: path.read_bytes() for path in (tmp_path / f"said-1-0-{number}").iterdir()}
-            there = tmp_path / f"said-{world}-{rank}-{number}"
-            assert {path.name: path.read_bytes() for path in there.iterdir()} == alone
-            assert alone
+        for number in range(len(pairs)):
+            single, gathered = (
+                {path.name: path.read_bytes() for path in (tmp_path / f"said-{ranks}-{number}").iterdir()}
+                for ranks in ("1-0", f"{world}-{rank}")
+            )
+            assert gathered == single
+            assert single
     texts = json.loads((tmp_path / "said-1-0-3" / "nbest_predictions.json").read_text(encoding="utf-8"))
     assert any(not row["text"].isascii() for rows in texts.values() for row in rows)
 
@@ -89,20 +91,20 @@ def run_ranks(task: str, world: int, folder: Path) -> None:
     assert [rank.returncode for rank in ranks] == [0] * world, output
 
 
-STILL = ("trainer.epochs=2", "trainer.accumulate=2", "optim.clip=0", "optim.lr=1e-9")
-ON_TWO = (*STILL, "trainer.batch_size=2", "trainer.devices=2")
+FROZEN = ("trainer.epochs=2", "trainer.accumulate=2", "optim.clip=0", "optim.lr=1e-9")
+TWO_RANKS = (*FROZEN, "trainer.batch_size=2", "trainer.devices=2")
 
 
-def test_two_devices_take_the_steps_of_one(run_training, monkeypatch):
-    """2 ranks x 2 x 2 and 1 x 4 x 2: the same windows in each step, so the same losses and scores."""
+def test_two_devices_match_one_device(run_training, monkeypatch):
+    """Ranks x batch size x accumulation of 2 x 2 x 2 and 1 x 4 x 2: each step has the same windows."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # Lightning sets it otherwise
     before = dict(os.environ)
-    alone = run_training(*STILL, "trainer.batch_size=4", name="one").record
-    both = run_training(*ON_TWO, name="two").record
+    single = run_training(*FROZEN, "trainer.batch_size=4", name="one").record
+    double = run_training(*TWO_RANKS, name="two").record
     assert dict(os.environ) == before
-    assert (both.status, both.strategy) == ("ok", "ddp")
-    assert both.batch == BatchSizes(micro=2, accumulate=2, devices=2, global_size=8)
-    for first, second in zip(alone.epochs, both.epochs, strict=True):
+    assert (double.status, double.strategy) == ("ok", "ddp")
+    assert double.batch == BatchSizes(micro=2, accumulate=2, devices=2, global_size=8)
+    for first, second in zip(single.epochs, double.epochs, strict=True):
         assert (first.step, first.windows, first.lr) == (second.step, second.windows, second.lr)
         assert first.train_loss == pytest.approx(second.train_loss, rel=1e-6)
         assert first.value("calibration_loss") == pytest.approx(second.value("calibration_loss"), rel=1e-6)
@@ -110,18 +112,18 @@ def test_two_devices_take_the_steps_of_one(run_training, monkeypatch):
 
 
 @pytest.mark.slow
-def test_spawned_ranks_train_as_programs_do(run_training, monkeypatch):
+def test_spawned_ranks_match_subprocess_ranks(run_training, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    programs = run_training(*ON_TWO, name="two")
-    spawned = run_training(*ON_TWO, "trainer.strategy=ddp_spawn", name="spawned")
+    subprocesses = run_training(*TWO_RANKS, name="two")
+    spawned = run_training(*TWO_RANKS, "trainer.strategy=ddp_spawn", name="spawned")
     assert spawned.record.strategy == "ddp_spawn"
-    assert spawned.weights == programs.weights
-    assert spawned.record.scores == programs.record.scores
+    assert spawned.weights == subprocesses.weights
+    assert spawned.record.scores == subprocesses.record.scores
 
 
 @pytest.mark.slow
-def test_ranks_of_different_configs_do_not_train(run_training, monkeypatch):
-    """Rank 0 takes itself for another run; rank 1 reads its config from the record."""
+def test_ranks_with_different_configs_are_refused(run_training, monkeypatch):
+    """The config hash of rank 0 is patched; rank 1 reads its config from the record."""
     monkeypatch.setattr("qa_arch.training.module.config_hash", lambda config: "another")
     with pytest.raises(RunError, match=r"different configs \(rank 0: another, rank 1: [0-9a-f]{8}\)"):
         run_training("trainer.devices=2")
@@ -134,10 +136,10 @@ def test_ranks_of_different_configs_do_not_train(run_training, monkeypatch):
         (1, RuntimeError, "Connection closed by peer"),
     ],
 )
-def test_a_rank_without_memory_is_an_out_of_memory(monkeypatch, tmp_path, code, error, message):
-    """A result, whichever rank has it: rank 0 sees a closed connection, some time before the other ends."""
-    ends = [sys.executable, "-c", f"import time; time.sleep(0.3); raise SystemExit({code})"]
-    monkeypatch.setattr(ranks, "start_rank", lambda *_: subprocess.Popen(ends))
+def test_out_of_memory_on_another_rank_is_reported_as_such(monkeypatch, tmp_path, code, error, message):
+    """Rank 0 sees only a closed connection, some time before the other rank exits."""
+    rank_1 = [sys.executable, "-c", f"import time; time.sleep(0.3); raise SystemExit({code})"]
+    monkeypatch.setattr(ranks, "start_rank", lambda *_: subprocess.Popen(rank_1))
     with (
         pytest.raises(RuntimeError, match=message) as raised,
         ranks.other_ranks(2, tmp_path, resume=False, trusted=()),

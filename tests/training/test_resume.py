@@ -1,4 +1,4 @@
-"""Stopped and resumed is the same as never stopped: every bit of state, the order of ids, the history."""
+"""Resumed runs equal uninterrupted ones: every bit of state, the order of windows, the history."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import combinations
 from types import SimpleNamespace
 
 import pytest
@@ -29,35 +30,34 @@ TWO_EPOCHS = (
     "trainer.epochs=2",
     "trainer.accumulate=2",
     "trainer.checkpoint_minutes=1e-9",
-    "encoder.hidden_dropout=0.1",  # so that the random states matter
+    "encoder.hidden_dropout=0.1",  # makes the random states matter
     "model.dropout=0.1",
 )
-"""21 questions in batches of 4, two batches a step: checkpoints after steps 1 and 2, then the epoch's."""
+"""21 questions in batches of 4, two per step: checkpoints after steps 1 and 2 and at the end of the epoch."""
 
 
 @pytest.fixture
-def straight(train_once):
-    """The run that nothing stopped."""
+def uninterrupted(train_once):
     return train_once(*TWO_EPOCHS)
 
 
 @pytest.fixture
 def order(monkeypatch):
-    """The window numbers of each batch as it is trained on, by (epoch, batch)."""
-    seen: dict[tuple[int, int], list[int]] = {}
+    """(epoch, batch) -> window numbers, in the order of training."""
+    order: dict[tuple[int, int], list[int]] = {}
     step = TrainingModule.training_step
 
-    def noting(self, batch, batch_idx):
-        seen[self.current_epoch, batch_idx] = batch.index.tolist()
+    def training_step(self, batch, batch_idx):
+        order[self.current_epoch, batch_idx] = batch.index.tolist()
         return step(self, batch, batch_idx)
 
-    monkeypatch.setattr(TrainingModule, "training_step", noting)
-    return seen
+    monkeypatch.setattr(TrainingModule, "training_step", training_step)
+    return order
 
 
 @pytest.fixture
-def stopped(run_training):
-    """Train until the n-th checkpoint and no further."""
+def stop_after(run_training):
+    """``stop_after(n, *overrides)``: train until the n-th checkpoint, in the folder ``stopped``."""
 
     def run(checkpoints: int, *overrides: str, resume: bool = False) -> None:
         with stopped_after(checkpoints):
@@ -66,31 +66,31 @@ def stopped(run_training):
     return run
 
 
-def test_four_epochs_in_three_sittings(run_training, stopped, same, order):
+def test_run_resumed_twice_equals_uninterrupted_one(run_training, stop_after, same, order):
     """Stopped after epoch 2, again inside epoch 4, then finished."""
     four = (*TWO_EPOCHS, "trainer.epochs=4")
-    straight = run_training(*four, name="straight")
+    uninterrupted = run_training(*four, name="uninterrupted")
     expected = dict(order)
-    epochs = [[ids for (at, _), ids in expected.items() if at == epoch] for epoch in range(4)]
-    assert all(item != other for n, item in enumerate(epochs) for other in epochs[:n])
+    epochs = [[ids for (epoch, _), ids in expected.items() if epoch == number] for number in range(4)]
+    assert all(first != second for first, second in combinations(epochs, 2))
     order.clear()
-    stopped(6, *four)
+    stop_after(6, *four)
     assert list(order) == list(expected)[:12]
-    stopped(4, *four, resume=True)
+    stop_after(4, *four, resume=True)
     assert list(order) == list(expected)[:20]
     resumed = run_training(*four, name="stopped", resume=True)
     assert list(order.items()) == list(expected.items())
-    assert resumed.weights == straight.weights
-    assert resumed.results == straight.results
-    same(resumed.state, straight.state)
+    assert resumed.weights == uninterrupted.weights
+    assert resumed.results == uninterrupted.results
+    same(resumed.state, uninterrupted.state)
 
 
-def test_patience_goes_on_where_it_stood(run_training, stopped, monkeypatch):
-    """The best epoch is the second; stopped in the third, it ends for good after the fourth."""
+def test_patience_continues_after_resuming(run_training, stop_after, monkeypatch):
+    """The best epoch is the second; stopped in the third, training ends early after the fourth."""
     scores = iter([20.0, 30.0, 10.0, 10.0, 99.0])
     monkeypatch.setattr(SpanTask, "validation_scores", lambda *_: {"calibration_f1": next(scores)})
     settings = (*TWO_EPOCHS, "trainer.epochs=6", "trainer.patience=2")
-    stopped(7, *settings)
+    stop_after(7, *settings)
     record = run_training(*settings, name="stopped", resume=True).record
     assert [epoch.value("calibration_f1") for epoch in record.epochs] == [20.0, 30.0, 10.0, 10.0]
     assert record.best_epoch == 1
@@ -98,8 +98,8 @@ def test_patience_goes_on_where_it_stood(run_training, stopped, monkeypatch):
     assert (len(again.epochs), next(scores)) == (4, 99.0)
 
 
-def test_the_scale_of_half_precision_goes_on_too(run_training, stopped, same, monkeypatch):
-    """fp16 on a CPU, with a scaler that grows within the run: its scale and its count of good steps."""
+def test_fp16_scaler_state_is_resumed(run_training, stop_after, same, monkeypatch):
+    """fp16 on a CPU with a scale that grows during the run: the scale and its growth counter are restored."""
 
     def half(*, plugins, precision, **settings):
         scaler = torch.amp.GradScaler("cpu", init_scale=2.0**4, growth_interval=2)
@@ -107,113 +107,117 @@ def test_the_scale_of_half_precision_goes_on_too(run_training, stopped, same, mo
 
     trainer = loop.pl.Trainer
     monkeypatch.setattr(loop.pl, "Trainer", half)
-    straight = run_training(*TWO_EPOCHS, name="straight")
-    assert straight.state["MixedPrecision"]["scale"] == 2.0**7  # six steps
-    stopped(4, *TWO_EPOCHS)
+    uninterrupted = run_training(*TWO_EPOCHS, name="uninterrupted")
+    assert uninterrupted.state["MixedPrecision"]["scale"] == 2.0**7  # six steps
+    stop_after(4, *TWO_EPOCHS)
     resumed = run_training(*TWO_EPOCHS, name="stopped", resume=True)
-    assert resumed.weights == straight.weights
-    same(resumed.state, straight.state)
+    assert resumed.weights == uninterrupted.weights
+    same(resumed.state, uninterrupted.state)
 
 
-def test_a_damaged_checkpoint_costs_only_itself(run_training, straight, stopped, same, caplog, tmp_path):
-    stopped(5, *TWO_EPOCHS)
+def test_damaged_checkpoint_falls_back_to_the_previous_one(
+    run_training, uninterrupted, stop_after, same, caplog, tmp_path
+):
+    stop_after(5, *TWO_EPOCHS)
     folder = tmp_path / "stopped"
     shutil.copytree(folder, tmp_path / "copy")
-    _harm(folder / LAST, "one bit")
+    _damage(folder / LAST, "one bit")
     with caplog.at_level(logging.WARNING, "qa_arch"):
         resumed = run_training(*TWO_EPOCHS, name="stopped", resume=True)
     assert "last.ckpt: damaged" in caplog.text
-    assert resumed.weights == straight.weights
-    same(resumed.state, straight.state)
-    for harm in ("cut short", "empty", "one bit"):
+    assert resumed.weights == uninterrupted.weights
+    same(resumed.state, uninterrupted.state)
+    for damage in ("truncated", "empty", "one bit"):
         for name in (LAST, PREVIOUS):
             shutil.copy(tmp_path / "copy" / name, folder)
-        _harm(folder / LAST, harm)
+        _damage(folder / LAST, damage)
         assert newest(folder).name == PREVIOUS
-        _harm(folder / PREVIOUS, harm)
+        _damage(folder / PREVIOUS, damage)
         with pytest.raises(RunError, match=r"last\.ckpt and previous\.ckpt cannot be read"):
             newest(folder)
 
 
-class Trap:
+class FailsOnLoad:
     def __reduce__(self):
-        return pytest.fail, ("a pickle was run",)
+        return pytest.fail, ("the pickle was executed",)
 
 
-def test_a_pickle_is_no_checkpoint(run_training, straight, tmp_path):
-    """It could run code, and is not opened."""
-    shutil.copytree(straight.folder, tmp_path / "run")
-    write_record(tmp_path / "run", replace(straight.record, status="killed"))
-    torch.save({"made by": Trap()}, tmp_path / "run" / LAST)
+def test_checkpoint_with_arbitrary_pickles_is_refused(run_training, uninterrupted, tmp_path):
+    """A pickle could run code, so it is never loaded."""
+    shutil.copytree(uninterrupted.folder, tmp_path / "run")
+    write_record(tmp_path / "run", replace(uninterrupted.record, status="killed"))
+    torch.save({"object": FailsOnLoad()}, tmp_path / "run" / LAST)
     with pytest.raises(RunError, match=r"last\.ckpt: holds more than tensors and plain values"):
         run_training(*TWO_EPOCHS, resume=True)
 
 
-def _harm(path, how: str) -> None:
-    whole = bytearray(path.read_bytes())
-    whole[len(whole) // 2] ^= 1
-    path.write_bytes({"cut short": whole[:-100], "empty": b"", "one bit": whole}[how])
+def _damage(path, how: str) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes({"truncated": content[:-100], "empty": b"", "one bit": content}[how])
 
 
-def test_a_full_disk_costs_only_what_it_had_no_room_for(run_training, straight, same, monkeypatch, caplog):
-    """Room for the first two: the run ends all the same, and may go on from the second."""
-    write, saved = torch.save, iter(range(2))
+def test_full_disk_skips_checkpoints_and_training_continues(
+    run_training, uninterrupted, same, monkeypatch, caplog
+):
+    """There is room for two checkpoints: the run still finishes, and can be resumed from the second."""
+    torch_save, room = torch.save, iter(range(2))
 
     def save(value, file):
-        if next(saved, None) is None:
+        if next(room, None) is None:
             file.write(b"half a checkpoint")
             raise OSError(28, "No space left on device")
-        write(value, file)
+        torch_save(value, file)
 
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "qa_arch"):
         patch.setattr(checkpoint.torch, "save", save)
-        through = run_training(*TWO_EPOCHS, name="through")
-    assert through.weights == straight.weights
-    assert sorted(path.name for path in through.folder.glob("*.ckpt")) == [LAST, PREVIOUS]
-    assert through.state["global_step"] == 2
-    assert not list(through.folder.glob(".last*"))
+        finished = run_training(*TWO_EPOCHS)
+    assert finished.weights == uninterrupted.weights
+    assert sorted(path.name for path in finished.folder.glob("*.ckpt")) == [LAST, PREVIOUS]
+    assert finished.state["global_step"] == 2
+    assert not list(finished.folder.glob(".last*"))
     assert "last.ckpt: cannot be written (No space left on device)" in caplog.text
     assert "the previous checkpoint is kept, and training continues" in caplog.text
-    resumed = run_training(*TWO_EPOCHS, name="through", resume=True)
-    assert resumed.weights == straight.weights
-    same(resumed.state, straight.state)
+    resumed = run_training(*TWO_EPOCHS, resume=True)
+    assert resumed.weights == uninterrupted.weights
+    same(resumed.state, uninterrupted.state)
 
 
-@pytest.mark.parametrize(("wrote", "now"), [(1, 2), (2, 1)])
-def test_a_checkpoint_is_of_so_many_ranks(wrote, now):
-    """``devices=auto`` is one config on any number of them; batches are shared out otherwise on each."""
+@pytest.mark.parametrize(("saved", "world"), [(1, 2), (2, 1)])
+def test_checkpoint_of_another_world_size_is_refused(saved, world):
+    """With ``devices=auto`` the config is the same on any number of devices, but the batches are not."""
     module = TrainingModule.__new__(TrainingModule)
     LightningModule.__init__(module)
-    module._trainer = SimpleNamespace(world_size=now)
-    with pytest.raises(RunError, match=rf"world size {wrote} cannot be resumed with world size {now}"):
-        module.on_load_checkpoint({"random": [random_state()] * wrote})
+    module._trainer = SimpleNamespace(world_size=world)
+    with pytest.raises(RunError, match=rf"world size {saved} cannot be resumed with world size {world}"):
+        module.on_load_checkpoint({"random": [random_state()] * saved})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world", [1, 2])
-def test_killed_processes_go_on(run_training, small, tmp_path, world):
-    """Every process killed at once, five times, a little later each time; then left to finish."""
+def test_killed_processes_resume(run_training, tiny_run, tmp_path, world):
+    """Kill all processes at once, five times, a little later each time; then let the run finish."""
     settings = [*TWO_EPOCHS, "trainer.epochs=4", f"trainer.devices={world}"]
-    straight = run_training(*settings, name="straight")
+    uninterrupted = run_training(*settings, name="uninterrupted")
     folder = tmp_path / "killed"
-    command = [sys.executable, "-m", "qa_arch.cli.main", "train", *small, *settings, "--resume"]
+    command = [sys.executable, "-m", "qa_arch.cli.main", "train", *tiny_run, *settings, "--resume"]
     killed = 0
-    for sitting in range(5):
-        seen = _written(folder)
+    for attempt in range(5):
+        before = _checkpoint_time(folder)
         process = subprocess.Popen([*command, "--folder", str(folder)], start_new_session=True)
-        while process.poll() is None and _written(folder) == seen:
+        while process.poll() is None and _checkpoint_time(folder) == before:
             time.sleep(0.005)
-        time.sleep(0.05 * sitting)
+        time.sleep(0.05 * attempt)
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             killed += 1
         process.wait()
     assert killed >= 2
     assert subprocess.run([*command, "--folder", str(folder)]).returncode == 0
-    assert (folder / "model" / "model.safetensors").read_bytes() == straight.weights
-    assert read_record(folder).scores == straight.record.scores
+    assert (folder / "model" / "model.safetensors").read_bytes() == uninterrupted.weights
+    assert read_record(folder).scores == uninterrupted.record.scores
 
 
-def _written(folder) -> int:
+def _checkpoint_time(folder) -> int:
     path = folder / LAST
     return path.stat().st_mtime_ns if path.is_file() else 0

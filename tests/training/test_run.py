@@ -1,4 +1,4 @@
-"""The record of a run, whatever becomes of it."""
+"""Records of runs that finish, fail or run out of memory, and warnings about models that always abstain."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ from qa_arch.types.text import Candidate, Prediction
 
 
 @pytest.fixture
-def breaking():
-    """Raise at the second batch."""
+def raise_in_training():
+    """``raise_in_training(patch, error)``: raise ``error`` at the second batch."""
 
-    def arrange(patch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def patch_step(patch: pytest.MonkeyPatch, error: BaseException) -> None:
+        step = TrainingModule.training_step
+
         def training_step(self, batch, batch_idx):
             if batch_idx == 1:
                 raise error
-            return take(self, batch, batch_idx)
+            return step(self, batch, batch_idx)
 
-        take = TrainingModule.training_step
         patch.setattr(TrainingModule, "training_step", training_step)
 
-    return arrange
+    return patch_step
 
 
-def test_a_finished_run_tells_everything(run_training):
+def test_record_of_a_finished_run_is_complete(run_training):
     done = run_training("trainer.epochs=2", "model.dropout=0.1")
     record = read_record(done.folder)
     assert record == done.record
@@ -64,18 +65,18 @@ def test_a_finished_run_tells_everything(run_training):
     assert not (done.folder / "traceback.txt").exists()
 
 
-def test_a_failure_is_recorded_and_raised_and_forgotten_when_the_run_goes_on(
-    run_training, breaking, monkeypatch, tmp_path, caplog
+def test_failure_is_recorded_raised_and_cleared_on_resume(
+    run_training, raise_in_training, monkeypatch, tmp_path, caplog
 ):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / LAST).touch()
     with monkeypatch.context() as patch, caplog.at_level("INFO", logger="qa_arch"):
-        breaking(patch, ValueError("no such luck\nat all"))
-        with pytest.raises(ValueError, match="no such luck"):
+        raise_in_training(patch, ValueError("bad batch\nin detail"))
+        with pytest.raises(ValueError, match="bad batch"):
             run_training()
     assert f"--folder {tmp_path / 'run'} --if-exists resume" in caplog.messages[-1]
     record = read_record(tmp_path / "run")
-    assert (record.status, record.error) == ("failed", "ValueError: no such luck")
+    assert (record.status, record.error) == ("failed", "ValueError: bad batch")
     assert "training_step" in (tmp_path / "run" / "traceback.txt").read_text()
     (tmp_path / "run" / LAST).unlink()
     done = run_training(resume=True)
@@ -83,8 +84,8 @@ def test_a_failure_is_recorded_and_raised_and_forgotten_when_the_run_goes_on(
     assert not (tmp_path / "run" / "traceback.txt").exists()
 
 
-def test_running_out_of_memory_is_a_result(run_training, breaking, monkeypatch):
-    breaking(monkeypatch, torch.OutOfMemoryError("CUDA out of memory"))
+def test_out_of_memory_is_recorded_as_a_result(run_training, raise_in_training, monkeypatch):
+    raise_in_training(monkeypatch, torch.OutOfMemoryError("CUDA out of memory"))
     done = run_training()
     assert read_record(done.folder) == done.record
     assert done.record.status == "oom"
@@ -94,21 +95,22 @@ def test_running_out_of_memory_is_a_result(run_training, breaking, monkeypatch):
     assert not out_of_memory(ValueError("out of memory"))
 
 
-def test_sets_that_share_an_article_are_refused(configure):
+def test_splits_that_share_an_article_are_refused(configure):
     data = configure().data
-    closed = replace(data, open_dev=False)
-    for shared in (
+    closed_dev = replace(data, open_dev=False)
+    for overlapping in (
         replace(data, calibration=data.train),
         replace(data, dev=data.calibration),
-        replace(closed, dev=data.train),
+        replace(closed_dev, dev=data.train),
     ):
         with pytest.raises(DataError, match=r"share \d article"):
-            TASK.load_splits(shared)
-    assert "dev" not in TASK.load_splits(closed)
-    assert TASK.load_splits(replace(closed, dev="not_made_yet.json"))
+            TASK.load_splits(overlapping)
+    assert "dev" not in TASK.load_splits(closed_dev)
+    assert TASK.load_splits(replace(closed_dev, dev="missing.json"))
 
 
-def _answers(questions, nulls: int) -> list[Prediction]:
+def predictions(questions, nulls: int) -> list[Prediction]:
+    """Predictions with null odds 1 for the first ``nulls`` questions and -1 for the others."""
     best = Candidate("x", 0, 1, 0.0, 1.0)
     return [
         Prediction(example.id, best, 1.0 if n < nulls else -1.0, 1)
@@ -120,23 +122,23 @@ def _answers(questions, nulls: int) -> list[Prediction]:
     ("nulls", "margin", "warned"),
     [(75, 0.0, True), (74, 0.0, True), (73, 0.0, False), (75, 2.0, False), (0, -2.0, True)],
 )
-def test_a_model_that_only_says_no_answer_is_warned_of(nulls, margin, warned):
-    """75 questions, 98% of them are 73.5."""
+def test_warning_for_a_model_that_nearly_always_abstains(nulls, margin, warned):
+    """Warns from 98% abstentions on: 73.5 of 75 questions."""
     questions = generate(5, 1)
     assert len(questions) == 75
-    outputs = SimpleNamespace(best_predictions=_answers(questions, nulls))
+    outputs = SimpleNamespace(best_predictions=predictions(questions, nulls))
     warning = TASK.warning(questions, outputs, margin)
     assert (warning is not None) == warned
     assert not warned or "learned nothing else" in warning
 
 
-def test_a_run_that_never_learned_warns(run_training, caplog, monkeypatch):
-    """An untrained model under a margin at which nothing is answered."""
+def test_run_that_always_abstains_warns_unless_it_is_a_smoke_test(run_training, caplog, monkeypatch):
+    """The threshold is patched so that nothing is answered."""
     monkeypatch.setattr(SpanTask, "fit_threshold", lambda *_: -1e9)
     with caplog.at_level(logging.WARNING, "qa_arch"):
         run_training()
     output = [r.getMessage() for r in caplog.records if "learned nothing else" in r.getMessage()]
     assert [line.split(":")[0] for line in output] == ["calibration", "dev"]
     caplog.clear()
-    run_training("trainer.max_steps=3", name="a trial of a few steps")
+    run_training("trainer.max_steps=3", name="smoke_test")
     assert not any("learned nothing else" in message for message in caplog.messages)

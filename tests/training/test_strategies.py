@@ -1,4 +1,4 @@
-"""One batch however it is cut up: over micro batches, over ranks, over shards; and resumed on two ranks."""
+"""A global batch takes the same step on one process, two ranks and FSDP; two ranks resume exactly."""
 
 from __future__ import annotations
 
@@ -22,29 +22,33 @@ from qa_arch.training.module import TrainingModule
 pytestmark = pytest.mark.slow
 
 PROGRAM = Path(__file__).parents[1] / "fits.py"
-STILL = ("trainer.epochs=2", "optim.clip=0", "optim.lr=1e-9")
-"""The weights stay, so that each step's gradient depends on its windows alone."""
-CUT = {
+FROZEN = ("trainer.epochs=2", "optim.clip=0", "optim.lr=1e-9")
+"""The weights hardly change, so that the gradient of a step depends on its windows alone."""
+SPLIT = {
     8: ("trainer.batch_size=2", "trainer.accumulate=2"),  # 2 ranks: 8 + 8 + 5 windows of 21
-    4: ("trainer.batch_size=1", "trainer.accumulate=2"),  # the last step has one window: rank 1 has none
+    4: ("trainer.batch_size=1", "trainer.accumulate=2"),  # the last step has one window, and rank 1 none
 }
+"""Global batch size -> its split over two ranks."""
 RESUMED = ("trainer.epochs=2", "trainer.batch_size=2", "trainer.accumulate=2", "encoder.hidden_dropout=0.1")
 
 
 @pytest.fixture(scope="module")
 def pair(configure_once, tmp_path_factory) -> Path:
-    """The folder in which two ranks have made all the fits below, in one pair of processes."""
+    """Folder with the results of all fits below, run by a single pair of ranks."""
     folder = tmp_path_factory.mktemp("pair")
-    often = "trainer.checkpoint_minutes=1e-9"
-    resumed = configure_once(*RESUMED, often)
-    shards = configure_once(*STILL, *CUT[8], often, "trainer.strategy=fsdp")
+    checkpoints = "trainer.checkpoint_minutes=1e-9"
+    resumed = configure_once(*RESUMED, checkpoints)
+    fsdp = configure_once(*FROZEN, *SPLIT[8], checkpoints, "trainer.strategy=fsdp")
     fits = [
-        *({"name": f"cut-{size}", "config": configure_once(*STILL, *cut)} for size, cut in CUT.items()),
-        {"name": "fsdp-first", "folder": "fsdp", "stop": 4, "config": shards},  # 3 checkpoints an epoch
-        {"name": "fsdp-second", "folder": "fsdp", "resume": True, "config": shards},
-        {"name": "straight", "config": resumed},
-        {"name": "first", "folder": "parts", "stop": 4, "config": resumed},  # inside the second epoch
-        {"name": "second", "folder": "parts", "resume": True, "config": resumed},
+        *(
+            {"name": f"ddp-{size}", "config": configure_once(*FROZEN, *split)}
+            for size, split in SPLIT.items()
+        ),
+        {"name": "fsdp-first", "folder": "fsdp", "stop": 4, "config": fsdp},  # 3 checkpoints per epoch
+        {"name": "fsdp-second", "folder": "fsdp", "resume": True, "config": fsdp},
+        {"name": "uninterrupted", "config": resumed},
+        {"name": "first", "folder": "resumed", "stop": 4, "config": resumed},  # inside the second epoch
+        {"name": "second", "folder": "resumed", "resume": True, "config": resumed},
     ]
     (folder / "fits.json").write_text(json.dumps([fit | {"config": asdict(fit["config"])} for fit in fits]))
     start_ranks(2, folder)
@@ -70,52 +74,54 @@ def start_ranks(world: int, folder: Path) -> None:
 
 
 def gradients_of(config, folder: Path) -> tuple[list[torch.Tensor], list[dict]]:
-    """Of each step of a fit in this process, and the epochs it tells of."""
-    actual: list[torch.Tensor] = []
+    """Gradients of each step of a fit in this process, and its epochs."""
+    gradients: list[torch.Tensor] = []
 
-    def keep(self, optimizer):
-        actual.append(torch.cat([p.grad.flatten().clone() for p in self.model.parameters()]))
+    def record(self, optimizer):
+        gradients.append(torch.cat([p.grad.flatten().clone() for p in self.model.parameters()]))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TrainingModule, "on_before_optimizer_step", keep)
+        patch.setattr(TrainingModule, "on_before_optimizer_step", record)
         torch.manual_seed(config.seed)
         epochs, _ = fit(
             config, TASK.assemble(config), folder, gpu=False, resume=False, publish=lambda epochs: None
         )
-    return actual, epochs
+    return gradients, epochs
 
 
-def apart(actual: list[torch.Tensor], expected: list[torch.Tensor]) -> Iterator[float]:
-    """The distance of each two gradients, relative to the second's length."""
+def relative_errors(actual: list[torch.Tensor], expected: list[torch.Tensor]) -> Iterator[float]:
+    """Distance of each pair of gradients, relative to the norm of the expected one."""
     for first, second in zip(actual, expected, strict=True):
         yield float((first.double() - second.double()).norm() / second.double().norm())
 
 
-@pytest.mark.parametrize("size", CUT)
-def test_a_global_batch_has_one_gradient(pair, configure_once, tmp_path, size):
-    """8x1 and 2 ranks x 2 x 2 (4x1 and 2 x 1 x 2), the short last step included."""
-    whole, epochs = gradients_of(configure_once(*STILL, f"trainer.batch_size={size}"), tmp_path / "whole")
-    assert len(whole) == 2 * -(-21 // size)
-    ranks = torch.load(pair / f"cut-{size}-gradients.pt")
-    assert max(apart(ranks, whole)) < 1e-6
-    recorded = json.loads((pair / f"cut-{size}-epochs.json").read_text())
+@pytest.mark.parametrize("size", SPLIT)
+def test_gradient_depends_on_the_global_batch_alone(pair, configure_once, tmp_path, size):
+    """One process and two ranks with accumulation, the short last step included."""
+    expected, epochs = gradients_of(
+        configure_once(*FROZEN, f"trainer.batch_size={size}"), tmp_path / "single"
+    )
+    assert len(expected) == 2 * -(-21 // size)
+    actual = torch.load(pair / f"ddp-{size}-gradients.pt")
+    assert max(relative_errors(actual, expected)) < 1e-6
+    recorded = json.loads((pair / f"ddp-{size}-epochs.json").read_text())
     for first, second in zip(recorded[-2:], epochs, strict=True):
         assert (first["step"], first["windows"]) == (second["step"], second["windows"])
         assert first["train_loss"] == pytest.approx(second["train_loss"], rel=1e-6)
-    orders = [json.loads((pair / f"cut-{size}-order-{rank}.json").read_text()) for rank in (0, 1)]
+    orders = [json.loads((pair / f"ddp-{size}-order-{rank}.json").read_text()) for rank in (0, 1)]
     assert any(not rows for _, _, rows in orders[1]) == (size == 4)
 
 
-def test_shards_train_as_copies_do(pair):
-    """FSDP on gloo, stopped and resumed on the way: gradients, moments and the whole weights of rank 0."""
-    copies, first, second = (
-        torch.load(pair / f"{name}-gradients.pt") for name in ("cut-8", "fsdp-first", "fsdp-second")
+def test_fsdp_matches_ddp(pair):
+    """FSDP on gloo, stopped and resumed: gradients, optimizer moments and the full weights on rank 0."""
+    ddp, first, second = (
+        torch.load(pair / f"{name}-gradients.pt") for name in ("ddp-8", "fsdp-first", "fsdp-second")
     )
     assert (len(first), len(second)) == (4, 2)
-    assert max(apart(first + second, copies)) < 1e-6
+    assert max(relative_errors(first + second, ddp)) < 1e-6
     first, second = (
         torch.load(pair / name / "last.ckpt", weights_only=True)["optimizer_states"][0]
-        for name in ("cut-8", "fsdp")
+        for name in ("ddp-8", "fsdp")
     )
     numbers = [number for group in second["param_groups"] for number in group["params"]]  # by group in both
     assert len(numbers) == len(first["state"]) == len(second["state"])
@@ -123,25 +129,25 @@ def test_shards_train_as_copies_do(pair):
         assert int(state["step"]) == int(second["state"][number]["step"]) == 6
         for moment in ("exp_avg", "exp_avg_sq"):
             torch.testing.assert_close(second["state"][number][moment], state[moment], rtol=1e-4, atol=1e-7)
-    first, second = (load_file(pair / name / "model" / "model.safetensors") for name in ("cut-8", "fsdp"))
+    first, second = (load_file(pair / name / "model" / "model.safetensors") for name in ("ddp-8", "fsdp"))
     assert first.keys() == second.keys()
     for name in first:
         torch.testing.assert_close(second[name], first[name], rtol=0, atol=1e-7, msg=name)
 
 
 def test_two_ranks_resume_exactly(pair, same):
-    """Ids in order on each rank, and every bit of state."""
+    """The order of windows on each rank, and every bit of state."""
     for rank in (0, 1):
         orders = {
             name: json.loads((pair / f"{name}-order-{rank}.json").read_text())
-            for name in ("straight", "first", "second")
+            for name in ("uninterrupted", "first", "second")
         }
-        assert orders["first"] + orders["second"] == orders["straight"]
+        assert orders["first"] + orders["second"] == orders["uninterrupted"]
         assert [len(orders[name]) for name in ("first", "second")] == [8, 4]
-    folders = pair / "parts", pair / "straight"
+    folders = pair / "resumed", pair / "uninterrupted"
     actual, expected = (torch.load(folder / "last.ckpt", weights_only=True) for folder in folders)
     assert len(expected["random"]) == 2
-    # The sum of losses is added up in another order, which no weight depends on.
+    # Losses are summed in another order; no weight depends on these sums.
     for state in (actual, expected):
         del state["train_sums"]
         for value in state["callbacks"].values():

@@ -1,7 +1,7 @@
-"""What an offline run of wandb holds: its records, read from the log that ``wandb sync`` sends.
+"""Reader of offline wandb runs, from the log that ``wandb sync`` uploads.
 
-The file is LevelDB's log format behind seven bytes of its own: blocks of 32 KiB, each piece with a
-checksum (4 bytes), a length (2) and whether it is whole or the first, a middle or the last one (1).
+The file has a header of seven bytes and then LevelDB's log format: blocks of 32 KiB with chunks, each with
+a checksum (4 bytes), a length (2) and a type (1): a full record, or its first, middle or last chunk.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-BLOCK, OWN, HEAD = 32_768, 7, 7
-WHOLE, FIRST, LAST = 1, 2, 4
+BLOCK, FILE_HEADER, CHUNK_HEADER = 32_768, 7, 7
+FULL, FIRST, LAST = 1, 2, 4
 
 
 @dataclass
@@ -30,47 +30,45 @@ class Offline:
     history: list[dict[str, Any]] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
     artifacts: dict[str, list[str]] = field(default_factory=dict)
-    """Type -> names of the files."""
+    """Type -> file names."""
     exit_code: int | None = None
-    """None: the run was not finished."""
+    """None if the run did not finish."""
 
 
-def offline_runs(folder: Path, patience: float = 60.0) -> list[Offline]:
-    """The runs below a run folder, in the order of their names.
-
-    wandb's service writes the end of a log a little after ``finish`` returned: it is waited for.
-    """
-    last = time.monotonic() + patience
+def offline_runs(folder: Path, timeout: float = 60.0) -> list[Offline]:
+    """wandb runs below a run folder, by name. Waits for their ends, which are written after ``finish``."""
+    deadline = time.monotonic() + timeout
     while True:
         runs = [_read(path) for path in sorted(folder.glob("wandb/offline-run-*/run-*.wandb"))]
-        if time.monotonic() > last or all(run.exit_code is not None for run in runs):
+        if time.monotonic() > deadline or all(run.exit_code is not None for run in runs):
             return runs
         time.sleep(0.2)
 
 
-def _pieces(data: bytes) -> Iterator[tuple[int, bytes]]:
-    at = OWN
-    while at + HEAD <= len(data):
-        left = BLOCK - at % BLOCK
-        if left < HEAD:
-            at += left
+def _chunks(data: bytes) -> Iterator[tuple[int, bytes]]:
+    start = FILE_HEADER
+    while start + CHUNK_HEADER <= len(data):
+        left = BLOCK - start % BLOCK
+        if left < CHUNK_HEADER:
+            start += left
             continue
-        _, length, kind = struct.unpack("<IHB", data[at : at + HEAD])
+        _, length, kind = struct.unpack("<IHB", data[start : start + CHUNK_HEADER])
         if kind == 0:
             return
-        yield kind, data[at + HEAD : at + HEAD + length]
-        at += HEAD + length
+        start += CHUNK_HEADER
+        yield kind, data[start : start + length]
+        start += length
 
 
 def _records(path: Path) -> Iterator[Any]:
     from wandb.proto import wandb_internal_pb2
 
-    whole = b""
-    for kind, piece in _pieces(path.read_bytes()):
-        whole = piece if kind in (WHOLE, FIRST) else whole + piece
-        if kind in (WHOLE, LAST):
+    data = b""
+    for kind, chunk in _chunks(path.read_bytes()):
+        data = chunk if kind in (FULL, FIRST) else data + chunk
+        if kind in (FULL, LAST):
             record = wandb_internal_pb2.Record()
-            record.ParseFromString(whole)
+            record.ParseFromString(data)
             yield record
 
 
