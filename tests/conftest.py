@@ -1,4 +1,4 @@
-"""Fixtures shared by all tests. No test reaches the network."""
+"""Fixtures shared by all tests. No test uses the network."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ os.environ.setdefault("WANDB_MODE", "offline")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
-def _on_a_gpu() -> bool:
-    """Whether the command line asks for the tests marked gpu (``-m gpu``)."""
+def _gpu_tests_selected() -> bool:
+    """Whether the command line selects tests marked gpu (``-m gpu``)."""
     marks = [mark for option, mark in pairwise(sys.argv) if option == "-m"]
     return any("gpu" in mark and "not gpu" not in mark for mark in marks)
 
 
-if not _on_a_gpu():
-    # Triton interprets or compiles in the whole process, by what stands here when it is first imported: a
-    # hook would come after the other conftest files, which import it.
+if not _gpu_tests_selected():
+    # Triton reads this once per process, when first imported; a pytest hook would run after the other
+    # conftest files, which import it.
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_collections() -> None:
-    """Every run collects garbage before it measures memory: without what was imported it takes no second."""
+    """Exempt imported modules from garbage collection, which every run does before it measures memory."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def shared_composition() -> Iterator[None]:
-    """Every choice of config groups is composed once (``composing.py``)."""
+    """Compose every choice of config groups only once (``composing.py``)."""
     from composing import cached
 
     from qa_arch.cli import compose
@@ -56,58 +56,61 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """The Chromium of the system, driven by playwright; skips where there is none.
+    """The system's Chromium, driven by playwright; skips if missing.
 
-    For a module and no longer: while playwright runs, no other event loop can in its process.
+    Module-scoped, because no other event loop can run in the process while playwright does.
     """
     sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'qa-arch[dev]'")
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         pytest.skip(f"no browser found (looked for {', '.join(BROWSERS)})")
     with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        yield started
-        started.close()
+        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture
 def visit(browser: Any) -> Iterator[Callable[..., Any]]:
-    """``visit(place, width, within=..., **context)`` -> the page at a path or address, ready; at the end it
-    must have been quiet and have asked for nothing but what begins with ``within``, itself by default."""
-    heard, opened = [], []
+    """``visit(place, width, within=..., **context)``: open a path or URL and return the loaded page.
 
-    def go(place: Path | str, width: int = 1200, *, within: str = "", **options: Any) -> Any:
+    The test fails if a page logs anything to the console or requests a URL that does not start with
+    ``within`` (by default its own).
+    """
+    problems, contexts = [], []
+
+    def visit_page(place: Path | str, width: int = 1200, *, within: str = "", **options: Any) -> Any:
         url = place.as_uri() if isinstance(place, Path) else place
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
-        opened.append(context)
+        contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda message: heard.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: heard.append(str(error)))
-        own = within or url
-        page.on("request", lambda sent: None if sent.url.startswith(own) else heard.append(sent.url))
+        page.on("console", lambda message: problems.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        prefix = within or url
+        page.on("request", lambda sent: None if sent.url.startswith(prefix) else problems.append(sent.url))
         page.set_default_timeout(60_000)
         page.goto(url)
         page.wait_for_selector("html[data-ready=yes]")
         return page
 
-    yield go
-    for context in opened:
+    yield visit_page
+    for context in contexts:
         context.close()
-    assert heard == []
+    assert problems == []
 
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder of real data sets that ``QA_ARCH_DATA`` names; the test skips where there is none."""
+    """Folder of real data sets, named by ``QA_ARCH_DATA``; skips if missing."""
     folder = Path(os.environ.get("QA_ARCH_DATA", "")).expanduser()
     if not os.environ.get("QA_ARCH_DATA") or not (folder / "squad").is_dir():
-        pytest.skip("real data not at hand: set QA_ARCH_DATA to the folder that holds squad/ and glove/")
+        pytest.skip("no real data: set QA_ARCH_DATA to the folder with squad/ and glove/")
     return folder
 
 
 @pytest.fixture(scope="session")
 def few_questions(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Overrides that name generated sets of 2 articles and 1 and 1."""
+    """Overrides for generated sets: train of 2 articles, calibration and dev of 1 each."""
     from qa_arch.config.files import write_json
     from qa_arch.data.squad import write
     from qa_arch.data.synthetic import generate
@@ -120,14 +123,14 @@ def few_questions(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture
 def qa_arch(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[Any, str, str]]:
-    """``qa_arch(*arguments)`` -> exit code, stdout, stderr."""
+    """``qa_arch(*arguments)``: run the command in this process; returns exit code, stdout and stderr."""
     from qa_arch.cli.main import main
 
     def call(*arguments: object) -> tuple[Any, str, str]:
         capsys.readouterr()
         try:
             code = main([str(argument) for argument in arguments])
-        except SystemExit as stop:  # argparse's own
+        except SystemExit as stop:  # raised by argparse
             code = stop.code
         return code, *capsys.readouterr()
 
@@ -136,10 +139,9 @@ def qa_arch(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[Any, str,
 
 @pytest.fixture
 def step_on_two_ranks(tmp_path) -> Callable[[list[tuple[str, Any, Any, list[Any]]]], list[dict[str, Any]]]:
-    """``step_on_two_ranks(models)``: what each rank says of one step of every model.
+    """``step_on_two_ranks(models)``: checksum of each model's weights after two steps, one dict per rank.
 
-    ``models``: name, model, loss, and the batch and labels of each rank. All take their step in one pair of
-    processes.
+    ``models``: (name, model, loss, [(batch, labels) of each rank]). One pair of processes trains all models.
     """
 
     def step(models: list[tuple[str, Any, Any, list[Any]]]) -> list[dict[str, Any]]:
@@ -147,14 +149,14 @@ def step_on_two_ranks(tmp_path) -> Callable[[list[tuple[str, Any, Any, list[Any]
 
         torch.save(models, tmp_path / "models.pt")
         program = Path(__file__).parent / "ranks.py"
-        started = [
+        ranks = [
             subprocess.Popen(
                 [sys.executable, program, "step", str(rank), "2", tmp_path], stderr=subprocess.PIPE, text=True
             )
             for rank in range(2)
         ]
-        output = [rank.communicate(timeout=240)[1] for rank in started]
-        assert [rank.returncode for rank in started] == [0, 0], output
+        output = [rank.communicate(timeout=240)[1] for rank in ranks]
+        assert [rank.returncode for rank in ranks] == [0, 0], output
         return [json.loads((tmp_path / f"step-2-{rank}.json").read_text()) for rank in range(2)]
 
     return step

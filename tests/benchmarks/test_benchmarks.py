@@ -1,4 +1,4 @@
-"""The benchmarks' rows, timing and peers. Nothing is timed here: the peers must agree, the table be whole."""
+"""The benchmarks' rows, table and peers. Nothing is timed: peers must agree, and the table be complete."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def questions():
         return Example(f"q{number}", question, PASSAGE, "Bridge", (Gold(text, start),))
 
     return question_set(
-        "made up",
+        "invented",
         [
             entry(0, "  Who built the bridge?", "Ada Stone"),
             entry(1, "When was it built?", "1871", nth=4),
@@ -45,50 +45,50 @@ def questions():
     )
 
 
-def test_every_row_has_a_measure_and_none_that_was_published_is_left_out():
+def test_every_target_has_a_measure_and_published_rows_are_targets():
     rows = json.loads((runner.RESULTS / "table.json").read_text(encoding="utf-8"))["rows"]
     published = [row["name"] for row in rows]
     assert published == [name for name in NAMES if name in published]
     assert MEASURES.keys() == {*NAMES}
 
 
-def test_the_preparations_agree_and_a_planted_difference_is_counted():
+def test_preparations_agree_and_differences_are_counted():
     squad = questions()
     tokenizer = tokenizers.build("wordpiece", [PASSAGE, *(e.question for e in squad.examples)], 200)
     table = prepare(squad, tokenizer, max_length=48, stride=12, max_question=24, segments=True)
-    theirs = peers.prepare(squad.examples, tokenizer, max_length=48, stride=12)
+    peer = peers.prepare(squad.examples, tokenizer, max_length=48, stride=12)
     assert len(table) > 2 * len(squad)
-    assert 4 <= sum(start > 0 for start in theirs.start) < len(table)
-    assert differences(table, theirs) == 0
-    theirs.end[0] += 1
-    theirs.ids[2][5] += 1
-    assert differences(table, theirs) == 2
-    theirs.ids.pop()
-    assert differences(table, theirs) == len(table)
+    assert 4 <= sum(start > 0 for start in peer.start) < len(table)
+    assert differences(table, peer) == 0
+    peer.end[0] += 1
+    peer.ids[2][5] += 1
+    assert differences(table, peer) == 2
+    peer.ids.pop()
+    assert differences(table, peer) == len(table)
 
 
-def test_the_decodings_agree_and_a_planted_difference_is_seen():
-    made = decoding.random_inputs(12, 4)
-    theirs = peers.post_process(*decoding.theirs(made))
-    ours = decoding.ours(made)
+def test_decodings_agree_and_a_difference_is_detected():
+    inputs = decoding.random_inputs(12, 4)
+    theirs = peers.post_process(*decoding.theirs(inputs))
+    ours = decoding.ours(inputs)
     assert decoding.equal(ours, theirs)
     assert {text == "" for text in ours[0]} == {True, False}
     assert max(len(entries) for entries in ours[1]) >= 20
-    assert list(made.sizes).count(2) == 4
+    assert list(inputs.sizes).count(2) == 4
     ours[1][3][1]["probability"] += 1e-4
     assert not decoding.equal(ours, theirs)
 
 
-def test_the_scorers_agree():
+def test_scorers_agree():
     squad = questions()
-    given = {"q0": "Stone", "q1": "in the 1871", "q2": "", "q3": "A bridge!", "q4": ""}
-    scores = score(squad, given).official
-    assert scores == official.evaluate(write(squad)["data"], given)
+    predictions = {"q0": "Stone", "q1": "in the 1871", "q2": "", "q3": "A bridge!", "q4": ""}
+    scores = score(squad, predictions).official
+    assert scores == official.evaluate(write(squad)["data"], predictions)
     assert scores["exact"] == 40.0
     assert 60 < scores["f1"] < 80
 
 
-def test_alternating_runs_take_turns_and_warm_up_uncounted():
+def test_alternate_takes_turns_and_discards_the_warm_up():
     calls: list[str] = []
     pairs = timing.alternate(lambda: calls.append("a"), lambda: calls.append("b"), 3)
     assert "".join(calls) == "ab" + "ab" + "ba" + "ab"
@@ -97,28 +97,28 @@ def test_alternating_runs_take_turns_and_warm_up_uncounted():
 
 def test_rows_and_table():
     machine = describe_machine() | {"load_after": [0.0]}
-    done = Row(TARGETS[0], Measurement(9.0, 8.5, Timed(0.2, 0.3), Timed(1.8, 1.8), "tiny"))
-    late, missing = Row(TARGETS[0], Measurement(7.0)), Row(TARGETS[1], None, "no data")
-    assert done.record() | {"name": "prepare", "ratio": 9.0, "reached": True} == done.record()
-    assert late.record()["reached"] is False
+    reached = Row(TARGETS[0], Measurement(9.0, 8.5, Timed(0.2, 0.3), Timed(1.8, 1.8), "tiny"))
+    missed, missing = Row(TARGETS[0], Measurement(7.0)), Row(TARGETS[1], None, "no data")
+    assert reached.record() | {"name": "prepare", "ratio": 9.0, "reached": True} == reached.record()
+    assert missed.record()["reached"] is False
     assert (missing.record()["ratio"], missing.record()["reached"]) == (None, None)
     assert missing.record()["note"] == "not measured: no data"
-    text = markdown([done, late, missing], machine)
+    text = markdown([reached, missed, missing], machine)
     assert "| 9.00 × | ≥ 8 × | yes | 8.50 | 200 ms | 1800 ms | tiny |" in text
     assert "**no**" in text
     assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
     assert not math.isnan(json.loads(json.dumps(machine))["load"][0])
 
 
-def test_the_runner_keeps_whole_runs_only_and_survives_a_fault(monkeypatch, tmp_path, capsys):
-    def absent(quick):
+def test_runner_saves_only_full_runs_and_survives_failing_measures(monkeypatch, tmp_path, capsys):
+    def not_measured(quick):
         raise NotMeasuredError("no data here")
 
-    def broken(quick):
+    def fails(quick):
         raise ZeroDivisionError("oops")
 
-    made = dict.fromkeys(MEASURES, absent) | {"prepare": broken, "cli-help": lambda quick: Measurement(0.1)}
-    monkeypatch.setattr(runner, "MEASURES", made)
+    measures = {"prepare": fails, "cli-help": lambda quick: Measurement(0.1)}
+    monkeypatch.setattr(runner, "MEASURES", dict.fromkeys(MEASURES, not_measured) | measures)
     readme = tmp_path / "README.md"
     readme.write_text("# Title\n\n<!-- bench -->\nold\n<!-- end -->\n\nrest\n")
     monkeypatch.setattr(runner, "PAGE", readme)
@@ -129,11 +129,11 @@ def test_the_runner_keeps_whole_runs_only_and_survives_a_fault(monkeypatch, tmp_
     assert "\nold\n" in readme.read_text()
     assert runner.main([]) == 0
     stored = json.loads((tmp_path / "results" / "table.json").read_text())
-    shown = readme.read_text()
-    assert shown == f"# Title\n\n<!-- bench -->\n\n{summary(stored)}\n<!-- end -->\n\nrest\n"
-    assert "| qa-arch --help, whole process | - | 0.10 s | ≤ 0.3 s | yes |" in shown
-    assert shown.count("\n| ") == 2
-    assert "`prepare`, " in shown
+    page = readme.read_text()
+    assert page == f"# Title\n\n<!-- bench -->\n\n{summary(stored)}\n<!-- end -->\n\nrest\n"
+    assert "| qa-arch --help, whole process | - | 0.10 s | ≤ 0.3 s | yes |" in page
+    assert page.count("\n| ") == 2
+    assert "`prepare`, " in page
     assert [row["name"] for row in stored["rows"]] == NAMES
     by_name = {row["name"]: row for row in stored["rows"]}
     assert by_name["cli-help"]["reached"] is True
@@ -144,7 +144,7 @@ def test_the_runner_keeps_whole_runs_only_and_survives_a_fault(monkeypatch, tmp_
         runner.main(["prepair"])
 
 
-def test_a_slope_is_that_of_the_power(monkeypatch):
+def test_slope_is_the_exponent_of_growth(monkeypatch):
     monkeypatch.setattr(growth, "generated_set", lambda size: None)
     monkeypatch.setattr(growth, "once", lambda run: Timed(run(), 0.0))
     assert growth.slope(lambda size: 3.0 * size, True).value == pytest.approx(1.0)

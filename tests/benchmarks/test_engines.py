@@ -1,4 +1,4 @@
-"""``benchmarks.engines``: turns, figures, and the table in docs/export.md."""
+"""``benchmarks.engines``: order of the engines, results, and the table in docs/export.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qa_arch.training.run import train
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_engines_take_turns_and_another_begins_each_time():
+def test_engines_alternate_in_rotating_order():
     calls: list[str] = []
     loaded = {
         engine: SimpleNamespace(read=lambda questions, table, engine=engine: calls.append(str(engine)))
@@ -36,7 +36,7 @@ def results() -> dict:
     return json.loads((ROOT / "benchmarks/results/engines.json").read_text(encoding="utf-8"))
 
 
-def test_the_page_has_the_table_of_the_figures(results):
+def test_page_shows_the_table_of_the_results(results):
     page = (ROOT / "docs/export.md").read_text(encoding="utf-8")
     table = markdown(engines.table_of(results), titled=False)
     assert table.count("\n| torch") == 3
@@ -44,7 +44,7 @@ def test_the_page_has_the_table_of_the_figures(results):
 
 
 @pytest.mark.slow
-def test_a_run_is_measured_by_a_single_command(tmp_path, capsys):
+def test_command_measures_a_run(tmp_path, capsys):
     small = ("model=bert", "debug=fast", "encoder.initializer_range=0.2", "features.cache_dir=null")
     train(
         validate(compose([*small, "features.max_length=64", "features.max_question=24"])),
@@ -52,7 +52,7 @@ def test_a_run_is_measured_by_a_single_command(tmp_path, capsys):
     )
     page = Path(shutil.copy(ROOT / "docs/export.md", tmp_path))
     files = ["--page", str(page), "--json", str(tmp_path / "engines.json")]
-    shapes.update("jaxtyping_disable", True)  # a trace has symbols for sizes, which are no int to the checks
+    shapes.update("jaxtyping_disable", True)  # sizes are symbolic while tracing, and fail the checks for int
     try:
         arguments = [str(tmp_path / "run"), "--data", "synthetic:dev", "--questions", "30", "--rounds", "1"]
         assert engines.main([*arguments, *files]) == 0

@@ -1,4 +1,4 @@
-"""What attention sees before training, on random states."""
+"""Attention weights before training, on random states."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from benchmarks.first_attention import attentions, evenness, interaction
 
 
 @pytest.mark.parametrize("width", [64, 384])
-def test_match_attention_begins_blind_and_a_gain_or_a_cosine_opens_its_eyes(width):
-    """On random rows of unit variance; half of the context units repeat a question unit, with noise."""
+def test_initial_match_attention_is_nearly_uniform_without_gain_or_cosine(width):
+    """States of unit variance; half of the context states repeat a question state, with noise."""
     torch.manual_seed(0)
     question = torch.randn(4, 12, width)
     context = torch.cat([question[:, :10] + 0.5 * torch.randn(4, 10, width), torch.randn(4, 10, width)], 1)
     masks = torch.ones(4, 20, dtype=torch.bool), torch.ones(4, 12, dtype=torch.bool)
-    begins = attentions(context, question, *masks)
-    plain, wide, aligned = (evenness(weights) for weights in begins.values())
+    weights_by_kind = attentions(context, question, *masks)
+    plain, wide, aligned = (evenness(weights) for weights in weights_by_kind.values())
     assert aligned < 0.6 < wide < plain < 1
     assert plain > 0.9
-    plain, wide, aligned = (interaction(weights[..., :-1]) for weights in begins.values())
+    plain, wide, aligned = (interaction(weights[..., :-1]) for weights in weights_by_kind.values())
     assert plain < 0.3 < wide < 0.6 < 0.9 < aligned
 
 

@@ -1,4 +1,4 @@
-"""Rows against the common script's recipe and against floors; what they need and have not got is named."""
+"""Rows measured against the common script and against floors; rows that lack data say so."""
 
 from __future__ import annotations
 
@@ -41,40 +41,42 @@ def predictor(tokenizer):
     return SpanPredictor(TransformerSpan(encoder), tokenizer, None, config, segments=True, null_threshold=0.0)
 
 
-def test_the_floor_of_prediction_reads_the_same_batches(predictor, questions):
-    def widths(run) -> list[torch.Size]:
-        seen: list[torch.Size] = []
-        hook = predictor.model.register_forward_pre_hook(lambda model, given: seen.append(given[0].ids.shape))
+def test_prediction_floor_reads_the_same_batches(predictor, questions):
+    def shapes(run) -> list[torch.Size]:
+        shapes: list[torch.Size] = []
+        hook = predictor.model.register_forward_pre_hook(lambda model, args: shapes.append(args[0].ids.shape))
         run()
         hook.remove()
-        return seen
+        return shapes
 
     passes = prediction.forward_passes(predictor, questions)
-    assert widths(passes) == widths(lambda: prediction.read(predictor, questions)) != []
-    assert sum(shape[0] for shape in widths(passes)) == len(predictor.table(questions, cache=False))
+    assert shapes(passes) == shapes(lambda: prediction.read(predictor, questions)) != []
+    assert sum(shape[0] for shape in shapes(passes)) == len(predictor.table(questions, cache=False))
 
 
-def test_the_script_learns_and_predicts_every_window(tokenizer, questions):
+def test_common_script_trains_and_predicts_every_window(tokenizer, questions):
     torch.manual_seed(0)
     model = BertForQuestionAnswering(BertConfig(vocab_size=len(tokenizer), **SIZES))
     before = model.qa_outputs.weight.detach().clone()
     prepared = peers.prepare(questions.examples, tokenizer, max_length=64, stride=16)
     common_script.fine_tune(model, prepared)
     assert not torch.equal(model.qa_outputs.weight, before)
-    readable = peers.prepare_to_predict(questions.examples, tokenizer, max_length=64, stride=16)
-    assert readable.features["input_ids"][:] == prepared.ids
-    assert [row for rows in readable.windows for row in rows] == list(range(len(prepared.ids)))
-    inside = [sum(offset is not None for offset in row) for row in readable.features["offset_mapping"]]
-    assert inside == [sum(segments) - 1 for segments in prepared.segments]  # less the last [SEP]
-    start, end = common_script.predict(model, readable)
+    features = peers.prepare_to_predict(questions.examples, tokenizer, max_length=64, stride=16)
+    assert features.features["input_ids"][:] == prepared.ids
+    assert [row for rows in features.windows for row in rows] == list(range(len(prepared.ids)))
+    context_tokens = [
+        sum(offset is not None for offset in row) for row in features.features["offset_mapping"]
+    ]
+    assert context_tokens == [sum(segments) - 1 for segments in prepared.segments]  # without the last [SEP]
+    start, end = common_script.predict(model, features)
     assert start.shape == end.shape == (len(prepared.ids), 64)
     contexts = [example.context for example in questions.examples]
-    texts, lists = peers.post_process(contexts, readable.windows, readable.features, start, end)
+    texts, lists = peers.post_process(contexts, features.windows, features.features, start, end)
     assert len(texts) == len(questions)
     assert all(e["text"] in context for context, best in zip(contexts, lists, strict=True) for e in best)
 
 
-def test_both_sides_train_by_the_same_recipe_on_the_same_files(tmp_path):
+def test_both_train_with_the_same_recipe_on_the_same_files(tmp_path):
     ours = end_to_end.our_command(tmp_path, "fp32")
     config = validate(compose(ours[2 : ours.index("--folder")]))
     assert (config.optim.lr, config.optim.warmup) == (common_script.LR, common_script.WARMUP)
@@ -85,10 +87,10 @@ def test_both_sides_train_by_the_same_recipe_on_the_same_files(tmp_path):
     assert {config.data.train, config.data.dev} == set(script[4:6])
 
 
-def test_a_difference_of_scores_is_noise_or_is_named():
-    draw = np.random.default_rng(0)
-    scores = 100.0 * draw.integers(0, 2, (1, 400))
-    shuffled = draw.permutation(scores, axis=1)
+def test_score_difference_is_compared_with_the_noise():
+    rng = np.random.default_rng(0)
+    scores = 100.0 * rng.integers(0, 2, (1, 400))
+    shuffled = rng.permutation(scores, axis=1)
     assert "+0.0 (" in end_to_end.describe(scores, shuffled)
     assert "is within the noise" in end_to_end.describe(scores, shuffled)
     assert "is **beyond** the noise" in end_to_end.describe(scores, np.zeros_like(scores))
@@ -96,7 +98,7 @@ def test_a_difference_of_scores_is_noise_or_is_named():
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_rows_are_measured_at_small_sizes(capsys):
+def test_rows_are_measured_at_small_sizes(capsys):
     try:
         inputs.require_minilm()
     except NotMeasuredError as missing:

@@ -1,7 +1,7 @@
-"""Commands that are killed at any step on the disk leave no half file, and do their work when called again.
+"""Commands killed at any file operation leave no partial file, and finish their work when repeated.
 
-``tests/config/test_killed_writes.py`` goes through every step of one write, ``tests/features/test_cache.py``
-through those of the feature cache.
+``tests/config/test_killed_writes.py`` covers every step of one write, ``tests/features/test_cache.py`` the
+feature cache.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ COMMANDS = {
     "tables --publish": ["tables", "RUNS", "--publish", "OUT/records"],
     "export": ["export", "RUN", "--to", "onnx", "--out", "OUT/graph"],
 }
-"""Commands that write files or folders, by their arguments."""
+"""Command that writes files or folders -> its arguments."""
 
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory) -> dict[str, str]:
-    """What the placeholders in ``COMMANDS`` stand for: a set of questions and a trained run."""
+    """Values of the placeholders in ``COMMANDS``: a set of questions and a trained run."""
     folder = tmp_path_factory.mktemp("places")
     data = write_json(folder / "data.json", write(generate(5, seed=3)))
     settings = ["debug=fast", f"runs_dir={folder / 'runs'}", f"features.cache_dir={folder / 'cache'}"]
@@ -40,25 +40,25 @@ def places(tmp_path_factory) -> dict[str, str]:
     return {"DATA": str(data), "RUNS": str(folder / "runs"), "RUN": str(run)}
 
 
-def without_time(folder: Path) -> Contents:
-    """The files of ``folder`` without the time that they were written at, and how long it took."""
-    moment = re.compile(rb"\d{4}-\d\d-\d\dT[\d:.+Z]+|\"\w*(?:seconds|_mb|predict)\": [\d.]+")
-    return {name: moment.sub(b"", data) for name, data in contents(folder).items()}
+def contents_without_times(folder: Path) -> Contents:
+    """Contents of the files of ``folder`` without dates, durations and memory use."""
+    times = re.compile(rb"\d{4}-\d\d-\d\dT[\d:.+Z]+|\"\w*(?:seconds|_mb|predict)\": [\d.]+")
+    return {name: times.sub(b"", data) for name, data in contents(folder).items()}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", COMMANDS)
-def test_killed_and_called_again_is_the_same_as_undisturbed(tmp_path, places, name, monkeypatch):
-    monkeypatch.chdir(Path(places["DATA"]).parent)  # a record that is published names nothing outside
+def test_killed_command_finishes_when_repeated(tmp_path, places, name, monkeypatch):
+    monkeypatch.chdir(Path(places["DATA"]).parent)  # paths in published records must be relative
     folder = tmp_path / "out"
     folder.mkdir()
-    words = [places.get(word, word).replace("OUT", str(folder)) for word in COMMANDS[name]]
+    arguments = [places.get(word, word).replace("OUT", str(folder)) for word in COMMANDS[name]]
     torch.set_num_threads(1)  # a forked process has none of its parent's threads
 
     def work() -> None:
-        if words[-1].endswith("graph") and Path(words[-1]).exists():
-            return  # it was there before the kill, and is compared with a whole one
-        assert main(words) == 0
+        if arguments[-1].endswith("graph") and Path(arguments[-1]).exists():
+            return  # the graph was complete before the kill; export refuses an existing folder
+        assert main(arguments) == 0
 
-    assert check_recovery(killed_at_each_step(work, folder), folder, work, read=without_time) > 3
+    assert check_recovery(killed_at_each_step(work, folder), folder, work, read=contents_without_times) > 3

@@ -1,4 +1,4 @@
-"""The match-LSTM learns 500 questions by heart, so what it misses on others is no fault of its arithmetic."""
+"""The match-LSTM memorises 500 questions, so its errors on other questions are no bug in its arithmetic."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ WIDTH = 50
 
 
 def write_vectors(path, texts) -> None:
-    """A random vector for each word, in GloVe's format."""
-    known = sorted({word for text in texts for word in re.findall(r"\w+|[^\w\s]", text.lower())})
-    numbers = np.random.default_rng(0).normal(size=(len(known), WIDTH))
-    lines = (f"{word} {' '.join(map(str, row))}" for word, row in zip(known, numbers.round(4), strict=True))
+    """Write a random vector for each word, in GloVe's format."""
+    words = sorted({word for text in texts for word in re.findall(r"\w+|[^\w\s]", text.lower())})
+    vectors = np.random.default_rng(0).normal(size=(len(words), WIDTH))
+    lines = (f"{word} {' '.join(map(str, row))}" for word, row in zip(words, vectors.round(4), strict=True))
     path.write_text("\n".join(lines), encoding="utf-8")
 
 
@@ -35,7 +35,7 @@ def answerable(name, examples, count) -> QuestionSet:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["boundary", "bi_ans_ptr"])
-def test_500_questions_are_learned_by_heart(model, tmp_path):
+def test_match_lstm_memorises_500_questions(model, tmp_path):
     learned = answerable("learned", generate(70, 3, 1).examples, 500)
     held_out = answerable("held out", generate(2, 4, 1, "calibration").examples, 20)
     for name, questions in (("train", learned), ("calibration", held_out)):
@@ -50,7 +50,7 @@ def test_500_questions_are_learned_by_heart(model, tmp_path):
     ]
     train(validate(compose(overrides)), folder=tmp_path / "run")
     answers = predictions(load_predictor(tmp_path / "run").read(learned), np.inf)
-    right = sum(
+    correct = sum(
         answers[example.id] in {gold.text for gold in example.answers} for example in learned.examples
     )
-    assert right >= 0.98 * len(learned)
+    assert correct >= 0.98 * len(learned)

@@ -1,4 +1,4 @@
-"""The suite goes red for every fault of ``faults/``, and is green without."""
+"""The suite catches every fault of ``faults/``, and passes without any."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FAULTS = mutations.FAULTS
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A copy to plant faults in, whose tests pass as it is."""
+    """A copy of the checkout to plant faults in; its tests pass without any."""
     copy = mutations.Checkout(tmp_path_factory.mktemp("mutations"))
     sound = copy.baseline(copy.tests(FAULTS))
     assert sound.verdict == "survived", sound.output
@@ -20,27 +20,27 @@ def checkout(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(0)  # every run has limits of its own
+@pytest.mark.timeout(0)  # each pytest run has its own limits
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_a_planted_fault_is_caught(checkout, fault):
+def test_planted_fault_is_caught(checkout, fault):
     result = checkout.outcome(fault)
     assert result.verdict == "caught", f"{fault.name}: {result.verdict}\n{result.output}"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-def test_what_counts_as_caught(tmp_path):
-    """Neither a change that means nothing nor one that keeps the tests from being read."""
+def test_unchanged_and_broken_code_do_not_count_as_caught(tmp_path):
+    """Neither a change without effect nor one that breaks test collection counts as caught."""
     copy = mutations.Checkout(tmp_path)
     fault = mutations.Fault(
-        name="nothing",
+        name="no change",
         at="normalise",
         old='" ".join(_w)',
         new='" ".join(_w)',
         test="test_squad_scores",
     )
     assert copy.outcome(fault).verdict == "survived"
-    broken = replace(fault, at="squad:ARTICLES", old="ARTICLES = _a", new="import rere")
+    broken = replace(fault, at="squad:ARTICLES", old="ARTICLES = _a", new="import no_such_module")
     assert copy.outcome(broken).verdict == "broken"
     with pytest.raises(
         mutations.StaleFaultError, match=r"0 times in normalise \(qa_arch/metrics/squad\.py\)"

@@ -1,4 +1,4 @@
-"""A prediction into JSON lines that is killed at random moments, and repeated, gives the same bytes."""
+"""``predict`` to JSON lines, killed at random moments and repeated, writes the same bytes."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ SMALL = ("model=bert", "debug=fast", "encoder.initializer_range=0.2", "features.
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.skipif(not lifeline.LINUX, reason="kills processes")
-def test_killed_and_repeated_is_the_same_as_undisturbed(tmp_path):
+def test_killed_prediction_writes_the_same_bytes_when_repeated(tmp_path):
     assert main(["train", *SMALL, f"runs_dir={tmp_path}", "trainer.progress=false"]) == 0
     (run,) = (tmp_path / "debug").glob("bert-*")
     examples = synthetic.named("dev").examples
     lines = [{"id": n, "question": e.question, "context": e.context} for n, e in enumerate(examples * 8)]
     data = write_lines(tmp_path / "data.jsonl", lines)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    call = [sys.executable, "-m", "qa_arch.cli.main", "predict", str(run), "--data", str(data), "--out"]
-    assert subprocess.run([*call, str(tmp_path / "whole.jsonl")], env=environment).returncode == 0
-    whole = (tmp_path / "whole.jsonl").read_bytes()
-    assert whole.count(b"\n") == len(lines)
+    command = [sys.executable, "-m", "qa_arch.cli.main", "predict", str(run), "--data", str(data), "--out"]
+    assert subprocess.run([*command, str(tmp_path / "expected.jsonl")], env=environment).returncode == 0
+    expected = (tmp_path / "expected.jsonl").read_bytes()
+    assert expected.count(b"\n") == len(lines)
     rng, kills, calls = random.Random(SEED), 0, 0
     while kills < KILLS:
         calls += 1
         out = tmp_path / f"killed-{calls}.jsonl"
         partial = tmp_path / f"{out.name}.partial"
         while not out.exists():
-            process = subprocess.Popen([*call, str(out)], env=environment)
+            process = subprocess.Popen([*command, str(out)], env=environment)
             if kills < KILLS:
-                # Anywhere, most of it imports, or soon after the file has grown.
+                # Three of four kills come soon after the file has grown, the others anywhere (often imports).
                 size = partial.stat().st_size if partial.exists() else 0
                 if rng.random() < 0.75:
                     while process.poll() is None and (not partial.exists() or partial.stat().st_size <= size):
@@ -55,7 +55,7 @@ def test_killed_and_repeated_is_the_same_as_undisturbed(tmp_path):
                     process.send_signal(signal.SIGKILL)
                     kills += 1
                     size = partial.stat().st_size if partial.exists() else 0
-                    print(f"kill {kills}, call {calls}: {size} of {len(whole)} bytes", flush=True)
+                    print(f"kill {kills}, call {calls}: {size} of {len(expected)} bytes", flush=True)
             assert process.wait() in (0, -signal.SIGKILL)
-        assert out.read_bytes() == whole
+        assert out.read_bytes() == expected
         assert not partial.exists()

@@ -1,4 +1,4 @@
-"""JSON lines answered by two actors on Ray, of which one is killed: the bytes of a single process."""
+"""Two Ray actors write the same JSON lines as a single process, even if an actor or a node is killed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ SMALL = ("model=bert", "debug=fast", "encoder.initializer_range=0.2", "features.
 
 
 @pytest.fixture(autouse=True)
-def local(monkeypatch):
-    """A Ray of this machine whose actors find the tests' modules; one thread a process, as actors have."""
+def local_ray(monkeypatch):
+    """Use a local Ray cluster whose actors can import the tests' modules, with one thread per process."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -32,7 +32,7 @@ def local(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tests.parent), str(tests)]))
 
 
-def test_two_actors_give_the_file_of_one_process(tmp_path, monkeypatch):
+def test_two_actors_write_the_same_file_as_one_process(tmp_path, monkeypatch):
     assert main(["train", *SMALL, f"runs_dir={tmp_path}", "trainer.progress=false"]) == 0
     (run,) = (tmp_path / "debug").glob("bert-*")
     monkeypatch.setattr(json_lines, "PART_LINES", 20)
@@ -51,33 +51,33 @@ def answer_on_ray(data, out, load, **options):
     return answer_file(str(data), str(out), start, models=[], settings={}, **options)
 
 
-def of_one_process(data: Path) -> bytes:
+def answers_of_one_process(data: Path) -> bytes:
     parts = json_lines.parts_of(data.open("rb"), str(data), lambda: 0)
     return b"".join(answer_part(p, first_words, file=str(data), options={}).content for p in parts)
 
 
-def test_an_actor_is_killed_and_nothing_is_lost(tmp_path, monkeypatch):
+def test_killed_actor_loses_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(json_lines, "PART_LINES", 5)
     data, deaths = write_lines(tmp_path / "data.jsonl", rows(203)), tmp_path / "deaths"
     name = str(data)
 
-    def load():  # nested, so that it is sent to the actors by value
-        def reading(queries):
+    def load():  # nested, so that Ray pickles it by value
+        def kill_and_answer(queries):
             number = queries[0].question
             if number in ("Who 15?", "Who 120?") and not Path(f"{deaths}-{number}").exists():
                 Path(f"{deaths}-{number}").write_text("")
                 os.kill(os.getpid(), signal.SIGKILL)
             return first_words(queries)
 
-        return partial(answer_part, answer_queries=reading, file=name, options={})
+        return partial(answer_part, answer_queries=kill_and_answer, file=name, options={})
 
     assert answer_on_ray(data, tmp_path / "out.jsonl", load) == Summary(203, 0, 0)
     assert len(list(tmp_path.glob("deaths-*"))) == 2
-    assert (tmp_path / "out.jsonl").read_bytes() == of_one_process(data)
+    assert (tmp_path / "out.jsonl").read_bytes() == answers_of_one_process(data)
 
 
-def test_a_node_is_killed_and_nothing_is_lost(tmp_path, monkeypatch):
-    """Two actors on two of three nodes of one CPU each: one of these dies, and the third takes its place."""
+def test_killed_node_loses_nothing(tmp_path, monkeypatch):
+    """Two actors run on three nodes with one CPU each; a node dies, and the spare one takes its place."""
     from ray.cluster_utils import Cluster
 
     monkeypatch.setattr(json_lines, "PART_LINES", 5)
@@ -85,22 +85,22 @@ def test_a_node_is_killed_and_nothing_is_lost(tmp_path, monkeypatch):
     name = str(data)
 
     def load():
-        def reading(queries):
+        def kill_and_answer(queries):
             import ray
 
-            here = ray.get_runtime_context().get_node_id()
+            node_id = ray.get_runtime_context().get_node_id()
             heads = [node["NodeID"] for node in ray.nodes() if "node:__internal_head__" in node["Resources"]]
             if (
-                here not in heads
+                node_id not in heads
                 and int(queries[0].question.strip("Who ?")) > 30
                 and not Path(death).exists()
             ):
-                Path(death).write_text(here)
-                os.kill(os.getppid(), signal.SIGKILL)  # the node's own process, without which its workers end
+                Path(death).write_text(node_id)
+                os.kill(os.getppid(), signal.SIGKILL)  # the raylet, whose workers end with it
                 signal.pause()
             return first_words(queries)
 
-        return partial(answer_part, answer_queries=reading, file=name, options={})
+        return partial(answer_part, answer_queries=kill_and_answer, file=name, options={})
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
@@ -111,26 +111,26 @@ def test_a_node_is_killed_and_nothing_is_lost(tmp_path, monkeypatch):
     finally:
         cluster.shutdown()
     assert Path(death).exists()
-    assert (tmp_path / "out.jsonl").read_bytes() == of_one_process(data)
+    assert (tmp_path / "out.jsonl").read_bytes() == answers_of_one_process(data)
 
 
-def test_errors_of_actors_are_those_of_one_process(tmp_path):
+def test_errors_of_actors_match_those_of_one_process(tmp_path):
     data = write_lines(tmp_path / "data.jsonl", [*rows(3), "{"])
 
-    def load():
+    def load_fails():
         raise UnavailableError("no such device")
 
     with pytest.raises(UnavailableError, match=r"^no such device$"):
-        answer_on_ray(data, tmp_path / "out.jsonl", load)
+        answer_on_ray(data, tmp_path / "out.jsonl", load_fails)
 
-    def reads():
+    def load():
         return partial(answer_part, answer_queries=first_words, file="data.jsonl", options={})
 
     with pytest.raises(DataError, match=r"data.jsonl: line 4: broken JSON"):
-        answer_on_ray(data, tmp_path / "out.jsonl", reads)
+        answer_on_ray(data, tmp_path / "out.jsonl", load)
 
 
-def test_more_actors_than_devices(tmp_path):
+def test_more_actors_than_the_cluster_has_room_for_are_refused():
     from qa_arch.serving.lines import actors
 
     with pytest.raises(UnavailableError, match="--actors 1000: the cluster has"), actors(list, 1000):

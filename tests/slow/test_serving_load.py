@@ -1,4 +1,4 @@
-"""A minute of 64 clients: answers and refusals for a full queue, nothing else, and a free event loop."""
+"""64 clients for a minute get only answers and 429s for a full queue, and the event loop stays responsive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site of ``make docs``: built with every warning an error, complete, and asking nobody."""
+"""The site of ``make docs`` builds without warnings, is complete and loads nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def build(source: Path, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Sphinx as ``make docs`` calls it."""
+    """Run Sphinx as ``make docs`` does."""
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", source / "docs", *options]
     return subprocess.run([*command, source, out], capture_output=True, text=True, timeout=600)
 
@@ -33,7 +33,7 @@ def site(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def copy(tmp_path) -> Path:
-    """Pages and figures of the checkout, to change at will; without notebooks, which need the records."""
+    """A copy of the checkout's pages and figures to edit, without notebooks, which need the records."""
     pages = shutil.ignore_patterns("records", "results", "*.ipynb", "*.py", "*.pyc", "__pycache__")
     for folder in ("experiments", "benchmarks"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=pages)
@@ -45,29 +45,29 @@ def copy(tmp_path) -> Path:
     return tmp_path
 
 
-def test_it_has_every_page_and_what_the_notebooks_show(site):
+def test_site_has_every_page_and_notebook_output(site):
     for page in [
         *ROOT.glob("docs/*.md"),
         *ROOT.glob("docs/*/*.ipynb"),
         *ROOT.glob("experiments/*/README.md"),
     ]:
         assert (site / page.relative_to(ROOT).with_suffix(".html")).is_file(), page
-    shown = (site / "docs/notebooks/compare_runs.html").read_text(encoding="utf-8")
-    assert "every system against bert" in shown
-    assert 'class="dataframe"' in shown
-    interface = (site / "docs/api.html").read_text(encoding="utf-8")
+    notebook = (site / "docs/notebooks/compare_runs.html").read_text(encoding="utf-8")
+    assert "every system against bert" in notebook
+    assert 'class="dataframe"' in notebook
+    api = (site / "docs/api.html").read_text(encoding="utf-8")
     names = set(dir(qa_arch)) - {"__version__"}
-    assert not [name for name in names if f'id="qa_arch.{name}"' not in interface]
+    assert not [name for name in names if f'id="qa_arch.{name}"' not in api]
     assert "docs/index.html" in (site / "index.html").read_text(encoding="utf-8")
 
 
-def test_its_pages_fetch_nothing(site):
-    fetched = re.compile(
+def test_pages_fetch_nothing_from_other_hosts(site):
+    external = re.compile(
         r"""<(?:script|img|iframe)[^>]+src=["'](?:https?:)?//|<link[^>]+href=["'](?:https?:)?//"""
     )
     pages = [path.read_text(encoding="utf-8") for path in site.rglob("*.html")]
     assert len(pages) > 50
-    assert not [page[:200] for page in pages if fetched.search(page)]
+    assert not [page[:200] for page in pages if external.search(page)]
     styles = [path.read_text(encoding="utf-8") for path in site.rglob("*.css")]
     assert not [css[:200] for css in styles if re.search(r"url\(\W*(?:https?:)?//|@import\s", css)]
 
@@ -77,10 +77,10 @@ def test_its_pages_fetch_nothing(site):
     [
         ("docs/training.md", "\n[gone](gone.md)\n", "gone"),
         ("docs/api.md", "\n```{eval-rst}\n.. autofunction:: qa_arch.gone\n```\n", "gone"),
-        ("docs/orphan.md", "# A page that no list names\n", "toctree"),
+        ("docs/orphan.md", "# A page in no toctree\n", "toctree"),
     ],
 )
-def test_what_leads_nowhere_stops_the_build(copy, tmp_path_factory, page, text, message):
+def test_broken_references_fail_the_build(copy, tmp_path_factory, page, text, message):
     with (copy / page).open("a", encoding="utf-8") as file:
         file.write(text)
     done = build(copy, tmp_path_factory.mktemp("out"), "-b", "dummy", "-D", "nb_execution_mode=off")

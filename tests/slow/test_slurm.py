@@ -1,4 +1,4 @@
-"""SLURM on this machine: a controller and two nodes of one host, which run the jobs of docs/clusters.md."""
+"""The jobs of docs/clusters.md on a local SLURM: a controller and two nodes on one host."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [
 ]
 PAGE = Path(__file__).parents[2] / "docs" / "clusters.md"
 NODES = ("127.0.0.1", "127.0.0.2")
-"""Names of the nodes, so that the name of the first is an address at which the ranks meet."""
+"""Names of the nodes: addresses, since the ranks connect to the name of the first."""
 CONF = """
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -68,7 +68,7 @@ TINY = (
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster(tmp_path_factory) -> Iterator[None]:
-    """A SLURM of two nodes without accounting, to which the commands of this process are sent."""
+    """Start a SLURM of two nodes without accounting, which the commands of this process use."""
     folder, host = tmp_path_factory.mktemp("slurm"), socket.gethostname()
     (folder / "state").mkdir()
     key = folder / "munge.key"
@@ -93,24 +93,24 @@ def cluster(tmp_path_factory) -> Iterator[None]:
             for command in commands:
                 daemons.append(subprocess.Popen(command, stdout=log, stderr=log))
                 wait_for((folder / "munge.sock").exists, 10)
-            wait_for(lambda: say("sinfo", "--noheader", "--format=%t %D") == "idle 2", 60)
+            wait_for(lambda: output_of("sinfo", "--noheader", "--format=%t %D") == "idle 2", 60)
             yield
-            say("scancel", "--me")
-            wait_for(lambda: not say("squeue", "--noheader"), 60)
+            output_of("scancel", "--me")
+            wait_for(lambda: not output_of("squeue", "--noheader"), 60)
         finally:
             for daemon in reversed(daemons):
                 daemon.terminate()
                 daemon.wait(30)
 
 
-def wait_for(holds: Callable[[], object], seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < until, f"not within {seconds} seconds"
+def wait_for(condition: Callable[[], object], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} seconds"
         time.sleep(0.1)
 
 
-def say(*command: str) -> str:
+def output_of(*command: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
@@ -126,7 +126,7 @@ def tiny(few_questions) -> list[str]:
 
 @pytest.fixture(scope="module")
 def trained(tiny, tmp_path_factory) -> Callable[..., tuple[RunRecord, bytes]]:
-    """``trained(*overrides)``: record and weights of a run without SLURM, though its commands are there."""
+    """``trained(*overrides)``: record and weights of a run outside SLURM, with SLURM's commands installed."""
 
     def run(*overrides: str) -> tuple[RunRecord, bytes]:
         folder = tmp_path_factory.mktemp("plain") / "run"
@@ -140,15 +140,15 @@ def trained(tiny, tmp_path_factory) -> Callable[..., tuple[RunRecord, bytes]]:
 
 @pytest.fixture(scope="module")
 def expected(trained) -> tuple[RunRecord, bytes]:
-    """A run that starts its two ranks itself; one process takes the same steps."""
-    own = trained("trainer=ddp", "trainer.devices=2", "trainer.batch_size=3")
-    (alone, _) = trained("trainer.batch_size=6")
-    for first, second in zip(own[0].epochs, alone.epochs, strict=True):
+    """Record and weights of a run that starts its two ranks itself; checked against a single process."""
+    ddp, weights = trained("trainer=ddp", "trainer.devices=2", "trainer.batch_size=3")
+    single, _ = trained("trainer.batch_size=6")
+    for first, second in zip(ddp.epochs, single.epochs, strict=True):
         assert first.train_loss == pytest.approx(second.train_loss, rel=1e-3)
-    assert own[0].scores["dev"]["calibrated"].metrics == pytest.approx(
-        alone.scores["dev"]["calibrated"].metrics, abs=1e-6
+    assert ddp.scores["dev"]["calibrated"].metrics == pytest.approx(
+        single.scores["dev"]["calibrated"].metrics, abs=1e-6
     )
-    return own
+    return ddp, weights
 
 
 def result(folder: Path) -> tuple[RunRecord, bytes]:
@@ -156,79 +156,79 @@ def result(folder: Path) -> tuple[RunRecord, bytes]:
 
 
 def check_same(folder: Path, expected: tuple[RunRecord, bytes]) -> None:
-    """All but the hash: with torchrun the page does not name the strategy."""
+    """Compare all but the config hash: the page's torchrun command does not set the strategy."""
     record, weights = result(folder)
     assert results_of(replace(record, config_hash="")) == results_of(replace(expected[0], config_hash=""))
     assert record.batch == expected[0].batch
     assert weights == expected[1]
 
 
-def submit(name: str, tiny: list[str], place: Path) -> str:
-    """The number of a job of the page's ``job.sh``, submitted with one task on each of two nodes."""
+def submit(name: str, tiny: list[str], folder: Path) -> str:
+    """Submit the page's ``job.sh`` with one task on each of two nodes; returns the job id."""
     job, torchrun = (
         block for block in BLOCK.findall(PAGE.read_text()) if re.search("^srun ", block, re.MULTILINE)
     )
     script = job if name == "srun" else job[: job.index("\nsrun ") + 1] + torchrun
-    settings = " ".join([*tiny, f"runs_dir={place}/runs"])
+    settings = " ".join([*tiny, f"runs_dir={folder}/runs"])
     for old, new in (
         ("/shared/qa_arch/.venv", sys.prefix),
-        ("/shared/qa_arch", str(place)),
+        ("/shared/qa_arch", str(folder)),
         ("model=bert experiment=squad2", settings),
         *((("--nproc-per-node 4", "--nproc-per-node 1"),) if name == "torchrun" else ()),
     ):
         assert old in script
         script = script.replace(old, new)
-    (place / "job.sh").write_text(script)
+    (folder / "job.sh").write_text(script)
     tasks = ["--ntasks-per-node=1", "--gpus-per-node=0", "--cpus-per-task=1", "--time=10"]
-    return say("sbatch", "--parsable", *tasks, f"--output={place}/job.out", str(place / "job.sh"))
+    return output_of("sbatch", "--parsable", *tasks, f"--output={folder}/job.out", str(folder / "job.sh"))
 
 
 @pytest.mark.parametrize("name", ["srun", "torchrun"])
-def test_the_jobs_of_the_page_train_as_own_ranks_do(name, tiny, expected, tmp_path):
+def test_documented_jobs_match_self_started_ranks(name, tiny, expected, tmp_path):
     submit(name, tiny, tmp_path)
-    wait_for(lambda: not say("squeue", "--noheader"), 900)
+    wait_for(lambda: not output_of("squeue", "--noheader"), 900)
     print((tmp_path / "job.out").read_text())
     (folder,) = (tmp_path / "runs" / "debug").iterdir()
     check_same(folder, expected)
 
 
-def test_a_requeued_job_goes_on_from_its_checkpoint(tiny, expected, tmp_path):
+def test_requeued_job_resumes_from_its_checkpoint(tiny, expected, tmp_path):
     job = submit("srun", tiny, tmp_path)
     wait_for(lambda: list(tmp_path.glob("runs/debug/*/last.ckpt")), 300)
-    say("scontrol", "requeue", job)
+    output_of("scontrol", "requeue", job)
     (folder,) = (tmp_path / "runs" / "debug").iterdir()
     assert read_record(folder).status == "running"
-    wait_for(lambda: not say("squeue", "--noheader"), 900)
+    wait_for(lambda: not output_of("squeue", "--noheader"), 900)
     output = (tmp_path / "job.out").read_text()
     assert output.count("training starts from the beginning") == 1, output
     check_same(folder, expected)
 
 
 def test_three_tasks_on_two_nodes_are_refused(tiny, tmp_path):
-    place = ["--nodes=2", "--ntasks=3", "--time=5"]
+    options = ["--nodes=2", "--ntasks=3", "--time=5"]
     command = [sys.executable, "-m", "qa_arch.cli.main", "train", *tiny, f"runs_dir={tmp_path}"]
-    done = subprocess.run(["srun", *place, *command], capture_output=True, text=True)
+    done = subprocess.run(["srun", *options, *command], capture_output=True, text=True)
     assert done.returncode == 2
     assert "srun started 3 processes on 2 machines, not equally many on each (2,1)" in done.stderr
     assert not list(tmp_path.iterdir())
 
 
-def test_a_cancelled_point_of_a_sweep_is_told_and_run_again(tiny, tmp_path):
+def test_cancelled_sweep_point_is_reported_and_rerun(tiny, tmp_path):
     pytest.importorskip("submitit")
     sweep = ["train", "-m", *tiny, "seed=1,2,3", f"sweep.folder={tmp_path}/sweep", "trainer.epochs=1"]
     sweep += ["hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=10", "sweep.n_jobs=1"]
-    running = subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "qa_arch.cli.main", *sweep],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-    wait_for(lambda: len(say("squeue", "--array", "--noheader").splitlines()) == 3, 300)
-    array = say("squeue", "--noheader", "--format=%F").split()[0]
-    say("scancel", f"{array}_1")
-    output, _ = running.communicate(timeout=900)
-    assert running.returncode == 1, output
+    wait_for(lambda: len(output_of("squeue", "--array", "--noheader").splitlines()) == 3, 300)
+    array = output_of("squeue", "--noheader", "--format=%F").split()[0]
+    output_of("scancel", f"{array}_1")
+    output, _ = process.communicate(timeout=900)
+    assert process.returncode == 1, output
     assert "3 points: 2 ok, 1 killed" in output
     assert re.search(rf"seed=2 .*killed .*its job {array}_1 was cancelled", output), output
-    again = qa_arch(*sweep)
-    assert "3 points: 3 ok" in again.stdout, again.stderr
+    rerun = qa_arch(*sweep)
+    assert "3 points: 3 ok" in rerun.stdout, rerun.stderr

@@ -1,8 +1,8 @@
-"""Sweeps of real runs on several processes, as they go wrong where jobs share a process: each point is alone.
+"""Sweeps of real runs on several processes, as submitit jobs and in a search: points are isolated.
 
-With Lightning under Hydra's own launcher the other ranks repeat the whole sweep, go on with a point whose
-rank 0 has failed and share gradients with the next one, and meet at addresses that earlier points left. Also
-points as jobs of submitit, and those of a search.
+With Lightning under Hydra's own launcher, where points share a process, other ranks repeat the whole sweep,
+continue a point whose rank 0 failed, share gradients with the next point, and connect to addresses left by
+earlier points.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import os
 from baselines.transformer import TransformerSpan
 
 class Faulty(TransformerSpan):
-    """Fails on rank 0 at its third step where ``fails`` is 1."""
+    """Fails on rank 0 at its third step if ``fails`` is 1."""
 
     def __init__(self, encoder, *, dropout: float = 0.0, fails: int = 0):
         super().__init__(encoder, dropout=dropout)
@@ -38,25 +38,26 @@ class Faulty(TransformerSpan):
         return super().forward(batch)
 '''
 SWEEPS = {
-    "the same on two ranks": (["trainer.devices=2", "seed=1,2"], [("ok", 2), ("ok", 2)]),
-    "rank 0 fails in the second": (
+    "two seeds on two ranks": (["trainer.devices=2", "seed=1,2"], [("ok", 2), ("ok", 2)]),
+    "rank 0 of the second point fails": (
         ["trainer.devices=2", "model._target_=faulty.Faulty", "+model.fails=0,1,2", "--trust", "faulty"],
         [("ok", 2), ("failed", 2), ("ok", 2)],
     ),
     "two ranks, then one": (["trainer.devices=2,1"], [("ok", 2), ("ok", 1)]),
-    "spawned, then not": (["trainer=ddp_spawn,ddp", "trainer.devices=2"], [("ok", 2), ("ok", 2)]),
-    "not spawned, then spawned": (["trainer=ddp,ddp_spawn", "trainer.devices=2"], [("ok", 2), ("ok", 2)]),
-    "side by side": (["trainer.devices=2", "seed=1,2", "sweep.n_jobs=2"], [("ok", 2), ("ok", 2)]),
-    "as jobs": (
+    "ddp_spawn, then ddp": (["trainer=ddp_spawn,ddp", "trainer.devices=2"], [("ok", 2), ("ok", 2)]),
+    "ddp, then ddp_spawn": (["trainer=ddp,ddp_spawn", "trainer.devices=2"], [("ok", 2), ("ok", 2)]),
+    "two points in parallel": (["trainer.devices=2", "seed=1,2", "sweep.n_jobs=2"], [("ok", 2), ("ok", 2)]),
+    "submitit jobs": (
         ["hydra/launcher=submitit_local", "hydra.launcher.timeout_min=20", "sweep.n_jobs=1", "seed=1,2"],
         [("ok", 1), ("ok", 1)],
     ),
-    "a search": (
+    "search": (
         ["hydra/sweeper=qa_optuna", "hydra.sweeper.n_trials=3", "model.dropout=interval(0.0,0.2)"],
         [("ok", 1)] * 3,
     ),
 }
-NO_POINTS = {"hydra", "submitit"}
+NOT_POINTS = {"hydra", "submitit"}
+"""Folders of a sweep that are not points."""
 
 
 @pytest.mark.slow
@@ -65,21 +66,21 @@ NO_POINTS = {"hydra", "submitit"}
 @pytest.mark.parametrize("name", SWEEPS)
 def test_points_on_several_processes(tmp_path, name):
     grid, expected = SWEEPS[name]
-    if name == "as jobs":
+    if name == "submitit jobs":
         pytest.importorskip("submitit")
     (tmp_path / "faulty.py").write_text(FAULTY)
     mark = f"SWEEP_TEST_{uuid.uuid4().hex}"
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, mark: "1", "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    where = [f"sweep.folder={tmp_path}/sweep", f"features.cache_dir={tmp_path}/cache"]
-    command = [sys.executable, "-m", "qa_arch.cli.main", "train", "-m", *SMALL, *where, *grid]
+    places = [f"sweep.folder={tmp_path}/sweep", f"features.cache_dir={tmp_path}/cache"]
+    command = [sys.executable, "-m", "qa_arch.cli.main", "train", "-m", *SMALL, *places, *grid]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == int(("failed", 2) in expected), done.stderr
-    assert not marked(mark)
-    folders = [path.parent for path in sorted((tmp_path / "sweep").glob("*/run.json"), key=begun)]
+    assert not processes_with(mark)
+    folders = [path.parent for path in sorted((tmp_path / "sweep").glob("*/run.json"), key=creation_time)]
     assert len(folders) == len(expected)
-    made = {path.name for path in (tmp_path / "sweep").iterdir() if path.is_dir()}
-    assert made - NO_POINTS == {folder.name for folder in folders}
+    subfolders = {path.name for path in (tmp_path / "sweep").iterdir() if path.is_dir()}
+    assert subfolders - NOT_POINTS == {folder.name for folder in folders}
     for folder, (status, devices) in zip(folders, expected, strict=True):
         record = read_record(folder)
         assert actual_status(folder, parent=False).status == record.status == status
@@ -89,24 +90,26 @@ def test_points_on_several_processes(tmp_path, name):
         else:
             assert "made to fail" in (folder / "traceback.txt").read_text()
             assert "ValueError: made to fail" in done.stdout
-    if name == "a search":
+    if name == "search":
         optuna = pytest.importorskip("optuna")
         backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "sweep" / STUDY))
         study = optuna.load_study(study_name="calibration", storage=optuna.storages.JournalStorage(backend))
-        assert [trial.value for trial in study.trials] == [value_of(read_record(each)) for each in folders]
+        assert [trial.value for trial in study.trials] == [
+            value_of(read_record(folder)) for folder in folders
+        ]
 
 
-def begun(record: Path) -> str:
+def creation_time(record: Path) -> str:
     return read_record(record).created
 
 
-def marked(mark: str) -> list[int]:
-    """Processes that live and have the mark in their environment."""
-    found = []
+def processes_with(mark: str) -> list[int]:
+    """Ids of living processes with ``mark`` in their environment."""
+    processes = []
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdigit() and mark.encode() in (entry / "environ").read_bytes():
-                found.append(int(entry.name))
+                processes.append(int(entry.name))
         except OSError:
             continue
-    return found
+    return processes

@@ -1,4 +1,4 @@
-"""Files closed to the user: what cannot be read or written is named in one line, and the rest goes on."""
+"""Files without permission to read or write them are named in a one-line error."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ PR_CAPBSET_DROP, OVERRIDE, READ_SEARCH = 24, 1, 2
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with a question set and two records: it, a record that stays open, and one to close."""
-    folder = tmp_path_factory.mktemp("closed")
+    """(folder with a question set and two runs, a readable run, a run to make unreadable)."""
+    folder = tmp_path_factory.mktemp("unreadable")
     write_json(folder / "data.json", write(generate(1, seed=3)))
     write_json(folder / "predictions.json", {})
     good, closed = sorted(RECORDS.iterdir())[:2]
@@ -32,22 +32,22 @@ def place(tmp_path_factory):
     return folder, folder / "runs" / good.name, folder / "runs" / closed.name
 
 
-def bound() -> None:
-    """Take from root the right to open what is closed."""
+def drop_override() -> None:
+    """Drop root's capabilities to ignore file permissions."""
     for capability in (OVERRIDE, READ_SEARCH):
         ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
 def call(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """What ``qa-arch`` does and says under a user to whom closed files are closed."""
-    words = [sys.executable, "-m", "qa_arch.cli.main", *map(str, arguments)]
-    root = bound if os.geteuid() == 0 else None
+    """Run ``qa-arch`` as a user bound by file permissions."""
+    command = [sys.executable, "-m", "qa_arch.cli.main", *map(str, arguments)]
+    preexec = drop_override if os.geteuid() == 0 else None
     environment = {**os.environ, "COLUMNS": "200"}
-    return subprocess.run(words, capture_output=True, text=True, env=environment, preexec_fn=root)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, preexec_fn=preexec)
 
 
-def refused(done: subprocess.CompletedProcess[str], path: Path) -> bool:
-    """Whether it ended in one line that names ``path``, with the exit code of bad input or of a full disk."""
+def is_refused(done: subprocess.CompletedProcess[str], path: Path) -> bool:
+    """Whether the command ended with an expected exit code and one error line that names ``path``."""
     assert "Traceback" not in done.stderr, done.stderr
     last = done.stderr.splitlines()[-1]
     return done.returncode in (1, 2, 4, 5, 6) and last.startswith("qa-arch: ") and str(path) in last
@@ -55,25 +55,25 @@ def refused(done: subprocess.CompletedProcess[str], path: Path) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", ["data.json", "predictions.json"])
-def test_a_file_that_may_not_be_read(place, closed):
+def test_unreadable_file_is_reported(place, closed):
     folder, *_ = place
     (folder / closed).chmod(0)
     done = call("evaluate", "--data", folder / "data.json", "--predictions", folder / "predictions.json")
     (folder / closed).chmod(0o644)
-    assert refused(done, folder / closed), done
+    assert is_refused(done, folder / closed), done
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whole", [False, True], ids=["its record", "its folder"])
-def test_a_run_that_may_not_be_read(place, whole):
-    """A table without it would be another table, so that there is none."""
+@pytest.mark.parametrize("whole", [False, True], ids=["record", "folder"])
+def test_unreadable_run_is_reported(place, whole):
+    """A table without the run would be a different table, so none is printed."""
     _, good, closed = place
     path = closed if whole else closed / "run.json"
     path.chmod(0)
-    listed, shown = call("tables", good, closed), call("show", closed)
+    tables, show = call("tables", good, closed), call("show", closed)
     path.chmod(0o755 if whole else 0o644)
-    assert refused(listed, closed), listed
-    assert refused(shown, closed), shown
+    assert is_refused(tables, closed), tables
+    assert is_refused(show, closed), show
 
 
 @pytest.mark.slow
@@ -86,11 +86,11 @@ def test_a_run_that_may_not_be_read(place, whole):
     ],
     ids=lambda command: command[0],
 )
-def test_a_folder_that_may_not_be_written(place, command):
+def test_unwritable_folder_is_reported(place, command):
     folder, *_ = place
     target = folder / "closed"
     target.mkdir(exist_ok=True)
     target.chmod(0o555)
     done = call(*(folder / word if "closed" in word or word == "runs" else word for word in command))
-    assert refused(done, target), done
+    assert is_refused(done, target), done
     assert not any(target.iterdir())
