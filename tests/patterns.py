@@ -1,10 +1,9 @@
-"""Patterns of Python code: find a piece of source by its shape, and replace it.
+"""Patterns of Python code: find code by its syntax and replace it.
 
-A pattern is Python source with placeholders. ``_a`` (an underscore and a letter, perhaps a digit) stands for
-any expression or name, everywhere the same; ``___`` (perhaps with letters behind) for any run of arguments,
-elements or statements. ``f(___, key=_a)`` matches whatever other arguments there are and in any order of
-keywords; ``{**___, "key": _a}`` does the same for the entries of a dict. Layout, comments and the names of
-variables that placeholders stand for do not matter.
+A pattern is Python source with placeholders. ``_a`` (an underscore, a letter and optionally a digit) matches
+any expression or name, the same one everywhere; ``___`` (optionally followed by letters) matches any run of
+arguments, elements or statements. ``f(___, key=_a)`` allows other arguments and any order of keywords;
+``{**___, "key": _a}`` does the same for entries of a dict. Layout and comments do not matter.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from copy import deepcopy
 from typing import Any
 
 Bindings = Mapping[str, Any]
-"""What each placeholder stands for. ``___`` stands for a list, ``___=`` for the keywords or entries."""
+"""Placeholder -> the code it matched: a list for ``___``, keywords or entries for ``___=``."""
 
 _ANY, _RUN = re.compile(r"_[a-z]\d?"), re.compile(r"___[a-z]*")
 _IGNORED = {"ctx", "kind", "type_comment"}
 
 
 class Pattern:
-    """``old`` and what takes its place: both expressions or both statements; an empty ``new`` deletes."""
+    """``old`` and its replacement: both expressions or both statements; an empty ``new`` deletes."""
 
     def __init__(self, old: str, new: str) -> None:
         self.old: list[Any] = ast.parse(old).body
@@ -34,14 +33,14 @@ class Pattern:
             raise ValueError(f"{new}: {', '.join(sorted(unbound))} is not in {old}")
 
     def places(self, scope: ast.AST) -> list[tuple[list[Any], Bindings]]:
-        """The matches in ``scope``, in the order of the source: the nodes to replace and their bindings."""
+        """Matches in ``scope`` in source order: the nodes to replace and their bindings."""
         pattern = [self.old[0].value] if self.is_expression else self.old
         matches = [(nodes, next(_match(pattern, nodes, {}), None)) for nodes in self._candidates(scope)]
         places = [(nodes, bound) for nodes, bound in matches if bound is not None]
         return sorted(places, key=lambda place: (place[0][0].lineno, place[0][0].col_offset))
 
     def _candidates(self, scope: ast.AST) -> Iterator[list[Any]]:
-        """Each expression alone, or each run of as many statements as the pattern has."""
+        """Each single expression, or each run of as many statements as the pattern has."""
         if self.is_expression:
             yield from ([node] for node in ast.walk(scope) if isinstance(node, ast.expr))
             return
@@ -49,10 +48,10 @@ class Pattern:
         fields = [value for node in ast.walk(scope) for _, value in ast.iter_fields(node)]
         for body in ([scope], *fields):
             if isinstance(body, list) and body and isinstance(body[0], ast.stmt):
-                yield from (body[at : at + size] for at in range(len(body) - size + 1))
+                yield from (body[start : start + size] for start in range(len(body) - size + 1))
 
     def replaced(self, source: str, nodes: Sequence[Any], bound: Bindings) -> str:
-        """``source`` with the match replaced and everything else as it was."""
+        """``source`` with the match replaced and everything else unchanged."""
         if self.is_expression:
             text = f"({ast.unparse(_build(self.new[0].value, bound))})"
         else:
@@ -79,7 +78,7 @@ def _placeholders(body: Sequence[ast.stmt]) -> set[str]:
 
 
 def _placeholder(pattern: object, form: re.Pattern[str] = _ANY) -> str | None:
-    """The name of a placeholder, as expression, argument, statement or ``**``; None for anything else."""
+    """Name of a placeholder used as expression, argument, statement or ``**``; None for other nodes."""
     if isinstance(pattern, (ast.Expr, ast.keyword)) and getattr(pattern, "arg", None) is None:
         pattern = pattern.value
     name = pattern.id if isinstance(pattern, ast.Name) else pattern
@@ -87,7 +86,7 @@ def _placeholder(pattern: object, form: re.Pattern[str] = _ANY) -> str | None:
 
 
 def _same(a: object, b: object) -> bool:
-    """Equal but for layout and context; a variable equals its bare name."""
+    """Equal except for layout and context; a variable equals its bare name."""
     return _plain(a) == _plain(b)
 
 
@@ -98,7 +97,7 @@ def _plain(value: object) -> object:
 
 
 def _match(pattern: Any, node: Any, bound: Bindings) -> Iterator[Bindings]:
-    """Every way to bind the placeholders, the ones in ``bound`` being given."""
+    """Every way to bind the placeholders that extends ``bound``."""
     if isinstance(pattern, list) and isinstance(node, list):
         yield from _match_list(pattern, node, bound)
     elif (name := _placeholder(pattern)) and isinstance(node, (ast.expr, str)):
@@ -110,8 +109,8 @@ def _match(pattern: Any, node: Any, bound: Bindings) -> Iterator[Bindings]:
         positional = _match(pattern.args, node.args, bound) if isinstance(pattern, ast.Call) else [bound]
         callee = [(pattern.func, node.func)] if isinstance(pattern, ast.Call) else []
         for binding in _match_fields(callee, positional):
-            wanted = [entry for entry in _entries(pattern) if _placeholder(entry[1], _RUN) is None]
-            yield from _match_entries(wanted, [(entry, False) for entry in _entries(node)], rest, binding)
+            patterns = [entry for entry in _entries(pattern) if _placeholder(entry[1], _RUN) is None]
+            yield from _match_entries(patterns, [(entry, False) for entry in _entries(node)], rest, binding)
     elif isinstance(pattern, ast.Constant):
         if type(pattern.value) is type(node.value) and pattern.value == node.value:
             yield bound
@@ -124,7 +123,7 @@ def _match(pattern: Any, node: Any, bound: Bindings) -> Iterator[Bindings]:
 
 
 def _match_fields(pairs: Sequence[tuple[Any, Any]], bindings: Any) -> Iterator[Bindings]:
-    """All ``pairs`` of pattern and node, beginning with any of ``bindings``."""
+    """Match all ``pairs`` of pattern and node, starting from any of ``bindings``."""
     for bound in bindings:
         if not pairs:
             yield bound
@@ -148,35 +147,35 @@ def _match_list(patterns: list[Any], nodes: list[Any], bound: Bindings) -> Itera
 
 
 def _entries(node: ast.Call | ast.Dict) -> list[tuple[Any, Any]]:
-    """Names and values of the keywords of a call or the entries of a dict; the name of ``**`` is None."""
+    """(name, value) of the keywords of a call or the entries of a dict; the name is None for ``**``."""
     if isinstance(node, ast.Call):
         return [(keyword.arg, keyword.value) for keyword in node.keywords]
     return list(zip(node.keys, node.values, strict=True))
 
 
 def _rest(pattern: ast.Call | ast.Dict) -> str | None:
-    """The placeholder for whatever other keywords or entries there are."""
+    """The placeholder for all other keywords or entries."""
     values = [value for name, value in _entries(pattern) if name is None]
     values += pattern.args if isinstance(pattern, ast.Call) else []
     return next((name for value in values if (name := _placeholder(value, _RUN))), None)
 
 
 def _match_entries(
-    wanted: list[tuple[Any, Any]], given: list[tuple[tuple[Any, Any], bool]], rest: str, bound: Bindings
+    patterns: list[tuple[Any, Any]], entries: list[tuple[tuple[Any, Any], bool]], rest: str, bound: Bindings
 ) -> Iterator[Bindings]:
-    """Each wanted entry takes a given one, wherever it stands; all given ones are bound in their order."""
-    if not wanted:
-        yield {**bound, f"{rest}=": given}
+    """Match each pattern with an entry at any position; ``entries`` are (entry, matched) in source order."""
+    if not patterns:
+        yield {**bound, f"{rest}=": entries}
         return
-    for at, (entry, taken) in enumerate(given):
-        if not taken:
-            for binding in _match(list(wanted[0]), list(entry), bound):
-                left = [*given[:at], (entry, True), *given[at + 1 :]]
-                yield from _match_entries(wanted[1:], left, rest, binding)
+    for index, (entry, matched) in enumerate(entries):
+        if not matched:
+            for binding in _match(list(patterns[0]), list(entry), bound):
+                marked = [*entries[:index], (entry, True), *entries[index + 1 :]]
+                yield from _match_entries(patterns[1:], marked, rest, binding)
 
 
 def _build(pattern: Any, bound: Bindings) -> Any:
-    """``pattern`` with everything that its placeholders stand for."""
+    """``pattern`` with its placeholders filled in."""
     if isinstance(pattern, list):
         runs = [(_placeholder(item, _RUN), item) for item in pattern]
         return [
@@ -200,16 +199,16 @@ def _build(pattern: Any, bound: Bindings) -> Any:
 
 
 def _build_entries(
-    pattern: ast.Call | ast.Dict, given: Sequence[tuple[tuple[Any, Any], bool]], bound: Bindings
+    pattern: ast.Call | ast.Dict, matches: Sequence[tuple[tuple[Any, Any], bool]], bound: Bindings
 ) -> list[tuple[Any, Any]]:
-    """The given entries: those that were matched with their new value or gone, new ones at the end."""
+    """Entries of the source, matched ones with their new value or removed, new ones at the end."""
     new = [entry for entry in _entries(pattern) if _placeholder(entry[1], _RUN) is None]
     built = [(_build(name, bound), _build(value, bound)) for name, value in new]
     entries = []
-    for (name, value), taken in given:
-        at = next((i for i, (key, _) in enumerate(built) if _same(key, name)), None) if taken else None
-        if at is not None:
-            entries.append(built.pop(at))
-        elif not taken:
+    for (name, value), matched in matches:
+        index = next((i for i, (key, _) in enumerate(built) if _same(key, name)), None) if matched else None
+        if index is not None:
+            entries.append(built.pop(index))
+        elif not matched:
             entries.append((name, value))
     return entries + built

@@ -1,4 +1,4 @@
-"""Where a fault goes: found by the qualified name of what it is in, wherever that stands."""
+"""Planting faults: the place is found by the qualified name of a definition, in whatever file it is."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ PACKAGES = ("qa_arch", "baselines", "experiments")
 
 
 class StaleFaultError(Exception):
-    """The place of a fault, what it replaces or its test is not there, or not once."""
+    """The place of a fault, the code it replaces or its test is missing or ambiguous."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     name: str
     at: str
-    """Qualified name of a function, method, class or constant of the packages, or the end of it (``add``
-    for ``Reader.add``), perhaps behind the end of its module's name and a colon (``splits:hold_out``); or a
-    file from the checkout's root. Leading underscores do not count."""
+    """Qualified name of a function, method, class or constant, or its end (``add`` for ``Reader.add``),
+    optionally with its module or the end of the module's name (``splits:hold_out``); or the path of a file
+    from the root of the checkout. Leading underscores are ignored."""
     old: str
-    """What the fault replaces: a pattern (``patterns.py``) that matches once there; text, in a file."""
+    """Code to replace: a pattern (``patterns.py``) that matches once there; in a file, plain text."""
     new: str
-    """What takes its place; nothing deletes the statement."""
+    """Replacement; empty to delete the statement."""
     test: str
-    """The end of a test file's path without ``.py``, or the name of a test, perhaps behind that of its file
-    and ``::``: at least one test of these must fail."""
+    """End of a test file's path without ``.py``, or the name of a test, optionally with its file
+    (``test_run::test_name``). At least one of these tests must fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class Scope:
 
 
 class Sources:
-    """The code and the tests of a checkout, by name, as they were when it was read."""
+    """Definitions and tests of a checkout by name, as of construction."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.scopes: dict[str, list[Scope]] = defaultdict(list)
-        """By the last part of their names."""
+        """By the last part of the name."""
         for path in sorted(path for package in PACKAGES for path in (root / package).rglob("*.py")):
             module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
             for name, node in _definitions(ast.parse(path.read_text(encoding="utf-8"))):
@@ -64,7 +64,7 @@ class Sources:
         }
 
     def plant(self, fault: Fault) -> tuple[Path, str]:
-        """The file that ``fault`` changes and its text with the fault. Raises StaleFaultError."""
+        """File that ``fault`` changes, and its text with the fault. Raises StaleFaultError."""
         if "/" in fault.at:
             path = self.root / fault.at
             return path, _replace_text(fault, path.read_text(encoding="utf-8"))
@@ -86,21 +86,21 @@ class Sources:
         ]
 
     def _why(self, fault: Fault, pattern: Pattern, places: int) -> str:
-        """What is the matter with a fault that has no place or several, and what may help."""
+        """Message for a fault with no place or several, with suggestions."""
         if scopes := self._named(fault.at):
             files = ", ".join(sorted({str(scope.path.relative_to(self.root)) for scope in scopes}))
-            message = f"what it replaces stands {places} times in {fault.at} ({files}), not once: {fault.old}"
+            message = f"its code occurs {places} times in {fault.at} ({files}), not once: {fault.old}"
         else:
             names = {scope.name for scopes in self.scopes.values() for scope in scopes}
             close = get_close_matches(fault.at.rpartition(":")[2], names, n=3)
-            message = f"there is no {fault.at}; names like it: {', '.join(close) or 'none'}"
+            message = f"there is no {fault.at}; similar names: {', '.join(close) or 'none'}"
         elsewhere = sorted(
             self._innermost(pattern), key=lambda name: -SequenceMatcher(None, name, fault.at).ratio()
         )
-        return f"{message}; it would fit {', '.join(elsewhere[:4]) or 'no other place'}"
+        return f"{message}; it occurs once in {', '.join(elsewhere[:4]) or 'no other place'}"
 
     def _innermost(self, pattern: Pattern) -> list[str]:
-        """The definitions in which ``pattern`` matches once, without those around them."""
+        """Innermost definitions in which ``pattern`` matches once."""
         matches = [
             f"{scope.module}:{scope.name}"
             for scopes in self.scopes.values()
@@ -110,7 +110,7 @@ class Sources:
         return [name for name in matches if not any(other.startswith(f"{name}.") for other in matches)]
 
     def test_id(self, fault: Fault) -> str:
-        """The test of ``fault`` as pytest names it. Raises StaleFaultError."""
+        """Pytest's id of the test of ``fault``. Raises StaleFaultError."""
         file, _, name = fault.test.rpartition("::")
         matches = [path for path in self.tests if f"/{path}".endswith(f"/{fault.test}.py")] or [
             f"{path}::{name}"
@@ -127,7 +127,7 @@ def _public(name: str) -> str:
 
 
 def _definitions(node: ast.AST, prefix: str = "") -> list[tuple[str, ast.AST]]:
-    """All functions, classes and constants below ``node``, outer ones first, by qualified name."""
+    """(qualified name, node) of all functions, classes and constants below ``node``, outer ones first."""
     definitions: list[tuple[str, ast.AST]] = []
     for child in ast.iter_child_nodes(node):
         inside = prefix
@@ -144,6 +144,6 @@ def _definitions(node: ast.AST, prefix: str = "") -> list[tuple[str, ast.AST]]:
 def _replace_text(fault: Fault, text: str) -> str:
     if (count := text.count(fault.old)) != 1:
         raise StaleFaultError(
-            f"{fault.name}: what it replaces stands {count} times in {fault.at}, not once\n{fault.old}"
+            f"{fault.name}: its text occurs {count} times in {fault.at}, not once\n{fault.old}"
         )
     return text.replace(fault.old, fault.new)

@@ -99,12 +99,12 @@ def test_fault_survives_refactoring(package):
 
 def test_fault_without_its_place_is_stale(package):
     cases = {
-        ("hold_out", "_t[:_n]"): r"stale: .* stands 0 times in hold_out \(qa_arch/data/splits.py\)",
+        ("hold_out", "_t[:_n]"): r"stale: .* occurs 0 times in hold_out \(qa_arch/data/splits.py\)",
         (
             "hold_aut",
             "_t[_n:]",
-        ): "no hold_aut; names like it: hold_out; it would fit qa_arch.data.splits:hold_out",
-        ("Reader.sub", "_a * _b"): "there is no Reader.sub; .*; it would fit no other place",
+        ): "no hold_aut; similar names: hold_out; it occurs once in qa_arch.data.splits:hold_out",
+        ("Reader.sub", "_a * _b"): "there is no Reader.sub; .*; it occurs once in no other place",
     }
     for (at, old), message in cases.items():
         with pytest.raises(StaleFaultError, match=message):

@@ -1,10 +1,10 @@
-"""The faults that ``mutations.py`` plants: small mistakes of the kind that leave everything running.
+"""The faults that ``mutations.py`` plants: small mistakes that raise no error.
 
-Each names the test that a developer would expect to notice, so that a test file that has lost its teeth
-shows even where another would have caught the fault by chance. A fault names its place by a qualified name
-of the code, not by file (``planting.py``), and what it replaces by a pattern (``patterns.py``), so that
-neither a move nor the new name of a variable loses it. ruff leaves the tables as they are: each pattern
-stands above its replacement. Those of an extra lie beside its tests, ``tests/extras/NAME/faults.py``.
+Each fault names the test that should catch it, so that a test file that has become ineffective shows even if
+another test catches the fault by chance. The place is a qualified name rather than a file (``planting.py``)
+and the code to replace is a pattern (``patterns.py``), so that faults survive moved code and renamed
+variables. Formatting is off in the tables, to keep each pattern above its replacement. The faults of an extra
+are in ``tests/extras/NAME/faults.py``.
 """
 
 from __future__ import annotations
