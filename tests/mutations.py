@@ -149,7 +149,7 @@ def _outcome(code: int, report: Path, seconds: float, output: str) -> Outcome:
 
 
 def select_faults(names: Sequence[str]) -> tuple[Fault, ...]:
-    """Faults with these names; all if there are none. Exits if one is unknown or stale."""
+    """Faults called ``names``, or all if empty. Exits if one is unknown or stale."""
     by_name = {fault.name: fault for fault in FAULTS}
     if unknown := [name for name in names if name not in by_name]:
         sys.exit(f"unknown fault: {', '.join(unknown)} (known: {', '.join(by_name)})")

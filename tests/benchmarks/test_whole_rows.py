@@ -106,7 +106,7 @@ def test_rows_are_measured_at_small_sizes(capsys):
     names = ["decode-floor", "predict-floor", "memory-flat", "end-to-end"]
     assert runner.main([*names, "--quick"]) == 0
     table = capsys.readouterr().out
-    without_data = {"predict-floor"} if "QA_ARCH_DATA names no folder" in table else set()
+    without_data = {"predict-floor"} if "QA_ARCH_DATA must name a folder" in table else set()
     for name in names:
         (row,) = (line for line in table.splitlines() if line.startswith(f"| `{name}`"))
         assert ("not measured" in row) == (name in without_data)

@@ -39,9 +39,9 @@ def test_two_actors_write_the_same_file_as_one_process(tmp_path, monkeypatch):
     lines = [{"question": e.question, "context": e.context} for e in synthetic.named("dev").examples[:200]]
     data = write_lines(tmp_path / "data.jsonl", [*lines, {"question": "no context"}])
     predict = ["predict", str(run), "--data", str(data), "--on-error", "skip", "--out"]
-    assert main([*predict, str(tmp_path / "here.jsonl")]) == 0
+    assert main([*predict, str(tmp_path / "local.jsonl")]) == 0
     assert main([*predict, str(tmp_path / "ray.jsonl"), "--on", "ray", "--actors", "2"]) == 0
-    assert (tmp_path / "ray.jsonl").read_bytes() == (tmp_path / "here.jsonl").read_bytes()
+    assert (tmp_path / "ray.jsonl").read_bytes() == (tmp_path / "local.jsonl").read_bytes()
 
 
 def answer_on_ray(data, out, load, **options):

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from slow.marked_processes import marked_processes
 
 from qa_arch.records import read_record
 from qa_arch.system import lifeline
@@ -64,20 +65,9 @@ class Sweep:
         with (self.folder.parent / f"{self.folder.name}.log").open("ab") as log:
             return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
 
-    def processes(self) -> dict[int, str]:
-        """Command lines of the sweep's living processes, by process id."""
-        commands = {}
-        for entry in Path("/proc").iterdir():
-            try:
-                if entry.name.isdigit() and self.mark.encode() in (entry / "environ").read_bytes():
-                    commands[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            except OSError:
-                continue
-        return commands
-
     def victims(self, kind: str, parent: int) -> list[int]:
         """Ids of the processes to kill for one of ``VICTIMS``; empty if there are none at the moment."""
-        processes = self.processes()
+        processes = marked_processes(self.mark)
         if kind == "machine":
             return list(processes)
         if kind == "sweep":
@@ -100,9 +90,9 @@ class Sweep:
 def survivors_after(sweep: Sweep, seconds: float) -> dict[int, str]:
     """Processes of ``sweep`` that are still alive after ``seconds``; returns early if there are none."""
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and sweep.processes():
+    while (processes := marked_processes(sweep.mark)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return sweep.processes()
+    return processes
 
 
 def wait_for_moment(rng: random.Random, sweep: Sweep, parent: subprocess.Popen) -> str:

@@ -14,6 +14,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from slow.marked_processes import marked_processes
 
 from qa_arch.records import read_record
 from qa_arch.sweep.state import STUDY, actual_status, value_of
@@ -76,7 +77,7 @@ def test_points_on_several_processes(tmp_path, name):
     command = [sys.executable, "-m", "qa_arch.cli.main", "train", "-m", *SMALL, *places, *grid]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == int(("failed", 2) in expected), done.stderr
-    assert not processes_with(mark)
+    assert not marked_processes(mark)
     folders = [path.parent for path in sorted((tmp_path / "sweep").glob("*/run.json"), key=creation_time)]
     assert len(folders) == len(expected)
     subfolders = {path.name for path in (tmp_path / "sweep").iterdir() if path.is_dir()}
@@ -101,15 +102,3 @@ def test_points_on_several_processes(tmp_path, name):
 
 def creation_time(record: Path) -> str:
     return read_record(record).created
-
-
-def processes_with(mark: str) -> list[int]:
-    """Ids of living processes with ``mark`` in their environment."""
-    processes = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and mark.encode() in (entry / "environ").read_bytes():
-                processes.append(int(entry.name))
-        except OSError:
-            continue
-    return processes

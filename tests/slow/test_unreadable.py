@@ -64,14 +64,14 @@ def test_unreadable_file_is_reported(place, closed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whole", [False, True], ids=["record", "folder"])
-def test_unreadable_run_is_reported(place, whole):
+@pytest.mark.parametrize("is_folder", [False, True], ids=["record", "folder"])
+def test_unreadable_run_is_reported(place, is_folder):
     """A table without the run would be a different table, so none is printed."""
     _, good, closed = place
-    path = closed if whole else closed / "run.json"
+    path = closed if is_folder else closed / "run.json"
     path.chmod(0)
     tables, show = call("tables", good, closed), call("show", closed)
-    path.chmod(0o755 if whole else 0o644)
+    path.chmod(0o755 if is_folder else 0o644)
     assert is_refused(tables, closed), tables
     assert is_refused(show, closed), show
 

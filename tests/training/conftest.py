@@ -41,7 +41,7 @@ def tiny_run(few_questions) -> list[str]:
 
 @pytest.fixture(scope="session")
 def configure_once(few_questions) -> Callable[..., Config]:
-    """Session-scoped ``configure``."""
+    """``configure_once(*overrides)``: config of a tiny run, cached for the session."""
 
     @cache  # composing a config takes as long as a tiny fit
     def build(*overrides: str) -> Config:
