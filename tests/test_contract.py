@@ -76,12 +76,12 @@ def test_ablation_of_known_branches_fits_its_class(name):
         if check is not learns_four_questions or case in LEARNING
     ],
 )
-def test_it_keeps_to_the_contract(subjects, case, check):
+def test_model_satisfies_the_contract(subjects, case, check):
     check(subjects[case])
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if not name.startswith("ablation/")])
-def test_a_trained_run_loads_and_answers_as_it_did(name, subjects):
+def test_trained_run_loads_and_answers_as_scored(name, subjects):
     trained_run_answers_as_scored(subjects[name])
 
 
