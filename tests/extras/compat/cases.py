@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from checkpoints import make_checkpoint
-from metrics.test_fuzzed_predictions import near, text
+from metrics.test_fuzzed_predictions import perturbed, text
 
 SENTENCE = (
     "Mira paints red boats in the harbour of Velmora and Old Tarn keeps nine bees there since 1,204 o'clock"
@@ -63,7 +63,7 @@ def evaluation(rng: random.Random) -> dict[str, Any]:
         for number in range(rng.randint(1, 12))
     }
     texts = {
-        id_: rng.choice(("", "the", near(rng, rng.choice(answers)) if answers else text(rng)))
+        id_: rng.choice(("", "the", perturbed(rng, rng.choice(answers)) if answers else text(rng)))
         for id_, answers in golds.items()
         if rng.random() < 0.98
     }
@@ -155,7 +155,7 @@ def write_cases(folder: Path, scale: int = 1) -> dict[str, list[Any]]:
             (folder / family / "merges.txt").write_text(f"#version: 0.2\n{merges}\n", encoding="utf-8")
     rng = random.Random(457)
     return {
-        "pairs": [{"pair": [gold := text(rng), near(rng, gold)]} for _ in range(1000 * scale)],
+        "pairs": [{"pair": [gold := text(rng), perturbed(rng, gold)]} for _ in range(1000 * scale)],
         "evaluations": [evaluation(rng) for _ in range(100 * scale)],
         "final_texts": [final_text(rng) for _ in range(500 * scale)],
         "logits": [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli.test_cheap_checks import told
+from cli.test_cheap_checks import run_calls
 from pages import commands
 from starlette.testclient import TestClient
 
@@ -47,7 +47,7 @@ def test_attention_map_covers_the_answers_window(proposed):
 
 def test_missing_run_is_reported_without_importing_torch(tmp_path):
     run, data = tmp_path / "none", ["--data", "hub:some/set:validation"]
-    ((code, message, heavy),) = told(("inspect", run, *data, "--id", "x"))
+    ((code, message, heavy),) = run_calls(("inspect", run, *data, "--id", "x"))
     assert (code, heavy, str(run) in message) == (5, [], True)
 
 

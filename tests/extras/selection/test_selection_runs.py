@@ -9,7 +9,7 @@ import sys
 from importlib.util import find_spec
 
 import pytest
-from cli.test_cheap_checks import told
+from cli.test_cheap_checks import run_calls
 
 import qa_arch as package
 from qa_arch.cli.main import main
@@ -145,7 +145,7 @@ def test_missing_run_is_reported_before_importing_torch(tmp_path):
         ("types", run, "--data", "hub:some/set:validation", "--out", tmp_path / "t"),
         ("paraphrase", run, "--pairs", tmp_path / "pairs.tsv"),
     )
-    for code, message, heavy in told(*calls):
+    for code, message, heavy in run_calls(*calls):
         assert (code, heavy, str(run) in message) == (5, [], True)
 
 
