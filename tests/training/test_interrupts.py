@@ -83,13 +83,15 @@ def test_ignored_interrupts_stay_ignored(run_training, press):
         signal.signal(signal.SIGINT, before)
 
 
-def test_the_resume_command_has_the_options_of_the_interrupted_one(small, press, caplog, qa_arch, tmp_path):
+def test_the_resume_command_has_the_options_of_the_interrupted_one(
+    tiny_run, press, caplog, qa_arch, tmp_path
+):
     press(0)
     own = tmp_path / "conf"
     write_atomic(own / "optim" / "slow.yaml", "lr: 1e-5\n")
     options = ["--config-dir", str(own), "--trust", "my_package"]
     with caplog.at_level("INFO", "qa_arch"):
-        assert qa_arch("train", *small, *options, "--folder", tmp_path / "run")[0] == 130
+        assert qa_arch("train", *tiny_run, *options, "--folder", tmp_path / "run")[0] == 130
     (line,) = [message for message in caplog.messages if message.startswith("resume: ")]
     assert f" {shlex.join(options)} " in line
 
