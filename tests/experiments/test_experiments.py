@@ -127,7 +127,15 @@ def pending_rows() -> list[tuple[str, str, str]]:
     return list(dict.fromkeys(rows))
 
 
-@pytest.mark.parametrize(("name", "model", "command"), pending_rows(), ids=lambda value: value.split()[-1])
+ROWS = pending_rows()
+FIRST_ROWS = [next(row for row in ROWS if row[0] == name) for name in dict.fromkeys(row[0] for row in ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "command"),
+    [pytest.param(*row, marks=() if row in FIRST_ROWS else pytest.mark.slow) for row in ROWS],
+    ids=lambda value: value.split()[-1],
+)
 def test_command_of_a_pending_row_trains_its_model(name, model, command, monkeypatch, capsys):
     skip_without_extra(name)
     monkeypatch.setenv("QA_ARCH_DATA", "data")

@@ -112,6 +112,7 @@ def test_event_loop_is_free_while_a_model_answers(address):
         assert pending.result().status_code == 200
 
 
+@pytest.mark.slow
 def test_shutdown_finishes_pending_requests(running):
     with running() as (process, address), ThreadPoolExecutor() as pool:
         pending = [pool.submit(ask, address, "wait 0.8 mill") for _ in range(3)]
