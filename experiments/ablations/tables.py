@@ -46,12 +46,11 @@ def tables(folder: Path) -> list[Table]:
             ),
             wanted=[_wanted(model) for model in MODELS],
             notes=[
-                "the threshold is fitted on this same set, so EM and F1 are flattered alike; answerable F1"
-                " (forced answer) and AP need none",
+                "EM and F1 are optimistic, as the threshold is fitted on this set; answerable F1"
+                " (forced answer) and AP use none",
                 'AP, answerable: area under precision and recall of "this question has an answer" by the null'
                 " odds; 58.4 of 100 questions have one",
-                "seconds: two runs at a time on two cores that other work shared, unequally; they compare"
-                " nothing",
+                "seconds: not comparable; two runs at a time on cores shared unevenly with other work",
             ],
         ),
         baseline_table(

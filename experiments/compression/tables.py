@@ -48,7 +48,7 @@ STUDENTS = ("bert labels=1 soft_targets=0 temperature=1", "bert labels=0.5 soft_
 AT_ONCE = "bert-sparse50 of seeds 14 and 15 and proposed-sparse50 are pruned at once, without recovery"
 COSTS = ("weights_mb", "latency_ratio", "memory_ratio")
 MEASURES = ("f1", "spans_f1")
-ALONE = "ratios are to the uncompressed model of the same kind and seed, in turn with it in the same process"
+ALONE = "ratios are to the uncompressed model of the same kind and seed, measured in turn in the same process"
 
 
 def tables(folder: Path) -> list[Table]:

@@ -25,7 +25,7 @@ DRAWBACKS = (
     text("model", "model"),
     number("parameters", "parameters"),
     number("peak_memory_mb", "peak MB"),
-    number("epoch_seconds", "seconds an epoch"),
+    number("epoch_seconds", "seconds per epoch"),
     number("cut", "questions cut"),
     number("extra", "extra windows, %"),
     number("boundary", "boundary errors, %"),
@@ -34,10 +34,10 @@ DRAWBACKS = (
     text("worst", "worst kinds (right, %)"),
 )
 _DRAWBACK_NOTES = (
-    "seconds an epoch: training alone; questions cut: longer than the encoder is given, over all splits;"
-    " extra windows: those beyond one a question, on the scored set, where passages do not fit",
-    "boundary errors: wrong spans that share words with a gold answer, of all answerable questions, as is"
-    " not answered; false answers: of all unanswerable ones",
+    "seconds per epoch: training only; questions cut: longer than the encoder's limit, over all splits;"
+    " extra windows: windows beyond one per question on the scored set, for long passages",
+    "boundary errors (wrong spans that share words with a gold answer) and not answered: % of answerable"
+    " questions; false answers: % of unanswerable ones",
 )
 WORST, FEWEST = 2, 20
 """Number of kinds to name, and the minimum number of questions of a named kind."""
@@ -62,9 +62,9 @@ def tables(folder: Path) -> list[Table]:
             "The same on an eighth of SQuAD 2.0: MiniLM-L6, three epochs, dev fold A",
             records="v2",
             notes=[
-                "the official dev set tags no kinds of questions, so the worst are question words",
-                "seconds an epoch: on cores that both runs shared with other work, unequally; undisturbed, an"
-                " epoch takes 25 minutes of one core (bert) and 30 (proposed)",
+                "the official dev set has no question types, so the worst kinds are question words",
+                "seconds per epoch: measured on cores shared unevenly with other work; undisturbed, an epoch"
+                " takes 25 minutes of one core (bert) and 30 (proposed)",
             ],
         ),
         drawbacks_table(

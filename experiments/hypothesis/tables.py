@@ -35,8 +35,7 @@ def tables(folder: Path) -> list[Table]:
             sort=("model", "seed"),
             notes=[
                 "training is 13.2% unanswerable, calibration 41.6%, this set 52.1%",
-                "seconds: two runs at a time on two cores that other work shared, unequally; they compare"
-                " nothing",
+                "seconds: not comparable; two runs at a time on cores shared unevenly with other work",
             ],
         ),
         baseline_table(folder, "Tested against the plain span head, dev fold A", "bert"),

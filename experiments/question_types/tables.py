@@ -18,9 +18,9 @@ def tables(folder: Path) -> list[Table]:
             "Classes of generated questions, dev",
             columns=("model", "run", "accuracy", "main_accuracy", "mrr", "parameters", "epochs", "seconds"),
             notes=[
-                "question_types-lstm reads forwards alone, question_types-bilstm in both directions (summed)",
-                "rules: question word and noun (qa_arch/metrics/question_types.py), which know the six main"
-                " classes alone",
+                "question_types-lstm reads forwards only, question_types-bilstm in both directions (summed)",
+                "rules: question word and noun (qa_arch/extras/selection/rankers.py), for the six main"
+                " classes only",
             ],
         )
     ]

@@ -245,7 +245,7 @@ _ENTRIES = (
     _efficiency("weights_mb", "MB on disk", lambda r: r.weights_bytes and r.weights_bytes / 1e6),
     _efficiency("engine", "engine", _cost("engine")),
     _efficiency("read_in", "read in", _cost("precision")),
-    _efficiency("latency_ms", "ms a question", _cost("latency_ms")),
+    _efficiency("latency_ms", "ms per question", _cost("latency_ms")),
     _efficiency("latency_ratio", "× latency", _cost("latency_ratio"), format=two_decimals),
     _efficiency("memory_mb", "MB in memory", _cost("memory_mb")),
     _efficiency("memory_ratio", "× memory", _cost("memory_ratio"), format=two_decimals),
@@ -286,7 +286,7 @@ EPOCH: Mapping[str, str] = {
     "calibration_token_accuracy": "calibration token accuracy",
     "calibration_bits_per_byte": "calibration bits per byte",
     "train_seconds": "seconds of training",
-    "windows_per_second": "windows a second",
+    "windows_per_second": "windows per second",
 }
 """Headings of the values recorded per epoch."""
 MEMORY = {
@@ -404,7 +404,7 @@ def _notes(runs: Runs, split: str, shown: Collection[str]) -> list[str]:
         counts = "".join(f"; {n:,} {key.replace('_', ' ')}" for key, n in record.facts(split).counts.items())
         notes.append(f"{record.model}, seed {record.seed}: adopted, training data unknown{counts}")
     if "seconds" in shown:
-        notes.append("seconds of training, without preparation and validation")
+        notes.append("seconds: training only, without data preparation and validation")
     if "peak_memory_mb" in shown:
         kinds = {record.device.kind for _, record in runs}
         notes += [note for kind, note in MEMORY.items() if kind in kinds]
@@ -440,8 +440,8 @@ def _measured_on(facts: SplitFacts, split: str, protocol: str) -> str:
     questions = f"{facts.name or split}: {facts.questions or 0:,} questions"
     if protocol == SELECTION:
         offered = f"{facts.candidates or 0:,.1f} candidates each on average"
-        return f"{questions}, {offered}; where scores are equal the right candidate stands last"
-    negatives = f"of them {facts.unanswerable or 0:,} unanswerable"
+        return f"{questions}, {offered}; ties count against the right candidate"
+    negatives = f"{facts.unanswerable or 0:,} of them unanswerable"
     language = facts.extra.get("language")
     rules = f", answers compared by the rules of language {language}" if language else ""
     return f"{questions}, {negatives}; official SQuAD {protocol} scores{rules}"

@@ -24,9 +24,9 @@ from qa_arch.results.systems import System, differing, group_by_system, require_
 from qa_arch.results.tables import Column, Table, number, text, two_decimals
 from qa_arch.types.text import QuestionSet, question_word
 
-FITTED = "the null threshold was fitted on these questions and the epoch chosen by them"
+FITTED = "null threshold and epoch were chosen on these same questions"
 """Note on the calibration split, where the threshold is equally optimistic for every system."""
-SINGLE_RUN = "a system with one run: interval and p are about that run, its seed variance is unknown"
+SINGLE_RUN = "one run of a system: interval and p are for that run, seed variance unknown"
 _DETECTABLE = f"minimum detectable effect on {{}}, {POWER:.0%} power, before correction"
 _PLACES = 6
 """Decimals kept: more than anyone reads, few enough to hide the rounding differences between processors."""
@@ -124,7 +124,7 @@ def compare(
         *([SINGLE_RUN] if 1 in counts else []),
         _outcome_note(samples),
         *([FITTED] if split == CALIBRATION else []),
-        *([f"Holm: p corrected for {len(kinds)} kinds"] if kinds else []),
+        *([f"Holm: p corrected over {len(kinds)} kinds of questions"] if kinds else []),
     ]
     return Table(title or f"{split}: B against A", columns, rows, notes)
 
@@ -136,7 +136,7 @@ def _test_note(samples: Samples, labels: Sequence[str], effect: Effect | None, t
     where = f" ({threshold})" if threshold else ""
     drawn = f", the null threshold{where} over {counted} calibration articles" if counted else ""
     if labels and not counted and samples.split != CALIBRATION and not samples.first.answerable.all():
-        drawn = f", the null threshold{where} as given, its uncertainty left out"
+        drawn = f", the null threshold{where} taken as fixed, its uncertainty ignored"
     return f"intervals of differences and p: over {units} and seeds, crossed{drawn}; Student's t"
 
 
@@ -289,7 +289,7 @@ def against_baseline(
     sizes = " to ".join(dict.fromkeys(f"{size:.1f}" for size in (*detectable[:1], *detectable[-1:])))
     notes = [
         f"{int(where.sum()):,} questions; ± standard deviation over seeds; intervals of"
-        f" {' and '.join(MEASURES[key] for key in shown)} over {UNITS[samples.unit]}, the runs as given",
+        f" {' and '.join(MEASURES[key] for key in shown)} over {UNITS[samples.unit]}, runs fixed",
         f"Δ: {name} against {baseline.label}{', run by run of the same seed' if paired else ''};"
         f" {_test_note(samples, list(samples.systems) if measure in AT_THRESHOLD else [], any_effect)}",
         f"tested in this order: {', '.join(order)}" if order else family,

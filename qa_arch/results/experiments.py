@@ -175,7 +175,7 @@ def _code_note(runs: Runs) -> list[str]:
     if len(commits) < 2 and not changed:
         return []
     counts = ", ".join(f"{commit} ({count})" for commit, count in commits.most_common())
-    tail = f"; {changed} of {len(runs)} with uncommitted changes beside it" if changed else ""
+    tail = f"; {changed} of {len(runs)} with uncommitted changes" if changed else ""
     return [f"code of the runs, by commit: {counts}{tail}"]
 
 

@@ -160,5 +160,5 @@ def dev_access_note(experiment: str | Path, fingerprints: Collection[str | None]
     others = sorted(log.parent for log in folder.parent.glob(f"*/{DEV_ACCESS_LOG}"))
     counts = {other.name: len(accesses(other)) for other in others if other != folder}
     elsewhere = ", ".join(f"{times(count)} for {name}" for name, count in counts.items() if count)
-    more = f"; the same set was opened {elsewhere}" if elsewhere else ""
-    return f"dev was opened {times(len(here))}: {', '.join(entries)}{more}"
+    more = f"; the same set was scored {elsewhere}" if elsewhere else ""
+    return f"dev was scored {times(len(here))}: {', '.join(entries)}{more}"

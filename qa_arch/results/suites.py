@@ -122,7 +122,7 @@ def _score_table(
         language = f", by the rules of language {code}" if code else ""
         spans, at = ", of the best spans", " at the null threshold of calibration, if any"
         forced = spans if test.measure == "spans" else at
-        nothing = f", of them {facts.unanswerable:,} unanswerable" if facts.unanswerable else ""
+        nothing = f", {facts.unanswerable:,} of them unanswerable" if facts.unanswerable else ""
         skipped = f", faulty records left out: {facts.skipped:,}" if facts.skipped else ""
         counts = f"{facts.questions:,} questions{nothing}{skipped}"
         notes.append(f"{test.name}: {counts}; F1{forced}{language}")
@@ -162,8 +162,8 @@ def _test_table(
     columns.append(number("threshold_loss", "lost by threshold", two_decimals, weight=-1))
     units = dict.fromkeys(UNITS[samples.unit] for samples in by_set if samples.systems)
     notes = [
-        f"intervals over {' or '.join(units)}; from dev: F1 minus that of the run's dev set, both of spans"
-        " where the set is of SQuAD 1.1",
+        f"intervals over {' or '.join(units)}; from dev: F1 minus F1 on the run's dev set, both answerable"
+        " F1 for sets of SQuAD 1.1",
         *(
             [f"Δ: against {baseline}; Holm over {len(tested)} comparisons, all sets together"]
             if tested

@@ -79,7 +79,7 @@ def test_comparison_rows_and_notes(make_record):
     assert (bert["answerable_ap"], proposed["answerable_ap"]) == (None, 71.5)
     assert (proposed["exact"], proposed["run"], proposed["seconds"]) == (65.0, "run1", 61.25)
     assert [column.key for column in table.columns] == list(SPAN_COLUMNS)
-    assert "1,200 questions, of them 600 unanswerable" in table.notes[0]
+    assert "1,200 questions, 600 of them unanswerable" in table.notes[0]
     assert "fitted on calibration" in table.notes[1]
 
 

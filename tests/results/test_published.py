@@ -53,7 +53,7 @@ def test_note_counts_commits_and_uncommitted_changes(folder, make_record):
         write_record(folder / "records" / f"bert-s{seed}", record)
         notes = [note for note in experiment_tables(folder)[0].notes if note.startswith("code of the runs")]
         assert (notes == []) is (seed < 3)
-    assert notes[0].endswith("by commit: aaaaaaa (2), bbbbbbb (1); 1 of 3 with uncommitted changes beside it")
+    assert notes[0].endswith("by commit: aaaaaaa (2), bbbbbbb (1); 1 of 3 with uncommitted changes")
 
 
 def test_row_with_a_batch_size_waits_for_a_finished_run_of_that_size(tmp_path, make_record):

@@ -150,8 +150,8 @@ def test_dev_access_note_counts_other_experiments(tmp_path):
     log_dev_access(tmp_path / "third", other)
     note = dev_access_note(tmp_path / "here", {ACCESS.fingerprint})
     assert note is not None
-    assert note.startswith("dev was opened once: ")
-    assert note.endswith("; the same set was opened 2 times for there")
+    assert note.startswith("dev was scored once: ")
+    assert note.endswith("; the same set was scored 2 times for there")
     assert dev_access_note(tmp_path / "third", {ACCESS.fingerprint}) is None
 
 

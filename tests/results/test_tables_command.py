@@ -62,7 +62,7 @@ def test_every_format_prints_the_same_table(workdir, make_record, capsys):
     assert [row["f1"] for row in csv.DictReader(io.StringIO(pages["csv"]))] == ["50.0", "62.0", "67.0"]
     for form in ("text", "markdown"):
         assert "67.0" in pages[form]
-        assert "dev was opened once" in pages[form]
+        assert "dev was scored once" in pages[form]
 
 
 def test_no_records_is_an_error(workdir, capsys):
@@ -111,7 +111,7 @@ def test_tables_of_committed_experiments_need_no_heavy_imports(experiment):
     assert lines[4] == "| Elsewhere (published) | 80.0 | – |"
     assert "| proposed | 65.0 | 59.0 |" in lines
     assert "- Elsewhere, published: all of dev" in lines
-    assert sum("dev was opened once: bert on 2026-01-02" in line for line in lines) == 1
+    assert sum("dev was scored once: bert on 2026-01-02" in line for line in lines) == 1
     assert "## One" in lines
     first, second = json.loads((experiment / "table.json").read_text())
     assert [row["model"] for row in first["rows"]] == [
