@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from jaxtyping import config as shapes
 from safetensors.torch import load_file, save_file
 
 from qa_arch.cli.main import main
@@ -22,20 +19,11 @@ QUESTION = ("--question", "Who wrote it?", "--context", TEXT, "--null-threshold"
 USES_ONNX = "using ONNX Runtime"
 
 
-@contextmanager
-def shape_checks_disabled() -> Iterator[None]:
-    """Tracing uses symbolic sizes, which fail the shape checks that tests run with."""
-    shapes.update("jaxtyping_disable", True)
-    yield
-    shapes.update("jaxtyping_disable", False)
-
-
 @pytest.fixture(scope="session")
 def run_with_graph(trained, tmp_path_factory) -> Path:
     """The trained run with its exported graph inside. Do not change it."""
     folder = Path(shutil.copytree(trained, tmp_path_factory.mktemp("graph") / trained.name))
-    with shape_checks_disabled():
-        assert main(["export", str(folder), "--to", "onnx"]) == 0
+    assert main(["export", str(folder), "--to", "onnx"]) == 0
     return folder
 
 
@@ -73,8 +61,7 @@ def engine_of(run: Path) -> str:
 @pytest.mark.slow
 def test_graph_in_its_own_folder_scores_and_predicts_like_its_run(qa_arch, run_folder, tmp_path):
     graph = tmp_path / "graph"
-    with shape_checks_disabled():
-        code, out, err = qa_arch("export", run_folder, "--to", "onnx", "--out", graph)
+    code, out, err = qa_arch("export", run_folder, "--to", "onnx", "--out", graph)
     assert code == 0, err
     checked = r"checked on \d+ questions of \S+: logits within \S+e-\d+, \d+ of the answers the same"
     assert re.search(checked, out)
@@ -145,8 +132,7 @@ def test_graph_of_other_weights_is_not_used(qa_arch, run):
 @pytest.mark.slow
 def test_graph_is_exported_again_in_place(qa_arch, run):
     change_weights(run)
-    with shape_checks_disabled():
-        code, out, err = qa_arch("export", run, "--to", "onnx")
+    code, out, err = qa_arch("export", run, "--to", "onnx")
     assert code == 0, err
     assert out.splitlines()[-1].endswith(f"MB  {run / ONNX}")
     assert USES_ONNX in qa_arch("ask", run, *QUESTION)[2]

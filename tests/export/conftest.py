@@ -9,7 +9,6 @@ import pytest
 import torch
 from contract import LazyCases
 from families import EXTRA_FAMILIES
-from jaxtyping import config as shapes
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.files import write_json
@@ -31,13 +30,10 @@ CASES = {
 
 
 @pytest.fixture(autouse=True)
-def _traceable() -> Iterator[None]:
-    """Disable shape checks, which expect ints where a trace has symbols, and silence the trace's log."""
+def _quiet_trace() -> Iterator[None]:
     trace = logging.getLogger("torch.__trace")
-    shapes.update("jaxtyping_disable", True)
     trace.setLevel(logging.CRITICAL)
     yield
-    shapes.update("jaxtyping_disable", False)
     trace.setLevel(logging.NOTSET)
 
 

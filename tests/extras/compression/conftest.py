@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from cli.conftest import read_json  # noqa: F401
-from jaxtyping import config as shapes
 from steps import step
 
 from qa_arch.cli.compose import compose
@@ -106,11 +105,3 @@ def smaller(tmp_path) -> Callable[..., Path]:
         return tmp_path / name
 
     return make
-
-
-@pytest.fixture
-def unchecked_shapes():
-    """Turn off shape checks, which reject the symbolic sizes of a trace."""
-    shapes.update("jaxtyping_disable", True)
-    yield
-    shapes.update("jaxtyping_disable", False)
