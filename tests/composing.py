@@ -1,7 +1,7 @@
 """Compose each choice of config groups once per process, and apply single settings to a copy.
 
 Hydra takes 0.14 s per config, and the suite composes thousands. Unusual overrides (folders outside the
-checkout, additions, deletions, grids) are left to Hydra, which reads each file of the checkout once.
+checkout, additions, deletions, grids) are left to Hydra.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import ConfigRepository
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import OverrideType
 from hydra.errors import ConfigCompositionException
@@ -23,23 +22,6 @@ from qa_arch.cli.compose import _search_path
 from qa_arch.config.find import config_folders, groups
 
 ROOT = Path(__file__).resolve().parents[1]
-
-
-def read_once(load_config: Callable[..., Any]) -> Callable[..., Any]:
-    """``ConfigRepository.load_config`` with a cache for repositories of files that no test writes. Hydra
-    itself shares what was read within one composition."""
-    results: dict[tuple[Any, ...], Any] = {}
-
-    def load(repository: ConfigRepository, config_path: str) -> Any:
-        paths = tuple(source.path for source in repository.sources if source.scheme() == "file")
-        if not all(Path(path).is_relative_to(ROOT) for path in paths):
-            return load_config(repository, config_path)
-        key = (paths, config_path)
-        if key not in results:
-            results[key] = load_config(repository, config_path)
-        return results[key]
-
-    return load
 
 
 def cached(hydra_compose: Callable[..., Any]) -> Callable[..., Any]:

@@ -54,14 +54,13 @@ def quick_collections() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def shared_composition() -> Iterator[None]:
-    """Compose every choice of config groups, and read every config file, only once (``composing.py``)."""
-    from composing import ConfigRepository, cached, read_once
+    """Compose every choice of config groups only once (``composing.py``)."""
+    from composing import cached
 
     from qa_arch.cli import compose
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compose, "hydra_compose", cached(compose.hydra_compose))
-        patch.setattr(ConfigRepository, "load_config", read_once(ConfigRepository.load_config))
         yield
 
 
