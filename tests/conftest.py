@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jaxtyping import config as shapes
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("WANDB_MODE", "offline")
@@ -31,18 +30,6 @@ if not _gpu_tests_selected():
     # Triton reads this once per process, when first imported; a pytest hook would run after the other
     # conftest files, which import it.
     os.environ.setdefault("TRITON_INTERPRET", "1")
-
-
-SHAPE_CHECKED = ("baselines", "decode", "extras", "models", "nn", "tasks", "test_contract.py")
-"""Tests of models, in which jaxtyping checks shapes and types of tensors. Elsewhere these checks take a third
-of the time, and tracing for ONNX fails them with symbols for sizes."""
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    folder = item.path.relative_to(Path(__file__).parent).parts
-    on = folder[0] in SHAPE_CHECKED and "compression" not in folder and "learns_" not in item.name
-    shapes.update("jaxtyping_disable", not on)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import shapes
 from cli.conftest import read_json  # noqa: F401
 from steps import step
 
@@ -105,3 +106,10 @@ def smaller(tmp_path) -> Callable[..., Path]:
         return tmp_path / name
 
     return make
+
+
+@pytest.fixture
+def unchecked_shapes():
+    """Turn off shape checks, which reject the symbolic sizes of a trace."""
+    with shapes.unchecked_shapes():
+        yield

@@ -9,7 +9,9 @@ import pytest
 QUESTION = ("--question", "Who wrote it?", "--context", "The song was written by Ada Stone.")
 
 
-def test_compressed_run_works_with_every_command(qa_arch, run_folder, tmp_path, monkeypatch, read_json):
+def test_compressed_run_works_with_every_command(
+    qa_arch, run_folder, tmp_path, monkeypatch, read_json, unchecked_shapes
+):
     monkeypatch.chdir(tmp_path)
     code, out, err = qa_arch(
         *("compress", run_folder, "--out", "narrow", "--method", "widths", "--width", 24),

@@ -13,7 +13,7 @@ from qa_arch.spans.loading import load_predictor
 
 
 @pytest.fixture
-def runs(run_folder, smaller, tmp_path):
+def runs(run_folder, smaller, tmp_path, unchecked_shapes):
     """A tiny run, the same in int8, and its ONNX graph."""
     int8 = smaller(run_folder, "int8")
     export_onnx(load_predictor(run_folder, device="cpu"), tmp_path / "graph", precision="int8")
