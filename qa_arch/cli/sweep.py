@@ -17,6 +17,7 @@ from typing import Any
 
 from qa_arch.cli.runs import print_next_steps, require_hub, use_config_dir
 from qa_arch.config.schema import validate
+from qa_arch.config.target import own_options
 from qa_arch.records import read_record
 from qa_arch.results.tables import Table, print_table, text
 from qa_arch.sweep import points, runner
@@ -148,10 +149,8 @@ def point_command(trusted: Sequence[str], config_dir: str | None = None) -> Comm
 
 
 def _point_command(trusted: Sequence[str], config_dir: str | None, folder: Path) -> list[str]:
-    trust = [word for prefix in trusted for word in ("--trust", prefix)]
-    trust += ["--config-dir", config_dir] if config_dir else []
     run = ["--config-from", str(folder / CONFIG), "--folder", str(folder), "--if-exists", "resume"]
-    return lifeline.module_command("qa_arch.cli.main", "train", *run, *trust)
+    return lifeline.module_command("qa_arch.cli.main", "train", *run, *own_options(trusted, config_dir))
 
 
 def _report(folder: Path, entries: Sequence[Entry], *, as_json: bool = False) -> int:

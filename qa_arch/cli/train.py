@@ -25,7 +25,7 @@ from qa_arch.config.files import empty_folder, is_unfinished, write_atomic, writ
 from qa_arch.config.identity import config_hash
 from qa_arch.config.launched import Launched, launched
 from qa_arch.config.schema import Config, require_trainable, require_vectors, task_entry, validate
-from qa_arch.config.target import TRUSTED, require_trusted
+from qa_arch.config.target import TRUSTED, own_options, require_trusted
 from qa_arch.data import sources
 from qa_arch.data.input_files import packaged_files
 from qa_arch.errors import ConfigError, DataError, RunError
@@ -104,9 +104,7 @@ def run(args: argparse.Namespace) -> int:
         (job.folder, train_job(job, args.if_exists, trusted, config_dir, log_errors=log_errors))
         for job in jobs
     ]
-    options = ["--config-dir", args.config_dir] if args.config_dir else []
-    options += [word for package in args.trust for word in ("--trust", package)]
-    _print_results(runs, options, compared=bool(args.models))
+    _print_results(runs, own_options(args.trust, args.config_dir), compared=bool(args.models))
     return 0 if all(record.status == "ok" for _, record in runs) else 1
 
 

@@ -23,6 +23,12 @@ DESCRIPTIVE = frozenset({"_target_", "task", "name"})
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
+def own_options(trusted: Sequence[str], config_dir: str | None) -> list[str]:
+    """Command-line options that name the user's own packages and configs."""
+    options = ["--config-dir", config_dir] if config_dir else []
+    return options + [word for prefix in trusted if prefix not in TRUSTED for word in ("--trust", prefix)]
+
+
 @dataclass(frozen=True)
 class Given:
     """Marks a parameter that is itself a class, selected by the ``_target_`` of a nested section.

@@ -19,7 +19,7 @@ import pytorch_lightning as pl
 from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import ENCODER, config_hash
 from qa_arch.config.schema import Config, cut_batch, require_trainable
-from qa_arch.config.target import TRUSTED
+from qa_arch.config.target import TRUSTED, own_options
 from qa_arch.evaluation.scoring import evaluate_splits, load_references
 from qa_arch.models import store
 from qa_arch.nn.count import parameter_blocks
@@ -104,10 +104,8 @@ def train(
         run.update(status=status, error=f"{type(error).__name__}: {error}".strip().splitlines()[0])
         if (folder / LAST).exists():
             command = ["qa-arch", "train", "--config-from", str(folder), "--folder", str(folder)]
-            command += ["--config-dir", config_dir] if config_dir else []
-            command += [word for prefix in trusted if prefix not in TRUSTED for word in ("--trust", prefix)]
-            resuming = shlex.join([*command, "--if-exists", "resume"])
-            log.info("resume: %s", "the same command" if start else resuming)
+            command += [*own_options(trusted, config_dir), "--if-exists", "resume"]
+            log.info("resume: %s", "the same command" if start else shlex.join(command))
         if not oom:
             raise
         log.error(
