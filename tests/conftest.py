@@ -32,7 +32,7 @@ if not _gpu_tests_selected():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def quick_collections() -> None:
     """Exempt imported modules from garbage collection, which every run does before it measures memory."""
     gc.collect()
@@ -41,13 +41,15 @@ def quick_collections() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def shared_composition() -> Iterator[None]:
-    """Compose every choice of config groups only once (``composing.py``)."""
-    from composing import cached
+    """Compose every choice of config groups, and read every config file, only once (``composing.py``)."""
+    from composing import cached, read_once
+    from hydra._internal.config_repository import ConfigRepository
 
     from qa_arch.cli import compose
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compose, "hydra_compose", cached(compose.hydra_compose))
+        patch.setattr(ConfigRepository, "load_config", read_once(ConfigRepository.load_config))
         yield
 
 

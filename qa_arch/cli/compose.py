@@ -26,6 +26,7 @@ from qa_arch.records import RECORD, read_trained
 
 LAUNCHER = "hydra/launcher=isolated"
 """Our launcher in ``hydra_plugins``, which runs each point in its own processes."""
+SWEEPER = "hydra.sweeper._target_=hydra_plugins.qa_arch_isolated.launcher.GridSweeper"
 SUBMITTED = {
     "hydra/launcher=submitit_local": "hydra_plugins.qa_arch_isolated.launcher.LocalJobsLauncher",
     "hydra/launcher=submitit_slurm": "hydra_plugins.qa_arch_isolated.launcher.SlurmJobsLauncher",
@@ -139,7 +140,7 @@ def multirun(overrides: Sequence[str], task: Any, output: Path, config_dir: str 
     if any(override.startswith("encoder=") for override in overrides):
         compose(_first_point(overrides), config_dir)  # raises if the encoder would be ignored
     with _hydra(overrides, config_dir) as search:
-        arguments = [*_launcher_overrides(overrides), *search, *overrides, f"hydra.sweep.dir={output}"]
+        arguments = [*_default_plugins(overrides), *search, *overrides, f"hydra.sweep.dir={output}"]
         GlobalHydra.instance().hydra.multirun("train", task, arguments, with_log_configuration=False)
 
 
@@ -156,13 +157,16 @@ def _first_point(overrides: Sequence[str]) -> list[str]:
     return first
 
 
-def _launcher_overrides(overrides: Sequence[str]) -> list[str]:
-    """Overrides that select one of our launchers, unless ``overrides`` select another."""
+def _default_plugins(overrides: Sequence[str]) -> Iterator[str]:
+    """Overrides that select our sweeper and launcher, unless ``overrides`` select others."""
+    if not any(override.startswith("hydra/sweeper=") for override in overrides):
+        yield SWEEPER
     for chosen, target in SUBMITTED.items():
         if chosen in overrides:
             extras.require("slurm", chosen)
-            return [f"hydra.launcher._target_={target}"]
-    return [] if any(override.startswith("hydra/launcher=") for override in overrides) else [LAUNCHER]
+            yield f"hydra.launcher._target_={target}"
+    if not any(override.startswith("hydra/launcher=") for override in overrides):
+        yield LAUNCHER
 
 
 def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
