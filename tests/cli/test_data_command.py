@@ -47,6 +47,7 @@ def test_existing_part_with_other_content_prevents_any_write(qa_arch, data_file,
     assert {path.name: path.read_bytes() for path in target.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_killed_split_is_completed_by_the_same_call(qa_arch, data_file, tmp_path):
     target = tmp_path / "parts"
 

@@ -109,6 +109,7 @@ def test_prediction_files(tmp_path):
     assert len(list((tmp_path / "run").iterdir())) == 3
 
 
+@pytest.mark.slow
 def test_killed_write_is_completed_by_the_same_call(tmp_path):
     ranking = rank_windows(make_windows([1, 2, 1]), n_best=3)
     target = tmp_path / "answers"

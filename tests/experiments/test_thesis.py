@@ -25,6 +25,7 @@ def test_recipe_settings(model):
     assert config.encoder.init == "pretrained"
 
 
+@pytest.mark.slow
 def test_recipe_keeps_the_epoch_with_the_best_spans_auc(tmp_path):
     small = ["debug=fast", "data.open_dev=false", "trainer.epochs=3", "trainer.max_steps=9", "optim.lr=3e-2"]
     record = train(

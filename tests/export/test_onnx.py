@@ -23,18 +23,13 @@ from qa_arch.records import GRAPH
 from qa_arch.spans.loading import load_predictor
 from tests.export.conftest import CASES
 
-FAST = ("bert",)
+pytestmark = pytest.mark.slow
 INPUTS = {
     "roberta": ("ids", "mask", "context"),
     "bert": ("ids", "mask", "segments", "context"),
     "proposed": ("ids", "mask", "segments", "question", "context", "overlap", "vector"),
     "boundary": ("ids", "question", "context", "vector"),
 }
-
-
-def mostly_slow(cases):
-    """The cases as parameters, all but the plain encoder marked slow."""
-    return [pytest.param(case, marks=[pytest.mark.slow] * (case not in FAST)) for case in cases]
 
 
 def batches(predictor):
@@ -44,7 +39,7 @@ def batches(predictor):
     return [collate(rows) for rows in ([4], [0, 7, 8, 9, 2])]
 
 
-@pytest.mark.parametrize("case", mostly_slow(CASES))
+@pytest.mark.parametrize("case", CASES)
 def test_graph_gives_the_logits_of_the_model(case, predictors, exported, windows):
     predictor, folder = predictors[case], exported(case)
     model = OnnxModel(folder / GRAPH, read_description(folder))
@@ -57,12 +52,12 @@ def test_graph_gives_the_logits_of_the_model(case, predictors, exported, windows
         assert difference < onnx_folder.MAX_DIFFERENCE
 
 
-@pytest.mark.parametrize("case", mostly_slow(INPUTS))
+@pytest.mark.parametrize("case", INPUTS)
 def test_graph_has_the_inputs_the_model_reads(case, exported):
     assert set(read_description(exported(case)).inputs) == set(INPUTS[case])
 
 
-@pytest.mark.parametrize("case", mostly_slow(["bert", "sequence"]))
+@pytest.mark.parametrize("case", ["bert", "sequence"])
 def test_exported_folder_answers_as_the_model(case, predictors, exported):
     questions = generate(2, 9)
     ours, theirs = predictors[case].read(questions), load_predictor(exported(case)).read(questions)
@@ -73,7 +68,7 @@ def test_exported_folder_answers_as_the_model(case, predictors, exported):
         assert (a.best.start, a.best.end, a.best.text) == (b.best.start, b.best.end, b.best.text)
 
 
-@pytest.mark.parametrize("case", mostly_slow(["bert", "proposed"]))
+@pytest.mark.parametrize("case", ["bert", "proposed"])
 def test_window_logits_do_not_depend_on_the_batch(case, predictors, exported):
     model = load_predictor(exported(case)).model
     _, batch = batches(predictors[case])
@@ -100,7 +95,7 @@ def reuse_graph(exported, monkeypatch):
     return use
 
 
-@pytest.mark.parametrize("case", ["bert", pytest.param("proposed", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", ["bert", "proposed"])
 def test_int8_logits_are_close(case, predictors, reuse_graph, tmp_path):
     import onnx
 
@@ -134,7 +129,6 @@ def test_difference_is_infinite_if_one_side_is_not_finite(predictors):
     assert largest_difference(logits, logits) == 0.0
 
 
-@pytest.mark.slow
 def test_untraceable_model_is_refused(predictors, tmp_path, monkeypatch):
     class Counting(type(predictors["bert"].model)):
         def forward(self, batch):

@@ -69,6 +69,7 @@ def test_closed_terminal_is_ignored_under_nohup():
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.slow
 def test_children_end_with_a_killed_point(stubbed, survivors):
     process = stubbed.set_actions(seed1="waits").start(1, 2)
     (line,) = stubbed.wait_for(1, "waits")
@@ -116,6 +117,7 @@ def test_point_that_succeeded_later_has_no_error(stubbed):
     assert (status.status, status.error) == ("ok", None)
 
 
+@pytest.mark.slow
 def test_only_one_process_runs_a_sweep(stubbed):
     process = stubbed.set_actions(seed1="waits").start(1, 2)
     stubbed.wait_for(1, "waits")

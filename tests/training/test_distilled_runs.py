@@ -19,6 +19,7 @@ DROPOUT = ("encoder.hidden_dropout=0.1", "model.dropout=0.1")
 """Makes the random states matter."""
 
 
+@pytest.mark.slow
 def test_teacher_with_zero_weight_changes_nothing(run_training, student, same):
     """Random states, losses and weights equal those of a run without a teacher, with the same tokenizer."""
     weights = ("labels=1", "soft_targets=0", "layers=none")
@@ -31,6 +32,7 @@ def test_teacher_with_zero_weight_changes_nothing(run_training, student, same):
     assert idle.record.scores == plain.record.scores
 
 
+@pytest.mark.slow
 def test_resumed_student_equals_uninterrupted_one(run_training, student, same):
     settings = (
         *("trainer.epochs=2", "trainer.accumulate=2", "trainer.checkpoint_minutes=1e-9"),
@@ -96,6 +98,7 @@ def test_sweep_point_is_identified_by_teacher_content(tiny_run, student, teacher
         point(tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 def test_record_identifies_the_teacher_by_content_and_systems_differ_by_teacher(
     run_training, student, teacher, tmp_path
 ):

@@ -44,6 +44,7 @@ def test_auto_matches_a_run_at_the_size_it_settles_on(run_training, memory, capl
     assert [epoch.step for epoch in auto.record.epochs] == [epoch.step for epoch in fixed.record.epochs]
 
 
+@pytest.mark.slow
 def test_resumed_run_keeps_its_micro_batch(run_training, memory, monkeypatch):
     memory(rows=4)
     uninterrupted = run_training(*AUTO, name="uninterrupted")

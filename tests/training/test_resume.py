@@ -66,6 +66,7 @@ def stop_after(run_training):
     return run
 
 
+@pytest.mark.slow
 def test_run_resumed_twice_equals_uninterrupted_one(run_training, stop_after, same, order):
     """Stopped after epoch 2, again inside epoch 4, then finished."""
     four = (*TWO_EPOCHS, "trainer.epochs=4")
@@ -98,6 +99,7 @@ def test_patience_continues_after_resuming(run_training, stop_after, monkeypatch
     assert (len(again.epochs), next(scores)) == (4, 99.0)
 
 
+@pytest.mark.slow
 def test_fp16_scaler_state_is_resumed(run_training, stop_after, same, monkeypatch):
     """fp16 on a CPU with a scale that grows during the run: the scale and its growth counter are restored."""
 

@@ -102,7 +102,7 @@ def test_targets_are_cached_by_windows_and_teacher(assembled, readings, tmp_path
     assert_same_logits(rebuilt.distiller.targets(batch_of(rebuilt)), first.distiller.targets(batch_of(first)))
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", [pytest.param("fp32", marks=pytest.mark.slow), "bf16"])
 def test_teacher_keeps_its_own_precision(assembled, run_training, precision):
     folder = run_training("encoder.layers=4", "trainer.max_steps=1", f"trainer.precision={precision}").folder
     parts = assembled("soft_targets", f"distillation.teacher={folder}")

@@ -9,6 +9,7 @@ import pytest
 QUESTION = ("--question", "Who wrote it?", "--context", "The song was written by Ada Stone.")
 
 
+@pytest.mark.slow
 def test_compressed_run_works_with_every_command(
     qa_arch, run_folder, tmp_path, monkeypatch, read_json, unchecked_shapes
 ):

@@ -85,7 +85,7 @@ def test_one_shot_pruning_zeroes_the_given_share(model):
     assert {int((w == 0).sum()) for w in weights.values()} != {round(0.6 * 256)}  # of all matrices together
 
 
-@pytest.mark.parametrize("scope", ["global", "layer"])
+@pytest.mark.parametrize("scope", ["global", pytest.param("layer", marks=pytest.mark.slow)])
 def test_zeros_persist_through_training_saving_and_loading(parent, smaller, scope, monkeypatch):
     seen: list[dict[str, torch.Tensor]] = []
     hold = HoldZeros._hold

@@ -240,6 +240,7 @@ def test_recovery_repeats_the_parents_training_except_epochs_and_rate(altered, s
 # Interruption -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_interrupted_training_resumes_where_it_stopped(parent, smaller, tmp_path, monkeypatch):
     settings = {"sparsity": 0.6, "epochs": 3, "lr": 1e-2}
     uninterrupted = smaller(parent, "magnitude", name="uninterrupted", **settings)

@@ -61,6 +61,7 @@ def test_every_kind_of_failed_check_is_recorded(tmp_path, command, reason):
     assert recorded_verdict(FACTS, program(PASSES), folder=tmp_path).passed
 
 
+@pytest.mark.slow
 def test_hanging_check_is_killed_with_its_children(tmp_path):
     code = f"""
 import subprocess, sys, time

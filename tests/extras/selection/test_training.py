@@ -42,6 +42,7 @@ def run(few_questions, tmp_path):
     return start
 
 
+@pytest.mark.slow
 def test_resumed_run_equals_an_uninterrupted_one(run):
     uninterrupted, weights = run("uninterrupted")
     pairs = uninterrupted.epochs[0].windows

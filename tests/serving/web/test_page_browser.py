@@ -42,6 +42,7 @@ def ask(page, question, context=PASSAGE):
     page.get_by_role("button", name="Ask", exact=True).click()
 
 
+@pytest.mark.slow
 def test_answer_is_marked_in_its_passage(visit):
     """Also behind characters of several UTF-16 units and text that looks like markup."""
     page, passage = visit(), "👩‍🚀 𝔸 <b>By</b> the mill stands a bridge."

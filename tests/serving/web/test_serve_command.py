@@ -42,6 +42,7 @@ def served(*arguments, **environment):
                 process.kill()
 
 
+@pytest.mark.slow
 def test_service_answers_match_the_python_api(runs, tmp_path):
     folders, examples = runs
     secret = tmp_path / "token"
