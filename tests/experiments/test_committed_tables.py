@@ -37,7 +37,11 @@ def test_committed_tables_match_the_records(folder, monkeypatch, tmp_path):
         assert page == fill(page, folder.name, tables), f"{readme}: make tables writes a different table"
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+@pytest.mark.parametrize(
+    "folder",
+    [pytest.param(path, marks=[pytest.mark.slow] * (path.name != "hypothesis")) for path in FOLDERS],
+    ids=[path.name for path in FOLDERS],
+)
 def test_committed_figures_match_the_records(folder, tmp_path):
     """Byte for byte under the pinned matplotlib; other versions render slightly differently."""
     copy = shutil.copytree(ROOT / folder, tmp_path / folder.name)

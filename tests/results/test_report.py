@@ -362,6 +362,7 @@ def test_report_compare_table_figure_and_readme_agree(call, qa_arch, tmp_path, m
                 assert f"{effect['delta']:+.1f} ({low:+.1f} .. {high:+.1f})" in readme
 
 
+@pytest.mark.slow
 def test_report_recovers_from_a_kill_at_any_step(runs, call, tmp_path, monkeypatch):
     target = tmp_path / "page"
     page = "qa_arch.results.report.page"

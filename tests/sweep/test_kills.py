@@ -80,6 +80,7 @@ def test_children_end_with_a_killed_point(stubbed, survivors):
     assert states(stubbed) == ["killed", "ok"]
 
 
+@pytest.mark.slow
 def test_leftover_processes_of_a_point_are_killed(stubbed, survivors):
     """Such as a child that is not tied to the point and so does not end with it."""
     assert stubbed.set_actions(seed1="leaves").launch(1) == [51.0]

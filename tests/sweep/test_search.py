@@ -135,6 +135,7 @@ def test_search_through_hydra(stubbed, train_m):
     assert "50." not in out.partition("\n")[0]
 
 
+@pytest.mark.slow
 def test_value_is_the_mean_over_seeds(stubbed, train_m):
     """The mean of 55 and 56; no value if one of the runs fails."""
     arguments = ["hydra/sweeper=qa_optuna", "seed=5", "optim.lr=interval(1e-5,1e-3)", "sweep.seeds=2"]

@@ -87,6 +87,7 @@ def test_kernel_does_not_run_if_its_verdict_cannot_be_recorded(tmp_path):
     assert "cannot be recorded" in verdict.reason
 
 
+@pytest.mark.slow
 def test_one_rank_checks_for_all(tmp_path):
     log = tmp_path / "log"
     code = f"import time; open({str(log)!r}, 'a').write('x'); time.sleep(2.5); {PASSES}"

@@ -49,7 +49,9 @@ def running():
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ
         ) as process:
             try:
-                yield process, process.stdout.readline().strip()
+                url = process.stdout.readline().strip()
+                assert url, process.stderr.read()
+                yield process, url
             finally:
                 if process.poll() is None:
                     process.kill()
