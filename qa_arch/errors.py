@@ -34,3 +34,13 @@ class UnavailableError(QaArchError):
     """An external resource is unavailable: an encoder, a package, a device, the hub."""
 
     exit_code = 6
+
+
+def first_line(error: BaseException) -> str:
+    """First line of the message of another library's exception, or its type if it has none."""
+    return next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
+
+
+def one_line(error: BaseException, limit: int | None = None) -> str:
+    """At most ``limit`` characters of the message on one line, or its type if it has none."""
+    return " ".join(str(error).split())[:limit] or type(error).__name__

@@ -116,7 +116,7 @@ def extras() -> tuple[Extra, ...]:
     return (*sorted(bundled, key=lambda extra: extra.name), *sorted(external, key=lambda extra: extra.name))
 
 
-def offered(kind: Literal["commands", "tasks", "formats", "families", "metrics"]) -> dict[str, Any]:
+def from_extras(kind: Literal["commands", "tasks", "formats", "families", "metrics"]) -> dict[str, Any]:
     """Merge one field of all extras; the first extra that defines a name wins."""
     merged: dict[str, Any] = {}
     for extra in extras():

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from qa_arch.config.check import read, suggest
 from qa_arch.config.files import is_unfinished, read_json, replacing, write_json
-from qa_arch.errors import ConfigError, RunError
+from qa_arch.errors import ConfigError, RunError, first_line
 from qa_arch.system.lock import LOCK, holder
 from qa_arch.types.text import QuestionSet
 
@@ -693,7 +693,7 @@ def read_questions(folder: str | Path) -> dict[str, list[Any]]:
     try:
         return pq.read_table(path).to_pydict()
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise RunError(
             f"{path}: not readable ({reason}); score the run again (qa-arch evaluate --run) or copy it again"
         ) from error

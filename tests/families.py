@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from qa_arch.manifest import offered
+from qa_arch.manifest import from_extras
 
-EXTRA_FAMILIES = tuple(offered("families"))
+EXTRA_FAMILIES = tuple(from_extras("families"))

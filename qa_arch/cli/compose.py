@@ -21,7 +21,7 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 from qa_arch.config import extras
 from qa_arch.config.check import suggest, suggest_setting
 from qa_arch.config.find import config_folders, groups
-from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.errors import ConfigError, UnavailableError, one_line
 from qa_arch.records import RECORD, read_trained
 
 LAUNCHER = "hydra/launcher=isolated"
@@ -99,7 +99,7 @@ def _hydra(overrides: Sequence[str], config_dir: str | None) -> Iterator[list[st
     try:
         Plugins.instance()  # a broken plugin, used or not, stops every Hydra program
     except Exception as error:
-        message = " ".join(str(error).split())[:200]
+        message = one_line(error, 200)
         raise UnavailableError(
             f"an installed Hydra plugin cannot be imported ({type(error).__name__}: {message});"
             " qa-arch doctor names it; uninstall it"
@@ -189,7 +189,7 @@ def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
                 )
         plain = OmegaConf.to_container(OmegaConf.merge(base, changes), resolve=True)
     except (OSError, UnicodeDecodeError, OmegaConfBaseException, YAMLError) as error:
-        raise ConfigError(f"{path}: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{path}: {one_line(error)}") from error
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
 
@@ -202,7 +202,7 @@ def parse_sections(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
     try:
         plain = OmegaConf.to_container(OmegaConf.from_dotlist(list(overrides)), resolve=True)
     except (OmegaConfBaseException, YAMLError) as error:
-        raise ConfigError(" ".join(str(error).split())) from error
+        raise ConfigError(one_line(error)) from error
     assert isinstance(plain, dict)
     return {str(section): values for section, values in plain.items()}
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from qa_arch.config.find import conf_folder
 from qa_arch.config.schema import GROUP_ENCODERS
-from qa_arch.errors import QaArchError, UnavailableError
+from qa_arch.errors import QaArchError, UnavailableError, one_line
 from qa_arch.system import hub
 
 ONCE_ONLINE = "download it once while online"
@@ -148,4 +148,4 @@ def _hub_check(name: str, is_local: bool, remedy: str) -> Check:
 
 
 def _summary(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+    return f"{type(error).__name__}: {one_line(error, 160)}"

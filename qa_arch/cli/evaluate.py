@@ -17,7 +17,7 @@ from qa_arch.cli.runs import add_device_options, add_engine, open_predictor, ref
 from qa_arch.config.files import write_json
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError
-from qa_arch.manifest import Metrics, offered
+from qa_arch.manifest import Metrics, from_extras
 from qa_arch.metrics.prediction_files import read_nbest, read_null_scores, read_predictions, shown_id
 from qa_arch.metrics.squad import OFFICIAL_THRESHOLD, aggregate, final_texts, missing_ids, score_questions
 from qa_arch.models.checkpoint_files import names_checkpoint
@@ -30,7 +30,7 @@ _SHOWN_IDS = 20
 """Maximum ids in a message: predictions for a whole set, scored on a part, have thousands of extra ids."""
 _NEARLY_ALL = 98.0
 """Percentage of abstentions above which a system has probably not learned to answer."""
-METRICS: Mapping[str, Metrics] = offered("metrics")
+METRICS: Mapping[str, Metrics] = from_extras("metrics")
 _FILE_OPTIONS = ("predictions", "na_prob", "protocol", "nbest", *(name.replace("-", "_") for name in METRICS))
 _CHECKPOINT_OPTIONS = ("calibration", "set")
 _RUN_OPTIONS = (

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 from qa_arch import __version__
 from qa_arch.config.check import suggest
-from qa_arch.errors import QaArchError
-from qa_arch.manifest import Command, offered
+from qa_arch.errors import QaArchError, one_line
+from qa_arch.manifest import Command, from_extras
 from qa_arch.system import terminal
 
 GROUPS = {
@@ -63,7 +63,7 @@ OWN = {
     for group in GROUPS.values()
     for name, (module, summary) in group.items()
 }
-COMMANDS: dict[str, Command] = OWN | offered("commands") | OWN
+COMMANDS: dict[str, Command] = OWN | from_extras("commands") | OWN
 """All subcommands: our own, which extras cannot override, then those of extras."""
 EXIT_CODES = """\
 exit codes: 0 success, 1 a run failed or a file cannot be written, 2 wrong usage or settings,
@@ -121,10 +121,8 @@ def _guarded(work: Callable[[], int], *, debug: bool, trusted: Sequence[str] = (
 
         if place := explain(error, trusted):
             return _fail(f"{place}; --debug shows the traceback", QaArchError.exit_code)
-        message = " ".join(str(error).split())[:300]
-        return _fail(
-            f"unexpected {type(error).__name__}: {message}; --debug shows where, please report it", INTERNAL
-        )
+        message = f"unexpected {type(error).__name__}: {one_line(error, 300)}"
+        return _fail(f"{message}; --debug shows where, please report it", INTERNAL)
 
 
 class _HelpFormatter(argparse.HelpFormatter):

@@ -21,7 +21,7 @@ from qa_arch.config.files import replacing_folder, write_atomic
 from qa_arch.config.find import conf_folder, groups
 from qa_arch.config.schema import validate
 from qa_arch.config.target import TRUSTED, require_trusted
-from qa_arch.errors import ConfigError, QaArchError
+from qa_arch.errors import ConfigError, QaArchError, one_line
 from qa_arch.system.garbage import gc_disabled
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def explain(error: BaseException, trusted: Sequence[str]) -> str | None:
     source = linecache.getline(file, line).partition("  #")[0].strip()
     named = dict.fromkeys(re.findall(r"[^\W\d]\w*(?:\.\w+)?", source))
     shapes = "; ".join(f"{name} is {shape}" for name in named if (shape := _shape(name, frame.f_locals)))
-    message = " ".join(str(error).split())[:MESSAGE_LENGTH]
+    message = one_line(error, MESSAGE_LENGTH)
     place = Path(file).relative_to(Path.cwd()) if Path(file).is_relative_to(Path.cwd()) else file
     parts = [f"{place}:{line}: {frame.f_code.co_qualname}", source, f"{type(error).__name__}: {message}"]
     return ": ".join(filter(None, parts)) + (f" ({shapes})" if shapes else "")

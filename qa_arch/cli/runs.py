@@ -17,7 +17,7 @@ from qa_arch.data.formats import OnError
 from qa_arch.data.formats.hub import split_source
 from qa_arch.data.input_files import as_list
 from qa_arch.data.sources import open_passages, split_scheme, usage
-from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.errors import ConfigError, UnavailableError, first_line
 from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.records import CALIBRATION, DEV, Runs, read_record, read_trained
 from qa_arch.results.tables import FORMATS
@@ -202,7 +202,7 @@ def open_predictor(
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = first_line(error)
         raise UnavailableError(f"--device {device}: cannot be used ({reason}); try --device cpu") from error
     options = {"device": device, "precision": precision, "trust": args.trust, "engine": engine}
     if len(folders) > 1:

@@ -17,7 +17,7 @@ from qa_arch.config.check import Range, read
 from qa_arch.config.compression_steps import Step
 from qa_arch.config.retired import upgrade
 from qa_arch.errors import ConfigError
-from qa_arch.manifest import TaskEntry, offered
+from qa_arch.manifest import TaskEntry, from_extras
 
 Share = Annotated[float, Range(0, 1)]
 Positive = Annotated[float, Range(0, above=True)]
@@ -335,7 +335,7 @@ def defaults() -> Mapping[str, Any]:
 @cache
 def task_entries() -> Mapping[str, TaskEntry]:
     """Tasks that a model's YAML may name: those of the core and of all extras."""
-    return {**CORE_TASKS, **offered("tasks")}
+    return {**CORE_TASKS, **from_extras("tasks")}
 
 
 def task_entry(name: Any) -> TaskEntry:

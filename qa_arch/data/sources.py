@@ -20,7 +20,7 @@ from qa_arch.data import formats, squad
 from qa_arch.data.formats import Format, Holds, OnError
 from qa_arch.data.input_files import Paths, as_list, content_hash
 from qa_arch.errors import DataError
-from qa_arch.manifest import offered
+from qa_arch.manifest import from_extras
 from qa_arch.types.text import QuestionSet, SelectionSet
 
 DATA_FOLDER = "QA_ARCH_DATA"
@@ -174,7 +174,7 @@ def usage(*kinds: Holds) -> str:
 def schemes() -> tuple[str, ...]:
     """All schemes, sorted: the modules of ``data.formats`` and those of extras."""
     return tuple(
-        sorted({*(module.name for module in pkgutil.iter_modules(formats.__path__)), *offered("formats")})
+        sorted({*(module.name for module in pkgutil.iter_modules(formats.__path__)), *from_extras("formats")})
     )
 
 
@@ -212,4 +212,4 @@ def _reject_unknown_scheme(path: str) -> None:
 def _format(scheme: str) -> Format:
     if not scheme:
         return squad.FORMAT
-    return import_module(offered("formats").get(scheme, f"{formats.__name__}.{scheme}")).FORMAT
+    return import_module(from_extras("formats").get(scheme, f"{formats.__name__}.{scheme}")).FORMAT

@@ -39,7 +39,7 @@ from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.spans.ranking import Ranking
 from qa_arch.spans.search import SpanCollector
 from qa_arch.tasks import Watch, device_of, read_table
-from qa_arch.types.tensors import Batch, SpanLogits, StepLogits
+from qa_arch.types.tensors import Batch, Logits, SpanLogits, StepLogits
 from qa_arch.types.text import QuestionSet
 
 OPSET = 18
@@ -51,7 +51,6 @@ MAX_DIFFERENCE = 1e-4
 MAX_TIES = 0.01
 """Share of answers that may still differ: spans with scores this close may swap ranks."""
 log = logging.getLogger(__name__)
-Logits = SpanLogits | StepLogits
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from safetensors.numpy import load_file, save
 from qa_arch.config.files import write_atomic
 from qa_arch.config.schema import Config, Glove, require_vectors
 from qa_arch.data.input_files import VectorFiles, packaged_files
-from qa_arch.errors import DataError, UnavailableError
+from qa_arch.errors import DataError, UnavailableError, first_line
 from qa_arch.features.windows import FeatureTable
 from qa_arch.features.words import Longs
 
@@ -153,7 +153,7 @@ def packaged_vectors(files: VectorFiles) -> WordVectors:
         words = pq.read_table(files.words, columns=["index"])["index"].to_pylist()
         matrix = np.load(files.matrix, allow_pickle=False)
     except (OSError, EOFError, ValueError, KeyError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise DataError(f"{folder}: not readable ({reason}); install the package again") from error
     if matrix.ndim != 2 or len(matrix) != len(words) or matrix.dtype != np.float32:
         raise DataError(

@@ -16,10 +16,10 @@ from torch import nn
 
 from qa_arch.config.check import read
 from qa_arch.config.files import read_json
-from qa_arch.errors import ConfigError, RunError, UnavailableError
+from qa_arch.errors import ConfigError, RunError, UnavailableError, first_line
 from qa_arch.nn.precision import Precision
 from qa_arch.nn.processor import onnx_int8, session_options
-from qa_arch.types.tensors import Batch, SpanLogits, StepLogits
+from qa_arch.types.tensors import Batch, Logits, SpanLogits, StepLogits
 
 DESCRIPTION = "export.json"
 INPUTS = ("ids", "mask", "segments", "question", "context", "word", "overlap", "vector")
@@ -89,7 +89,7 @@ class OnnxModel(nn.Module):
                     " export the run again"
                 )
 
-    def forward(self, batch: Batch) -> SpanLogits | StepLogits:
+    def forward(self, batch: Batch) -> Logits:
         feeds = {name: getattr(batch, name).numpy() for name in self.description.inputs}
         values = self.session.run(self.description.outputs, feeds)
         logits: dict[str, Any] = dict(
@@ -126,5 +126,5 @@ def _session(path: Path, precision: Precision) -> Any:
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime has a different class for every kind of damage
-        reason = str(error).strip().splitlines()[0]
+        reason = first_line(error)
         raise RunError(f"{path}: cannot be run ({reason}); export the run again") from error

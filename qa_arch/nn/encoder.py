@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from qa_arch.errors import ConfigError
-from qa_arch.manifest import offered
+from qa_arch.manifest import from_extras
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -270,7 +270,7 @@ def encoder_from(description: dict[str, Any]) -> AnyEncoder:
 
 def register(family: str) -> None:
     """Register a ``family`` of an extra with transformers' ``AutoConfig`` and ``AutoModel``."""
-    if module := offered("families").get(family):
+    if module := from_extras("families").get(family):
         import_module(module)
 
 

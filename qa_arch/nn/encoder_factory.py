@@ -16,7 +16,7 @@ from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging as hf_logging
 
 from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.manifest import offered
+from qa_arch.manifest import from_extras
 from qa_arch.nn.encoder import (
     WORDS,
     AnyEncoder,
@@ -156,7 +156,8 @@ def _random_config(name: str | None, family: str | None, overrides: dict[str, An
         values = known_config(base) or {"model_type": family}
     else:
         raise ConfigError("encoder.init=random needs encoder.family (such as bert) or encoder.name")
-    family, width, extra_families = values["model_type"], overrides.get("hidden_size"), offered("families")
+    family, width = values["model_type"], overrides.get("hidden_size")
+    extra_families = from_extras("families")
     variants = {"positions", "pre_norm"}
     if (unsupported := overrides.keys() & variants) and family not in extra_families:
         raise ConfigError(

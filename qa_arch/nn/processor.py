@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int8, UInt8
 from torch import Tensor, nn
 
-from qa_arch.errors import UnavailableError
+from qa_arch.errors import UnavailableError, first_line
 
 LARGEST = 127
 """Largest int8 magnitude: the range is symmetric, so zero is exact."""
@@ -43,7 +43,7 @@ def pack(weight: Int8[Tensor, "N D"]) -> Tensor:
     except (AttributeError, NotImplementedError, RuntimeError) as error:
         raise UnavailableError(
             f"precision int8: torch {torch.__version__} has no int8 kernel here"
-            f" ({str(error).splitlines()[0]}); use bf16 or fp32"
+            f" ({first_line(error)}); use bf16 or fp32"
         ) from error
 
 

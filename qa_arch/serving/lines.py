@@ -31,7 +31,7 @@ from qa_arch.config.files import parse_json, read_json, write_json
 from qa_arch.config.identity import files_hash
 from qa_arch.data.formats import OnError
 from qa_arch.data.question_sets import RecordError, clip, json_type
-from qa_arch.errors import ConfigError, DataError, RunError, UnavailableError
+from qa_arch.errors import ConfigError, DataError, RunError, UnavailableError, one_line
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
 from qa_arch.records import GRAPH, MODEL, ONNX, TOKENIZER, VECTORS, Seconds, read_record
 from qa_arch.serving.answers import Answer, Query
@@ -366,7 +366,7 @@ def actors(load: Callable[[], AnswerPart], count: int | None = None) -> Iterator
         cluster = {} if os.environ.get("RAY_ADDRESS") else local
         ray.init(logging_level="ERROR", log_to_driver=False, **cluster)
     except Exception as error:  # Ray raises a plain Exception if a node takes too long
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error, 200)
         raise UnavailableError(
             f"--on ray: Ray failed to start ({reason}); pip install 'qa-arch[ray]', and check RAY_ADDRESS"
         ) from error
@@ -400,7 +400,7 @@ def _in_order(ray: Any, pool: list[Any], parts: Iterator[Part]) -> Iterator[Answ
     except ray.exceptions.RayTaskError as error:
         raise error.cause from error
     except ray.exceptions.RayError as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error, 200)
         raise RunError(
             f"--on ray: actors keep dying ({reason}); see Ray's logs (often out of memory: use fewer"
             " --actors), then repeat the command to continue"

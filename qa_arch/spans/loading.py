@@ -46,9 +46,8 @@ from qa_arch.records import GRAPH, MODEL, ONNX, Device, RunRecord, Threshold, re
 from qa_arch.results import provenance
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.tasks import Predictor, device_of, task_of
-from qa_arch.types.tensors import Batch, SpanLogits, StepLogits, log_choices
+from qa_arch.types.tensors import Batch, Logits, SpanLogits, StepLogits, log_choices
 
-Logits = SpanLogits | StepLogits
 log = logging.getLogger(__name__)
 Engine = Literal["auto", "torch", "onnx"]
 """``auto`` uses the graph in a run folder where it is faster with the same answers: on a CPU, in fp32."""

@@ -24,6 +24,7 @@ from qa_arch.spans.ranking import Ranking, SpanCandidates, WindowRecord, char_sp
 from qa_arch.types.tensors import (
     LOWEST,
     Batch,
+    Logits,
     SpanLogits,
     StepLogits,
     log_choices,
@@ -278,7 +279,7 @@ class SpanCollector:
     decode: Decode
     parts: list[Part] = field(default_factory=list)
 
-    def add(self, batch: Batch, logits: SpanLogits | StepLogits) -> None:
+    def add(self, batch: Batch, logits: Logits) -> None:
         """Decode one batch; its ``index`` holds the feature rows of its windows."""
         any_span = self.decode.null_odds == "any"
         if isinstance(logits, StepLogits):

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Literal
 
 from qa_arch.config.schema import SweepSettings
-from qa_arch.errors import ConfigError
+from qa_arch.errors import ConfigError, one_line
 from qa_arch.results import provenance
 from qa_arch.sweep import schedule
 from qa_arch.sweep.state import RESULTS, Entry, actual_status
@@ -157,7 +157,7 @@ def _executor(
             **{key if key in SHARED else f"{cluster}_{key}": value for key, value in settings.items()}
         )
     except (AssertionError, NameError, RuntimeError, TypeError, ValueError) as error:
-        raise ConfigError(f"hydra/launcher=submitit_{cluster}: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"hydra/launcher=submitit_{cluster}: {one_line(error)}") from error
     return executor
 
 

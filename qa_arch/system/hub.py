@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.errors import ConfigError, UnavailableError, first_line
 
 SECONDS = 2.0
 """Timeout after which the hub counts as unreachable."""
@@ -70,7 +70,7 @@ def upload(folder: Path, repository: str, *, private: bool) -> str:
             repo_id=repository, folder_path=folder, commit_message="Upload a model of qa-arch"
         )
     except Exception as error:  # the class depends on the library's HTTP client
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        reason = first_line(error)
         raise UnavailableError(
             f"--push {repository}: {reason}; the folder is complete: hf upload {repository} {folder}"
         ) from error

@@ -26,7 +26,7 @@ from qa_arch.config.extras import require_logger
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED, arguments, locate
-from qa_arch.errors import ConfigError, QaArchError, UnavailableError
+from qa_arch.errors import ConfigError, QaArchError, UnavailableError, one_line
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -106,7 +106,7 @@ class RunLogger(lightning.logger.Logger):
             except Exception as error:  # whatever a service or its library raises, the run continues
                 self.failures += 1
                 end = "; nothing more will be logged" if self.failures == MAX_FAILURES else ""
-                message = f"{self.name}: {_one_line(error)}"
+                message = f"{self.name}: {one_line(error)}"
                 log.warning("%s; the run continues, and its record is complete%s", message, end)
 
 
@@ -142,7 +142,7 @@ class WandbLogger(lightning.WandbLogger):
                 run = wandb.init(mode=chosen, **settings)  # type: ignore[arg-type]
             except wandb.Error as error:
                 raise UnavailableError(
-                    f"logger=wandb: cannot start a run in mode {chosen} ({_one_line(error)});"
+                    f"logger=wandb: cannot start a run in mode {chosen} ({one_line(error)});"
                     " try wandb login, logger.mode=offline or logger=none"
                 ) from error
             # Keep the last point of each curve out of the summary, which holds the final scores.
@@ -248,7 +248,7 @@ def open_logger(config: Config, folder: Path, trusted: Sequence[str] = TRUSTED) 
             raise ConfigError(f"logger: {target.__name__} does not take these arguments ({error})") from error
         except Exception as error:
             raise UnavailableError(
-                f"{target.__name__} could not be started ({_one_line(error)}); try logger=none"
+                f"{target.__name__} could not be started ({one_line(error)}); try logger=none"
             ) from error
     logger = RunLogger(service)
     status: Literal["success", "failed"] = "failed"
@@ -293,10 +293,6 @@ def _log_outcome(logger: Any, outcome: Outcome) -> None:
     settings = {"seed": record.seed, **shown, "trainer": trainer}
     logger.log_hyperparams(settings, outcome.summary(), step)  # the HPARAMS tab, with the scores as scalars
     logger.experiment.add_text("table", outcome.tables("markdown"))
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _in_netrc() -> bool:

@@ -136,6 +136,9 @@ class StepLogits(Movable):
         return log_choices(self)[:, 0, -1]
 
 
+Logits = SpanLogits | StepLogits
+
+
 def log_choices(logits: StepLogits) -> Float[Tensor, "B S N"]:
     """Log-probabilities of each step's N = T + 1 choices: the tokens, then the stop."""
     return cat([logits.token, logits.stop[..., None]], dim=-1).float().log_softmax(-1)

@@ -6,7 +6,15 @@ import pytest
 
 from qa_arch.cli import data
 from qa_arch.cli.main import COMMANDS, GROUPS, main
-from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, UnavailableError
+from qa_arch.errors import (
+    ConfigError,
+    DataError,
+    QaArchError,
+    RunError,
+    UnavailableError,
+    first_line,
+    one_line,
+)
 
 
 def raising(error):
@@ -102,3 +110,10 @@ def test_settings_may_follow_an_option(qa_arch):
     assert before == qa_arch("params", "model=match_lstm/boundary", "--json", "model.hidden=10")
     assert before[0] == 0
     assert before != qa_arch("params", "model=match_lstm/boundary", "--json")
+
+
+def test_errors_of_other_libraries_are_shortened_and_never_empty():
+    error = ValueError("\n  no such key\n  in the file\n")
+    assert (first_line(error), one_line(error)) == ("no such key", "no such key in the file")
+    assert one_line(error, 7) == "no such"
+    assert first_line(OSError()) == one_line(OSError(" \n")) == "OSError"

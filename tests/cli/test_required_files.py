@@ -11,7 +11,7 @@ from qa_arch.cli.runs import require_hub
 from qa_arch.cli.train import require_files
 from qa_arch.config.schema import task_entries, validate
 from qa_arch.errors import DataError
-from qa_arch.manifest import offered
+from qa_arch.manifest import from_extras
 from qa_arch.tasks import task_named
 
 MODELS = {
@@ -24,7 +24,7 @@ MODELS = {
     "masked_spans": "pretrain/mlm_spans",
 }
 
-CLASSES = ["types:synthetic:train"] if "types" in offered("formats") else []
+CLASSES = ["types:synthetic:train"] if "types" in from_extras("formats") else []
 """Source of a classification set, if the extra that reads it is installed."""
 
 

@@ -23,7 +23,7 @@ from qa_arch.data.sources import (
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import DataError
-from qa_arch.manifest import offered
+from qa_arch.manifest import from_extras
 
 MRQA = '{"header": {"dataset": "M"}}\n'
 
@@ -133,7 +133,7 @@ def test_every_format_documents_itself():
     """Every scheme is a module of ``data/formats`` or of an extra, which supplies its help text."""
     known = {scheme: sources._format(scheme) for scheme in sources.schemes()}
     files = Path(sources.formats.__file__).parent.glob("[!_]*.py")
-    modules = {path.stem: f"qa_arch.data.formats.{path.stem}" for path in files} | offered("formats")
+    modules = {path.stem: f"qa_arch.data.formats.{path.stem}" for path in files} | from_extras("formats")
     assert set(known) == set(modules)
     for scheme, form in known.items():
         assert isinstance(form, Format)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from qa_arch.data.formats import Format, OnError
 from qa_arch.data.question_sets import RawQuestion, build
-from qa_arch.errors import DataError, UnavailableError
+from qa_arch.errors import DataError, UnavailableError, first_line
 from qa_arch.types.text import QuestionSet
 
 _NAMES = {"squad": "rajpurkar/squad", "squad_v2": "rajpurkar/squad_v2"}
@@ -37,7 +37,7 @@ def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> QuestionSe
     try:
         rows = load_dataset(dataset, split=split, revision=revision or None)
     except Exception as error:  # hub clients raise errors of many libraries
-        reason = (str(error).splitlines() or [""])[0]
+        reason = first_line(error)
         if isinstance(error, ValueError) and reason.startswith(("Unknown split", "Bad split")):
             raise DataError(f"{source}: {reason}; name an existing split") from error
         raise UnavailableError(

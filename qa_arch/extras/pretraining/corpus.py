@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 from qa_arch.config.schema import Data, Source
 from qa_arch.data import sources
 from qa_arch.data.input_files import Paths, as_list, content_hash, expand
-from qa_arch.errors import ConfigError, DataError, UnavailableError
+from qa_arch.errors import ConfigError, DataError, UnavailableError, first_line
 
 LONGEST = 1 << 20
 """A document of a text file ends at the line that brings it to this many characters."""
@@ -182,7 +182,7 @@ def _hub_errors(rest: str) -> Iterator[None]:
     except DataError:
         raise
     except Exception as error:  # hub clients raise exceptions from many libraries
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise UnavailableError(
             f"hub:{rest}: cannot be read ({type(error).__name__}: {reason}); check the name and the network,"
             " or give text files by path instead"
