@@ -36,9 +36,10 @@ class UnavailableError(QaArchError):
     exit_code = 6
 
 
-def first_line(error: BaseException) -> str:
-    """First line of the message of another library's exception, or its type if it has none."""
-    return next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
+def first_line(error: BaseException, limit: int = 160) -> str:
+    """First line of an exception of another library, cut to ``limit`` characters; its type if it is empty."""
+    line = next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
+    return line if len(line) <= limit else f"{line[:limit]}..."
 
 
 def one_line(error: BaseException, limit: int | None = None) -> str:

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from qa_arch.config.schema import Config, task_entry
 from qa_arch.config.schema import Encoder as EncoderSettings
 from qa_arch.config.target import TRUSTED, accepts, arguments
-from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.errors import ConfigError, UnavailableError, first_line
 from qa_arch.features import tokenizers
 from qa_arch.features.vectors import WordVectors
 from qa_arch.models import store
@@ -21,7 +21,7 @@ from qa_arch.models.check import check_model
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
 from qa_arch.nn.encoder import WORDS, AnyEncoder
 from qa_arch.nn.encoder_configs import WITHOUT_HUB, resolve
-from qa_arch.nn.encoder_factory import build_encoder, first_line
+from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.records import MODEL
 from qa_arch.types.text import QuestionSet
 

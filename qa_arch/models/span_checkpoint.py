@@ -19,13 +19,13 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.errors import ConfigError, UnavailableError, first_line
 from qa_arch.features.windows import has_segment_ids, probe
 from qa_arch.features.words import name_of
 from qa_arch.models.build import load_tokenizer
 from qa_arch.models.checkpoint_files import CheckpointFiles
 from qa_arch.nn.encoder import WithBackbone
-from qa_arch.nn.encoder_factory import LOADING_ERRORS, checkpoint_config, first_line, quiet_loading
+from qa_arch.nn.encoder_factory import LOADING_ERRORS, checkpoint_config, quiet_loading
 from qa_arch.types.tensors import Batch, SpanLogits
 
 BEYOND_TEXT = {"bbox", "visual_feats", "xpath_tags_seq"}

@@ -7,15 +7,15 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
-from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PretrainedConfig
 from transformers.utils import logging as hf_logging
 
-from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.errors import ConfigError, UnavailableError, first_line
 from qa_arch.manifest import from_extras
 from qa_arch.nn.encoder import (
     WORDS,
@@ -29,6 +29,9 @@ from qa_arch.nn.encoder import (
     without_pooler,
 )
 from qa_arch.nn.encoder_configs import HUB_IDS, check_files, known_config, resolve
+
+if TYPE_CHECKING:  # takes seconds; exported graphs and word embeddings need none
+    from transformers import PreTrainedModel
 
 MOST_LAYERS = 1000
 """Limit on the layers in a checkpoint's configuration: building a larger model would never end."""
@@ -242,9 +245,3 @@ def _unavailable(name: str, error: BaseException) -> UnavailableError:
         f"encoder {name} cannot be loaded ({first_line(error)}): {remedy} or give a local folder with its"
         " config and weights"
     )
-
-
-def first_line(error: BaseException) -> str:
-    """First line of an error's message, cut to 160 characters; its class name if the message is empty."""
-    text = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return text if len(text) <= 160 else f"{text[:160]}..."

@@ -155,7 +155,6 @@ def session_options(settings: dict[str, str]) -> Any:
 
 
 @cache
-@torch.compiler.disable
 def lstm_in_bf16() -> bool:
     """Whether torch's LSTM runs on this CPU under bf16 autocast and agrees with fp32 up to rounding."""
     with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(devices=[]):

@@ -151,7 +151,9 @@ def _final_states(
         states = lstm_exported(units, *reader.all_weights[0])
     else:
         kind = units.device.type
-        fp32 = kind == "cpu" and torch.is_autocast_enabled(kind) and not lstm_in_bf16()
+        fp32 = (
+            kind == "cpu" and torch.is_autocast_enabled(kind) and not torch.compiler.disable(lstm_in_bf16)()
+        )
         with torch.autocast(kind, enabled=False) if fp32 else nullcontext():
             states, _ = reader(at_least_float32(units) if fp32 else units)
     last = (length - 1).view(B * K, 1, 1).expand(-1, 1, states.shape[-1])

@@ -39,7 +39,6 @@ from qa_arch.models.checkpoint_files import (
     run_config,
 )
 from qa_arch.models.onnx_model import DESCRIPTION, OnnxModel, read_description
-from qa_arch.models.span_checkpoint import load_span_checkpoint
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.precision import Precision, cast_weights
 from qa_arch.records import GRAPH, MODEL, ONNX, Device, RunRecord, Threshold, read_finished
@@ -68,6 +67,8 @@ def checkpoint_predictor(
     Raises RunError if the files are not those that were scored.
     """
     files = open_checkpoint(source, None if record is None else record.setting("model", "revision"))
+    from qa_arch.models.span_checkpoint import load_span_checkpoint  # transformers' models: seconds
+
     model, tokenizer, segments = load_span_checkpoint(files)
     if record is None:
         exported = ExportedSettings.load(files.folder)

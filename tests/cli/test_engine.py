@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -118,6 +120,23 @@ def test_engine_option(qa_arch, run, tmp_path, command):
         assert (USES_ONNX in err) == uses_onnx
         outputs[engine] = out
     assert outputs["auto"] == outputs["onnx"] != ""
+
+
+SLOW_IMPORTS = ("transformers.modeling_utils", "torch._dynamo", "pytorch_lightning", "datasets")
+
+
+@pytest.mark.slow
+def test_asking_a_graph_or_a_match_lstm_imports_no_transformer_and_no_compiler(run_with_graph):
+    """They take half of the time in which a small model answers."""
+    program = f"""
+import sys
+import qa_arch.nn.match_lstm
+from qa_arch.cli.main import main
+code = main(["ask", {str(run_with_graph)!r}, "--engine", "onnx", *{QUESTION}])
+sys.exit(code or ", ".join(name for name in {SLOW_IMPORTS} if name in sys.modules) or 0)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200)
+    assert (done.returncode, USES_ONNX in done.stderr) == (0, True), done.stderr
 
 
 def test_graph_of_other_weights_is_not_used(qa_arch, run):

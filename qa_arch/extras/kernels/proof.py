@@ -58,7 +58,9 @@ def recurrence(
         return None
     needs = "it needs Triton, a CUDA device of compute capability 8.0 or above, and fp32 or lower precision"
     precision = torch.get_float32_matmul_precision()
-    verdict = _verdict_on_gpu(inputs.device, hidden, precision) if supports(inputs) else Verdict(False, needs)
+    verdict = Verdict(False, needs)
+    if supports(inputs):  # not a decorator of the function, because that imports torch's compiler: a second
+        verdict = torch.compiler.disable(_verdict_on_gpu)(inputs.device, hidden, precision)
     if verdict.passed:
         from qa_arch.extras.kernels.fused.autograd import recur_fused
 
@@ -81,7 +83,6 @@ def supports(inputs: Tensor) -> bool:
     )
 
 
-@torch.compiler.disable
 @cache
 def _verdict_on_gpu(device: torch.device, hidden: int, precision: str) -> Verdict:
     """Verdict for this GPU, cached per process; logs a warning if the kernel may not run."""
