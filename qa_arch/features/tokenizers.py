@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Literal
 
+import transformers  # its models take seconds to import: looked up where they are needed
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import AlbertTokenizer, BertTokenizer, PreTrainedTokenizerFast, RobertaTokenizer
+from transformers import PreTrainedTokenizerFast
 
 from qa_arch.errors import ConfigError
 
@@ -42,21 +43,21 @@ def build(family: Family, texts: Iterable[str], vocab_size: int = 1000) -> PreTr
 def wordpiece(pieces: Iterable[str]) -> PreTrainedTokenizerFast:
     """BERT's tokenizer with its special tokens followed by ``pieces``, numbered in this order."""
     vocabulary = {piece: number for number, piece in enumerate([*WORDPIECE_SPECIALS, *pieces])}
-    return BertTokenizer(vocab=vocabulary)
+    return transformers.BertTokenizer(vocab=vocabulary)
 
 
 def _byte_bpe(texts: list[str], size: int) -> PreTrainedTokenizerFast:
     bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = RobertaTokenizer().backend_tokenizer.pre_tokenizer
+    bpe.pre_tokenizer = transformers.RobertaTokenizer().backend_tokenizer.pre_tokenizer
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     bpe.train_from_iterator(texts, _trainer(size, alphabet, [*BYTE_BPE_SPECIALS]))
     model = json.loads(bpe.to_str())["model"]
     merges: list = [tuple(pair) for pair in model["merges"]]
-    return RobertaTokenizer(vocab=model["vocab"], merges=merges)
+    return transformers.RobertaTokenizer(vocab=model["vocab"], merges=merges)
 
 
 def _wordpiece(texts: list[str], size: int) -> PreTrainedTokenizerFast:
-    counts = _count_pieces(BertTokenizer().backend_tokenizer, texts, size)
+    counts = _count_pieces(transformers.BertTokenizer().backend_tokenizer, texts, size)
     # Every character, word-initial and continuing, so that no word of the training texts is unknown.
     for character in {c for piece, _ in counts for c in piece}:
         counts[character, True] += 0
@@ -70,7 +71,7 @@ def _wordpiece(texts: list[str], size: int) -> PreTrainedTokenizerFast:
 
 def _unigram(texts: list[str], size: int) -> PreTrainedTokenizerFast:
     counts: Counter[str] = Counter()
-    for (piece, _), n in _count_pieces(AlbertTokenizer().backend_tokenizer, texts, size).items():
+    for (piece, _), n in _count_pieces(transformers.AlbertTokenizer().backend_tokenizer, texts, size).items():
         counts[piece] += n
     for character in {c for piece in counts for c in piece}:
         counts[character] += 0
@@ -78,7 +79,7 @@ def _unigram(texts: list[str], size: int) -> PreTrainedTokenizerFast:
     pieces = _most_frequent(counts, room, is_character=lambda piece: len(piece) == 1)
     total = sum(counts.values()) + len(pieces)
     scored = [(piece, math.log((counts[piece] + 1) / total)) for piece in pieces]
-    return AlbertTokenizer(vocab=[*((special, 0.0) for special in UNIGRAM_SPECIALS), *scored])
+    return transformers.AlbertTokenizer(vocab=[*((special, 0.0) for special in UNIGRAM_SPECIALS), *scored])
 
 
 def _words(texts: list[str], size: int) -> PreTrainedTokenizerFast:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor, nn
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config, task_entry
 from qa_arch.config.schema import Encoder as EncoderSettings
@@ -70,7 +71,7 @@ def load_tokenizer(encoder: str, *, setting: str = "encoder.name") -> PreTrained
     """The tokenizer of a hub id, a local folder or ``minilm``. Raises UnavailableError if there is none."""
     name = resolve(encoder)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False)
     except Exception as error:  # a damaged tokenizer.json can raise anything, a missing package ImportError
         without_hub = WITHOUT_HUB.get(encoder, "give a local folder with a tokenizer.json")
         raise UnavailableError(

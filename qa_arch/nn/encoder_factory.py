@@ -7,12 +7,13 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
+import transformers  # its models take seconds to import: looked up where they are needed
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
-from transformers import AutoConfig, PretrainedConfig
+from transformers import PretrainedConfig
 from transformers.utils import logging as hf_logging
 
 from qa_arch.errors import ConfigError, UnavailableError, first_line
@@ -29,9 +30,6 @@ from qa_arch.nn.encoder import (
     without_pooler,
 )
 from qa_arch.nn.encoder_configs import HUB_IDS, check_files, known_config, resolve
-
-if TYPE_CHECKING:  # takes seconds; exported graphs and word embeddings need none
-    from transformers import PreTrainedModel
 
 MOST_LAYERS = 1000
 """Limit on the layers in a checkpoint's configuration: building a larger model would never end."""
@@ -121,7 +119,7 @@ def _config_of(name: str, *, use_network: bool) -> PretrainedConfig:
     except (OSError, ValueError) as error:
         if known is not None and not use_network:
             values = dict(known)
-            return AutoConfig.for_model(values.pop("model_type"), **values)
+            return transformers.AutoConfig.for_model(values.pop("model_type"), **values)
         raise _unavailable(name, error) from error
 
 
@@ -136,7 +134,7 @@ def checkpoint_config(place: str | Path, *, local_files_only: bool = True) -> Pr
         with quiet_loading():
             written, _ = PretrainedConfig.get_config_dict(place, local_files_only=local_files_only)
             register(str(written.get("model_type")))
-            config = AutoConfig.from_pretrained(
+            config = transformers.AutoConfig.from_pretrained(
                 place, local_files_only=local_files_only, trust_remote_code=False
             )
     except StrictDataclassError as error:  # its own message starts without the reason
@@ -179,7 +177,7 @@ def _random_config(name: str | None, family: str | None, overrides: dict[str, An
         kwargs = {_DISTILBERT.get(key, key): value for key, value in kwargs.items()}
     register(family)
     try:
-        config = AutoConfig.for_model(family, **kwargs)
+        config = transformers.AutoConfig.for_model(family, **kwargs)
     except ValueError as error:
         raise ConfigError(f"encoder.family={family}: {first_line(error)}") from error
     if config.hidden_size % getattr(config, "num_attention_heads", 1):
@@ -199,7 +197,7 @@ def _unread_positions(config: PretrainedConfig) -> int:
     return 0 if readable is None else config.max_position_embeddings - readable
 
 
-def _load(name: str, config: PretrainedConfig) -> PreTrainedModel:
+def _load(name: str, config: PretrainedConfig) -> transformers.PreTrainedModel:
     """Load the pretrained backbone in fp32; a checkpoint with missing weights is an error."""
     backbone_class: Any = class_of(config)
     try:

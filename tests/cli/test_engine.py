@@ -122,7 +122,13 @@ def test_engine_option(qa_arch, run, tmp_path, command):
     assert outputs["auto"] == outputs["onnx"] != ""
 
 
-SLOW_IMPORTS = ("transformers.modeling_utils", "torch._dynamo", "pytorch_lightning", "datasets")
+SLOW_IMPORTS = (
+    "transformers.models",
+    "transformers.modeling_utils",
+    "torch._dynamo",
+    "pytorch_lightning",
+    "datasets",
+)
 
 
 @pytest.mark.slow
