@@ -25,7 +25,7 @@ from qa_arch.config.schema import Config
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
 from qa_arch.data.synthetic import generate
-from qa_arch.errors import ConfigError, QaArchError, RunError
+from qa_arch.errors import ConfigError, QaArchError, RunError, first_line
 from qa_arch.features.batches import Collator
 from qa_arch.features.vectors import vector_rows
 from qa_arch.metrics.squad import score
@@ -147,6 +147,7 @@ def quantise_graph(path: Path) -> None:
 
     Only products with weights, whose zeros are exact, are quantised; scores and recurrences stay in fp32.
     """
+    import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     quantised = path.with_suffix(".int8.onnx")
@@ -159,7 +160,27 @@ def quantise_graph(path: Path) -> None:
             weight_type=QuantType.QInt8,
             extra_options={"MatMulConstBOnly": True},
         )
-    quantised.replace(path)
+    model = onnx.load(quantised)
+    _copy_shared_weights(model.graph)
+    onnx.save(model, path)
+    quantised.unlink()
+
+
+def _copy_shared_weights(graph: Any) -> None:
+    """Give each int8 product its own weight and zero point.
+
+    Without VNNI, ONNX Runtime 1.32 makes them unsigned at every product, and fails if it meets one twice.
+    """
+    stored = {initializer.name: initializer for initializer in graph.initializer}
+    met: set[str] = set()
+    for number, node in enumerate(node for node in graph.node if node.op_type == "MatMulInteger"):
+        for place in (1, 3):
+            name = node.input[place]
+            if name in met:
+                copied = graph.initializer.add()
+                copied.CopyFrom(stored[name])
+                copied.name = node.input[place] = f"{name}_{number}"
+            met.add(name)
 
 
 def sample(predictor: SpanPredictor) -> Batch:
@@ -172,7 +193,7 @@ def _cause(error: BaseException) -> str:
     """The first line of the innermost exception."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return first_line(error)
 
 
 @contextmanager
