@@ -172,15 +172,15 @@ def _copy_shared_weights(graph: Any) -> None:
     Without VNNI, ONNX Runtime 1.32 makes them unsigned at every product, and fails if it meets one twice.
     """
     stored = {initializer.name: initializer for initializer in graph.initializer}
-    met: set[str] = set()
+    seen: set[str] = set()
     for number, node in enumerate(node for node in graph.node if node.op_type == "MatMulInteger"):
         for place in (1, 3):
             name = node.input[place]
-            if name in met:
+            if name in seen:
                 copied = graph.initializer.add()
                 copied.CopyFrom(stored[name])
                 copied.name = node.input[place] = f"{name}_{number}"
-            met.add(name)
+            seen.add(name)
 
 
 def sample(predictor: SpanPredictor) -> Batch:
