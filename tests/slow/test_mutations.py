@@ -34,7 +34,7 @@ def test_unchanged_and_broken_code_do_not_count_as_caught(tmp_path):
     copy = mutations.Checkout(tmp_path)
     fault = mutations.Fault(
         name="no change",
-        at="normalise",
+        at="squad:normalise",
         old='" ".join(_w)',
         new='" ".join(_w)',
         test="test_squad_scores",
@@ -43,6 +43,6 @@ def test_unchanged_and_broken_code_do_not_count_as_caught(tmp_path):
     broken = replace(fault, at="squad:ARTICLES", old="ARTICLES = _a", new="import no_such_module")
     assert copy.outcome(broken).verdict == "broken"
     with pytest.raises(
-        mutations.StaleFaultError, match=r"0 times in normalise \(qa_arch/metrics/squad\.py\)"
+        mutations.StaleFaultError, match=r"0 times in squad:normalise \(qa_arch/metrics/squad\.py\)"
     ):
         copy.outcome(replace(fault, old="no_such_function(___)", new=""))
