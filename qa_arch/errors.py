@@ -36,10 +36,14 @@ class UnavailableError(QaArchError):
     exit_code = 6
 
 
-def first_line(error: BaseException, limit: int = 160) -> str:
+BRIEF = 160
+"""Limit for messages of transformers, whose first line can be a paragraph."""
+
+
+def first_line(error: BaseException, limit: int | None = None) -> str:
     """First line of an exception of another library, cut to ``limit`` characters; its type if it is empty."""
     line = next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
-    return line if len(line) <= limit else f"{line[:limit]}..."
+    return line if limit is None or len(line) <= limit else f"{line[:limit]}..."
 
 
 def one_line(error: BaseException, limit: int | None = None) -> str:

