@@ -6,7 +6,6 @@ folder a second time, and does not work for callers without a command line.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import socket
 import subprocess
@@ -52,18 +51,15 @@ def world_size(settings: Trainer, *, gpu: bool) -> int:
 
 
 @contextmanager
-def other_ranks(
-    world: int, folder: Path, *, resume: bool, trusted: Sequence[str], spawn: bool = False
-) -> Iterator[None]:
+def other_ranks(world: int, folder: Path, *, resume: bool, trusted: Sequence[str]) -> Iterator[None]:
     """Run ranks 1 to ``world - 1`` during the body, which is rank 0; none of them outlives it.
 
-    Each is a separate program, or with ``spawn`` a ``multiprocessing`` process. If torchrun or srun has
-    started the ranks already, the body is rank 0 of those.
+    Each is a separate program. If torchrun or srun has started the ranks already, the body is rank 0 of
+    those.
     """
     starts_ranks = launched() is None and world > 1
     environment = dict(os.environ)
-    others: list[subprocess.Popen | Spawned] = []
-    start = Spawned if spawn else start_rank
+    others: list[subprocess.Popen] = []
     try:
         if not starts_ranks:
             yield
@@ -74,7 +70,7 @@ def other_ranks(
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE=str(world))
         for rank in range(1, world):
             os.environ.update(LOCAL_RANK=str(rank))
-            others.append(start(folder, "resume" if resume else "anew", *trusted))
+            others.append(start_rank(folder, "resume" if resume else "anew", *trusted))
         os.environ.update(LOCAL_RANK="0")
         with exit_when_lost(others, folder):
             yield
@@ -99,31 +95,6 @@ def start_rank(folder: Path, *arguments: str) -> subprocess.Popen:
     """Start a rank as a separate program; the run stays locked until its last rank ends."""
     command = lifeline.module_command("qa_arch.training.ranks", str(folder), *arguments)
     return lifeline.start(command, pass_fds=lock.descriptors())
-
-
-class Spawned:
-    """A rank as a ``multiprocessing`` process, which works in a notebook too."""
-
-    def __init__(self, folder: Path, *arguments: str) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.process = context.Process(target=_spawned_main, args=(os.getpid(), str(folder), *arguments))
-        self.process.start()
-
-    def wait(self, timeout: float | None = None) -> None:
-        self.process.join(timeout)
-        if self.process.is_alive():
-            raise TimeoutError(f"a rank is still running {timeout:.0f} seconds after rank 0 ended")
-
-    def poll(self) -> int | None:
-        return self.process.exitcode
-
-    def kill(self) -> None:
-        self.process.kill()
-
-
-def _spawned_main(parent: int, *arguments: str) -> None:
-    lifeline.die_with(parent)
-    main(*arguments)
 
 
 def leave_group() -> None:
@@ -159,7 +130,7 @@ def train_rank(config: Config, folder: Path, *, resume: bool, trusted: Sequence[
         leave_group()
 
 
-def _rank_out_of_memory(others: Sequence[subprocess.Popen | Spawned]) -> int | None:
+def _rank_out_of_memory(others: Sequence[subprocess.Popen]) -> int | None:
     """First rank of ``others`` (1, 2, ...) that ran out of memory; waits while some are still exiting."""
     deadline = time.monotonic() + ENDING
     while True:
@@ -173,7 +144,7 @@ def _rank_out_of_memory(others: Sequence[subprocess.Popen | Spawned]) -> int | N
 
 @contextmanager
 def exit_when_lost(
-    others: Sequence[subprocess.Popen | Spawned], folder: Path, notice: float = NOTICE
+    others: Sequence[subprocess.Popen], folder: Path, notice: float = NOTICE
 ) -> Iterator[None]:
     """Record the status and exit if a process of ``others`` fails and the body hangs."""
     finished = threading.Event()

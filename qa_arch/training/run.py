@@ -142,8 +142,7 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
 
     with open_logger(config, run.folder, trusted) as logger:
         prepared = time.perf_counter()
-        spawn = settings.strategy == "ddp_spawn"
-        with other_ranks(world, run.folder, resume=resume, trusted=trusted, spawn=spawn):
+        with other_ranks(world, run.folder, resume=resume, trusted=trusted):
             epochs, best_epoch = _fit(
                 config,
                 parts,

@@ -218,7 +218,7 @@ def test_names_resolve_to_library_names_or_folders(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_pickled_encoder_works_in_another_process(tmp_path):
-    """As in spawned ranks: the process has imported nothing when the encoder arrives."""
+    """The other process has imported nothing when the encoder arrives."""
     encoder = tiny(attention_dropout=0.0, hidden_dropout=0.0).eval()
     ids = torch.arange(10)[None]
     (tmp_path / "encoder").write_bytes(pickle.dumps((encoder, ids, encode(encoder, ids).detach())))

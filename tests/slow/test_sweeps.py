@@ -46,7 +46,6 @@ SWEEPS = {
     ),
     "two ranks, then one": (["trainer.devices=2,1"], [("ok", 2), ("ok", 1)]),
     "ddp_spawn, then ddp": (["trainer=ddp_spawn,ddp", "trainer.devices=2"], [("ok", 2), ("ok", 2)]),
-    "ddp, then ddp_spawn": (["trainer=ddp,ddp_spawn", "trainer.devices=2"], [("ok", 2), ("ok", 2)]),
     "two points in parallel": (["trainer.devices=2", "seed=1,2", "sweep.n_jobs=2"], [("ok", 2), ("ok", 2)]),
     "submitit jobs": (
         ["hydra/launcher=submitit_local", "hydra.launcher.timeout_min=20", "sweep.n_jobs=1", "seed=1,2"],

@@ -92,7 +92,6 @@ def run_ranks(task: str, world: int, folder: Path) -> None:
 
 
 FROZEN = ("trainer.epochs=2", "trainer.accumulate=2", "optim.clip=0", "optim.lr=1e-9")
-TWO_RANKS = (*FROZEN, "trainer.batch_size=2", "trainer.devices=2")
 
 
 def test_two_devices_match_one_device(run_training, monkeypatch):
@@ -100,7 +99,7 @@ def test_two_devices_match_one_device(run_training, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # Lightning sets it otherwise
     before = dict(os.environ)
     single = run_training(*FROZEN, "trainer.batch_size=4", name="one").record
-    double = run_training(*TWO_RANKS, name="two").record
+    double = run_training(*FROZEN, "trainer.batch_size=2", "trainer.devices=2", name="two").record
     assert dict(os.environ) == before
     assert (double.status, double.strategy) == ("ok", "ddp")
     assert double.batch == BatchSizes(micro=2, accumulate=2, devices=2, global_size=8)
@@ -109,16 +108,6 @@ def test_two_devices_match_one_device(run_training, monkeypatch):
         assert first.train_loss == pytest.approx(second.train_loss, rel=1e-6)
         assert first.value("calibration_loss") == pytest.approx(second.value("calibration_loss"), rel=1e-6)
         assert first.value("calibration_f1") == pytest.approx(second.value("calibration_f1"), abs=1e-6)
-
-
-@pytest.mark.slow
-def test_spawned_ranks_match_subprocess_ranks(run_training, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    subprocesses = run_training(*TWO_RANKS, name="two")
-    spawned = run_training(*TWO_RANKS, "trainer.strategy=ddp_spawn", name="spawned")
-    assert spawned.record.strategy == "ddp_spawn"
-    assert spawned.weights == subprocesses.weights
-    assert spawned.record.scores == subprocesses.record.scores
 
 
 @pytest.mark.slow
