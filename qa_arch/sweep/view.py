@@ -6,12 +6,13 @@ import datetime
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from qa_arch.config.schema import OOM_REMEDY
 from qa_arch.sweep.points import title
 from qa_arch.sweep.state import Entry, actual_status, record_of, value_of
 from qa_arch.system import terminal
@@ -71,25 +72,11 @@ def rows(folder: Path, entries: Sequence[Entry], *, parent: bool) -> list[Row]:
             commit=status.commit,
             pretrains=record is not None and record.pretrains,
             error=status.error,
-            remedy=oom_remedy(record.config) if record and status.status == "oom" else None,
+            remedy=OOM_REMEDY if status.status == "oom" else None,
             folder=str(point_folder),
         )
         status_rows.append(row)
     return status_rows
-
-
-def oom_remedy(config: Mapping[str, Any]) -> str:
-    """Overrides that save memory and keep the global batch size, cheapest first."""
-    trainer = config["trainer"]
-    batch, accumulate = trainer["batch_size"], trainer["accumulate"]
-    remedies = []
-    if parts := next((n for n in range(2, batch + 1) if batch % n == 0), None):
-        remedies.append(f"trainer.batch_size={batch // parts} trainer.accumulate={accumulate * parts}")
-    if not trainer["gradient_checkpointing"]:
-        remedies.append("trainer.gradient_checkpointing=true")
-    if trainer["precision"] == "fp32":
-        remedies.append("trainer.precision=bf16")
-    return " or ".join(remedies) or "a shorter features.max_length or a smaller encoder"
 
 
 def table(heading: str, rows: Sequence[Row]) -> Any:

@@ -18,7 +18,7 @@ import pytorch_lightning as pl
 
 from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import ENCODER, config_hash
-from qa_arch.config.schema import Config, cut_batch, require_trainable
+from qa_arch.config.schema import OOM_REMEDY, Config, cut_batch, require_trainable
 from qa_arch.config.target import TRUSTED, own_options
 from qa_arch.evaluation.scoring import evaluate_splits, load_references
 from qa_arch.models import store
@@ -108,10 +108,7 @@ def train(
             log.info("resume: %s", "the same command" if start else shlex.join(command))
         if not oom:
             raise
-        log.error(
-            "out of memory; trainer.micro_batch=auto finds a size that fits and keeps the global batch,"
-            " trainer.gradient_checkpointing=true needs less memory"
-        )
+        log.error("out of memory; try %s", OOM_REMEDY)
     return run.record
 
 

@@ -56,9 +56,7 @@ def test_failed_points_do_not_stop_the_others(stubbed):
         assert isinstance(value, runner.PointError)
         assert f"seed={seed}: {error}" in str(value)
         assert (row.status, error in (row.error or "")) == (status, True)
-    assert actual[4].remedy == "trainer.batch_size=2 trainer.accumulate=2 or " + (
-        "trainer.gradient_checkpointing=true or trainer.precision=bf16"
-    )
+    assert actual[4].remedy == "trainer.micro_batch=auto or trainer.gradient_checkpointing=true"
     assert "something" in (stubbed.point(3) / "traceback.txt").read_text()
 
 
