@@ -22,6 +22,7 @@ RETIRED: Mapping[str, Any] = {
     "distillation.relation_pairs": None,
     "distillation.relation_heads": None,
     "distillation.relation_layer": None,
+    "optim.layer_decay": 1.0,
     "pretraining.permute_sentences": True,
     "trainer.token_budget": None,
 }

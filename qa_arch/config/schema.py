@@ -146,7 +146,6 @@ class Optim:
     lr: Positive
     head_lr: Positive | None
     """Learning rate outside the encoder; None = ``lr``."""
-    layer_decay: Annotated[float, Range(0, 1, above=True)]
     weight_decay: Annotated[float, Range(0)]
     schedule: Literal["linear", "cosine", "constant"]
     warmup: Share

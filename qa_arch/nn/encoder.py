@@ -239,10 +239,6 @@ class WordEncoder(nn.Module):
             return self.empty.new_zeros((*ids.shape, 0))
         return self.embedding(ids)
 
-    def depth_of(self, parameter: str) -> int:
-        """0: there are no layers above the embeddings."""
-        return 0
-
     def freeze(self, what: Freeze) -> WordEncoder:
         """Freeze ``"all"`` or ``"none"`` of the embeddings."""
         if what not in ("none", "all"):

@@ -83,11 +83,7 @@ class TrainingModule(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         groups = parameter_groups(
-            self.model,
-            lr=self.optim.lr,
-            head_lr=self.optim.head_lr,
-            weight_decay=self.optim.weight_decay,
-            layer_decay=self.optim.layer_decay,
+            self.model, lr=self.optim.lr, head_lr=self.optim.head_lr, weight_decay=self.optim.weight_decay
         )
         # Fused takes a third of the time, even on a CPU, but unscales gradients itself: too late to clip.
         fused = self.trainer.precision != "16-mixed"
@@ -275,45 +271,28 @@ Optimizer = Literal["adamw", "adamax"]
 
 
 def parameter_groups(
-    model: nn.Module,
-    *,
-    lr: float,
-    head_lr: float | None,
-    weight_decay: float,
-    layer_decay: float,
+    model: nn.Module, *, lr: float, head_lr: float | None, weight_decay: float
 ) -> list[dict]:
     """One group per (learning rate, weight decay) pair of the trainable parameters.
 
-    Encoder layers get ``lr * layer_decay ** (layers above)`` (Howard & Ruder 2018), everything else
-    ``head_lr``; biases and norms (one axis) are not decayed. The ``name`` of a group lists the parts that
-    share its rate: ``encoder`` or, under layer decay, ``embeddings``, ``layer_1``, ...; ``head``; or
-    several, such as ``encoder-head``.
+    Everything outside the encoder gets ``head_lr``, by default ``lr``; biases and norms (one axis) are not
+    decayed. The ``name`` of a group lists the parts that share its rate: ``encoder``, ``head`` or
+    both, such as ``encoder-head``.
     """
     encoder = getattr(model, "encoder", None)
-    depths: dict[int, int] = {}
-    if isinstance(encoder, AnyEncoder):  # a custom model may have another kind of attribute of that name
-        depths = {id(p): encoder.depth_of(name) for name, p in encoder.named_parameters()}
-    top = max(depths.values(), default=0)
+    # A custom model may have another kind of attribute of that name.
+    inside = {id(p) for p in encoder.parameters()} if isinstance(encoder, AnyEncoder) else ()
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     names: dict[float, list[str]] = {}
-    layered = layer_decay != 1.0
     for parameter in model.parameters():
         if not parameter.requires_grad:
             continue
-        key = id(parameter)
-        rate = lr * layer_decay ** (top - depths[key]) if key in depths else (head_lr or lr)
+        part, rate = ("encoder", lr) if id(parameter) in inside else ("head", head_lr or lr)
         decay = weight_decay if parameter.ndim > 1 else 0.0
         groups.setdefault((rate, decay), []).append(parameter)
-        depth = depths.get(key)
-        part = "head" if depth is None else f"layer_{depth}" if layered and depth else "encoder"
-        names.setdefault(rate, []).append("embeddings" if layered and depth == 0 else part)
+        names.setdefault(rate, []).append(part)
     return [
-        {
-            "params": params,
-            "lr": rate,
-            "weight_decay": decay,
-            "name": "-".join(dict.fromkeys(names[rate])),
-        }
+        {"params": params, "lr": rate, "weight_decay": decay, "name": "-".join(dict.fromkeys(names[rate]))}
         for (rate, decay), params in groups.items()
     ]
 

@@ -11,14 +11,11 @@ from qa_arch.training.module import make_optimizer, parameter_groups, schedule
 
 
 class Deep(WordEncoder):
-    """An embedding (depth 0) and two layers (1, 2)."""
+    """An embedding and two layers."""
 
     def __init__(self) -> None:
         super().__init__(3, 2)
         self.layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
-
-    def depth_of(self, name: str) -> int:
-        return 0 if name.startswith("embedding") else 1 + int(name.split(".")[1])
 
 
 class Model(nn.Module):
@@ -31,17 +28,17 @@ class Model(nn.Module):
 def rates(model: nn.Module, **settings) -> dict[str, tuple[float, float]]:
     """Parameter name -> (learning rate, weight decay)."""
     names = {id(p): name for name, p in model.named_parameters()}
-    defaults = {"lr": 1.0, "head_lr": None, "weight_decay": 0.1, "layer_decay": 1.0}
+    defaults = {"lr": 1.0, "head_lr": None, "weight_decay": 0.1}
     groups = parameter_groups(model, **(defaults | settings))
     return {names[id(p)]: (g["lr"], g["weight_decay"]) for g in groups for p in g["params"]}
 
 
-def test_lower_layers_learn_slower_and_the_head_has_its_own_rate():
-    actual = rates(Model(), head_lr=5.0, layer_decay=0.5)
+def test_head_has_its_own_rate():
+    actual = rates(Model(), head_lr=5.0)
     assert actual == {
-        "encoder.embedding.weight": (0.25, 0.1),
-        "encoder.layers.0.weight": (0.5, 0.1),
-        "encoder.layers.0.bias": (0.5, 0.0),
+        "encoder.embedding.weight": (1.0, 0.1),
+        "encoder.layers.0.weight": (1.0, 0.1),
+        "encoder.layers.0.bias": (1.0, 0.0),
         "encoder.layers.1.weight": (1.0, 0.1),
         "encoder.layers.1.bias": (1.0, 0.0),
         "head.weight": (5.0, 0.1),
@@ -52,7 +49,7 @@ def test_lower_layers_learn_slower_and_the_head_has_its_own_rate():
 def test_other_modules_named_encoder_belong_to_the_head():
     model = Model()
     model.encoder = nn.LSTM(2, 2)
-    assert {rate for rate, _ in rates(model, head_lr=5.0, layer_decay=0.5).values()} == {5.0}
+    assert {rate for rate, _ in rates(model, head_lr=5.0).values()} == {5.0}
 
 
 def test_frozen_parameters_are_in_no_group():
