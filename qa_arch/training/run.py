@@ -126,8 +126,7 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
     devices.seed_everything(config.seed)
     started = time.perf_counter()
     if config.encoder.init == "random" and config.encoder.layers:
-        message = "encoder: %(family)s, randomly initialised: layers %(layers)s, hidden size %(width)s"
-        log.info(message, asdict(config.encoder))
+        log.info("encoder: %s", config.encoder.title)
     parts = start.parts if start else task.assemble(config, trusted)
     world = world_size(settings, gpu=gpu)
     run.update(
@@ -246,7 +245,6 @@ def _record_fields(recorded: Mapping[str, Any], config: Config, parts: Parts) ->
 def new_record(config: Config) -> RunRecord:
     """Record of a run that starts now."""
     settings = asdict(config)
-    identity = config_hash(settings)
     commit, dirty = provenance.commit()
     return RunRecord(
         status="running",
@@ -254,7 +252,7 @@ def new_record(config: Config) -> RunRecord:
         model=str(config.model.get("name", config.model["_target_"])),
         seed=config.seed,
         config=settings,
-        config_hash=identity,
+        config_hash=config_hash(settings),
         commit=commit,
         dirty=dirty,
         created=provenance.now(),
