@@ -322,6 +322,18 @@ class Confidence:
     """A split."""
 
 
+@dataclass(frozen=True)
+class Fits:
+    """Values fitted after training, named like the fields of a run's record."""
+
+    threshold: Threshold | None = None
+    """None for a task without a null."""
+    confidence: Confidence | None = None
+    """None without a calibration split, or for a task without a confidence."""
+    answerability: Answerability | None = None
+    """None without both kinds of questions in a calibration split."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderRun:
     """The pre-training run that a run took its encoder from."""

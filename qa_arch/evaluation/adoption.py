@@ -153,11 +153,10 @@ def _calibrate(
 ) -> RunRecord:
     """Fit on ``calibration`` and score both sets: write rows and, for ``questions``, predictions; return the
     record with fits and scores."""
-    from qa_arch.evaluation.scoring import fit  # imports torch, as does the task
-    from qa_arch.spans.task import TASK
+    from qa_arch.spans.task import TASK  # imports torch
 
     outputs = {CALIBRATION: ranking(calibration, calibration_answers), DEV: ranking(questions, answers)}
-    fits, scores = fit(TASK, calibration, outputs[CALIBRATION]), {}
+    fits, scores = TASK.fit(calibration, outputs[CALIBRATION]), {}
     fitted = replace(record, **vars(fits))
     threshold, temperature = fitted.null_threshold, fitted.temperature
     for split, scored in ((CALIBRATION, calibration), (DEV, questions)):

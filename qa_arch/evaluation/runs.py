@@ -22,7 +22,7 @@ from qa_arch.config.target import TRUSTED
 from qa_arch.data.formats import OnError
 from qa_arch.errors import ConfigError, DataError, RunError, UnavailableError
 from qa_arch.evaluation.registration import require_registered
-from qa_arch.evaluation.scoring import Fits, calibrate, read, reference_scores, score
+from qa_arch.evaluation.scoring import calibrate, read, reference_scores, score
 from qa_arch.models.checkpoint_files import record_folder, run_config
 from qa_arch.records import (
     CALIBRATION,
@@ -32,6 +32,7 @@ from qa_arch.records import (
     ONNX,
     RECORD,
     TRAIN,
+    Fits,
     Parameters,
     RunRecord,
     Seconds,

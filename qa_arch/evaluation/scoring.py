@@ -7,7 +7,6 @@ ensembles and other decodings. ``read`` returns the ranked answers, ``score`` th
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,15 +22,14 @@ from qa_arch.records import (
     CALIBRATION,
     DEV,
     TRAIN,
-    Answerability,
-    Confidence,
+    Fits,
     Points,
     SplitFacts,
     Threshold,
     questions_folder,
     write_questions,
 )
-from qa_arch.tasks import Parts, Predictor, Task, Watch, task_of
+from qa_arch.tasks import Parts, Predictor, Watch, task_of
 
 log = logging.getLogger(__name__)
 
@@ -45,18 +43,6 @@ class Reading:
     facts: SplitFacts
     seconds: float
     """Time of inference and decoding, without feature extraction."""
-
-
-@dataclass(frozen=True)
-class Fits:
-    """Values fitted after training, named like the fields of a run's record."""
-
-    threshold: Threshold | None = None
-    """None for a task without a null."""
-    confidence: Confidence | None = None
-    """None without a calibration split, or for a task without a confidence."""
-    answerability: Answerability | None = None
-    """None without both kinds of questions in a calibration split."""
 
 
 @dataclass(frozen=True)
@@ -133,33 +119,15 @@ def evaluate_splits(
 
 
 def calibrate(predictor: Predictor, calibration: Reading) -> Fits:
-    """Call ``fit`` with the config's ``calibration.prior``, and set the fitted values on the predictor."""
+    """Fit with the config's ``calibration.prior``, and set the fitted values on the predictor."""
     config = predictor.config
-    fits = fit(task_of(config.model), calibration.questions, calibration.outputs, config.calibration.prior)
+    task, prior = task_of(config.model), config.calibration.prior
+    fits = task.fit(calibration.questions, calibration.outputs, prior)
     if fits.threshold is not None:
         predictor.null_threshold = fits.threshold.limit
     if fits.confidence is not None:
         predictor.temperature = fits.confidence.value
     return fits
-
-
-def fit(task: Task, questions: Any, outputs: Any, prior: float | None = None) -> Fits:
-    """Fit null threshold, answerability and the temperature at that threshold on a calibration split.
-
-    Unanswerable questions are weighted to the share ``prior`` if there are questions of both kinds.
-    """
-    threshold = task.fit_threshold(questions, outputs, prior)
-    logistic = task.fit_answerability(questions, outputs, prior)
-    temperature = task.fit_temperature(questions, outputs, threshold)
-    null = confidence = answerability = None
-    if task.has_null:
-        value = threshold if math.isfinite(threshold) else None
-        null = Threshold(value=value, fitted_on=CALIBRATION, prior=prior if logistic else None)
-    if temperature is not None:
-        confidence = Confidence(method="temperature", value=temperature, fitted_on=CALIBRATION)
-    if logistic is not None:
-        answerability = Answerability(**logistic._asdict(), fitted_on=CALIBRATION, prior=prior)
-    return Fits(null, confidence, answerability)
 
 
 def reference_scores(

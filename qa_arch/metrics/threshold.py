@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf, isfinite, nextafter
-from typing import NamedTuple
 
 import numpy as np
 
@@ -139,23 +138,20 @@ def _between(low: float, high: float) -> float:
     return middle if low <= middle < high else nextafter(high, low)
 
 
-class Logistic(NamedTuple):
-    """P(answerable) = 1 / (1 + exp(-(intercept + slope * odds)))."""
-
-    slope: float
-    intercept: float
-
-
-def answerable_probability(odds: Floats, fitted: Logistic) -> Floats:
-    """P(answerable) of each question from its null odds; 0 or 1 for infinite odds, NaN for NaN."""
+def answerable_probability(odds: Floats, slope: float, intercept: float) -> Floats:
+    """P(answerable) = 1 / (1 + exp(-(intercept + slope * odds))) of each question from its null odds; 0 or 1
+    for infinite odds, NaN for NaN."""
     with np.errstate(invalid="ignore"):  # infinite odds and a slope of 0
-        logit = np.nan_to_num(fitted.intercept + fitted.slope * odds, nan=fitted.intercept)
+        logit = np.nan_to_num(intercept + slope * odds, nan=intercept)
     probability = 1 / (1 + np.exp(-np.clip(logit, -700, 700)))
     return np.where(np.isnan(odds), np.nan, probability)
 
 
-def fit_answerability(odds: Floats, answerable: Bools, prior: float | None = None) -> Logistic | None:
-    """Logistic regression of ``answerable`` on the null odds, with the classes weighted by ``class_weights``.
+def fit_answerability(
+    odds: Floats, answerable: Bools, prior: float | None = None
+) -> tuple[float, float] | None:
+    """Slope and intercept of the logistic regression of ``answerable`` on the null odds, with the classes
+    weighted by ``class_weights``.
 
     The targets are (N+ + 1) / (N+ + 2) and 1 / (N- + 2) (Platt 1999), so the slope stays finite even if a
     threshold separates the classes. Fitted by BFGS on standardised odds. Questions with non-finite odds are
@@ -184,4 +180,4 @@ def fit_answerability(odds: Floats, answerable: Bools, prior: float | None = Non
 
     fitted = minimize(cross_entropy, np.zeros(2), jac=True, method="BFGS", options={"gtol": 1e-10})
     slope, intercept = fitted.x.tolist()
-    return Logistic(slope / scale, intercept - slope * centre / scale)
+    return slope / scale, intercept - slope * centre / scale

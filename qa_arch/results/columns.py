@@ -19,7 +19,7 @@ from qa_arch.config.check import suggest
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.manifest import extras
 from qa_arch.metrics.confidence import Bools, Floats, auroc, reliability
-from qa_arch.metrics.threshold import Logistic, answerable_probability
+from qa_arch.metrics.threshold import answerable_probability
 from qa_arch.records import (
     ADOPTED,
     CALIBRATION,
@@ -180,8 +180,8 @@ def _answerable_ece(scored: Scored) -> float | None:
     fitted = None if scored.record is None else scored.record.answerability
     if scored.rows is None or fitted is None:
         return None
-    logistic = Logistic(fitted.slope, fitted.intercept)
-    return ece(answerable_probability(scored.rows.null_odds, logistic), scored.rows.answerable)
+    probability = answerable_probability(scored.rows.null_odds, fitted.slope, fitted.intercept)
+    return ece(probability, scored.rows.answerable)
 
 
 def ece(confidence: Floats | None, score: Floats | Bools | None) -> float | None:

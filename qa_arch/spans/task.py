@@ -8,6 +8,7 @@ Feature, and the model), ``batches`` (-> Batch), ``collector`` (logits -> ranked
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,7 +30,7 @@ from qa_arch.features.cache import windows_of
 from qa_arch.features.vectors import assumed_shape, passage_vectors, vector_rows
 from qa_arch.features.windows import FeatureTable, check_ids, check_lengths, probe
 from qa_arch.metrics.squad import METRIC_VERSION, score
-from qa_arch.metrics.threshold import Logistic, calibrate, fit_answerability
+from qa_arch.metrics.threshold import calibrate, fit_answerability
 from qa_arch.models import store
 from qa_arch.models.build import build_model, make_encoder, make_tokenizer
 from qa_arch.nn.count import parameter_blocks
@@ -44,11 +45,15 @@ from qa_arch.records import (
     MARGIN_0,
     NEVER_NULL,
     TRAIN,
+    Answerability,
+    Confidence,
+    Fits,
     Parameters,
     Point,
     Points,
     RunRecord,
     SplitFacts,
+    Threshold,
 )
 from qa_arch.spans.files import write_parts
 from qa_arch.spans.predictor import SpanPredictor
@@ -240,7 +245,7 @@ class SpanTask(Task):
     def validation_scores(self, questions: QuestionSet, outputs: Ranking) -> dict[str, float]:
         """EM and F1 (percent) at the best threshold for the split, at threshold 0, and with forced answers;
         and ``spans_auc``, which needs no threshold."""
-        points = self.points(questions, outputs, self.fit_threshold(questions, outputs))
+        points = self.points(questions, outputs, self._threshold(questions, outputs))
         spans = points[NEVER_NULL]
         if questions.protocol == "1.1":
             scores = {"exact": spans.exact, "f1": spans.f1, "spans_auc": spans.f1}
@@ -252,21 +257,26 @@ class SpanTask(Task):
             scores["spans_auc"] = (scores["spans_f1"] or 0.0) + (scores["auroc"] or 0.0)
         return {f"calibration_{name}": value for name, value in scores.items() if value is not None}
 
-    def fit_threshold(self, questions: QuestionSet, outputs: Ranking, prior: float | None = None) -> float:
-        """The best null threshold; ``ALWAYS_ANSWER`` for SQuAD 1.1."""
+    def fit(self, questions: QuestionSet, outputs: Ranking, prior: float | None = None) -> Fits:
+        answers = outputs.best_predictions
+        threshold = self._threshold(questions, outputs, prior)
+        logistic = fit_answerability(*odds_and_truth(questions, answers), prior)
+        scored = in_order(questions, {a.id: a.text(threshold) for a in answers}, [a.id for a in answers])
+        temperature = outputs.fit_temperature(np.array([s.exact > 0 for s in scored], bool), threshold)
+        value = threshold if math.isfinite(threshold) else None
+        null = Threshold(value=value, fitted_on=CALIBRATION, prior=prior if logistic else None)
+        confidence = Confidence(method="temperature", value=temperature, fitted_on=CALIBRATION)
+        if logistic is None:
+            return Fits(null, confidence)
+        slope, intercept = logistic
+        answerability = Answerability(slope=slope, intercept=intercept, fitted_on=CALIBRATION, prior=prior)
+        return Fits(null, confidence, answerability)
+
+    def _threshold(self, questions: QuestionSet, outputs: Ranking, prior: float | None = None) -> float:
+        """The null threshold of the highest F1; ``ALWAYS_ANSWER`` for SQuAD 1.1."""
         if questions.protocol == "1.1":
             return ALWAYS_ANSWER
         return calibrate(questions, outputs.best_predictions, prior)
-
-    def fit_answerability(
-        self, questions: QuestionSet, outputs: Ranking, prior: float | None = None
-    ) -> Logistic | None:
-        return fit_answerability(*odds_and_truth(questions, outputs.best_predictions), prior)
-
-    def fit_temperature(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> float:
-        answers = outputs.best_predictions
-        scored = in_order(questions, {a.id: a.text(threshold) for a in answers}, [a.id for a in answers])
-        return outputs.fit_temperature(np.array([s.exact > 0 for s in scored], bool), threshold)
 
     def confidence(self, outputs: Ranking, threshold: float, temperature: float) -> list[float]:
         return outputs.confidence(threshold, temperature).round(6).tolist()

@@ -31,11 +31,10 @@ from qa_arch.config.schema import Config, Data, task_entry
 from qa_arch.config.target import TRUSTED
 from qa_arch.features.batches import BucketBatchSampler
 from qa_arch.features.vectors import WordVectors
-from qa_arch.metrics.threshold import Logistic
 from qa_arch.nn import processor
 from qa_arch.nn.losses import Loss
 from qa_arch.nn.precision import Precision, mixed
-from qa_arch.records import Parameters, Point, Points, RunRecord, SplitFacts
+from qa_arch.records import Fits, Parameters, Point, Points, RunRecord, SplitFacts
 
 Watch = Callable[[int, int], None]
 """Progress callback, called with the number of rows read so far and their total."""
@@ -209,21 +208,15 @@ class Task(ABC):
 
     # Scoring ------------------------------------------------------------------------------------
 
-    def fit_threshold(self, questions: Any, outputs: Any, prior: float | None = None) -> float:
-        """Null threshold with the highest score on ``questions``, where unanswerable ones get the weight
-        ``prior``; ``inf`` if "no answer" is never given."""
-        return 0.0
+    def fit(self, questions: Any, outputs: Any, prior: float | None = None) -> Fits:
+        """Fit null threshold, answerability and the temperature at that threshold on a calibration split.
 
-    def fit_temperature(self, questions: Any, outputs: Any, threshold: float) -> float | None:
-        """Fit the temperature of the confidence in answers; None if the task has no confidence."""
-        return None
+        Unanswerable questions are weighted to the share ``prior`` if there are questions of both kinds.
+        """
+        return Fits()
 
     def confidence(self, outputs: Any, threshold: float, temperature: float) -> list[float] | None:
         """Probability per question that the given answer is right; None if the task has no confidence."""
-        return None
-
-    def fit_answerability(self, questions: Any, outputs: Any, prior: float | None = None) -> Logistic | None:
-        """Fit P("answerable") as a function of null odds; None without a null or data to fit."""
         return None
 
     @abstractmethod

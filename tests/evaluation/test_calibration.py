@@ -86,7 +86,7 @@ def test_threshold_and_probability_are_fitted_for_the_prior(prior, tmp_path):
 def test_answerable_ece_column_matches_the_fit(tmp_path):
     record = calibrated_record(tmp_path, None)
     rows = load_questions(tmp_path, record, CALIBRATION)
-    probability = answerable_probability(rows.null_odds, fit_answerability(rows.null_odds, rows.answerable))
+    probability = answerable_probability(rows.null_odds, *fit_answerability(rows.null_odds, rows.answerable))
     expected = 100 * reliability(probability, rows.answerable).ece
     columns = ("model", "f1", "answerable_ece")
     (row,) = comparison([(tmp_path, record)], split=CALIBRATION, columns=columns).rows

@@ -118,9 +118,10 @@ def test_another_decoder_has_its_own_threshold(trained, tmp_path):
     predictor.config = validate(record.config)
     task, calibration = task_named(name), task_named(name).open(predictor.config.data.calibration)
     outputs = predictor.read(calibration)
-    fitted = task.fit_threshold(calibration, outputs)
+    fits = task.fit(calibration, outputs)
+    fitted = fits.threshold.value
     assert record.null_threshold == points["calibrated"].threshold == fitted != original.null_threshold
-    assert record.temperature == task.fit_temperature(calibration, outputs, fitted) != original.temperature
+    assert record.temperature == fits.confidence.value != original.temperature
     assert record.threshold.fitted_on == CALIBRATION
     assert record.answerability is not None
 

@@ -134,7 +134,7 @@ def test_warning_for_a_model_that_nearly_always_abstains(nulls, margin, warned):
 
 def test_run_that_always_abstains_warns_unless_it_is_a_smoke_test(run_training, caplog, monkeypatch):
     """The threshold is patched so that nothing is answered."""
-    monkeypatch.setattr(SpanTask, "fit_threshold", lambda *_: -1e9)
+    monkeypatch.setattr(SpanTask, "_threshold", lambda *_: -1e9)
     with caplog.at_level(logging.WARNING, "qa_arch"):
         run_training()
     output = [r.getMessage() for r in caplog.records if "learned nothing else" in r.getMessage()]
