@@ -32,7 +32,6 @@ Bools = npt.NDArray[np.bool_]
 def score(rows: Questions, where: Bools, threshold: float, prior: float | None) -> float:
     """F1 (percent) at a threshold on the questions ``where``, weighting unanswerable ones to ``prior``."""
     answerable = rows.answerable[where]
-    assert rows.span_f1 is not None
     abstained = rows.null_odds[where] > threshold
     f1 = np.where(abstained, ~answerable, rows.span_f1[where])
     negative, positive = class_weights(answerable.tolist(), prior)
@@ -40,7 +39,6 @@ def score(rows: Questions, where: Bools, threshold: float, prior: float | None) 
 
 
 def fit(rows: Questions, where: Bools, prior: float | None) -> float:
-    assert rows.span_f1 is not None
     columns = (rows.null_odds, rows.span_f1, rows.answerable)
     return fit_threshold(*(column[where].tolist() for column in columns), prior)
 

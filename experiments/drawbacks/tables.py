@@ -11,12 +11,16 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from qa_arch.errors import RunError
-from qa_arch.metrics.error_analysis import Judged
+from qa_arch.metrics.confidence import Bools
 from qa_arch.records import DEV, Globs, RunRecord, Runs, recorded
 from qa_arch.results.columns import comparison
+from qa_arch.results.errors import MISSED, RIGHT, UNANSWERED, WRONG_ABSTENTION, Mistakes, mistakes
 from qa_arch.results.experiments import Wanted, missing_rows
-from qa_arch.results.questions import kind_name, load_questions, mistakes
+from qa_arch.results.questions import load_questions
 from qa_arch.results.systems import group_by_system
 from qa_arch.results.tables import Table, number, text
 
@@ -109,42 +113,40 @@ def _drawbacks(runs: Runs) -> dict[str, Any]:
         "runs": len(runs),
         "status": next((record.status for record in records if record.status != "ok"), "ok"),
     }
-    judged = [question for folder, record in runs for question in _judged(folder, record)]
+    judged = [run for folder, record in runs if (run := _judged(folder, record))]
     return row | (_failures(judged) if judged else {})
 
 
-def _failures(judged: Sequence[Judged]) -> dict[str, Any]:
-    answerable = [row for row in judged if row.answerable]
-    no_answer = ("wrong_abstention", "missed_answer", "unanswered")
+def _failures(judged: Sequence[Mistakes]) -> dict[str, Any]:
+    answerable = np.concatenate([run.rows.answerable for run in judged])
+    outcome = np.concatenate([run.outcome for run in judged])
+    overlaps = np.concatenate([run.overlaps for run in judged])
+    kinds = np.array([kind for run in judged for kind in run.rows.kinds], dtype=object)
+    if not any(any(run.rows.kind) for run in judged):
+        kinds[~answerable] = "unanswerable"
+    no_answer = np.isin(outcome, (WRONG_ABSTENTION, MISSED, UNANSWERED))
     return {
-        "boundary": _share(row.overlaps for row in answerable),
-        "not_answered": _share(row.outcome in no_answer for row in answerable),
-        "undue": _share(row.outcome == "undue_answer" for row in judged if not row.answerable),
-        "worst": _worst(judged),
+        "boundary": _share(overlaps[answerable]),
+        "not_answered": _share(no_answer[answerable]),
+        "undue": _share(outcome[~answerable] != RIGHT),
+        "worst": _worst(kinds, outcome == RIGHT),
     }
 
 
-def _worst(judged: Sequence[Judged]) -> str:
-    """Kinds with the smallest share of right answers; without tags, unanswerable questions are one kind."""
-    tagged = any(row.kind for row in judged)
-    kinds: dict[str, list[bool]] = {}
-    for row in judged:
-        name = kind_name(row) if tagged or row.answerable else "unanswerable"
-        kinds.setdefault(name, []).append(row.outcome == "right")
-    share = {name: 100 * fmean(right) for name, right in kinds.items() if len(right) >= FEWEST}
+def _worst(kinds: npt.NDArray[np.object_], right: Bools) -> str:
+    """Kinds with the smallest share of right answers."""
+    groups = {name: right[kinds == name] for name in dict.fromkeys(kinds.tolist())}
+    share = {name: 100 * own.mean() for name, own in groups.items() if len(own) >= FEWEST}
     return ", ".join(f"{name} {share[name]:.1f}" for name in sorted(share, key=share.__getitem__)[:WORST])
 
 
-def _judged(folder: Path, record: RunRecord) -> Sequence[Judged]:
-    """Questions of a run; their kind is their tag, or else their question word."""
+def _judged(folder: Path, record: RunRecord) -> Mistakes | None:
+    """Mistakes of a run; the kind of a question is its tag, or else its question word."""
     try:
         rows = load_questions(folder, record)
     except RunError:
-        return ()
-    judged = mistakes(rows).judged
-    if rows.word is None or any(rows.kind):
-        return judged
-    return [replace(row, kind=word) for row, word in zip(judged, rows.word, strict=True)]
+        return None
+    return mistakes(rows if rows.word is None or any(rows.kind) else replace(rows, kind=rows.word))
 
 
 def _truncated(record: RunRecord) -> int | None:
@@ -167,6 +169,5 @@ def _mean(values: Iterable[float | None]) -> Any:
     return known[0] if len(set(known)) == 1 else fmean(known)
 
 
-def _share(flags: Iterable[bool]) -> float | None:
-    flags = list(flags)
-    return 100 * sum(flags) / len(flags) if flags else None
+def _share(flags: Bools) -> float | None:
+    return 100 * int(flags.sum()) / len(flags) if len(flags) else None

@@ -26,11 +26,12 @@ from qa_arch.results.comparisons import (
     power_table,
     settings_table,
 )
+from qa_arch.results.errors import BOUNDARIES, OUTCOMES, Mistakes
 from qa_arch.results.experiments import TABLES, experiment_figures, experiment_tables
 from qa_arch.results.notebooks import compare as compare_with
 from qa_arch.results.provenance import EXPERIMENTS, dev_access_note
 from qa_arch.results.publish import publish
-from qa_arch.results.questions import BOUNDARIES, NAMES, Mistakes, open_scored
+from qa_arch.results.questions import open_scored
 from qa_arch.results.samples import MEASURES
 from qa_arch.results.summary import Summary, summarise
 from qa_arch.results.systems import find_system, labelled, two_systems
@@ -313,7 +314,7 @@ def _print_run(summary: Summary) -> None:
     if summary.mistakes is not None:
         for table in summary.mistakes.tables():
             console.print(rich_table(table, console.width))
-        missing = "" if summary.mistakes.texts else f"; {_MORE}"
+        missing = f"; {_MORE}" if summary.mistakes.articles is None else ""
         console.print(Text(f"{LEGEND}{missing}\n", style="dim"))
     console.print(_grid("provenance", summary.facts["provenance"]))
     if summary.note:
@@ -361,16 +362,16 @@ def _curves(summary: Summary) -> Any:
 def _errors(mistakes: Mistakes | None) -> Any:
     if mistakes is None:
         return None
-    counts = mistakes.counts
+    counts = mistakes.figures()
     rows: list[tuple[str, int]] = []
-    for outcome, amount in mistakes.outcomes(counts).items():
-        rows.append((NAMES[outcome], amount))
+    for outcome, amount in counts["outcomes"].items():
+        rows.append((OUTCOMES[outcome], amount))
         if outcome == "wrong_span":
-            rows += [("  boundary error", counts.overlapping), ("  near miss", counts.near_misses)]
-            rows += [(f"  {BOUNDARIES[kind]}", n) for kind, n in counts.boundaries.items() if n]
-        if outcome == "undue_answer" and counts.with_plausible:
-            rows.append((f"  plausible, of {counts.with_plausible:,}", counts.plausible))
-    shares = ((name, amount, 100 * amount / max(counts.questions, 1)) for name, amount in rows)
+            rows += [("  boundary error", counts["overlapping"]), ("  near miss", counts["near_misses"])]
+            rows += [(f"  {BOUNDARIES[key]}", n) for key, n in counts.get("boundaries", {}).items() if n]
+        if outcome == "undue_answer" and counts.get("with_plausible"):
+            rows.append((f"  plausible, of {counts['with_plausible']:,}", counts["plausible"]))
+    shares = ((name, amount, 100 * amount / max(counts["questions"], 1)) for name, amount in rows)
     return _grid("questions", [(name, f"{amount:,}", f"{share:.1f}%") for name, amount, share in shares])
 
 

@@ -15,6 +15,8 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from qa_arch.config.check import suggest
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.manifest import extras
@@ -184,9 +186,11 @@ def _answerable_ece(scored: Scored) -> float | None:
     return ece(probability, scored.rows.answerable)
 
 
-def ece(confidence: Floats | None, score: Floats | Bools | None) -> float | None:
-    """ECE of ``confidence`` in percent, scores above 0 being right; None if either is missing."""
-    return None if confidence is None or score is None else 100 * reliability(confidence, score > 0).ece
+def ece(confidence: Floats, score: Floats | Bools) -> float | None:
+    """ECE of ``confidence`` in percent, scores above 0 being right; None if all confidences or any score are
+    unknown."""
+    unknown = np.isnan(confidence).all() or np.isnan(score).any()
+    return None if unknown else 100 * reliability(confidence, score > 0).ece
 
 
 _ENTRIES = (

@@ -18,7 +18,8 @@ from qa_arch.metrics.significance import Unit
 from qa_arch.records import CALIBRATION, DEV, RECORD, RunRecord, find_runs, is_squad, read_record
 from qa_arch.results.columns import Scored, row_of, select_columns
 from qa_arch.results.comparisons import against_baseline, comparable
-from qa_arch.results.questions import NAMES, load_questions, mistakes, open_scored, question_columns
+from qa_arch.results.errors import OUTCOMES, mistakes
+from qa_arch.results.questions import load_questions, open_scored, question_columns
 from qa_arch.results.samples import MeasureName
 from qa_arch.results.summary import scores_table
 from qa_arch.results.systems import differing, find_system, group_by_system
@@ -99,8 +100,9 @@ class Run:
         frame = DataFrame(question_columns(self.folder, self.record, split)).set_index("id")
         measure = self.record.measure(split)
         if measure is not None and is_squad(measure.protocol):
-            judged = mistakes(load_questions(self.folder, self.record, split)).judged
-            frame["outcome"] = [NAMES[row.outcome] for row in judged]
+            judged = mistakes(load_questions(self.folder, self.record, split))
+            names = list(OUTCOMES.values())
+            frame["outcome"] = [names[outcome] for outcome in judged.outcome]
         if data is not None:
             _add_texts(frame, self, split, as_list(data))
         return frame

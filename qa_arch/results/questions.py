@@ -1,4 +1,4 @@
-"""Question rows of a scored set: loaded as arrays, grouped by kind, and their mistakes classified.
+"""Question rows of a scored set: loaded as arrays and grouped by kind.
 
 Tests, curves, breakdowns and error tables are computed from these rows. A question's kind comes from its tag,
 its text, or the class that a classifier gave it.
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ import numpy.typing as npt
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import DataError, RunError
 from qa_arch.metrics.confidence import Bools, Floats, Ints
-from qa_arch.metrics.error_analysis import Boundary, ErrorCounts, Judged, Outcome, count, judge
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -33,7 +32,6 @@ from qa_arch.records import (
     questions_folder,
     read_questions,
 )
-from qa_arch.results.tables import Table, number, text
 from qa_arch.types.text import QuestionSet, question_word
 
 UNTYPED = "not classified"
@@ -52,7 +50,7 @@ _DTYPES = {
 class Questions:
     """Columns of the questions of one scored set, shape (N,) each, in the order of the set.
 
-    Fields that may be None are missing from older records.
+    What an older record or an adopted run lacks is NaN or None.
     """
 
     folder: Path
@@ -68,17 +66,36 @@ class Questions:
     end: Ints
     null_odds: Floats
     """NaN if the system gives none."""
-    span_exact: Floats | None = None
+    span_exact: Floats
     """Scores of the best span, 0..1."""
-    span_f1: Floats | None = None
-    probability: Floats | None = None
+    span_f1: Floats
+    probability: Floats
     """Softmax of the best span's score over all candidates, "no answer" included."""
-    confidence: Floats | None = None
+    confidence: Floats
     """Calibrated probability that the answer given is right."""
     word: tuple[str, ...] | None = None
     """The question word (``types.text.question_word``)."""
     article: Ints | None = None
     """Number of the question's article."""
+
+    @classmethod
+    def of(cls, folder: Path, columns: Mapping[str, Sequence[Any]]) -> Questions:
+        """Arrays of ``columns``; the best spans of older ones have scores only where they were the answer."""
+        arrays: dict[str, Any] = {
+            name: np.asarray(columns[name], dtype) for name, dtype in _DTYPES.items() if name in columns
+        }
+        for name in ("null_odds", "probability", "confidence"):
+            arrays.setdefault(name, np.full(len(columns["id"]), np.nan))
+        for name in ("exact", "f1"):
+            arrays.setdefault(f"span_{name}", np.where(arrays["abstained"], np.nan, arrays[name]))
+        word = tuple(columns["word"]) if "word" in columns else None
+        return cls(folder=folder, ids=tuple(columns["id"]), kind=tuple(columns["kind"]), word=word, **arrays)
+
+    @cached_property
+    def kinds(self) -> list[str]:
+        """Tag of each question; without one, whether it is answerable."""
+        tagged = zip(self.kind, self.answerable.tolist(), strict=True)
+        return [tag or ("answerable" if answerable else "not tagged") for tag, answerable in tagged]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -124,13 +141,7 @@ def load_questions(run: Path, record: RunRecord, split: str = DEV) -> Questions:
         raise RunError(f"{path}: rows of a run that selects answers, which has no spans; see qa-arch tables")
     if missing := [name for name in _NEEDED if name not in columns]:
         raise RunError(f"{path}: lacks the columns {', '.join(missing)}; score the run again")
-    arrays: dict[str, Any] = {
-        name: np.asarray(columns[name], dtype) for name, dtype in _DTYPES.items() if name in columns
-    }
-    arrays.setdefault("null_odds", np.full(len(columns["id"]), np.nan))
-    ids, kind = tuple(columns["id"]), tuple(columns["kind"])
-    word = tuple(columns["word"]) if "word" in columns else None
-    return Questions(folder=run, ids=ids, kind=kind, word=word, **arrays)
+    return Questions.of(run, columns)
 
 
 def load_aligned(runs: Runs, split: str) -> list[Questions]:
@@ -196,11 +207,10 @@ def breakdowns(
 
     ``types``: question id -> class (``MAIN:sub``) from a classifier.
     """
-    answerable = rows.answerable.tolist()
-    result = [_by_name("answerable", "Answerable", ["yes" if yes else "no" for yes in answerable])]
+    answerable = ["yes" if yes else "no" for yes in rows.answerable.tolist()]
+    result = [_by_name("answerable", "Answerable", answerable)]
     if any(rows.kind):
-        tagged = zip(rows.kind, answerable, strict=True)
-        result.append(_by_name("kind", "Kind, as tagged", [_kind(kind, yes) for kind, yes in tagged]))
+        result.append(_by_name("kind", "Kind, as tagged", rows.kinds))
     if types:
         labels = [types.get(id_, UNTYPED) for id_ in rows.ids]
         mains = [label.partition(":")[0] for label in labels]
@@ -240,11 +250,6 @@ def answer_type(text: str) -> str:
     return "name" if long and all(word.lstrip("\"'(“‘")[:1].isupper() for word in long) else "phrase"
 
 
-def _kind(tag: str | None, answerable: bool) -> str:
-    """Tag of the question; without one, whether it is answerable."""
-    return tag or ("answerable" if answerable else "not tagged")
-
-
 def _by_name(key: str, title: str, values: Sequence[str]) -> Breakdown:
     """Breakdown with levels by descending frequency, at most ``_LEVELS``: rare ones share the last."""
     unique, inverse, counts = np.unique(
@@ -267,113 +272,3 @@ def _by_bin(key: str, title: str, begins: Sequence[int], values: Sequence[int | 
     level = np.array([len(begins) + 1 if v is None else bisect_right(begins, v) for v in values], np.int64)
     used = np.unique(level)
     return Breakdown(key, title, tuple(names[i] for i in used), np.searchsorted(used, level).astype(np.uint8))
-
-
-NAMES: dict[Outcome, str] = {
-    "right": "right",
-    "wrong_span": "wrong span",
-    "wrong_abstention": "wrong abstention",
-    "missed_answer": "missed answer",
-    "unanswered": "answerable, not answered",
-    "undue_answer": "false answer",
-}
-BOUNDARIES: dict[Boundary, str] = {
-    "short": "part of the gold",
-    "long": "more than the gold",
-    "crossing": "over one end of the gold",
-    "apart": "elsewhere",
-    "same": "the gold, which has no words",
-}
-_COLUMNS = {
-    "questions": "questions",
-    "right": "right, %",
-    "wrong_span": "wrong span",
-    "overlapping": "boundary",
-    "near_misses": "near miss",
-    "wrong_abstention": "abstained",
-    "missed_answer": "missed",
-    "unanswered": "not answered",
-    "undue_answer": "false",
-    "plausible": "plausible",
-}
-"""Columns of an error table, narrow enough for a screen."""
-WORST = 20
-"""Maximum rows of an error table; ``as_dict`` has all."""
-
-
-@dataclass(frozen=True)
-class Mistakes:
-    """Outcome of every question of a scored set; ``texts``: judged with the data, not by scores alone."""
-
-    judged: tuple[Judged, ...]
-    texts: bool
-
-    @property
-    def counts(self) -> ErrorCounts:
-        return count(self.judged)
-
-    @property
-    def figures(self) -> dict[str, Any]:
-        """Counts over all questions; boundaries and plausible answers only with texts."""
-        return self._figures(self.counts)
-
-    def outcomes(self, counts: ErrorCounts) -> dict[Outcome, int]:
-        """Counts of the outcomes that these rows distinguish; they add up to all questions."""
-        old = any(row.outcome == "unanswered" for row in self.judged)
-        unknown = {"wrong_abstention", "missed_answer"} if old else {"unanswered"}
-        return {name: counts.outcomes[name] for name in NAMES if name not in unknown}
-
-    def as_dict(self) -> dict[str, Any]:
-        """``figures`` in total, by kind and by article."""
-        by: dict[str, Callable[[Judged], str | None]]
-        by = {"by_kind": kind_name, "by_article": attrgetter("article")}
-        groups = {name: self._by(key).items() for name, key in by.items()}
-        split = {name: {key: self._figures(own) for key, own in group} for name, group in groups.items()}
-        return {"texts": self.texts, **self.figures, **split}
-
-    def tables(self) -> list[Table]:
-        """Error tables by kind, if the data tags kinds, and by article, if there are texts: worst first."""
-        kinds = [self._table("kind", kind_name)] if any(row.kind for row in self.judged) else []
-        return [*kinds, self._table("article", attrgetter("article"))] if self.texts else kinds
-
-    def _by(self, key: Callable[[Judged], str | None]) -> dict[str, ErrorCounts]:
-        groups: dict[str, list[Judged]] = {}
-        for row in self.judged:
-            if (name := key(row)) is not None:
-                groups.setdefault(name, []).append(row)
-        return {name: count(groups[name]) for name in sorted(groups)}
-
-    def _figures(self, counts: ErrorCounts) -> dict[str, Any]:
-        text_keys = () if self.texts else ("boundaries", "plausible", "with_plausible")
-        known = {key: value for key, value in asdict(counts).items() if key not in text_keys}
-        return {**known, "outcomes": self.outcomes(counts)}
-
-    def _table(self, heading: str, key: Callable[[Judged], str | None]) -> Table:
-        rows = []
-        for name, counts in self._by(key).items():
-            row: dict[str, Any] = {"name": name, **asdict(counts)}
-            row.update(self.outcomes(counts).items())
-            row["right"] = 100 * row["right"] / counts.questions
-            row["plausible"] = f"{counts.plausible:,} of {counts.with_plausible:,}"
-            rows.append(row)
-        rows.sort(key=lambda row: row["right"])
-        selection = "the worst first" if len(rows) <= WORST else f"the {WORST} worst of {len(rows):,}"
-        shown = [number(key, head) for key, head in _COLUMNS.items() if rows and key in rows[0]]
-        if not any(row["with_plausible"] for row in rows):
-            shown = [column for column in shown if column.key != "plausible"]
-        return Table(f"By {heading}, {selection}", [text("name", heading), *shown], rows[:WORST])
-
-
-def mistakes(rows: Questions, questions: QuestionSet | None = None) -> Mistakes:
-    """Judge ``rows`` with the set that they were scored on, or by their scores alone.
-
-    Raises DataError if the rows belong to other questions.
-    """
-    names = ("answerable", "abstained", "exact", "f1", "start", "end", "span_exact")
-    known = {name: values.tolist() for name in names if (values := getattr(rows, name)) is not None}
-    columns = {"id": rows.ids, "kind": rows.kind, **known}
-    return Mistakes(judge(columns, questions), texts=questions is not None)
-
-
-def kind_name(row: Judged) -> str:
-    return _kind(row.kind, row.answerable)

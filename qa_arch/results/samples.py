@@ -208,7 +208,7 @@ def _scores(rows: Questions, measure: MeasureName) -> Floats | None:
         return auroc_values(-rows.null_odds, rows.answerable)
     if measure in AT_THRESHOLD:
         return np.asarray(getattr(rows, measure))
-    if rows.span_f1 is None or np.isnan(rows.span_f1[rows.answerable]).any():
+    if np.isnan(rows.span_f1[rows.answerable]).any():
         return None
     if measure == "aurc":
         if np.isnan(rows.null_odds).all():
@@ -220,14 +220,13 @@ def _scores(rows: Questions, measure: MeasureName) -> Floats | None:
 def _scores_at_threshold(rows: Questions, measure: MeasureName, threshold: float) -> Floats:
     """Scores of the answers at a null threshold, shape (N,)."""
     spans = rows.span_f1 if measure == "f1" else rows.span_exact
-    assert spans is not None
     return np.where(rows.null_odds > threshold, ~rows.answerable, spans)
 
 
 def _jackknife_thresholds(record: RunRecord, rows: Questions) -> Floats | None:
     """Null thresholds ``(C,)`` of one run, fitted without each calibration article (or group) in turn."""
     own = record.threshold.value if record.threshold else None
-    if own is None or rows.span_f1 is None or rows.span_exact is None:
+    if own is None or np.isnan(rows.span_f1).any():
         return None
     if not np.allclose(_scores_at_threshold(rows, "f1", own), rows.f1):
         return None  # scored at another threshold
@@ -235,7 +234,7 @@ def _jackknife_thresholds(record: RunRecord, rows: Questions) -> Floats | None:
         fitted_on = load_questions(rows.folder, record, CALIBRATION)
     except RunError:
         return None
-    if fitted_on.article is None or fitted_on.span_f1 is None or np.isnan(fitted_on.span_f1).any():
+    if fitted_on.article is None or np.isnan(fitted_on.span_f1).any():
         return None
     groups = np.unique(fitted_on.article, return_inverse=True)[1] % GROUPS
     prior = record.setting("calibration", "prior")

@@ -195,11 +195,7 @@ def _transfer_figures(test: SuiteSet, sample: Sample, f1: Sequence[float]) -> di
     risk = sample.scores("aurc")
     forced = test.measure == "spans"
     exact = [rows.span_exact if forced else rows.exact for rows in sample.rows]
-    consistency = [
-        _consistency(test.contrasts, right)
-        for right in exact
-        if test.contrasts is not None and right is not None
-    ]
+    consistency = [_consistency(test.contrasts, e) for e in exact if test.contrasts is not None]
     figures = {
         "from_dev": fmean(drops) if drops else None,
         "consistency": fmean(consistency) if consistency else None,

@@ -26,7 +26,8 @@ from qa_arch.records import (
     is_squad,
 )
 from qa_arch.results.columns import COLUMNS, EPOCH, Scored, row_of, select_columns
-from qa_arch.results.questions import NAMES, Mistakes, load_questions, mistakes
+from qa_arch.results.errors import OUTCOMES, Mistakes, mistakes
+from qa_arch.results.questions import load_questions
 from qa_arch.results.systems import settings
 from qa_arch.results.tables import Table, text
 from qa_arch.types.text import QuestionSet
@@ -82,7 +83,7 @@ class Summary:
 
     def as_dict(self) -> dict[str, Any]:
         result = self.mistakes
-        errors = {} if result is None else result.outcomes(result.counts)
+        errors = {} if result is None else result.figures()["outcomes"]
         return {
             "title": self.title,
             "status": self.record.status,
@@ -91,7 +92,7 @@ class Summary:
             "scores": [dict(row) for row in self.scores.rows],
             "curves": {name: list(values) for name, _, values in self.curves},
             "best_epoch": self.record.best_epoch,
-            "errors": {NAMES[outcome]: number for outcome, number in errors.items()} or None,
+            "errors": {OUTCOMES[outcome]: number for outcome, number in errors.items()} or None,
             "mistakes": None if result is None else result.as_dict(),
             "note": self.note,
         }

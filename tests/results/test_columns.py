@@ -45,6 +45,12 @@ def test_columns_from_question_rows_match_the_metrics(runs):
     assert "auroc" not in comparison(records).rows[-1], "rows are read only if a column needs them"
 
 
+def test_ece_is_unknown_without_probabilities(make_run, question_set):
+    folder = make_run("a", question_set(), keep_spans=False)
+    row = comparison(find_runs([folder]), columns=("model", "ece", "ece_fitted")).rows[-1]
+    assert row["ece"] is row["ece_fitted"] is None
+
+
 def test_status_replaces_a_missing_score():
     row = {"exact": None, "f1": None, "status": "oom"}
     assert [COLUMNS[key].text(row) for key in ("exact", "f1")] == ["OOM", "–"]

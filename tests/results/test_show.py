@@ -11,7 +11,8 @@ import pytest
 from qa_arch.data.question_sets import question_set as build_set
 from qa_arch.data.squad import write
 from qa_arch.records import QUESTIONS, find_runs, write_record
-from qa_arch.results.questions import load_questions, mistakes
+from qa_arch.results.errors import mistakes
+from qa_arch.results.questions import load_questions
 from qa_arch.types.text import Gold
 
 
@@ -81,12 +82,12 @@ def test_old_records_do_not_split_abstentions(make_run, question_set, show):
     questions = question_set()
     rows = {name: values for name, values in ROWS.items() if name != "span_exact"}
     folder = make_run("a", questions, rows=rows, keep_spans=False)
-    summary = mistakes(rows_of(folder))
+    outcomes = mistakes(rows_of(folder)).figures()["outcomes"]
     expected = {"right": 2, "wrong_span": 1, "unanswered": 1, "undue_answer": 2}
-    assert summary.outcomes(summary.counts) == expected
+    assert outcomes == expected
     assert "missed answer  " not in show(folder)[1]
     with_texts = mistakes(rows_of(folder), questions)
-    assert with_texts.counts.outcomes["wrong_abstention"] == 1
+    assert with_texts.figures()["outcomes"]["wrong_abstention"] == 1
 
 
 def test_data_option_splits_errors_by_boundary_article_and_plausible_answer(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,14 +38,8 @@ from qa_arch.records import (
 )
 from qa_arch.results.columns import Scored, row_of, select_columns
 from qa_arch.results.comparisons import FITTED
-from qa_arch.results.questions import (
-    Breakdown,
-    Mistakes,
-    Questions,
-    breakdowns,
-    load_questions,
-    mistakes,
-)
+from qa_arch.results.errors import Mistakes, mistakes
+from qa_arch.results.questions import Breakdown, Questions, breakdowns, load_questions
 from qa_arch.results.samples import UNITS, MeasureName, Sample, Samples, drawn_articles
 from qa_arch.results.summary import finite
 from qa_arch.results.systems import find_system, fingerprints, group_by_system, whole_config
@@ -198,7 +192,7 @@ def _set(
             {"name": name, **_figures(point)} for name, point in next(filter(None, references), {}).items()
         ],
         "curves": drawn,
-        "errors": {str(number): result.figures for number, result in scored.mistakes.items()},
+        "errors": {str(number): result.figures() for number, result in scored.mistakes.items()},
         "facets": [
             {
                 "key": breakdown.key,
@@ -291,7 +285,6 @@ def scored_sets(
         if questions is not None and questions.fingerprint == scored.measure.fingerprint:
             scored.questions = questions
         scored.mistakes = {number: mistakes(rows, scored.questions) for number, rows in scored.rows.items()}
-        scored.rows = {number: _with_spans(rows) for number, rows in scored.rows.items()}
         first = next(iter(scored.rows.values()))
         known = types if types and not types.keys().isdisjoint(first.ids) else None
         scored.breakdowns = breakdowns(first, scored.questions, known)
@@ -320,18 +313,8 @@ def _align(scored: ScoredSet, problems: list[str]) -> None:
             del scored.rows[number]
 
 
-def _with_spans(rows: Questions) -> Questions:
-    """``rows`` with scores of the best spans; older rows lack those of abstained answers, which are NaN."""
-    if rows.span_f1 is not None and rows.span_exact is not None:
-        return rows
-    exact, f1 = (np.where(rows.abstained, np.nan, values) for values in (rows.exact, rows.f1))
-    return replace(rows, span_exact=exact, span_f1=f1)
-
-
 def curves(rows: Questions) -> dict[str, Any]:
     """Curves of scores, risk, precision and recall over null thresholds, and reliability diagrams."""
-    assert rows.span_f1 is not None
-    assert rows.span_exact is not None
     by_f1 = thresholds(rows.null_odds, rows.span_f1, rows.answerable)
     by_exact = thresholds(rows.null_odds, rows.span_exact, rows.answerable)
     result: dict[str, Any] = {
@@ -351,17 +334,16 @@ def curves(rows: Questions) -> dict[str, Any]:
     if not rows.answerable.all():
         # The softmax of the best span's score against the null score.
         result["answerability"] = _reliability(reliability(expit(-rows.null_odds), rows.answerable))
-    if rows.probability is not None:
+    if not np.isnan(rows.probability).all():
         answered = ~rows.abstained
         result["answers"] = _reliability(reliability(rows.probability[answered], rows.exact[answered] > 0))
-    if rows.confidence is not None:
+    if not np.isnan(rows.confidence).all():
         result["fitted"] = _reliability(reliability(rows.confidence, rows.exact > 0))
     return result
 
 
 def by_level(rows: Questions, breakdown: Breakdown) -> list[list[float | None]]:
     """[EM, F1, F1 of the best spans of the answerable questions] in percent for every level."""
-    assert rows.span_f1 is not None
     all_ = np.ones(len(rows), dtype=bool)
     result = []
     for values, where in ((rows.exact, all_), (rows.f1, all_), (rows.span_f1, rows.answerable)):

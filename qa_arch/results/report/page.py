@@ -24,12 +24,12 @@ import numpy.typing as npt
 
 from qa_arch.config.files import write_atomic
 from qa_arch.errors import RunError, UnavailableError
-from qa_arch.metrics.error_analysis import Boundary, Judged, Outcome
 from qa_arch.metrics.significance import Unit
 from qa_arch.records import Runs
+from qa_arch.results.errors import BOUNDARIES, OUTCOMES, Mistakes, mistakes
 from qa_arch.results.provenance import now, versions
 from qa_arch.results.publish import shareable
-from qa_arch.results.questions import BOUNDARIES, NAMES, Mistakes, Questions, mistakes
+from qa_arch.results.questions import Questions
 from qa_arch.results.report.collect import ScoredSet, collect, run_settings
 from qa_arch.results.samples import MEASURES, MeasureName
 from qa_arch.results.systems import group_by_system, repeated
@@ -72,10 +72,8 @@ ODDS_UNIT = 0.01
 F1_UNIT = 1 / 250
 EXACT, ABSTAINED, NO_SPAN = 1, 2, 4
 """Flags of a question."""
-OUTCOMES: tuple[Outcome, ...] = tuple(NAMES)
-PLACES: tuple[Boundary | None, ...] = (None, *BOUNDARIES)
 NEAR, PLAUSIBLE = 64, 128
-"""A mistake is coded as the index of its outcome + 8 * the index of its boundary + these flags."""
+"""A mistake is coded as the index of its outcome + 8 * (1 + the index of its boundary) + these flags."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +156,7 @@ def write_report(
         "columns": [list(column) for column in COLUMNS],
         "oddsUnit": ODDS_UNIT,
         "f1Unit": F1_UNIT,
-        "outcomes": [[key, NAMES[key]] for key in OUTCOMES],
+        "outcomes": list(OUTCOMES.items()),
         "boundaries": list(BOUNDARIES.items()),
         "measure": measure,
         "spans": MEASURES["spans"],
@@ -225,16 +223,18 @@ def pack_run(rows: Questions, judged: Mistakes | None = None) -> str:
     no_span = rows.start < 0
     odds = np.clip(np.round(rows.null_odds / ODDS_UNIT), -32767, 32767)
     odds = np.where(np.isnan(odds), -32768, odds)
-    probability = np.zeros(len(rows)) if rows.probability is None else rows.probability
     flags = EXACT * (rows.exact > 0) + ABSTAINED * rows.abstained + NO_SPAN * no_span
+    judged = judged or mistakes(rows)
+    mistake = judged.outcome + 8 * (1 + judged.boundary)
+    mistake += NEAR * judged.near_miss + PLAUSIBLE * (judged.plausible == 1)
     columns = {
         "start": np.where(no_span, 0, rows.start),
         "length": np.where(no_span, 0, rows.end - rows.start),
         "odds": odds.astype(np.int64) & 0xFFFF,
         "f1": (rows.f1 / F1_UNIT).round(),
-        "probability": (np.clip(probability, 0, 1) * 255).round(),
+        "probability": (np.clip(np.nan_to_num(rows.probability), 0, 1) * 255).round(),
         "flags": flags,
-        "mistake": np.array([_mistake(row) for row in (judged or mistakes(rows)).judged], dtype=np.int64),
+        "mistake": mistake,
     }
     return pack_bytes(b"".join(planes(columns[name], width) for name, width in COLUMNS))
 
@@ -261,11 +261,6 @@ def pack_json(value: Any) -> str:
 
 def pack_bytes(raw: bytes) -> str:
     return base64.b64encode(zlib.compress(raw, 9)).decode("ascii")
-
-
-def _mistake(row: Judged) -> int:
-    code = OUTCOMES.index(row.outcome) + 8 * PLACES.index(row.boundary)
-    return code + NEAR * row.near_miss + PLAUSIBLE * (row.plausible is True)
 
 
 def planes(values: npt.NDArray, width: int) -> bytes:

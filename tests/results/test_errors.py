@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.errors import DataError
-from qa_arch.metrics.error_analysis import boundary, count, judge
 from qa_arch.metrics.squad import score_questions
+from qa_arch.results.errors import BOUNDARIES, OUTCOMES, Mistakes, boundary, mistakes
+from qa_arch.results.questions import Questions
 from qa_arch.types.text import Example, Gold
 
 TEXT = "The old red mill by the ferry was sold to Ilva Morn in 1971, and the lamps to her son."
@@ -68,42 +72,53 @@ def without_span_scores(rows) -> dict[str, list]:
     return {name: values for name, values in rows.items() if name != "span_exact"}
 
 
+def judge(rows, questions=None) -> Mistakes:
+    return mistakes(Questions.of(Path("run"), rows), questions)
+
+
+def judged(result: Mistakes) -> list[list]:
+    """Outcome, boundary, near miss and plausible of every question."""
+    boundaries = [*BOUNDARIES, None]
+    plausible = [None if np.isnan(value) else bool(value) for value in result.plausible]
+    columns = zip(result.outcome, result.boundary, result.near_miss, plausible, strict=True)
+    return [[list(OUTCOMES)[o], boundaries[b], bool(near), p] for o, b, near, p in columns]
+
+
 def test_judge_with_and_without_span_scores() -> None:
     questions, rows = question_set("made", [case[0] for case in CASES], "2.0"), rows_of(CASES[::-1])
-    judged = judge(rows, questions)
-    assert judge(without_span_scores(rows), questions) == judged
-    for result, (example, _, _, *expected) in zip(judged[::-1], CASES, strict=True):
-        assert (result.id, result.article) == (example.id, "t")
-        assert [result.outcome, result.boundary, result.near_miss, result.plausible] == expected, example.id
-    result = count(judged)
-    assert result.questions == len(CASES) == sum(result.outcomes.values())
-    assert result.outcomes == {
+    result = judge(rows, questions)
+    assert judged(judge(without_span_scores(rows), questions)) == judged(result)
+    assert (result.rows.ids, result.articles) == (tuple(rows["id"]), ["t"] * len(CASES))
+    for own, id_, (example, _, _, *expected) in zip(judged(result), rows["id"], CASES[::-1], strict=True):
+        assert id_ == example.id
+        assert own == expected, example.id
+    figures = result.figures()
+    assert figures["questions"] == len(CASES) == sum(figures["outcomes"].values())
+    assert figures["outcomes"] == {
         **{"right": 4, "wrong_span": 6, "wrong_abstention": 1, "missed_answer": 2},
-        **{"undue_answer": 4, "unanswered": 0},
+        **{"undue_answer": 4},
     }
-    assert result.boundaries == {"short": 3, "long": 1, "crossing": 1, "apart": 1, "same": 0}
-    assert (result.near_misses, result.plausible, result.with_plausible) == (4, 2, 3)
-    assert result.overlapping == 5  # all wrong spans but "apart"
+    assert figures["boundaries"] == {"short": 3, "long": 1, "crossing": 1, "apart": 1, "same": 0}
+    assert (figures["near_misses"], figures["plausible"], figures["with_plausible"]) == (4, 2, 3)
+    assert figures["overlapping"] == 5  # all wrong spans but "apart"
 
 
 def test_plausible_answers_are_compared_by_the_rules_of_the_language() -> None:
     example = Example("q", "?", "In der Burg", "t", (), (Gold("Burg", 7),))
     rows = rows_of([(query("q"), "red", False)]) | {"start": [3], "end": [11]}
     sets = (question_set("made", [example], "2.0", language=language) for language in ("de", "en"))
-    assert [judge(rows, questions)[0].plausible for questions in sets] == [True, False]
+    assert [judge(rows, questions).plausible[0] for questions in sets] == [True, False]
 
 
 def test_judge_without_texts_finds_the_same_outcomes() -> None:
     questions, rows = question_set("made", [case[0] for case in CASES], "2.0"), rows_of(CASES)
     without_texts, with_texts = judge(rows), judge(rows, questions)
-    fields = ("id", "kind", "outcome", "near_miss", "overlaps", "answerable")
-    assert [[getattr(row, name) for name in fields] for row in without_texts] == [
-        [getattr(row, name) for name in fields] for row in with_texts
-    ]
-    assert {(row.boundary, row.plausible, row.article) for row in without_texts} == {(None, None, None)}
-    outcomes = count(judge(without_span_scores(rows))).outcomes
-    assert (outcomes["unanswered"], outcomes["wrong_abstention"], outcomes["missed_answer"]) == (3, 0, 0)
-    assert (outcomes["right"], outcomes["wrong_span"], outcomes["undue_answer"]) == (4, 6, 4)
+    for column in ("outcome", "near_miss", "overlaps"):
+        assert np.array_equal(getattr(without_texts, column), getattr(with_texts, column)), column
+    assert {(own[1], own[3]) for own in judged(without_texts)} == {(None, None)}
+    assert without_texts.articles is None
+    outcomes = judge(without_span_scores(rows)).figures()["outcomes"]
+    assert outcomes == {"right": 4, "wrong_span": 6, "unanswered": 3, "undue_answer": 4}
 
 
 def test_touching_spans_do_not_overlap() -> None:
