@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from qa_arch.cli.runs import add_on_error, add_questions, system_folder
+from qa_arch.cli.runs import add_options, add_questions, system_folder
 from qa_arch.data.answer_files import FORMATS, read_answers
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--predictions", required=True, metavar="P", help=f"answers: {FORMATS}")
     add("--na-prob", metavar="N", help="JSON object: question id -> no-answer probability or null odds (2.0)")
     add_questions(parser)
-    add_on_error(parser)
+    add_options(parser, "--on-error")
     add("--name", required=True, metavar="X", help="name of the system in tables")
     seed = "seed, to distinguish runs of the same system (default: 0)"
     add("--seed", type=int, default=0, metavar="S", help=seed)

@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.text import Text
 
-from qa_arch.cli.runs import RUN_HELP, add_answer_options, add_engine, add_run_options, open_reader
+from qa_arch.cli.runs import DEVICE, RUN_HELP, add_answer_options, add_options, open_reader
 from qa_arch.errors import ConfigError, DataError, QaArchError
 from qa_arch.serving.answers import Answer, Query, plain
 from qa_arch.system import terminal
@@ -44,8 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_answer_options(parser, TOP_K)
     add("--json", action="store_true", help="print one JSON object per question (docs/asking.md)")
-    add_run_options(parser)
-    add_engine(parser)
+    add_options(parser, "--null-threshold", *DEVICE, "--engine")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from qa_arch.cli.runs import add_on_error, add_questions, open_questions
+from qa_arch.cli.runs import add_options, add_questions, open_questions
 from qa_arch.config.files import json_text, write_atomic, write_json
 from qa_arch.data.question_sets import statistics
 from qa_arch.data.sources import counts, holds, usage
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--parts", nargs="+", default=list(PARTS), metavar="NAME=SHARE", help=shares)
     add("--seed", type=int, default=13, metavar="S", help="seed of the random split (default: 13)")
     add("--out", required=True, metavar="DIR", help="folder for the parts, written as NAME.json")
-    add_on_error(split)
+    add_options(split, "--on-error")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -91,7 +91,7 @@ def add_stats_arguments(parser: argparse.ArgumentParser) -> None:
     sources = "; or ".join(filter(None, (usage(), usage("candidates", "classes"))))
     add("--data", nargs="+", required=True, metavar="SOURCE", help=f"one set per source: {sources}")
     add("--json", action="store_true", help="print the statistics as JSON, for several sets by source")
-    add_on_error(parser)
+    add_options(parser, "--on-error")
     ceiling = (
         "also print the score ceiling of this encoder (a hub id, a folder or minilm): the score of gold"
         " answers widened to whole tokens"

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from importlib import import_module
 
-from qa_arch.cli.runs import add_device_options, add_engine, open_predictor, refuse_options, require_runs
+from qa_arch.cli.runs import DEVICE, add_options, open_predictor, refuse_options, require_runs
 from qa_arch.config.files import write_json
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError
@@ -112,8 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="score a set that shares articles with the run's training data, and mark the scores",
     )
-    add_device_options(group)
-    add_engine(group)
+    add_options(group, *DEVICE, "--engine")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from qa_arch.cli.runs import add_config_dir, add_trust, open_span_predictor, require_runs
+from qa_arch.cli.runs import add_options, open_span_predictor, require_runs
 from qa_arch.config import extras
 from qa_arch.errors import ConfigError
 from qa_arch.models.checkpoint_files import names_checkpoint
@@ -40,8 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--dry-run", action="store_true", help="write the folder and print what --push would upload"
     )
-    add_trust(parser)
-    add_config_dir(parser)
+    add_options(parser, "--trust", "--config-dir")
 
 
 def run(args: argparse.Namespace) -> int:

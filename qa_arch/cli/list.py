@@ -15,7 +15,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any, get_type_hints
 
-from qa_arch.cli.runs import add_config_dir, use_config_dir
+from qa_arch.cli.runs import add_options, use_config_dir
 from qa_arch.config.check import suggest, suggest_setting, type_name
 from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import Config, SweepSettings
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("filter", nargs="*", metavar="FILTER", help="words to find in names and descriptions")
     parser.add_argument("--json", action="store_true", help="print a list of JSON objects")
-    add_config_dir(parser)
+    add_options(parser, "--config-dir")
 
 
 def run(args: argparse.Namespace) -> int:

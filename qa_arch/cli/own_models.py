@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
-from qa_arch.cli.runs import add_config_dir, add_trust, use_config_dir
+from qa_arch.cli.runs import add_options, use_config_dir
 from qa_arch.config.files import replacing_folder, write_atomic
 from qa_arch.config.find import conf_folder, groups
 from qa_arch.config.schema import validate
@@ -120,8 +120,7 @@ def add_check_model_arguments(parser: argparse.ArgumentParser) -> None:
         help="allow zero gradients for parameters whose name ends like this, such as a bias that shifts all"
         " scores of a softmax equally",
     )
-    add_config_dir(parser)
-    add_trust(parser)
+    add_options(parser, "--config-dir", "--trust")
 
 
 def run_check_model(args: argparse.Namespace) -> int:

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.cli.runs import (
+    DEVICE,
     RUN_HELP,
     add_answer_options,
-    add_engine,
-    add_on_error,
+    add_options,
     add_questions,
-    add_run_options,
     open_questions,
     open_reader,
     open_span_predictor,
@@ -46,9 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " one answer per line, if --data is a file of JSON lines or - (docs/asking.md)",
     )
     add("--batch-size", type=int, metavar="N", help="windows in one forward pass (default: the run's)")
-    add_on_error(parser)
-    add_run_options(parser)
-    add_engine(parser)
+    add_options(parser, "--on-error", "--null-threshold", *DEVICE, "--engine")
     group = parser.add_argument_group("JSON lines", "options for --out FILE.jsonl")
     add_answer_options(group)
     group.add_argument(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qa_arch.cli.runs import add_format, add_scored_questions, add_unit, split_columns
+from qa_arch.cli.runs import add_options, add_scored_questions, split_columns
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, RunError
@@ -56,7 +56,7 @@ def add_tables_arguments(parser: argparse.ArgumentParser) -> None:
         help="run folders, or folders of runs (default: runs), for one table per set they were scored on; or"
         f" folders of experiments, for the tables of their {TABLES}",
     )
-    add_format(parser)
+    add_options(parser, "--format", "--json")
     add(
         "--columns",
         type=split_columns,
@@ -170,9 +170,9 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
     )
     texts = "the scored questions, to show their texts and group untagged ones by question word"
     add_scored_questions(parser, texts)
-    add_unit(parser)
+    add_options(parser, "--unit")
     add("--top", type=int, default=20, metavar="N", help="maximum questions to show (default: 20)")
-    add_format(parser)
+    add_options(parser, "--format", "--json")
 
 
 def run_compare(args: argparse.Namespace) -> int:
@@ -235,7 +235,7 @@ def add_power_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="articles that null thresholds are fitted on (default: as for the runs)",
     )
-    add_format(parser)
+    add_options(parser, "--format", "--json")
 
 
 def run_power(args: argparse.Namespace) -> int:
@@ -390,7 +390,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
         help="additional columns of the table, as for qa-arch tables --columns",
     )
     add("--baseline", metavar="NAME", help="test every system against this one")
-    add_unit(parser)
+    add_options(parser, "--unit")
     add(
         "--spans",
         dest="measure",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from qa_arch.cli.runs import add_config_dir, add_trust, use_config_dir
+from qa_arch.cli.runs import add_options, use_config_dir
 from qa_arch.config.files import read_yaml, write_json
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.evaluation.registration import REGISTERED
@@ -21,8 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PLAN.yaml",
         help="arms: {NAME: KEY=VALUE ...} and seeds: [...]; registered.json is written beside this file",
     )
-    add_config_dir(parser)
-    add_trust(parser)
+    add_options(parser, "--config-dir", "--trust")
 
 
 def run(args: argparse.Namespace) -> int:

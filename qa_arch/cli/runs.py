@@ -36,25 +36,69 @@ ENGINES = ("auto", "torch", "onnx")
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 
 
-def add_trust(parser: argparse._ActionsContainer) -> None:
-    """``--trust``: packages whose classes a config may name."""
-    parser.add_argument(
-        "--trust",
-        action="append",
-        default=[],
-        metavar="PREFIX",
-        help="package whose classes a config may name",
-    )
+def null_threshold(text: str) -> float:
+    """Parse a null threshold; raises ValueError unless it is a number other than NaN."""
+    value = float(text)
+    if math.isnan(value):
+        raise ValueError("NaN is not a null threshold")
+    return value
 
 
-def add_config_dir(parser: argparse._ActionsContainer) -> None:
-    """``--config-dir``: the user's own choices for the config groups; see ``use_config_dir``."""
-    parser.add_argument(
-        "--config-dir",
-        metavar="DIR",
-        help="folder with your own choices for the config groups, such as DIR/model/mine.yaml; with"
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--trust": {
+        "action": "append",
+        "default": [],
+        "metavar": "PREFIX",
+        "help": "package whose classes a config may name",
+    },
+    "--config-dir": {
+        "metavar": "DIR",
+        "help": "folder with your own choices for the config groups, such as DIR/model/mine.yaml; with"
         " --trust PACKAGE it may also contain that package",
-    )
+    },
+    "--device": {"help": "cpu, cuda, cuda:1 (default: a GPU if available)"},
+    "--precision": {
+        "choices": PRECISIONS,
+        "help": "default: as in training (fp32 on a CPU if faster); int8 is for CPUs without bf16",
+    },
+    "--engine": {
+        "choices": ENGINES,
+        "default": "auto",
+        "help": "compute logits with torch, or with ONNX Runtime and the graph that qa-arch export --to onnx"
+        " wrote into the run folder (default: auto, which uses the graph where it gives the same answers"
+        " faster: in fp32 on a CPU)",
+    },
+    "--null-threshold": {
+        "type": null_threshold,
+        "metavar": "M",
+        "help": "null threshold (default: the run's, fitted on the calibration split)",
+    },
+    "--on-error": {
+        "choices": ("raise", "skip"),
+        "default": "raise",
+        "help": "stop at the first faulty record, or skip and list such records (default: raise)",
+    },
+    "--unit": {
+        "choices": ("question", "article"),
+        "help": "unit of intervals and tests, besides seeds (default: article, if the set has several)",
+    },
+    "--format": {"choices": FORMATS, "default": "text", "help": "default: text"},
+    "--json": {
+        "dest": "format",
+        "action": "store_const",
+        "const": "json",
+        "help": "the same as --format json",
+    },
+}
+"""Options of several commands, as arguments of ``add_argument``."""
+DEVICE = ("--device", "--precision", "--trust", "--config-dir")
+"""Options of ``open_predictor``; commands that do not inspect the model also have ``--engine``."""
+
+
+def add_options(parser: argparse._ActionsContainer, *names: str) -> None:
+    """Add the named ``OPTIONS`` in this order."""
+    for name in names:
+        parser.add_argument(name, **OPTIONS[name])
 
 
 def use_config_dir(config_dir: str | None, trusted: Sequence[str]) -> str | None:
@@ -91,67 +135,11 @@ def add_scored_questions(parser: argparse._ActionsContainer, use: str) -> None:
     parser.add_argument("--data", nargs="+", metavar="FILE", help=f"{use}: {usage()}")
 
 
-def add_unit(parser: argparse._ActionsContainer) -> None:
-    """``--unit`` of ``results.samples.drawn_articles``."""
-    unit = "unit of intervals and tests, besides seeds (default: article, if the set has several)"
-    parser.add_argument("--unit", choices=("question", "article"), help=unit)
-
-
-def add_on_error(parser: argparse._ActionsContainer) -> None:
-    """``--on-error`` of ``data.sources``."""
-    parser.add_argument(
-        "--on-error",
-        choices=("raise", "skip"),
-        default="raise",
-        help="stop at the first faulty record, or skip and list such records (default: raise)",
-    )
-
-
-def add_run_options(parser: argparse._ActionsContainer) -> None:
-    """``--null-threshold``, and the options of ``add_device_options``."""
-    parser.add_argument(
-        "--null-threshold",
-        type=null_threshold,
-        metavar="M",
-        help="null threshold (default: the run's, fitted on the calibration split)",
-    )
-    add_device_options(parser)
-
-
 def add_answer_options(parser: argparse._ActionsContainer, top_k: int = 1) -> None:
     """``--top-k --max-answer-tokens`` of ``serving.answers.Query``; None if not given."""
     parser.add_argument("--top-k", type=int, metavar="K", help=f"maximum spans to return (default: {top_k})")
     parser.add_argument(
         "--max-answer-tokens", type=int, metavar="N", help="longest answer, in tokens (default: the run's)"
-    )
-
-
-def null_threshold(text: str) -> float:
-    """Parse a null threshold; raises ValueError unless it is a number other than NaN."""
-    value = float(text)
-    if math.isnan(value):
-        raise ValueError("NaN is not a null threshold")
-    return value
-
-
-def add_device_options(parser: argparse._ActionsContainer) -> None:
-    """``--device --precision --trust --config-dir`` of ``open_predictor``."""
-    parser.add_argument("--device", help="cpu, cuda, cuda:1 (default: a GPU if available)")
-    precision = "default: as in training (fp32 on a CPU if faster); int8 is for CPUs without bf16"
-    parser.add_argument("--precision", choices=PRECISIONS, help=precision)
-    add_trust(parser)
-    add_config_dir(parser)
-
-
-def add_engine(parser: argparse._ActionsContainer) -> None:
-    """``--engine`` of ``open_predictor``, for commands that do not inspect the model."""
-    parser.add_argument(
-        "--engine",
-        choices=ENGINES,
-        default="auto",
-        help="compute logits with torch, or with ONNX Runtime and the graph that qa-arch export --to onnx"
-        " wrote into the run folder (default: auto, which uses the graph where it gives the same answers"
-        " faster: in fp32 on a CPU)",
     )
 
 
@@ -224,14 +212,6 @@ def open_reader(folders: Sequence[str], args: argparse.Namespace) -> Reader:
     from qa_arch.serving.reader import Reader
 
     return Reader(predictor)
-
-
-def add_format(parser: argparse._ActionsContainer) -> None:
-    """``--format``, the ``form`` of ``results.tables.render``, and ``--json``."""
-    parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
-    parser.add_argument(
-        "--json", dest="format", action="store_const", const="json", help="the same as --format json"
-    )
 
 
 def system_folder(parent: str, name: str, seed: int) -> Path:

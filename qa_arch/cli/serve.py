@@ -7,7 +7,7 @@ import ipaddress
 import os
 from pathlib import Path
 
-from qa_arch.cli.runs import RUN_HELP, add_device_options, add_engine, open_reader, require_runs
+from qa_arch.cli.runs import DEVICE, RUN_HELP, add_options, open_reader, require_runs
 from qa_arch.config import extras
 from qa_arch.errors import ConfigError
 
@@ -46,8 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             option, type=type(default), default=default, metavar="N", help=f"{summary} (default: %(default)s)"
         )
-    add_device_options(parser)
-    add_engine(parser)
+    add_options(parser, *DEVICE, "--engine")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qa_arch.cli.runs import add_device_options, add_engine, add_format, open_predictor, use_config_dir
+from qa_arch.cli.runs import DEVICE, add_options, open_predictor, use_config_dir
 from qa_arch.config.check import read, suggest
 from qa_arch.config.files import read_yaml
 from qa_arch.config.find import SUITES, conf_folder
@@ -64,9 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="only show recorded scores (default: first score runs on the sets that they lack)",
     )
-    add_format(parser)
-    add_device_options(parser)
-    add_engine(parser)
+    add_options(parser, "--format", "--json", *DEVICE, "--engine")
 
 
 def run(args: argparse.Namespace) -> int:

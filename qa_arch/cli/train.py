@@ -12,14 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from qa_arch.cli.runs import (
-    add_config_dir,
-    add_trust,
-    print_next_steps,
-    refuse_options,
-    require_hub,
-    use_config_dir,
-)
+from qa_arch.cli.runs import add_options, print_next_steps, refuse_options, require_hub, use_config_dir
 from qa_arch.config.extras import require_extras
 from qa_arch.config.files import empty_folder, is_unfinished, write_atomic, write_json
 from qa_arch.config.identity import config_hash
@@ -67,8 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     resume = "the same as --if-exists resume"
     add("--resume", dest="if_exists", action="store_const", const="resume", help=resume)
     add("--folder", metavar="DIR", help="run folder (default: RUNS_DIR/NAME/MODEL-sSEED-HASH)")
-    add_config_dir(parser)
-    add_trust(parser)
+    add_options(parser, "--config-dir", "--trust")
     add("--dry-run", action="store_true", help="run all checks that load no weights, and print the config")
 
 
@@ -310,8 +302,7 @@ def add_params_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object: total, trainable, blocks, word_vectors"
     )
-    add_config_dir(parser)
-    add_trust(parser)
+    add_options(parser, "--config-dir", "--trust")
 
 
 def run_params(args: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from qa_arch.cli.runs import add_trust
+from qa_arch.cli.runs import add_options
 from qa_arch.config.check import read
 from qa_arch.config.compression_steps import METHODS, Step
 from qa_arch.config.extras import require
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("options of the methods")
     for name, options in OPTIONS.items():
         group.add_argument(f"--{name}", **options)
-    add_trust(parser)
+    add_options(parser, "--trust")
 
 
 def run(args: argparse.Namespace) -> int:

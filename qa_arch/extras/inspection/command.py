@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from qa_arch.cli.runs import add_device_options, open_span_predictor, require_runs
+from qa_arch.cli.runs import DEVICE, add_options, open_span_predictor, require_runs
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.types.text import Example
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--html", metavar="F.html", help="write a page with all layers and heads")
     add("--json", action="store_true", help="print all probabilities of the selected layers and heads")
-    add_device_options(parser)
+    add_options(parser, *DEVICE)
 
 
 def run(args: argparse.Namespace) -> int:

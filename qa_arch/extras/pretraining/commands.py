@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from qa_arch.cli.runs import add_device_options, add_format, open_predictor
+from qa_arch.cli.runs import DEVICE, add_options, open_predictor
 from qa_arch.config.files import replacing_folder, write_json
 from qa_arch.errors import ConfigError, RunError, UnavailableError
 from qa_arch.extras.pretraining.corpus import open_corpus
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("tokenizers", nargs="+", metavar="TOKENIZER", help="a folder, a pre-training run or a hub id")
     default = "squad:synthetic:dev"
     add("--text", nargs="+", default=[default], metavar="CORPUS", help=f"{CORPUS} (default: {default})")
-    add_format(compare)
+    add_options(compare, "--format", "--json")
 
     ask = commands.add_parser("ask", help="fill in [MASK], or predict the token after a text")
     ask.set_defaults(action=_ask)
@@ -55,8 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="text with [MASK] for each token to predict; for pretrain/causal, text to continue",
     )
     add("--top-k", type=int, default=5, metavar="K", help="number of tokens to show (default: 5)")
-    add_device_options(ask)
-    add_format(ask)
+    add_options(ask, *DEVICE, "--format", "--json")
 
 
 def run(args: argparse.Namespace) -> int:

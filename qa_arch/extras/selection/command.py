@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 
-from qa_arch.cli.runs import add_device_options, add_format, add_questions, open_predictor, require_runs
+from qa_arch.cli.runs import DEVICE, add_options, add_questions, open_predictor, require_runs
 from qa_arch.cli.watch import watching
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.data.sources import open_passages
@@ -26,7 +26,7 @@ def add_types_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="F",
         help="JSON file to write: question id -> class (for report --types)",
     )
-    add_device_options(parser)
+    add_options(parser, *DEVICE)
 
 
 def run_types(args: argparse.Namespace) -> int:
@@ -66,8 +66,7 @@ def add_paraphrase_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="T",
         help="minimum cosine of a paraphrase (default: 0.5)",
     )
-    add_device_options(parser)
-    add_format(parser)
+    add_options(parser, *DEVICE, "--format", "--json")
 
 
 def run_paraphrase(args: argparse.Namespace) -> int:
