@@ -19,9 +19,9 @@ from qa_arch.results.figures import (
     COLOURS,
     FAINT,
     INK,
-    LINE,
     MARKERS,
     Row,
+    legend_below,
     panel_grid,
     plain_panel,
     save_figure,
@@ -118,37 +118,16 @@ def front(rows: Sequence[Row], cost: str, measure: str) -> list[Row]:
 
 
 def _draw_pareto(table: Table) -> Any:
-    from matplotlib.lines import Line2D
-
     shown = [row for row in table.rows if any(row in points(table, c, m) for c in COSTS for m in MEASURES)]
     models = dict.fromkeys(str(row["model"]) for row in shown)
     styles = dict(zip(models, product(MARKERS, COLOURS), strict=False))
-    below = wrap("; ".join(table.notes), 120)
-    figure, panels = panel_grid(
-        table.title,
-        below,
-        rows=len(MEASURES),
-        columns=len(COSTS),
-        left=0.75,
-        width=1.0 + 2.9 * len(COSTS),
-        body=2.5 * len(MEASURES),
-        head=0.55,
-        foot=0.65 + 0.2 * -(-len(styles) // 3),
-        gap=0.12,
-        row_gap=0.3,
-    )
+    size = (1 + 2.9 * len(COSTS), 3 + 2.5 * len(MEASURES))
+    figure, panels = panel_grid(table.title, (), size, rows=len(MEASURES), columns=len(COSTS))
     for row_of_panels, measure in zip(panels, MEASURES, strict=True):
         row_of_panels[0].set_ylabel(f"{COLUMNS[measure].heading}, percent", fontsize=9, color=INK)
         for panel, cost in zip(row_of_panels, COSTS, strict=True):
             _draw_panel(panel, points(table, cost, measure), cost, measure, styles)
-    handles = [
-        Line2D([], [], linestyle="none", marker=marker, color=colour, markeredgecolor="white", label=name)
-        for name, (marker, colour) in styles.items()
-    ]
-    bottom = (0.12 + LINE * len(below)) / figure.get_figheight()
-    figure.legend(
-        handles=handles, loc="lower left", bbox_to_anchor=(0.0, bottom), ncols=3, frameon=False, fontsize=8
-    )
+    legend_below(figure, panels[0, 0], "\n".join(wrap("; ".join(table.notes), 120)))
     return figure
 
 
@@ -158,10 +137,11 @@ def _draw_panel(panel: Any, rows: Sequence[Row], cost: str, measure: str, styles
     panel.set_xlabel(COLUMNS[cost].heading, fontsize=8.5, color=INK)
     best = front(rows, cost, measure)
     panel.plot([r[cost] for r in best], [r[measure] for r in best], color=FAINT, linewidth=1, zorder=1)
-    for row in rows:
-        marker, colour = styles[str(row["model"])]
+    for name, (marker, colour) in styles.items():
+        own = [row for row in rows if row["model"] == name]
         panel.plot(
-            row[cost], row[measure], marker=marker, color=colour, markersize=6.5, markeredgecolor="white"
-        )
+            [r[cost] for r in own], [r[measure] for r in own], linestyle="none", marker=marker, color=colour,
+            markersize=6.5, markeredgecolor="white", label=name,
+        )  # fmt: skip
     if rows:
         panel.set_xlim(left=0, right=1.08 * max(row[cost] for row in rows))

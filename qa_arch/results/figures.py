@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from textwrap import wrap
-from typing import Any
+from typing import Any, Literal
 
 from qa_arch.config.files import replacing
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.records import RunRecord, Runs
 from qa_arch.results.columns import COLUMNS, EPOCH
-from qa_arch.results.systems import group_by_system
+from qa_arch.results.systems import System, group_by_system
 from qa_arch.results.tables import Table
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -24,13 +24,11 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1, 1, 1, 1, 1)))
 MARKERS = "osD^vPX"
 INK, FAINT, GRID, GREY = "#222222", "#767676", "#E3E3E3", "#B9B9B9"
-LINE = 0.17
-"""Height of a caption line, in inches."""
-LEAST_WIDTH = 6.2
-"""Minimum width of learning curves, in inches: room for a title and a few systems in the legend."""
 _STYLE = {
     "font.family": "DejaVu Sans",  # ships with matplotlib, so every machine draws the same shapes
     "font.size": 9,
+    "figure.constrained_layout.w_pad": 0.1,  # inches
+    "figure.constrained_layout.h_pad": 0.08,
     "svg.hashsalt": "qa-arch",  # the ids inside an SVG are random without it
 }
 _UNDATED = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
@@ -61,41 +59,30 @@ def save_figure(draw: Callable[[], Any], path: str | Path) -> tuple[Path, Path]:
 
 def panel_grid(
     title: str,
-    caption: Sequence[str],
+    below: Sequence[str],
+    size: tuple[float, float],
     *,
-    rows: int = 1,
     columns: int,
-    left: float,
-    width: float,
-    body: float,
-    head: float,
-    foot: float,
-    gap: float,
-    row_gap: float = 0.0,
+    rows: int = 1,
+    sharey: Literal["row"] | bool = "row",
 ) -> tuple[Any, Any]:
-    """Create a figure with (rows, columns) panels that share the y axis of a row; title above, caption below.
-
-    Lengths are in inches: ``left`` margin for row names, total ``width``, height ``body`` of the panels
-    between ``head`` and ``foot``, to which caption lines are added. ``gap`` is a fraction of a panel's width,
-    ``row_gap`` of its height.
-    """
+    """Create a figure of ``size`` inches with (rows, columns) panels, a title and caption lines ``below``."""
     from matplotlib.figure import Figure
 
-    foot += LINE * len(caption)
-    height = body + head + foot
-    figure = Figure(figsize=(width, height))
-    panels = figure.subplots(rows, columns, sharey="row", squeeze=False)
-    figure.subplots_adjust(
-        left=left / width,
-        right=1 - 0.2 / width,
-        top=1 - head / height,
-        bottom=foot / height,
-        wspace=gap,
-        hspace=row_gap,
-    )
-    figure.text(0.12 / width, 1 - 0.14 / height, title, va="top", fontsize=11, fontweight="bold", color=INK)
-    figure.text(0.12 / width, 0.1 / height, "\n".join(caption), va="bottom", fontsize=7.5, color=FAINT)
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(rows, columns, sharey=sharey, squeeze=False)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
+    figure.supxlabel("\n".join(below), x=0.01, ha="left", fontsize=7.5, color=FAINT)
     return figure, panels
+
+
+def legend_below(figure: Any, panel: Any, note: str) -> None:
+    """Add the legend of ``panel`` below all panels, and ``note`` above the legend."""
+    legend = figure.legend(
+        *panel.get_legend_handles_labels(), loc="outside lower left", ncols=3, frameon=False, fontsize=8.5,
+        title=note, title_fontsize=7.5, alignment="left",
+    )  # fmt: skip
+    legend.get_title().set_color(FAINT)
 
 
 def row_panel(panel: Any, title: str, rows: int, colour: str = INK) -> None:
@@ -121,17 +108,9 @@ def comparison_figure(
     """Draw ``table`` as a dot plot, one panel per measure and one line per model, highest mean ``by`` on top.
 
     Seeds of a model share a line. Rows without a seed (heuristics) come last, with light marks. The caption
-    has the table's notes. Raises ConfigError if no row has a score.
+    has the table's notes.
     """
-    shown = drawable(table, measures)
-    if not shown:
-        raise ConfigError(f"{table.title}: no row has a score to draw; score a run first")
-    return save_figure(lambda: _draw_dots(table, shown, by), path)
-
-
-def drawable(table: Table, measures: Sequence[str]) -> list[str]:
-    """The measures that are percentages and that some row has."""
-    return [k for k in measures if COLUMNS[k].mark and any(r.get(k) is not None for r in table.rows)]
+    return save_figure(lambda: _draw_dots(table, measures, by), path)
 
 
 def caption(table: Table) -> str:
@@ -167,22 +146,13 @@ def _is_reference(row: Row) -> bool:
 
 def _draw_dots(table: Table, measures: Sequence[str], by: str) -> Any:
     drawn = lines(table, by)
-    left = max(1.4, 0.2 + 0.085 * max(len(name) for name, _ in drawn))
-    figure, (panels,) = panel_grid(
-        f"{table.title}, percent",
-        wrap(caption(table), 26 + 33 * len(measures)),
-        columns=len(measures),
-        left=left,
-        width=left + 0.1 + 2.1 * len(measures),
-        body=0.32 * len(drawn) + 0.1,
-        head=0.66,
-        foot=0.42,
-        gap=0.12,
-    )
+    below = wrap(caption(table), 26 + 33 * len(measures))
+    size = (2 + 2.1 * len(measures), 1.1 + 0.32 * len(drawn) + 0.17 * len(below))
+    figure, (panels,) = panel_grid(f"{table.title}, percent", below, size, columns=len(measures))
     models = sum(not _is_reference(rows[0]) for _, rows in drawn)
     for panel, key in zip(panels, measures, strict=True):
         mark = COLUMNS[key].mark
-        assert mark is not None, "drawable"
+        assert mark is not None, "dot_plot refuses other columns"
         row_panel(panel, COLUMNS[key].heading, len(drawn), mark[0])
         panel.set_xlim(-3, 116)  # room for the mark at 0 and the number beside the mark at 100
         panel.set_xticks([0, 25, 50, 75, 100])
@@ -245,19 +215,10 @@ def _draw_differences(
     panels: Mapping[str, Table], systems: Sequence[str], title: str, caption: str, names: Mapping[str, str]
 ) -> Any:
     labels = [names.get(system, system) for system in systems]
-    left = max(1.4, 0.2 + 0.075 * max(map(len, labels)))
-    width = left + 2.6 * len(panels) + 0.2
-    figure, (axes,) = panel_grid(
-        title,
-        wrap(caption, int(17 * width)),
-        columns=len(panels),
-        left=left,
-        width=width,
-        body=0.42 * len(systems) + 0.15,
-        head=0.72,
-        foot=0.62,
-        gap=0.1,
-    )
+    width = 3.4 + 2.6 * len(panels)
+    below = wrap(caption, int(17 * width))
+    size = (width, 1.2 + 0.42 * len(systems) + 0.17 * len(below))
+    figure, (axes,) = panel_grid(title, below, size, columns=len(panels))
     for panel, (measure, table) in zip(axes, panels.items(), strict=True):
         rows = {str(row["model"]): row for row in table.rows}
         _differences(panel, measure, [rows[system] for system in systems])
@@ -293,82 +254,52 @@ def curves_figure(runs: Runs, measures: Sequence[str], *, title: str, path: Path
     return save_figure(lambda: _draw_curves(runs, measures, title), path)
 
 
-def mean_line(records: Sequence[RunRecord], measure: str) -> list[tuple[int, float]]:
-    """Points (epoch from 1, mean over the runs that reached it) of a measure."""
+def mean_line(records: Sequence[RunRecord], measure: str) -> dict[int, float]:
+    """Mean of a measure over the runs that reached an epoch, by epoch from 1."""
     values: dict[int, list[float]] = {}
     for record in records:
         for epoch in record.epochs:
             value = epoch.value(measure)
             if value is not None and epoch.epoch is not None:
                 values.setdefault(epoch.epoch + 1, []).append(value)
-    return [(epoch, fmean(reached)) for epoch, reached in sorted(values.items())]
+    return {epoch: fmean(reached) for epoch, reached in sorted(values.items())}
 
 
 def _draw_curves(runs: Runs, measures: Sequence[str], title: str) -> Any:
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    grouped = group_by_system(sorted(runs, key=lambda run: (run[1].model, run[1].seed)))
-    systems = {
-        system.label: [record for _, record in system.runs]
-        for system in sorted(grouped, key=lambda system: system.label)
-    }
-    several = any(len(records) > 1 for records in systems.values())
-    handles, labels = _curves_legend(systems)
-    width = max(1.0 + 3.1 * len(measures), LEAST_WIDTH)
-    entry = 0.55 + 0.06 * max(map(len, labels))  # inches, as all below
-    columns = max(1, min(len(labels), int((width - 0.5) / entry)))
-    foot = 0.62 + 0.2 * -(-len(labels) // columns)
-    height = 2.5 + foot
-    figure = Figure(figsize=(width, height))
-    panels = figure.subplots(1, len(measures), squeeze=False)[0]
-    figure.subplots_adjust(
-        left=0.55 / width, right=1 - 0.2 / width, top=1 - 0.75 / height, bottom=foot / height, wspace=0.22
+    systems = sorted(
+        group_by_system(sorted(runs, key=lambda run: (run[1].model, run[1].seed))),
+        key=lambda system: system.label,
     )
-    figure.text(0.12 / width, 1 - 0.1 / height, title, va="top", fontsize=11, fontweight="bold", color=INK)
+    size = (max(1 + 3.1 * len(measures), 6.2), 3.1 + 0.2 * -(-len(systems) // 3))
+    figure, (panels,) = panel_grid(title, (), size, columns=len(measures), sharey=False)
     for panel, measure in zip(panels, measures, strict=True):
         panel.set_title(EPOCH[measure], loc="left", fontsize=9.5, color=INK)
         panel.set_xlabel("epoch", color=FAINT, fontsize=8)
         panel.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
         panel.spines[["top", "right", "left"]].set_visible(False)
         plain_panel(panel, "y")
-        for number, records in enumerate(systems.values()):
-            _curves(panel, number, records, measure)
-    figure.legend(
-        handles, labels, loc="lower left", ncols=columns, frameon=False, fontsize=8.5,
-        bbox_to_anchor=(0.3 / width, 0.005), handlelength=2.8, columnspacing=1.6,
-    )  # fmt: skip
+        for number, system in enumerate(systems):
+            _curves(panel, number, system, measure)
+    several = any(len(system.runs) > 1 for system in systems)
     note = "filled mark: the epoch whose weights were kept" + ("; faint: single seeds" if several else "")
-    figure.text(0.12 / width, 1 - 0.31 / height, note, va="top", fontsize=7.5, color=FAINT)
+    legend_below(figure, panels[0], note)
     return figure
 
 
-def _line_style(number: int) -> dict[str, Any]:
-    return {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number % len(DASHES)]}
-
-
-def _curves(panel: Any, number: int, records: Sequence[RunRecord], measure: str) -> None:
+def _curves(panel: Any, number: int, system: System, measure: str) -> None:
     colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+    records = [record for _, record in system.runs]
     for record in records:
         line = mean_line([record], measure)
         if len(records) > 1:
-            panel.plot(*zip(*line, strict=True), color=colour, linewidth=0.7, alpha=0.3)
-        for epoch, value in line:
-            if record.best_epoch is not None and epoch == record.best_epoch + 1:
-                panel.plot(epoch, value, marker=marker, color=colour, markersize=6, zorder=3)
-    if line := mean_line(records, measure):
-        panel.plot(
-            *zip(*line, strict=True), linewidth=1.6, marker=marker, markersize=3.5, markerfacecolor="white",
-            **_line_style(number),
-        )  # fmt: skip
-
-
-def _curves_legend(systems: Mapping[str, Sequence[RunRecord]]) -> tuple[list[Any], list[str]]:
-    from matplotlib.lines import Line2D
-
-    handles, labels = [], []
-    for number, (model, records) in enumerate(systems.items()):
-        marker = MARKERS[number % len(MARKERS)]
-        handles.append(Line2D([], [], linewidth=1.6, marker=marker, markersize=4, **_line_style(number)))
-        labels.append(model if len(records) == 1 else f"{model} ({len(records)} seeds)")
-    return handles, labels
+            panel.plot(list(line), list(line.values()), color=colour, linewidth=0.7, alpha=0.3)
+        if record.best_epoch is not None and (best := record.best_epoch + 1) in line:
+            panel.plot(best, line[best], marker=marker, color=colour, markersize=6, zorder=3)
+    mean = mean_line(records, measure)
+    panel.plot(
+        list(mean), list(mean.values()), color=colour, linestyle=DASHES[number % len(DASHES)], linewidth=1.6,
+        marker=marker, markersize=3.5, markerfacecolor="white",
+        label=system.label if len(records) == 1 else f"{system.label} ({len(records)} seeds)",
+    )  # fmt: skip

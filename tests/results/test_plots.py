@@ -10,7 +10,7 @@ import pytest
 
 from qa_arch.errors import UnavailableError
 from qa_arch.results.columns import comparison
-from qa_arch.results.figures import _draw_dots, comparison_figure, drawable, lines
+from qa_arch.results.figures import _draw_dots, comparison_figure, lines
 
 pytest.importorskip("matplotlib")
 DRAWN = ("exact", "f1", "HasAns_f1", "NoAns_f1")
@@ -34,7 +34,7 @@ def marks(panel) -> dict[int, list[float]]:
 
 
 def test_marks_are_drawn_at_their_scores(table):
-    panels = _draw_dots(table, drawable(table, DRAWN), "f1").axes
+    panels = _draw_dots(table, DRAWN, "f1").axes
     assert [panel.get_title(loc="left") for panel in panels] == ["EM", "F1", "HasAns F1", "NoAns F1"]
     assert marks(panels[0]) == {0: [60.0, 66.0], 1: [40.0], 3: [50.0]}
     assert marks(panels[1]) == {0: [62.0, 68.0], 1: [42.0], 3: [50.0]}
