@@ -403,7 +403,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_report(args: argparse.Namespace) -> int:
     """Write the page and print its path; unusable inputs are reported on stderr and on the page."""
-    from qa_arch.results.report.page import LIMIT, write_report
+    from qa_arch.results.report.page import write_report
 
     problems: list[str] = []
     runs = find_runs(args.runs or ["runs"], unreadable=problems)
@@ -420,9 +420,6 @@ def run_report(args: argparse.Namespace) -> int:
     )
     for problem in report.problems:
         print(f"not used: {problem}", file=sys.stderr)
-    if report.left_out:
-        message = f"left out: questions of {len(report.left_out)} runs, to stay below {LIMIT / 1e6:g} MB"
-        print(f"{message}; name fewer runs", file=sys.stderr)
     print(f"{report.path}: {report.runs} run{'s' * (report.runs != 1)}, {report.bytes / 1e6:.1f} MB")
     print(f"open it in a browser: {report.path.resolve().as_uri()}")
     return 0

@@ -124,29 +124,6 @@ def _distance(score: npt.NDArray, offsets: Ints) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Thresholds:
-    """Scores at rising null thresholds, percent; all arrays have the same length."""
-
-    margin: Floats
-    coverage: Floats
-    """Share of the questions that are answered."""
-    score: Floats
-    """Mean over all questions: the value of the span, or 1 for a correct abstention."""
-    has_answer: Floats
-    """``score`` over answerable questions; NaN if there are none."""
-    no_answer: Floats
-    """``score`` over unanswerable questions."""
-    risk: Floats
-    """100 minus the mean value of the answered questions; a false answer has value 0."""
-    precision: Floats
-    """Share of the abstentions that are correct; 100 without abstentions."""
-    recall: Floats
-    """Share of the unanswerable questions that are abstained from; NaN if there are none."""
-    area: float | None
-    """Area under the risk-coverage curve (Geifman & El-Yaniv 2017); None if the curve ends early."""
-
-
-@dataclass(frozen=True, eq=False)
 class Reliability:
     """Reliability diagram: confidence and observed frequency in bins of equal width, without empty bins."""
 
@@ -157,10 +134,22 @@ class Reliability:
     """Expected calibration error (Naeini et al. 2015): count-weighted mean gap between the two, 0..1."""
 
 
-def thresholds(odds: Floats, value: Floats, answerable: Bools, *, points: int = POINTS) -> Thresholds:
-    """Scores at every cut between distinct null odds, at most ``points`` of them, evenly spaced by rank.
+def thresholds(
+    odds: Floats, value: Floats, answerable: Bools, *, points: int = POINTS
+) -> tuple[dict[str, Floats], float | None]:
+    """Curves over rising null thresholds, in percent, and the area under the risk-coverage curve (Geifman &
+    El-Yaniv 2017), None if the curves end early.
 
-    Questions with NaN odds are never abstained from.
+    There is a point at every cut between distinct null odds, at most ``points`` of them, evenly spaced by
+    rank. Questions with NaN odds are never abstained from. The curves:
+
+    - ``margin``: the null threshold itself
+    - ``coverage``: share of the questions that are answered
+    - ``score``: mean over all questions of the value of the span, or 1 for a correct abstention
+    - ``has_answer``, ``no_answer``: ``score`` over answerable and unanswerable questions; NaN without any
+    - ``risk``: 100 minus the mean value of the answered questions; a false answer has value 0
+    - ``precision``: share of the abstentions that are correct; 100 without abstentions
+    - ``recall``: share of the unanswerable questions that are abstained from; NaN without any
     """
     odds = np.where(np.isnan(odds), -np.inf, odds)
     order = np.argsort(odds, kind="stable")
@@ -180,6 +169,7 @@ def thresholds(odds: Floats, value: Floats, answerable: Bools, *, points: int = 
     with np.errstate(invalid="ignore", divide="ignore"):
         risk = np.where(cuts > 0, 100 * (1 - answer_gain / np.maximum(cuts, 1)), np.nan)
         curves = {
+            "margin": np.append(odds[0] - 1, odds[cuts[1:] - 1]),
             "coverage": 100 * cuts / n,
             "score": 100 * (answer_gain + chance_gain + abstained_unanswerable) / n,
             "has_answer": 100 * answer_gain / np.float64(total_answerable),
@@ -193,10 +183,7 @@ def thresholds(odds: Floats, value: Floats, answerable: Bools, *, points: int = 
     area = None if len(unknown) else float(np.sum(risk[1:] * np.diff(cuts)) / n)
     evenly_spaced = np.linspace(0, len(cuts) - 1, min(len(cuts), points))
     selected = np.unique(evenly_spaced.round().astype(np.int64))
-    margin = np.append(odds[0] - 1, odds[cuts[1:] - 1])
-    return Thresholds(
-        margin[selected], **{name: curve[selected] for name, curve in curves.items()}, area=area
-    )
+    return {name: curve[selected] for name, curve in curves.items()}, area
 
 
 def reliability(confidence: Floats, true: Bools) -> Reliability:
@@ -246,8 +233,7 @@ def auroc_values(score: Floats, positive: Bools) -> Floats | None:
 
 
 def area_values(odds: Floats, value: Floats, answerable: Bools) -> Floats:
-    """Per-question values whose mean is the area under the risk-coverage curve (``Thresholds.area``, 0..1),
-    shape (N,).
+    """Per-question values whose mean is the area under the risk-coverage curve (0..1), shape (N,).
 
     With k_q questions answered no later than q, whose loss is l_q, the area is Σ_q l_q h_q / N, where h_q
     sums 1 / k over the cuts from k_q on. A question adds its own term and to the coverage of all later ones.

@@ -113,13 +113,11 @@ def scores_at(odds, value, answerable, margin):
 @pytest.mark.parametrize("seed", range(3))
 def test_threshold_curves_match_scoring_question_by_question(seed):
     columns = sample_odds(seed)
-    curves = thresholds(*columns, points=1000)
-    assert len(curves.margin) == len(set(columns[0])) + 1
-    for index, margin in enumerate(curves.margin):
+    curves, _ = thresholds(*columns, points=1000)
+    assert len(curves["margin"]) == len(set(columns[0])) + 1
+    for index, margin in enumerate(curves["margin"]):
         expected = scores_at(*columns, margin)
-        assert {name: getattr(curves, name)[index] for name in expected} == pytest.approx(
-            expected, nan_ok=True
-        )
+        assert {name: curves[name][index] for name in expected} == pytest.approx(expected, nan_ok=True)
 
 
 def test_area_is_the_mean_risk_over_coverages():
@@ -129,28 +127,28 @@ def test_area_is_the_mean_risk_over_coverages():
         np.array([True] * 3 + [False]),
     )
     risks = [0, 50, 100 / 3, 50]
-    assert thresholds(odds, value, answerable).area == pytest.approx(sum(risks) / 4)
+    assert thresholds(odds, value, answerable)[1] == pytest.approx(sum(risks) / 4)
 
 
 def test_curves_end_at_an_unknown_value():
     odds, answerable = np.array([-3.0, -2, -1, 0, 1]), np.array([True, False, True, True, True])
-    curves = thresholds(odds, np.array([1, NAN, 0.5, NAN, 1]), answerable)
-    assert curves.margin.tolist() == [-4, -3, -2, -1]  # the value of the unanswerable question is 0
-    assert curves.area is None
-    assert curves.score.tolist() == [20, 40, 20, 30]
+    curves, area = thresholds(odds, np.array([1, NAN, 0.5, NAN, 1]), answerable)
+    assert curves["margin"].tolist() == [-4, -3, -2, -1]  # the value of the unanswerable question is 0
+    assert area is None
+    assert curves["score"].tolist() == [20, 40, 20, 30]
 
 
 @pytest.mark.parametrize("answerable", [True, False])
 def test_sets_with_a_single_kind_of_question(answerable):
-    curves = thresholds(np.array([0.0, 1.0]), np.array([1.0, 0.0]), np.array([answerable] * 2))
-    assert np.isnan(curves.no_answer if answerable else curves.has_answer).all()
-    assert not np.isnan(curves.score).any()
+    curves, _ = thresholds(np.array([0.0, 1.0]), np.array([1.0, 0.0]), np.array([answerable] * 2))
+    assert np.isnan(curves["no_answer"] if answerable else curves["has_answer"]).all()
+    assert not np.isnan(curves["score"]).any()
 
 
 def test_nan_odds_never_abstain_and_infinite_ones_always():
-    curves = thresholds(np.array([NAN, math.inf]), np.array([1.0, 0.0]), np.array([True, True]))
-    assert curves.margin.tolist()[1:] == [-math.inf, math.inf]
-    assert curves.score.tolist() == [0, 50, 50]
+    curves, _ = thresholds(np.array([NAN, math.inf]), np.array([1.0, 0.0]), np.array([True, True]))
+    assert curves["margin"].tolist()[1:] == [-math.inf, math.inf]
+    assert curves["score"].tolist() == [0, 50, 50]
 
 
 def test_reliability_by_hand():

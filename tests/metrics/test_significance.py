@@ -213,7 +213,7 @@ def test_per_question_area_values_average_to_the_area():
     odds[:3] = -np.inf, np.inf, np.inf
     answerable, value = rng.random(300) < 0.4, rng.random(300)
     assert auroc_values(-odds, answerable).mean() == pytest.approx(auroc(-odds, answerable))
-    area = thresholds(odds, value, answerable).area
+    _, area = thresholds(odds, value, answerable)
     assert 100 * area_values(odds, value, answerable).mean() == pytest.approx(area)
     assert auroc_values(odds, np.ones(300, dtype=bool)) is None
 
@@ -230,7 +230,7 @@ def test_area_intervals_match_the_bootstrap_over_articles(name):
     areas = []
     for _ in range(1500):
         drawn = np.concatenate([members[article] for article in rng.integers(40, size=40)])
-        area = thresholds(odds[drawn], value[drawn], answerable[drawn]).area
+        _, area = thresholds(odds[drawn], value[drawn], answerable[drawn])
         areas.append(area / 100 if name == "aurc" else auroc(-odds[drawn], answerable[drawn]))
     values = auroc_values(-odds, answerable) if name == "auroc" else area_values(odds, value, answerable)
     low, high = mean_interval(values[None], articles)

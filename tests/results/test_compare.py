@@ -218,7 +218,7 @@ def test_threshold_free_measures_match_the_pairwise_comparison(with_articles, me
     runs = load_aligned(b.runs, "dev")
     area = {
         "auroc": lambda run: 100 * auroc(-run.null_odds, run.answerable),
-        "aurc": lambda run: thresholds(run.null_odds, run.span_f1, run.answerable).area,
+        "aurc": lambda run: thresholds(run.null_odds, run.span_f1, run.answerable)[1],
         "spans": lambda run: 100 * run.span_f1[run.answerable].mean(),
     }[measure]
     assert row[f"{measure}_mean"] == pytest.approx(np.mean([area(run) for run in runs]), abs=1e-6)

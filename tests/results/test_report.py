@@ -21,8 +21,8 @@ from qa_arch.data.squad import write
 from qa_arch.errors import RunError
 from qa_arch.records import QUESTIONS, RECORD, find_runs, read_questions, write_questions, write_record
 from qa_arch.results import figures
+from qa_arch.results.errors import mistakes
 from qa_arch.results.experiments import experiment_figures
-from qa_arch.results.publish import shareable
 from qa_arch.results.questions import breakdowns, load_questions
 from qa_arch.results.report import page as pack
 from qa_arch.results.report.page import embed, write_report
@@ -32,40 +32,22 @@ from qa_arch.types.text import Gold
 EVIL = '</script><img src=x onerror=alert(1)> <!-- <script> {{data}} & \u2028 "'
 
 
-def unpack_rows(raw: bytes) -> dict[str, np.ndarray]:
-    """Invert ``pack_run``, as ``data.js`` does."""
-    width = sum(size for _, size in pack.COLUMNS)
-    planes = np.frombuffer(raw, np.uint8).reshape(width, -1).astype(np.int64)
-    columns, at = {}, 0
-    for name, size in pack.COLUMNS:
-        columns[name] = sum(planes[at + byte] << (8 * byte) for byte in range(size))
-        at += size
-    return columns
-
-
 def test_packed_rows_round_trip(make_run, question_set):
     odds = [0.004, -327.0, 5.5, float("inf"), float("-inf"), -0.5]
     rows = {"null_odds": odds, "start": [70_000, 0, 24, -1, 3, 5], "end": [70_010, 22, 33, -1, 4, 9]}
-    probability = [0.0, 1.0, 0.5, 0.25, 0.998, 0.1]
-    folder = make_run(
-        "a", question_set(), rows={**rows, "f1": [0.4, 1, 0, 0, 1, 0.667], "probability": probability}
-    )
+    folder = make_run("a", question_set(), rows={**rows, "f1": [0.4, 1, 0, 0, 1, 0.667]})
     loaded = load_questions(*find_runs([folder])[0])
-    unpacked = unpack_rows(zlib.decompress(base64.b64decode(pack.pack_run(loaded))))
-    assert unpacked["start"].tolist() == [70_000, 0, 24, 0, 3, 5]
-    assert unpacked["length"].tolist() == [10, 22, 9, 0, 1, 4]
-    signed = unpacked["odds"].astype(np.int16) * pack.ODDS_UNIT
-    assert signed.tolist() == pytest.approx([0, -327, 5.5, 327.67, -327.67, -0.5])
-    assert (unpacked["f1"] * pack.F1_UNIT).tolist() == pytest.approx([0.4, 1, 0, 0, 1, 0.667], abs=0.0021)
-    assert (unpacked["probability"] / 255).tolist() == pytest.approx(probability, abs=0.5 / 255)
-    flags = unpacked["flags"]
-    assert ((flags & pack.EXACT) > 0).tolist() == (loaded.exact > 0).tolist()
-    assert ((flags & pack.ABSTAINED) > 0).tolist() == loaded.abstained.tolist()
-    assert ((flags & pack.NO_SPAN) > 0).tolist() == [False, False, False, True, False, False]
+    unpacked = json.loads(zlib.decompress(base64.b64decode(pack.pack_run(loaded, mistakes(loaded)))))
+    assert unpacked["start"] == [70_000, 0, 24, -1, 3, 5]
+    assert unpacked["end"] == [70_010, 22, 33, -1, 4, 9]
+    assert unpacked["odds"] == [0, -327, 5.5, 1e9, -1e9, -0.5]
+    assert unpacked["f1"] == [0.4, 1, 0, 0, 1, 0.667]
+    assert unpacked["exact"] == (loaded.exact > 0).tolist()
+    assert unpacked["abstained"] == loaded.abstained.tolist()
 
 
 def test_packed_mistakes_round_trip(make_run, question_set, tmp_path):
-    """Outcome, boundary, near miss and plausible answer in one byte, and their counts in the page."""
+    """Outcome, boundary and plausible answer of every question, and their counts in the page."""
     questions = question_set()
     examples = [replace(e, plausible=(Gold("1871", 18),)) if not e.answers else e for e in questions.examples]
     questions = build_set("made-up", examples, "2.0")
@@ -83,18 +65,14 @@ def test_packed_mistakes_round_trip(make_run, question_set, tmp_path):
     value, packs = page_parts(
         write_report(find_runs([folder]), tmp_path / "r.html", questions=questions).path
     )
-    codes = unpack_rows(packs["0-run0"])["mistake"].tolist()
-    outcomes, boundaries = (
-        [key for key, _ in value["outcomes"]],
-        [None, *(key for key, _ in value["boundaries"])],
-    )
-    assert [(outcomes[c & 7], boundaries[c >> 3 & 7], bool(c & 64), bool(c & 128)) for c in codes] == [
-        ("wrong_span", "apart", False, False),
-        ("wrong_span", "short", True, False),
-        ("undue_answer", None, False, True),
-        ("wrong_abstention", None, False, False),
-        ("right", None, False, False),
-        ("undue_answer", None, False, False),
+    packed = json.loads(packs["0-run0"])
+    assert list(zip(packed["outcome"], packed["boundary"], packed["plausible"], strict=True)) == [
+        ("wrong_span", "apart", None),
+        ("wrong_span", "short", None),
+        ("undue_answer", None, True),
+        ("wrong_abstention", None, None),
+        ("right", None, None),
+        ("undue_answer", None, False),
     ]
     counts = value["sets"][0]["errors"]["0"]
     assert counts["outcomes"]["wrong_span"] == 2
@@ -102,7 +80,7 @@ def test_packed_mistakes_round_trip(make_run, question_set, tmp_path):
     assert (counts["plausible"], counts["with_plausible"]) == (1, 2)
     without_texts = page_parts(write_report(find_runs([folder]), tmp_path / "r.html").path)
     assert without_texts[0]["sets"][0]["errors"]["0"]["outcomes"] == counts["outcomes"]
-    assert [c & 7 for c in unpack_rows(without_texts[1]["0-run0"])["mistake"]] == [c & 7 for c in codes]
+    assert json.loads(without_texts[1]["0-run0"])["outcome"] == packed["outcome"]
 
 
 @pytest.mark.parametrize(("unit", "unit_name"), [("question", "questions"), (None, "articles")])
@@ -129,12 +107,12 @@ def test_page_holds_the_records_and_their_scores(runs, tmp_path, unit, unit_name
     ]
     for number, (path, record) in enumerate(records):
         rows = load_questions(path, record)
-        assert unpack_rows(packs[f"0-run{number}"])["start"].tolist() == rows.start.tolist()
+        assert json.loads(packs[f"0-run{number}"])["start"] == rows.start.tolist()
         curve = dev["curves"][str(number)]["thresholds"]
         # At the run's own threshold the curve has the recorded score.
         index = max(i for i, margin in enumerate(curve["margin"]) if margin <= 0.5)
-        assert curve["F1"][index] == pytest.approx(100 * rows.f1.mean(), abs=0.01)
-        assert curve["EM"][index] == pytest.approx(100 * rows.exact.mean(), abs=0.01)
+        assert curve["score"][index] == pytest.approx(100 * rows.f1.mean(), abs=0.01)
+        assert curve["exact"][index] == pytest.approx(100 * rows.exact.mean(), abs=0.01)
         levels_by_facet = np.split(np.frombuffer(packs["0-facets"], np.uint8), len(dev["facets"]))
         for facet, levels in zip(dev["facets"], levels_by_facet, strict=True):
             for level, f1 in enumerate(facet["runs"][str(number)][1]):
@@ -196,34 +174,8 @@ def test_page_escapes_html_in_texts_and_names(make_run, question_set, tmp_path):
     assert "<!--" not in embed({EVIL: EVIL})
 
 
-def test_runs_above_the_size_limit_are_left_out(runs, make_run, question_set, tmp_path):
-    folder = runs[0]
-    questions = question_set(copies=150)
-    for name in ("bert-1", "bert-2", "proposed-1", "proposed-2"):
-        model, seed = name.split("-")
-        make_run(name, questions, model=model, seed=int(seed))
-    records = find_runs([folder])
-    complete = write_report(records, tmp_path / "full.html", questions=questions)
-    assert complete.left_out == ()
-    run_bytes = len(pack.pack_run(load_questions(*records[0])))
-    limited = write_report(
-        records, tmp_path / "r.html", questions=questions, limit=complete.bytes - run_bytes - 100
-    )
-    value, packs = page_parts(limited.path)
-    included = {name.removeprefix("0-run") for name in packs if "run" in name}
-    left_out = {str(number) for number, (path, _) in enumerate(records) if str(path) in limited.left_out}
-    assert limited.left_out
-    assert limited.bytes <= complete.bytes - run_bytes
-    assert value["leftOut"] == shareable(list(limited.left_out))
-    assert any(f"{len(left_out)} of 4 runs" in note for note in value["notes"])
-    assert included | left_out == set("0123")
-    assert not included & left_out
-    assert value["runs"][0]["scores"]  # its scores and curves remain
-    assert set(value["sets"][0]["curves"]) == set("0123")
-
-
 @pytest.mark.slow
-def test_200_runs_of_full_dev_stay_below_the_limit(make_run, question_set, tmp_path):
+def test_page_of_200_runs_of_full_dev_is_below_30_mb(make_run, question_set, tmp_path):
     """Every run has its own answers and null odds, the part that does not compress."""
     questions = question_set(copies=1762)
     first = make_run("run-000", questions, seed=0)
@@ -240,7 +192,7 @@ def test_200_runs_of_full_dev_stay_below_the_limit(make_run, question_set, tmp_p
     assert report.path.stat().st_size == report.bytes < 30e6
     value, packs = page_parts(report.path)
     assert len(value["runs"]) == 200
-    assert sum("run" in name for name in packs) == 200 - len(report.left_out) > 50
+    assert sum("run" in name for name in packs) == 200
 
 
 def test_runs_without_spans_are_left_out_with_a_note(runs, make_record, make_language_run, tmp_path):

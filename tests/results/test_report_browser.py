@@ -122,6 +122,15 @@ def test_errors_are_split_by_outcome_and_question(report, visit):
     assert {mark.split()[0] for mark in marks(page)} == {"✗"}
 
 
+def test_questions_filter_by_boundary_errors_and_near_misses(make_run, question_set, tmp_path, visit):
+    rows = {"exact": [0] * 6, "f1": [0.4, 0.5, 0, 0, 0, 0], "abstained": [False] * 6}
+    folder = make_run("a", question_set(), rows=rows)
+    page = visit(write_report(find_runs([folder]), tmp_path / "r.html").path)
+    for error, count in (("wrong_span", 3), ("boundary", 2), ("near", 1)):
+        page.select_option("[data-filter='A’s error']", error)
+        until(page, f"document.querySelector('#question-count').textContent.startsWith('{count} of')")
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_link_scrolls_to_its_section_below_the_bar(report, visit, width):
     page = visit(report[0], width)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from qa_arch.config.files import write_atomic
 from qa_arch.errors import ConfigError
 from qa_arch.results.provenance import now, versions
-from qa_arch.results.report.page import pack_bytes, planes, single_file
+from qa_arch.results.report.page import pack_bytes, single_file
 from qa_arch.results.tables import Table, number, text
 
 Part = Literal["special", "question", "passage"]
@@ -250,7 +250,9 @@ def write_page(inspection: Inspection, out: str | Path, layer: AttentionLayer, h
         scripts=("elements.js", "inspection.js"),
         value=value,
         packs={
-            f"layer-{item.name}": pack_bytes(planes((item.weights * SCALE).round().clip(0, SCALE), 2))
+            f"layer-{item.name}": pack_bytes(
+                (item.weights * SCALE).round().clip(0, SCALE).astype("<u2").tobytes()
+            )
             for item in layers
         },
         folder=Path(__file__).parent / "page",

@@ -315,21 +315,14 @@ def _align(scored: ScoredSet, problems: list[str]) -> None:
 
 def curves(rows: Questions) -> dict[str, Any]:
     """Curves of scores, risk, precision and recall over null thresholds, and reliability diagrams."""
-    by_f1 = thresholds(rows.null_odds, rows.span_f1, rows.answerable)
-    by_exact = thresholds(rows.null_odds, rows.span_exact, rows.answerable)
+    by_f1, area = thresholds(rows.null_odds, rows.span_f1, rows.answerable)
+    by_exact, _ = thresholds(rows.null_odds, rows.span_exact, rows.answerable)
     result: dict[str, Any] = {
         "thresholds": {
-            "margin": _rounded(by_f1.margin, 3),
-            "coverage": _rounded(by_f1.coverage, 2),
-            "risk": _rounded(by_f1.risk, 2),
-            "F1": _rounded(by_f1.score, 2),
-            "EM": _rounded(by_exact.score, 2),
-            "HasAns F1": _rounded(by_f1.has_answer, 2),
-            "NoAns F1": _rounded(by_f1.no_answer, 2),
-            "precision": _rounded(by_f1.precision, 2),
-            "recall": _rounded(by_f1.recall, 2),
+            name: _rounded(curve, 3 if name == "margin" else 2)
+            for name, curve in {**by_f1, "exact": by_exact["score"]}.items()
         },
-        "area": by_f1.area,
+        "area": area,
     }
     if not rows.answerable.all():
         # The softmax of the best span's score against the null score.

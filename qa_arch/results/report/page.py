@@ -1,8 +1,6 @@
-"""The report as a single file: template, figures and packed question rows, within a size limit.
+"""The report as a single file: template, figures and packed question rows.
 
-Question rows and texts are deflated and Base64-encoded; the page unpacks them on demand. A column is stored
-plane by plane (all first bytes, then all second bytes, ...), little-endian, which deflate compresses well.
-The page's ``data.js`` reads this format.
+Question rows and texts are deflated and Base64-encoded JSON; the page's ``data.js`` unpacks them on demand.
 """
 
 from __future__ import annotations
@@ -20,17 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from qa_arch.config.files import write_atomic
 from qa_arch.errors import RunError, UnavailableError
 from qa_arch.metrics.significance import Unit
 from qa_arch.records import Runs
-from qa_arch.results.errors import BOUNDARIES, OUTCOMES, Mistakes, mistakes
+from qa_arch.results.errors import BOUNDARIES, OUTCOMES, Mistakes
 from qa_arch.results.provenance import now, versions
 from qa_arch.results.publish import shareable
 from qa_arch.results.questions import Questions
-from qa_arch.results.report.collect import ScoredSet, collect, run_settings
+from qa_arch.results.report.collect import collect, run_settings
 from qa_arch.results.samples import MEASURES, MeasureName
 from qa_arch.results.systems import group_by_system, repeated
 from qa_arch.types.text import QuestionSet
@@ -38,9 +35,7 @@ from qa_arch.types.text import QuestionSet
 log = logging.getLogger(__name__)
 
 PAGE = Path(__file__).parent / "page"
-LIMIT = 30_000_000
-"""Maximum size of a page in bytes; question rows that do not fit are left out."""
-WITH_PATHS = ("runs", "groups", "settings", "problems", "leftOut")
+WITH_PATHS = ("runs", "groups", "settings", "problems")
 """Parts of the page in which paths are shortened; a set's breakdowns have names from the data instead."""
 SCRIPTS = (
     "elements.js",
@@ -57,34 +52,15 @@ SCRIPTS = (
     "questions.js",
     "main.js",
 )
-COLUMNS = (
-    ("start", 4),
-    ("length", 4),
-    ("odds", 2),
-    ("f1", 1),
-    ("probability", 1),
-    ("flags", 1),
-    ("mistake", 1),
-)
-"""Name and byte width of each column of a run, in order."""
-ODDS_UNIT = 0.01
-"""Resolution of null odds; beyond ±327 the page reads them as infinite."""
-F1_UNIT = 1 / 250
-EXACT, ABSTAINED, NO_SPAN = 1, 2, 4
-"""Flags of a question."""
-NEAR, PLAUSIBLE = 64, 128
-"""A mistake is coded as the index of its outcome + 8 * (1 + the index of its boundary) + these flags."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """A written page, and what was left out of it."""
+    """A written page."""
 
     path: Path
     runs: int
     bytes: int
-    left_out: tuple[str, ...]
-    """Runs whose question rows did not fit."""
     problems: tuple[str, ...]
     """One line per run or file that could not be used."""
 
@@ -99,7 +75,6 @@ def write_report(
     unit: Unit | None = None,
     types: Mapping[str, str] | None = None,
     columns: Sequence[str] = (),
-    limit: int = LIMIT,
     problems: Sequence[str] = (),
 ) -> Report:
     """Write ``runs`` as one self-contained HTML page that works offline.
@@ -107,9 +82,8 @@ def write_report(
     ``questions`` are the texts of a set that runs were scored on, ``measure`` is the one that the page opens
     with (exact, f1 or spans), ``unit`` the sampling unit of intervals and tests (default: articles, if the
     set has several). ``types`` maps its question ids to classes, and ``columns`` (keys of
-    ``results.columns``) are added to the page's own in the table. If the page would exceed ``limit`` bytes,
-    question rows of the best run of each system are kept first, then others as far as they fit.
-    ``problems`` are listed on the page. Runs without spans (answer selection, pre-training) are left out.
+    ``results.columns``) are added to the page's own in the table. ``problems`` are listed on the page. Runs
+    without spans (answer selection, pre-training) are left out.
     Raises RunError if there is nothing to show, UnavailableError without plotly.
     """
     plotly = _plotly()
@@ -143,6 +117,8 @@ def write_report(
             packs[f"{number}-facets"] = pack_bytes(b"".join(f.level.tobytes() for f in scored.breakdowns))
         if scored.questions is not None:
             packs[f"{number}-texts"] = pack_texts(scored.questions)
+        for run, rows in scored.rows.items():
+            packs[f"{number}-run{run}"] = pack_run(rows, scored.mistakes[run])
     failed = sum(record.status != "ok" for _, record in runs)
     facts = f"{len(runs):,} run{'s' if len(runs) > 1 else ''}"
     facts += f", {failed:,} of them not finished" if failed else ""
@@ -152,10 +128,6 @@ def write_report(
         "facts": f"{facts} · written {now()[:10]} by qa_arch {version}",
         "created": now(),
         "version": version,
-        "limit": limit,
-        "columns": [list(column) for column in COLUMNS],
-        "oddsUnit": ODDS_UNIT,
-        "f1Unit": F1_UNIT,
         "outcomes": list(OUTCOMES.items()),
         "boundaries": list(BOUNDARIES.items()),
         "measure": measure,
@@ -163,49 +135,13 @@ def write_report(
         "notes": [f"{len(problems)} things could not be used (see About)."] if problems else [],
         "problems": problems,
         "settings": run_settings(runs),
-        "leftOut": [],
     }
-    left_out = _add_rows(value, sets, packs, limit - len(_page(value, packs)) - 200 * len(runs))
-    value["leftOut"] = [str(runs[number][0]) for number in left_out]
-    if left_out:
-        value["notes"].append(
-            f"Single questions of {len(left_out)} of {len(runs)} runs are not in this page (see About)."
-        )
-    page = _page(value, packs)
+    value |= {key: shareable(value[key]) for key in WITH_PATHS}
+    page = single_file(
+        "page.html", value["title"], styles=("style.css",), scripts=SCRIPTS, value=value, packs=packs
+    )
     path = write_atomic(out, page)
-    return Report(path, len(runs), len(page), tuple(value["leftOut"]), tuple(problems))
-
-
-def _add_rows(
-    value: Mapping[str, Any], sets: Sequence[ScoredSet], packs: dict[str, str], spare: int
-) -> list[int]:
-    """Pack question rows into ``packs`` while they fit; return the runs whose rows are left out, in order."""
-    best: set[int] = set()
-    groups = [run["group"] for run in value["runs"]]
-    for scored in sets:
-        ranked = sorted(scored.rows, key=lambda number: -float(scored.rows[number].f1.mean()))
-        first = {groups[number]: number for number in reversed(ranked)}
-        best |= set(first.values())
-    left_out: set[int] = set()
-    order = sorted(
-        ((number, s) for s, scored in enumerate(sets) for number in scored.rows),
-        key=lambda pair: (pair[0] not in best, pair[0]),
-    )
-    for number, s in order:
-        packed = pack_run(sets[s].rows[number], sets[s].mistakes[number])
-        if len(packed) > spare:
-            left_out.add(number)
-            continue
-        packs[f"{s}-run{number}"] = packed
-        spare -= len(packed)
-    return sorted(left_out)
-
-
-def _page(value: Mapping[str, Any], packs: Mapping[str, str]) -> bytes:
-    shown = {**value, **{key: shareable(value[key]) for key in WITH_PATHS}}
-    return single_file(
-        "page.html", value["title"], styles=("style.css",), scripts=SCRIPTS, value=shown, packs=packs
-    )
+    return Report(path, len(runs), len(page), tuple(problems))
 
 
 def _plotly() -> bytes:
@@ -218,25 +154,22 @@ def _plotly() -> bytes:
     return path.read_bytes()
 
 
-def pack_run(rows: Questions, judged: Mistakes | None = None) -> str:
-    """Offsets, null odds, scores, flags and the mistake of every question of one run."""
-    no_span = rows.start < 0
-    odds = np.clip(np.round(rows.null_odds / ODDS_UNIT), -32767, 32767)
-    odds = np.where(np.isnan(odds), -32768, odds)
-    flags = EXACT * (rows.exact > 0) + ABSTAINED * rows.abstained + NO_SPAN * no_span
-    judged = judged or mistakes(rows)
-    mistake = judged.outcome + 8 * (1 + judged.boundary)
-    mistake += NEAR * judged.near_miss + PLAUSIBLE * (judged.plausible == 1)
+def pack_run(rows: Questions, judged: Mistakes) -> str:
+    """Span, null odds, scores and mistake of every question of one run, by column."""
+    outcomes, boundaries = list(OUTCOMES), list(BOUNDARIES)
+    odds = np.clip(rows.null_odds, -1e9, 1e9).tolist()  # JSON lacks infinity
     columns = {
-        "start": np.where(no_span, 0, rows.start),
-        "length": np.where(no_span, 0, rows.end - rows.start),
-        "odds": odds.astype(np.int64) & 0xFFFF,
-        "f1": (rows.f1 / F1_UNIT).round(),
-        "probability": (np.clip(np.nan_to_num(rows.probability), 0, 1) * 255).round(),
-        "flags": flags,
-        "mistake": mistake,
+        "start": rows.start.tolist(),
+        "end": rows.end.tolist(),
+        "odds": [None if np.isnan(value) else round(value, 2) for value in odds],
+        "f1": rows.f1.round(4).tolist(),
+        "exact": (rows.exact > 0).tolist(),
+        "abstained": rows.abstained.tolist(),
+        "outcome": [outcomes[index] for index in judged.outcome.tolist()],
+        "boundary": [None if index < 0 else boundaries[index] for index in judged.boundary.tolist()],
+        "plausible": [None if np.isnan(value) else value == 1 for value in judged.plausible.tolist()],
     }
-    return pack_bytes(b"".join(planes(columns[name], width) for name, width in COLUMNS))
+    return pack_json(columns)
 
 
 def pack_texts(questions: QuestionSet) -> str:
@@ -261,12 +194,6 @@ def pack_json(value: Any) -> str:
 
 def pack_bytes(raw: bytes) -> str:
     return base64.b64encode(zlib.compress(raw, 9)).decode("ascii")
-
-
-def planes(values: npt.NDArray, width: int) -> bytes:
-    """Integers of ``width`` bytes, plane by plane, lowest byte first."""
-    whole = np.asarray(values).astype(np.uint32)
-    return b"".join(((whole >> (8 * byte)) & 0xFF).astype(np.uint8).tobytes() for byte in range(width))
 
 
 def single_file(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 
 import numpy as np
 import pytest
@@ -118,9 +117,7 @@ def test_page_holds_every_layer_and_head(tmp_path):
     assert [layer["name"] for layer in value["layers"]] == ["1", "2", "3", MATCH]
     for layer in INSPECTION.layers:
         packed = packs[f"layer-{layer.name}"]
-        count = len(packed) // 2
-        lows, highs = struct.unpack(f"{count}B", packed[:count]), struct.unpack(f"{count}B", packed[count:])
-        weights = (np.array(lows) + 256 * np.array(highs)).reshape(layer.weights.shape) / SCALE
+        weights = np.frombuffer(packed, "<u2").reshape(layer.weights.shape) / SCALE
         assert weights == pytest.approx(layer.weights, abs=1 / SCALE)
     encoder, matching = value["views"]
     assert [unit[0] for unit in encoder["units"]] == [unit.text for unit in FIRST.rows]

@@ -19,8 +19,7 @@ const crossing = (item, head) => (head < 0 ? mean(item.crossing) : item.crossing
 /** Probabilities of a layer, (heads, rows, columns) in one array. */
 const weightsOf = once(async (name) => {
   const bytes = await unpack(`pack-layer-${name}`);
-  const count = bytes.length / 2;
-  return Float32Array.from({ length: count }, (_, i) => (bytes[i] + 256 * bytes[count + i]) / DATA.scale);
+  return Float32Array.from(new Uint16Array(bytes.buffer), (weight) => weight / DATA.scale);
 });
 
 /** Weight of each unit of the view for `token`, null if it has none; and whether the token attends. */

@@ -3,14 +3,14 @@
 const OUTCOME_COLOURS = { right: "--line", wrong_span: "--e0", wrong_abstention: "--e1", missed_answer: "--e2", unanswered: "--e2", undue_answer: "--e3" };
 
 const nameOfError = (rows, q) => {
-  const named = DATA.outcomes.find(([key]) => key === outcomeAt(rows, q))[1];
-  const place = DATA.boundaries.find(([key]) => key === boundaryAt(rows, q));
-  return place ? `${named}: ${place[1]}` : isPlausible(rows, q) ? `${named}: a plausible one` : named;
+  const named = DATA.outcomes.find(([key]) => key === rows.outcome[q])[1];
+  const place = DATA.boundaries.find(([key]) => key === rows.boundary[q]);
+  return place ? `${named}: ${place[1]}` : rows.plausible[q] ? `${named}: a plausible one` : named;
 };
 const errorChoices = () => [["any", "any"], ...DATA.outcomes.filter(([key]) => key !== "right"), ["boundary", "boundary error"], ["near", "near miss"],
   ...(set().texts ? [...DATA.boundaries.map(([key, name]) => [key, `wrong span: ${name}`]), ["plausible", "false: a plausible answer"]] : [])];
-const errs = (rows, q, wanted) => wanted === "any" || outcomeAt(rows, q) === wanted || boundaryAt(rows, q) === wanted
-  || (wanted === "boundary" && overlaps(rows, q)) || (wanted === "near" && isNear(rows, q)) || (wanted === "plausible" && isPlausible(rows, q));
+const errs = (rows, q, wanted) => wanted === "any" || rows.outcome[q] === wanted || rows.boundary[q] === wanted
+  || (wanted === "boundary" && overlaps(rows, q)) || (wanted === "near" && isNear(rows, q)) || (wanted === "plausible" && rows.plausible[q]);
 
 function drawErrors() {
   const parent = byId("error-figures");

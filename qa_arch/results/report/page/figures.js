@@ -90,7 +90,7 @@ function drawAbstention() {
   const marks = (x, y) => dots(runs, runs.map((run, i) => (at[i] === null ? null : of(run, x)[at[i]])), runs.map((run, i) => (at[i] === null ? null : of(run, y)[at[i]])));
   const margins = runs.flatMap((run) => of(run, "margin").filter(Number.isFinite));
   figure(parent, "thresholds", `${state.over} over the null threshold`, `“No answer” is given where the null odds exceed the threshold; a mark is a run's own.${cut}`,
-    [...systemTraces(runs, points("margin", state.over), { steps: true }), marks("margin", state.over)],
+    [...systemTraces(runs, points("margin", OVER[state.over]), { steps: true }), marks("margin", OVER[state.over])],
     { xaxis: { title: "null threshold", range: spread(margins) }, yaxis: { title: `${state.over}, %` } });
   figure(parent, "risk", "Risk and coverage", `Risk: 100 − mean F1 of the answered questions, as the threshold rises and more are answered.${cut}`,
     [...systemTraces(runs, points("coverage", "risk")), marks("coverage", "risk")],

@@ -1,5 +1,5 @@
 // Wires up the page; figures wait until Plotly is unpacked.
-const OVER = ["F1", "EM", "HasAns F1", "NoAns F1"];
+const OVER = { F1: "score", EM: "exact", "HasAns F1": "has_answer", "NoAns F1": "no_answer" }; // curves, by name
 function drawBar() {
   const chips = [...state.offered].map((group) => make("li", {}, make("button", { type: "button", "aria-pressed": String(state.slots.has(group)), title: DATA.groups[group].label,
     onclick: () => { select(group, !state.slots.has(group)); state.picked = true; changed(); } }, keyOf(group), make("span", {}, DATA.groups[group].label))));
@@ -20,7 +20,6 @@ function drawAbout() {
   const facts = [["Written", `${DATA.created} by qa_arch ${DATA.version}`], ["Runs", `${DATA.runs.length}, of ${DATA.groups.length} system${DATA.groups.length === 1 ? "" : "s"}; a system is all seeds of one configuration`],
     ["Drawn by", `plotly.js ${Plotly.version}, MIT licence, part of this file`], ["Network", "nothing is loaded and nothing is sent"]];
   for (const scored of DATA.sets) facts.push([`Set: ${scored.name}`, `${scored.split}, SQuAD ${scored.protocol}, hash ${scored.fingerprint}, ${scored.runs.length} runs; texts ${scored.texts ? "included" : "not included"}`]);
-  if (DATA.leftOut.length) facts.push(["Left out", folded(`single questions of ${DATA.leftOut.length} runs, to stay below ${+(DATA.limit / 1e6).toFixed(2)} MB; a report of fewer runs has them`, DATA.leftOut)]);
   if (DATA.problems.length) facts.push(["Not usable", folded(`${DATA.problems.length} runs or files`, DATA.problems)]);
   byId("about-text").replaceChildren(make("dl", { class: "about", id: "about-list" }, facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, ...[value].flat())])));
 }
@@ -88,7 +87,7 @@ function registerView() {
     if (COLUMNS.some((column) => column.key === name)) Object.assign(order, { key: name, down: key.startsWith("-") });
   });
   inLink("filter", () => byId("filter").value, ([text = ""]) => { byId("filter").value = text; });
-  inLink("over", () => only(state.over, "F1"), ([name = "F1"]) => { if (OVER.includes(name)) state.over = byId("over").value = name; });
+  inLink("over", () => only(state.over, "F1"), ([name = "F1"]) => { if (Object.hasOwn(OVER, name)) state.over = byId("over").value = name; });
   inLink("run", () => only(runWord(viewed.run), runWord(bestRuns()[0] ?? null)), ([word]) => { viewed.run = runOfWord(word) ?? bestRuns()[0] ?? null; });
   inLink("beside", () => runWord(viewed.beside), ([word]) => { viewed.beside = runOfWord(word); });
   const pair = (key) => inLink(key, () => (browser.own ? runWord(browser[key]) : null), ([word]) => {
@@ -117,7 +116,7 @@ async function start() {
   byId("facts").textContent = DATA.facts;
   byId("set").replaceChildren(...DATA.sets.map((scored, number) => make("option", { value: number }, `${[...new Set([scored.name, scored.split])].join(", ")} (SQuAD ${scored.protocol})`)));
   byId("set").addEventListener("change", (event) => chooseSet(Number(event.target.value)));
-  byId("over").replaceChildren(...OVER.map((name) => make("option", {}, name)));
+  byId("over").replaceChildren(...Object.keys(OVER).map((name) => make("option", {}, name)));
   byId("over").addEventListener("change", (event) => { state.over = event.target.value; drawAbstention(); viewChanged(); });
   byId("filter").addEventListener("input", drawTable);
   byId("theme").addEventListener("click", () => turnTheme(changed));

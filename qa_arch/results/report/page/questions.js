@@ -23,8 +23,7 @@ function buildBrowser() {
   const parent = byId("browser");
   const runs = packedRuns();
   if (!runs.length) {
-    const reason = DATA.leftOut.length ? "The rows of single questions were left out to keep this page small (see About)." : "No run of this set has rows of single questions (questions.parquet beside the record).";
-    return parent.replaceChildren(make("p", { class: "empty" }, reason));
+    return parent.replaceChildren(make("p", { class: "empty" }, "No run of this set has rows of single questions (questions.parquet beside the record)."));
   }
   const options = (list, current) => list.map(([value, name]) => make("option", { value, selected: String(value) === String(current) }, name));
   const chooser = (name, list, current, pick) =>
@@ -48,7 +47,7 @@ function buildBrowser() {
 }
 
 function passes(q, a, b, levels, ids, texts) {
-  const [right, other] = [isRight(a, q), isRight(b, q)];
+  const [right, other] = [a.exact[q], b.exact[q]];
   const matches = { any: true, aOnly: right && !other, bOnly: !right && other, both: right && other, neither: !right && !other,
     differ: JSON.stringify(spanAt(a, q)) !== JSON.stringify(spanAt(b, q)) }[browser.outcome];
   if (!matches || !errs(a, q, browser.error)) return false;
@@ -91,7 +90,7 @@ function hits(text) {
 }
 
 function drawList(a, b, ids, texts, levels) {
-  const mark = (rows, q) => make("span", { class: isRight(rows, q) ? "right" : "wrong" }, isRight(rows, q) ? "✓" : isSilent(rows, q) ? "∅" : "✗");
+  const mark = (rows, q) => make("span", { class: rows.exact[q] ? "right" : "wrong" }, rows.exact[q] ? "✓" : rows.abstained[q] ? "∅" : "✗");
   const kind = set().facets.findIndex((facet) => facet.key === "kind");
   const tagged = kind < 0 ? 0 : kind;
   const items = browser.found.slice(0, browser.limit).map((q, place) => make("li", {},
@@ -174,13 +173,13 @@ function answerTable(texts, q, answers) {
   const head = ["System", "Answer", "EM", "F1", "Null odds", "Threshold"].map((name, i) => make("th", { class: i < 2 ? "text" : null, style: "padding: .45rem .7rem" }, name));
   const rows = answers.map(({ run, rows: columns, span }) => {
     const tag = run === browser.a ? " (A)" : run === browser.b ? " (B)" : "";
-    const odds = oddsAt(columns, q);
+    const odds = columns.odds[q];
     return make("tr", {},
       make("td", { class: "text" }, make("span", { class: "pick" }, keyOf(DATA.runs[run].group), labelOf(run) + tag)),
-      make("td", { class: "text" }, span || isSilent(columns, q) ? quote(span) : "(not in the passage)"),
-      make("td", { class: isRight(columns, q) ? "right" : "wrong", title: nameOfError(columns, q) }, isRight(columns, q) ? "✓" : "✗"),
-      make("td", {}, fixed(columns.f1[q] * DATA.f1Unit, 2)),
-      make("td", {}, Number.isNaN(odds) ? "–" : Number.isFinite(odds) ? fixed(odds, 2) : odds > 0 ? "∞" : "−∞"),
+      make("td", { class: "text" }, span || columns.abstained[q] ? quote(span) : "(not in the passage)"),
+      make("td", { class: columns.exact[q] ? "right" : "wrong", title: nameOfError(columns, q) }, columns.exact[q] ? "✓" : "✗"),
+      make("td", {}, fixed(columns.f1[q], 2)),
+      make("td", {}, odds === null ? "–" : Math.abs(odds) < 1e9 ? fixed(odds, 2) : odds > 0 ? "∞" : "−∞"),
       make("td", {}, DATA.runs[run].margin === null ? (DATA.runs[run].adopted ? "–" : "forced answer") : fixed(DATA.runs[run].margin, 2)));
   });
   const golden = gold === null ? [] : [make("tr", {}, make("td", { class: "text" }, "gold"), make("td", { class: "text" }, make("span", { class: gold === "no answer" ? null : "gold" }, gold)), ...Array.from({ length: 4 }, () => make("td")))];
