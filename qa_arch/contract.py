@@ -1,7 +1,8 @@
-"""The contract that every model must satisfy: ``qa-arch check-model`` and ``tests/test_contract*.py``.
+"""The contract that every span model must satisfy: ``qa-arch check-model`` and ``tests/test_contract.py``.
 
-The contract of a task is a set of checks, and a few questions for which the model is built. A check is a
-function of that model that raises ``ContractError``; the first line of its docstring states the requirement.
+It consists of checks, and of a few questions for which the model is built. A check is a function of that
+model that raises ``ContractError``; the first line of its docstring states the requirement. The checks that
+fit every task also run in the tests of the extras with other tasks.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,7 +24,6 @@ from qa_arch.config.target import TRUSTED
 from qa_arch.errors import QaArchError
 from qa_arch.features.batches import Collator
 from qa_arch.features.vectors import vector_rows
-from qa_arch.manifest import extras
 from qa_arch.models import store
 from qa_arch.models.build import build_model
 from qa_arch.nn.distillation import soft_target_loss
@@ -47,19 +46,6 @@ class ContractError(QaArchError):
 
 
 Check = Callable[["Subject"], None]
-Collate = Callable[[list[int]], Any]
-
-
-@dataclass(frozen=True)
-class Contract:
-    """Questions and checks for the models of a task."""
-
-    settings: Callable[[Path], list[str]]
-    """Writes a few questions or texts to a folder and returns the overrides with which a run reads them."""
-    collate: Callable[[Config, Any, str, int], Collate]
-    """(config, parts, split, multiple) -> collate function; pads to the multiple if the task pads."""
-    checks: Sequence[Check]
-    """Most helpful first; ``trained_run_answers_as_scored`` applies to all tasks as well."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +54,6 @@ class Subject:
 
     config: Config
     parts: Any
-    contract: Contract
     trusted: Sequence[str] = TRUSTED
     without_effect: tuple[str, ...] = WITHOUT_EFFECT
 
@@ -81,11 +66,10 @@ class Subject:
         return self.parts.model
 
     def batch(self, split: str = TRAIN, rows: list[int] | None = None, multiple: int = 1) -> Any:
-        """Batch of the ``rows`` of a split, by default all."""
+        """Batch of the ``rows`` of a split, by default all, with widths padded to a ``multiple``."""
         table = self.parts.tables[split]
-        return self.contract.collate(self.config, self.parts, split, multiple)(
-            rows or list(range(len(table)))
-        )
+        collate = Collator(table, vector_rows(self.parts.vectors, table), multiple=multiple)
+        return collate(rows or list(range(len(table))))
 
     def loss(self, batch: Any) -> Tensor:
         """Mean loss of a batch, with gradients."""
@@ -278,21 +262,6 @@ def require_answers(expected: Mapping[str, Any], actual: Mapping[str, Any], step
         )
 
 
-COMMON_CHECKS: tuple[Check, ...] = (
-    output_has_its_shape,
-    same_alone_and_padded,
-    gradients_reach_all_parameters,
-)
-"""First checks of every contract."""
-
-
-def contract_of(model: Mapping[str, Any]) -> Contract:
-    """Contract for the task of a config's ``model`` section."""
-    task = model.get("task", "span")
-    offers = (import_module(extra.contracts).CONTRACTS for extra in extras() if extra.contracts)
-    return next(contracts[task] for contracts in (CONTRACTS, *offers) if task in contracts)
-
-
 # Spans and sequences --------------------------------------------------------------------------------
 
 
@@ -358,17 +327,23 @@ def learns_from_a_teacher(subject: Subject) -> None:
     require(largest < 1e-4, f"its own probabilities as targets give a gradient of {largest:.2g}")
 
 
-def _collator(config: Config, parts: Any, split: str, multiple: int) -> Collate:
-    table = parts.tables[split]
-    return Collator(table, vector_rows(parts.vectors, table), multiple=multiple)
+CHECKS: tuple[Check, ...] = (
+    output_has_its_shape,
+    same_alone_and_padded,
+    gradients_reach_all_parameters,
+    scores_lie_on_the_context,
+    learns_four_questions,
+    learns_from_a_teacher,
+    saved_weights_load,
+)
+"""Most helpful first; ``check-model`` also runs ``trained_run_answers_as_scored``."""
 
 
-# Data: each function writes it to a folder and returns the overrides with which a run reads it ------
+# Data -----------------------------------------------------------------------------------------------
 
 Row = tuple[str, str, str | None]
 """Passage, question, and text of the answer, or None for an unanswerable question."""
 TRIAL = ("debug=fast", "trainer.progress=false", "features.cache_dir=null")
-NO_ENCODER_DROPOUT = ("encoder.hidden_dropout=0.0", "encoder.attention_dropout=0.0")
 
 SHORT_QUESTIONS: list[Row] = [
     ("Mira paints red boats.", "What does Mira paint?", "red boats"),
@@ -385,8 +360,9 @@ LONG_QUESTIONS: list[Row] = [
 ]
 
 
-def passages(folder: Path) -> list[str]:
-    """Write four short questions, half of them unanswerable, and passages of many windows."""
+def trial_settings(folder: Path) -> list[str]:
+    """Write four short questions, half of them unanswerable, and passages of many windows; returns the
+    overrides with which a run reads them."""
     dev = [*SHORT_QUESTIONS[:2], (LONG_PASSAGE, "What was carried on day 3?", "23 goats")]
     splits = {"train": [*SHORT_QUESTIONS, *LONG_QUESTIONS], "calibration": SHORT_QUESTIONS, "dev": dev}
     for split, rows in splits.items():
@@ -422,17 +398,3 @@ def write_vectors(path: Path, texts: Iterable[str]) -> None:
     rows = np.random.default_rng(0).normal(size=(len(words), 5)).round(3)
     lines = (f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, rows, strict=True))
     write_atomic(path, "".join(lines))
-
-
-SPANS = Contract(
-    passages,
-    _collator,
-    (
-        *COMMON_CHECKS,
-        scores_lie_on_the_context,
-        learns_four_questions,
-        learns_from_a_teacher,
-        saved_weights_load,
-    ),
-)
-CONTRACTS: Mapping[str, Contract] = {"span": SPANS, "sequence": SPANS}

@@ -96,8 +96,6 @@ class Extra:
     """Module that decides where a kernel may compute the match-LSTM; see ``extras/kernels/proof.py``."""
     metrics: Mapping[str, Metrics] = field(default_factory=dict)
     """By the option of ``evaluate`` that adds them: ``text-metrics`` for ``--text-metrics``."""
-    contracts: str | None = None
-    """Module whose ``CONTRACTS`` list, by task, what ``check-model`` checks."""
     conf: Path | None = None
     """Folder with choices for the config groups."""
 

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import Config
-from qa_arch.contract import Contract, Subject
+from qa_arch.contract import Subject
 from qa_arch.tasks import task_of
 
 FOLDERS = config_folders()
@@ -38,12 +38,12 @@ class LazyCases(dict[str, Any]):
         return self[case]
 
 
-def build_subjects(configure: Callable[[str], Config], contract: Contract) -> LazyCases:
+def build_subjects(configure: Callable[[str], Config], subject: type[Subject] = Subject) -> LazyCases:
     """Subjects of all cases, with the config of ``configure(case)``."""
 
     def build(case: str) -> Subject:
         config = configure(case)
-        return Subject(config, task_of(config.model).assemble(config), contract)
+        return subject(config, task_of(config.model).assemble(config))
 
     return LazyCases(build)
 

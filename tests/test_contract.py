@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import Config, task_entries, validate
-from qa_arch.contract import SPANS, learns_four_questions, trained_run_answers_as_scored
+from qa_arch.contract import CHECKS, learns_four_questions, trained_run_answers_as_scored, trial_settings
 from qa_arch.models.check import check_model
 
 MODELS = models_of(("span", "sequence"))
@@ -41,7 +41,7 @@ LEARNING = (
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory) -> list[str]:
-    return SPANS.settings(tmp_path_factory.mktemp("contract"))
+    return trial_settings(tmp_path_factory.mktemp("contract"))
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def subjects(settings) -> LazyCases:
             config["model"][key] = {"hidden": 12, "dropout": 0.0}[key]
         return validate(config)
 
-    return build_subjects(configure, SPANS)
+    return build_subjects(configure)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -71,7 +71,7 @@ def test_ablation_of_known_branches_fits_its_class(name):
     [
         pytest.param(case, check, id=f"{case}-{title(check)}")
         for case in CASES
-        for check in SPANS.checks
+        for check in CHECKS
         if check is not learns_four_questions or case in LEARNING
     ],
 )

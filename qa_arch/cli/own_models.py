@@ -138,16 +138,18 @@ def run_check_model(args: argparse.Namespace) -> int:
     logging.getLogger("qa_arch").setLevel(logging.WARNING)
     with gc_disabled():
         from qa_arch import contract
+        from qa_arch.spans.task import SpanTask
         from qa_arch.tasks import task_of
 
-    own = contract.contract_of(section)
-    checks = (*own.checks, contract.trained_run_answers_as_scored)
+    if not isinstance(task_of(section), SpanTask):
+        raise ConfigError(f"check-model: checks span models, and model.task is {section['task']}")
+    checks = (*contract.CHECKS, contract.trained_run_answers_as_scored)
     without_effect = (*contract.WITHOUT_EFFECT, *args.without_effect)
     failed = 0
     with TemporaryDirectory(prefix="qa_arch-") as folder:  # for the contract's questions
-        config = validate(compose([*own.settings(Path(folder)), *args.overrides], config_dir))
+        config = validate(compose([*contract.trial_settings(Path(folder)), *args.overrides], config_dir))
         parts = task_of(section).assemble(config, trusted)
-        subject = contract.Subject(config, parts, own, trusted, without_effect)
+        subject = contract.Subject(config, parts, trusted, without_effect)
         for number, check in enumerate(checks):
             reason = _reason(check, subject, args.trust)
             print(f"{'FAIL' if reason else 'ok  '}  {(check.__doc__ or '').splitlines()[0]}", flush=True)

@@ -69,9 +69,9 @@ def read_json():
 @pytest.fixture
 def quick(tmp_path) -> list[str]:
     """Overrides for a run that takes seconds, on a handful of questions."""
-    from qa_arch.contract import SPANS
+    from qa_arch.contract import trial_settings
 
-    return SPANS.settings(tmp_path / "questions")
+    return trial_settings(tmp_path / "questions")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from qa_arch.cli.own_models import explain
 from qa_arch.cli.runs import use_config_dir
 from qa_arch.config.schema import validate
 from qa_arch.config.target import TRUSTED
-from qa_arch.contract import SPANS, ContractError, Subject
+from qa_arch.contract import CHECKS, ContractError, Subject, trial_settings
 from qa_arch.spans.task import TASK
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -98,10 +98,10 @@ def plant(name: str, *changes: tuple[str, str]) -> Path:
 
 def subject(name: str, folder: Path) -> Subject:
     config_dir = use_config_dir("mine", [name])
-    config = validate(compose([*SPANS.settings(folder), f"model={name}"], config_dir))
+    config = validate(compose([*trial_settings(folder), f"model={name}"], config_dir))
     trusted = (*TRUSTED, name)
     torch.manual_seed(0)
-    return Subject(config, TASK.assemble(config, trusted), SPANS, trusted)
+    return Subject(config, TASK.assemble(config, trusted), trusted)
 
 
 MISTAKES = {
@@ -146,7 +146,7 @@ MISTAKES = {
 def test_contract_catches_mistakes(tmp_path, mistake):
     check, changes, message = MISTAKES[mistake]
     plant(f"own_{mistake}", *changes)
-    checks = {check.__name__: check for check in SPANS.checks}
+    checks = {check.__name__: check for check in CHECKS}
     with pytest.raises(ContractError, match=message):
         checks[check](subject(f"own_{mistake}", tmp_path))
 
@@ -167,6 +167,11 @@ def test_failed_check_and_wrong_output_are_reported(quick, capsys):
     message = capsys.readouterr().err.splitlines()[-1]
     reason = r"SpanLogits.start is \(4, \d+, 1\), expected \(B, T\) = \(4, \d+\)"
     assert re.search(rf"^qa-arch: {path}:{line}: Column\.forward\S* .*{reason}", message)
+
+
+def test_models_of_other_tasks_are_refused(capsys):
+    assert main(["check-model", "model=qa_lstm/a"]) == 2
+    assert "check-model: checks span models, and model.task is selection" in capsys.readouterr().err
 
 
 def test_error_in_user_code_is_reported_with_shapes(quick, capsys):

@@ -27,6 +27,5 @@ EXTRA = Extra(
     },
     tasks={name: _task(name) for name in ("masked_lm", "causal_lm", "masked_spans")},
     families={"qa_transformer": f"{__package__}.transformer"},
-    contracts=f"{__package__}.contracts",
     conf=Path(__file__).parent / "conf",
 )

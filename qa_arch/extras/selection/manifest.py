@@ -28,6 +28,5 @@ EXTRA = Extra(
         ),
     },
     formats={"insuranceqa": f"{_HERE}.insuranceqa", "types": f"{_HERE}.question_classes"},
-    contracts=f"{_HERE}.contract",
     conf=Path(__file__).parent / "conf",
 )

@@ -5,16 +5,40 @@ Companion of ``test_contract.py`` on a handful of stories in blocks of 32 tokens
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from contract import LazyCases, build_subjects, every_other_row, require_same_step, title
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import Config, task_entries, validate
-from qa_arch.contract import SPANS, Subject
-from qa_arch.extras.pretraining.contracts import TEXTS
+from qa_arch.contract import (
+    CHECKS,
+    Subject,
+    difference,
+    gradients_reach_all_parameters,
+    logits_of,
+    output_has_its_shape,
+    overfit,
+    require,
+    same_alone_and_padded,
+    saved_weights_load,
+    tolerance,
+    trial_settings,
+)
 from qa_arch.extras.pretraining.manifest import EXTRA
+from qa_arch.records import CALIBRATION, TOKENS, TRAIN
 from qa_arch.tasks import task_of
 
+STORIES = [
+    f"{name} keeps {n} bees near {town}. On day {n} it rains. {name} sells {n + 3} goats to {town}."
+    + " Nobody minds." * n
+    for n, (name, town) in enumerate(
+        [("Tarn", "Lomm"), ("Mira", "Osk"), ("Bell", "Ryde"), ("Ada", "Wick")], 2
+    )
+]
 CASES = {
     "mlm": "albert",
     "mlm_nsp": "bert",
@@ -25,9 +49,80 @@ CASES = {
 """Objective -> encoder family, one of them our own Transformer."""
 
 
+class TextSubject(Subject):
+    """A language model."""
+
+    def batch(self, split: str = TRAIN, rows: list[int] | None = None, multiple: int = 1) -> Any:
+        """``multiple`` is unused, as blocks are padded to the longest."""
+        table = self.parts.tables[split]
+        return self.task.collator(self.config, table)(rows or list(range(len(table))))
+
+
+def targets_have_scores(subject: Subject) -> None:
+    """Every target has a finite score for each token of the vocabulary."""
+    batch = subject.batch()
+    logits = logits_of(subject.model, batch)
+    vocabulary = subject.parts.encoder.vocab_size
+    require(
+        logits.tokens.shape[-1] == vocabulary,
+        f"{logits.tokens.shape[-1]} scores for a vocabulary of {vocabulary}",
+    )
+    require(logits.tokens.isfinite().all(), "a score is not finite")
+    require(
+        (logits.follows is None) == (batch.follows is None),
+        "only one of model and batch has a sentence task",
+    )
+
+
+def text_padding_has_no_effect(subject: Subject) -> None:
+    """The content of padding has no effect."""
+    if subject.parts.encoder.config.model_type == "roberta":
+        return  # RoBERTa derives position ids from padding ids
+    batch = subject.batch()
+    other = replace(batch, ids=batch.ids.where(batch.mask, 7))
+    first, second = (logits_of(subject.model, x).tokens[batch.counted] for x in (batch, other))
+    change = difference(first, second)
+    require(change <= tolerance(first), f"scores change by {change:.2g} with the ids of padding")
+
+
+def learns_two_stories(subject: Subject) -> None:
+    """The model overfits two stories, token by token."""
+    outputs = overfit(subject, CALIBRATION, steps=120, lr=1e-2)
+    scores = subject.task.points(None, outputs, 0.0)[TOKENS]
+    accuracy, targets, perplexity = (
+        float(scores.metric(name) or 0) for name in ("token_accuracy", "targets", "perplexity")
+    )
+    # From [CLS] alone a causal model cannot know which of the two stories follows.
+    highest = 100 - 100 * (subject.task.name == "causal_lm") / targets
+    require(
+        math.isclose(accuracy, highest, rel_tol=1e-6), f"{accuracy:.2f} percent of tokens, not {highest:.2f}"
+    )
+    require(perplexity < 1.2, f"perplexity {perplexity:.2f}, not below 1.2")
+    sentences = scores.metric("sentence_accuracy")
+    require(sentences in (None, 100.0), f"{sentences} percent of the sentence task")
+
+
+TEXT_CHECKS = (
+    output_has_its_shape,
+    same_alone_and_padded,
+    gradients_reach_all_parameters,
+    targets_have_scores,
+    text_padding_has_no_effect,
+    learns_two_stories,
+    saved_weights_load,
+)
+
+
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory) -> list[str]:
-    return TEXTS.settings(tmp_path_factory.mktemp("stories"))
+def texts(settings, tmp_path_factory) -> list[str]:
+    """Overrides for a small model on four stories, in blocks of 32 tokens."""
+    folder = tmp_path_factory.mktemp("stories")
+    (folder / "train.txt").write_text("\n\n".join(STORIES))
+    (folder / "held.txt").write_text("\n\n".join(STORIES[:2]))
+    sizes = ["encoder.layers=1", "encoder.width=32", "encoder.heads=2"]
+    no_dropout = ["encoder.hidden_dropout=0.0", "encoder.attention_dropout=0.0"]
+    data = [f"data.train={folder}/train.txt", f"data.calibration={folder}/held.txt"]
+    return [*settings, *sizes, *no_dropout, *data]
 
 
 def configure(case: str, settings: list[str]) -> Config:
@@ -37,7 +132,7 @@ def configure(case: str, settings: list[str]) -> Config:
 
 @pytest.fixture(scope="module")
 def subjects(texts) -> LazyCases:
-    return build_subjects(lambda case: configure(case, texts), TEXTS)
+    return build_subjects(lambda case: configure(case, texts), TextSubject)
 
 
 def test_every_objective_is_a_case():
@@ -47,7 +142,7 @@ def test_every_objective_is_a_case():
     assert tasks == {name for name, entry in task_entries().items() if entry.reads == "corpus"}
 
 
-@pytest.mark.parametrize("check", TEXTS.checks, ids=title)
+@pytest.mark.parametrize("check", TEXT_CHECKS, ids=title)
 @pytest.mark.parametrize("case", CASES)
 def test_model_meets_the_contract(subjects, case, check):
     check(subjects[case])
@@ -61,11 +156,11 @@ def test_all_models_step_together_on_two_ranks(subjects, step_on_two_ranks):
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory) -> Subject:
     """The span baseline on our Transformer."""
-    settings = SPANS.settings(tmp_path_factory.mktemp("spans"))
+    settings = trial_settings(tmp_path_factory.mktemp("spans"))
     config = validate(compose(["model=qa_transformer", *settings, "model.dropout=0.0"]))
-    return Subject(config, task_of(config.model).assemble(config), SPANS)
+    return Subject(config, task_of(config.model).assemble(config))
 
 
-@pytest.mark.parametrize("check", SPANS.checks, ids=title)
+@pytest.mark.parametrize("check", CHECKS, ids=title)
 def test_our_transformer_meets_the_span_contract(ours, check):
     check(ours)

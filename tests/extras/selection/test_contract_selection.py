@@ -8,20 +8,167 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from contract import ALL, LazyCases, build_subjects, models_of, require_same_step, title
 from omegaconf import OmegaConf
+from torch.nn.functional import pad
 
 import qa_arch
 from qa_arch.cli.compose import compose
+from qa_arch.config.files import write_atomic
 from qa_arch.config.schema import Config, validate
-from qa_arch.contract import Subject, logits_of
-from qa_arch.extras.selection.contract import CONTRACTS, QUESTIONS
-from qa_arch.extras.selection.features import PairCollator
-from qa_arch.records import RANKED
+from qa_arch.contract import (
+    TRIAL,
+    Row,
+    Subject,
+    difference,
+    gradients_reach_all_parameters,
+    logits_of,
+    output_has_its_shape,
+    overfit,
+    require,
+    require_answers,
+    same_alone_and_padded,
+    saved_weights_load,
+    tolerance,
+    write_squad,
+    write_vectors,
+)
+from qa_arch.extras.selection.features import CandidateCollator, PairCollator
+from qa_arch.extras.selection.scores import ranks
+from qa_arch.records import CALIBRATION, RANKED, TRAIN
 from qa_arch.tasks import task_of
 from qa_arch.training.run import train
+
+TOWN = "Mira paints red boats. Tarn keeps nine bees. It rains in Lomm."
+FERRY = "The ferry of Lomm carried twenty goats to the isle on the third day of May. It sank. Why?"
+CHOICES: list[Row] = [
+    (TOWN, "Which sentence is it that red boats belongs to?", "red boats"),
+    (TOWN, "nine what?", "nine"),
+    (TOWN, "Lomm what?", "Lomm"),
+    (FERRY, "goats what?", "goats"),
+    ("Bees sing. Boats sink.", "Boats what?", "Boats"),
+]
+
+QUESTIONS = {
+    "When did the ferry of Lomm first carry goats ?": "NUM:date",
+    "Who paints boats ?": "HUM:ind",
+    "Where is Lomm ?": "LOC:other",
+    "What does a bee eat in the winter ?": "ENTY:food",
+}
+"""Question -> its class."""
+
+
+def candidates(folder: Path) -> list[str]:
+    """Questions with the sentences of their passages as candidates."""
+    splits = {"train": CHOICES, "calibration": CHOICES[:4], "dev": CHOICES}
+    for split, rows in splits.items():
+        write_squad(folder / f"{split}.json", rows)
+    write_vectors(folder / "vectors.txt", (row[0] for row in CHOICES))
+    return [
+        *TRIAL,
+        "data.train_questions=0",
+        "selection.negatives=2",
+        "selection.unknown_buckets=3",
+        "selection.margin=0.9",  # above the spread of cosines at initialisation, so every pair has a loss
+        *(f"data.{split}={folder}/{split}.json" for split in splits),
+        f"glove.path={folder}/vectors.txt",
+        "glove.dim=5",
+    ]
+
+
+def classes(folder: Path) -> list[str]:
+    """Four questions with all classes as candidates, identical in the three splits."""
+    write_atomic(folder / "four.label", "".join(f"{label} {text}\n" for text, label in QUESTIONS.items()))
+    write_vectors(folder / "vectors.txt", QUESTIONS)
+    return [
+        *TRIAL,
+        "data=question_types",
+        "data.train_questions=0",
+        *(f"data.{split}=types:{folder}/four.label" for split in ("train", "calibration", "dev")),
+        "glove=file",
+        f"glove.path={folder}/vectors.txt",
+        "glove.dim=5",
+    ]
+
+
+SETTINGS = {"selection": candidates, "classification": classes}
+"""Task -> function that writes its few questions and returns the overrides with which a run reads them."""
+
+
+class RankingSubject(Subject):
+    """A model that scores candidates, on all candidates of each question."""
+
+    def batch(self, split: str = TRAIN, rows: list[int] | None = None, multiple: int = 1) -> Any:
+        table = self.parts.tables[split]
+        batch = CandidateCollator(table)(rows or list(range(len(table))))
+        axes = ("question", "question_mask", "answer", "answer_mask", "candidate", "offered", "right")
+        widened = {name: pad(x := getattr(batch, name), (0, -x.shape[1] % multiple)) for name in axes}
+        return replace(batch, **widened)
+
+
+def candidates_have_scores(subject: Subject) -> None:
+    """Every candidate has a finite score, padding -inf."""
+    batch = subject.batch(multiple=7)
+    scores = logits_of(subject.model, batch)
+    require(scores[batch.offered].isfinite().all(), "a candidate's score is not finite")
+    require((scores[~batch.offered] == -math.inf).all(), "padding in place of a candidate has a score")
+    require(len(scores[batch.offered].unique()) > 3, "all candidates score the same")
+
+
+def order_of_candidates_has_no_effect(subject: Subject) -> None:
+    """The score of a candidate does not depend on the order of the candidates."""
+    batch = subject.batch()
+    order = torch.arange(batch.candidate.shape[1]).flip(0)
+    reversed_ = replace(
+        batch,
+        candidate=batch.candidate[:, order],
+        right=batch.right[:, order],
+        offered=batch.offered[:, order],
+    )
+    first, second = (logits_of(subject.model, x) for x in (batch, reversed_))
+    change = difference(first[:, order], second)
+    require(change <= tolerance(first), f"scores change by {change:.2g} with the order of the candidates")
+
+
+def padding_has_no_effect(subject: Subject) -> None:
+    """The content of padding has no effect."""
+    batch = subject.batch(multiple=7)
+    other = replace(
+        batch,
+        question=batch.question.masked_fill(~batch.question_mask, 2),
+        answer=batch.answer.masked_fill(~batch.answer_mask, 3),
+        candidate=batch.candidate.masked_fill(~batch.offered, 1),
+    )
+    first, second = (logits_of(subject.model, x) for x in (batch, other))
+    change = difference(first, second)
+    require(change <= tolerance(first), f"scores change by {change:.2g} with the ids of padding")
+
+
+def learns_its_candidates(subject: Subject) -> None:
+    """The model overfits four questions, ranking the right candidate first."""
+    steps = 80
+    questions = subject.parts.sets[CALIBRATION]
+    actual = ranks(questions, overfit(subject, CALIBRATION, steps=steps, lr=2e-2))
+    texts = [question.question for question in questions.questions]
+    require_answers(dict.fromkeys(texts, 1), dict(zip(texts, actual, strict=True)), steps)
+
+
+CHECKS = (
+    output_has_its_shape,
+    same_alone_and_padded,
+    gradients_reach_all_parameters,
+    candidates_have_scores,
+    order_of_candidates_has_no_effect,
+    padding_has_no_effect,
+    learns_its_candidates,
+    saved_weights_load,
+)
 
 VARIANTS = {
     "suffixes": ("qa_lstm/a", ["model.encoder=subilstm", "model.window=3"]),
@@ -30,7 +177,7 @@ VARIANTS = {
     "one_direction": ("question_types", ["model.bidirectional=false", "model.pooling=mean"]),
     "trained_vectors": ("question_types", ["model.train_vectors=true"]),
 }
-CASES = {name: (name, []) for name in models_of(CONTRACTS)} | VARIANTS
+CASES = {name: (name, []) for name in models_of(SETTINGS)} | VARIANTS
 SELECTING = [case for case, (name, _) in CASES.items() if name.startswith("qa_lstm")]
 CLASSIFYING = [case for case in CASES if case not in SELECTING]
 SMALL = {"hidden": 6, "dropout": 0.0}
@@ -42,7 +189,7 @@ def task_name(case: str) -> str:
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory) -> dict[str, list[str]]:
-    return {task: contract.settings(tmp_path_factory.mktemp(task)) for task, contract in CONTRACTS.items()}
+    return {task: write(tmp_path_factory.mktemp(task)) for task, write in SETTINGS.items()}
 
 
 def configure(case: str, settings: dict[str, list[str]], *more: str) -> Config:
@@ -56,18 +203,14 @@ def configure(case: str, settings: dict[str, list[str]], *more: str) -> Config:
 
 @pytest.fixture(scope="module")
 def subjects(settings) -> LazyCases:
-    by_task = {
-        task: build_subjects(lambda case: configure(case, settings), contract)
-        for task, contract in CONTRACTS.items()
-    }
-    return LazyCases(lambda case: by_task[task_name(case)][case])
+    return build_subjects(lambda case: configure(case, settings), RankingSubject)
 
 
 def test_every_model_is_a_case():
     assert {"question_types", *(f"qa_lstm/{letter}" for letter in "abcdefghi")} <= set(CASES)
 
 
-@pytest.mark.parametrize("check", CONTRACTS["selection"].checks, ids=title)
+@pytest.mark.parametrize("check", CHECKS, ids=title)
 @pytest.mark.parametrize("case", CASES)
 def test_model_meets_the_contract(subjects, case, check):
     check(subjects[case])

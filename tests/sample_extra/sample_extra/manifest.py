@@ -18,6 +18,5 @@ EXTRA = Extra(
         )
     },
     columns="sample_extra.columns",
-    contracts="sample_extra.task",
     conf=Path(__file__).parent / "conf",
 )

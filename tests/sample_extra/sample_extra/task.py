@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from qa_arch.contract import SPANS
 from qa_arch.nn.losses import SpanLoss
 from qa_arch.spans.task import SpanTask
 
@@ -22,4 +21,3 @@ class FirstSpanLoss(SpanLoss):
 
 
 TASK = FirstSpanTask()
-CONTRACTS = {"first_span": SPANS}
