@@ -15,8 +15,8 @@ import sys
 import threading
 import time
 from functools import cache
+from typing import Any
 
-import numpy as np
 from torch import nn
 
 from qa_arch.cli.compose import compose
@@ -25,7 +25,7 @@ from qa_arch.serving.app import create_app
 from qa_arch.serving.guard import ServiceOptions, address, bind, serve
 from qa_arch.serving.reader import Reader
 from qa_arch.spans.predictor import SpanPredictor
-from qa_arch.types.text import AttentionMap, Candidate, Prediction
+from qa_arch.types.text import Candidate, Prediction
 
 WORD = re.compile(r"\w+|[^\w\s]+")
 
@@ -86,15 +86,15 @@ class RuleReader(Reader):
     def has_attention(self) -> bool:
         return self.shows_attention
 
-    def attention(self, question: str, context: str) -> AttentionMap:
+    def attention(self, question: str, context: str) -> dict[str, Any]:
         passage, words = ([match.span() for match in WORD.finditer(text)] for text in (context, question))
-        weights = np.full((2, len(passage), len(words) + 1), 0.1 / len(words), np.float16)
+        weights = [[0.1 / len(words)] * (len(words) + 1) for _ in passage]
         for row, (start, _) in enumerate(passage):
             equal = [
                 at for at, (first, _) in enumerate(words) if question[first].lower() == context[start].lower()
             ]
-            weights[:, row, equal[0] if equal else -1] = 0.9
-        return AttentionMap(weights, np.array(passage, np.int32), np.array(words, np.int32))
+            weights[row][equal[0] if equal else -1] = 0.9
+        return {"context": passage, "question": words, "weights": weights}
 
 
 def models() -> dict[str, RuleReader]:

@@ -352,9 +352,7 @@ def _add_attention(app: FastAPI, service: Service) -> None:
             raise RefusalError(422, "the model has no match-LSTM", field="model", remedy=remedy)
         service.check_size([_query(body.question, body.context)])
         item = await batcher.attention(body.question, body.context)
-        weights = item.weights.astype(float).mean(axis=0).round(4).tolist()
-        spans = {"context": item.context.tolist(), "question": item.question.tolist()}
-        return AttentionMessage(model=name, weights=weights, **spans)
+        return AttentionMessage(model=name, **item)
 
 
 def _describe(name: str, reader: Reader) -> ModelMessage:

@@ -21,7 +21,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from qa_arch.serving.answers import Answer, Query
 from qa_arch.serving.guard import ServiceOptions, busy
 from qa_arch.serving.reader import Reader
-from qa_arch.types.text import AttentionMap
 
 WAIT_MS = 2.0
 """Milliseconds a query waits for others; also the polling interval of an empty queue."""
@@ -97,7 +96,7 @@ class Batcher:
             answers.append(result)
         return answers
 
-    async def attention(self, question: str, context: str) -> AttentionMap:
+    async def attention(self, question: str, context: str) -> dict[str, Any]:
         """Run ``Reader.attention`` in a thread; it occupies a queue slot until it ends.
 
         Cancelling does not stop it once started. Raises like ``answer``.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import islice
 from os import PathLike, fspath
 from threading import Lock
-from typing import TypedDict, Unpack, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from qa_arch.serving.answers import Answer, Query, Span
 from qa_arch.spans.loading import Engine, load_predictor, require_spans
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.tasks import device_of
-from qa_arch.types.text import AttentionMap, Candidate, Example, Prediction
+from qa_arch.types.text import Candidate, Example, Prediction
 
 Documents = str | Sequence[str]
 """A text, or several to search for the answer to one question."""
@@ -161,8 +161,9 @@ class Reader:
         inspection = module_of("attention")
         return inspection is not None and bool(inspection.find_match_lstm(self.predictor.model))
 
-    def attention(self, question: str, context: str) -> AttentionMap:
-        """Attention of the match-LSTM, in the window that contains the best span.
+    def attention(self, question: str, context: str) -> dict[str, Any]:
+        """Attention of the match-LSTM in the window that contains the best span: ``context`` and ``question``
+        with the characters of their units, and ``weights``, (C, Q + 1), as the service returns them.
 
         Raises ConfigError for a blank text, RunError if the model has no match-LSTM, UnavailableError without
         the inspection extra.

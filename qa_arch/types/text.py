@@ -8,11 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+from typing import Literal
 
 Protocol = Literal["1.1", "2.0"]
 """SQuAD evaluation version: 2.0 has unanswerable questions, 1.1 has none."""
@@ -201,16 +197,3 @@ def question_word(question: str) -> str:
                 return _HOW.get(after, "how")
             return "who" if word in ("whom", "whose") else word
     return "other"
-
-
-@dataclass(frozen=True, eq=False)
-class AttentionMap:
-    """Attention of a match-LSTM over the question, in the window that holds the best span."""
-
-    weights: npt.NDArray[np.floating]
-    """Shape (2, C, Q + 1): direction, passage unit, question unit with "nothing" last; sums to 1 over the
-    last axis."""
-    context: npt.NDArray[np.int32]
-    """Shape (C, 2): character offsets of each passage unit, end exclusive."""
-    question: npt.NDArray[np.int32]
-    """Shape (Q, 2): character offsets of each question unit, end exclusive."""

