@@ -5,8 +5,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -14,7 +17,7 @@ from torch import Tensor
 from qa_arch.config.schema import Config, Selection
 from qa_arch.errors import ConfigError
 from qa_arch.features.vectors import WordVectors, file_vectors
-from qa_arch.features.words import Bools, Longs
+from qa_arch.features.words import Longs
 from qa_arch.types.tensors import Movable
 from qa_arch.types.text import SelectionSet
 
@@ -111,45 +114,11 @@ def random_vectors(words: Iterable[str], dim: int, seed: int) -> WordVectors:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Texts:
-    """Concatenated texts as rows of words: text x is ``rows[offsets[x]:offsets[x + 1]]``."""
-
-    rows: Longs
-    offsets: Longs
-
-    @classmethod
-    def of(cls, texts: Sequence[Sequence[str]], row: Callable[[str], int], max_words: int) -> Texts:
-        """``texts`` as rows of their first ``max_words`` words."""
-        row_of: dict[str, int] = {}
-        flat = []
-        for text in texts:
-            for word in text[:max_words]:
-                if word not in row_of:
-                    row_of[word] = row(word)
-                flat.append(row_of[word])
-        lengths = [min(len(text), max_words) for text in texts]
-        return cls(np.array(flat, np.int64), np.r_[0, np.cumsum(lengths, dtype=np.int64)])
-
-    @property
-    def lengths(self) -> Longs:
-        return np.diff(self.offsets)
-
-    def padded(self, chosen: Longs, multiple: int = 1) -> tuple[Longs, Bools]:
-        """(texts, words) rows and mask of the ``chosen`` texts, zero-padded to a width of at least 1."""
-        lengths = self.lengths[chosen]
-        width = max(1, int(lengths.max(initial=0)))
-        column = np.arange(-(-width // multiple) * multiple)
-        mask = column < lengths[:, None]
-        source = np.where(mask, self.offsets[chosen][:, None] + column, 0)
-        return np.where(mask, self.rows[source] if len(self.rows) else 0, 0), mask
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class SelectionTable:
-    """A SelectionSet as arrays."""
+    """A SelectionSet with words as word-vector rows."""
 
-    questions: Texts
-    answers: Texts
+    questions: list[Longs]
+    answers: list[Longs]
     candidates: tuple[Sequence[int], ...]
     right: tuple[frozenset[int], ...]
     pairs: Longs
@@ -161,10 +130,15 @@ class SelectionTable:
 
 def selection_table(task: SelectionSet, row: Callable[[str], int], settings: Selection) -> SelectionTable:
     """``task`` with words as word-vector rows; texts beyond the maximum length are truncated."""
+    row_of = cache(row)
+
+    def rows(texts: Iterable[Sequence[str]], max_words: int) -> list[Longs]:
+        return [np.array([row_of(word) for word in text[:max_words]], np.int64) for text in texts]
+
     pairs = [(number, answer) for number, question in enumerate(task.questions) for answer in question.right]
     return SelectionTable(
-        Texts.of([question.question for question in task.questions], row, settings.max_question),
-        Texts.of(task.answers, row, settings.max_answer),
+        rows((question.question for question in task.questions), settings.max_question),
+        rows(task.answers, settings.max_answer),
         tuple(question.candidates for question in task.questions),
         tuple(frozenset(question.right) for question in task.questions),
         np.array(pairs, np.int64).reshape(-1, 2),
@@ -173,99 +147,74 @@ def selection_table(task: SelectionSet, row: Callable[[str], int], settings: Sel
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CandidateCollator:
-    """Collates question rows into a SelectionBatch with all candidates. A padding row is ``-1 - row``."""
+    """Collates question rows into a SelectionBatch with all candidates. A padding row is ``-1 - row``.
 
-    table: SelectionTable
-    multiple: int = 1
-    """Pad widths to a multiple of this."""
-
-    @property
-    def lengths(self) -> Longs:
-        """(questions,) words of the longest candidate, which groups questions of a paragraph into batches."""
-        answer_lengths = self.table.answers.lengths
-        longest = int(answer_lengths.max(initial=0))
-        return np.array(
-            [
-                longest
-                if isinstance(offered, range) and len(offered) == len(answer_lengths)
-                else int(answer_lengths[list(offered)].max(initial=0))
-                for offered in self.table.candidates
-            ],
-            np.int64,
-        )
-
-    def __call__(self, rows: Sequence[int]) -> SelectionBatch:
-        index = np.asarray(rows, np.int64)
-        questions = np.where(index < 0, -1 - index, index)
-        offered = [list(self.table.candidates[question]) for question in questions]
-        return _batch(self.table, questions, questions, offered, index >= 0, self.multiple)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PairCollator:
-    """Collates (epoch, pair rows) into a SelectionBatch: the right answer first, then random wrong ones.
-
-    The draw depends only on seed, epoch and pair, not on batch, rank or worker.
+    With ``negatives`` it collates (epoch, pair rows): the right answer first, then random wrong ones. The
+    draw depends only on seed, epoch and pair, not on batch, rank or worker.
     """
 
     table: SelectionTable
-    negatives: int
-    seed: int
-    multiple: int = 1
+    negatives: int | None = None
+    """Number of wrong answers sampled per pair; None for questions."""
+    seed: int = 0
 
     @property
     def lengths(self) -> Longs:
-        """(pairs,) words of the right answer."""
-        return self.table.answers.lengths[self.table.pairs[:, 1]]
+        """(rows,) words of a pair's right answer, or of a question's longest candidate, which groups
+        questions of a paragraph into batches."""
+        words = np.array([len(answer) for answer in self.table.answers], np.int64)
+        if self.negatives is not None:
+            return words[self.table.pairs[:, 1]]
+        longest, all_answers = words.max(initial=0), range(len(words))
+        return np.array(
+            [longest if c == all_answers else words[list(c)].max(initial=0) for c in self.table.candidates],
+            np.int64,
+        )
 
-    def __call__(self, epoch_rows: tuple[int, Sequence[int]]) -> SelectionBatch:
-        epoch, rows = epoch_rows
-        index = np.asarray(rows, np.int64)
-        pairs = np.where(index < 0, -1 - index, index)
-        offered = [[int(self.table.pairs[p, 1]), *self._sample_negatives(epoch, int(p))] for p in pairs]
-        return _batch(self.table, pairs, self.table.pairs[pairs, 0], offered, index >= 0, self.multiple)
+    def __call__(self, rows: Any) -> SelectionBatch:
+        epoch, rows = (0, rows) if self.negatives is None else rows
+        table, index = self.table, np.asarray(rows, np.int64)
+        numbers = np.where(index < 0, -1 - index, index)
+        questions = numbers if self.negatives is None else table.pairs[numbers, 0]
+        offered = [self._offered(epoch, number) for number in numbers.tolist()]
+        right = [
+            np.array([answer in table.right[question] for answer in answers], bool)
+            for question, answers in zip(questions.tolist(), offered, strict=True)
+        ]
+        distinct = np.unique(np.concatenate(offered))
+        candidate, is_offered = _padded([np.searchsorted(distinct, answers) for answers in offered])
+        question, question_mask = _padded([table.questions[number] for number in questions])
+        answer, answer_mask = _padded([table.answers[number] for number in distinct])
+        return SelectionBatch(
+            index=torch.from_numpy(numbers),
+            question=question,
+            question_mask=question_mask,
+            answer=answer,
+            answer_mask=answer_mask,
+            candidate=candidate,
+            offered=is_offered,
+            right=_padded(right)[0],
+            weight=torch.from_numpy((index >= 0).astype(np.float32)),
+        )
 
-    def _sample_negatives(self, epoch: int, pair: int) -> list[int]:
-        question = int(self.table.pairs[pair, 0])
+    def _offered(self, epoch: int, row: int) -> Longs:
+        """All candidates of a question; of a pair, the right answer and the sampled wrong ones."""
+        if self.negatives is None:
+            return np.array(self.table.candidates[row], np.int64)
+        question, answer = self.table.pairs[row].tolist()
         candidates, right = self.table.candidates[question], self.table.right[question]
-        generator = np.random.default_rng((self.seed, epoch, pair))
+        generator = np.random.default_rng((self.seed, epoch, row))
         # The draw may include right answers, so draw as many more.
         count = min(len(candidates), self.negatives + len(right))
         draw = generator.choice(len(candidates), count, replace=False)
         wrong = [candidates[i] for i in draw.tolist() if candidates[i] not in right]
-        return wrong[: self.negatives]
+        return np.array([answer, *wrong[: self.negatives]], np.int64)
 
 
-def _batch(
-    table: SelectionTable,
-    index: Longs,
-    questions: Longs,
-    offered: Sequence[Sequence[int]],
-    real: Bools,
-    multiple: int,
-) -> SelectionBatch:
-    widest = max(1, *map(len, offered))
-    distinct, inverse = np.unique(
-        np.concatenate([np.asarray(o, np.int64) for o in offered]), return_inverse=True
-    )
-    mask = np.arange(-(-widest // multiple) * multiple) < np.array([len(o) for o in offered])[:, None]
-    candidate, right = np.zeros(mask.shape, np.int64), np.zeros(mask.shape, bool)
-    candidate[mask] = inverse
-    right[mask] = [
-        answer in table.right[question]
-        for question, answers in zip(questions.tolist(), offered, strict=True)
-        for answer in answers
-    ]
-    question, question_mask = table.questions.padded(questions, multiple)
-    answer, answer_mask = table.answers.padded(distinct, multiple)
-    return SelectionBatch(
-        index=torch.from_numpy(index),
-        question=torch.from_numpy(question),
-        question_mask=torch.from_numpy(question_mask),
-        answer=torch.from_numpy(answer),
-        answer_mask=torch.from_numpy(answer_mask),
-        candidate=torch.from_numpy(candidate),
-        offered=torch.from_numpy(mask),
-        right=torch.from_numpy(right),
-        weight=torch.from_numpy(real.astype(np.float32)),
-    )
+def _padded(rows: Sequence[npt.NDArray[Any]]) -> tuple[Tensor, Tensor]:
+    """Rows zero-padded to a width of at least 1, and their mask."""
+    lengths = np.array([len(row) for row in rows])
+    mask = np.arange(max(1, lengths.max())) < lengths[:, None]
+    padded = np.zeros(mask.shape, rows[0].dtype)
+    padded[mask] = np.concatenate(rows)
+    return torch.from_numpy(padded), torch.from_numpy(mask)

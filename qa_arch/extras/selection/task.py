@@ -22,7 +22,6 @@ from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.extras.selection.features import (
     CandidateCollator,
-    PairCollator,
     SelectionBatch,
     SelectionTable,
     candidate_vectors,
@@ -251,7 +250,7 @@ class SelectionTask(Task):
         """Training pairs with negatives sampled anew every epoch; all candidates for validation."""
         calibration = parts.tables.get("calibration")
         return Batches(
-            PairCollator(parts.tables["train"], self.negatives(config, parts), config.seed),
+            CandidateCollator(parts.tables["train"], self.negatives(config, parts), config.seed),
             CandidateCollator(calibration) if calibration is not None else None,
             EpochBatchSampler,
         )

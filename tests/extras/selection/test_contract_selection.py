@@ -39,7 +39,7 @@ from qa_arch.contract import (
     write_squad,
     write_vectors,
 )
-from qa_arch.extras.selection.features import CandidateCollator, PairCollator
+from qa_arch.extras.selection.features import CandidateCollator
 from qa_arch.extras.selection.scores import ranks
 from qa_arch.records import CALIBRATION, RANKED, TRAIN
 from qa_arch.tasks import task_of
@@ -258,7 +258,7 @@ def test_all_models_step_together_on_two_ranks(subjects, step_on_two_ranks):
     def pairs(subject: Subject, rank: int):
         """Pairs as sampled in the first epoch of training."""
         config, parts = subject.config, subject.parts
-        collate = PairCollator(parts.tables["train"], subject.task.negatives(config, parts), config.seed)
+        collate = CandidateCollator(parts.tables["train"], subject.task.negatives(config, parts), config.seed)
         return collate((0, [rank, rank + 2]))
 
     require_same_step(subjects, CASES, step_on_two_ranks, pairs)
