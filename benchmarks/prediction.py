@@ -29,9 +29,7 @@ from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.data.splits import subset
 from qa_arch.metrics.threshold import best_texts
-from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_configs import resolve
-from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.precision import Precision, cast_weights, mixed
 from qa_arch.nn.processor import bf16_is_faster
 from qa_arch.spans.loading import load_predictor
@@ -161,9 +159,7 @@ def onnx_predictor(folder: Path, precision: Precision) -> SpanPredictor:
 def build_model() -> TransformerSpan:
     inputs.require_minilm()
     torch.manual_seed(inputs.SEED)
-    encoder = build_encoder("minilm")
-    assert isinstance(encoder, Encoder)
-    model = TransformerSpan(encoder)
+    model = TransformerSpan(inputs.encoder(init="pretrained", name="minilm"))
     torch.nn.init.normal_(model.span.weight, std=0.5)  # spreads scores like a trained head
     return model
 

@@ -21,7 +21,6 @@ from benchmarks.timing import Pairs, Timed, median_time, once
 from qa_arch.features.batches import BucketBatchSampler, Collator
 from qa_arch.models.bert_match import BertMatch
 from qa_arch.nn.encoder import Encoder
-from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.losses import SpanLoss
 from qa_arch.nn.processor import bf16_is_faster
 from qa_arch.types.tensors import Batch
@@ -49,9 +48,7 @@ def trainer_of(model: nn.Module) -> Callable[..., None]:
 def encoder() -> Encoder:
     """MiniLM with attention dropout 0, as any other value disables torch's fused CPU attention."""
     inputs.require_minilm()
-    encoder = build_encoder("minilm", attention_dropout=0.0)
-    assert isinstance(encoder, Encoder)
-    return encoder
+    return inputs.encoder(init="pretrained", name="minilm", attention_dropout=0.0)
 
 
 def sample_batches(quick: bool) -> list[list[int]]:

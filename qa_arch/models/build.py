@@ -90,29 +90,13 @@ def load_tokenizer(encoder: str, *, setting: str = "encoder.name") -> PreTrained
 def make_encoder(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> AnyEncoder:
     """The configured encoder; a random one gets the tokenizer's vocabulary and positions for a window."""
     settings = config.encoder
-    shared = {
-        "init": settings.init,
-        "initializer_range": settings.initializer_range,
-        "positions": settings.positions,
-        "pre_norm": settings.pre_norm,
-        "attention_dropout": settings.attention_dropout,
-        "hidden_dropout": settings.hidden_dropout,
-        "freeze": settings.freeze,
-        "gradient_checkpointing": config.trainer.gradient_checkpointing,
-    }
-    if settings.init == "pretrained":
-        encoder = build_encoder(settings.name, family=settings.family, **shared)  # type: ignore[arg-type]
-    else:
-        encoder = build_encoder(
-            family=settings.family,
-            layers=settings.layers,
-            width=settings.width,
-            heads=settings.heads,
-            vocab_size=len(tokenizer) if tokenizer else 0,
-            pad_token_id=tokenizer.pad_token_id if tokenizer else 0,
-            max_positions=config.features.max_length,
-            **shared,  # type: ignore[arg-type]
-        )
+    encoder = build_encoder(
+        settings,
+        vocab_size=len(tokenizer) if tokenizer else 0,
+        pad_token_id=tokenizer.pad_token_id if tokenizer else 0,
+        max_positions=config.features.max_length,
+        gradient_checkpointing=config.trainer.gradient_checkpointing,
+    )
     limit = encoder.max_tokens
     if limit is not None and config.features.max_length > limit:
         raise ConfigError(

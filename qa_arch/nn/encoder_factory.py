@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import transformers  # its models take seconds to import: looked up where they are needed
@@ -16,13 +16,13 @@ from safetensors import SafetensorError
 from transformers import PretrainedConfig
 from transformers.utils import logging as hf_logging
 
+from qa_arch.config.schema import Encoder as EncoderSettings
 from qa_arch.errors import BRIEF, ConfigError, UnavailableError, first_line
 from qa_arch.manifest import from_extras
 from qa_arch.nn.encoder import (
     WORDS,
     AnyEncoder,
     Encoder,
-    Freeze,
     WordEncoder,
     class_of,
     new_backbone,
@@ -40,75 +40,45 @@ _DROPOUT = {
 """Setting -> names of that setting in the configurations of transformers."""
 LOADING_ERRORS = (OSError, ValueError, RuntimeError, TypeError, AttributeError, LookupError, SafetensorError)
 """Errors that transformers raises for files that are not a model."""
-_DISTILBERT = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
 
 
 def build_encoder(
-    name: str | None = None,
+    settings: EncoderSettings,
     *,
-    init: Literal["pretrained", "random"] = "pretrained",
-    family: str | None = None,
-    layers: int | None = None,
-    width: int | None = None,
-    heads: int | None = None,
-    vocab_size: int | None = None,
-    pad_token_id: int | None = None,
+    vocab_size: int = 0,
+    pad_token_id: int = 0,
     max_positions: int | None = None,
-    initializer_range: float | None = None,
-    positions: Literal["learned", "sinusoidal"] | None = None,
-    pre_norm: bool | None = None,
-    attention_dropout: float | None = None,
-    hidden_dropout: float | None = None,
-    freeze: Freeze = "none",
     gradient_checkpointing: bool = False,
 ) -> AnyEncoder:
-    """Build the encoder ``name`` (a hub id, a local folder, ``minilm``, ``mpnet``), or a random one.
+    """Build the encoder of a config: a pretrained one, or a random one of the given sizes.
 
-    ``init="random"`` takes the architecture of ``name`` (or ``family``) and overrides it with whichever of
-    ``layers`` ... ``pre_norm`` are set; a pretrained encoder accepts none of them. ``max_positions`` is the
-    longest window; only ``qa_transformer`` has ``positions`` and ``pre_norm``.
-    The family ``words`` has no layers: ``width`` is that of the embeddings of ``vocab_size`` words, None for
-    no embeddings. Under ``torch.device("meta")`` no weights are read, and nothing is downloaded for known
-    encoders.
-    Raises UnavailableError if ``name`` cannot be loaded, ConfigError for inconsistent settings.
+    Only a random encoder uses ``vocab_size`` (0: its family's), ``pad_token_id`` and ``max_positions`` (the
+    longest window; None: its family's). The family ``words`` has no layers: ``width`` is that of the
+    embeddings of ``vocab_size`` words, None for no embeddings. Under ``torch.device("meta")`` no weights are
+    read, and nothing is downloaded for known encoders.
+    Raises UnavailableError if the encoder cannot be loaded, ConfigError for settings it does not have.
     """
-    if family == WORDS and name is None:
+    is_random = settings.init == "random"
+    if is_random and settings.family == WORDS:
         if gradient_checkpointing:
             raise ConfigError("words have no gradient checkpointing: set it to false")
-        return WordEncoder(vocab_size or 0, width or 0, std=initializer_range).freeze(freeze)
-    sizes = {
-        "num_hidden_layers": layers,
-        "hidden_size": width,
-        "num_attention_heads": heads,
-        "max_position_embeddings": max_positions,
-        "initializer_range": initializer_range,
-        "positions": positions,
-        "pre_norm": pre_norm,
-    }
-    overrides = {key: value for key, value in sizes.items() if value is not None}
-    on_meta = torch.get_default_device().type == "meta"
-    if init == "random":
-        ids = {"vocab_size": vocab_size, "pad_token_id": pad_token_id}
-        overrides |= {key: value for key, value in ids.items() if value is not None}
-        config = _random_config(name, family, overrides)
-    elif name is None or overrides:
-        raise ConfigError(
-            "encoder.init=pretrained needs encoder.name (a hub id, a local folder or minilm) and no sizes:"
-            f" name={name}, sizes={overrides}"
-        )
+        words = WordEncoder(vocab_size, settings.width or 0, std=settings.initializer_range)
+        return words.freeze(settings.freeze)
+    name, on_meta = str(settings.name), torch.get_default_device().type == "meta"
+    if is_random:
+        config = _random_config(settings, vocab_size, pad_token_id, max_positions)
     else:
         config = _config_of(name, use_network=not on_meta)
-    for setting, rate in (("attention_dropout", attention_dropout), ("hidden_dropout", hidden_dropout)):
-        present = [name for name in _DROPOUT[setting] if hasattr(config, name)]
+    for setting, attributes in _DROPOUT.items():
+        rate, present = getattr(settings, setting), [key for key in attributes if hasattr(config, key)]
         if rate is not None and not present:
             raise ConfigError(f"encoder.{setting}: {config.model_type} has no such dropout; leave it null")
         for attribute in present if rate is not None else ():
             setattr(config, attribute, rate)
-    weights = None if init == "random" or on_meta else name
-    encoder = Encoder(_load(weights, config) if weights else new_backbone(config))
+    encoder = Encoder(new_backbone(config) if is_random or on_meta else _load(name, config))
     if gradient_checkpointing:
         encoder.checkpoint_activations()
-    return encoder.freeze(freeze).train()
+    return encoder.freeze(settings.freeze).train()
 
 
 def _config_of(name: str, *, use_network: bool) -> PretrainedConfig:
@@ -147,45 +117,42 @@ def checkpoint_config(place: str | Path, *, local_files_only: bool = True) -> Pr
     return config
 
 
-def _random_config(name: str | None, family: str | None, overrides: dict[str, Any]) -> PretrainedConfig:
-    """Configuration of ``name`` (or ``family``) with ``overrides``, and dependent sizes scaled to match."""
-    if name is not None:
-        values = _config_of(name, use_network=False).to_dict()
-    elif family is not None:
-        # transformers' default ALBERT is the largest one, and its default RoBERTa has two segment ids.
-        base = {"albert": "albert-base-v2", "roberta": "roberta-base"}.get(family, "")
-        values = known_config(base) or {"model_type": family}
-    else:
-        raise ConfigError("encoder.init=random needs encoder.family (such as bert) or encoder.name")
-    family, width = values["model_type"], overrides.get("hidden_size")
+def _random_config(
+    settings: EncoderSettings, vocab_size: int, pad_token_id: int, max_positions: int | None
+) -> PretrainedConfig:
+    """Configuration of the family with the configured sizes, and dependent sizes scaled to match."""
+    family, width = str(settings.family), settings.width
+    variants = {"positions": settings.positions, "pre_norm": settings.pre_norm}
+    unsupported = [setting for setting, value in variants.items() if value is not None]
     extra_families = from_extras("families")
-    variants = {"positions", "pre_norm"}
-    if (unsupported := overrides.keys() & variants) and family not in extra_families:
+    if unsupported and family not in extra_families:
         raise ConfigError(
-            f"encoder.{min(unsupported)}: {family} has no such choice, only {', '.join(extra_families)};"
+            f"encoder.{unsupported[0]}: {family} has no such choice, only {', '.join(extra_families)};"
             " leave it null"
         )
-    sizes = overrides.keys() - {"pad_token_id", *variants}
-    if invalid := sorted(key for key in sizes if overrides[key] <= 0):
-        raise ConfigError(f"encoder sizes must be positive: {invalid[0]}={overrides[invalid[0]]}")
-    kwargs = {key: value for key, value in values.items() if key != "model_type"} | overrides
+    sizes = {
+        "num_hidden_layers": settings.layers,
+        "hidden_size": width,
+        "num_attention_heads": settings.heads,
+        "vocab_size": vocab_size or None,
+        "pad_token_id": pad_token_id,
+        "max_position_embeddings": max_positions,
+        "initializer_range": settings.initializer_range,
+    }
+    # transformers' default ALBERT is the largest one, and its default RoBERTa has two segment ids.
+    base = {"albert": "albert-base-v2", "roberta": "roberta-base"}.get(family, "")
+    given = {key: value for key, value in (sizes | variants).items() if value is not None}
+    kwargs = {"model_type": family} | (known_config(base) or {}) | given
     if width is not None:
         kwargs["hidden_dim" if family == "distilbert" else "intermediate_size"] = 4 * width
         if family in {"albert", "electra"}:
             kwargs["embedding_size"] = min(width, 128)
-    if family == "distilbert":
-        kwargs = {_DISTILBERT.get(key, key): value for key, value in kwargs.items()}
     register(family)
     try:
-        config = transformers.AutoConfig.for_model(family, **kwargs)
+        config = transformers.AutoConfig.for_model(**kwargs)
     except ValueError as error:
         raise ConfigError(f"encoder.family={family}: {first_line(error, BRIEF)}") from error
-    if config.hidden_size % getattr(config, "num_attention_heads", 1):
-        raise ConfigError(
-            f"encoder.width={config.hidden_size} is not a multiple of"
-            f" encoder.heads={config.num_attention_heads}"
-        )
-    if "max_position_embeddings" in overrides:
+    if max_positions is not None:
         config.max_position_embeddings += _unread_positions(config)
     return config
 

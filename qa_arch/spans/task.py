@@ -167,8 +167,8 @@ class SpanTask(Task):
         Raises DataError if the vector file cannot be read, as its width is unknown.
         """
         tokenizer, teachers = None, config.distillation.teachers
-        unsized = config.encoder.vocabulary or teachers  # learned from the texts, or the teacher's
-        if config.encoder.init == "random" and unsized:
+        has_tokens = config.encoder.vocabulary or config.encoder.tokenizer or teachers  # else words alone
+        if config.encoder.init == "random" and has_tokens:
             tokenizer = make_tokenizer(config.encoder, self.load_splits(config.data)["train"], teachers)
         shape = assumed_shape(config.glove)
         with torch.device("meta"):

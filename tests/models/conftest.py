@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from families import new_encoder
 
 from qa_arch.nn.encoder import Encoder
-from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.types.tensors import Batch
 
 QUESTIONS, CONTEXTS = ([3, 2, 1, 4], [9, 4, 6, 1])  # pieces of each window
@@ -19,9 +19,7 @@ def tiny_encoder() -> Callable[..., Encoder]:
     def build(family: str = "bert", **options) -> Encoder:
         torch.manual_seed(3)
         sizes = {"layers": 2, "width": 16, "heads": 2, "vocab_size": 50, "max_positions": 40}
-        return build_encoder(
-            init="random", family=family, pad_token_id=0, initializer_range=0.25, **sizes | options
-        )
+        return new_encoder(family=family, pad_token_id=0, initializer_range=0.25, **sizes | options)
 
     return build
 

@@ -9,12 +9,12 @@ import shutil
 import pytest
 import torch
 from checkpoints import make_checkpoint
+from families import new_encoder
 from huggingface_hub import constants
 
 from qa_arch.errors import RunError, UnavailableError
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint, record_folder
 from qa_arch.nn.encoder import Encoder
-from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.spans.loading import load_predictor
 
 COMMIT = "5f1d" * 10
@@ -106,7 +106,7 @@ def test_weight_index_may_only_name_safetensors_in_its_folder(tiny, tmp_path, in
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     torch.save({"qa_outputs.bias": torch.zeros(2)}, folder / "weights.bin")
-    for load in (lambda: load_predictor(folder, device="cpu"), lambda: build_encoder(str(folder))):
+    for load in (lambda: load_predictor(folder, device="cpu"), lambda: new_encoder(name=str(folder))):
         with pytest.raises(RunError, match=f"index.json: {re.escape(message)}"):
             load()
 
@@ -123,7 +123,7 @@ def test_unusable_configuration_error_is_one_line(tiny, tmp_path, change, kind):
     folder = shutil.copytree(tiny, tmp_path / "odd")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | change))
-    for load in (lambda: load_predictor(folder, device="cpu"), lambda: build_encoder(str(folder))):
+    for load in (lambda: load_predictor(folder, device="cpu"), lambda: new_encoder(name=str(folder))):
         with pytest.raises(kind) as caught:
             load()
         assert str(caught.value).count("\n") == 0
@@ -134,7 +134,7 @@ def test_checkpoint_cannot_choose_its_attention(tiny, tmp_path, monkeypatch):
     folder = shutil.copytree(tiny, tmp_path / "kernel")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"attn_implementation": "velmora/kernel"}))
-    encoder = build_encoder(str(folder))
+    encoder = new_encoder(name=str(folder))
     description = encoder.describe() | {"attn_implementation": "velmora/kernel"}
     models = (load_predictor(folder, device="cpu").model, encoder, Encoder.from_description(description))
     assert {model.backbone.config._attn_implementation for model in models} <= {"sdpa", "qa_arch_sdpa"}

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import torch
-from families import EXTRA_FAMILIES
+from families import EXTRA_FAMILIES, new_encoder
 from transformers import AutoConfig, AutoModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -17,14 +17,13 @@ from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.nn import sdpa
 from qa_arch.nn.encoder import Encoder, WordEncoder, encoder_from
 from qa_arch.nn.encoder_configs import MPNET_FOLDER, known_config, resolve
-from qa_arch.nn.encoder_factory import build_encoder
 
 FAMILIES = ["bert", "albert", "roberta", "distilbert", "electra", *EXTRA_FAMILIES]
 
 
 def tiny(family="bert", **options):
     sizes = {"layers": 3, "width": 16, "heads": 2, "vocab_size": 50, "max_positions": 12, "pad_token_id": 0}
-    return build_encoder(init="random", family=family, **sizes | options)
+    return new_encoder(family=family, **sizes | options)
 
 
 def encode(encoder, ids, mask=None):
@@ -46,7 +45,7 @@ def encode(encoder, ids, mask=None):
 )
 def test_parameter_counts_of_known_encoders(name, total):
     with torch.device("meta"):
-        encoder = build_encoder(name)
+        encoder = new_encoder(name=name)
     assert sum(p.numel() for p in encoder.parameters()) == total
     assert encoder.max_tokens == 512
     assert all(p.is_meta for p in encoder.parameters())
@@ -143,37 +142,29 @@ def test_gradient_checkpointing_keeps_gradients_and_dropout_applies(family):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "needs encoder.name"),
-        ({"name": "bert-base-uncased", "layers": 2}, "no sizes"),
-        ({"init": "random"}, "needs encoder.family"),
-        ({"init": "random", "family": "bert", "width": 10, "heads": 3}, "not a multiple"),
-        ({"init": "random", "family": "bert", "layers": 0}, "num_hidden_layers=0"),
-        ({"init": "random", "family": "albert", "layers": 1, "gradient_checkpointing": True}, "no gradient"),
-        (
-            {"init": "random", "family": "mamba", "layers": 1, "hidden_dropout": 0.1},
-            "mamba has no such dropout",
-        ),
+        ({"family": "albert", "layers": 1, "gradient_checkpointing": True}, "no gradient"),
+        ({"family": "mamba", "layers": 1, "hidden_dropout": 0.1}, "mamba has no such dropout"),
     ],
 )
 def test_inconsistent_settings_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
-        build_encoder(**settings)
+        new_encoder(**settings)
 
 
 def test_saved_folders_load_and_missing_weights_are_refused(tmp_path):
     encoder = tiny().eval()
     encoder.backbone.save_pretrained(tmp_path / "whole")
-    loaded = build_encoder(str(tmp_path / "whole")).eval()
+    loaded = new_encoder(name=str(tmp_path / "whole")).eval()
     ids = torch.randint(5, 50, (1, 6))
     assert torch.equal(encode(loaded, ids), encode(encoder, ids))
     del encoder.backbone.encoder.layer[1].output.dense
     encoder.backbone.save_pretrained(tmp_path / "gap")
     with pytest.raises(UnavailableError, match=r"lacks 2 weights of bert \(encoder.layer.1.output.dense"):
-        build_encoder(str(tmp_path / "gap"))
+        new_encoder(name=str(tmp_path / "gap"))
     (tmp_path / "whole" / "model.safetensors").write_bytes(b"x" * 100)
     for name in (str(tmp_path / "whole"), "no/such-encoder", str(tmp_path)):
         with pytest.raises(UnavailableError, match=r"cannot be loaded.* local folder") as caught:
-            build_encoder(name)
+            new_encoder(name=name)
         assert "\n" not in str(caught.value)
 
 
@@ -192,7 +183,7 @@ def test_other_families_load_from_folders(tmp_path, family):
         family, vocab_size=60, **{"pad_token_id": 0} | sizes | OTHER_FAMILIES[family]
     )
     AutoModel.from_config(config).save_pretrained(tmp_path)
-    encoder = build_encoder(str(tmp_path)).eval()
+    encoder = new_encoder(name=str(tmp_path)).eval()
     ids, mask = torch.randint(5, 60, (2, 9)), torch.ones(2, 9, dtype=torch.bool)
     mask[1, 6:] = False
     alone = encode(encoder, ids[1:, :6])
@@ -238,10 +229,10 @@ IDS = torch.tensor([[4, 2, 4, 0], [3, 3, 1, 5]])
 
 
 def test_word_encoder_gives_one_vector_per_word_and_none_without_width():
-    no_vectors = build_encoder(init="random", family="words", vocab_size=6)
+    no_vectors = new_encoder(family="words", vocab_size=6)
     assert no_vectors(IDS, IDS > 0).shape == (2, 4, no_vectors.out_dim) == (2, 4, 0)
     assert not list(no_vectors.parameters())
-    encoder = build_encoder(init="random", family="words", vocab_size=6, width=3)
+    encoder = new_encoder(family="words", vocab_size=6, width=3)
     vectors = encoder(IDS, IDS > 0)
     assert torch.equal(vectors[0, 0], vectors[0, 2])
     assert not vectors[IDS == 0].any()
@@ -258,7 +249,7 @@ def test_word_encoder_refuses_transformer_options():
     with pytest.raises(ValueError, match="no segment ids"):
         WordEncoder(6, 3)(IDS, IDS > 0, IDS)
     with pytest.raises(ConfigError, match="gradient checkpointing"):
-        build_encoder(init="random", family="words", vocab_size=6, gradient_checkpointing=True)
+        new_encoder(family="words", vocab_size=6, gradient_checkpointing=True)
 
 
 MODULE = torch.nn.Module()

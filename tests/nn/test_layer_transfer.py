@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from families import EXTRA_FAMILIES
+from families import EXTRA_FAMILIES, new_encoder
 
 from qa_arch.errors import ConfigError
 from qa_arch.nn.distillation import copy_layers
-from qa_arch.nn.encoder_factory import build_encoder
 
 FAMILIES = ["bert", "roberta", "distilbert", "electra", *EXTRA_FAMILIES]
 
@@ -16,7 +15,7 @@ FAMILIES = ["bert", "roberta", "distilbert", "electra", *EXTRA_FAMILIES]
 def tiny(family="bert", seed=0, **options):
     torch.manual_seed(seed)
     sizes = {"layers": 4, "width": 16, "heads": 2, "vocab_size": 50, "max_positions": 20, "pad_token_id": 1}
-    return build_encoder(init="random", family=family, **sizes | options).eval()
+    return new_encoder(family=family, **sizes | options).eval()
 
 
 def layer_of(encoder, number):

@@ -54,3 +54,10 @@ def test_folder_without_tokenizer_is_refused(configure, save_pretrained):
     path, _ = save_pretrained(tokenizer=False)
     with pytest.raises(UnavailableError, match=r"no tokenizer for .*tokenizer\.json"):
         TASK.assemble(configure(*pretrained_from(path)))
+
+
+def test_parameters_are_counted_with_a_given_tokenizer(configure, save_pretrained):
+    path, _ = save_pretrained()
+    config = configure(f"encoder.tokenizer={path}", "encoder.vocabulary=null")
+    built = sum(parameter.numel() for parameter in TASK.assemble(config).model.parameters())
+    assert TASK.count_parameters(config).total == built

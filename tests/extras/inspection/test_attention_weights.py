@@ -6,13 +6,12 @@ import importlib.util
 
 import pytest
 import torch
-from families import EXTRA_FAMILIES
+from families import EXTRA_FAMILIES, new_encoder
 from torch import nn
 
 from qa_arch.errors import RunError
 from qa_arch.extras.inspection.reading import attention_weights
 from qa_arch.nn.encoder import encoder_of
-from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.nn.precision import cast_weights
 from qa_arch.types.tensors import Batch
 
@@ -37,7 +36,7 @@ class EncoderModel(nn.Module):
 def tiny(family: str) -> EncoderModel:
     torch.manual_seed(3)
     sizes = {"layers": 3, "width": 16, "heads": 2, "vocab_size": 50, "max_positions": 16, "pad_token_id": 1}
-    return EncoderModel(build_encoder(init="random", family=family, initializer_range=0.5, **sizes))
+    return EncoderModel(new_encoder(family=family, initializer_range=0.5, **sizes))
 
 
 def batch_of(model: EncoderModel, lengths=LENGTHS, vocabulary=50) -> Batch:
@@ -102,7 +101,7 @@ def test_probabilities_follow_the_formula_by_layer_and_head():
 )
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-4), ("bf16", 0.03), ("int8", 1e-4)])
 def test_pretrained_encoder_in_every_precision(precision, tolerance):
-    model = cast_weights(EncoderModel(build_encoder("minilm")), precision)
+    model = cast_weights(EncoderModel(new_encoder(name="minilm")), precision)
     layers = attention_weights(model, batch_of(model, vocabulary=20000), precision)
     assert [tuple(weights.shape) for weights in layers] == [(2, 12, 9, 9)] * 6
     for weights in layers:

@@ -7,6 +7,7 @@ import math
 
 import pytest
 import torch
+from families import new_encoder
 from torch import nn
 from transformers import AutoModel, BertConfig, BertModel
 
@@ -25,7 +26,6 @@ from qa_arch.extras.pretraining.transformer import (
 from qa_arch.extras.pretraining.transformer_config import QaTransformerConfig
 from qa_arch.nn import encoder as core
 from qa_arch.nn.encoder import Encoder
-from qa_arch.nn.encoder_factory import build_encoder
 
 PAD = 0
 SIZES = {
@@ -247,7 +247,7 @@ def test_encoder_saves_loads_and_freezes_like_any_other(settings, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}
     copy = Encoder.from_description(json.loads(json.dumps(encoder.describe()))).eval()
     copy.load_state_dict(encoder.state_dict())
-    loaded = build_encoder(str(tmp_path)), Encoder(AutoModel.from_pretrained(tmp_path))
+    loaded = new_encoder(name=str(tmp_path)), Encoder(AutoModel.from_pretrained(tmp_path))
     for other in (copy, *(other.eval() for other in loaded)):
         assert torch.equal(other(*inputs), encoder(*inputs))
     names = [name for name, _ in encoder.named_parameters()]
@@ -269,11 +269,11 @@ def test_output_attentions_does_not_change_states(settings):
 
 
 def test_its_settings_are_refused_by_other_families():
-    sizes = {"init": "random", "layers": 1, "width": 16, "heads": 2}
-    encoder = build_encoder(family="qa_transformer", positions="sinusoidal", pre_norm=True, **sizes)
+    sizes = {"layers": 1, "width": 16, "heads": 2}
+    encoder = new_encoder(family="qa_transformer", positions="sinusoidal", pre_norm=True, **sizes)
     assert (encoder.config.positions, encoder.config.pre_norm) == ("sinusoidal", True)
     with pytest.raises(ConfigError, match=r"encoder\.pre_norm: bert has no such choice"):
-        build_encoder(family="bert", pre_norm=False, **sizes)
+        new_encoder(family="bert", pre_norm=False, **sizes)
 
 
 def test_invalid_config_is_a_one_line_error(tmp_path):
@@ -281,7 +281,7 @@ def test_invalid_config_is_a_one_line_error(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"positions": "rotary"}))
     with pytest.raises(UnavailableError, match=r"'positions' expected one of .*, got rotary") as caught:
-        build_encoder(str(tmp_path))
+        new_encoder(name=str(tmp_path))
     assert "\n" not in str(caught.value)
 
 
@@ -289,8 +289,8 @@ def test_transformer_is_imported_on_first_use(tmp_path, monkeypatch):
     QaTransformerModel(tiny()).save_pretrained(tmp_path)
     imported: list[str] = []
     monkeypatch.setattr(core, "import_module", imported.append)
-    bert = build_encoder(init="random", family="bert", layers=1, width=16, heads=2)
+    bert = new_encoder(family="bert", layers=1, width=16, heads=2)
     Encoder.from_description(bert.describe())
     assert not imported
-    assert build_encoder(str(tmp_path)).config.model_type == "qa_transformer"
+    assert new_encoder(name=str(tmp_path)).config.model_type == "qa_transformer"
     assert set(imported) == {"qa_arch.extras.pretraining.transformer"}
