@@ -25,7 +25,6 @@ from qa_arch.errors import QaArchError
 from qa_arch.features.batches import Collator
 from qa_arch.features.vectors import vector_rows
 from qa_arch.models import store
-from qa_arch.models.build import build_model
 from qa_arch.nn.distillation import soft_target_loss
 from qa_arch.records import CALIBRATION, DEV, MODEL, TRAIN, questions_folder, read_questions
 from qa_arch.spans.loading import load_predictor
@@ -73,7 +72,7 @@ class Subject:
 
     def loss(self, batch: Any) -> Tensor:
         """Mean loss of a batch, with gradients."""
-        return self.parts.loss(self.model(batch), self.task.labels(batch)).mean()
+        return self.parts.loss(self.model(batch), batch.labels).mean()
 
     def outputs(self, split: str) -> Any:
         """The predictor's outputs on a split."""
@@ -127,7 +126,7 @@ def output_has_its_shape(subject: Subject) -> None:
     task, batch, model = subject.task, subject.batch(), subject.model
     output = logits_of(model, batch)
     check_output(model, batch, output, task.output)
-    check_losses(subject.parts.loss, batch, subject.parts.loss(output, task.labels(batch)))
+    check_losses(subject.parts.loss, batch, subject.parts.loss(output, batch.labels))
 
 
 def same_alone_and_padded(subject: Subject) -> None:
@@ -176,10 +175,7 @@ def saved_weights_load(subject: Subject) -> None:
         subject.task.save(folder, subject.parts)
         store.save_weights(folder, subject.model)
         torch.manual_seed(99)
-        reads_text = "encoder" in task_entry(subject.task.name).inputs
-        encoder = store.load_encoder(folder) if reads_text else None
-        section, vectors = subject.config.model, store.load_vectors(folder)
-        copy = build_model(section, encoder, vectors, subject.trusted)
+        copy = subject.task.load(folder, subject.config, subject.trusted).model
         before = output_tensors(logits_of(copy, subject.batch()))
         store.load_weights(folder, copy)
     actual, expected = (output_fields(logits_of(model, subject.batch())) for model in (copy, subject.model))

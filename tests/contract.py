@@ -56,7 +56,7 @@ def require_same_step(
     for case in cases:
         subject = subjects[case]
         batches = [batch(subject, rank) for rank in range(2)]
-        labelled = [(inputs, subject.task.labels(inputs)) for inputs in batches]
+        labelled = [(inputs, inputs.labels) for inputs in batches]
         models.append((case, subject.model, subject.parts.loss, labelled))
     first, second = step(models)
     assert first == second

@@ -193,8 +193,11 @@ def load_predictor(
             f" again: qa-arch train --config-from {folder} --folder RUN"
         )
     config = validate(record.config)
-    trusted = (*TRUSTED, *trust)
-    return task_of(config.model).load(folder / MODEL, record, config, target, precision, trusted)
+    task = task_of(config.model)
+    parts = task.load(folder / MODEL, config, (*TRUSTED, *trust))
+    store.load_weights(folder / MODEL, parts.model, precision)
+    parts.model.to(target)
+    return task.predictor(config, parts, record, precision)
 
 
 def _graph_predictor(

@@ -8,7 +8,7 @@ order, so that the same logits give the same spans on every machine and in every
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -293,10 +293,6 @@ class SpanCollector:
                 any_span=any_span,
             )
         self.parts.append((batch.index.cpu().numpy(), candidates))
-
-    def merge(self, others: Iterable[list[Part]]) -> None:
-        """Replace the parts with those of all processes."""
-        self.parts = [part for parts in others for part in parts]
 
     def result(self) -> Ranking:
         """Ranked candidates of each question, in the order of the set.

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config, Data
@@ -37,7 +36,7 @@ from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.distillation import copy_layers
 from qa_arch.nn.encoder import AnyEncoder
 from qa_arch.nn.losses import Loss, build_loss
-from qa_arch.nn.precision import Precision, cast_weights
+from qa_arch.nn.precision import cast_weights
 from qa_arch.records import (
     CALIBRATED,
     CALIBRATION,
@@ -68,7 +67,7 @@ from qa_arch.spans.rows import (
 )
 from qa_arch.spans.search import SpanCollector
 from qa_arch.tasks import Batches, Parts, Task
-from qa_arch.types.tensors import Batch, SpanLabels, SpanLogits, StepLogits
+from qa_arch.types.tensors import SpanLogits, StepLogits
 from qa_arch.types.text import QuestionSet
 
 if TYPE_CHECKING:
@@ -184,33 +183,24 @@ class SpanTask(Task):
         if parts.vectors is not None:
             store.save_vectors(folder, parts.vectors)
 
-    def load(
-        self, folder: Path, record: RunRecord, config: Config, device: Any, precision: Precision, trusted: Any
-    ) -> SpanPredictor:
+    def load(self, folder: Path, config: Config, trusted: Sequence[str]) -> SpanParts:
         encoder, vectors = store.load_encoder(folder), store.load_vectors(folder)
         model = build_model(config.model, encoder, vectors, trusted)
-        store.load_weights(folder, model, precision)
-        return SpanPredictor(
-            cast_weights(model.to(device), precision),
-            store.load_tokenizer(folder),
-            vectors,
-            config,
-            segments=encoder.has_segments,
-            null_threshold=record.null_threshold,
-            temperature=record.temperature,
-            record=record,
-            precision=precision,
-        )
+        return SpanParts({}, {}, vectors, model, None, store.load_tokenizer(folder), encoder)
 
-    def predictor(self, config: Config, parts: SpanParts) -> SpanPredictor:
-        precision: Any = config.trainer.precision
+    def predictor(
+        self, config: Config, parts: SpanParts, record: RunRecord | None = None, precision: Any = None
+    ) -> SpanPredictor:
+        precision = precision or config.trainer.precision
         return SpanPredictor(
             cast_weights(parts.model, precision),
             parts.tokenizer,
             parts.vectors,
             config,
             segments=parts.encoder.has_segments,
-            null_threshold=0.0,
+            null_threshold=record.null_threshold if record else 0.0,
+            temperature=record.temperature if record else 1.0,
+            record=record,
             precision=precision,
         )
 
@@ -231,13 +221,6 @@ class SpanTask(Task):
             )
         log.info("twins: %d pairs of an answerable and an unanswerable question", twins)
         return Batches(replace(train, mates=mates), calibration, partial(BucketBatchSampler, mates=mates))
-
-    def labels(self, batch: Batch) -> SpanLabels:
-        assert batch.labels is not None
-        return batch.labels
-
-    def weight(self, batch: Batch) -> Tensor:
-        return self.labels(batch).weight
 
     def collector(self, config: Config, parts: SpanParts, split: str) -> SpanCollector:
         return SpanCollector(parts.sets[split], parts.tables[split], config.decode)

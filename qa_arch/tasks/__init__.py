@@ -18,21 +18,20 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from qa_arch.config.schema import Config, Data, task_entry
 from qa_arch.config.target import TRUSTED
 from qa_arch.features.batches import BucketBatchSampler
 from qa_arch.features.vectors import WordVectors
 from qa_arch.nn import processor
-from qa_arch.nn.losses import Loss
 from qa_arch.nn.precision import Precision, mixed
 from qa_arch.records import Fits, Parameters, Point, Points, RunRecord, SplitFacts
 
@@ -50,7 +49,8 @@ class Parts:
     """The features of these sets."""
     vectors: WordVectors | None
     model: nn.Module
-    loss: Loss
+    loss: Any
+    """A ``Loss``; None for a loaded model, which is not trained."""
     distiller: Any = field(default=None, kw_only=True)
     """Computes the loss if there is a teacher."""
 
@@ -84,11 +84,7 @@ class Collector(Protocol):
         ...
 
     parts: list[Any]
-    """The outputs so far, as values that processes can exchange."""
-
-    def merge(self, others: Iterable[list[Any]]) -> None:
-        """Replace ``parts`` with those of all processes; a row that was computed twice counts once."""
-        ...
+    """The outputs so far, as values that processes can exchange; a row that two computed counts once."""
 
 
 class Predictor(ABC):
@@ -175,28 +171,24 @@ class Task(ABC):
         return
 
     @abstractmethod
-    def load(
-        self, folder: Path, record: RunRecord, config: Config, device: Any, precision: Precision, trusted: Any
-    ) -> Predictor:
-        """Load the predictor of a finished run from its model folder."""
+    def load(self, folder: Path, config: Config, trusted: Sequence[str]) -> Parts:
+        """What ``save`` wrote, and the model with random weights; no sets, tables or loss."""
 
     @abstractmethod
-    def predictor(self, config: Config, parts: Any) -> Predictor:
-        """Predictor of a model just trained; casts its weights to the run's precision."""
+    def predictor(
+        self, config: Config, parts: Any, record: RunRecord | None = None, precision: Precision | None = None
+    ) -> Predictor:
+        """Predictor of a trained model; casts its weights to ``precision`` (None: that of the run)."""
 
     # Training -----------------------------------------------------------------------------------
 
     @abstractmethod
     def batches(self, config: Config, parts: Any) -> Batches:
-        """Batches of train and calibration."""
+        """Batches of train and calibration.
 
-    @abstractmethod
-    def labels(self, batch: Any) -> Any:
-        """Labels of a batch, the second argument of the loss."""
-
-    @abstractmethod
-    def weight(self, batch: Any) -> Tensor:
-        """(B,) 1 for a real row, 0 for a padding row that keeps an idle rank in step."""
+        A batch has ``labels``, the second argument of the loss, and ``weight`` (B,): 1 for a real row, 0 for
+        a padding row that keeps an idle rank in step.
+        """
 
     @abstractmethod
     def collector(self, config: Config, parts: Any, split: str) -> Collector:
@@ -247,7 +239,7 @@ def gather(collector: Collector) -> Any:
     if dist.is_available() and dist.is_initialized():
         rank_parts: list[list[Any]] = [[] for _ in range(dist.get_world_size())]
         dist.all_gather_object(rank_parts, collector.parts)
-        collector.merge(rank_parts)
+        collector.parts = [part for parts in rank_parts for part in parts]
     return collector.result()
 
 

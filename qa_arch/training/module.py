@@ -128,7 +128,7 @@ class TrainingModule(pl.LightningModule):
 
     def losses_and_weight(self, batch: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Loss and weight of each row of a batch, and each term of a distiller, all (B,)."""
-        weight = self.task.weight(batch)
+        weight = batch.weight
         if self.distiller is None:
             return self._checked_loss(batch, self.model(batch)), weight, []
         values = self.distiller(self.model, batch, lambda logits: self._checked_loss(batch, logits))
@@ -139,7 +139,7 @@ class TrainingModule(pl.LightningModule):
         first, self.is_first = self.is_first, False
         if first:
             check_output(self.model, batch, logits, self.task.output)
-        losses = self.loss(logits, self.task.labels(batch))
+        losses = self.loss(logits, batch.labels)
         if first:
             check_losses(self.loss, batch, losses)
         return losses
@@ -160,8 +160,8 @@ class TrainingModule(pl.LightningModule):
         output = self.model(batch)
         self.collector.add(batch, output)
         if self.task.has_validation_loss:
-            weight = self.task.weight(batch)
-            total = (self.loss(output, self.task.labels(batch)) * weight).sum()
+            weight = batch.weight
+            total = (self.loss(output, batch.labels) * weight).sum()
             self.eval_sums += torch.stack([total, weight.sum()]).double()
 
     def on_validation_epoch_end(self) -> None:

@@ -73,6 +73,12 @@ class Batch(Movable):
     def __len__(self) -> int:
         return self.ids.shape[0]
 
+    @property
+    def weight(self) -> Float[Tensor, "B"]:
+        """Loss weight of each window."""
+        assert self.labels is not None
+        return self.labels.weight
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpanLogits(Movable):

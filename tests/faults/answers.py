@@ -220,7 +220,7 @@ FAULTS = (
           test="test_top_k_limits_spans_and_changes_neither_answer_nor_confidence",
           old="_r < _s or ___",
           new="True"),
-    Fault(name="temperature of a record is ignored", at="SpanTask.load",
+    Fault(name="temperature of a record is ignored", at="SpanTask.predictor",
           test="test_reader_matches_answers_and_confidence_of_evaluate",
           old="SpanPredictor(___, temperature=_t)",
           new="SpanPredictor(___)"),

@@ -323,7 +323,7 @@ def _smaller_encoder(
         pruner.of(kind),
         pruner.size(kind),
         windows(),
-        lambda batch: parts.loss(model(batch), task.labels(batch)) * task.weight(batch),
+        lambda batch: parts.loss(model(batch), batch.labels) * batch.weight,
     )
     model.to("cpu")
     return keep_best(pruner, kind, count, scores)

@@ -51,6 +51,11 @@ class LanguageBatch(Movable):
     def __len__(self) -> int:
         return self.ids.shape[0]
 
+    @property
+    def labels(self) -> LanguageBatch:
+        """The batch itself, whose fields hold the targets."""
+        return self
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LanguageLogits(Movable):

@@ -12,14 +12,13 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config, Data
@@ -132,9 +131,6 @@ class OutputCollector:
             columns += [logits.follows.float().tolist(), batch.follows.tolist()]
         blocks = (BlockScores(*row) for row in zip(*columns, strict=True))
         self.parts += zip(batch.index.tolist(), blocks, strict=True)
-
-    def merge(self, others: Iterable[list[tuple[int, BlockScores]]]) -> None:
-        self.parts = [part for parts in others for part in parts]
 
     def result(self) -> LanguageOutputs:
         by_row = dict(self.parts)
@@ -346,17 +342,16 @@ class LanguageTask(Task):
     def finish(self, folder: Path, parts: LanguageParts) -> None:
         store.save_pretrained(folder, parts.encoder, parts.tokenizer)
 
-    def load(
-        self, folder: Path, record: RunRecord, config: Config, device: Any, precision: Precision, trusted: Any
-    ) -> LanguagePredictor:
-        model = build_model(config.model, store.load_encoder(folder), None, trusted)
-        store.load_weights(folder, model)
-        tokenizer = store.load_tokenizer(folder)
-        return LanguagePredictor(model.to(device), tokenizer, config, record=record, precision=precision)
+    def load(self, folder: Path, config: Config, trusted: Sequence[str]) -> LanguageParts:
+        encoder: Any = store.load_encoder(folder)
+        model = build_model(config.model, encoder, None, trusted)
+        return LanguageParts({}, {}, None, model, None, store.load_tokenizer(folder), encoder)
 
-    def predictor(self, config: Config, parts: LanguageParts) -> LanguagePredictor:
-        precision: Any = config.trainer.precision
-        return LanguagePredictor(parts.model, parts.tokenizer, config, precision=precision)
+    def predictor(
+        self, config: Config, parts: LanguageParts, record: RunRecord | None = None, precision: Any = None
+    ) -> LanguagePredictor:
+        precision = precision or config.trainer.precision
+        return LanguagePredictor(parts.model, parts.tokenizer, config, record=record, precision=precision)
 
     # Training -----------------------------------------------------------------------------------
 
@@ -368,12 +363,6 @@ class LanguageTask(Task):
             None if calibration is None else self.collator(config, calibration),
             EpochBatchSampler,
         )
-
-    def labels(self, batch: LanguageBatch) -> LanguageBatch:
-        return batch  # its fields hold the targets
-
-    def weight(self, batch: LanguageBatch) -> Tensor:
-        return batch.weight
 
     def collector(self, config: Config, parts: LanguageParts, split: str) -> OutputCollector:
         return OutputCollector(parts.tables[split])

@@ -53,6 +53,11 @@ class SelectionBatch(Movable):
     def __len__(self) -> int:
         return self.question.shape[0]
 
+    @property
+    def labels(self) -> SelectionBatch:
+        """The batch itself, whose fields mark the right candidates and the padding."""
+        return self
+
 
 def candidate_vectors(config: Config, sets: Mapping[str, SelectionSet]) -> WordVectors:
     """Vectors of the words in ``sets`` (random without a file), then the vectors shared by unknown words."""

@@ -6,7 +6,7 @@ The trained model ranks candidates, compares two questions, or classifies questi
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -72,9 +72,6 @@ class ScoreCollector:
         counts = batch.offered.sum(1).tolist()
         rows = zip(batch.index.tolist(), counts, scores.float().tolist(), strict=True)
         self.parts.append({row: values[:count] for row, count, values in rows})
-
-    def merge(self, others: Iterable[list[dict[int, list[float]]]]) -> None:
-        self.parts = [part for parts in others for part in parts]
 
     def result(self) -> dict[int, list[float]]:
         return {row: values for part in self.parts for row, values in part.items()}
@@ -229,22 +226,19 @@ class SelectionTask(Task):
         assert parts.vectors is not None
         store.save_vectors(folder, parts.vectors)
 
-    def load(
-        self, folder: Path, record: RunRecord, config: Config, device: Any, precision: Precision, trusted: Any
-    ) -> SelectionPredictor:
+    def load(self, folder: Path, config: Config, trusted: Sequence[str]) -> Parts:
         vectors = store.load_vectors(folder)
         if vectors is None:
             raise RunError(f"{folder}: has no word vectors; the run is incomplete, train it again")
-        model = build_model(config.model, None, vectors, trusted)
-        store.load_weights(folder, model)
-        model = cast_weights(model.to(device), precision)
-        return SelectionPredictor(model, vectors, config, record=record, precision=precision)
+        return Parts({}, {}, vectors, build_model(config.model, None, vectors, trusted), None)
 
-    def predictor(self, config: Config, parts: Parts) -> SelectionPredictor:
-        precision: Any = config.trainer.precision
+    def predictor(
+        self, config: Config, parts: Parts, record: RunRecord | None = None, precision: Any = None
+    ) -> SelectionPredictor:
+        precision = precision or config.trainer.precision
         assert parts.vectors is not None
         model = cast_weights(parts.model, precision)
-        return SelectionPredictor(model, parts.vectors, config, precision=precision)
+        return SelectionPredictor(model, parts.vectors, config, record=record, precision=precision)
 
     def batches(self, config: Config, parts: Parts) -> Batches:
         """Training pairs with negatives sampled anew every epoch; all candidates for validation."""
@@ -258,12 +252,6 @@ class SelectionTask(Task):
     def negatives(self, config: Config, parts: Parts) -> int:
         """Number of wrong answers sampled per right answer in training."""
         return config.selection.negatives
-
-    def labels(self, batch: SelectionBatch) -> SelectionBatch:
-        return batch  # its fields mark the right candidates and the padding
-
-    def weight(self, batch: SelectionBatch) -> Tensor:
-        return batch.weight
 
     def collector(self, config: Config, parts: Parts, split: str) -> ScoreCollector:
         return ScoreCollector()
