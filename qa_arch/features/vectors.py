@@ -38,7 +38,6 @@ GLOVE_DIM = 300
 """Default width without a file: that of GloVe 840B 300d, used in the thesis."""
 WORDS, MATRIX = "words.txt", "vectors.safetensors"
 """Files of saved vectors."""
-_BLOCK_LINES = 4096  # parsed together
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,38 +195,40 @@ def _from_text(path: Path, dim: int | None) -> WordVectors:
     if dim is not None and width > dim:  # else the first numbers would be read as part of the word
         raise DataError(f"{path}: line {header + 1}: {width} numbers, expected {dim}: set glove.dim")
     width = dim or width
-    seen: dict[bytes, int] = {}
-    lines: list[tuple[int, bytes]] = []
-    blocks: list[NDArray[np.float32]] = [np.zeros((1, width), np.float32)]
-    with path.open("rb") as file:
+    rows: dict[str, NDArray[np.float32]] = {}
+    with path.open("rb") as file, warnings.catch_warnings():
+        # For invalid text, older numpy warns and returns the numbers before it.
+        warnings.simplefilter("error", DeprecationWarning)
         for number, raw in enumerate(file, 1):
             line = raw.rstrip(b" \r\n")
             if number <= header or not line:
                 continue
-            word, _, numbers = line.partition(b" ")
+            first, _, numbers = line.partition(b" ")
             if numbers.count(b" ") != width - 1:
-                word, *fields = line.rsplit(b" ", width)
+                first, *fields = line.rsplit(b" ", width)
                 if len(fields) != width:
                     raise DataError(
                         f"{path}: line {number}: {len(fields)} numbers, expected {width}: "
                         "the file is truncated or glove.dim is not its width"
                     )
                 numbers = b" ".join(fields)
-            if word not in seen:
-                seen[word] = number
-                lines.append((number, numbers))
-            if len(lines) == _BLOCK_LINES:
-                blocks.append(_parse(path, lines, width))
-                lines = []
-    if lines:
-        blocks.append(_parse(path, lines, width))
-    try:
-        decoded = tuple(word.decode() for word in seen)
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}: line {seen[error.object]}: the word is not UTF-8: convert the file"
-        ) from error
-    return WordVectors(decoded, np.concatenate(blocks))
+            try:
+                word = first.decode()
+            except UnicodeDecodeError as error:
+                raise DataError(f"{path}: line {number}: the word is not UTF-8: convert the file") from error
+            if word in rows:
+                continue
+            try:
+                row = np.fromstring(numbers, np.float32, sep=" ")
+            except (ValueError, DeprecationWarning):
+                row = np.zeros(0, np.float32)
+            if row.size != width or not np.isfinite(row).all():
+                raise DataError(
+                    f"{path}: line {number}: {numbers[:80].decode(errors='replace')!r} is not {width} finite"
+                    " numbers: correct the line, or glove.dim if part of it is the word"
+                )
+            rows[word] = row
+    return WordVectors(tuple(rows), np.array([np.zeros(width), *rows.values()], np.float32))
 
 
 def _detect_layout(path: Path) -> tuple[int, int]:
@@ -239,32 +240,6 @@ def _detect_layout(path: Path) -> tuple[int, int]:
     if not widths or min(widths) < 1:
         raise DataError(f"{path}: holds no word vectors: each line must be a word and its numbers")
     return header, min(widths)  # the minimum: a word may contain spaces
-
-
-def _parse(path: Path, lines: list[tuple[int, bytes]], width: int) -> NDArray[np.float32]:
-    """Parse a block to (lines, width); looks for the invalid line only if that fails."""
-    block = _numbers(b" ".join(numbers for _, numbers in lines))
-    if block.size == len(lines) * width and np.isfinite(block).all():
-        return block.reshape(len(lines), width)
-    for number, numbers in lines:
-        row = _numbers(numbers)
-        if row.size != width or not np.isfinite(row).all():
-            raise DataError(
-                f"{path}: line {number}: {numbers[:80].decode(errors='replace')!r} is not {width} finite"
-                " numbers: correct the line, or glove.dim if part of it is the word"
-            )
-    raise DataError(f"{path}: lines {lines[0][0]} to {lines[-1][0]} cannot be read as numbers")
-
-
-def _numbers(text: bytes) -> NDArray[np.float32]:
-    """Parse space-separated numbers; empty if any of them is invalid."""
-    with warnings.catch_warnings():
-        # For invalid text, older numpy warns and returns the numbers before it.
-        warnings.simplefilter("error", DeprecationWarning)
-        try:
-            return np.fromstring(text, np.float32, sep=" ")
-        except (ValueError, DeprecationWarning):
-            return np.zeros(0, np.float32)
 
 
 def _from_torchtext(path: Path) -> WordVectors:

@@ -70,7 +70,7 @@ def test_headers_trailing_spaces_and_line_endings_are_accepted(tmp_path):
         assert np.array_equal(other.matrix, plain.matrix)
 
 
-def test_many_lines_are_read_in_blocks(tmp_path):
+def test_many_lines_are_read(tmp_path):
     count = 10_000
     text = "".join(f"w{i} {i}.5 {-i}\n" for i in range(count))
     vectors = read_vectors(write(tmp_path, text))
