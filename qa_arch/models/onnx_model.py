@@ -26,10 +26,9 @@ INPUTS = ("ids", "mask", "segments", "question", "context", "word", "overlap", "
 """Fields of ``Batch`` that a graph may read."""
 OUTPUTS = (
     ("start", "end", "null_start", "null_end"),
-    ("start", "end", "null_start", "null_end", "pair"),
     ("token", "stop"),
 )
-"""Possible outputs: boundaries, boundaries with pair scores, or steps. The verifier is in ``null_start``."""
+"""Possible outputs: boundaries or steps. The verifier is in ``null_start``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

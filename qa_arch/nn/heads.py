@@ -95,7 +95,7 @@ def sentinel_row(
 def append_sentinel(
     context: Float[Tensor, "B C D"], mask: Bool[Tensor, "B C"], nothing: Float[Tensor, "B D"] | None
 ) -> tuple[Float[Tensor, "B N D"], Bool[Tensor, "B N"]]:
-    """Append the sentinel row, unmasked in every window, to the context."""
+    """Append the sentinel row, unmasked in every window."""
     row = sentinel_row(context, nothing)
     return torch.cat([context, row[:, None]], dim=1), nn.functional.pad(mask, (0, 1), value=True)
 

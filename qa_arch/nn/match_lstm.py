@@ -12,10 +12,11 @@ from collections.abc import Callable
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import linear, pad
+from torch.nn.functional import linear
 
 from qa_arch.errors import UnavailableError
 from qa_arch.manifest import module_of
+from qa_arch.nn.heads import append_sentinel
 from qa_arch.nn.masking import at_least_float32
 from qa_arch.nn.recurrence import Kernel, attend, flat, recur
 from qa_arch.nn.segments import reversal, reverse
@@ -164,7 +165,7 @@ class MatchLSTM(nn.Module):
 
     def _precompute(self, context, question, context_mask, question_mask) -> tuple[Tensor, ...]:
         """State-independent arguments of the recurrence: inputs, reversal, keys, values, mask."""
-        question, question_mask = _with_nothing(question, question_mask)
+        question, question_mask = append_sentinel(question, question_mask, None)
         # Attention sums to one, so projecting the attended row equals attending to projected rows.
         keys = self.question(question)
         values = linear(question, self.gates_attended.weight)
@@ -208,8 +209,3 @@ class MatchLSTM(nn.Module):
 def _sum(*biases: Tensor | None) -> Tensor:
     """Sum of the biases that are not None."""
     return torch.stack([bias for bias in biases if bias is not None]).sum(0)
-
-
-def _with_nothing(x: Float[Tensor, "B Q D"], mask: Bool[Tensor, "B Q"]) -> tuple[Tensor, Tensor]:
-    """Append a zero row, unmasked in every window."""
-    return pad(x, (0, 0, 0, 1)), pad(mask, (0, 1), value=True)

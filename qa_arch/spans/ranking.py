@@ -54,7 +54,7 @@ class SpanCandidates(WindowRecord):
     start_logit: np.ndarray
     """(N, K) float32."""
     end_logit: np.ndarray
-    """(N, K) float32: includes the pair score of start and end, if the model has one."""
+    """(N, K) float32."""
     null_start: np.ndarray
     """(N,) float32."""
     null_end: np.ndarray
