@@ -23,7 +23,7 @@ SAME_BRANCHES = ("glove", "match", "no_overlap", "plain_verifier", "pointer", "w
 """Ablations that differ from another case only in a width, or combine the branches of two."""
 VARIANTS = {
     "bi_boundary": ["head=bi_boundary"],
-    "joint": ["loss=joint", "decode=any"],
+    "joint": ["loss=joint"],
 }
 CASES = {name: (name, []) for name in MODELS if not name.endswith(SAME_BRANCHES)} | {
     f"proposed-{name}": ("proposed", overrides) for name, overrides in VARIANTS.items()

@@ -33,7 +33,7 @@ OPTIONAL: Mapping[str, Any] = {
     "pretraining": with_retired({"pretraining": asdict(Pretraining())})["pretraining"],
     "data.made_up_share": RETIRED["data.made_up_share"],
     "data.made_up_kinds": RETIRED["data.made_up_kinds"],
-    "decode.null_odds": "best",
+    "decode.null_odds": RETIRED["decode.null_odds"],
     "encoder.positions": None,
     "encoder.pre_norm": None,
     "encoder.tokenizer": None,

@@ -15,6 +15,7 @@ from qa_arch.errors import ConfigError
 RETIRED: Mapping[str, Any] = {
     "data.made_up_share": 0.0,
     "data.made_up_kinds": None,
+    "decode.null_odds": "best",
     "distillation.hidden_states": 0.0,
     "distillation.relations": 0.0,
     "distillation.outcomes": "boundaries",

@@ -268,8 +268,6 @@ class Decode:
     search: Literal["band", "grid", "greedy"]
     n_best: Annotated[int, Range(1, 10_000)]
     max_answer_tokens: Count
-    null_odds: Literal["best", "any"] = "best"
-    """Odds of "no answer" against the ``best`` span, or against ``any`` answer: the sum over all spans."""
 
 
 @dataclass(frozen=True)

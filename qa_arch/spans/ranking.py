@@ -7,7 +7,7 @@ The ranking is vectorised over all questions, on flat columns; ``Ranking.predict
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import islice
 from typing import Self, TypeVar
@@ -26,15 +26,13 @@ class WindowRecord:
 
     def take(self, rows: np.ndarray) -> Self:
         """Select the windows ``rows``, in that order."""
-        columns = (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
-        return type(self)(*(None if column is None else column[rows] for column in columns))
+        return type(self)(*(getattr(self, f.name)[rows] for f in fields(self)))  # type: ignore[arg-type]
 
     @staticmethod
     def concatenate(parts: Sequence[Record]) -> Record:
-        """Concatenate the windows of several batches; all need the same decoding settings."""
+        """Concatenate the windows of several batches."""
         names = [f.name for f in fields(parts[0])]  # type: ignore[arg-type]
-        columns = ([getattr(part, name) for part in parts] for name in names)
-        return type(parts[0])(*(None if column[0] is None else np.concatenate(column) for column in columns))
+        return type(parts[0])(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 Record = TypeVar("Record", bound=WindowRecord)
@@ -59,9 +57,6 @@ class SpanCandidates(WindowRecord):
     """(N,) float32."""
     null_end: np.ndarray
     """(N,) float32: the null's end logit plus the weighted verifier, if any."""
-    any_span: np.ndarray | None = None
-    """(N,) float32: logsumexp of the scores of all spans of the window, however long; -inf without spans.
-    None if null odds compare with the best span."""
 
     def __len__(self) -> int:
         return self.start.shape[0]
@@ -101,8 +96,7 @@ class Ranking:
     best: np.ndarray
     """(Q,) int64: row of the best non-empty span; -1 if there is none."""
     null_odds: np.ndarray
-    """(Q,) float64: null score minus the score of ``best``, or minus the logsumexp over all spans with
-    ``decode.null_odds=any`` (``rank``); +inf without spans."""
+    """(Q,) float64: null score minus the score of ``best``; +inf without spans."""
     windows: np.ndarray
     """(Q,) int64: number of windows of the context."""
     texts: Mapping[int, str] = field(default_factory=dict)
@@ -202,11 +196,6 @@ def rank(
     then by the order of the search, independent of the order of the windows here. With ``dedupe`` a span
     in several windows counts once, with its best score; the common script keeps duplicates.
 
-    Null odds are the null score minus that of the best span over all windows. For windows with ``any_span``
-    they are log P("no answer") - log P(any span) within a window, which is exact because the window's
-    normaliser cancels; a question has the lowest of its windows, as one window with an answer is enough.
-    They are not summed over windows, which share no normaliser, and overlap: spans would count twice.
-
     Args:
         spans: the N windows, in any order.
         examples: the Q questions; the ranking keeps their order.
@@ -234,21 +223,7 @@ def rank(
         unique = _first_occurrences(question, start, end)
         row, column, question, start, end = (x[unique] for x in (row, column, question, start, end))
     columns = start, end, spans.start_logit[row, column], spans.end_logit[row, column]
-    ranking = with_null(examples, question, columns, (null_start, null_end), expected, n_best)
-    if spans.any_span is None:
-        return ranking
-    return replace(ranking, null_odds=_any_span_odds(spans.null, spans.any_span, example, ranking.best))
-
-
-def _any_span_odds(
-    null: np.ndarray, any_span: np.ndarray, example: np.ndarray, best: np.ndarray
-) -> np.ndarray:
-    """(Q,) lowest null - any_span over the windows of each question; +inf for questions without a span."""
-    odds = np.full(len(null), np.inf)
-    np.subtract(null, any_span, out=odds, where=any_span > -np.inf, dtype=np.float64)
-    lowest = np.full(len(best), np.inf)
-    np.minimum.at(lowest, example, odds)
-    return np.where(best >= 0, lowest, np.inf)
+    return with_null(examples, question, columns, (null_start, null_end), expected, n_best)
 
 
 def _check_complete(

@@ -21,15 +21,7 @@ from qa_arch.config.schema import Decode
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.features.windows import FeatureTable
 from qa_arch.spans.ranking import Ranking, SpanCandidates, WindowRecord, char_spans, rank
-from qa_arch.types.tensors import (
-    LOWEST,
-    Batch,
-    Logits,
-    SpanLogits,
-    StepLogits,
-    log_choices,
-    log_sum_of_spans,
-)
+from qa_arch.types.tensors import Batch, Logits, SpanLogits, StepLogits, log_choices
 from qa_arch.types.text import Example, QuestionSet
 
 Search = Literal["band", "grid", "greedy"]
@@ -44,15 +36,13 @@ def best_spans(
     search: Search = "band",
     max_answer_tokens: int = 30,
     n_best: int = 20,
-    any_span: bool = False,
 ) -> SpanCandidates:
     """The ``n_best`` spans of every window with ``0 <= end - start < max_answer_tokens``, best first.
 
     ``band`` is exact: the best of all pairs; on a tie the earlier start wins, then the shorter span. ``grid``
     pairs the ``n_best`` best starts with the ``n_best`` best ends, like the common SQuAD script; on a tie
     the better start wins. ``greedy`` takes the best start and then the best end for it, one span per
-    window. NaN and +inf logits count as -inf, with a warning. ``any_span`` adds the logsumexp over all spans,
-    regardless of search and length limit.
+    window. NaN and +inf logits count as -inf, with a warning.
 
     Raises ConfigError if ``search`` is unknown or a limit is below 1.
     """
@@ -78,11 +68,7 @@ def best_spans(
     tokens = (pad(x, padding).to(torch.int32) for x in (first, last))
     starts, ends = start.gather(1, first), end.gather(1, last)
     scores = (pad(x.masked_fill(unused, NEG_INF), padding, value=NEG_INF) for x in (starts, ends))
-    columns = [*tokens, *scores, null_start, null_end]
-    if any_span:
-        total = log_sum_of_spans(start, end)
-        columns.append(total.masked_fill(total <= LOWEST, NEG_INF))
-    return SpanCandidates(*(x.cpu().numpy() for x in columns))
+    return SpanCandidates(*(x.cpu().numpy() for x in (*tokens, *scores, null_start, null_end)))
 
 
 def _replace_invalid(logits: Tensor) -> Tensor:
@@ -184,19 +170,16 @@ class SequenceCandidates(WindowRecord):
     """(N,) float32: log-probability of the choices, including the stop; -inf without tokens."""
     null: np.ndarray
     """(N,) float32: log-probability of stopping at the first step."""
-    any_token: np.ndarray | None = None
-    """(N,) float32: log-probability of not doing so; None if null odds compare with the best sequence."""
 
     def __len__(self) -> int:
         return len(self.score)
 
 
 @torch.no_grad()
-def best_sequences(logits: StepLogits, *, any_span: bool = False) -> SequenceCandidates:
+def best_sequences(logits: StepLogits) -> SequenceCandidates:
     """Greedy choice at each step, up to the first stop (Wang & Jiang 2016, section 3.3).
 
-    The first choice is the best token even if "no answer" scores higher; that score is in ``null``. With
-    ``any_span`` the log-probability of any sequence is returned too.
+    The first choice is the best token even if "no answer" scores higher; that score is in ``null``.
     """
     choices = log_choices(logits)  # (N, S, T + 1)
     stop = choices.shape[2] - 1
@@ -209,8 +192,7 @@ def best_sequences(logits: StepLogits, *, any_span: bool = False) -> SequenceCan
     tokens = chosen.masked_fill(stopped > 0, -1).to(torch.int32)
     null = choices[:, 0, stop]
     null = null.masked_fill(null.isnan(), torch.inf)
-    any_token = choices[:, 0, :stop].logsumexp(1).cpu().numpy() if any_span else None
-    return SequenceCandidates(tokens.cpu().numpy(), score.cpu().numpy(), null.cpu().numpy(), any_token)
+    return SequenceCandidates(tokens.cpu().numpy(), score.cpu().numpy(), null.cpu().numpy())
 
 
 def rank_sequences(
@@ -234,8 +216,7 @@ def rank_sequences(
     zeros = np.zeros(len(candidates), np.float32)
     starts = np.zeros((len(candidates), 1), np.int32)
     # Sequence n is ranked as the unique "span" [n, n + 1).
-    score, null, any_token = candidates.score[:, None], candidates.null, candidates.any_token
-    spans = SpanCandidates(starts, starts, score, zeros[:, None], null, zeros, any_token)
+    spans = SpanCandidates(starts, starts, candidates.score[:, None], zeros[:, None], candidates.null, zeros)
     ranking = rank(
         spans,
         examples,
@@ -281,16 +262,14 @@ class SpanCollector:
 
     def add(self, batch: Batch, logits: Logits) -> None:
         """Decode one batch; its ``index`` holds the feature rows of its windows."""
-        any_span = self.decode.null_odds == "any"
         if isinstance(logits, StepLogits):
-            candidates: SpanCandidates | SequenceCandidates = best_sequences(logits, any_span=any_span)
+            candidates: SpanCandidates | SequenceCandidates = best_sequences(logits)
         else:
             candidates = best_spans(
                 logits,
                 search=self.decode.search,
                 max_answer_tokens=self.decode.max_answer_tokens,
                 n_best=self.decode.n_best,
-                any_span=any_span,
             )
         self.parts.append((batch.index.cpu().numpy(), candidates))
 

@@ -47,14 +47,12 @@ def make_windows(sizes, tokens=12, before=3, words=40, seed=0):
     return QuestionSet("synthetic", examples, "2.0", "0"), table, make_logits(*logits, *null)
 
 
-def rank_windows(
-    windows, search="band", order=None, *, n_best=20, any_span=False, max_answer_tokens=30
-) -> Ranking:
+def rank_windows(windows, search="band", order=None, *, n_best=20, max_answer_tokens=30) -> Ranking:
     """Search and rank the windows of ``make_windows``, processed in ``order``."""
     questions, table, logits = windows
     rows = np.arange(len(table.example)) if order is None else np.asarray(order)
-    options = {"n_best": n_best, "any_span": any_span, "max_answer_tokens": max_answer_tokens}
-    result = best_spans(logits, search=search, **options).take(rows)
+    found = best_spans(logits, search=search, n_best=n_best, max_answer_tokens=max_answer_tokens)
+    result = found.take(rows)
     origin = (table.token_start - table.context_at)[rows]
     start, end = char_spans(result, origin, table.char_start, table.char_end)
     return rank(

@@ -50,17 +50,6 @@ def test_tokens_scores_and_null_match_greedy_decoding():
     assert lengths >= {1, 2, 4}  # stopped at once, later and never
 
 
-def test_any_sequence_odds_are_those_of_the_first_stop():
-    torch.manual_seed(0)
-    logits = StepLogits(torch.randn(3, 2, 5), torch.randn(3, 2))
-    result = best_sequences(logits, any_span=True)
-    stops = np.exp(result.null)
-    assert best_sequences(logits).any_token is None
-    ranking = ranked(result, np.array([0, 0, 1]), np.zeros(3, int), questions=2)
-    odds = np.log(stops / (1 - stops))
-    np.testing.assert_allclose(ranking.null_odds, [min(odds[:2]), odds[2]], rtol=1e-5)
-
-
 def sequences(*rows: tuple[list[int], float, float]) -> SequenceCandidates:
     tokens = [[*chosen, *[-1] * (4 - len(chosen))] for chosen, _, _ in rows]
     return SequenceCandidates(

@@ -107,13 +107,13 @@ def test_references_of_another_task_are_refused_before_training(tmp_path):
 
 
 def test_another_decoder_has_its_own_threshold(trained, tmp_path):
-    """Its null odds are on another scale, to which the run's threshold does not apply."""
+    """It finds other spans, to whose null odds the run's threshold does not apply."""
     name, folder = trained
     if not task_named(name).has_search:
         return
-    settings = compose(["decode=any"])["decode"]
-    points = evaluate(folder, decode="any", settings=settings, record=str(tmp_path / "any"))
-    original, record = read_record(folder), read_record(tmp_path / "any")
+    settings = compose(["decode=greedy"])["decode"]
+    points = evaluate(folder, decode="greedy", settings=settings, record=str(tmp_path / "greedy"))
+    original, record = read_record(folder), read_record(tmp_path / "greedy")
     predictor = load_predictor(folder, device="cpu", precision=original.precision)
     predictor.config = validate(record.config)
     task, calibration = task_named(name), task_named(name).open(predictor.config.data.calibration)
