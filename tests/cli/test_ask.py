@@ -111,23 +111,3 @@ def test_interactive_session_survives_mistakes(qa_arch, trained, monkeypatch, qu
         assert "none.txt: cannot be read" in out
         assert "/nothing: /file PATH ... reads other texts" in out
         assert list(typed) == ["When?"]  # an empty line ended the session
-
-
-@pytest.mark.parametrize(
-    ("content", "arguments", "code", "message"),
-    [
-        (b"Who?\n", (), 2, "--context or --file"),
-        (b"", ("--question", "Who?"), 2, "standard input: is empty"),
-        (b"", ("--question", "Who?", "--context", " "), 2, "--context: is empty"),
-        (b"x", ("--question", " "), 2, "question: is empty"),
-        (b"/help\n", ("--context", "x"), 2, "/help: /file PATH"),
-        (b"caf\xe9\n", ("--context", "x"), 4, "standard input: byte 3 is not UTF-8"),
-        (b"caf\xe9", ("--question", "x"), 4, "standard input: byte 3 is not UTF-8"),
-        (b"x", ("--question", "x", "--top-k", 0), 2, "top_k: 0 is out of range"),
-    ],
-)
-def test_invalid_input_is_refused(qa_arch, trained, pipe, content, arguments, code, message):
-    pipe(content)
-    actual, _, err = qa_arch("ask", trained, *arguments)
-    assert actual == code
-    assert message in err

@@ -57,20 +57,3 @@ def test_killed_split_is_completed_by_the_same_call(qa_arch, data_file, tmp_path
     # Three parts of five disk operations each, and the folder.
     assert check_recovery(killed_at_each_step(split, target), target, split) >= 16
     assert check_recovery(killed_at_sizes(split, range(0, 10_000, 3000)), target, split) == 4
-
-
-@pytest.mark.parametrize(
-    ("parts", "message"),
-    [
-        (["train"], "--parts train: write NAME=SHARE"),
-        (["../x=1"], "--parts ../x=1: write NAME=SHARE"),
-        (["a=0.5", "a=0.5"], "with different names"),
-        (["a=nan", "b=1"], "--parts a=nan"),
-        (["a=0.5", "b=0.4"], "sum to 1"),
-    ],
-)
-def test_invalid_parts_are_refused(qa_arch, data_file, tmp_path, parts, message):
-    code, _, err = qa_arch("data", "split", "--data", data_file, "--parts", *parts, "--out", tmp_path / "x")
-    assert code == 2
-    assert message in err
-    assert not (tmp_path / "x").exists()

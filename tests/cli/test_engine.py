@@ -193,22 +193,6 @@ def test_damaged_graph_is_reported_and_torch_is_used(qa_arch, run, name):
     assert err.count("using torch") == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (("export", "RUN", "--to", "hf"), 2, "--out: name the folder to write"),
-        (("export", "RUN", "--to", "hf", "--precision", "int8", "--out", "x"), 2, "holds fp32 weights"),
-        (("export", "RUN", "--to", "onnx", "--precision", "int8"), 2, "only the fp32 graph of a run"),
-        (("ask", "RUN", *QUESTION, "--engine", "onnx"), 5, "the run has no graph"),
-        (("ask", "OTHERS/onnx", *QUESTION, "--engine", "onnx"), 2, "downloaded checkpoint without a graph"),
-    ],
-)
-def test_unsupported_exports_and_missing_graphs_are_refused(qa_arch, trained, arguments, code, message):
-    actual, _, err = qa_arch(*(str(trained) if word == "RUN" else word for word in arguments))
-    assert actual == code
-    assert message in err
-
-
 def test_graph_folder_has_no_weights_for_torch(qa_arch, run, tmp_path):
     graph = Path(shutil.copytree(run / ONNX, tmp_path / "graph"))
     shutil.copy(run / "run.json", graph)

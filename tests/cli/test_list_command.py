@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from pages import commands
 
 from qa_arch.config.find import config_folders, groups
@@ -51,19 +50,6 @@ def test_settings_are_searched_by_name_type_and_documentation(qa_arch):
     assert "    Windows in one forward pass" in out
     assert {"encoder.hidden_dropout", "model.hidden"} <= {*names(qa_arch("list", "settings", "hidden")[1])}
     assert "sweep.n_jobs  an integer >= 1 or null; default null" in qa_arch("list", "settings", "n_jobs")[1]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["modle"], "nothing is called 'modle' (did you mean 'model'?)"),
-        (["settings", "batchsize"], "nothing matches 'batchsize' (did you mean 'trainer.batch_size'?)"),
-    ],
-)
-def test_unknown_names_get_suggestions(qa_arch, words, message):
-    code, out, err = qa_arch("list", *words)
-    assert (code, out) == (2, "")
-    assert message in err
 
 
 def test_commands_of_the_settings_page_work(qa_arch):

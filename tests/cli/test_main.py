@@ -70,25 +70,6 @@ def test_closed_pipe_is_not_an_error(monkeypatch):
     assert silenced
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["export", "x", "--to", "onx"], "--to: 'onx' is not a choice (did you mean 'onnx'?)"),
-        (["sweep", "resum", "x"], "'resum' is not a choice (did you mean 'resume'?)"),
-        (["export", "x"], "required: --to; see qa-arch export --help"),
-        (["evalute", "--data", "x"], "did you mean 'evaluate'"),
-        (["params", "--jsn"], "'--jsn'"),
-        (["evaluate", "model=bert"], "'model=bert'"),
-        (["--bogus"], "'--bogus'"),
-    ],
-)
-def test_usage_errors_take_one_line(qa_arch, arguments, message):
-    code, out, err = qa_arch(*arguments)
-    assert (code, out, len(err.splitlines())) == (2, "", 1)
-    assert message in err
-    assert "None" not in err
-
-
 def test_missing_run_gets_suggestions(qa_arch, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert qa_arch("show", "nope")[2] == "qa-arch: nope: no such run folder\n"

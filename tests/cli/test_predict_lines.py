@@ -80,22 +80,3 @@ def test_faulty_line_is_reported_or_skipped(qa_arch, trained, tmp_path):
     row = read_lines(tmp_path / "out.jsonl")[3]
     assert row["id"] == "x"
     assert row["error"].startswith("line 4: context: is missing; ")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (("--out", "out.jsonl", "--max-answer-tokens", "0"), 2, "max_answer_tokens: 0"),
-        (("--out", "out.jsonl", "--data", "a.jsonl", "b.jsonl"), 2, "give one file"),
-        (("--out", "out.jsonl", "--data", "none.jsonl"), 4, "none.jsonl: cannot be read"),
-        (("--out", "folder", "--top-k", "2"), 2, "--top-k is for JSON lines"),
-    ],
-)
-def test_invalid_arguments_are_refused(
-    qa_arch, trained, lines_file, tmp_path, monkeypatch, arguments, code, message
-):
-    monkeypatch.chdir(tmp_path)
-    actual, _, err = qa_arch("predict", trained, "--data", lines_file, *arguments)
-    assert actual == code
-    assert message in err
-    assert not list(tmp_path.glob("*out*"))

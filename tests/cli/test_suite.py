@@ -149,9 +149,3 @@ def test_invalid_suite_is_refused(tmp_path, qa_arch, content, message):
     assert code == 2
     assert f"{tmp_path}/s.yaml" in err
     assert message in err
-
-
-def test_unknown_suite_is_refused(qa_arch):
-    code, _, err = qa_arch("suite", "shift")
-    assert code == 2
-    assert "shift: no such suite or file (did you mean 'shifts'?)" in err

@@ -105,21 +105,3 @@ def test_other_settings_need_another_record(work, qa_arch, options):
     assert (RECORD / "run.json").read_bytes() == before
     assert qa_arch(*command, "--record", "runs/checkpoints/other")[0] == 0
     assert qa_arch("compare", "runs", "--baseline", "no-such")[2].count("tiny-electra ") == 2  # two systems
-
-
-@pytest.mark.parametrize(
-    ("options", "code", "message"),
-    [
-        (["--run", "tiny-electra"], 2, "--data: tiny-electra has no dev set of its own"),
-        (["--run", "tiny-electra", "--data", "dev.json", "--set", "stride"], 2, "is not SECTION.KEY=VALUE"),
-        (["--run", "tiny-electra", "--data", "dev.json", "--set", "optim.lr=1"], 2, "optim: describes"),
-        (["--run", "tiny-electra", "tiny-electra", "--data", "dev.json"], 2, "score it alone"),
-        (["--run", "mistyped", "--data", "dev.json"], 5, "mistyped: no such run folder"),
-        (["--predictions", "p.json", "--data", "dev.json", "--calibration", "dev.json"], 2, "give --run"),
-    ],
-)
-def test_refused_evaluation_writes_nothing(work, qa_arch, options, code, message):
-    actual, _, err = qa_arch("evaluate", *options)
-    assert actual == code
-    assert message in err
-    assert not Path("runs").exists()

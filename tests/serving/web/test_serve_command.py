@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -88,26 +87,6 @@ def test_missing_extra_names_the_install_command(runs, qa_arch, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     code, _, error = qa_arch("serve", bert)
     assert (code, "pip install 'qa-arch[serve]'" in error) == (6, True)
-
-
-def test_invalid_arguments_are_refused_before_models_are_loaded(runs, qa_arch, tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "open_reader", None)
-    (bert, sequence), _ = runs
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        code, _, error = qa_arch("serve", bert, "--port", taken.getsockname()[1])
-        assert (code, "choose another --port" in error) == (6, True)
-    for arguments, message in (
-        ((bert, sequence, bert), "given twice"),
-        ((bert, "--max-queue", 0), "max_queue: 0 is out of range"),
-        ((bert, "--token-file", tmp_path / "none"), "--token-file"),
-        ((bert, "--port", 70000), "--port: 70000 is out of range"),
-    ):
-        code, _, error = qa_arch("serve", *arguments)
-        assert (code, message in error) == (2, True), error
-    code, _, error = qa_arch("serve", tmp_path, "--port", 0)
-    assert (code, str(tmp_path) in error) == (5, True)
 
 
 def test_token_is_not_a_command_line_argument(monkeypatch, tmp_path):

@@ -1,0 +1,115 @@
+"""Refused commands: their exit code and one-line message; they print and write nothing else."""
+
+from __future__ import annotations
+
+import io
+import shlex
+import shutil
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from checkpoints import make_checkpoint
+from kills import contents
+from line_answers import rows, write_lines
+
+from qa_arch.config.files import write_json
+from qa_arch.data.squad import write
+from qa_arch.data.synthetic import generate
+
+QUESTION = "--question Who? --context Ada."
+HF = "export run --to hf --out hf"
+TINY = "evaluate --run tiny-electra"
+
+REFUSED = [
+    ("Who?\n| ask run", 2, "--context or --file"),
+    ("| ask run --question Who?", 2, "standard input: is empty"),
+    ("| ask run --question Who? --context ' '", 2, "--context: is empty"),
+    ("x| ask run --question ' '", 2, "question: is empty"),
+    ("/help\n| ask run --context x", 2, "/help: /file PATH"),
+    ("caf\xe9\n| ask run --context x", 4, "standard input: byte 3 is not UTF-8"),
+    ("caf\xe9| ask run --question x", 4, "standard input: byte 3 is not UTF-8"),
+    ("x| ask run --question x --top-k 0", 2, "top_k: 0 is out of range"),
+    (f"ask run {QUESTION} --engine onnx", 5, "the run has no graph"),
+    (f"ask OTHERS/onnx {QUESTION} --engine onnx", 2, "downloaded checkpoint without a graph"),
+    ("data split --data dev.json --out x --parts train", 2, "--parts train: write NAME=SHARE"),
+    ("data split --data dev.json --out x --parts ../x=1", 2, "--parts ../x=1: write NAME=SHARE"),
+    ("data split --data dev.json --out x --parts a=0.5 a=0.5", 2, "with different names"),
+    ("data split --data dev.json --out x --parts a=nan b=1", 2, "--parts a=nan"),
+    ("data split --data dev.json --out x --parts a=0.5 b=0.4", 2, "sum to 1"),
+    ("evaluate", 2, "give --data and --predictions, or --run RUN"),
+    ("evaluate --final", 2, "--final is for a trained run"),
+    ("evaluate --train --data x --predictions y", 2, "--train is for a trained run"),
+    ("evaluate --run run --predictions x.json", 2, "--predictions is for prediction files"),
+    ("evaluate --run run --final", 2, "--final: synthetic-dev is not held out"),
+    ("evaluate --run run --train --final", 2, "--final does not go with --train"),
+    ("evaluate --run run --data dev.json --record r", 2, "need --record DIR"),
+    ("evaluate --run run run --data dev.json", 2, "need --record DIR"),
+    ("evaluate --run run --data dev.json --decode greedy", 2, "need --record DIR"),
+    (TINY, 2, "--data: tiny-electra has no dev set of its own"),
+    (f"{TINY} --data dev.json --set stride", 2, "is not SECTION.KEY=VALUE"),
+    (f"{TINY} --data dev.json --set optim.lr=1", 2, "optim: describes"),
+    (f"{TINY} tiny-electra --data dev.json", 2, "score it alone"),
+    ("evaluate --run mistyped --data dev.json", 5, "mistyped: no such run folder"),
+    ("evaluate --predictions p.json --data dev.json --calibration dev.json", 2, "give --run"),
+    ("evaluate model=bert", 2, "'model=bert'"),
+    ("evalute --data x", 2, "did you mean 'evaluate'"),
+    ("export run --to onnx --push me/model", 2, "are for --to hf"),
+    ("export run --to onnx --precision int8", 2, "only the fp32 graph of a run"),
+    ("export run --to hf", 2, "--out: name the folder to write"),
+    (f"{HF} --precision int8", 2, "holds fp32 weights"),
+    (f"{HF} --private", 2, "name the repository"),
+    (f"{HF} --push a/b/c", 2, "--push: "),
+    (f"{HF} --push me/model", 6, "HF_HUB_OFFLINE is set"),
+    ("export x --to onx", 2, "--to: 'onx' is not a choice (did you mean 'onnx'?)"),
+    ("export x", 2, "required: --to; see qa-arch export --help"),
+    ("list modle", 2, "nothing is called 'modle' (did you mean 'model'?)"),
+    ("list settings batchsize", 2, "nothing matches 'batchsize' (did you mean 'trainer.batch_size'?)"),
+    ("params --jsn", 2, "'--jsn'"),
+    ("predict run --data lines.jsonl --out out.jsonl --max-answer-tokens 0", 2, "max_answer_tokens: 0"),
+    ("predict run --out out.jsonl --data a.jsonl b.jsonl", 2, "give one file"),
+    ("predict run --out out.jsonl --data none.jsonl", 4, "none.jsonl: cannot be read"),
+    ("predict run --data lines.jsonl --out folder --top-k 2", 2, "--top-k is for JSON lines"),
+    ("serve run --port PORT", 6, "choose another --port"),
+    ("serve run tiny-electra run", 2, "given twice"),
+    ("serve run --max-queue 0", 2, "max_queue: 0 is out of range"),
+    ("serve run --token-file none", 2, "--token-file"),
+    ("serve run --port 70000", 2, "--port: 70000 is out of range"),
+    ("serve empty --port 0", 5, "empty: "),
+    ("suite shift", 2, "shift: no such suite or file (did you mean 'shifts'?)"),
+    ("sweep resum x", 2, "'resum' is not a choice (did you mean 'resume'?)"),
+    ("--bogus", 2, "'--bogus'"),
+]
+"""(command run in ``places``, exit code, part of the message); text before a pipe is standard input."""
+
+
+@pytest.fixture(scope="module")
+def places(trained, tmp_path_factory) -> Path:
+    """Folder of a run, a downloaded checkpoint, questions and an empty folder."""
+    folder = tmp_path_factory.mktemp("places")
+    shutil.copytree(trained, folder / "run")
+    questions = generate(1, 4, 1, "dev")
+    write_json(folder / "dev.json", write(questions))
+    write_lines(folder / "lines.jsonl", rows(3))
+    texts = [text for e in questions.examples for text in (e.question, e.context)]
+    make_checkpoint("electra", folder / "tiny-electra", texts, max_position_embeddings=96)
+    (folder / "empty").mkdir()
+    return folder
+
+
+@pytest.mark.parametrize(("command", "code", "message"), REFUSED)
+def test_refused_command_writes_nothing(places, qa_arch, monkeypatch, command, code, message):
+    monkeypatch.chdir(places)
+    monkeypatch.setattr("qa_arch.cli.serve.open_reader", None)  # refused before models are loaded
+    text, _, arguments = command.rpartition("|")
+    stdin = SimpleNamespace(buffer=io.BytesIO(text.encode("latin-1")), isatty=lambda: False)
+    monkeypatch.setattr("sys.stdin", stdin)
+    before = contents(places)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        actual, out, err = qa_arch(*(port if word == "PORT" else word for word in shlex.split(arguments)))
+    assert (actual, out, len(err.splitlines())) == (code, "", 1), err
+    assert message in err
+    assert "None" not in err
+    assert contents(places) == before
