@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 from decode.synthetic_windows import make_windows, rank_windows
-from kills import check_recovery, killed_at_each_step, killed_at_sizes
 
 from qa_arch.spans.files import FINITE, nbest, null_odds, predictions, write_parts
 from qa_arch.spans.ranking import Ranking
@@ -107,19 +106,6 @@ def test_prediction_files(tmp_path):
             [c.score for c in a.candidates]
         )
     assert len(list((tmp_path / "run").iterdir())) == 3
-
-
-@pytest.mark.slow
-def test_killed_write_is_completed_by_the_same_call(tmp_path):
-    ranking = rank_windows(make_windows([1, 2, 1]), n_best=3)
-    target = tmp_path / "answers"
-
-    def work():
-        write_parts(target, [ranking], 0.0)
-
-    old = {"predictions.json": b"{}", "null_odds.json": b"{}", "nbest_predictions.json": b"{}"}
-    assert check_recovery(killed_at_each_step(work, target), target, work, old) >= 15
-    assert check_recovery(killed_at_sizes(work, [0, 300, 600]), target, work, old) == 3
 
 
 def test_infinite_odds_become_finite_and_joined_texts_stay():

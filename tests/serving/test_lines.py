@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from kills import check_recovery, contents, killed_at_each_step, killed_at_sizes
 from line_answers import answering, first_words, read_lines, rows, write_lines
 
 from qa_arch.errors import DataError, RunError
@@ -102,6 +103,23 @@ def test_resuming_a_file_torn_anywhere_loses_and_repeats_nothing(answer, complet
         answer()
         assert out.read_bytes() == complete, size
         out.unlink()
+
+
+def test_killed_call_is_completed_by_the_same_call(answer, tmp_path):
+    """It may leave an unfinished file, which the next call completes and renames."""
+    folder = tmp_path / "out"
+
+    def work():
+        folder.mkdir(exist_ok=True)
+        answer(out=folder / "out.jsonl")
+        assert not (folder / "out.jsonl.partial").exists()
+
+    def read(folder):
+        return {name: data for name, data in contents(folder).items() if not name.endswith(".partial")}
+
+    # At least: the lock, five steps of the origin's file, opening the answers, one sync per part, rename.
+    assert check_recovery(killed_at_each_step(work, folder), folder, work, read=read) >= 19
+    assert check_recovery(killed_at_sizes(work, range(0, 10_000, 1700)), folder, work, read=read) == 6
 
 
 @pytest.mark.parametrize(
