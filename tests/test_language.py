@@ -49,28 +49,16 @@ ALLOWED = {
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 """Python code block of a page."""
 
-FIELD = {
-    ast.Name: "id",
-    ast.arg: "arg",
-    ast.keyword: "arg",
-    ast.Attribute: "attr",
-    ast.FunctionDef: "name",
-    ast.AsyncFunctionDef: "name",
-    ast.ClassDef: "name",
-    ast.ExceptHandler: "name",
-    ast.MatchAs: "name",
-    ast.MatchStar: "name",
-}
-"""Node type -> its field with the identifier."""
+FIELDS = ("id", "arg", "attr", "name", "asname")
+"""Fields of syntax nodes that hold an identifier."""
 
 
 def identifiers(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """(line, name) of every variable, parameter, keyword argument, attribute, function, class and import."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.alias):
-            yield node.lineno, node.asname or node.name.rpartition(".")[2]
-        elif name := getattr(node, FIELD.get(type(node), ""), None):
-            yield node.lineno, name
+        for field in FIELDS:
+            if isinstance(name := getattr(node, field, None), str):
+                yield node.lineno, name.rpartition(".")[2]
 
 
 def banned_names(path: Path) -> list[str]:

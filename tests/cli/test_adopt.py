@@ -22,9 +22,7 @@ from qa_arch.records import (
     CALIBRATION,
     DEV,
     GIVEN,
-    NEVER_NULL,
     ORACLE,
-    find_runs,
     questions_folder,
     read_questions,
     read_record,
@@ -271,22 +269,3 @@ def test_unusable_calibration_is_refused(adopt_arguments, tmp_path, qa_arch, cha
     arguments = [part for name, value in options.items() if value for part in (name, value)]
     code, _, err = qa_arch("adopt", *arguments, "--folder", tmp_path / "x")
     assert (code in (2, 4), message in err, (tmp_path / "x").exists()) == (True, True, False), err
-
-
-@pytest.mark.parametrize(
-    ("file", "data", "point", "scores"),
-    [
-        ("bert_single_v2.0_dev.json", "dev-v2.0.json", GIVEN, (78.74, 81.78)),
-        ("match_lstm_boundary_ensemble_v1.1_dev.json", "dev-v1.1.json", NEVER_NULL, (67.63, 76.76)),
-    ],
-)
-def test_published_predictions(file, data, point, scores, real_data, tmp_path, qa_arch):
-    files = ("--predictions", real_data / "published" / file, "--data", real_data / "squad" / data)
-    code, out, _ = qa_arch("adopt", *files, "--name", "published", "--folder", tmp_path / "run")
-    assert (code, out.startswith("EM {} F1 {}: ".format(*scores))) == (0, True)
-    (_, record), *_ = find_runs([tmp_path / "run"])
-    metrics = record.scores[DEV][point].metrics
-    rows = read_questions(tmp_path / "run")
-    assert 100 * sum(rows["exact"]) / len(rows["id"]) == pytest.approx(record.compared_point(DEV).exact)
-    if point == NEVER_NULL:  # the committed record of a script that this command replaced
-        assert (metrics["exact_match"], metrics["f1"]) == (67.63481551561021, 76.75556184979695)

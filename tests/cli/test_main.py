@@ -34,23 +34,24 @@ def test_help_names_every_command_in_its_group(qa_arch):
 
 
 @pytest.mark.parametrize(
-    ("error", "code"),
+    ("error", "code", "message"),
     [
-        (QaArchError("x"), 1),
-        (ConfigError("x"), 2),
-        (DataError("x"), 4),
-        (RunError("x"), 5),
-        (UnavailableError("x"), 6),
-        (ValueError("x"), 70),
-        (KeyboardInterrupt(), 130),
+        (QaArchError("x"), 1, "x"),
+        (PermissionError(13, "x", "closed.json"), 1, "closed.json: permission denied"),
+        (ConfigError("x"), 2, "x"),
+        (DataError("x"), 4, "x"),
+        (RunError("x"), 5, "x"),
+        (UnavailableError("x"), 6, "x"),
+        (ValueError("x"), 70, "unexpected ValueError: x"),
+        (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
-def test_exit_codes(qa_arch, monkeypatch, error, code):
+def test_exit_codes(qa_arch, monkeypatch, error, code, message):
     monkeypatch.setattr(data, "run_stats", raising(error))
     actual, out, err = qa_arch("stats", "--data", "x")
     assert (actual, out) == (code, "")
     assert len(err.splitlines()) == 1
-    assert err.startswith("qa-arch: ")
+    assert err.startswith(f"qa-arch: {message}")
 
 
 @pytest.mark.parametrize("arguments", [("--debug", "stats"), ("stats", "--debug")])

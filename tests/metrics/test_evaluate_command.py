@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -175,17 +173,3 @@ def test_warnings(evaluate, data, tmp_path):
     empty = dict.fromkeys(TEXTS, "")
     assert '100.0% of the answers are "no answer"' in evaluate(data, empty)[2]
     assert "warning" not in evaluate(data, TEXTS)[2]
-
-
-def test_evaluate_imports_nothing_heavy(data, tmp_path):
-    predictions = write(tmp_path / "predictions.json", TEXTS)
-    code = (
-        "import sys; from qa_arch.cli.main import main\n"
-        f"assert main(['evaluate', '--data', {data!r}, '--predictions', {predictions!r}]) == 0\n"
-        "heavy = {'torch', 'numpy', 'transformers', 'pytorch_lightning', 'evaluate', 'datasets', 'wandb'}\n"
-        "heavy |= {'qa_arch.evaluation.runs', 'qa_arch.data.synthetic'}\n"
-        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["total"] == 4
