@@ -1,11 +1,22 @@
-"""The command line: help, exit codes, one-line errors, and tracebacks with ``--debug``."""
+"""The command line: help, listings, completion, exit codes, one-line errors, tracebacks with ``--debug``."""
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
+from pages import commands
 
 from qa_arch.cli import data
+from qa_arch.cli.completion import complete
 from qa_arch.cli.main import COMMANDS, GROUPS, main
+from qa_arch.config.find import config_folders, groups
+from qa_arch.config.schema import Trainer
 from qa_arch.errors import (
     ConfigError,
     DataError,
@@ -99,3 +110,105 @@ def test_errors_of_other_libraries_are_shortened_and_never_empty():
     assert (first_line(error), one_line(error)) == ("no such key", "no such key in the file")
     assert (first_line(error, 7), one_line(error, 7)) == ("no such...", "no such")
     assert first_line(OSError()) == one_line(OSError(" \n")) == "OSError"
+
+
+def names(out: str) -> list[str]:
+    return [line.split()[0] for line in out.splitlines() if line[0] != " "]
+
+
+def test_all_groups_and_choices_are_listed_with_documentation(qa_arch):
+    choices = groups(config_folders())
+    listed = names(qa_arch("list")[1])
+    assert listed == ["settings", *(group for group in choices if group != "special")]
+    plural = {"loss": "losses", "data": "data"}
+    for group in ("model", "experiment", "data", "encoder", "logger", "head", "loss"):
+        entries = json.loads(qa_arch("list", plural.get(group, f"{group}s"), "--json")[1])
+        public = [name for name in choices[group] if not name.startswith("_")]
+        assert [entry["name"] for entry in entries] == [f"{group}={name}" for name in public]
+        assert all(len(entry["about"]) > 15 for entry in entries), entries
+
+
+def test_settings_have_type_range_default_and_documentation(qa_arch):
+    known = {entry["name"]: entry for entry in json.loads(qa_arch("list", "settings", "--json")[1])}
+    assert known["trainer.batch_size"] == {
+        "name": "trainer.batch_size",
+        "type": "an integer >= 1",
+        "default": 16,
+        "about": "Windows in one forward pass on one device (the micro-batch).",
+    }
+    assert known["encoder.freeze"]["type"] == "one of none|all or an integer >= 1"
+    assert known["data.dev"]["type"] == "a string or a list (each a string) or null"
+    assert known["trainer.select"]["default"] == Trainer.select
+    assert set(known) >= {f"trainer.{key}" for key in Trainer.__dataclass_fields__}
+    assert not [entry for entry in known.values() if "typing" in entry.get("type", "")]
+
+
+def test_settings_are_searched_by_name_type_and_documentation(qa_arch):
+    code, out, _ = qa_arch("list", "settings", "micro", "BATCH")
+    assert code == 0
+    assert names(out) == ["trainer.batch_size", "trainer.micro_batch"]
+    assert "default 16" in out
+    assert "    Windows in one forward pass" in out
+    assert {"encoder.hidden_dropout", "model.hidden"} <= {*names(qa_arch("list", "settings", "hidden")[1])}
+    assert "sweep.n_jobs  an integer >= 1 or null; default null" in qa_arch("list", "settings", "n_jobs")[1]
+
+
+def test_commands_of_the_settings_page_work(qa_arch):
+    page = Path(__file__).resolve().parents[2] / "docs/settings.md"
+    calls = [call for call in commands(page.read_text(encoding="utf-8")) if "--trust" not in call]
+    assert len(calls) >= 4
+    for call in calls:
+        code, out, err = qa_arch(*call)
+        assert (code, bool(out)) == (0, True), (call, err)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("pred", ["predict"]),
+        ("--debug pred", ["predict"]),
+        ("nothing ", []),
+        ("train --if-exists ", ["fail", "replace", "resume"]),
+        ("export RUN --to h", ["hf"]),
+        ("sweep st", ["status"]),
+        ("train mod", ["model="]),
+        ("train -m model=prop", ["model=proposed"]),
+        ("ask runs/de", []),
+    ],
+)
+def test_completions_of_a_line(line, words):
+    assert complete(f"qa-arch {line}") == words
+
+
+def test_every_command_and_choice_is_offered():
+    assert set(COMMANDS) <= set(complete("qa-arch "))
+    for group, names in groups(config_folders()).items():
+        assert complete(f"qa-arch train {group}=") == [f"{group}={name}" for name in names]
+
+
+BASH = """
+source <(qa-arch completion bash) || exit 3
+for COMP_LINE in "$@"; do
+    COMP_POINT=${#COMP_LINE} COMPREPLY=()
+    _qa_arch 2>/dev/null
+    printf '%s|' "${COMPREPLY[@]}"
+    echo
+done
+COMP_WORDBREAKS=${COMP_WORDBREAKS//=/} COMP_LINE="qa-arch train model=prop" COMP_POINT=24
+_qa_arch 2>/dev/null
+echo "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_bash_completes(tmp_path):
+    file = tmp_path / "qa-arch"
+    file.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m qa_arch.cli.main "$@"\n')
+    file.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    lines = ["qa-arch pred", "qa-arch train model=prop", "qa-arch ask no"]
+    command = ["bash", "-c", BASH, "bash", *lines]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    # By default = breaks words in bash, so that only the part after it is replaced.
+    assert done.stdout.splitlines() == ["predict|", "proposed|", "|", "model=proposed"]

@@ -1,16 +1,21 @@
-"""Compose and validate every file of ``conf/``; invalid settings are refused before anything loads."""
+"""Every file of ``conf/`` composes and is valid; invalid settings are refused before anything loads."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass, field
 from functools import cache
+from typing import Annotated, Any, Literal
 
 import pytest
 import yaml
 
 from qa_arch.cli.compose import compose, merge, to_yaml
+from qa_arch.config.check import Range, convert, read
 from qa_arch.config.find import conf_folder, config_folders, groups
 from qa_arch.config.schema import GROUP_ENCODERS, Config, validate
 from qa_arch.errors import ConfigError, QaArchError
+from qa_arch.models.check import check_model
 
 CHOICES = {
     group: [choice for choice in choices if not choice.startswith("_")]
@@ -157,3 +162,99 @@ def test_a_config_written_as_yaml_reads_back_the_same(tmp_path):
     assert (changed["seed"], changed["optim"]["lr"]) == (5, 2e-5)
     with pytest.raises(ConfigError, match=r"'sed'.*did you mean 'seed'"):
         validate(merge(tmp_path / "config.yaml", ["sed=5"]))
+
+
+@dataclass(frozen=True)
+class Inner:
+    depth: Annotated[int, Range(1, 4)]
+    rate: Annotated[float, Range(0, above=True)] = 0.5
+
+
+@dataclass(frozen=True)
+class Outer:
+    name: str
+    inner: Inner
+    mode: Literal["fast", "slow"] = "fast"
+    share: Annotated[float, Range(0, 1)] | None = None
+    count: Literal["all"] | Annotated[int, Range(1)] = "all"
+    names: list[str] = field(default_factory=list)
+    table: dict[str, dict[str, Any]] = field(default_factory=dict)
+    flag: bool = False
+
+
+VALID = {"name": "x", "inner": {"depth": 2}}
+
+
+def test_values_are_converted_and_missing_ones_get_defaults():
+    assert read(Outer, VALID) == Outer("x", Inner(2))
+    actual = read(Outer, {**VALID, "inner": {"depth": 4, "rate": 2}, "share": 1, "count": 3, "names": ["a"]})
+    assert actual == Outer("x", Inner(4, 2.0), share=1.0, count=3, names=["a"])
+    assert type(actual.inner.rate) is type(actual.share) is float
+    assert [convert(str | list[str] | None, value, "x") for value in ("a", ["a"], None)] == ["a", ["a"], None]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"nmae": 1}, "unknown setting 'nmae' (did you mean 'name'?)"),
+        ({"inner": {"depth": 2, "dept": 3}}, "unknown setting 'inner.dept' (did you mean 'inner.depth'?)"),
+        ({"zzz": 1}, "unknown setting 'zzz' (known: count, flag, inner, mode, name, names, share, table)"),
+        ({"inner": 3}, "inner: expected a mapping, got 3"),
+        ({"name": 3}, "name: expected a string, got 3"),
+        ({"inner": {"depth": 0}}, "inner.depth: 0 is out of range, it must be >= 1 and <= 4"),
+        ({"inner": {"depth": True}}, "inner.depth: expected an integer, got True"),
+        ({"inner": {"depth": 2, "rate": 0}}, "inner.rate: 0.0 is out of range, it must be > 0"),
+        ({"inner": {"depth": 2, "rate": float("inf")}}, "inner.rate: expected a number, got inf"),
+        ({"mode": "fst"}, "mode: 'fst' is not a choice (did you mean 'fast'?)"),
+        ({"count": 0}, "count: 0 is not one of all or an integer >= 1"),
+        ({"flag": 1}, "flag: expected true or false, got 1"),
+        ({"names": ["a", 2]}, "names[1]: expected a string, got 2"),
+        ({"table": {"a": 1}}, "table.a: expected a mapping, got 1"),
+    ],
+)
+def test_invalid_values_are_named(change, message):
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+        read(Outer, {**VALID, **change})
+    assert "\n" not in str(caught.value)
+
+
+def section(*overrides: str) -> dict:
+    return validate(compose(list(overrides))).model
+
+
+@pytest.mark.parametrize("model", ["proposed", "bert"])
+@pytest.mark.parametrize("head", ["boundary", "bi_boundary", "linear"])
+def test_every_head_works_with_every_model_that_takes_one(model, head):
+    assert check_model(section(f"model={model}", f"head={head}"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["+model.head.hiden=3"], "unknown setting 'model.head.hiden' (did you mean 'model.head.hidden'?)"),
+        (["model.head.hidden=0"], "model.head.hidden: 0 is out of range, it must be >= 1"),
+        (["+model.head.in_dim=3"], "unknown setting 'model.head.in_dim'"),
+        (["~model.head.hidden"], "model.head: PointerHead also needs hidden"),
+        (["model.head._target_=os.system"], "model.head._target_: 'os.system' is outside qa_arch"),
+        (
+            ["model.head._target_=qa_arch.nn.heads.Verifier"],
+            "model.head._target_: Verifier does not take in_dim, sentinel",
+        ),
+    ],
+)
+def test_invalid_head_is_reported_before_a_model_is_built(overrides, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        check_model(section("model=proposed", *overrides))
+
+
+def test_head_of_another_package_needs_trust(tmp_path, monkeypatch):
+    (tmp_path / "others.py").write_text(
+        "class Head:\n    def __init__(self, in_dim, sentinel, *, depth: int = 1): ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    model = {**section("model=bert"), "head": {"_target_": "others.Head", "depth": 2}}
+    with pytest.raises(ConfigError, match="add --trust others"):
+        check_model(model)
+    assert check_model(model, ("qa_arch", "baselines", "others"))
+    with pytest.raises(ConfigError, match=re.escape("model.head.depth: expected an integer")):
+        check_model({**model, "head": {"_target_": "others.Head", "depth": "x"}}, ("baselines", "others"))

@@ -1,4 +1,4 @@
-"""Written files follow the umask; malformed or oversized JSON is refused."""
+"""Written files follow the umask and survive kills; malformed or oversized JSON is refused."""
 
 from __future__ import annotations
 
@@ -6,10 +6,20 @@ import os
 from pathlib import Path
 
 import pytest
+from kills import check_recovery, contents, killed_at_each_step, killed_at_sizes
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
-from qa_arch.config.files import json_items, read_json, replacing, replacing_folder, write_atomic
+from qa_arch.config import files
+from qa_arch.config.files import (
+    is_unfinished,
+    json_items,
+    read_json,
+    replacing,
+    replacing_folder,
+    write_atomic,
+    write_json,
+)
 from qa_arch.errors import QaArchError, RunError
 
 
@@ -83,3 +93,98 @@ def test_failed_write_changes_nothing(tmp_path, error):
         write_atomic(path / "inside.txt", "x")
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["file.txt"]
+
+
+VALUE = {f"é{i}": "x" * 50 for i in range(400)}
+"""Larger than Python's write buffer."""
+
+
+def write_items(path) -> None:
+    with json_items(path) as add:
+        for key, value in VALUE.items():
+            add(key, value)
+
+
+@pytest.mark.parametrize("old", [{}, {"deep/x.json": b"old"}], ids=["no file", "an old file"])
+@pytest.mark.parametrize("write", [lambda path: write_json(path, VALUE), write_items], ids=["whole", "items"])
+def test_killed_write_leaves_the_old_or_the_new_file(tmp_path, write, old):
+    def work():
+        write(tmp_path / "deep" / "x.json")
+
+    # At least: create folder, temporary file, open it, fsync, chmod, rename.
+    assert check_recovery(killed_at_each_step(work, tmp_path), tmp_path, work, old) >= 5
+    assert check_recovery(killed_at_sizes(work, [0, 1, 5000, 9000, 20000]), tmp_path, work, old) == 5
+
+
+@pytest.mark.parametrize("old", [{}, {"deep/x/a.json": b"old"}], ids=["no folder", "an old folder"])
+def test_killed_write_leaves_the_old_or_the_new_folder(tmp_path, old):
+    """After a kill between the two renames, the next write into the same parent restores the old folder."""
+
+    def work():
+        with replacing_folder(tmp_path / "deep" / "x") as folder:
+            (folder / "a.json").write_bytes(b"new")
+
+    def read(folder):
+        (folder / "deep").mkdir(exist_ok=True)
+        write_atomic(folder / "deep" / "beside", "")
+        return {name: data for name, data in contents(folder).items() if name != "deep/beside"}
+
+    # At least: create folder, temporary folder, file, chmod, rename.
+    assert check_recovery(killed_at_each_step(work, tmp_path), tmp_path, work, old, read) >= 5
+
+
+def test_folder_is_unchanged_if_renaming_fails(tmp_path, monkeypatch):
+    rename = Path.rename
+
+    def refuse(self, target):
+        if self.name.endswith(files.REPLACED) or target.name != "x":
+            return rename(self, target)
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "old").write_bytes(b"old")
+    monkeypatch.setattr(Path, "rename", refuse)
+    with (
+        pytest.raises(QaArchError, match=r"x: cannot be written \(Permission denied\); nothing was changed"),
+        replacing_folder(tmp_path / "x") as folder,
+    ):
+        (folder / "new").write_bytes(b"new")
+    assert contents(tmp_path) == {"x/old": b"old"}
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_next_write_removes_leftovers_of_killed_writes(tmp_path):
+    """Otherwise a cache whose settings change after a kill would keep leftovers forever."""
+    (tmp_path / ".hidden").write_text("the user's own")
+    for _ in killed_at_sizes(lambda: write_json(tmp_path / "a.json", VALUE), [100, 200, 300]):
+        assert sum(map(is_unfinished, tmp_path.iterdir())) == 1
+    write_atomic(tmp_path / "b.txt", "b")
+    assert contents(tmp_path) == {".hidden": b"the user's own", "b.txt": b"b"}
+
+
+def test_files_being_written_are_not_removed(tmp_path):
+    with replacing(tmp_path / "a.txt") as temporary, replacing_folder(tmp_path / "c") as folder:
+        assert is_unfinished(temporary)
+        assert is_unfinished(folder)
+        temporary.write_text("a")
+        (folder / "d").write_text("d")
+        write_atomic(tmp_path / "b.txt", "b")
+        write_atomic(tmp_path / "a.txt", "of another writer")
+    assert contents(tmp_path) == {"a.txt": b"a", "b.txt": b"b", "c/d": b"d"}
+
+
+def test_folder_being_removed_is_not_restored(tmp_path, monkeypatch):
+    """Otherwise a concurrent write would move it back to where the new folder goes."""
+    rename = Path.rename
+
+    def rename_then_write(self, target):
+        rename(self, target)
+        if target.name.endswith(files.REPLACED):
+            write_atomic(tmp_path / "b.txt", "b")
+            assert not (tmp_path / "x").exists()
+
+    (tmp_path / "x").mkdir()
+    monkeypatch.setattr(Path, "rename", rename_then_write)
+    with replacing_folder(tmp_path / "x") as folder:
+        (folder / "new").write_bytes(b"new")
+    assert contents(tmp_path) == {"b.txt": b"b", "x/new": b"new"}

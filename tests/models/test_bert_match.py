@@ -1,4 +1,4 @@
-"""The proposed model with all its options, on handmade batches."""
+"""The proposed model with all its options, and the standard baseline, on handmade batches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from functools import partial
 
 import pytest
 import torch
+from families import EXTRA_FAMILIES
 
+from baselines.transformer import TransformerSpan
 from qa_arch.errors import ConfigError
 from qa_arch.models.bert_match import BertMatch
 from qa_arch.nn.count import parameter_blocks
@@ -230,3 +232,20 @@ def test_window_without_context_is_finite(tiny_encoder, make_batch, options):
     no_answer = torch.full((4,), batch.ids.shape[1])
     span_loss(logits, no_answer, no_answer).backward()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+FAMILIES = ["bert", "albert", "roberta", "distilbert", *EXTRA_FAMILIES]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_null_is_the_score_of_the_first_token(family, tiny_encoder, make_batch):
+    encoder = tiny_encoder(family)
+    model, batch = TransformerSpan(encoder).eval(), make_batch(segments=encoder.has_segments)
+    logits, tokens = model(batch), encoder(batch.ids, batch.mask, batch.segments)
+    torch.testing.assert_close(torch.stack([logits.null_start, logits.null_end], 1), model.span(tokens[:, 0]))
+    torch.testing.assert_close(logits.end[0, 6], model.span(tokens[0, 6])[1])
+
+
+def test_word_encoder_is_refused():
+    with pytest.raises(ConfigError, match=r"has no \[CLS\] token"):
+        TransformerSpan(WordEncoder(50, 8))

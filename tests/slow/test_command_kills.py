@@ -1,6 +1,6 @@
 """Commands killed at any file operation leave no partial file, and finish their work when repeated.
 
-``tests/config/test_killed_writes.py`` covers every step of one write, ``tests/features/test_cache.py`` the
+``tests/config/test_files.py`` covers every step of one write, ``tests/features/test_cache.py`` the
 feature cache.
 """
 
