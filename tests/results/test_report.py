@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kills import check_recovery, killed_at_each_step, killed_at_sizes
 from reports import page_parts
 
 from qa_arch.data.question_sets import question_set as build_set
@@ -312,21 +311,6 @@ def test_report_compare_table_figure_and_readme_agree(call, qa_arch, tmp_path, m
                 assert {key: row[key] for key in expected} == pytest.approx(expected, abs=1e-6)
             if name == "proposed":
                 assert f"{effect['delta']:+.1f} ({low:+.1f} .. {high:+.1f})" in readme
-
-
-@pytest.mark.slow
-def test_report_recovers_from_a_kill_at_any_step(runs, call, tmp_path, monkeypatch):
-    target = tmp_path / "page"
-    page = "qa_arch.results.report.page"
-    monkeypatch.setattr(f"{page}._plotly", lambda: b"")  # most of the page
-    monkeypatch.setattr(f"{page}.now", lambda: "2026-01-01T00:00:00")
-
-    def report():
-        assert call(runs[0], "-o", target / "r.html")[0] == 0
-
-    old = {"r.html": b"<html>old"}
-    assert check_recovery(killed_at_each_step(report, target), target, report, old) >= 5
-    assert check_recovery(killed_at_sizes(report, [0, 50_000]), target, report, old) == 2
 
 
 @pytest.mark.parametrize(
