@@ -30,7 +30,7 @@ class WindowRecord:
 
     @staticmethod
     def concatenate(parts: Sequence[Record]) -> Record:
-        """Concatenate the windows of several batches."""
+        """Concatenate the windows of several batches; all need the same decoding settings."""
         names = [f.name for f in fields(parts[0])]  # type: ignore[arg-type]
         return type(parts[0])(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
