@@ -1,10 +1,9 @@
 """The faults that ``mutations.py`` plants: small mistakes that raise no error.
 
 Each fault names the test that should catch it, so that a test file that has become ineffective shows even if
-another test catches the fault by chance. The place is a qualified name rather than a file (``planting.py``)
-and the code to replace is a pattern (``patterns.py``), so that faults survive moved code and renamed
-variables. Formatting is off in the tables, to keep each pattern above its replacement. The faults of an extra
-are in ``tests/extras/NAME/faults.py``.
+another test catches the fault by chance. The place is a qualified name rather than a file (``planting.py``),
+so that faults survive moved code. Formatting is off in the tables, to keep code above its replacement. The
+faults of an extra are in ``tests/extras/NAME/faults.py``.
 """
 
 from __future__ import annotations

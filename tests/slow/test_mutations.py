@@ -35,14 +35,12 @@ def test_unchanged_and_broken_code_do_not_count_as_caught(tmp_path):
     fault = mutations.Fault(
         name="no change",
         at="squad:normalise",
-        old='" ".join(_w)',
-        new='" ".join(_w)',
+        old='" ".join(words)',
+        new='(" ".join(words))',
         test="test_squad_scores",
     )
     assert copy.outcome(fault).verdict == "survived"
-    broken = replace(fault, at="squad:ARTICLES", old="ARTICLES = _a", new="import no_such_module")
+    broken = replace(fault, at="squad:ARTICLES", old="ARTICLES =", new="import no_such_module;")
     assert copy.outcome(broken).verdict == "broken"
-    with pytest.raises(
-        mutations.StaleFaultError, match=r"0 times in squad:normalise \(qa_arch/metrics/squad\.py\)"
-    ):
-        copy.outcome(replace(fault, old="no_such_function(___)", new=""))
+    with pytest.raises(mutations.StaleFaultError, match="0 times in squad:normalise"):
+        copy.outcome(replace(fault, old="no_such_function(text)"))
