@@ -518,6 +518,8 @@ RECORDS = "records"
 """Folder of an experiment's committed runs."""
 MODEL = "model"
 """Folder of a run's weights, encoder and tokenizer; published runs have none."""
+WANDB = "wandb"
+"""Folder of wandb's files in a run folder."""
 PRETRAINED = "encoder"
 """Folder within ``MODEL`` of a pre-training run's encoder and tokenizer, in the format of transformers."""
 TOKENIZER, VECTORS = "tokenizer", "vectors"
@@ -667,11 +669,12 @@ def recorded(folder: Path, records: Globs) -> Runs:
 
 
 def _records_below(top: Path, pattern: str) -> list[Path]:
-    """Run records sorted by path, skipping records nested inside a model folder and folders still being
-    copied."""
+    """Run records sorted by path, skipping files of this name below a run's model and wandb's folder, and
+    folders still being copied."""
 
     def is_skipped(folder: Path) -> bool:
-        return is_unfinished(folder) or (folder.name == MODEL and (top / folder.parent / RECORD).is_file())
+        inside = folder.name in (MODEL, WANDB) and (top / folder.parent / RECORD).is_file()
+        return inside or is_unfinished(folder)
 
     paths = sorted(top.glob(pattern))
     return [path for path in paths if not any(map(is_skipped, path.relative_to(top).parents))]

@@ -35,6 +35,7 @@ from qa_arch.records import (
     ORACLE,
     QUESTIONS,
     RECORD,
+    WANDB,
     RunRecord,
     is_squad,
     questions_folder,
@@ -46,7 +47,7 @@ from qa_arch.types.text import QuestionSet
 log = logging.getLogger(__name__)
 LIGHTNING = "pytorch_lightning.loggers"
 """Package whose loggers a config may name, in addition to the trusted packages."""
-WANDB_RUN = "wandb/run.json"
+WANDB_RUN = f"{WANDB}/run.json"
 """File in a run folder: id, project, mode and URL of its wandb run."""
 MAX_FAILURES = 3
 """Consecutive failures after which a logger is disabled: a service may take minutes to time out."""

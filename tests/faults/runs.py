@@ -6,6 +6,10 @@ from planting import Fault
 
 # fmt: off
 FAULTS = (
+    Fault(name="wandb's files are taken for a record", at="_records_below",
+          test="test_wandb_has_curves_predictions_and_tables",
+          old="folder.name in (MODEL, WANDB)",
+          new="folder.name in (MODEL,)"),
     Fault(name="sweep point inherits rank variables", at="point_environment",
           test="test_environment_of_a_point",
           old='(name in SCRUBBED and name != "WANDB_RUN_GROUP") or',

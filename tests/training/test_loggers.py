@@ -20,7 +20,7 @@ from qa_arch.config import extras
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.records import read_record
+from qa_arch.records import find_runs, read_record
 from qa_arch.training import loggers
 from qa_arch.training.loggers import COLUMNS, MAX_SUMMARY, WANDB_RUN, Outcome
 from qa_arch.training.module import TrainingModule
@@ -147,6 +147,8 @@ def test_wandb_has_curves_predictions_and_tables(run_training, few_questions, mo
     assert shown == set(outcome.summary())
     assert len(shown) <= MAX_SUMMARY
     assert json.loads((done.folder / WANDB_RUN).read_text())["mode"] == "offline"
+    for place in (done.folder, done.folder.parent):
+        assert [path for path, _ in find_runs([place])] == [done.folder], "wandb's files are no records"
     (table,) = [row for row in run.history if "predictions/nrows" in row]
     assert (table["predictions/nrows"], table["predictions/ncols"]) == (len(questions), len(COLUMNS))
     assert run.artifacts["record"] == ["questions.parquet", "run.json", "sets/calibration/questions.parquet"]
