@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 
 from torch import nn
@@ -19,7 +20,7 @@ from qa_arch.nn.precision import Precision
 from qa_arch.records import RunRecord
 from qa_arch.spans.ranking import Ranking
 from qa_arch.spans.search import SpanCollector
-from qa_arch.tasks import Predictor, Watch, read_table
+from qa_arch.tasks import Predictor, Watch
 from qa_arch.types.text import Example, Prediction, QuestionSet
 
 PART_SIZE = 1000
@@ -82,7 +83,9 @@ class SpanPredictor(Predictor):
         if examples:
             questions = question_set("questions", examples, "2.0")
             table = self.table(questions, cache=False)
-            ranking = self.read(questions, table=table, batch_size=batch_size, decode=decode)
+            reader = copy(self)
+            reader.config = replace(self.config, decode=decode or self.config.decode)
+            ranking = reader.read(questions, table=table, batch_size=batch_size)
             for prediction in ranking.predictions():
                 predictions[int(prediction.id)] = prediction
         return predictions
@@ -98,29 +101,10 @@ class SpanPredictor(Predictor):
             check_ids(table, self.vocab_size, str(self.config.encoder.name))
         return table
 
-    def read(
-        self,
-        questions: QuestionSet,
-        *,
-        table: FeatureTable | None = None,
-        batch_size: int | None = None,
-        watch: Watch | None = None,
-        decode: Decode | None = None,
-    ) -> Ranking:
-        """Ranked answers to each question of a set, in order.
-
-        ``table`` may hold the set's windows if they exist already. ``watch`` counts windows. ``decode``
-        overrides the config's settings.
-        """
-        table = self.table(questions) if table is None else table
-        return read_table(
-            self.model,
-            Collator(table, vector_rows(self.vectors, table), labels=False),
-            SpanCollector(questions, table, decode or self.config.decode),
-            batch_size=batch_size or self.config.trainer.eval_batch_size,
-            precision=self.precision,
-            watch=watch,
-        )
+    def reading(self, questions: QuestionSet, table: FeatureTable) -> tuple[Collator, SpanCollector]:
+        """``read`` gives the ranked answers to each question, and ``watch`` counts windows."""
+        collate = Collator(table, vector_rows(self.vectors, table), labels=False)
+        return collate, SpanCollector(questions, table, self.config.decode)
 
     def read_parts(
         self,

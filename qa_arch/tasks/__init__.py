@@ -111,10 +111,25 @@ class Predictor(ABC):
         """Features of a set, with the settings that the model was trained with."""
 
     @abstractmethod
+    def reading(self, questions: Any, table: Any) -> tuple[Collator, Collector]:
+        """Collator of the features ``table`` of a set, and an empty collector of the model's outputs."""
+
     def read(
         self, questions: Any, *, table: Any = None, batch_size: int | None = None, watch: Watch | None = None
     ) -> Any:
-        """The model's outputs for each question of a set, in order."""
+        """The model's outputs for each question of a set, in order.
+
+        ``table`` may hold the set's features if they exist already. ``watch`` counts rows of the table.
+        """
+        collate, collector = self.reading(questions, self.table(questions) if table is None else table)
+        return read_table(
+            self.model,
+            collate,
+            collector,
+            batch_size=batch_size or self.config.trainer.eval_batch_size,
+            precision=self.precision,
+            watch=watch,
+        )
 
 
 class Task(ABC):

@@ -37,7 +37,7 @@ from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.losses import build_loss
 from qa_arch.nn.precision import Precision, cast_weights, mixed
 from qa_arch.records import TOKENS, Parameters, Point, Points, RunRecord, SplitFacts
-from qa_arch.tasks import Batches, Parts, Predictor, Task, Watch, device_of, read_table, task_of
+from qa_arch.tasks import Batches, Parts, Predictor, Task, device_of, task_of
 
 METRIC_VERSION = "language-1"
 MASK = "[MASK]"
@@ -164,24 +164,9 @@ class LanguagePredictor(Predictor):
         """The blocks of a corpus."""
         return self.task.table(self.config, questions, self.tokenizer, self.model.encoder, cache=cache)
 
-    def read(
-        self,
-        questions: Corpus,
-        *,
-        table: LanguageTable | None = None,
-        batch_size: int | None = None,
-        watch: Watch | None = None,
-    ) -> LanguageOutputs:
-        """Loss and hits of every block of a corpus, with the noise of validation."""
-        table = self.table(questions) if table is None else table
-        return read_table(
-            self.model,
-            self.task.collator(self.config, table),
-            OutputCollector(table),
-            batch_size=batch_size or self.config.trainer.eval_batch_size,
-            precision=self.precision,
-            watch=watch,
-        )
+    def reading(self, questions: Corpus, table: LanguageTable) -> tuple[LanguageCollator, OutputCollector]:
+        """``read`` gives loss and hits of every block, with the noise of validation."""
+        return self.task.collator(self.config, table), OutputCollector(table)
 
     def fill(self, text: str, top_k: int) -> list[list[tuple[str, float]]]:
         """The ``top_k`` most probable tokens with their probabilities (0 to 1) at each [MASK] of ``text``, in

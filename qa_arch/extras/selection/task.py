@@ -46,7 +46,7 @@ from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.losses import build_loss
 from qa_arch.nn.precision import Precision, cast_weights
 from qa_arch.records import RANKED, Parameters, Point, Points, RunRecord, SplitFacts
-from qa_arch.tasks import Batches, Parts, Predictor, Task, Watch, read_table
+from qa_arch.tasks import Batches, Parts, Predictor, Task, Watch
 from qa_arch.types.text import SelectionQuestion, SelectionSet
 
 log = logging.getLogger(__name__)
@@ -143,23 +143,11 @@ class SelectionPredictor(Predictor):
         """Features of a set."""
         return selection_table(questions, self._row, self.config.selection)
 
-    def read(
-        self,
-        questions: SelectionSet,
-        *,
-        table: SelectionTable | None = None,
-        batch_size: int | None = None,
-        watch: Watch | None = None,
-    ) -> dict[int, list[float]]:
-        """Scores of all candidates, by row of the question."""
-        return read_table(
-            self.model,
-            CandidateCollator(self.table(questions) if table is None else table),
-            ScoreCollector(),
-            batch_size=batch_size or self.config.trainer.eval_batch_size,
-            precision=self.precision,
-            watch=watch,
-        )
+    def reading(
+        self, questions: SelectionSet, table: SelectionTable
+    ) -> tuple[CandidateCollator, ScoreCollector]:
+        """``read`` gives the scores of all candidates, by row of the question."""
+        return CandidateCollator(table), ScoreCollector()
 
 
 class SelectionTask(Task):
