@@ -406,8 +406,8 @@ def _problems(config: Config) -> Iterator[str]:
         yield f"trainer.optimizer_bits: {config.optim.name} has no 8-bit state; use 32"
 
 
-OOM_REMEDY = "trainer.micro_batch=auto or trainer.gradient_checkpointing=true"
-"""Overrides that save memory and keep the global batch; the first is for one device."""
+OOM_REMEDY = "trainer.micro_batch=auto (on several devices, a number) or trainer.gradient_checkpointing=true"
+"""Overrides that save memory and keep the global batch."""
 
 
 def cut_batch(trainer: Trainer, limit: int) -> Trainer:

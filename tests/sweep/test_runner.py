@@ -56,7 +56,8 @@ def test_failed_points_do_not_stop_the_others(stubbed):
         assert isinstance(value, runner.PointError)
         assert f"seed={seed}: {error}" in str(value)
         assert (row.status, error in (row.error or "")) == (status, True)
-    assert actual[4].remedy == "trainer.micro_batch=auto or trainer.gradient_checkpointing=true"
+    auto = "trainer.micro_batch=auto (on several devices, a number)"
+    assert actual[4].remedy == f"{auto} or trainer.gradient_checkpointing=true"
     assert "something" in (stubbed.point(3) / "traceback.txt").read_text()
 
 
