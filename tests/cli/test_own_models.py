@@ -169,11 +169,6 @@ def test_failed_check_and_wrong_output_are_reported(quick, capsys):
     assert re.search(rf"^qa-arch: {path}:{line}: Column\.forward\S* .*{reason}", message)
 
 
-def test_models_of_other_tasks_are_refused(capsys):
-    assert main(["check-model", "model=qa_lstm/a"]) == 2
-    assert "check-model: checks span models, and model.task is selection" in capsys.readouterr().err
-
-
 def test_error_in_user_code_is_reported_with_shapes(quick, capsys):
     path = plant("own_narrow", ("torch.cat([tokens, question, tokens * question], dim=-1)", "tokens"))
     line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if "self.mix(tokens)" in text)

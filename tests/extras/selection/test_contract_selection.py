@@ -20,6 +20,7 @@ from torch.nn.functional import pad
 
 import qa_arch
 from qa_arch.cli.compose import compose
+from qa_arch.cli.main import main
 from qa_arch.config.files import write_atomic
 from qa_arch.config.schema import Config, validate
 from qa_arch.contract import (
@@ -262,3 +263,8 @@ def test_all_models_step_together_on_two_ranks(subjects, step_on_two_ranks):
         return collate((0, [rank, rank + 2]))
 
     require_same_step(subjects, CASES, step_on_two_ranks, pairs)
+
+
+def test_check_model_refuses_ranking_models(capsys):
+    assert main(["check-model", "model=qa_lstm/a"]) == 2
+    assert "check-model: checks span models, and model.task is selection" in capsys.readouterr().err
