@@ -141,14 +141,15 @@ def run_check_model(args: argparse.Namespace) -> int:
         from qa_arch.spans.task import SpanTask
         from qa_arch.tasks import task_of
 
-    if not isinstance(task_of(section), SpanTask):
+    task = task_of(section)
+    if not isinstance(task, SpanTask):
         raise ConfigError(f"check-model: checks span models, and model.task is {section['task']}")
     checks = (*contract.CHECKS, contract.trained_run_answers_as_scored)
     without_effect = (*contract.WITHOUT_EFFECT, *args.without_effect)
     failed = 0
     with TemporaryDirectory(prefix="qa_arch-") as folder:  # for the contract's questions
         config = validate(compose([*contract.trial_settings(Path(folder)), *args.overrides], config_dir))
-        parts = task_of(section).assemble(config, trusted)
+        parts = task.assemble(config, trusted)
         subject = contract.Subject(config, parts, trusted, without_effect)
         for number, check in enumerate(checks):
             reason = _reason(check, subject, args.trust)

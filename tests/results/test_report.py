@@ -46,7 +46,7 @@ def test_packed_rows_round_trip(make_run, question_set):
 
 
 def test_packed_mistakes_round_trip(make_run, question_set, tmp_path):
-    """Outcome, boundary and plausible answer of every question, and their counts in the page."""
+    """Outcome, boundary, near miss and plausible answer of every question, and their counts in the page."""
     questions = question_set()
     examples = [replace(e, plausible=(Gold("1871", 18),)) if not e.answers else e for e in questions.examples]
     questions = build_set("made-up", examples, "2.0")
@@ -65,13 +65,14 @@ def test_packed_mistakes_round_trip(make_run, question_set, tmp_path):
         write_report(find_runs([folder]), tmp_path / "r.html", questions=questions).path
     )
     packed = json.loads(packs["0-run0"])
-    assert list(zip(packed["outcome"], packed["boundary"], packed["plausible"], strict=True)) == [
-        ("wrong_span", "apart", None),
-        ("wrong_span", "short", None),
-        ("undue_answer", None, True),
-        ("wrong_abstention", None, None),
-        ("right", None, None),
-        ("undue_answer", None, False),
+    columns = (packed[name] for name in ("outcome", "boundary", "overlaps", "near", "plausible"))
+    assert list(zip(*columns, strict=True)) == [
+        ("wrong_span", "apart", False, False, None),
+        ("wrong_span", "short", True, True, None),
+        ("undue_answer", None, False, False, True),
+        ("wrong_abstention", None, False, False, None),
+        ("right", None, False, False, None),
+        ("undue_answer", None, False, False, False),
     ]
     counts = value["sets"][0]["errors"]["0"]
     assert counts["outcomes"]["wrong_span"] == 2

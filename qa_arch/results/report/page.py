@@ -167,6 +167,8 @@ def pack_run(rows: Questions, judged: Mistakes) -> str:
         "abstained": rows.abstained.tolist(),
         "outcome": [outcomes[index] for index in judged.outcome.tolist()],
         "boundary": [None if index < 0 else boundaries[index] for index in judged.boundary.tolist()],
+        "overlaps": judged.overlaps.tolist(),
+        "near": judged.near_miss.tolist(),
         "plausible": [None if np.isnan(value) else value == 1 for value in judged.plausible.tolist()],
     }
     return pack_json(columns)

@@ -18,6 +18,3 @@ const rowsKey = (set, run) => `${set}-run${run}`;
 const hasRows = (set, run) => has(`pack-${rowsKey(set, run)}`);
 
 const spanAt = (rows, q) => (rows.abstained[q] || rows.start[q] < 0 ? null : [rows.start[q], rows.end[q]]);
-/** Whether a wrong span shares words with a gold answer: a boundary error; or many words: a near miss. */
-const overlaps = (rows, q) => rows.outcome[q] === "wrong_span" && rows.f1[q] > 0;
-const isNear = (rows, q) => rows.outcome[q] === "wrong_span" && rows.f1[q] >= 0.5;

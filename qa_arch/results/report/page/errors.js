@@ -10,7 +10,7 @@ const nameOfError = (rows, q) => {
 const errorChoices = () => [["any", "any"], ...DATA.outcomes.filter(([key]) => key !== "right"), ["boundary", "boundary error"], ["near", "near miss"],
   ...(set().texts ? [...DATA.boundaries.map(([key, name]) => [key, `wrong span: ${name}`]), ["plausible", "false: a plausible answer"]] : [])];
 const errs = (rows, q, wanted) => wanted === "any" || rows.outcome[q] === wanted || rows.boundary[q] === wanted
-  || (wanted === "boundary" && overlaps(rows, q)) || (wanted === "near" && isNear(rows, q)) || (wanted === "plausible" && rows.plausible[q]);
+  || (wanted === "boundary" && rows.overlaps[q]) || (wanted === "near" && rows.near[q]) || (wanted === "plausible" && rows.plausible[q]);
 
 function drawErrors() {
   const parent = byId("error-figures");
