@@ -75,5 +75,14 @@ def _without(value: Any, path: str, dropped: Collection[str]) -> Any:
     return {
         str(key): _without(value[key], full, dropped)
         for key, full in named
-        if full not in dropped and not (full in OPTIONAL and value[key] == OPTIONAL[full])
+        if full not in dropped and not _is_default(full, value[key])
     }
+
+
+def _is_default(path: str, value: Any) -> bool:
+    """Whether the hash omits it; keys that a section lacks count as their defaults."""
+    if path not in OPTIONAL:
+        return False
+    default = OPTIONAL[path]
+    sections = isinstance(default, Mapping) and isinstance(value, Mapping)
+    return default == ({**default, **value} if sections else value)

@@ -27,6 +27,12 @@ PACKAGES = (
     *("pytorch-lightning", "hydra-core", "wandb", "numpy", "pyarrow"),
 )
 
+EXPERIMENTS = Path("experiments")
+"""Folder in the root of a checkout, where commands are run; one subfolder per experiment."""
+DEV_ACCESS_LOG = "dev_openings.jsonl"
+_NAMED = 4
+"""Maximum number of accesses listed one by one below a table; more are counted by day."""
+
 
 def now() -> str:
     """UTC, to the second, ISO 8601."""
@@ -34,7 +40,8 @@ def now() -> str:
 
 
 def commit() -> tuple[str | None, bool | None]:
-    """The checkout's commit and whether it has uncommitted changes; (None, None) outside a checkout."""
+    """The checkout's commit and whether it has uncommitted changes, apart from logs of dev accesses, which
+    ``evaluate --final`` writes between runs; (None, None) outside a checkout."""
     root = Path(__file__).resolve().parents[2]
 
     def git(*arguments: str) -> str:
@@ -46,7 +53,8 @@ def commit() -> tuple[str | None, bool | None]:
     try:
         if Path(git("rev-parse", "--show-toplevel")) != root:
             return None, None
-        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", f":(exclude)*{DEV_ACCESS_LOG}")
+        return git("rev-parse", "HEAD"), bool(changed)
     except (OSError, subprocess.SubprocessError):
         return None, None
 
@@ -69,13 +77,6 @@ def processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-EXPERIMENTS = Path("experiments")
-"""Folder in the root of a checkout, where commands are run; one subfolder per experiment."""
-DEV_ACCESS_LOG = "dev_openings.jsonl"
-_NAMED = 4
-"""Maximum number of accesses listed one by one below a table; more are counted by day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

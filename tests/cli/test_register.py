@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from qa_arch.errors import RunError
-from qa_arch.evaluation.registration import REGISTERED, read_registration
+from qa_arch.evaluation.registration import REGISTERED, identity, read_registration
 from qa_arch.records import read_record, write_record
 from qa_arch.results.provenance import DEV_ACCESS_LOG
 
@@ -53,6 +54,16 @@ def test_only_registered_runs_are_scored_on_dev(qa_arch, plan, closed_run, read_
         assert message in err
     assert log.read_text() == before
     assert qa_arch("register", path)[0] == 5, "registered twice"
+
+
+def test_committed_records_of_registered_experiments_are_the_registered_runs():
+    experiments = Path(__file__).parents[2] / "experiments"
+    for plan in experiments.glob(f"*/{REGISTERED}"):
+        runs = read_registration(plan.parent).runs
+        for path in plan.parent.glob("records/*/run.json"):
+            record = read_record(path.parent)
+            fingerprints = {split: facts.fingerprint for split, facts in record.data.items()}
+            assert identity(record.config, fingerprints) == runs[record.model][str(record.seed)], path
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,11 @@ def test_added_settings_at_their_defaults_keep_the_hash():
         del section[path[-1]]
     assert before != PLAIN
     assert config_hash(before) == config_hash(PLAIN)
+    partial = deepcopy(PLAIN)
+    del partial["pretraining"]["whole_words"]
+    assert config_hash(partial) == config_hash(PLAIN)
+    partial["pretraining"]["masked"] = 0.5
+    assert config_hash(partial) != config_hash(PLAIN)
     for setting, value in OPTIONAL.items():
         section = value if isinstance(value, dict) else {"": value}
         known = {**RETIRED, **defaults()}
