@@ -1,10 +1,10 @@
 """Swapped split: test on 15 articles that were previously only trained on, train on most of fold A.
 
-    python experiments/decision/split.py --out data/swapped
+    python experiments/decision/split.py
 
-Reads the files of experiments/real_part below QA_ARCH_DATA. Test: the articles of the official dev set that
-are in neither fold A nor calibration. Calibration also gets every fourth article of fold A. Train: the other
-articles of fold A, and the balanced set without the articles of the test.
+Reads the files of experiments/real_part below QA_ARCH_DATA and writes the folder swapped beside them. Test: the
+articles of the official dev set that are in neither fold A nor calibration. Calibration also gets every fourth
+article of fold A. Train: the other articles of fold A, and the balanced set without the articles of the test.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ def swapped(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", required=True, type=Path, help="folder to write to")
-    folder = Path(os.environ.get("QA_ARCH_DATA", "data")) / "squad"
+    data = Path(os.environ.get("QA_ARCH_DATA", "data"))
+    parser.add_argument("--out", default=data / "swapped", type=Path, help="folder to write to: %(default)s")
+    folder = data / "squad"
     names = ("dev-v2.0", "dev-v2.0.fold_a", "calibration-v2.0", "train-v2.0.balanced")
     out = parser.parse_args().out
     for name, questions in swapped(*(read(folder / f"{name}.json") for name in names)).items():
