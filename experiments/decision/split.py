@@ -2,9 +2,10 @@
 
     python experiments/decision/split.py
 
-Reads the files of experiments/real_part below QA_ARCH_DATA and writes the folder swapped beside them. Test: the
-articles of the official dev set that are in neither fold A nor calibration. Calibration also gets every fourth
-article of fold A. Train: the other articles of fold A, and the balanced set without the articles of the test.
+Reads the files of experiments/real_part below QA_ARCH_DATA and writes the folder swapped beside them. Test:
+the articles of the official dev set that are in neither fold A nor calibration. Calibration also gets every
+fourth article of fold A. Train: the other articles of fold A, and the balanced set without the articles of
+the test.
 """
 
 from __future__ import annotations
