@@ -80,6 +80,8 @@ def run(args: argparse.Namespace) -> int:
     require_runs(args.run_folder)
     if args.out == "-" or args.out.endswith((".jsonl", ".ndjson")):
         return _json_lines(args, options)
+    if Path(args.out).suffix in (".json", ".gz"):
+        raise ConfigError(f"--out: {args.out}: give FILE.jsonl, or a folder for the official files")
     json_options = ("top_k", "max_answer_tokens", "if_exists", "on", "actors")
     refuse_options(args, json_options, "is for JSON lines: give --out FILE.jsonl")
     return _official_files(args)

@@ -109,21 +109,26 @@ def answer_file(
     input bytes processed, the total bytes if known, and the lines answered by this call. Raises DataError for
     the first faulty line (with ``skip`` only for unreadable data), RunError if ``out`` cannot be resumed.
     """
-    path, partial = Path(out), Path(f"{out}.partial")
+    path, partial, origin_file = (Path(f"{out}{suffix}") for suffix in ("", ".partial", ".origin.json"))
     pipe = data == STANDARD or Path(data).is_fifo()
     origin = None if pipe else origin_of(data, models, settings)
     with ExitStack() as stack:
         if out != STANDARD:
             stack.enter_context(lock.hold(path.parent, path.name, name=f".{path.name}.lock"))
-            if not _prepare_output(path, partial, origin, if_exists):
+            if path.exists() and data != STANDARD and path.samefile(data):
+                raise ConfigError(f"--out: {out} is the data file; name another file")
+            if if_exists != "replace" and not _needs_answers(path, partial, origin, if_exists):
                 return None
         parts, size = stack.enter_context(open_input(data))
         answering = stack.enter_context(start())
         before = problems = 0
         file: BinaryIO = sys.stdout.buffer
         if out != STANDARD:
+            if if_exists == "replace":  # the origin last, so that no answers remain without it
+                for old in (path, partial, origin_file):
+                    old.unlink(missing_ok=True)
             if not partial.exists():  # the origin goes first: answers of unknown origin cannot be resumed
-                write_json(Path(f"{out}.origin.json"), origin)
+                write_json(origin_file, origin)
             partial.touch()
             file = stack.enter_context(partial.open("r+b"))
             before, parts = _skip_finished(file, parts)
@@ -147,12 +152,9 @@ def answer_file(
     return Summary(lines, before, problems)
 
 
-def _prepare_output(path: Path, partial: Path, origin: Mapping[str, Any] | None, if_exists: IfExists) -> bool:
-    """Apply ``if_exists``; False if ``path`` is complete. RunError if the existing file cannot be resumed."""
-    sidecar, remedy = Path(f"{path}.origin.json"), "--if-exists replace starts again; or name another --out"
-    if if_exists == "replace":
-        for old in (path, partial, sidecar):  # the origin last, so that no answers remain without it
-            old.unlink(missing_ok=True)
+def _needs_answers(path: Path, partial: Path, origin: Mapping[str, Any] | None, if_exists: IfExists) -> bool:
+    """Whether ``path`` is incomplete. RunError if an existing file cannot be resumed."""
+    remedy = "--if-exists replace starts again; or name another --out"
     existing = next((file for file in (partial, path) if file.exists()), None)
     if existing is None:
         return True
@@ -160,7 +162,7 @@ def _prepare_output(path: Path, partial: Path, origin: Mapping[str, Any] | None,
         raise RunError(f"{existing}: already exists; --if-exists resume continues it; {remedy}")
     if origin is None:
         raise RunError(f"{existing}: already exists, and data from a pipe cannot be resumed; {remedy}")
-    recorded = read_json(sidecar, remedy)
+    recorded = read_json(Path(f"{path}.origin.json"), remedy)
     for name in {**origin, **recorded}:
         old, new = recorded.get(name), origin.get(name)
         if old != new:
@@ -259,6 +261,8 @@ def _query(line: bytes, row: dict[str, Any], options: Mapping[str, Any]) -> Quer
         fields = parse_json(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise RecordError("", f"byte {error.start} is not UTF-8; save the file as UTF-8") from None
+    except UnicodeEncodeError:
+        raise RecordError("", "an escape like \\ud83d is half a character; write both halves") from None
     except ValueError as error:
         raise RecordError("", f"broken JSON ({error}); {_EXPECTED}") from None
     if not isinstance(fields, dict) or ("data" in fields and "question" not in fields):

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from kills import check_recovery, contents, killed_at_each_step, killed_at_sizes
 from line_answers import answering, first_words, read_lines, rows, write_lines
 
-from qa_arch.errors import DataError, RunError
+from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.records import Confidence, RunRecord, Seconds, Threshold, write_record
 from qa_arch.serving import lines
 from qa_arch.serving.lines import Part, Summary, answer_file, answer_part, open_input, origin_of, parts_of
@@ -149,6 +150,21 @@ def test_answers_of_another_origin_are_not_resumed(answer, data, tmp_path, chang
     assert answer(settings=settings) is None
 
 
+def test_existing_files_are_lost_neither_to_a_failed_start_nor_to_the_output(answer, data, tmp_path):
+    answer()
+    before = contents(tmp_path)
+
+    @contextmanager
+    def fails():
+        raise RunError("no such model")
+        yield
+
+    for out, start, error in ((tmp_path / "out.jsonl", fails, RunError), (data, None, ConfigError)):
+        with pytest.raises(error):
+            answer_file(str(data), str(out), start, models=[], settings={}, if_exists="replace")
+    assert contents(tmp_path) == before
+
+
 def test_refitted_threshold_or_temperature_changes_the_origin(data, tmp_path):
     """Answers depend on what was fitted after training, though it is no setting; not on scores."""
     record = RunRecord(status="ok", name="trial", model="bert", seed=1, config={}, config_hash="c")
@@ -274,7 +290,7 @@ def test_documents_and_options():
         ({**GOOD, "topk": 1}, "line 1: 'topk': is not a field .*did you mean 'top_k'.*meta"),
         ({**GOOD, "top_k": 0}, "line 1: top_k: 0 is out of range"),
         ({**GOOD, "id": [1]}, "line 1: id: is a list"),
-        ({**GOOD, "context": "half \ud83d"}, "line 1: broken JSON .*surrogate"),
+        ({**GOOD, "context": "half \ud83d"}, "line 1: an escape .*half a character"),
         ('{"question": "x", "context": "y", "meta": %s}' % ("[" * 900 + "]" * 900), "line 1: broken JSON"),
         ({"data": [], "version": "v2.0"}, "line 1: is an object, not a question.*SQuAD"),
     ],
