@@ -35,6 +35,12 @@ STOP_NOTICE = (
 )
 
 
+def discard(folder: Path) -> None:
+    """Delete the checkpoints in ``folder``, from which nothing will be resumed."""
+    for name in (LAST, PREVIOUS):
+        (folder / name).unlink(missing_ok=True)
+
+
 class KeepLast(pl.Callback):
     """Saves ``last.ckpt`` at the end of each epoch, and every ``minutes`` within one.
 

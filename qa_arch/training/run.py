@@ -38,7 +38,7 @@ from qa_arch.results import provenance
 from qa_arch.results.pretrained_runs import encoder_run
 from qa_arch.tasks import Parts, task_of
 from qa_arch.training import devices
-from qa_arch.training.checkpoint import LAST, PREVIOUS, random_state, restore_random_state
+from qa_arch.training.checkpoint import LAST, discard, random_state, restore_random_state
 from qa_arch.training.loggers import Outcome, check_logger, open_logger
 from qa_arch.training.loop import Fitted, fit
 from qa_arch.training.ranks import other_ranks, world_size
@@ -109,6 +109,8 @@ def train(
         if not oom:
             raise
         log.error("out of memory; try %s", OOM_REMEDY)
+    else:
+        discard(folder)
     return run.record
 
 
@@ -212,8 +214,7 @@ def _fit(config: Config, parts: Parts, run: Run, *, world: int, gpu: bool, **opt
         parts.model.load_state_dict(weights)
         restore_random_state(generators)
         devices.reset_peak_memory(gpu)
-        for name in (LAST, PREVIOUS):
-            (run.folder / name).unlink(missing_ok=True)
+        discard(run.folder)
 
 
 def _record_fields(recorded: Mapping[str, Any], config: Config, parts: Parts) -> dict[str, Any]:

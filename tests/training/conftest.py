@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -53,6 +53,14 @@ def configure_once(few_questions) -> Callable[..., Config]:
 @pytest.fixture
 def configure(configure_once) -> Callable[..., Config]:
     return configure_once
+
+
+@pytest.fixture(autouse=True, scope="session")
+def finished_runs_keep_checkpoints() -> Iterator[None]:
+    """Tests compare the state in which runs ended."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("qa_arch.training.run.discard", lambda folder: None)
+        yield
 
 
 @dataclass(frozen=True)

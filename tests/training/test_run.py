@@ -14,7 +14,7 @@ from qa_arch.errors import DataError
 from qa_arch.records import BatchSizes, read_record
 from qa_arch.results.questions import load_questions
 from qa_arch.spans.task import TASK, SpanTask
-from qa_arch.training.checkpoint import LAST
+from qa_arch.training.checkpoint import LAST, discard
 from qa_arch.training.devices import out_of_memory
 from qa_arch.training.module import TrainingModule
 from qa_arch.types.text import Candidate, Prediction
@@ -37,8 +37,10 @@ def raise_in_training():
     return patch_step
 
 
-def test_record_of_a_finished_run_is_complete(run_training):
+def test_record_of_a_finished_run_is_complete(run_training, monkeypatch):
+    monkeypatch.setattr("qa_arch.training.run.discard", discard)
     done = run_training("trainer.epochs=2", "model.dropout=0.1")
+    assert not list(done.folder.glob("*.ckpt"))
     record = read_record(done.folder)
     assert record == done.record
     assert record.status == "ok"

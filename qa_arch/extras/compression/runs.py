@@ -67,7 +67,7 @@ from qa_arch.system.lock import hold
 from qa_arch.tasks import run_device, task_of
 from qa_arch.tasks.teacher import Teacher, load_teacher
 from qa_arch.training import devices
-from qa_arch.training.checkpoint import LAST, PREVIOUS
+from qa_arch.training.checkpoint import LAST
 from qa_arch.training.module import TrainingData
 from qa_arch.training.run import Start, new_record, train
 from qa_arch.types.tensors import Batch
@@ -137,8 +137,6 @@ def compress(request: Request) -> RunRecord:
                 if not (work / LAST).exists():  # nothing to resume from
                     shutil.rmtree(work, ignore_errors=True)
                 raise
-        for name in (LAST, PREVIOUS):
-            (work / name).unlink(missing_ok=True)
         work.replace(out)
     return record
 
