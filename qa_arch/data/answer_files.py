@@ -21,8 +21,8 @@ from qa_arch.types.text import Example, QuestionSet
 UNANSWERABLE = "unanswerable"
 """The answer that lm-evaluation-harness's task squadv2 prescribes for unanswerable questions."""
 FORMATS = (
-    "official predictions, JSON lines of qa-arch predict, samples of lm-evaluation-harness, ExtractedAnswers"
-    " of haystack, or CSV with the columns id and answer"
+    "official predictions, JSON lines of qa-arch predict, a list for evaluate's squad_v2 metric, samples of"
+    " lm-evaluation-harness, ExtractedAnswers of haystack, or CSV with the columns id and answer"
 )
 Row = tuple[str, str, str, float | None]
 """(position in the file for messages, such as ``line 3``; question id; answer, "" for none; null odds)."""
@@ -105,6 +105,9 @@ def _detect_format(path: Path, questions: QuestionSet) -> tuple[str, Iterable[Ro
         form = f'lm-evaluation-harness samples, "{UNANSWERABLE}" read as no answer'
         return form, _harness_rows(path, records)
     if "id" in keys:
+        if "prediction_text" in keys:
+            names = ("prediction_text", "no_answer_probability")
+            return "predictions for evaluate's metrics", _predict_rows(path, records, *names)
         return "JSON lines of qa-arch predict", _predict_rows(path, records)
     if keys & {"answers", "query", "init_parameters"}:
         return "haystack answers", _haystack_rows(path, _group_by_question(path, records, questions))
@@ -156,15 +159,18 @@ def _csv_rows(path: Path, text: str) -> Iterator[Row]:
         raise DataError(f"{path}: line {reader.reader.line_num}: {error}; correct that line") from None
 
 
-def _predict_rows(path: Path, records: Iterable[tuple[str, Any]]) -> Iterator[Row]:
-    """Lines of ``qa-arch predict --out FILE.jsonl``; null odds of null are infinite."""
+def _predict_rows(
+    path: Path, records: Iterable[tuple[str, Any]], text: str = "text", null_odds: str = "null_odds"
+) -> Iterator[Row]:
+    """Lines of ``qa-arch predict --out FILE.jsonl``, or the same with other names; null odds of null are
+    infinite."""
     for position, record in records:
-        id_, text = _field(path, position, record, "id", (str, int)), _field(path, position, record, "text")
-        odds = math.inf if "null_odds" in record else None
-        if record.get("null_odds") is not None:
-            value = _field(path, position, record, "null_odds", (int, float))
-            odds = _number(path, position, "null_odds", value)
-        yield position, str(id_), text, odds
+        id_, answer = _field(path, position, record, "id", (str, int)), _field(path, position, record, text)
+        odds = math.inf if null_odds in record else None
+        if record.get(null_odds) is not None:
+            value = _field(path, position, record, null_odds, (int, float))
+            odds = _number(path, position, null_odds, value)
+        yield position, str(id_), answer, odds
 
 
 def _harness_rows(path: Path, records: Iterable[tuple[str, Any]]) -> Iterator[Row]:

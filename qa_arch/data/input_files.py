@@ -21,6 +21,9 @@ from typing import Any, NamedTuple
 
 from qa_arch.errors import DataError, UnavailableError
 
+PATTERNS = tuple(f"*.{kind}{packed}" for kind in ("json", "jsonl", "ndjson", "csv") for packed in ("", ".gz"))
+"""Names of the data files of a folder."""
+
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
@@ -34,26 +37,27 @@ def as_list(paths: Paths) -> list[str]:
     return [os.fspath(path) for path in sequence]
 
 
-def expand(paths: Paths, pattern: str = "*.json") -> tuple[Path, ...]:
+def expand(paths: Paths, patterns: Sequence[str] = PATTERNS) -> tuple[Path, ...]:
     """Expand ``paths`` to files, in order; those of a folder or a glob are sorted.
 
-    ``pattern`` selects the files of a folder. A path that exists is never treated as a glob.
+    ``patterns`` select the files of a folder. A path that exists is never treated as a glob.
     Raises DataError for a path without any file.
     """
-    files = [file for path in as_list(paths) for file in _expand(path, pattern)]
+    files = [file for path in as_list(paths) for file in _expand(path, patterns)]
     if not files:
         raise DataError("no data file given; name a SQuAD JSON file, a folder or a glob")
     return tuple(files)
 
 
-def _expand(path: str, pattern: str) -> list[Path]:
+def _expand(path: str, patterns: Sequence[str]) -> list[Path]:
     if not path.strip():  # Path("") is the working folder
         raise DataError("a data file has an empty name; name a file (an unset shell variable?)")
     target = Path(path).expanduser()
     if target.is_dir():
-        files = sorted(file for file in target.glob(pattern) if file.is_file())
+        files = sorted(file for p in patterns for file in target.glob(p) if file.is_file())
         if not files:
-            raise DataError(f"{path}: the folder holds no {pattern} file; name the files or another folder")
+            kinds = ", ".join(patterns)
+            raise DataError(f"{path}: the folder holds no file {kinds}; name the files or another folder")
         return files
     if target.exists():
         return [target]
@@ -127,7 +131,8 @@ def csv_rows(path: Path, columns: Sequence[str], remedy: str) -> Iterator[tuple[
     """
     rows = csv.DictReader(io.StringIO(read_text(path)), restval="", strict=True)
     if missing := [name for name in columns if name not in (rows.fieldnames or ())]:
-        raise DataError(f"{path}: has no column {', '.join(missing)}; {remedy}")
+        header = ", ".join(rows.fieldnames or ())[:200]
+        raise DataError(f"{path}: has no column {', '.join(missing)}, but {header!r}; {remedy}")
     try:
         for row in rows:
             yield rows.line_num, row

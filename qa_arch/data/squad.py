@@ -38,11 +38,11 @@ _CSV = ("id", "question", "context", "answers", "starts")
 def read(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet:
     """Read JSON, JSON Lines or CSV files into a single question set.
 
-    ``paths``: a file, a folder (every ``*.json``, sorted), a glob, or a list of these. ``name`` defaults to
-    the file names. Raises DataError for the first fault; with ``on_error="skip"`` faulty questions are listed
-    in ``skipped``, and only faults of a whole file raise.
+    ``paths``: a file, a folder (every JSON, JSON Lines and CSV file, sorted), a glob, or a list of these.
+    ``name`` defaults to the file names. Raises DataError for the first fault; with ``on_error="skip"`` faulty
+    questions are listed in ``skipped``, and only faults of a whole file raise.
     """
-    stems = (re.sub(r"\.(jsonl?|csv)$", "", Path(path).name) for path in as_list(paths))
+    stems = (re.sub(r"\.(jsonl?|csv)(\.gz)?$", "", Path(path).name) for path in as_list(paths))
     return build(name or "+".join(stems), map(_read_file, expand(paths)), on_error)
 
 
@@ -51,7 +51,7 @@ def _read_file(path: Path) -> tuple[str, bool, Questions]:
 
     Raises DataError if the file as a whole is neither SQuAD JSON nor flat records.
     """
-    value = Lines(_csv_records(path)) if path.suffix == ".csv" else load(path)
+    value = Lines(_csv_records(path)) if path.name.removesuffix(".gz").endswith(".csv") else load(path)
     version = str(value.get("version")) if isinstance(value, dict) else ""
     if isinstance(value, dict) and isinstance(value.get("data"), list):
         return str(path), version.lower().startswith(("2", "v2")), _nested_questions(value["data"])

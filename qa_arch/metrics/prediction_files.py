@@ -31,7 +31,7 @@ def read_predictions(path: str | Path) -> PredictionFile:
 
     Raises DataError naming the file and the id of an invalid value.
     """
-    file = _read(path, 'an object {"question id": "answer text"}')
+    file = _read(path, 'an object {"question id": "answer text"}; qa-arch adopt reads other formats')
     return _checked(file, lambda value: type(value) is str, "prediction", 'a string ("" = no answer)')
 
 

@@ -68,6 +68,9 @@ HAYSTACK = [
     haystack_answers("Who?", MILL, "The mill", 0.1, 0.75),
     haystack_answers("Who?", INN, "Eve", 0.6, 0.5),
 ]
+FOR_METRIC = [
+    {"id": id_, "prediction_text": text, "no_answer_probability": ODDS[id_]} for id_, text in TEXTS.items()
+]
 PREDICTED = [{"id": id_, "text": text, "null_odds": ODDS[id_]} for id_, text in TEXTS.items()]
 
 
@@ -76,6 +79,7 @@ PREDICTED = [{"id": id_, "text": text, "null_odds": ODDS[id_]} for id_, text in 
     [
         (json.dumps(TEXTS), "official", None),
         (lines(*PREDICTED), "JSON lines", ODDS),
+        (json.dumps(FOR_METRIC), "predictions for evaluate's metrics", ODDS),
         (lines(*HARNESS), "lm-evaluation-harness", ODDS),
         (json.dumps(HAYSTACK), "haystack", ODDS),
         (lines(*({"answers": own} for own in HAYSTACK)), "haystack", ODDS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,7 @@ FILE_CASES = [
     ("no_data.json", b'{"version": "v2.0", "questions": []}', ["holds {'version': 'v2.0', 'questions': []}"]),
     ("articles.json", json.dumps(GOOD["data"]).encode(), ["holds {'title'", 'expected {"data": ']),
     ("none.json", b'{"data": []}', ["holds no questions"]),
-    ("columns.csv", b"id,question,context,answer\n", ["has no column answers, starts; the columns are id"]),
+    ("columns.csv", b"id,question,context,answer\n", ["no column answers, starts, but 'id, ", "columns are"]),
     ("start.csv", b"id,question,context,answers,starts\na,Q?,Text,Text,first\n", ["line 2: ", "'first'"]),
     ("quote.csv", b'id,question,context,answers,starts\na,Q?,"T"x,,\n', ["line 2: ", "expected after"]),
     ("null.csv", b"id,question,context,answers,starts\na,Q?,Text,Text,[null]\n", ["line 2: ", "NoneType"]),
@@ -165,7 +166,12 @@ def test_paths_without_data_are_refused(tmp_path, monkeypatch):
     (tmp_path / "folder").mkdir()
     for name, part in (("missing.json", "no such file or folder"), ("*.json", "the pattern matches no file")):
         assert_refused(tmp_path / name, [part])
-    assert_refused(tmp_path / "folder", ["holds no *.json file"])
+    assert_refused(tmp_path / "folder", ["holds no file *.json, *.json.gz"])
+    flat = {**FLAT, "id": "flat"}
+    (tmp_path / "folder/b.jsonl.gz").write_bytes(gzip.compress(json.dumps(flat).encode()))
+    cells = b"id,question,context,answers,starts\ncell,Q?,Text,Text,0\n"
+    (tmp_path / "folder/a.csv.gz").write_bytes(gzip.compress(cells))
+    assert [example.id for example in read(tmp_path / "folder").examples] == ["cell", "flat"]
     write_set(tmp_path, GOOD)
     for blank in ("", " ", ["set.json", ""]):  # not the working folder
         with pytest.raises(DataError, match="has an empty name"):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,19 +31,18 @@ from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import QuestionSet
 
 Span = tuple[int, int]
-_PATTERN = "*.jsonl*"
 _FIELDS = {"id": "id", "qid": "id", "question": "question", "is_impossible": "is_impossible"}
 """MRQA field -> field of a flat record; false fields are dropped."""
 
 
 @gc_disabled()
 def read_mrqa(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet:
-    """Read files into a single question set; of a folder, its ``*.jsonl*`` files.
+    """Read files into a single question set.
 
     Raises DataError for the first fault; with ``on_error="skip"`` faulty questions are listed in ``skipped``,
     and only faults of a whole file (header, compression, encoding, JSON) raise.
     """
-    files = ((str(path), False, _questions(path)) for path in expand(paths, _PATTERN))
+    files = ((str(path), False, _questions(path)) for path in expand(paths))
     stems = (Path(path).name.removesuffix(".gz").removesuffix(".jsonl") for path in as_list(paths))
     return build(name or "+".join(stems), files, on_error)
 
@@ -152,10 +150,4 @@ def _normalised(text: str) -> list[str]:
     return unicodedata.normalize("NFC", text).casefold().split()
 
 
-FORMAT = Format(
-    "mrqa:FILE",
-    "an MRQA file",
-    open=read_mrqa,
-    files=partial(expand, pattern=_PATTERN),
-    joins=True,
-)
+FORMAT = Format("mrqa:FILE", "an MRQA file", open=read_mrqa, joins=True)

@@ -25,7 +25,7 @@ _NOTHING = "ANSWERNOTFOUND"
 
 @gc_disabled()
 def _open(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet:
-    files = ((str(path), True, _questions(path)) for path in expand(paths, "*.csv"))
+    files = ((str(path), True, _questions(path)) for path in expand(paths))
     return build(name or "+".join(Path(path).stem for path in as_list(paths)), files, on_error)
 
 

@@ -99,7 +99,7 @@ def _open(source: str) -> list[Corpus]:
         return [_hub_data_set(rest)]
     return [
         Corpus(str(path), path.name, _digest("text", content_hash(path)), partial(_text_documents, path))
-        for path in expand(source, "*.txt")
+        for path in expand(source, ["*.txt"])
     ]
 
 
@@ -203,7 +203,7 @@ def require_present(source: Source, setting: str) -> None:
             sources.require_present(rest, setting)
         elif scheme != "hub":
             try:
-                expand(item, "*.txt")
+                expand(item, ["*.txt"])
             except DataError as error:
                 raise DataError(f"{setting}: {error}") from None
 
