@@ -186,6 +186,8 @@ def open_set(record: RunRecord, config: Config, request: Request) -> tuple[Any, 
         raise ConfigError(
             f"--null-threshold: {name} has no unanswerable questions ({protocol}); leave it out"
         )
+    if is_dev and DEV in record.data:  # whatever the file is called now
+        questions = replace(questions, name=record.data[DEV].name)
     return questions, TRAIN if request.train else DEV if is_dev else _split_name(questions, record), overlap
 
 

@@ -77,7 +77,9 @@ def test_evaluate_reproduces_the_results_of_training(trained):
     record = read_record(folder)
     files = {file: (folder / file).read_bytes() for file in FILES.get(name, [])}
     rows = read_questions(folder)
-    write_record(folder, replace(record, scores={CALIBRATION: record.scores[CALIBRATION]}, references={}))
+    data = {**record.data, DEV: replace(record.data[DEV], name="first name")}
+    scores = {CALIBRATION: record.scores[CALIBRATION]}
+    write_record(folder, replace(record, scores=scores, references={}, data=data))
     for file in (*FILES.get(name, []), QUESTIONS):
         (folder / file).unlink()
     points = evaluate(folder)
@@ -85,7 +87,7 @@ def test_evaluate_reproduces_the_results_of_training(trained):
     assert points == rescored.scores[DEV] == record.scores[DEV]
     assert rescored.references.get(DEV, {}) == record.references[DEV]
     assert len(record.references[DEV]) > 1 or task_named(name).reference_method is None
-    assert rescored.data[DEV] == record.data[DEV]
+    assert rescored.data == data
     assert rescored.threshold == record.threshold
     assert {file: (folder / file).read_bytes() for file in FILES.get(name, [])} == files
     assert read_questions(folder) == rows

@@ -157,6 +157,7 @@ def test_equivalent_forms_of_a_call(qa):
         (("Who?", TEXT), {"top_k": 0}, ValueError),
         (("Who?", TEXT), {"max_answer_len": 0}, ValueError),
         (("Who?", TEXT), {"max_seq_len": 24, "doc_stride": 25}, ValueError),
+        (("Who?", TEXT), {"max_seq_len": 24, "doc_stride": 20}, ValueError),
         (("Who?", TEXT), {"trust_remote_code": True}, ValueError),
         (("Who?", TEXT), {"topp": 3}, TypeError),
     ],
