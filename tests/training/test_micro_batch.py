@@ -7,7 +7,7 @@ import torch
 
 from qa_arch.errors import ConfigError
 from qa_arch.records import BatchSizes, read_record
-from qa_arch.training.checkpoint import KeepLast
+from qa_arch.training.checkpoint import KeepLast, discard
 from qa_arch.training.module import TrainingModule
 
 SIZES = ("trainer.batch_size=8", "trainer.epochs=2", "model.dropout=0.1")
@@ -71,7 +71,8 @@ def test_resumed_run_keeps_its_micro_batch(run_training, memory, monkeypatch):
     [(0, 2, 0, 1), (4, 1, 1, 8)],
     ids=["a single window does not fit", "an epoch has completed at this size"],
 )
-def test_no_smaller_size_is_tried(run_training, memory, rows, after, epoch, micro):
+def test_no_smaller_size_is_tried(run_training, memory, monkeypatch, rows, after, epoch, micro):
+    monkeypatch.setattr("qa_arch.training.run.discard", discard)
     memory(rows, after=after, epoch=epoch)
     done = run_training(*AUTO, "trainer.checkpoint_minutes=1e-9")
     assert (done.record.status, done.record.batch.micro) == ("oom", micro)
