@@ -102,8 +102,9 @@ def wait_for_moment(rng: random.Random, sweep: Sweep, parent: subprocess.Popen) 
         ("anywhere", rng.uniform(0, 20)) if rng.random() < 0.4 else ("in training", rng.uniform(0, 1))
     )
     while where == "in training" and parent.poll() is None:
-        if any(path.stat().st_mtime > start for path in sweep.folder.glob("*/last.ckpt")):
-            break
+        with suppress(FileNotFoundError):  # a finished point discards its checkpoints
+            if any(path.stat().st_mtime > start for path in sweep.folder.glob("*/last.ckpt")):
+                break
         time.sleep(0.02)
     deadline = time.monotonic() + delay
     while parent.poll() is None and time.monotonic() < deadline:
