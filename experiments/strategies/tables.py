@@ -17,7 +17,7 @@ def tables(folder: Path) -> list[Table]:
     return [
         runs_table(
             folder,
-            "A global batch of 32, split in different ways: the proposed model at demo size, embedded data, dev",
+            "A global batch of 32, split in different ways: proposed model at demo size, generated data",
             columns=(
                 *("model", "strategy", "devices", "micro", "accumulate", "batch", "exact", "f1", "seconds"),
                 *("examples_per_second", "peak_memory_mb"),
