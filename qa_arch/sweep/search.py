@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution
+from optuna.distributions import BaseDistribution, check_distribution_compatibility
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
@@ -54,10 +54,19 @@ def search(
         raise ConfigError("hydra.sweeper.n_trials and hydra.sweeper.n_jobs must be at least 1")
     existed = (folder / STUDY).is_file()
     study = _study(folder, seed, seeds, dry=dry)
-    if other := next((trial for trial in study.trials if set(trial.params) != set(space)), None):
-        raise ConfigError(
-            f"{folder}: searches {', '.join(other.params)}; give this search its own sweep.folder=DIR"
-        )
+    for trial in study.trials:  # before a trial that no space fits is written to the journal
+        if set(trial.params) != set(space):
+            raise ConfigError(
+                f"{folder}: searches {', '.join(trial.params)}; give this search its own sweep.folder=DIR"
+            )
+        try:
+            for name, distribution in trial.distributions.items():
+                check_distribution_compatibility(distribution, space[name])
+        except ValueError as error:
+            raise ConfigError(
+                f"the choices of a search are fixed once it has started ({error}); give this one its own"
+                " sweep.folder=DIR"
+            ) from error
     try:
         for batch in iter(lambda: _next_trials(study, space, trials, at_a_time), []):
             points = [[f"{name}={value}" for name, value in trial.params.items()] for trial in batch]
@@ -110,13 +119,7 @@ def _next_trials(study: optuna.Study, space: Space, trials: int, at_a_time: int)
     count = min(at_a_time, trials - ended)
     if interrupted or count < 1:
         return list(interrupted[:at_a_time]) if count >= 1 else []
-    try:
-        return [study.ask(dict(space)) for _ in range(count)]
-    except ValueError as error:
-        raise ConfigError(
-            f"the choices of a search are fixed once it has started ({error}); give this one its own"
-            " sweep.folder=DIR"
-        ) from error
+    return [study.ask(dict(space)) for _ in range(count)]
 
 
 def _value(result: Any) -> float | None:

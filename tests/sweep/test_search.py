@@ -89,6 +89,8 @@ def test_other_search_space_is_refused(tmp_path):
         run_search(tmp_path, Launcher(), {"optim.lr": SPACE["optim.lr"]}, trials=2)
     with pytest.raises(ConfigError, match=r"its own sweep\.folder"):
         run_search(tmp_path, Launcher(), {**SPACE, "model.dropout": Choice(("0.1", "0.2"))}, trials=2)
+    run_search(tmp_path, again := Launcher(), trials=2)
+    assert len(again.points) == 1, "the refused searches left a trial"
 
 
 @pytest.mark.parametrize(
