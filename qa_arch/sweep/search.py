@@ -71,7 +71,13 @@ def search(
         for batch in iter(lambda: _next_trials(study, space, trials, at_a_time), []):
             points = [[f"{name}={value}" for name, value in trial.params.items()] for trial in batch]
             distinct = [point for n, point in enumerate(points) if point not in points[:n]]
-            values = dict(zip(map(tuple, distinct), map(_value, launch(distinct)), strict=True))
+            try:
+                results = launch(distinct)
+            except ConfigError:  # an invalid point: it would otherwise run first for ever
+                for trial in batch:
+                    study.tell(trial.number, state=TrialState.FAIL)
+                raise
+            values = dict(zip(map(tuple, distinct), map(_value, results), strict=True))
             for trial, point in zip(batch, points, strict=True):
                 value = values[tuple(point)]
                 state = TrialState.COMPLETE if value is not None else TrialState.FAIL

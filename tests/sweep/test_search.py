@@ -63,6 +63,17 @@ def test_point_without_a_value_counts_as_a_trial(tmp_path):
     assert len(again.points) == 1
 
 
+def test_invalid_point_counts_as_a_trial(tmp_path):
+    def refuse(points):
+        raise ConfigError("model.dropout: must be below 1")
+
+    run_search(tmp_path, Launcher(), trials=1)
+    with pytest.raises(ConfigError, match="below 1"):
+        run_search(tmp_path, refuse, trials=2)
+    run_search(tmp_path, Launcher(), trials=3)
+    assert [trial.state.name for trial in trials_of(tmp_path)] == ["COMPLETE", "FAIL", "COMPLETE"]
+
+
 def test_interrupted_point_runs_first(tmp_path):
     def interrupted(settings):
         raise KeyboardInterrupt
