@@ -10,7 +10,7 @@ from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
 
-from qa_arch.errors import UnavailableError
+from qa_arch.errors import ConfigError, UnavailableError
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -38,11 +38,12 @@ class OptunaSweeper(Sweeper):
 
         parsed = OverridesParser.create().parse_overrides(arguments)
         fixed = [str(override.input_line) for override in parsed if not override.is_sweep_override()]
-        space = {
-            override.get_key_element(): _dimension(override)
-            for override in parsed
-            if override.is_sweep_override()
-        }
+        space = {}
+        for override in filter(Override.is_sweep_override, parsed):
+            try:
+                space[override.get_key_element()] = _dimension(override)
+            except ValueError as error:
+                raise ConfigError(f"{override.input_line}: {error}") from error
         self.launched = 0
 
         def launch(points: list[list[str]]) -> list[Any]:

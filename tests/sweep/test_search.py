@@ -148,6 +148,12 @@ def test_search_through_hydra(stubbed, train_m):
     assert "50." not in out.partition("\n")[0]
 
 
+@pytest.mark.parametrize("values", ["interval(1e-1,1e-4)", "tag(log,interval(0,1))", "range(5,1)"])
+def test_invalid_range_is_named(train_m, values):
+    code, _, err = train_m("hydra/sweeper=qa_optuna", f"optim.lr={values}")
+    assert (code, err.startswith(f"qa-arch: optim.lr={values}: ")) == (2, True), err
+
+
 @pytest.mark.slow
 def test_value_is_the_mean_over_seeds(stubbed, train_m):
     """The mean of 55 and 56; no value if one of the runs fails."""
