@@ -122,7 +122,9 @@ def multirun(
             if sweep.accepted and sweep.folder is not None:
                 shutil.copytree(temporary, sweep.folder / HYDRA, dirs_exist_ok=True)
     assert sweep.folder is not None
-    return (_print_plan if dry else _report)(sweep.folder, sweep.requested)
+    # A search that has ended requests nothing.
+    entries = sweep.requested or read_manifest(sweep.folder).points
+    return (_print_plan if dry else _report)(sweep.folder, entries)
 
 
 def preflight(waiting: Sequence[Point], trusted: Sequence[str], pool: list[str] | None, local: bool) -> None:

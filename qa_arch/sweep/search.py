@@ -87,7 +87,7 @@ def search(
             (folder / STUDY).unlink(missing_ok=True)
         raise
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    if not complete:
+    if dry or not complete:
         return None
     best = max(complete, key=lambda trial: trial.value)
     settings = " ".join(f"{name}={value}" for name, value in best.params.items())

@@ -137,7 +137,7 @@ def test_search_through_hydra(stubbed, train_m):
         assert code == 0
         return out
 
-    assert "2 points: 2 ok" in train(2)
+    assert [train(2).count("2 points: 2 ok") for _ in range(2)] == [1, 1]
     out = train(3)
     entries = read_manifest(stubbed.folder).points
     assert len(entries) == len(stubbed.started()) == 3
@@ -169,6 +169,12 @@ def test_value_is_the_mean_over_seeds(stubbed, train_m):
     code, _, err = train_m(*arguments[:-1], "hydra.sweeper.n_trials=4")
     assert code == 2
     assert "means over sweep.seeds=2, not 1" in err
+
+
+def test_dry_run_names_no_best_point(tmp_path, caplog):
+    caplog.set_level("INFO")
+    assert run_search(tmp_path, Launcher(), trials=2, dry=True) is None
+    assert "best of" not in caplog.text
 
 
 def test_grid_with_seeds(stubbed, train_m):
