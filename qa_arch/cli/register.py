@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -43,9 +44,12 @@ def run(args: argparse.Namespace) -> int:
     configs: dict[str, dict[int, Config]] = {}
     for name, settings in arms.items():
         try:
-            composed = {seed: compose([*settings.split(), f"seed={seed}"], folder) for seed in seeds}
+            words = shlex.split(settings)
+            if any(word.lstrip("+").startswith("seed=") for word in words):
+                raise ConfigError("contains seed=...; list seeds in seeds")
+            composed = {seed: compose([*words, f"seed={seed}"], folder) for seed in seeds}
             configs[name] = {seed: plan_job(raw, trusted=trusted).config for seed, raw in composed.items()}
-        except ConfigError as error:
+        except (ConfigError, ValueError) as error:  # ValueError: an open quotation mark
             raise ConfigError(f"{args.plan}: arm {name}: {error}") from None
     (first, *rest) = [config for by_seed in configs.values() for config in by_seed.values()]
     if any((config.data, config.name) != (first.data, first.name) for config in rest):
@@ -62,6 +66,14 @@ def run(args: argparse.Namespace) -> int:
     sets = task_of(first.model).load_splits(replace(first.data, open_dev=True))
     fingerprints = {split: questions.fingerprint for split, questions in sets.items()}
     commit, dirty = provenance.commit()
+    runs = {
+        name: {str(seed): identity(asdict(config), fingerprints) for seed, config in arm.items()}
+        for name, arm in configs.items()
+    }
+    first_arms: dict[str, str] = {}
+    for name, by_seed in runs.items():
+        if (other := first_arms.setdefault(by_seed[str(seeds[0])], name)) != name:
+            raise ConfigError(f"{args.plan}: arms {other} and {name} have the same settings; leave one out")
     registration = Registration(
         date=provenance.now(),
         commit=f"{commit}, changed" if dirty else commit,
@@ -69,13 +81,10 @@ def run(args: argparse.Namespace) -> int:
             split: {"name": questions.name, "questions": len(questions), "fingerprint": questions.fingerprint}
             for split, questions in sets.items()
         },
-        runs={
-            name: {str(seed): identity(asdict(config), fingerprints) for seed, config in by_seed.items()}
-            for name, by_seed in configs.items()
-        },
+        runs=runs,
     )
     write_json(target, asdict(registration))
-    print(f"{len(arms)} arms of {len(seeds)} seeds: {target}")
+    print(f"{len(arms)} arm{'s' * (len(arms) > 1)} of {len(seeds)} seed{'s' * (len(seeds) > 1)}: {target}")
     return 0
 
 
@@ -87,4 +96,6 @@ def _read_plan(plan: Path) -> tuple[Mapping[str, str], list[int]]:
         raise ConfigError(f"{plan}: needs arms, a mapping from names to settings of runs: KEY=VALUE ...")
     if not (isinstance(seeds, list) and all(isinstance(seed, int) for seed in seeds) and seeds):
         raise ConfigError(f"{plan}: needs seeds, a list of integers")
+    if len(set(seeds)) < len(seeds):
+        raise ConfigError(f"{plan}: seeds lists a seed twice; leave one out")
     return arms, seeds

@@ -30,7 +30,8 @@ def plan(tmp_path, monkeypatch):
 
 
 def test_only_registered_runs_are_scored_on_dev(qa_arch, plan, closed_run, read_json):
-    path = plan(f"arms:\n  plain: {CLOSED}\n  longer: {CLOSED} trainer.epochs=2\nseeds: [13, 14]\n")
+    longer = f"{CLOSED} trainer.epochs=2 model.name='two epochs'"
+    path = plan(f"arms:\n  plain: {CLOSED}\n  longer: {longer}\nseeds: [13, 14]\n")
     final = ("evaluate", "--run", closed_run, "--final")
     code, out, err = qa_arch("register", path)
     assert (code, out.split(":")[0]) == (0, "2 arms of 2 seeds"), err
@@ -76,6 +77,10 @@ def test_committed_records_of_registered_experiments_are_the_registered_runs():
         (f"arms: {{a: {CLOSED} name=other}}\nseeds: [13]", "add name="),
         (f"arms: {{a: {CLOSED}, b: {CLOSED} data.split_seed=4}}\nseeds: [13]", "differ in name or data"),
         (f"arms: {{a: {CLOSED} optim.lrr=1}}\nseeds: [13]", "did you mean 'optim.lr'"),
+        (f"arms: {{a: {CLOSED}}}\nseeds: [13, 13]", "seeds lists a seed twice"),
+        (f"arms: {{a: {CLOSED} seed=5}}\nseeds: [13]", "arm a: contains seed="),
+        (f"arms: {{a: {CLOSED}, b: {CLOSED}}}\nseeds: [13]", "arms a and b have the same settings"),
+        (f"arms: {{a: '{CLOSED} name=\"b'}}\nseeds: [13]", "arm a: No closing quotation"),
     ],
 )
 def test_invalid_plan_is_refused(qa_arch, plan, text, message):
