@@ -369,15 +369,16 @@ def _default_columns(runs: Runs, split: str) -> tuple[str, ...]:
 def by_measure(runs: Runs) -> list[list[tuple[Path, RunRecord]]]:
     """Group runs into tables, one per experiment and scored set.
 
-    A run without scores joins the first group of its experiment that was trained on the same set. Downloaded
-    checkpoints and adopted systems belong to no experiment: they join every table of the set they were scored
-    on.
+    A run without scores joins the first group of its experiment that was trained on the same set, or the
+    first at all if it read none. Downloaded checkpoints and adopted systems belong to no experiment: they
+    join every table of the set they were scored on.
     """
     groups: dict[tuple[str, str, Measure | None], list[tuple[Path, RunRecord]]] = {}
     firsts: dict[tuple[str, Any], tuple[str, str, Measure | None]] = {}
     for folder, record in sorted(runs, key=lambda run: not run[1].scores):  # stable: scored runs first
         split = next((split for split in (DEV, CALIBRATION) if split in record.scores), "")
         key = record.name, split, record.measure(split)
+        firsts.setdefault((record.name, None), key)
         first = firsts.setdefault((record.name, record.fingerprint(TRAIN)), key)
         groups.setdefault(key if record.scores else first, []).append((folder, record))
     guests = (ADOPTED, CHECKPOINTS)

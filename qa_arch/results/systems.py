@@ -93,9 +93,17 @@ def fingerprints(record: RunRecord) -> dict[str, str]:
     return {f"data.{split} (hash)": value[:8] for split, value in hashes.items() if value}
 
 
+def _all_settings(records: Iterable[RunRecord]) -> list[dict[str, Any]]:
+    """Settings of each record; one that read no data has that of the others if they share it."""
+    known = [(settings(record), fingerprints(record)) for record in records]
+    first = next((data for _, data in known if data), {})
+    unread = first if all(data in ({}, first) for _, data in known) else {}
+    return [own | (data or unread) for own, data in known]
+
+
 def differing(records: Sequence[RunRecord]) -> dict[str, list[Any]]:
     """Setting -> its value in each record, for the settings in which they differ."""
-    per_record = [settings(record) for record in records]
+    per_record = _all_settings(records)
     keys = dict.fromkeys(key for own in per_record for key in own)
     columns = {key: [own.get(key) for own in per_record] for key in keys}
     return {key: values for key, values in columns.items() if any(value != values[0] for value in values)}
@@ -104,8 +112,8 @@ def differing(records: Sequence[RunRecord]) -> dict[str, list[Any]]:
 def group_by_system(runs: Runs) -> list[System]:
     """Systems in order of their first run, labelled by the model and its distinguishing settings."""
     systems: dict[str, list[tuple[Path, RunRecord]]] = {}
-    for folder, record in runs:
-        systems.setdefault(repr(sorted(settings(record).items(), key=str)), []).append((folder, record))
+    for run, own in zip(runs, _all_settings(record for _, record in runs), strict=True):
+        systems.setdefault(repr(sorted(own.items(), key=str)), []).append(run)
     members = list(systems.values())
     return [System(label, tuple(system)) for label, system in zip(_labels(members), members, strict=True)]
 

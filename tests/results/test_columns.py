@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -97,10 +98,11 @@ def test_runs_are_grouped_by_what_was_measured(make_record):
         make_record(data="d1", model="proposed"),
         make_record(data="d1", name="other"),
         make_record(data="d1", split="calibration"),
+        replace(make_record(exact=None, status="oom"), data={}),  # died before it read its data
     ]
     groups = by_measure(with_folders(records))
     members = {frozenset(folder.name for folder, _ in group) for group in groups}
-    assert members == {frozenset(g.split()) for g in ("run0 run1 run3", "run2", "run4", "run5")}
+    assert members == {frozenset(g.split()) for g in ("run0 run1 run3 run6", "run2", "run4", "run5")}
     for group in groups:
         comparison(group)
 

@@ -59,6 +59,15 @@ def test_different_training_data_is_another_system(make_record):
     assert labels == ["bert train (hash)=aaaaaaaa", "bert train (hash)=bbbbbbbb"]
 
 
+def test_run_that_read_no_data_belongs_to_its_system(runs):
+    narrow, wide = {"encoder": {"width": 16}}, {"encoder": {"width": 64}}
+    (_, ok), (_, dead), (_, seed) = runs(("bert", 1, narrow), ("bert", 1, wide), ("bert", 2, narrow))
+    unread = [(Path("b"), replace(dead, data={})), (Path("c"), replace(seed, data={}))]
+    groups = group_by_system([(Path("a"), ok), *unread])
+    assert [group.label for group in groups] == ["bert width=16", "bert width=64"]
+    assert [len(group.runs) for group in groups] == [2, 1]
+
+
 def test_record_without_a_newer_setting_joins_the_default_system(runs):
     """A setting added later has a default, the value old runs were made with."""
     new = {"trainer": {"epochs": 2, "select": "f1"}, "selection": {"negatives": 50}}
