@@ -18,6 +18,8 @@ from qa_arch.results.tables import Table
 _IGNORED = {*NEUTRAL, *PLACES, "predictions", "seed"}
 """Settings that do not distinguish systems; data is compared by its fingerprint."""
 _IGNORED_SECTIONS = ("logger.", "references.")
+MISSING = ""
+"""Value in labels of a setting that a system does not have, such as one of another head."""
 MOST_NAMES = 6
 """Maximum number of names that a message lists."""
 MOST_SETTINGS = 3
@@ -197,22 +199,27 @@ def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:
     """Model names, each with the settings in which it differs from most systems of the same model.
 
     If more than ``MOST_SETTINGS`` differ, as when experiments are mixed, only as many as needed to make all
-    labels distinct, chosen greedily by how many systems they separate.
+    labels distinct, chosen greedily by how many systems they separate, those that all have first.
     """
     records = [system[0][1] for system in members]
     labels = [record.model for record in records]
     for model in dict.fromkeys(labels):
         same = [index for index, record in enumerate(records) if record.model == model]
-        unlike = chosen = differing([records[index] for index in same])
+        own = _all_settings(records[index] for index in same)
+        found = differing([records[index] for index in same])
+        unlike = chosen = {key: [settings.get(key, MISSING) for settings in own] for key in found}
         if len(unlike) > MOST_SETTINGS:
             chosen = {}
-            while _distinct_rows(chosen.values()) < _distinct_rows(unlike.values()):
-                best = max(unlike, key=lambda key: _distinct_rows([*chosen.values(), unlike[key]]))
+            while (count := _distinct_rows(chosen.values())) < _distinct_rows(unlike.values()):
+                rows = {key: _distinct_rows([*chosen.values(), values]) for key, values in unlike.items()}
+                useful = [key for key in rows if rows[key] > count]
+                best = max(useful, key=lambda key: (MISSING not in unlike[key], rows[key]))
                 chosen[best] = unlike[best]
         for shown, values in zip(_short_names(chosen), chosen.values(), strict=True):
             usual = [value for value in values if 2 * values.count(value) > len(values)]
+            omitted = [MISSING] if MISSING in values else usual
             for index, value, written in zip(same, values, _shortened(values), strict=True):
-                labels[index] += "" if usual and value == usual[0] else f" {shown}={written}"
+                labels[index] += "" if value in omitted else f" {shown}={written}"
     return labels
 
 

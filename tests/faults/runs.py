@@ -177,7 +177,7 @@ FAULTS = (
           old="{**({} if record.adopted else defaults()), **dict(_flatten(upgrade(record.config)))}",
           new="dict(_flatten(upgrade(record.config)))"),
     Fault(name="labels show settings that all namesakes share", at="_labels", test="test_systems",
-          old="usual and value == usual[0]",
+          old="value in omitted",
           new="False"),
     Fault(name="threshold in the report has the wrong sign", at="report.collect:_run", test="test_report",
           old="record.threshold.value if record.threshold else None",

@@ -51,6 +51,15 @@ def test_labels_omit_the_most_common_value(runs):
     assert labels == ["bert", "bert lr=0.0002", "bert warmup=0"]
 
 
+def test_labels_omit_settings_that_a_system_does_not_have(runs):
+    pointer = {"_target_": "qa_arch.nn.pointer.PointerHead", "width": 8, "dropout": 0.1}
+    heads = [{"_target_": "qa_arch.nn.heads.LinearHead"}]
+    heads += [pointer | {"bidirectional": bidirectional} for bidirectional in (False, True)]
+    groups = group_by_system(runs(*(("bert", 1, {"model": {"name": "bert", "head": h}}) for h in heads)))
+    labels = [group.label for group in groups]
+    assert labels == ["bert head=LinearHead", "bert bidirectional=False", "bert bidirectional=True"]
+
+
 def test_different_training_data_is_another_system(make_record):
     plain = make_record(scores={})
     data = [{"train": SplitFacts(fingerprint=letter * 10)} for letter in "ab"]
