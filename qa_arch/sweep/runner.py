@@ -14,6 +14,7 @@ from qa_arch.config.files import empty_folder, is_unfinished, write_atomic
 from qa_arch.config.identity import NEUTRAL
 from qa_arch.config.schema import SweepSettings
 from qa_arch.errors import ConfigError, QaArchError, RunError
+from qa_arch.records import RECORD
 from qa_arch.results import provenance
 from qa_arch.sweep import schedule
 from qa_arch.sweep.points import Point, make_points, title
@@ -224,6 +225,10 @@ def run_points(
     running = [entry for entry in to_run if lock.holder(folder / entry.name)]
     for entry in running:
         log.warning("%s: is still running (%s), skipped", entry.name, lock.holder(folder / entry.name))
+    to_run = [entry for entry in to_run if entry not in running]
+    for point in [folder / entry.name for entry in to_run]:
+        if (point / RECORD).is_file() and record_of(point) is None:  # damaged: nothing to go on from
+            reset_point(point)
     cwd = Path(manifest.cwd)
     if not cwd.is_dir():
         log.warning("%s no longer exists; relative paths are now relative to %s", cwd, Path.cwd())
@@ -239,7 +244,7 @@ def run_points(
         commit=current,
     )
     with watching(folder, manifest.points) as watch, schedule.ended_by_signals():
-        engine([entry for entry in to_run if entry not in running], plan, watch)
+        engine(to_run, plan, watch)
 
 
 def unfinished(folder: Path, entries: Sequence[Entry]) -> list[Entry]:

@@ -7,6 +7,7 @@ stored status may be outdated: a point is ``running`` while its lock is held, an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -124,6 +125,8 @@ def actual_status(folder: Path, *, parent: bool) -> Status:
     record = record_of(folder)
     if record is not None and record.status == "ok":
         return replace(status, status="ok", error=None)
+    if status.status == "ok":
+        return replace(status, status="failed", error=f"its {RECORD} is missing or cannot be read")
     if status.status != "running" or parent:
         return status
     if record is not None and record.status in ("oom", "failed"):
@@ -132,8 +135,10 @@ def actual_status(folder: Path, *, parent: bool) -> Status:
 
 
 def record_of(folder: Path) -> RunRecord | None:
-    """Record of the run; None if there is none yet."""
-    return read_record(folder) if (folder / RECORD).is_file() else None
+    """Record of the run; None if there is none yet, or none that can be read."""
+    with suppress(RunError):
+        return read_record(folder) if (folder / RECORD).is_file() else None
+    return None
 
 
 def value_of(record: RunRecord | None) -> float | None:

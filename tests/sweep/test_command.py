@@ -11,6 +11,7 @@ import pytest
 from kills import contents
 
 from qa_arch.errors import ConfigError
+from qa_arch.records import RECORD
 
 
 def test_repeated_grid_runs_only_failed_and_new_points(stubbed, train_m):
@@ -118,6 +119,20 @@ def test_resume_finishes_a_sweep(stubbed, train_m, qa_arch):
     stubbed.set_actions()
     code, out, _ = qa_arch("sweep", "resume", stubbed.folder, "--n-jobs", "2", "--devices", "0,1")
     assert (code, "3 points: 3 ok" in out) == (0, True)
+    assert sorted(stubbed.started()) == ["seed1", "seed1", "seed2", "seed2", "seed3"]
+
+
+@pytest.mark.parametrize("action", ["resume", "retry"])
+def test_point_with_a_damaged_or_missing_record_runs_again(stubbed, train_m, qa_arch, action):
+    assert train_m("seed=1,2,3")[0] == 0
+    (stubbed.point(1) / RECORD).write_text("{")
+    (stubbed.point(1) / "last.ckpt").write_text("")
+    (stubbed.point(2) / RECORD).unlink()
+    code, out, _ = qa_arch("sweep", "status", stubbed.folder)
+    assert (code, out.count("its run.json is missing or cannot be read")) == (0, 2)
+    assert "1 ok, 2 failed" in out
+    assert qa_arch("sweep", action, stubbed.folder)[0] == 0
+    assert not (stubbed.point(1) / "last.ckpt").exists(), "the run cannot go on without its record"
     assert sorted(stubbed.started()) == ["seed1", "seed1", "seed2", "seed2", "seed3"]
 
 
