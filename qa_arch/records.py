@@ -646,14 +646,14 @@ def find_runs(
                 paths += _records_below(match, f"**/{RECORD}")
             elif named or match.name == RECORD:  # a pattern may also match other files
                 paths.append(match)
-    runs = []
+    runs, problems = [], [] if unreadable is None else unreadable
     for path in dict.fromkeys(paths):
         try:
             runs.append((path.parent, read_record(path)))
         except RunError as error:
-            if unreadable is None:
-                raise
-            unreadable.append(str(error))
+            problems.append(str(error))
+    if problems and unreadable is None:
+        raise RunError("; ".join(problems))
     if not runs:
         nothing = f"{', '.join(map(str, patterns))}: holds no {RECORD}; train a model first (qa-arch train)"
         raise RunError("; ".join(unreadable or [nothing]))

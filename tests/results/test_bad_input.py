@@ -96,6 +96,15 @@ def test_unreadable_record_is_refused_by_name_but_skipped_by_report(
         assert ": 1 run," in out
 
 
+def test_all_unreadable_records_are_named_at_once(runs, qa_arch):
+    paths = sorted(runs.glob(f"*/{RECORD}"))
+    for path in paths:
+        path.write_text("{")
+    code, _, err = qa_arch("tables", runs)
+    assert (code, [str(path) in err for path in paths]) == (5, [True] * len(paths))
+    assert len(paths) > 1
+
+
 def test_truncated_or_missing_question_rows_are_refused(runs, call):
     path = runs / "worse" / QUESTIONS
     path.write_bytes(path.read_bytes()[:100])
