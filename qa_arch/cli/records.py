@@ -85,7 +85,13 @@ def run_tables(args: argparse.Namespace) -> int:
         for folder, _ in find_runs(roots):
             print(publish(folder, Path(args.publish)))
         return 0
-    print_table(*_recorded_tables(roots, args.columns), form=args.format)
+    tables = _recorded_tables(roots, args.columns)
+    if args.columns and args.format in ("csv", "json"):
+        tables = [
+            replace(table, rows=[{key: row.get(key) for key in args.columns} for row in table.rows])
+            for table in tables
+        ]
+    print_table(*tables, form=args.format)
     return 0
 
 
