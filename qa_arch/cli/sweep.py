@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import shutil
 import sys
 import tempfile
@@ -164,7 +165,7 @@ def _report(folder: Path, entries: Sequence[Entry], *, as_json: bool = False) ->
         finished = [Path(row.folder) for row in results if row.status == "ok"]
         print_next_steps([(run, read_record(run)) for run in finished])
         if states & {"queued", "killed", "failed"}:
-            print(f"resume:  qa-arch sweep resume {folder}")
+            print(f"resume:  qa-arch sweep resume {shlex.quote(str(folder))}")
         for failed in [row for row in results if row.status == "failed"][:1]:
             print(f"log:     {failed.folder}/log.txt")
     return 0 if states <= {"ok", "oom"} else 1

@@ -7,6 +7,7 @@ its text, or the class that a classifier gave it.
 from __future__ import annotations
 
 import re
+import shlex
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -104,23 +105,23 @@ class Questions:
 def question_columns(run: Path, record: RunRecord, split: str = DEV) -> dict[str, list[Any]]:
     """Read the rows of ``split`` as written, for any task; RunError names file, fault and remedy."""
     folder = questions_folder(run, split)
-    path = folder / QUESTIONS
+    path, word = folder / QUESTIONS, shlex.quote(str(run))
     if not path.is_file():
         if split == CALIBRATION:
             raise RunError(
                 f"{path}: missing: records made before version 0.2 lack these rows; train again"
-                f" (qa-arch train --config-from {run})"
+                f" (qa-arch train --config-from {word})"
             )
         closed = record.setting("data", "open_dev") is False and split == DEV
         raise RunError(
             f"{path}: missing, so there are no rows of single questions; score the run:"
-            f" qa-arch evaluate --run {run} {'--final' if closed else '--data FILE'}"
+            f" qa-arch evaluate --run {word} {'--final' if closed else '--data FILE'}"
         )
     measure = record.measure(split)
     if measure is not None and is_language(measure.protocol):
         raise RunError(
             f"{path}: rows of a pre-training run, which answers no questions; qa-arch tables has its scores,"
-            f" and qa-arch train encoder.name={run} makes a run that answers"
+            f" and qa-arch train encoder.name={word} makes a run that answers"
         )
     columns = read_questions(folder)
     rows, expected = len(next(iter(columns.values()), ())), record.facts(split).questions

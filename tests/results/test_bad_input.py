@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from itertools import cycle
+from pathlib import Path
 
 import pytest
 
+from qa_arch.errors import RunError
 from qa_arch.records import QUESTIONS, RECORD
+from qa_arch.results.questions import question_columns
 
 COMMANDS = {
     "show": ["show", "{bad}"],
@@ -105,7 +108,7 @@ def test_all_unreadable_records_are_named_at_once(runs, qa_arch):
     assert len(paths) > 1
 
 
-def test_truncated_or_missing_question_rows_are_refused(runs, call):
+def test_truncated_or_missing_question_rows_are_refused(runs, call, make_record):
     path = runs / "worse" / QUESTIONS
     path.write_bytes(path.read_bytes()[:100])
     code, out, err = call("compare")
@@ -117,6 +120,8 @@ def test_truncated_or_missing_question_rows_are_refused(runs, call):
     assert (code, out) == (5, "")
     assert f"{path}: missing" in err
     assert f"qa-arch evaluate --run {path.parent}" in err
+    with pytest.raises(RunError, match="qa-arch evaluate --run 'a run' --data FILE"):
+        question_columns(Path("a run"), make_record())
 
 
 @pytest.mark.parametrize("change", [{"fingerprint": "other"}, {"protocol": "1.1"}], ids=str)

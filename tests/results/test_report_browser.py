@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ def report(make_run, question_set, tmp_path):
             fields = {"seed": seed, "right": right, "peak_memory_mb": 900.0 + seed}
             fields |= {"commit": "abcdef0123456789", "dirty": True}
             fields |= {"parameters": {"blocks": {"match": 5}, "total": 9}} if model == "proposed" else {}
-            folder = make_run(f"{model}-{seed}", questions, model=model, **fields)
+            folder = make_run(f"it's {model} {seed}", questions, model=model, **fields)
     (folder / "model").mkdir()
     runs = find_runs([folder.parent])
     return write_report(runs, tmp_path / "r.html", questions=questions, baseline="bert").path, questions
@@ -225,6 +226,8 @@ def test_run_view_lists_differences_to_another_run(report, visit):
     record = dict(row.split("\t") for row in page.locator("#run-record tbody tr").all_inner_texts())
     assert (record["Seed"], record["Commit"], record["Batch size"]) == ("2", "abcdef0123+", "8")
     assert page.locator("#figure-run-loss .scatterlayer .trace").count() >= 2
+    (command,) = page.locator("code.command").all_inner_texts()
+    assert [word.rpartition("/")[2] for word in shlex.split(command)[3::2]] == ["it's bert 2"] * 2
     page.select_option("[data-run=beside]", label="bert, seed 1")
     rows = [row.split("\t") for row in page.locator("#run-unlike tbody tr").all_inner_texts()]
     assert rows == [["seed", "2", "1"]]
