@@ -375,8 +375,8 @@ def significance(
         return {"tests": tests, "unit": None}
     articles = drawn_articles(list(scored.rows.values()), unit, scored.questions)
     samples = Samples(scored.split, known, articles)
-    what = f"comparing {len(known)} systems" if baseline in known else f"intervals of {len(known)} systems"
-    log.info("%s: %s over %s", scored.title, what, UNITS[samples.unit])
+    what = f"{'comparing' if baseline in known else 'intervals of'} {len(known)}"
+    log.info("%s: %s system%s over %s", scored.title, what, "s" * (len(known) > 1), UNITS[samples.unit])
     for measure in measures:
         if not samples.testable(samples.where(measure)):
             continue
