@@ -160,6 +160,9 @@ def _first_point(overrides: Sequence[str]) -> list[str]:
 def _default_plugins(overrides: Sequence[str]) -> Iterator[str]:
     """Overrides that select our sweeper and launcher, unless ``overrides`` select others."""
     if not any(override.startswith("hydra/sweeper=") for override in overrides):
+        for override in overrides:
+            if "interval(" in override.partition("=")[2]:
+                raise ConfigError(f"{override}: intervals are for a search; add hydra/sweeper=qa_optuna")
         yield SWEEPER
     for chosen, target in SUBMITTED.items():
         if chosen in overrides:
