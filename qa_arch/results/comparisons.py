@@ -129,9 +129,9 @@ def compare(
     return Table(title or f"{split}: B against A", columns, rows, notes)
 
 
-def _test_note(samples: Samples, labels: Sequence[str], effect: Effect | None, threshold: str = "") -> str:
+def _test_note(samples: Samples, labels: Sequence[str], effect: Effect, threshold: str = "") -> str:
     """Note on what intervals and p are over; ``threshold`` says where a null threshold is involved."""
-    units = f"{effect.variance.units:,} {UNITS[samples.unit]}" if effect else UNITS[samples.unit]
+    units = f"{effect.variance.units:,} {UNITS[samples.unit]}"
     counted = samples.calibration_articles(labels)
     where = f" ({threshold})" if threshold else ""
     drawn = f", the null threshold{where} over {counted} calibration articles" if counted else ""
@@ -260,6 +260,8 @@ def against_baseline(
         require_distinct_seeds(system)
     samples = samples_of(systems, split, unit)
     others = [system for system in systems if system.label != baseline.label]
+    if not others:
+        raise RunError(f"{baseline.label}: no other system is finished, so nothing to compare; add runs")
     effects = {
         system.label: samples.effect(
             baseline.label,
@@ -283,7 +285,7 @@ def against_baseline(
                 row["p_equivalent"] = round(effect.p_equivalent(equivalence), _PLACES)
         rows.append(row)
     where, name = samples.where(measure), MEASURES[measure]
-    any_effect = next(iter(effects.values()), None)
+    any_effect = next(iter(effects.values()))
     detectable = sorted(effect.detectable for effect in effects.values())
     family = f"Holm over {len(others)} comparisons" if len(others) > 1 else "no correction (1 comparison)"
     sizes = " to ".join(dict.fromkeys(f"{size:.1f}" for size in (*detectable[:1], *detectable[-1:])))
@@ -293,7 +295,7 @@ def against_baseline(
         f"Δ: {name} against {baseline.label}{', run by run of the same seed' if paired else ''};"
         f" {_test_note(samples, list(samples.systems) if measure in AT_THRESHOLD else [], any_effect)}",
         f"tested in this order: {', '.join(order)}" if order else family,
-        *([f"{_DETECTABLE.format(name)}: {sizes}"] if effects else []),
+        f"{_DETECTABLE.format(name)}: {sizes}",
         *([SINGLE_RUN] if any(len(system.runs) == 1 for system in systems) else []),
         *([FITTED] if split == CALIBRATION else []),
     ]

@@ -180,6 +180,7 @@ def test_compare_command_prints_texts_and_json(two_seeds, qa_arch, tmp_path):
         (["{}/poor-1", "{}/nowhere"], 5, "no such run"),
         (["{}", "{}/x"], 5, "A: these runs differ in more than the seed (model"),
         (["{}", "--baseline", "nobody"], 5, "no system is called"),
+        (["{}/poor-*", "--baseline", "poor"], 5, "no other system is finished"),
         (["{}/poor-1", "{}/good-1", "--split", "test"], 5, "no scores of test"),
         (["{}/poor-1", "{}/good-1", "--spans"], 2, "a comparison of two shows every measure"),
         (["{}", "--baseline", "poor", "--order", "good,nobody"], 2, "'nobody' is not one of the systems"),
