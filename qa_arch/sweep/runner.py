@@ -63,13 +63,14 @@ class Grid:
     def point_overrides(self, overrides: Sequence[str]) -> tuple[str, ...]:
         """Overrides of a point that are not shared by all points."""
         shared = {override.partition("=")[0] for override in self.fixed}
-        keyed = ((override, override.partition("=")[0]) for override in overrides)
-        return tuple(
-            override
-            for override, key in keyed
-            if (key not in shared or (key == "seed" and override not in self.fixed))  # set by sweep.seeds
+        keyed = ((word, word.partition("=")[0]) for word in overrides)
+        own = [
+            word
+            for word, key in keyed
+            if (key not in shared or (key == "seed" and overrides.count(word) > self.fixed.count(word)))
             and not _within(key, ("hydra", "sweep"))
-        )
+        ]
+        return tuple(word for n, word in enumerate(own) if word not in own[n + 1 :])  # one of sweep.seeds
 
     def folder_in(self, base: Path) -> Path:
         """Folder of the sweep below ``base``, independent of the swept values; a sweep that was started with

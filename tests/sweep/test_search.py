@@ -178,8 +178,10 @@ def test_dry_run_names_no_best_point(tmp_path, caplog):
 
 
 def test_grid_with_seeds(stubbed, train_m):
-    assert train_m("sweep.seeds=2", "model.dropout=0.0,0.2")[0] == 0
+    assert train_m("sweep.seeds=2", "seed=5", "model.dropout=0.0,0.2")[0] == 0
     assert len(stubbed.started()) == 4
+    labels = [entry.overrides for entry in read_manifest(stubbed.folder).points]
+    assert labels[:2] == [["model.dropout=0.0", "seed=5"], ["model.dropout=0.0", "seed=6"]]
     code, _, err = train_m("sweep.seeds=2", "seed=1,2")
     assert code == 2
     assert "seed is swept as well" in err
