@@ -57,6 +57,8 @@ class SpanCandidates(WindowRecord):
     """(N,) float32."""
     null_end: np.ndarray
     """(N,) float32: the null's end logit plus the weighted verifier, if any."""
+    invalid: np.ndarray
+    """(N,): start and end logits that were NaN or +inf."""
 
     def __len__(self) -> int:
         return self.start.shape[0]

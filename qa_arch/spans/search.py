@@ -42,7 +42,7 @@ def best_spans(
     ``band`` is exact: the best of all pairs; on a tie the earlier start wins, then the shorter span. ``grid``
     pairs the ``n_best`` best starts with the ``n_best`` best ends, like the common SQuAD script; on a tie
     the better start wins. ``greedy`` takes the best start and then the best end for it, one span per
-    window. NaN and +inf logits count as -inf, with a warning.
+    window. NaN and +inf logits count as -inf.
 
     Raises ConfigError if ``search`` is unknown or a limit is below 1.
     """
@@ -50,7 +50,10 @@ def best_spans(
         raise ConfigError(
             f"decode: n_best={n_best} and max_answer_tokens={max_answer_tokens} must both be at least 1"
         )
-    start, end = _replace_invalid(logits.start.float()), _replace_invalid(logits.end.float())
+    start, end = logits.start.float(), logits.end.float()
+    valid = start < torch.inf, end < torch.inf  # False for NaN
+    invalid = (~valid[0]).sum(1) + (~valid[1]).sum(1)
+    start, end = (x.masked_fill(~ok, NEG_INF) for x, ok in zip((start, end), valid, strict=True))
     null_start, null_end = _null_halves(logits)
     k = 1 if search == "greedy" else n_best
     if search == "grid":
@@ -68,16 +71,7 @@ def best_spans(
     tokens = (pad(x, padding).to(torch.int32) for x in (first, last))
     starts, ends = start.gather(1, first), end.gather(1, last)
     scores = (pad(x.masked_fill(unused, NEG_INF), padding, value=NEG_INF) for x in (starts, ends))
-    return SpanCandidates(*(x.cpu().numpy() for x in (*tokens, *scores, null_start, null_end)))
-
-
-def _replace_invalid(logits: Tensor) -> Tensor:
-    """Replace NaN and +inf by -inf."""
-    if logits.numel() == 0 or logits.amax() < torch.inf:  # amax propagates NaN
-        return logits
-    valid = logits < torch.inf
-    log.warning("%d span logits are NaN or +inf and will not be chosen", int((~valid).sum()))
-    return logits.masked_fill(~valid, NEG_INF)
+    return SpanCandidates(*(x.cpu().numpy() for x in (*tokens, *scores, null_start, null_end, invalid)))
 
 
 def _null_halves(logits: SpanLogits) -> tuple[Tensor, Tensor]:
@@ -86,10 +80,7 @@ def _null_halves(logits: SpanLogits) -> tuple[Tensor, Tensor]:
     if logits.verifier is not None:
         end = end + logits.verifier_weight * logits.verifier.float()
     halves = torch.stack([logits.null_start.float(), end])
-    invalid = halves.sum(0).isnan()
-    if invalid.any():
-        log.warning("the null score of %d windows is NaN and is ignored", int(invalid.sum()))
-        halves = halves.masked_fill(invalid, torch.inf)
+    halves = halves.masked_fill(halves.sum(0).isnan(), torch.inf)
     return halves[0], halves[1]
 
 
@@ -216,7 +207,8 @@ def rank_sequences(
     zeros = np.zeros(len(candidates), np.float32)
     starts = np.zeros((len(candidates), 1), np.int32)
     # Sequence n is ranked as the unique "span" [n, n + 1).
-    spans = SpanCandidates(starts, starts, candidates.score[:, None], zeros[:, None], candidates.null, zeros)
+    scores = candidates.score[:, None], zeros[:, None], candidates.null, zeros
+    spans = SpanCandidates(starts, starts, *scores, invalid=zeros)
     ranking = rank(
         spans,
         examples,
@@ -296,6 +288,10 @@ class SpanCollector:
         }
         if isinstance(candidates, SequenceCandidates):
             return rank_sequences(candidates, examples, origin, table.char_start, table.char_end, **common)
+        if invalid := int(candidates.invalid.sum()):
+            log.warning("%d span logits are NaN or +inf and will not be chosen", invalid)
+        if invalid := int((candidates.null == np.inf).sum()):
+            log.warning("the null score of %d windows is NaN or +inf and is ignored", invalid)
         char_start, char_end = char_spans(candidates, origin, table.char_start, table.char_end)
         dedupe = self.decode.search != "grid"
         return rank(candidates, examples, char_start=char_start, char_end=char_end, dedupe=dedupe, **common)

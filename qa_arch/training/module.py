@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import Config, Trainer
-from qa_arch.errors import RunError
+from qa_arch.errors import QaArchError, RunError
 from qa_arch.features.batches import BucketBatchSampler
 from qa_arch.nn.encoder import AnyEncoder, Encoder
 from qa_arch.records import CALIBRATION
@@ -176,12 +176,20 @@ class TrainingModule(pl.LightningModule):
         """Mean ``loss`` and distiller terms per window, and the number of windows, over all ranks.
 
         Covers the epoch so far, or with ``since_entry`` the windows since the last such call.
+        Raises QaArchError, on all ranks, for a mean that is NaN or infinite.
         """
         loss, windows, *terms = self._sum_over_ranks(self.train_sums[int(since_entry)]).tolist()
         if since_entry:
             self.train_sums[1].zero_()
         sums = dict(zip(("loss", *self.terms), (loss, *terms), strict=True))
-        return {name: total / windows if windows else 0.0 for name, total in sums.items()}, round(windows)
+        means = {name: total / windows if windows else 0.0 for name, total in sums.items()}
+        for name, mean in means.items():
+            if not math.isfinite(mean):
+                raise QaArchError(
+                    f"epoch {self.current_epoch + 1}: the mean training {name} is {mean}; lower optim.lr, or"
+                    " look for divisions by zero and completely masked rows in the model and the loss"
+                )
+        return means, round(windows)
 
     def _sum_over_ranks(self, sums: Tensor) -> Tensor:
         return self.trainer.strategy.reduce(sums.clone(), reduce_op="sum")

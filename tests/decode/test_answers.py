@@ -31,7 +31,7 @@ def spans(*windows, null) -> tuple[SpanCandidates, np.ndarray, np.ndarray]:
     half = (score / 2).astype(np.float32)
     nulls = np.array(null, dtype=np.float32) / 2
     tokens = np.zeros(score.shape, np.int32)
-    return SpanCandidates(tokens, tokens, half, half, nulls, nulls), start.astype(int), end.astype(int)
+    return SpanCandidates(tokens, tokens, half, half, nulls, nulls, nulls), start.astype(int), end.astype(int)
 
 
 def ranked_answers(requested, example, result, start, end, window=None, expected=None, **options):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from baselines.transformer import TransformerSpan
-from qa_arch.errors import ConfigError
+from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.features.batches import Collator
 from qa_arch.models import store
 from qa_arch.nn.losses import SpanLoss
@@ -157,6 +157,15 @@ def test_epoch_losses_are_means_over_windows(run_fit, settings, null_weight):
         assert 0 < table.answerable.mean() < 1
         expected = (weights * plain).sum() / weights.sum()
         assert epochs[0][f"{split}_loss"] == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_nan_loss_ends_the_run_and_is_reported_once(configure, tmp_path, caplog):
+    config = configure("trainer.eval_batch_size=2")
+    parts = TASK.assemble(config)
+    torch.nn.init.constant_(next(parts.model.parameters()), torch.nan)
+    with pytest.raises(QaArchError, match=r"epoch 1: the mean training loss is nan; lower optim\.lr"):
+        fit(config, parts, tmp_path, gpu=False, resume=False, publish=lambda epochs: None)
+    assert caplog.text.count("span logits are NaN") == caplog.text.count("windows is NaN") == 1
 
 
 def test_best_epoch_is_kept_not_the_last(run_fit, scores, tmp_path):
