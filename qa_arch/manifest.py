@@ -13,6 +13,7 @@ nothing heavy, because ``qa-arch --help`` reads all of them.
 
 from __future__ import annotations
 
+import logging
 import pkgutil
 from argparse import ArgumentParser
 from collections.abc import Mapping
@@ -24,9 +25,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from qa_arch.errors import QaArchError
+from qa_arch.errors import one_line
 
+log = logging.getLogger(__name__)
 GROUP = "qa_arch.extras"
+BROKEN: list[str] = []
+"""Entry points that ``extras`` could not load, and why."""
 Reads = Literal["passages", "candidates", "classes", "corpus"]
 """Data of a task: questions with passages, candidates or classes, or a corpus to pre-train on."""
 
@@ -102,7 +106,10 @@ class Extra:
 
 @cache
 def extras() -> tuple[Extra, ...]:
-    """All installed extras: those of this package, then those of entry points, each sorted by name."""
+    """All installed extras: those of this package, then those of entry points, each sorted by name.
+
+    An entry point that cannot be loaded gives a warning: ``--help`` and ``doctor`` need to work without it.
+    """
     spec = find_spec(GROUP)
     folders = [] if spec is None else list(spec.submodule_search_locations or ())
     bundled = [
@@ -110,7 +117,7 @@ def extras() -> tuple[Extra, ...]:
         for module in pkgutil.iter_modules(folders)
         if module.ispkg
     ]
-    external = [_load(point) for point in entry_points(group=GROUP)]
+    external = [extra for point in entry_points(group=GROUP) for extra in _load(point)]
     return (*sorted(bundled, key=lambda extra: extra.name), *sorted(external, key=lambda extra: extra.name))
 
 
@@ -123,19 +130,25 @@ def from_extras(kind: Literal["commands", "tasks", "formats", "families", "metri
     return merged
 
 
+def packages() -> list[str]:
+    """Packages outside qa_arch that add extras."""
+    return [point.module.partition(".")[0] for point in entry_points(group=GROUP)]
+
+
 def module_of(kind: Literal["attention", "kernels"]) -> Any:
     """Import the module that the first extra with this field names; None if no extra has it."""
     module = next((name for extra in extras() if (name := getattr(extra, kind))), None)
     return import_module(module) if module else None
 
 
-def _load(point: Any) -> Extra:
+def _load(point: Any) -> list[Extra]:
     try:
         extra = point.load()
+        if isinstance(extra, Extra):
+            return [extra]
+        problem = "is not a qa_arch.manifest.Extra"
     except Exception as error:  # whatever another package raises, the message names that package
-        raise QaArchError(
-            f"entry point {point.value} of group {GROUP}: cannot be loaded ({error})"
-        ) from error
-    if not isinstance(extra, Extra):
-        raise QaArchError(f"entry point {point.value} of group {GROUP}: is not a qa_arch.manifest.Extra")
-    return extra
+        problem = f"cannot be loaded ({type(error).__name__}: {one_line(error)})"
+    BROKEN.append(f"entry point {point.value} of group {GROUP}: {problem}")
+    log.warning("qa-arch: %s; it is left out: repair or uninstall its package", BROKEN[-1])
+    return []

@@ -9,11 +9,16 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Collection
+from importlib import import_module
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 from mutations import COPIED
 
+from qa_arch import manifest
+from qa_arch.cli import doctor
+from qa_arch.cli.own_models import explain
 from qa_arch.manifest import extras
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -101,6 +106,22 @@ assert "name_length" in COLUMNS
 """
     assert "greet somebody" in call(tmp_path, "-m", "qa_arch.cli.main", "--help", path=sample)
     assert call(tmp_path, "-c", program, path=sample) == "Good day, Ada.\n"
+
+
+def test_broken_package_is_named_and_left_out(monkeypatch, caplog):
+    point = EntryPoint("mine", "nothing_here.manifest:EXTRA", manifest.GROUP)
+    monkeypatch.setattr(manifest, "entry_points", lambda group: [point])
+    monkeypatch.setattr(manifest, "BROKEN", doctor.BROKEN[:])
+    monkeypatch.setattr(doctor, "BROKEN", manifest.BROKEN)
+    assert {extra.name for extra in manifest.extras.__wrapped__()} == set(OWN)
+    (line,) = caplog.messages
+    assert "nothing_here.manifest:EXTRA of group qa_arch.extras: cannot be loaded (ModuleNotFound" in line
+    (check,) = (check for check in doctor.packages() if check.name == "extras")
+    assert (check.needed, check.ok) == (True, False)
+    assert check.found in line
+    with pytest.raises(ModuleNotFoundError) as raised:
+        import_module("nothing_here.columns")
+    assert explain(raised.value, manifest.packages()) == "nothing_here: No module named 'nothing_here'"
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from pathlib import Path
 from qa_arch.config.find import conf_folder
 from qa_arch.config.schema import GROUP_ENCODERS
 from qa_arch.errors import QaArchError, UnavailableError, one_line
+from qa_arch.manifest import BROKEN, extras
 from qa_arch.system import hub
 
 ONCE_ONLINE = "download it once while online"
@@ -104,12 +105,15 @@ def devices() -> Iterator[Check]:
 
 
 def packages() -> Iterator[Check]:
-    """Check the config folder, and that no other package shadows ``baselines``."""
+    """Check the config folder, that no other package shadows ``baselines``, and the packages of extras."""
     yield Check("conf", True, str(conf_folder()), needed=True)
     own = Path(__file__).resolve().parents[2] / "baselines"
     spec = importlib.util.find_spec("baselines")
     found = [str(Path(folder).resolve()) for folder in (spec and spec.submodule_search_locations) or ()]
     remedy = f"uninstall the package that hides {own}, or correct PYTHONPATH"
+    extras()
+    for problem in BROKEN:
+        yield Check("extras", False, problem, "repair or uninstall its package", True)
     yield Check("baselines", found[:1] == [str(own)], ", ".join(found) or "not found", remedy, True)
 
 

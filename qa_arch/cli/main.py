@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from qa_arch import __version__
 from qa_arch.config.check import suggest
 from qa_arch.errors import QaArchError, one_line
-from qa_arch.manifest import Command, from_extras
+from qa_arch.manifest import Command, from_extras, packages
 from qa_arch.system import terminal
 
 GROUPS = {
@@ -76,11 +76,16 @@ INTERNAL, INTERRUPTED = 70, 130
 def main(argv: list[str] | None = None) -> int:
     """Run one subcommand and return its exit code; argparse exits with 2 for wrong usage."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    args = argparse.Namespace(debug="--debug" in arguments)
+    return _guarded(lambda: _run(arguments, args), args)
+
+
+def _run(arguments: list[str], args: argparse.Namespace) -> int:
     command = next((word for word in arguments if not word.startswith("-")), None)
     if command is not None and command not in COMMANDS:
         return _fail(f"unknown command '{command}'{suggest(command, COMMANDS)}", 2)
     parser = _parser(command)
-    args, unparsed = parser.parse_known_args(arguments)
+    _, unparsed = parser.parse_known_args(arguments, args)
     if unparsed:
         _take_settings(args, unparsed, parser)
     if args.command is None:
@@ -90,18 +95,18 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     for package in ("qa_arch", "baselines"):
         logging.getLogger(package).setLevel(logging.INFO)
-    return _guarded(lambda: int(args.run(args)), debug=args.debug, trusted=getattr(args, "trust", ()))
+    return int(args.run(args))
 
 
-def _guarded(work: Callable[[], int], *, debug: bool, trusted: Sequence[str] = ()) -> int:
-    """Return the exit code of ``work``; print an exception as one line, or with ``debug`` raise it.
+def _guarded(work: Callable[[], int], args: argparse.Namespace) -> int:
+    """Return the exit code of ``work``; print an exception as one line, or with ``--debug`` raise it.
 
-    ``trusted`` are the user's own packages: an error in them is not a bug in qa-arch.
+    An error in the packages of ``--trust`` and of entry points is not a bug in qa-arch.
     """
     try:
         return work()
     except QaArchError as error:
-        if debug:
+        if args.debug:
             raise
         return _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
@@ -111,15 +116,15 @@ def _guarded(work: Callable[[], int], *, debug: bool, trusted: Sequence[str] = (
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except PermissionError as error:
-        if debug:
+        if args.debug:
             raise
         return _fail(f"{error.filename}: permission denied; --debug shows where", QaArchError.exit_code)
     except Exception as error:
-        if debug:
+        if args.debug:
             raise
         from qa_arch.cli.own_models import explain
 
-        if place := explain(error, trusted):
+        if place := explain(error, (*getattr(args, "trust", ()), *packages())):
             return _fail(f"{place}; --debug shows the traceback", QaArchError.exit_code)
         message = f"unexpected {type(error).__name__}: {one_line(error, 300)}"
         return _fail(f"{message}; --debug shows where, please report it", INTERNAL)

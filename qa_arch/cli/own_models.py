@@ -20,7 +20,7 @@ from qa_arch.cli.runs import add_options, use_config_dir
 from qa_arch.config.files import replacing_folder, write_atomic
 from qa_arch.config.find import conf_folder, groups
 from qa_arch.config.schema import validate
-from qa_arch.config.target import TRUSTED, require_trusted
+from qa_arch.config.target import TRUSTED, require_trusted, under
 from qa_arch.errors import ConfigError, QaArchError, one_line
 from qa_arch.system.garbage import gc_disabled
 
@@ -184,21 +184,19 @@ MESSAGE_LENGTH = 300
 
 def explain(error: BaseException, trusted: Sequence[str]) -> str | None:
     """The line in the packages ``trusted`` that led to an error, and its message; None if the traceback
-    contains no such line.
+    contains no such line and no module of theirs is missing.
 
-    The packages are the user's (``--trust``), without qa_arch and baselines. Tensors on the failing line are
-    shown with their shapes, including attributes such as ``batch.ids``.
+    The packages are the user's (``--trust`` and entry points), without qa_arch and baselines. Tensors on the
+    failing line are shown with their shapes, including attributes such as ``batch.ids``.
     """
     places = [
         (frame, line)
         for frame, line in walk_tb(error.__traceback__)
-        if any(
-            f"{frame.f_globals.get('__name__', '')}.".startswith(f"{prefix.rstrip('.')}.")
-            for prefix in trusted
-        )
+        if under(f"{frame.f_globals.get('__name__', '')}.", trusted)
     ]
     if not places:
-        return None
+        missing = isinstance(error, ImportError) and under(f"{error.name}.", trusted)
+        return f"{error.name}: {one_line(error, MESSAGE_LENGTH)}" if missing else None
     frame, line = places[-1]
     file = frame.f_code.co_filename
     source = linecache.getline(file, line).partition("  #")[0].strip()

@@ -50,7 +50,7 @@ def require_trusted(section: Any, trusted: Sequence[str], where: str = "") -> No
             require_trusted(value, trusted, f"{where}.{name}" if where else name)
         elif not isinstance(value, str) or not all(part.isidentifier() for part in value.split(".")):
             raise ConfigError(f"{key}: {value!r} is not a dotted class name")
-        elif not _under(value, trusted):
+        elif not under(value, trusted):
             raise ConfigError(
                 f"{key}: '{value}' is outside {', '.join(trusted)} and was not imported;"
                 f" if you trust it, add --trust {value.split('.')[0]}"
@@ -70,12 +70,12 @@ def locate(target: Any, trusted: Sequence[str] = TRUSTED, where: str = "") -> ty
     except (ModuleNotFoundError, AttributeError) as error:
         raise ConfigError(f"{key}: '{target}' cannot be imported ({error})") from error
     # Names that the module imported from elsewhere are not trusted with it.
-    if not isinstance(located, type) or not _under(f"{located.__module__}.", trusted):
+    if not isinstance(located, type) or not under(f"{located.__module__}.", trusted):
         raise ConfigError(f"{key}: '{target}' is not a class of that module")
     return located
 
 
-def _under(name: str, prefixes: Sequence[str]) -> bool:
+def under(name: str, prefixes: Sequence[str]) -> bool:
     return any(name.startswith(f"{prefix.rstrip('.')}.") for prefix in prefixes)
 
 

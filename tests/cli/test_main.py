@@ -65,6 +65,15 @@ def test_exit_codes(qa_arch, monkeypatch, error, code, message):
     assert err.startswith(f"qa-arch: {message}")
 
 
+def test_error_in_the_package_of_an_extra_is_not_called_a_bug(qa_arch, monkeypatch):
+    monkeypatch.setattr(data, "run_stats", raising(ZeroDivisionError("x")))
+    monkeypatch.setattr("qa_arch.cli.main.packages", lambda: [__name__.partition(".")[0]])
+    code, _, err = qa_arch("stats", "--data", "x")
+    assert code == 1
+    assert f"{Path(__file__).name}:" in err
+    assert "ZeroDivisionError: x; --debug shows the traceback" in err
+
+
 @pytest.mark.parametrize("arguments", [("--debug", "stats"), ("stats", "--debug")])
 @pytest.mark.parametrize("error", [DataError("x"), ValueError("x")])
 def test_debug_shows_the_traceback(monkeypatch, arguments, error):

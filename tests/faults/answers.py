@@ -85,7 +85,7 @@ FAULTS = (
           new="model.train()"),
     Fault(name="untrusted class is imported", at="require_trusted",
           test="test_untrusted_class_is_refused_without_import",
-          old="not _under(value, trusted)",
+          old="not under(value, trusted)",
           new="not trusted"),
     Fault(name="ensemble accepts different windows", at="_require_same_windows", test="tasks/test_ensemble",
           old="ours != theirs",

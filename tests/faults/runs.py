@@ -301,8 +301,7 @@ FAULTS = (
           new="before="),
     Fault(name="every error is attributed to the user's code", at="explain",
           test="test_only_errors_in_trusted_code_are_explained",
-          old="any(f\"{frame.f_globals.get('__name__', '')}.\".startswith(f\"{prefix.rstrip('.')}.\") for "
-              "prefix in trusted)",
+          old="under(f\"{frame.f_globals.get('__name__', '')}.\", trusted)",
           new="True"),
     Fault(name="train() in Python ignores its settings", at="api:train",
           test="test_training_from_python_matches_the_command",
