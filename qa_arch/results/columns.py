@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qa_arch.config.check import suggest
-from qa_arch.errors import ConfigError, RunError
+from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.manifest import extras
 from qa_arch.metrics.confidence import Bools, Floats, auroc, reliability
 from qa_arch.metrics.threshold import answerable_probability
@@ -273,8 +273,17 @@ _ENTRIES = (
 )
 
 
-_EXTRA_COLUMNS = [column for e in extras() if e.columns for column in import_module(e.columns).COLUMNS]
-COLUMNS: dict[str, Column] = {column.key: column for column in (*_ENTRIES, *_EXTRA_COLUMNS)}
+def _all_columns() -> dict[str, Column]:
+    columns = {column.key: column for column in _ENTRIES}
+    for module in (extra.columns for extra in extras() if extra.columns):
+        for column in import_module(module).COLUMNS:
+            if column.key in columns:
+                raise QaArchError(f"{module}: column '{column.key}' already exists; give it another key")
+            columns[column.key] = column
+    return columns
+
+
+COLUMNS: dict[str, Column] = _all_columns()
 """Every column of runs by key, in the order of CSV and JSON."""
 
 EPOCH: Mapping[str, str] = {

@@ -5,16 +5,19 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from reports import page_parts
 
 from qa_arch.cli.main import main
+from qa_arch.errors import QaArchError
 from qa_arch.metrics.confidence import auroc, reliability
 from qa_arch.models.checkpoint_files import CHECKPOINT
 from qa_arch.records import CHECKPOINTS, find_runs
-from qa_arch.results.columns import COLUMNS, SPAN_COLUMNS, by_measure, comparison
+from qa_arch.results import columns
+from qa_arch.results.columns import COLUMNS, SPAN_COLUMNS, Column, by_measure, comparison
 from qa_arch.results.questions import load_questions
 
 REQUESTED = ("model", "f1", "auroc", "ece", "ece_fitted")
@@ -50,6 +53,14 @@ def test_ece_is_unknown_without_probabilities(make_run, question_set):
     folder = make_run("a", question_set(), keep_spans=False)
     row = comparison(find_runs([folder]), columns=("model", "ece", "ece_fitted")).rows[-1]
     assert row["ece"] is row["ece_fitted"] is None
+
+
+def test_column_of_an_extra_cannot_replace_another(monkeypatch):
+    extra = SimpleNamespace(columns="mine.columns")
+    monkeypatch.setattr(columns, "extras", lambda: [extra])
+    monkeypatch.setattr(columns, "import_module", lambda name: SimpleNamespace(COLUMNS=[Column("f1", "F1")]))
+    with pytest.raises(QaArchError, match=r"mine\.columns: column 'f1' already exists"):
+        columns._all_columns()
 
 
 def test_status_replaces_a_missing_score():
