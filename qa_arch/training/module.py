@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
-from pytorch_lightning.strategies import ModelParallelStrategy
+from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.optim.lr_scheduler import LambdaLR
@@ -118,6 +118,13 @@ class TrainingModule(pl.LightningModule):
         self.random_states = []
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        if type(self.trainer.strategy) is DDPStrategy:  # which stops only at the next batch
+            parameters = self.model.named_parameters()
+            if unused := [name for name, p in parameters if p.requires_grad and p.grad is None]:
+                raise QaArchError(
+                    f"{', '.join(unused[:4])}: no gradient, but on several devices every parameter of a model"
+                    f" needs one ({len(unused)} have none); use or remove them, then run qa-arch check-model"
+                )
         # Not Lightning's clipping, which needlessly refuses fused optimizers; DeepSpeed has its own.
         if self.optim.clip and self.trainer.gradient_clip_val is None:
             self.gradient_norm = torch.nn.utils.clip_grad_norm_(self.parameters(), self.optim.clip)

@@ -23,6 +23,7 @@ import torch.distributed as dist
 
 from qa_arch.config.launched import launched
 from qa_arch.config.schema import Config, Trainer, validate
+from qa_arch.errors import QaArchError
 from qa_arch.records import Status, read_record, write_record
 from qa_arch.system import lifeline, lock
 from qa_arch.tasks import task_of
@@ -110,6 +111,8 @@ def main(folder: str, how: str, *trusted: str) -> None:
         train_rank(config, Path(folder), resume=how == "resume", trusted=trusted)
     except KeyboardInterrupt:  # at rank 0, which records it
         sys.exit(INTERRUPTED)
+    except QaArchError as error:
+        sys.exit(f"rank {os.environ['LOCAL_RANK']}: {error}")
     except Exception as error:
         if not devices.out_of_memory(error):
             raise

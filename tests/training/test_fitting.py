@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from pytorch_lightning.strategies import DDPStrategy
 
 from baselines.transformer import TransformerSpan
 from qa_arch.errors import ConfigError, QaArchError
@@ -129,6 +130,16 @@ def test_gradients_are_clipped_once_per_step_not_per_micro_batch(configure, tmp_
     for before, after in zip(unclipped, clipped, strict=True):
         assert before.norm() > 10 * limit
         torch.testing.assert_close(after, before * (limit / before.norm()), rtol=1e-4, atol=1e-9)
+
+
+def test_parameters_without_gradient_are_named_under_ddp(configure):
+    config = configure()
+    module = TrainingModule(config, TASK.assemble(config), total_steps=1)
+    module._trainer = SimpleNamespace(strategy=DDPStrategy(), gradient_clip_val=None)
+    module.model(Collator(module.parts.tables["train"])([0, 1])).start[:, 2:4].sum().backward()
+    module.model.span.bias.grad = None
+    with pytest.raises(QaArchError, match=r"span\.bias: no gradient, .* \(1 have none\).*check-model"):
+        module.on_before_optimizer_step(None)
 
 
 @pytest.mark.parametrize(
