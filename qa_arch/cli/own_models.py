@@ -166,15 +166,15 @@ def run_check_model(args: argparse.Namespace) -> int:
 
 
 def _reason(check: Check, subject: Subject, trust: Sequence[str]) -> str:
-    """Why the subject fails the check; empty if it passes. Errors outside the user's packages are raised."""
+    """Why the subject fails the check; empty if it passes. Without ``trust``, bugs are raised."""
     try:
         check(subject)
     except QaArchError as error:
         return str(error)
     except Exception as error:
-        if (explanation := explain(error, trust)) is None:
+        if (explanation := explain(error, trust)) is None and not trust:
             raise
-        return explanation
+        return explanation or f"{type(error).__name__}: {one_line(error, MESSAGE_LENGTH)}"
     return ""
 
 
@@ -183,8 +183,10 @@ MESSAGE_LENGTH = 300
 
 
 def explain(error: BaseException, trusted: Sequence[str]) -> str | None:
-    """The line in the packages ``trusted`` that led to an error, and its message; None if the traceback
-    contains no such line and no module of theirs is missing.
+    """The line in the packages ``trusted`` that led to an error, and its message; None if they have no part
+    in it.
+
+    Without such a line in the traceback, it is the method of theirs whose caller failed, or a missing module.
 
     The packages are the user's (``--trust`` and entry points), without qa_arch and baselines. Tensors on the
     failing line are shown with their shapes, including attributes such as ``batch.ids``.
@@ -194,18 +196,36 @@ def explain(error: BaseException, trusted: Sequence[str]) -> str | None:
         for frame, line in walk_tb(error.__traceback__)
         if under(f"{frame.f_globals.get('__name__', '')}.", trusted)
     ]
-    if not places:
-        missing = isinstance(error, ImportError) and under(f"{error.name}.", trusted)
-        return f"{error.name}: {one_line(error, MESSAGE_LENGTH)}" if missing else None
-    frame, line = places[-1]
-    file = frame.f_code.co_filename
-    source = linecache.getline(file, line).partition("  #")[0].strip()
-    named = dict.fromkeys(re.findall(r"[^\W\d]\w*(?:\.\w+)?", source))
-    shapes = "; ".join(f"{name} is {shape}" for name in named if (shape := _shape(name, frame.f_locals)))
-    message = one_line(error, MESSAGE_LENGTH)
+    message, source, shapes = one_line(error, MESSAGE_LENGTH), "", ""
+    if places:
+        frame, line = places[-1]
+        code = frame.f_code
+        source = linecache.getline(code.co_filename, line).partition("  #")[0].strip()
+        named = dict.fromkeys(re.findall(r"[^\W\d]\w*(?:\.\w+)?", source))
+        shapes = "; ".join(f"{name} is {shape}" for name in named if (shape := _shape(name, frame.f_locals)))
+    elif isinstance(error, ImportError) and under(f"{error.name}.", trusted):
+        return f"{error.name}: {message}"
+    elif (method := _method_in_use(error, trusted)) is not None:
+        code, line = method.__code__, method.__code__.co_firstlineno
+    else:
+        return None
+    file = code.co_filename
     place = Path(file).relative_to(Path.cwd()) if Path(file).is_relative_to(Path.cwd()) else file
-    parts = [f"{place}:{line}: {frame.f_code.co_qualname}", source, f"{type(error).__name__}: {message}"]
+    parts = [f"{place}:{line}: {code.co_qualname}", source, f"{type(error).__name__}: {message}"]
     return ": ".join(filter(None, parts)) + (f" ({shapes})" if shapes else "")
+
+
+def _method_in_use(error: BaseException, trusted: Sequence[str]) -> Any:
+    """``forward`` or ``__call__`` of the innermost object of a ``trusted`` class that is the ``self`` of a
+    failing method or one of its attributes, such as a model's head or the loss; None without one."""
+    for frame, _ in reversed([*walk_tb(error.__traceback__)]):
+        owner = frame.f_locals.get("self")
+        attributes = getattr(owner, "__dict__", {})
+        for value in (owner, *attributes.values(), *attributes.get("_modules", {}).values()):
+            if under(f"{type(value).__module__}.", trusted):
+                method = getattr(type(value), "forward", type(value).__call__)
+                return method if hasattr(method, "__code__") else None
+    return None
 
 
 def _shape(name: str, local: Mapping[str, Any]) -> str:

@@ -43,6 +43,9 @@ def span_logits(
     verifier_weight: float = 1.0,
 ) -> SpanLogits:
     """Scatter unit scores to tokens: unit k starts at the k-th True of ``starts``, likewise for ends."""
+    for (name, value), axes in zip(scores._asdict().items(), ("B C", "B C", "B", "B"), strict=True):
+        if value.ndim != len(axes.split()):
+            raise ValueError(f"SpanScores.{name} of the head is {tuple(value.shape)}, expected ({axes})")
     return SpanLogits(
         start=put(scores.start, starts, -math.inf),
         end=put(scores.end, ends, -math.inf),

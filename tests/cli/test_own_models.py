@@ -169,6 +169,54 @@ def test_failed_check_and_wrong_output_are_reported(quick, capsys):
     assert re.search(rf"^qa-arch: {path}:{line}: Column\.forward\S* .*{reason}", message)
 
 
+HEAD = """\
+from qa_arch.nn.heads import LinearHead, SpanScores
+
+
+class Wide(LinearHead):
+    def forward(self, context, mask, nothing=None):
+        return SpanScores(*(scores[..., None] for scores in super().forward(context, mask, nothing)))
+
+
+class Few(LinearHead):
+    def forward(self, context, mask):
+        return super().forward(context, mask)
+
+
+class Loss:
+    tasks = ("span",)
+
+    def __call__(self, logits):
+        return logits.start[:, 0]
+"""
+
+
+@pytest.mark.parametrize(
+    ("setting", "name", "message"),
+    [
+        (
+            "head",
+            "Wide",
+            r":5: Wide\.forward: .*SpanScores\.start of the head is \(\d+, \d+, 1\), expected \(B C\)",
+        ),
+        ("head", "Few", r":10: Few\.forward: TypeError: .* takes 3 positional arguments but 4"),
+        ("loss", "Loss", r"Loss\.__call__\(\) takes 2 positional arguments but 3"),
+    ],
+)
+def test_error_outside_user_code_names_the_head_or_loss_in_use(quick, capsys, setting, name, message):
+    own_models.write_model("parts", Path("mine"))
+    Path("mine/parts/own.py").write_text(HEAD)
+    Path("mine", setting).mkdir()
+    package = "# @package model.head\n" if setting == "head" else ""
+    Path("mine", setting, "own.yaml").write_text(f"{package}_target_: parts.own.{name}\n")
+    for command in (["train", *quick], ["check-model"]):
+        options = ["model=bert", f"{setting}=own", "--config-dir", "mine", "--trust", "parts"]
+        assert main([*command, *options]) == 1
+        captured = capsys.readouterr()
+        shown = captured.err.splitlines()[-1] if command[0] == "train" else captured.out
+        assert re.search(message, shown), shown
+
+
 def test_error_in_user_code_is_reported_with_shapes(quick, capsys):
     path = plant("own_narrow", ("torch.cat([tokens, question, tokens * question], dim=-1)", "tokens"))
     line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if "self.mix(tokens)" in text)
