@@ -107,7 +107,7 @@ def _hydra(overrides: Sequence[str], config_dir: str | None) -> Iterator[list[st
     try:
         with initialize_config_dir(str(folders[0]), version_base="1.3", job_name="qa_arch"):
             yield _search_path(folders)
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
         raise ConfigError(_explain(error, overrides, folders)) from None
 
 

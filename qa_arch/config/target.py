@@ -69,6 +69,9 @@ def locate(target: Any, trusted: Sequence[str] = TRUSTED, where: str = "") -> ty
         located = getattr(importlib.import_module(module_name), name)
     except (ModuleNotFoundError, AttributeError) as error:
         raise ConfigError(f"{key}: '{target}' cannot be imported ({error})") from error
+    except SyntaxError as error:
+        place = f"{error.filename}:{error.lineno}"
+        raise ConfigError(f"{place}: {error.msg}; correct this file, which {key} imports") from error
     # Names that the module imported from elsewhere are not trusted with it.
     if not isinstance(located, type) or not under(f"{located.__module__}.", trusted):
         raise ConfigError(f"{key}: '{target}' is not a class of that module")

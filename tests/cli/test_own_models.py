@@ -169,6 +169,20 @@ def test_failed_check_and_wrong_output_are_reported(quick, capsys):
     assert re.search(rf"^qa-arch: {path}:{line}: Column\.forward\S* .*{reason}", message)
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("bad/model.py", "import torch\ndef f(:\n", r"bad/model\.py:2: invalid syntax"),
+        ("model/bad.yaml", "task: span\n\tname: bad\n", r'bad\.yaml", line 2'),
+    ],
+)
+def test_syntax_error_in_a_file_of_the_user_is_located(quick, capsys, file, text, message):
+    own_models.write_model("bad", Path("mine"))
+    Path("mine", file).write_text(text)
+    assert main(["train", "model=bad", *quick, "--config-dir", "mine", "--trust", "bad"]) == 2
+    assert re.search(message, capsys.readouterr().err)
+
+
 HEAD = """\
 from qa_arch.nn.heads import LinearHead, SpanScores
 
