@@ -65,8 +65,17 @@ def suggest(name: str, known: typing.Iterable[str], where: str = "", most: int |
 
 
 def suggest_setting(name: str, known: typing.Iterable[str]) -> str:
-    """``suggest`` among dotted settings: the same key in another section is preferred to a similar key."""
+    """``suggest`` among dotted settings: the same key in another section is preferred to a similar key.
+
+    A section of a class has only its own keys, and the class may take more than its YAML names.
+    """
     known = sorted(known)
+    section, _, key = name.rpartition(".")
+    if f"{section}._target_" in known:
+        keys = [setting.rpartition(".")[2] for setting in known if setting.rpartition(".")[0] == section]
+        if near := _nearest(key, keys):
+            return f" (did you mean '{section}.{near}'?)"
+        return f"; if the class of {section} takes it, add it to its YAML, or write +{name}=..."
     same = [setting for setting in known if setting.rpartition(".")[2] == name.rpartition(".")[2]]
     near = _nearest(name, same, cutoff=0.0) or _nearest(name, known)
     if near is None:

@@ -108,6 +108,7 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
         ("trainr.batch_size=4", "'trainr.batch_size'.*did you mean 'trainer.batch_size'?"),
         ("zzz.qqq=4", "'zzz.qqq'.*known: .*trainer.*qa-arch list settings"),
         ("model=proposed model.hiden=3", "'model.hiden' .did you mean 'model.hidden'?"),
+        ("model=bert model.widht=3", "'model.widht'; if the class of model takes it, .* write .model.widht="),
         ("hydra.run.dir=x", "hydra.run.dir=x.*--folder DIR"),
         ("hydra.searchpath=[x]", "hydra.searchpath.*--config-dir DIR"),
         ("hydra/launcher=joblib", "hydra/launcher=joblib.*train -m"),
