@@ -338,7 +338,10 @@ def task_entries() -> Mapping[str, TaskEntry]:
 def task_entry(name: Any) -> TaskEntry:
     """Entry of a task; raises ConfigError, listing the known ones, if there is none."""
     if name not in task_entries():
-        raise ConfigError(f"model.task: {name!r} is not a choice (known: {', '.join(task_entries())})")
+        problem = (
+            f"model.task: {name!r} is not a choice" if name else "model: has no task; name it in its YAML"
+        )
+        raise ConfigError(f"{problem} (known: {', '.join(task_entries())})")
     return task_entries()[name]
 
 

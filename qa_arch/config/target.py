@@ -48,6 +48,10 @@ def require_trusted(section: Any, trusted: Sequence[str], where: str = "") -> No
     for name, value in section.items():
         if name != "_target_":
             require_trusted(value, trusted, f"{where}.{name}" if where else name)
+        elif value is None:
+            raise ConfigError(
+                f"{where or 'config'}: has no _target_; name its class in its YAML (_target_: a.b.C)"
+            )
         elif not isinstance(value, str) or not all(part.isidentifier() for part in value.split(".")):
             raise ConfigError(f"{key}: {value!r} is not a dotted class name")
         elif not under(value, trusted):

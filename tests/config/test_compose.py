@@ -114,6 +114,7 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
         ("hydra/launcher=joblib", "hydra/launcher=joblib.*train -m"),
         ("trainer.epochs=[1", "a value that contains"),
         ("encoder.freeze=some", "encoder.freeze: 'some' is not one of none|all or an integer >= 1"),
+        ("~model.task", "model: has no task; name it in its YAML .known: span, "),
         ("model.task=tagging", "model.task: 'tagging' is not a choice .known: span, "),
         ("encoder.name=null", "encoder.name: missing"),
         ("encoder.init=random", "encoder.layers, encoder.width, encoder.heads, encoder.vocabulary"),
@@ -236,6 +237,7 @@ def test_every_head_works_with_every_model_that_takes_one(model, head):
         (["model.head.hidden=0"], "model.head.hidden: 0 is out of range, it must be >= 1"),
         (["+model.head.in_dim=3"], "unknown setting 'model.head.in_dim'"),
         (["~model.head.hidden"], "model.head: PointerHead also needs hidden"),
+        (["~model.head._target_"], "model.head: has no _target_; name its class"),
         (["model.head._target_=os.system"], "model.head._target_: 'os.system' is outside qa_arch"),
         (
             ["model.head._target_=qa_arch.nn.heads.Verifier"],
