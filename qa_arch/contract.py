@@ -165,7 +165,11 @@ def check_gradients(model: nn.Module, without_effect: tuple[str, ...] = WITHOUT_
             raise ContractError(f"{name} has no gradient: the scores do not depend on it")
         require(gradient.isfinite().all(), f"the gradient of {name} is not finite")
         zero = not gradient.any() and not name.endswith(without_effect)
-        require(not zero, f"the gradient of {name} is zero: the loss does not depend on it")
+        require(
+            not zero,
+            f"the gradient of {name} is zero: the loss does not depend on it; if it only adds a constant to"
+            f" all scores, which a softmax ignores, remove it or allow it with --without-effect {name}",
+        )
 
 
 def saved_weights_load(subject: Subject) -> None:

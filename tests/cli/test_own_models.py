@@ -124,7 +124,7 @@ MISTAKES = {
     "cut": (
         "gradients_reach_all_parameters",
         [("torch.tanh(mixed)", "torch.tanh(mixed) * 0")],
-        "the gradient of .* is zero",
+        r"the gradient of (\S+) is zero: .* constant to all scores, .* --without-effect \1",
     ),
     "forgetful": (
         "saved_weights_load",
