@@ -24,6 +24,7 @@ UNFINISHED = ".unfinished"
 """Suffix of temporary files and folders; one without a lock was left by a killed process."""
 REPLACED = f".replaced{UNFINISHED}"
 """Suffix of an old folder, which is removed as soon as the new one is in its place."""
+REPEAT = "free space or correct the permissions, then repeat or resume"
 MAX_JSON_BYTES = 2**28
 """Largest file that ``read_json`` reads."""
 MAX_JSON_DEPTH = 64
@@ -181,13 +182,13 @@ def _temporary(target: Path, *, folder: bool = False) -> Iterator[tuple[Path, in
             os.close(descriptor)
     except OSError as error:
         raise QaArchError(
-            f"{target}: cannot be written ({error.strerror or error}); nothing was changed"
+            f"{target}: cannot be written ({error.strerror or error}) and is as before; {REPEAT}"
         ) from error
     except Exception as error:
         # Rust libraries (tokenizers, safetensors) report OS errors in their own exception classes.
         if isinstance(error, QaArchError) or "(os error " not in str(error):
             raise
-        raise QaArchError(f"{target}: cannot be written ({error}); nothing was changed") from error
+        raise QaArchError(f"{target}: cannot be written ({error}) and is as before; {REPEAT}") from error
 
 
 def _create_locked(target: Path, *, folder: bool) -> tuple[Path, int]:

@@ -63,7 +63,7 @@ def test_file_above_the_size_limit_is_not_opened(tmp_path):
 def test_full_disk_is_a_one_line_error(tmp_path, save):
     with (
         pytest.raises(
-            QaArchError, match=r"out: cannot be written \(No space left on device.*nothing was changed"
+            QaArchError, match=r"out: cannot be written \(No space left on device.* is as before; free space"
         ),
         replacing_folder(tmp_path / "out"),
     ):
@@ -145,7 +145,7 @@ def test_folder_is_unchanged_if_renaming_fails(tmp_path, monkeypatch):
     (tmp_path / "x" / "old").write_bytes(b"old")
     monkeypatch.setattr(Path, "rename", refuse)
     with (
-        pytest.raises(QaArchError, match=r"x: cannot be written \(Permission denied\); nothing was changed"),
+        pytest.raises(QaArchError, match=r"x: cannot be written \(Permission denied\) and is as before"),
         replacing_folder(tmp_path / "x") as folder,
     ):
         (folder / "new").write_bytes(b"new")
