@@ -17,6 +17,7 @@ from qa_arch.cli.compose import compose, split_grid
 from qa_arch.cli.main import COMMANDS, OWN, _parser, main
 from qa_arch.config.find import conf_folder
 from qa_arch.config.schema import task_entries, validate
+from qa_arch.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -84,24 +85,32 @@ def test_every_make_target_exists() -> None:
 def test_example_architecture_is_one_file_and_one_yaml(tmp_path, monkeypatch) -> None:
     example = page("docs/architectures.md")
     (source,) = [block for block in blocks("python", example) if "class Gated" in block]
-    (settings,) = blocks("yaml", example)
+    (head,) = [block for block in blocks("python", example) if "class Deep" in block]
+    settings, head_settings = blocks("yaml", example)
     (shown,) = blocks("yaml")
     assert shown == f"# conf/model/gated.yaml\n{settings}"
     baselines, config = tmp_path / "code", tmp_path / "conf"
     baselines.mkdir()
     (baselines / "gated.py").write_text(source)
+    (baselines / "deep.py").write_text(head)
     import baselines as package
 
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(baselines)])
     shutil.copytree(conf_folder(), config)
     (config / "model" / "gated.yaml").write_text(settings)
+    (config / "head" / "deep.yaml").write_text(head_settings)
+    (config / "head" / "misplaced.yaml").write_text(head_settings.partition("\n")[2])
     monkeypatch.setattr("qa_arch.config.find.conf_folder", lambda: config)
     overrides = ["model=gated", "debug=fast", f"runs_dir={tmp_path}", "features.cache_dir=null"]
     try:
         assert main(["train", *overrides]) == 0
         assert main(["train", *overrides, "model.dropuot=0.2"]) == 2
+        assert main(["check-model", "model=bert", "head=deep", "model.head.hidden=16"]) == 0
+        with pytest.raises(ConfigError, match=r"head: its YAML must begin with the line '# @package"):
+            compose(["model=bert", "head=misplaced"])
     finally:
         sys.modules.pop("baselines.gated", None)
+        sys.modules.pop("baselines.deep", None)
 
 
 @pytest.mark.parametrize("name", ["csv", "mlflow"])

@@ -62,6 +62,8 @@ def compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[str
         composed = hydra_compose("train", overrides=[*search, *overrides])
         plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     assert isinstance(plain, dict)
+    if "head" in plain:
+        raise ConfigError("head: its YAML must begin with the line '# @package model.head'")
     _refuse_ignored_encoder(overrides, plain["encoder"])
     return {str(key): value for key, value in plain.items() if key != "sweep"}
 
