@@ -7,6 +7,7 @@ numbers were measured.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,6 +40,7 @@ from qa_arch.records import (
     is_language,
     is_squad,
 )
+from qa_arch.results.provenance import PACKAGES
 from qa_arch.results.tables import Column, Table, two_decimals
 
 if TYPE_CHECKING:
@@ -414,6 +416,11 @@ def _notes(runs: Runs, split: str, shown: Collection[str]) -> list[str]:
             f"{', '.join(dict.fromkeys(downloaded))}: downloaded; what it was trained on is not known,"
             " perhaps these articles too"
         )
+    for package in sorted({name for _, r in runs for name in r.versions} - {"python", *PACKAGES}):
+        versions = Counter(r.versions[package] for _, r in runs if package in r.versions)
+        if len(versions) > 1:
+            counts = ", ".join(f"{version} ({count})" for version, count in versions.items())
+            notes.append(f"code of the runs differs, by version of {package}: {counts}")
     for record in (record for _, record in runs if record.name == ADOPTED):
         counts = "".join(f"; {n:,} {key.replace('_', ' ')}" for key, n in record.facts(split).counts.items())
         notes.append(f"{record.model}, seed {record.seed}: adopted, training data unknown{counts}")

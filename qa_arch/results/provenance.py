@@ -10,16 +10,20 @@ import datetime
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from qa_arch.config.files import parse_json
+from qa_arch.config.target import TRUSTED
 from qa_arch.errors import RunError
 
 PACKAGES = (
@@ -68,6 +72,24 @@ def versions(more: Sequence[str] = ()) -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return installed
+
+
+def own_versions(config: Mapping[str, Any]) -> dict[str, str]:
+    """Versions of the user's packages whose classes a config names, or hashes of code that is not installed.
+
+    Loggers are left out, as they do not change a score.
+    """
+    versions, without_logger = {}, str({**config, "logger": None})
+    for name in set(re.findall(r"'_target_': '(\w+)\.", without_logger)) - set(TRUSTED):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            spec = find_spec(name)
+            places = (spec.submodule_search_locations or [str(spec.origin)]) if spec else []
+            paths = sorted(path for place in places for path in (Path(place), *Path(place).rglob("*.py")))
+            code = b"\0".join(path.read_bytes() for path in paths if path.is_file())
+            versions[name] = sha256(code).hexdigest()[:10]
+    return versions
 
 
 def processor() -> str:

@@ -257,5 +257,5 @@ def new_record(config: Config) -> RunRecord:
         commit=commit,
         dirty=dirty,
         created=provenance.now(),
-        versions=provenance.versions(),
+        versions=provenance.versions() | provenance.own_versions(settings),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from qa_arch.models.checkpoint_files import CHECKPOINT
 from qa_arch.records import CHECKPOINTS, find_runs
 from qa_arch.results import columns
 from qa_arch.results.columns import COLUMNS, SPAN_COLUMNS, Column, by_measure, comparison
+from qa_arch.results.provenance import own_versions
 from qa_arch.results.questions import load_questions
 
 REQUESTED = ("model", "f1", "auroc", "ece", "ece_fitted")
@@ -61,6 +63,25 @@ def test_column_of_an_extra_cannot_replace_another(monkeypatch):
     monkeypatch.setattr(columns, "import_module", lambda name: SimpleNamespace(COLUMNS=[Column("f1", "F1")]))
     with pytest.raises(QaArchError, match=r"mine\.columns: column 'f1' already exists"):
         columns._all_columns()
+
+
+def test_other_code_of_a_package_of_the_user_is_recorded_and_noted(make_record, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    source = tmp_path / "near_by" / "model.py"
+    source.parent.mkdir()
+    runs = []
+    for seed, text in enumerate(("a = 1", "a = 1", "a = 2")):
+        source.write_text(text)
+        settings = {
+            "model": {"_target_": "near_by.model.Near"},
+            "logger": {"_target_": "pytorch_lightning.loggers.CSVLogger"},
+        }
+        versions = own_versions(settings)
+        assert [*versions] == ["near_by"]
+        runs.append((Path(f"run-{seed}"), make_record("near", seed=seed, versions=versions)))
+    assert not any("near_by" in note for note in comparison(runs[:2]).notes)
+    (note,) = (note for note in comparison(runs).notes if "near_by" in note)
+    assert re.fullmatch(r"code of the runs differs, by version of near_by: \w{10} \(2\), \w{10} \(1\)", note)
 
 
 def test_status_replaces_a_missing_score():
