@@ -206,8 +206,8 @@ def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:
     for model in dict.fromkeys(labels):
         same = [index for index, record in enumerate(records) if record.model == model]
         own = _all_settings(records[index] for index in same)
-        found = differing([records[index] for index in same])
-        unlike = chosen = {key: [settings.get(key, MISSING) for settings in own] for key in found}
+        keys = differing([records[index] for index in same])
+        unlike = chosen = {key: [settings.get(key, MISSING) for settings in own] for key in keys}
         if len(unlike) > MOST_SETTINGS:
             chosen = {}
             while (count := _distinct_rows(chosen.values())) < _distinct_rows(unlike.values()):
