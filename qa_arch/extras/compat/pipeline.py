@@ -195,9 +195,10 @@ class QuestionAnsweringPipeline:
         stride = min(length // 2, 128) if options.doc_stride is None else options.doc_stride
         if stride > length:
             raise ValueError(f"`doc_stride` ({stride}) is larger than `max_seq_len` ({length})")
-        asked = self.tokenizer(question, add_special_tokens=False).input_ids
-        room = length - len(asked) - self.tokenizer.num_special_tokens_to_add(pair=True)
-        if stride >= room:  # the tokenizer would panic, which no handler of Exception catches
+        fixed = len(self.tokenizer.tokenize(question)) + self.tokenizer.num_special_tokens_to_add(pair=True)
+        room = length - fixed
+        # tokenizers would panic, which is no Exception
+        if stride >= room > 0 and len(self.tokenizer.tokenize(context)) > room:
             raise ValueError(f"`doc_stride` ({stride}) must be below the {room} tokens left for the text")
         encoded = self.tokenizer(
             *((question, context) if self._question_first else (context, question)),
