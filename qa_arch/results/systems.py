@@ -96,11 +96,11 @@ def fingerprints(record: RunRecord) -> dict[str, str]:
 
 
 def _all_settings(records: Iterable[RunRecord]) -> list[dict[str, Any]]:
-    """Settings of each record; one that read no data has that of the others if they share it."""
-    known = [(settings(record), fingerprints(record)) for record in records]
-    first = next((data for _, data in known if data), {})
-    unread = first if all(data in ({}, first) for _, data in known) else {}
-    return [own | (data or unread) for own, data in known]
+    """Settings of each record; a run that ended before it read data has the others' data if they share it."""
+    known = [(record, settings(record), fingerprints(record)) for record in records]
+    first = next((data for *_, data in known if data), {})
+    unread = first if all(data in ({}, first) for *_, data in known) else {}
+    return [own | (data or ({} if record.scores else unread)) for record, own, data in known]
 
 
 def differing(records: Sequence[RunRecord]) -> dict[str, list[Any]]:

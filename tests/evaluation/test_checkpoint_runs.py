@@ -104,4 +104,4 @@ def test_other_settings_need_another_record(work, qa_arch, options):
     assert (code, "holds the record of tiny-electra" in err) == (5, True)
     assert (RECORD / "run.json").read_bytes() == before
     assert qa_arch(*command, "--record", "runs/checkpoints/other")[0] == 0
-    assert qa_arch("compare", "runs", "--baseline", "no-such")[2].count("tiny-electra ") == 2  # two systems
+    assert qa_arch("compare", "runs", "--baseline", "no-such")[2].count("tiny-electra") == 2  # two systems

@@ -71,7 +71,7 @@ def test_different_training_data_is_another_system(make_record):
 def test_run_that_read_no_data_belongs_to_its_system(runs):
     narrow, wide = {"encoder": {"width": 16}}, {"encoder": {"width": 64}}
     (_, ok), (_, dead), (_, seed) = runs(("bert", 1, narrow), ("bert", 1, wide), ("bert", 2, narrow))
-    unread = [(Path("b"), replace(dead, data={})), (Path("c"), replace(seed, data={}))]
+    unread = [(Path("b"), replace(dead, data={}, scores={})), (Path("c"), replace(seed, data={}, scores={}))]
     groups = group_by_system([(Path("a"), ok), *unread])
     assert [group.label for group in groups] == ["bert width=16", "bert width=64"]
     assert [len(group.runs) for group in groups] == [2, 1]

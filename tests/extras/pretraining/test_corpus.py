@@ -153,7 +153,7 @@ def test_files_without_text_are_refused_by_name(tmp_path, content, message):
         ([], "no corpus was named"),
         ("missing.txt", "missing.txt: no such file or folder"),
         ("squad:missing.json", "missing.json: no such file"),
-        (".", r"the folder holds no \*.txt file"),
+        (".", r"the folder holds no file \*.txt"),
         ("missing.jsonl", "missing.jsonl: no such file"),
     ],
 )
