@@ -3,7 +3,7 @@
     make demo && python docs/pictures.py [terminal] [report]
 
 ``terminal.svg``: commands of README.md with their output, at 100 columns. ``report.png``: sections of the
-report on the demo's runs; needs chromium for playwright.
+report on the demo's records; needs chromium for playwright.
 """
 
 from __future__ import annotations
@@ -103,12 +103,12 @@ def _read(terminal: int) -> Iterator[str]:
 
 
 def report(path: Path) -> None:
-    """Take a screenshot of ``SECTIONS`` of the report on the demo's runs."""
+    """Take a screenshot of ``SECTIONS`` of the report on the demo's records."""
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as browsers:
         page = Path(folder) / "report.html"
-        _output(f"qa-arch report {DEMO} -o {page} --baseline bert --data synthetic:dev", Path.cwd())
+        _output(f"qa-arch report experiments/demo/records -o {page} --baseline bert --data synthetic:dev", Path.cwd())
         tab = browsers.chromium.launch(
             executable_path=os.environ.get("CHROMIUM"), args=["--no-sandbox"]
         ).new_page(viewport={"width": 1280, "height": 900})
