@@ -108,7 +108,8 @@ def report(path: Path) -> None:
 
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as browsers:
         page = Path(folder) / "report.html"
-        _output(f"qa-arch report experiments/demo/records -o {page} --baseline bert --data synthetic:dev", Path.cwd())
+        options = f"-o {page} --baseline bert --data synthetic:dev"
+        _output(f"qa-arch report experiments/demo/records {options}", Path.cwd())
         tab = browsers.chromium.launch(
             executable_path=os.environ.get("CHROMIUM"), args=["--no-sandbox"]
         ).new_page(viewport={"width": 1280, "height": 900})
