@@ -105,7 +105,10 @@ def _all_settings(records: Iterable[RunRecord]) -> list[dict[str, Any]]:
 
 def differing(records: Sequence[RunRecord]) -> dict[str, list[Any]]:
     """Setting -> its value in each record, for the settings in which they differ."""
-    per_record = _all_settings(records)
+    return _differing(_all_settings(records))
+
+
+def _differing(per_record: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     keys = dict.fromkeys(key for own in per_record for key in own)
     columns = {key: [own.get(key) for own in per_record] for key in keys}
     return {key: values for key, values in columns.items() if any(value != values[0] for value in values)}
@@ -206,8 +209,7 @@ def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:
     for model in dict.fromkeys(labels):
         same = [index for index, record in enumerate(records) if record.model == model]
         own = _all_settings(records[index] for index in same)
-        keys = differing([records[index] for index in same])
-        unlike = chosen = {key: [settings.get(key, MISSING) for settings in own] for key in keys}
+        unlike = chosen = {key: [settings.get(key, MISSING) for settings in own] for key in _differing(own)}
         if len(unlike) > MOST_SETTINGS:
             chosen = {}
             while (count := _distinct_rows(chosen.values())) < _distinct_rows(unlike.values()):

@@ -117,7 +117,7 @@ def answer_file(
             stack.enter_context(lock.hold(path.parent, path.name, name=f".{path.name}.lock"))
             if path.exists() and data != STANDARD and path.samefile(data):
                 raise ConfigError(f"--out: {out} is the data file; name another file")
-            if if_exists != "replace" and not _needs_answers(path, partial, origin, if_exists):
+            if if_exists != "replace" and not _needs_answers(path, partial, origin_file, origin, if_exists):
                 return None
         parts, size = stack.enter_context(open_input(data))
         answering = stack.enter_context(start())
@@ -152,7 +152,9 @@ def answer_file(
     return Summary(lines, before, problems)
 
 
-def _needs_answers(path: Path, partial: Path, origin: Mapping[str, Any] | None, if_exists: IfExists) -> bool:
+def _needs_answers(
+    path: Path, partial: Path, origin_file: Path, origin: Mapping[str, Any] | None, if_exists: IfExists
+) -> bool:
     """Whether ``path`` is incomplete. RunError if an existing file cannot be resumed."""
     remedy = "--if-exists replace starts again; or name another --out"
     existing = next((file for file in (partial, path) if file.exists()), None)
@@ -162,7 +164,7 @@ def _needs_answers(path: Path, partial: Path, origin: Mapping[str, Any] | None, 
         raise RunError(f"{existing}: already exists; --if-exists resume continues it; {remedy}")
     if origin is None:
         raise RunError(f"{existing}: already exists, and data from a pipe cannot be resumed; {remedy}")
-    recorded = read_json(Path(f"{path}.origin.json"), remedy)
+    recorded = read_json(origin_file, remedy)
     for name in {**origin, **recorded}:
         old, new = recorded.get(name), origin.get(name)
         if old != new:
