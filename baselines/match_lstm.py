@@ -28,8 +28,9 @@ class MatchReader(nn.Module):
 
     Question and passage share an LSTM. ``lstm="paper"`` gives the published parameter counts: no output gate,
     and a bias in every linear map. ``standard`` has the gate and the usual biases. ``bidirectional`` is the
-    published "+ b". ``dropout`` applies to the word vectors (of the encoder and GloVe), ``pointer_dropout``
-    to the input of the pointer.
+    published "+ b". ``overlap_flag``, which the paper does not have, adds to each word vector whether the
+    other text has the word, too. ``dropout`` applies to the word vectors (of the encoder and GloVe) and this
+    flag, ``pointer_dropout`` to the input of the pointer.
     """
 
     def __init__(
@@ -43,11 +44,12 @@ class MatchReader(nn.Module):
         dropout: float,
         pointer_dropout: float,
         kernel: Kernel,
+        overlap_flag: bool = False,
     ) -> None:
         super().__init__()
         self.all_biases = lstm == "paper"
         self.encoder = encoder
-        self.features = WordFeatures(encoder.out_dim, vectors=vectors)
+        self.features = WordFeatures(encoder.out_dim, vectors=vectors, overlap_flag=overlap_flag)
         self.dropout = nn.Dropout(dropout)
         self.preprocess = TextLSTM(
             self.features.out_dim, hidden, output_gate=lstm == "standard", bidirectional=bidirectional
@@ -89,6 +91,7 @@ class MatchLSTMBoundary(MatchReader):
         bidirectional: bool = False,
         bidirectional_pointer: bool = False,
         sentinel: bool = True,
+        overlap_flag: bool = False,
         hidden: Annotated[int, Range(1)] = 150,
         dropout: Annotated[float, Range(0, 1)] = 0.4,
         pointer_dropout: Annotated[float, Range(0, 1)] = 0.2,
@@ -103,6 +106,7 @@ class MatchLSTMBoundary(MatchReader):
             dropout=dropout,
             pointer_dropout=pointer_dropout,
             kernel=kernel,
+            overlap_flag=overlap_flag,
         )
         self.pointer = PointerHead(
             self.match.out_dim,

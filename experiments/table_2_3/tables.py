@@ -100,11 +100,13 @@ def tables(folder: Path) -> list[Table]:
             folder,
             "The same after twelve epochs on a CPU, 10,000 word vectors",
             [
-                PublishedRow(size, records=f"twelve_epochs/{name}", command=f"{TWELVE}{questions}")
-                for size, name, questions in (
+                PublishedRow(size, records=f"twelve_epochs/{name}", command=f"{TWELVE}{options}")
+                for size, name, options in (
                     ("a quarter", "quarter", " data.train_questions=2500"),
+                    ("a quarter, overlap flag", "quarter-overlap", "_overlap data.train_questions=2500"),
                     ("a half", "half", " data.train_questions=5000"),
                     ("all 10,045", "boundary-search", ""),
+                    ("all 10,045, overlap flag", "overlap", "_overlap"),
                 )
             ],
         ),

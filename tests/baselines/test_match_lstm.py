@@ -49,7 +49,7 @@ def batch() -> Batch:
         question=question,
         context=context,
         word=torch.zeros(3, T, dtype=torch.long),
-        overlap=torch.zeros(3, T, dtype=torch.bool),
+        overlap=torch.arange(T) % 2 == torch.zeros(3, 1),
         vector=vector,
     )
 
@@ -103,6 +103,7 @@ def pointer_scores(pointer, memory: Tensor, steps: int) -> list[Tensor]:
         {"lstm": "standard"},
         {"bidirectional": True},
         {"bidirectional": True, "bidirectional_pointer": True},
+        {"overlap_flag": True},
     ],
     ids=str,
 )
@@ -112,6 +113,8 @@ def test_scores_follow_the_equations(options):
     table = vectors().float().double()
     for b, (q, c) in enumerate(zip(QUESTIONS, CONTEXTS, strict=True)):
         words = table[inputs.vector[b]]
+        if "overlap_flag" in options:
+            words = torch.cat([words, inputs.overlap[b, :, None]], dim=-1)
         memory = matched(model, words[:q], words[q + 1 : q + 1 + c])
         memory = memory if options.get("sentinel", True) else memory[:-1]
         start, end = pointer_scores(model.pointer.forwards, memory, 2)
