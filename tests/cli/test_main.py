@@ -17,6 +17,7 @@ from qa_arch.cli.completion import complete
 from qa_arch.cli.main import COMMANDS, GROUPS, main
 from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import Trainer
+from qa_arch.data.sources import usage
 from qa_arch.errors import (
     ConfigError,
     DataError,
@@ -105,6 +106,13 @@ def test_missing_run_gets_suggestions(qa_arch, tmp_path, monkeypatch):
         for command in (["show", path], ["ask", path, "--question", "q", "--context", "c"]):
             code, _, err = qa_arch(*command)
             assert (code, err) == (5, f"qa-arch: {path}: {hint}\n")
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "stats", "report", "compare", "show"])
+def test_help_names_every_kind_of_source(qa_arch, command):
+    code, out, _ = qa_arch(command, "--help")
+    assert code == 0
+    assert usage().replace(" ", "") in "".join(out.split())
 
 
 def test_settings_may_follow_an_option(qa_arch):

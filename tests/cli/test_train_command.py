@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -23,33 +24,20 @@ from qa_arch.records import RECORD, RunRecord, read_questions, read_record, writ
 @pytest.fixture
 def stub_training(monkeypatch):
     """Replace training by a stub that only writes a record; models in ``stub.failing`` raise."""
+    stub = SimpleNamespace(calls=[], failing=())
 
-    class Stub:
-        calls: list[tuple[str, bool]]
-        failing: tuple[str, ...] = ()
+    def train(config, *, folder, resume=False, trusted=(), config_dir=None):
+        name = str(config.model["name"])
+        stub.calls.append((name, resume))
+        about = {"name": config.name, "model": name, "seed": config.seed, "config": asdict(config)}
+        record = RunRecord(status="ok", config_hash="-", **about)
+        if name in stub.failing:
+            write_record(folder, replace(record, status="failed", error="ValueError: no"))
+            raise ValueError("no")
+        write_record(folder, record)
+        return record
 
-        def __init__(self):
-            self.calls = []
-
-        def train(self, config, *, folder, resume=False, trusted=(), config_dir=None):
-            name = str(config.model["name"])
-            self.calls.append((name, resume))
-            record = RunRecord(
-                status="ok",
-                name=config.name,
-                model=name,
-                seed=config.seed,
-                config=asdict(config),
-                config_hash="-",
-            )
-            if name in self.failing:
-                write_record(folder, replace(record, status="failed", error="ValueError: no"))
-                raise ValueError("no")
-            write_record(folder, record)
-            return record
-
-    stub = Stub()
-    monkeypatch.setattr(training, "train", stub.train)
+    monkeypatch.setattr(training, "train", train)
     return stub
 
 

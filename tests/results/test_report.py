@@ -233,14 +233,6 @@ def test_breakdowns_assign_every_question_to_one_level(make_run, question_set):
     assert all(len(facet.level) == 6 for facet in facets.values())
 
 
-@pytest.mark.slow
-def test_browser_draws_the_page_without_network_access(runs, tmp_path, visit):
-    page = visit(write_report(find_runs([runs[0]]), tmp_path / "r.html", questions=runs[1]).path)
-    names = page.locator("#table tbody tr:not(.reference) td.name").all_inner_texts()
-    assert len(names) == 2
-    assert page.locator(".js-plotly-plot").count() > 5
-
-
 ANSWER = Path(__file__).parents[2] / "experiments" / "answer"
 COMMITTED = sorted((Path(__file__).parents[2] / "experiments").glob("*/records"))
 

@@ -17,7 +17,7 @@ from qa_arch.results.report.page import write_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'qa-arch[dev]'")
 
-pytestmark = pytest.mark.slow  # the smoke test of the page is in test_report.py
+pytestmark = pytest.mark.slow
 WIDTHS = (390, 900, 1440)
 FIGURES = (
     "loss",

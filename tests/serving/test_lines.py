@@ -305,14 +305,6 @@ def test_faulty_line_error_names_field_and_remedy(line, message):
     assert row == {"id": 1, "error": str(problem).removeprefix("big.jsonl: ")}
 
 
-def test_faulty_line_does_not_affect_the_others():
-    result = answer_lines({**GOOD, "id": "a"}, {"id": "b", "question": 1}, "{", {**GOOD, "id": "d"})
-    rows = read_lines(result.content.decode())
-    assert [row["id"] for row in rows] == ["a", "b", 3, "d"]
-    assert [row.get("text") for row in rows] == ["Odo", None, None, "Odo"]
-    assert len(result.problems) == 2
-
-
 def test_invalid_utf8_and_byte_order_mark():
     part = Part(((1, b"\xef\xbb\xbf" + json.dumps(GOOD).encode()), (2, b'{"question": "caf\xe9"}')))
     result = answer_part(part, first_words, file="f", options={})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -92,14 +91,6 @@ def by_graph(run, examples, folder, patch) -> Answers:
     return by_python(folder / "graph", examples, folder, patch)
 
 
-def by_graph_in_the_run_folder(run, examples, folder, patch) -> Answers:
-    """The graph in the run's own folder, which is preferred without being named."""
-    copy = shutil.copytree(run, folder / "run")
-    assert main(["export", str(copy), "--to", "onnx"]) == 0
-    assert qa_arch.load(copy).predictor.engine == "onnx fp32"
-    return by_ask(copy, examples, folder, patch)
-
-
 INTERFACES: dict[str, Interface] = {
     "python": by_python,
     "python, one at a time": by_python_one_at_a_time,
@@ -108,9 +99,8 @@ INTERFACES: dict[str, Interface] = {
     "REST": by_rest,
     "exported checkpoint": by_exported_checkpoint,
     "ONNX": by_graph,
-    "ONNX in the run folder": by_graph_in_the_run_folder,
 }
-ODDS_TOLERANCE: dict[str, float] = {"exported checkpoint": 1e-4, "ONNX": 3e-4, "ONNX in the run folder": 3e-4}
+ODDS_TOLERANCE: dict[str, float] = {"exported checkpoint": 1e-4, "ONNX": 3e-4}
 """Largest difference of null odds from the evaluation, where it is not 1e-4."""
 
 

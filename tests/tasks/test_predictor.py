@@ -54,18 +54,6 @@ def test_answers_are_spans_of_any_text(predictor, context):
     assert sum(candidate.probability for candidate in answer.candidates) == pytest.approx(1, abs=1e-5)
 
 
-def test_text_of_100_000_characters_is_read_to_its_end(predictor):
-    context = (PLAIN + " ") * 1250 + "The last word is zebra."
-    assert len(context) > 90_000
-    example = replace(generate(1, 1).examples[0], context=context, answers=(), plausible=())
-    answer = predictor(example.question, context)
-    table = predictor.table(question_set("long", [example], "2.0"), cache=False)
-    assert answer.windows == len(table) > 500
-    assert table.char_end[table.token_end[-1] - 1] == len(context)
-    assert answer.best
-    assert answer.best.text == context[answer.best.start : answer.best.end]
-
-
 def test_invalid_unicode_is_refused(predictor):
     with pytest.raises(DataError, match="surrogate"):
         predictor("Who?", "half a pair \ud83d of surrogates")

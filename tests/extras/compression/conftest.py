@@ -33,7 +33,6 @@ TINY = [
 MODELS = {
     "bert": ["model=bert", "encoder.layers=4", "encoder.heads=4"],
     "proposed": ["model=proposed", "glove=file", "model.hidden=8", "encoder.layers=2", "encoder.heads=4"],
-    "qa_transformer": ["model=qa_transformer", "encoder.layers=4", "encoder.heads=4"],
     "match_lstm": ["model=match_lstm/boundary", "glove=file", "model.hidden=8"],
 }
 

@@ -256,18 +256,6 @@ def test_encoder_saves_loads_and_freezes_like_any_other(settings, tmp_path):
     assert {encoder.depth_of(n) for n, p in encoder.named_parameters() if p.requires_grad} == {2}
 
 
-@variants
-def test_output_attentions_does_not_change_states(settings):
-    model, inputs = QaTransformerModel(settings).eval(), windows()
-    recorded, plain = model(**inputs, output_attentions=True, output_hidden_states=True), model(**inputs)
-    torch.testing.assert_close(recorded.last_hidden_state, plain.last_hidden_state, rtol=0, atol=1e-5)
-    assert torch.equal(recorded.hidden_states[-1], recorded.last_hidden_state)
-    for weights in recorded.attentions:
-        torch.testing.assert_close(weights.sum(-1), torch.ones(3, 4, 9))
-        assert not weights.masked_select(~inputs["attention_mask"][:, None, None]).any()
-    assert "attentions" not in plain
-
-
 def test_its_settings_are_refused_by_other_families():
     sizes = {"layers": 1, "width": 16, "heads": 2}
     encoder = new_encoder(family="qa_transformer", positions="sinusoidal", pre_norm=True, **sizes)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from importlib.util import find_spec
 
 import pytest
@@ -254,17 +252,6 @@ def test_insuranceqa_from_training_to_the_second_test_set(qa_arch, tmp_path, mon
     assert record.scores["test2"]["ranked"].metric("questions") == 3
     assert record.data["test2"].candidates == 3
     assert (run / "sets" / "test2" / "questions.parquet").is_file()
-
-
-@pytest.mark.slow
-def test_question_types_are_swept_over_seeds(tmp_path):
-    """Two seeds on the generated questions."""
-    settings = ["model=question_types", "data=question_types", "debug=fast", "trainer.progress=false"]
-    command = [sys.executable, "-m", "qa_arch.cli.main", "train", "-m", *settings, "seed=1,2"]
-    done = subprocess.run([*command, f"sweep.folder={tmp_path}/sweep"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    records = [read_record(path.parent) for path in (tmp_path / "sweep").glob("*/run.json")]
-    assert [record.status for record in records] == ["ok", "ok"]
 
 
 def test_types_command_classifies_every_question(typed, read_json):
