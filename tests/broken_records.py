@@ -1,7 +1,5 @@
 """Records with one field changed, for tests of readers."""
 
-from __future__ import annotations
-
 import json
 from copy import deepcopy
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tiny checkpoints of the library's own question-answering classes, with the tokenizers of their families."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Hydra takes 0.14 s per config, and the suite composes thousands. Unusual overrid
 checkout, additions, deletions, grids) are left to Hydra, which reads each file of the checkout once.
 """
 
-from __future__ import annotations
-
 import pickle
 import sys
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Fixtures shared by all tests. No test uses the network."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

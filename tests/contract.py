@@ -1,7 +1,5 @@
 """Helpers of the contract tests of all tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 

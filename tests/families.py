@@ -1,7 +1,5 @@
 """Encoders for tests: the families offered by installed extras, and any encoder from a few settings."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any
 

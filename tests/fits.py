@@ -5,8 +5,6 @@ checkpoints) or ``resume``. Rank 0 writes the gradients of every step to ``NAME-
 to ``NAME-epochs.json``, each rank the window numbers of its batches to ``NAME-order-RANK.json``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Kill a process before each change it makes on disk, or when a file grows beyond a size."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

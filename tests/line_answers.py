@@ -1,7 +1,5 @@
 """Question files and a stub model that answers instantly, for tests of bulk prediction."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from contextlib import contextmanager

@@ -7,8 +7,6 @@ only if one of its tests fails; errors in collection or setup prove nothing. To 
 ``pytest -n auto -m slow tests/slow/test_mutations.py``.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import os

@@ -1,7 +1,5 @@
 """The qa-arch commands in the code blocks of a page."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

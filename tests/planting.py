@@ -1,7 +1,5 @@
 """Planting faults: the place is found by the qualified name of a definition, in whatever file it is."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import defaultdict

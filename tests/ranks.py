@@ -3,8 +3,6 @@
 Tests start it once per rank; ``FOLDER`` contains the inputs of the task and receives the results.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from datetime import timedelta

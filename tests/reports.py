@@ -1,7 +1,5 @@
 """Parse a page written by ``qa-arch report``."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

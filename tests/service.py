@@ -6,8 +6,6 @@ prints the address. The answer to a question is the first occurrence of its last
 ``wait 0.5 mill?`` takes half a second, ``boom`` raises.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

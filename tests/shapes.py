@@ -1,7 +1,5 @@
 """Switch off jaxtyping's shape checks where a test traces a model: a trace has symbols in place of ints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

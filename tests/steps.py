@@ -1,7 +1,5 @@
 """Compression steps as a config gives them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from qa_arch.config.check import read

@@ -1,7 +1,5 @@
 """Stop runs on purpose, and compare runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Loggers that record their calls in a list; a config may name them only with ``--trust stub_loggers``."""
 
-from __future__ import annotations
-
 import random
 from types import SimpleNamespace
 from typing import Any

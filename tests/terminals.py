@@ -1,7 +1,5 @@
 """Run commands in a real terminal of a given width, and press keys."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

@@ -7,8 +7,6 @@ Each model is composed as a user would, with a tiny random encoder of its own fa
 in the test. A new architecture needs only its YAML to be tested.
 """
 
-from __future__ import annotations
-
 import pytest
 from contract import ALL, LazyCases, build_subjects, every_other_row, models_of, require_same_step, title
 from omegaconf import OmegaConf

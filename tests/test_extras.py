@@ -1,7 +1,5 @@
 """Each extra can be deleted and the rest works; a third-party package can add one."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

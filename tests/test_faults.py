@@ -1,7 +1,5 @@
 """Every fault can be planted, at its place and nowhere else: what the slow run of faults relies on."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path

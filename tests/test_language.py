@@ -1,7 +1,5 @@
 """No banned identifiers in the code."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The Makefile: what is installed stays until another torch is requested."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Notebooks of docs/ run from a clean kernel and are committed without outputs."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Files around the code: licence, citation, versions, extras, CI workflow."""
 
-from __future__ import annotations
-
 import os
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """Commands in README and docs/ are valid; the example trains; tables match the recorded ones."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Rankers that read half of the input: a planted artefact is found, shuffled labels give chance."""
 
-from __future__ import annotations
-
 from random import Random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Heuristic baselines: what each answers, and that they do not solve the demo set."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """The logistic regression of Rajpurkar et al. 2016: candidates, features, scores, gradient, learning."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

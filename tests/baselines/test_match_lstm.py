@@ -1,7 +1,5 @@
 """The whole match-LSTM model on a small case, against Wang & Jiang's equations written out word by word."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

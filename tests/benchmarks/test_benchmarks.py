@@ -1,7 +1,5 @@
 """The benchmarks' rows, table and peers. Nothing is timed: peers must agree, and the table be complete."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """``benchmarks.engines``: order of the engines, results, and the table in docs/export.md."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Attention weights before training, on random states."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

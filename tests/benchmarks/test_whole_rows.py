@@ -1,7 +1,5 @@
 """Rows measured against the common script and against floors; rows that lack data say so."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A run that takes seconds, shared by the tests of all commands; tests that change it take a copy."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

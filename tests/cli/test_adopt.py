@@ -1,7 +1,5 @@
 """``qa-arch adopt``: turn predictions in any format into a run for tables, tests and reports."""
 
-from __future__ import annotations
-
 import json
 import math
 import shlex

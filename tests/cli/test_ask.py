@@ -1,7 +1,5 @@
 """``qa-arch ask``: single questions and interactive sessions, on one text or several."""
 
-from __future__ import annotations
-
 import io
 import json
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Input errors and commands without a model need no heavy package: in a fresh interpreter, offline."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

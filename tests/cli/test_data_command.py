@@ -1,7 +1,5 @@
 """``qa-arch data split``: parts share no article, and no file is overwritten."""
 
-from __future__ import annotations
-
 import json
 from itertools import combinations
 

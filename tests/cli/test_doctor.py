@@ -1,7 +1,5 @@
 """``qa-arch doctor``: passes in this environment, and reports each problem with a remedy."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

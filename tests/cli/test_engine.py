@@ -1,7 +1,5 @@
 """``qa-arch export`` and ``--engine``: an exported graph replaces torch if it has the weights of its run."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

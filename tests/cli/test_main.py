@@ -1,7 +1,5 @@
 """The command line: help, listings, completion, exit codes, one-line errors, tracebacks with ``--debug``."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

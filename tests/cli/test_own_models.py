@@ -1,7 +1,5 @@
 """User models outside the repository: created, checked against the contract, errors reported by line."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import sys

@@ -1,7 +1,5 @@
 """``qa-arch params``: exact counts of the published encoders, without weights, hub or word vectors."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``qa-arch predict --out FILE.jsonl``: one question per input line, one answer per output line."""
 
-from __future__ import annotations
-
 import gzip
 import io
 from types import SimpleNamespace

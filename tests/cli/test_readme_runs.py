@@ -1,7 +1,5 @@
 """Run the commands on trained runs of README and docs/comparing.md, on runs that take seconds."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

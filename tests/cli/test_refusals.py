@@ -1,7 +1,5 @@
 """Refused commands: their exit code and one-line message; they print and write nothing else."""
 
-from __future__ import annotations
-
 import io
 import shlex
 import shutil

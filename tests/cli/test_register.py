@@ -1,7 +1,5 @@
 """``qa-arch register``, and runs that ``evaluate --final`` refuses afterwards."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

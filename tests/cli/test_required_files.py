@@ -1,7 +1,5 @@
 """Data checks before torch is imported agree with those of the tasks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

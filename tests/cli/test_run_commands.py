@@ -1,7 +1,5 @@
 """``predict`` and ``evaluate --run``: both reproduce the recorded scores of a run."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

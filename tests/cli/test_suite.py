@@ -1,7 +1,5 @@
 """``qa-arch suite``: systems on several sets; only scores missing from the records are computed."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Output in terminals of 80 and 120 columns: no truncated cells, no line too wide."""
 
-from __future__ import annotations
-
 import io
 import re
 

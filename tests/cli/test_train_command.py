@@ -1,7 +1,5 @@
 """``qa-arch train`` and ``qa_arch.train``: run folders, refusals, resuming, suggested next steps."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace

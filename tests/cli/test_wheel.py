@@ -1,7 +1,5 @@
 """The wheel contains configs and baselines and works outside a checkout."""
 
-from __future__ import annotations
-
 import email
 import subprocess
 import sys

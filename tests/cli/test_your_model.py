@@ -1,7 +1,5 @@
 """docs/your_model.md: write its files, run its commands."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

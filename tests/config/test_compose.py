@@ -1,7 +1,5 @@
 """Every file of ``conf/`` composes and is valid; invalid settings are refused before anything loads."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from functools import cache

@@ -1,7 +1,5 @@
 """``--config-dir``: user choices are composed, suggested and refused like those of ``conf/``."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Written files follow the umask and survive kills; malformed or oversized JSON is refused."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

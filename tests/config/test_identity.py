@@ -1,7 +1,5 @@
 """The config hash, which identifies a run, and configs of earlier versions."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

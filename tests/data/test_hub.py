@@ -1,7 +1,5 @@
 """Hub data sets: names, flat columns, and error messages without a network."""
 
-from __future__ import annotations
-
 import json
 import sys
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Every known fault of a data file, and its error message."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

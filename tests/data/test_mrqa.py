@@ -1,7 +1,5 @@
 """MRQA files: detected answers become verified offsets, and every known fault has its message."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from typing import Any

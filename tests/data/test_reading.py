@@ -1,7 +1,5 @@
 """Reading and writing SQuAD files: formats, protocols, Unicode, round trips, fingerprints."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

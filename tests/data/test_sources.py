@@ -1,7 +1,5 @@
 """The registry of sources: schemes are found by name, misspelt ones are reported, paths stay paths."""
 
-from __future__ import annotations
-
 import json
 from importlib import import_module
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Splits: disjoint articles, nothing lost, reproducible, as close to the fractions as single moves allow."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Statistics counted by hand and on the published sets, and the command that prints them."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

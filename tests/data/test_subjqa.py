@@ -1,7 +1,5 @@
 """SubjQA's CSV files: one question per row, the marker of unanswerable ones, and errors with line numbers."""
 
-from __future__ import annotations
-
 import csv
 
 import pytest

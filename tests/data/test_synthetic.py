@@ -1,7 +1,5 @@
 """Generated questions: correct offsets, disjoint splits, all kinds, and no shortcuts."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """``typos:SEED:SOURCE``: one typo per question, drawn by seed and id; nothing else changes."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

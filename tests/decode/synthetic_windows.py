@@ -1,7 +1,5 @@
 """Synthetic windows for the decoding tests: one word per token, a letter and a number per word."""
 
-from __future__ import annotations
-
 import re
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Merging the windows of a question, and the odds of "no answer" against its best span."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The official prediction files, and parity of the grid search with the common SQuAD script."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sequences decoded from step logits: greedy tokens, their text, and windows merged by question."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Span search in the logits of a window."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Threshold, answerability and temperature fitted on calibration after training, and their record."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

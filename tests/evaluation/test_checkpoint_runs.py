@@ -1,7 +1,5 @@
 """``evaluate --run`` on a downloaded checkpoint: an ordinary record, calibrated if a set is given."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """Scoring after training and by ``evaluate --run`` leaves the same scores, rows and files."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """Scripts of ``experiments/``, loaded as modules."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Callable

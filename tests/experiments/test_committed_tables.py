@@ -1,7 +1,5 @@
 """The committed tables and figures equal what `make tables` writes from the committed records."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from importlib import metadata

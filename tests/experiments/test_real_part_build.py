@@ -1,7 +1,5 @@
 """``experiments/real_part/build.py``, on made-up articles and on available real data."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``experiments/table_2_3/logistic.py`` writes ordinary records and reads dev only with ``--final``."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The thesis's recipe: its settings in conf/, and training at tiny widths."""
 
-from __future__ import annotations
-
 import pytest
 
 from qa_arch.cli.compose import compose

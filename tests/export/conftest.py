@@ -1,7 +1,5 @@
 """Untrained predictors of every family and of parts that are hard to trace."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 

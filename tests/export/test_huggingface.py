@@ -1,7 +1,5 @@
 """An exported folder loads in plain transformers, tokenizer and model card included."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import io

@@ -1,7 +1,5 @@
 """An exported graph gives the logits of its torch model for any batch; its folder loads like a run."""
 
-from __future__ import annotations
-
 import copy
 import json
 import shutil

@@ -6,8 +6,6 @@ so that faults survive moved code. Formatting is off in the tables, to keep code
 faults of an extra are in ``tests/extras/NAME/faults.py``.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 

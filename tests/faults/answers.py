@@ -1,7 +1,5 @@
 """Faults in decoding answers and in scoring them."""
 
-from __future__ import annotations
-
 from planting import Fault
 
 # fmt: off

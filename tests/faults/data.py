@@ -1,7 +1,5 @@
 """Faults in reading questions and in turning them into features."""
 
-from __future__ import annotations
-
 from planting import Fault
 
 # fmt: off

@@ -1,7 +1,5 @@
 """Faults in layers, kernels and models."""
 
-from __future__ import annotations
-
 from planting import Fault
 
 # fmt: off

@@ -1,7 +1,5 @@
 """Faults in sweeps, in the system beneath them and in the tables and pages of results."""
 
-from __future__ import annotations
-
 from planting import Fault
 
 # fmt: off

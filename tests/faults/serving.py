@@ -1,7 +1,5 @@
 """Faults in the service: its queue, its guard, its page."""
 
-from __future__ import annotations
-
 from planting import Fault
 
 # fmt: off

@@ -1,7 +1,5 @@
 """Faults in training: the loss, the optimizer, checkpoints, ranks and memory."""
 
-from __future__ import annotations
-
 from planting import Fault
 
 # fmt: off

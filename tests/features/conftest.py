@@ -1,7 +1,5 @@
 """Tokenizers of four families trained on a few sentences, and question sets from these sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

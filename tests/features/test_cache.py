@@ -1,7 +1,5 @@
 """Feature tables on disk: hits, misses, damaged files, concurrent builders; and equality of tokenizers."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import json

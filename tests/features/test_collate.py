@@ -1,7 +1,5 @@
 """Rows -> Batch: masks, words, overlap, vectors, labels and padding."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

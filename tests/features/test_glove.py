@@ -1,7 +1,5 @@
 """Word vectors from text files and installed packages: reading, errors, lookup, saving."""
 
-from __future__ import annotations
-
 import ssl
 import sys
 from dataclasses import replace

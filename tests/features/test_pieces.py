@@ -1,7 +1,5 @@
 """Tokenizing each run of characters once must give the same pieces as tokenizing whole texts."""
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 

@@ -1,7 +1,5 @@
 """The epoch plan: every row exactly once, and the same optimizer steps however they are split."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

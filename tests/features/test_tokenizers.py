@@ -1,7 +1,5 @@
 """Trained tokenizers: pieces of their family, determinism, saving and loading."""
 
-from __future__ import annotations
-
 import pytest
 from transformers import AutoTokenizer
 

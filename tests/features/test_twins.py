@@ -1,7 +1,5 @@
 """Twins: which questions are paired, and the windows and batches that contain both."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Windows and labels against the tokenizer's own pair encoding and a plain version of the definition."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

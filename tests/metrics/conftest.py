@@ -1,7 +1,5 @@
 """The reference evaluation, and hand-written question sets."""
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Calibrated confidence and threshold curves, by hand and question by question."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``qa-arch evaluate``: official JSON on stdout, everything else on stderr, exit codes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

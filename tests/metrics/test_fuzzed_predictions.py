@@ -1,7 +1,5 @@
 """Predictions of arbitrary characters, and non-strings, against the reference evaluation."""
 
-from __future__ import annotations
-
 import json
 import random
 import unicodedata

@@ -1,7 +1,5 @@
 """Scoring in other languages, against hand-written cases and MLQA's official evaluation."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import random

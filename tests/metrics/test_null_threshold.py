@@ -1,7 +1,5 @@
 """Fitting the null threshold and the probability of "answerable", and scores at three operating points."""
 
-from __future__ import annotations
-
 import math
 import random
 

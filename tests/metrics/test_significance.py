@@ -1,7 +1,5 @@
 """Variance components against worked examples and ANOVA, and tests against simulated systems."""
 
-from __future__ import annotations
-
 import statistics
 from math import inf, sqrt
 

@@ -1,7 +1,5 @@
 """The SQuAD evaluation: normalisation, overlap and whole sets, by hand and against the reference."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

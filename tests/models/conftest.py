@@ -1,7 +1,5 @@
 """Handmade batches and tiny random encoders: no tokenizer, no collator, no hub."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

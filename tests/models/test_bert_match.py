@@ -1,7 +1,5 @@
 """The proposed model with all its options, and the standard baseline, on handmade batches."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Checkpoints: their names, where their files come from, and revisions."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

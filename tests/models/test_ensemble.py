@@ -1,7 +1,5 @@
 """Ensembles: mean probabilities against plain Python, and each member's own word vectors."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Checkpoints of the library's own classes: windows and logits equal the library's in every family."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

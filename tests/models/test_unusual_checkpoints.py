@@ -1,7 +1,5 @@
 """Unusable checkpoints are refused in one line; windows, segments and null follow the checkpoint."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The alignment layer against its equations, one context unit at a time, and its initialisation."""
 
-from __future__ import annotations
-
 import torch
 from nn.test_match_lstm import LENGTHS, example
 

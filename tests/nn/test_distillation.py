@@ -1,7 +1,5 @@
 """Soft-target loss against its formulas, written out in float64."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Encoders: families, parameter counts, freezing, depth, descriptions, attention, errors; no downloads."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import subprocess

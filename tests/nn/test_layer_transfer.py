@@ -1,7 +1,5 @@
 """Students initialised with layers of their teacher."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from families import EXTRA_FAMILIES, new_encoder

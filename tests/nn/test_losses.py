@@ -1,7 +1,5 @@
 """Losses against values worked out by hand, and their selection by config."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import asdict, replace

@@ -1,7 +1,5 @@
 """Masked reductions against plain arithmetic; packing, unpacking and word pooling against plain loops."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

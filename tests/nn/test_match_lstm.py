@@ -1,7 +1,5 @@
 """The match-LSTM against Wang & Jiang's equations, its fast loop against the plain one, and text LSTMs."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

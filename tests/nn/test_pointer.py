@@ -1,7 +1,5 @@
 """The answer pointer against Wang & Jiang's equations 7-11 written out, one example at a time."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Processor checks before a fast path is used: saturating products are detected and avoided."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Run records with invented scores, and the folders of such runs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Unusable records: every command that reads them names the file, the fault and the remedy."""
 
-from __future__ import annotations
-
 import json
 from itertools import cycle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Columns of comparisons, runs that are refused, and how runs are grouped into tables."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Comparisons of two systems and with a baseline: subsets, direction and paired questions."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import product

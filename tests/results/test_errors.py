@@ -1,7 +1,5 @@
 """Kinds of errors, on a hand-made passage with answers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Runs in Python: objects, frames and tables of committed records and of a record made here."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

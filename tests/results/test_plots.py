@@ -1,7 +1,5 @@
 """Figures of comparisons: positions of marks, reproducible bytes, and the error without matplotlib."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Publishing a run: its record and question rows without local paths."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """An experiment's ``tables.py``: rows, figures, where it is executed, and errors that name it."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 

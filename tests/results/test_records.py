@@ -1,7 +1,5 @@
 """Reading records back: in full, or an error that names the remedy."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Cells in the field's formats, fitting tables to a width, and complete JSON and CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 from itertools import groupby

@@ -1,7 +1,5 @@
 """The report: its parts, their numbers and sizes, and what the command leaves out with a note."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

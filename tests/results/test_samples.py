@@ -1,7 +1,5 @@
 """Systems question by question: thresholds without one calibration article, their variance, and power."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``qa-arch show``: all parts of a run on one screen, unfinished and failed runs included."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Grouping runs into systems, labels of systems, and runs that are never averaged."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

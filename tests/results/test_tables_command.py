@@ -1,7 +1,5 @@
 """``qa-arch tables``: from records alone, in every format, for every committed experiment."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Readers of tiny models, and questions about generated texts."""
 
-from __future__ import annotations
-
 import statistics
 from dataclasses import replace
 from pathlib import Path

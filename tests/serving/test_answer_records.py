@@ -1,7 +1,5 @@
 """Query and Answer: checks of fields, JSON, and the HTML and plain text that they are shown as."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import fields

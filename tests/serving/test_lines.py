@@ -1,7 +1,5 @@
 """JSON lines in and out: answer files are complete or resumable, never torn or resumed from another input."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

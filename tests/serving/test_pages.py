@@ -1,7 +1,5 @@
 """Every snippet of docs/python.md, from_the_pipeline.md and integrations.md runs as printed."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from shutil import copytree

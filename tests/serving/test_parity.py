@@ -4,8 +4,6 @@ An interface is a function from a run, examples and an empty folder to ``Answer.
 new ones to ``INTERFACES``, and to ``ODDS_TOLERANCE`` if their arithmetic is not that of torch.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Reader: equal answers however it is called, options, confidence, threads and unusual texts."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

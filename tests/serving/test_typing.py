@@ -1,7 +1,5 @@
 """The Python API under a type checker, as its users run it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The types that a checker must infer for the Python API; ``test_typing`` runs mypy on this file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import assert_type
 

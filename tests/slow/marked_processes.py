@@ -1,7 +1,5 @@
 """Processes that belong to a test, recognised by a mark in their environment."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

@@ -4,8 +4,6 @@
 feature cache.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

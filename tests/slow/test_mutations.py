@@ -1,7 +1,5 @@
 """The suite catches every fault of ``faults/``, and passes without any."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import mutations

@@ -1,7 +1,5 @@
 """Two Ray actors write the same JSON lines as a single process, even if an actor or a node is killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 from functools import partial

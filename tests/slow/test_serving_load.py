@@ -1,7 +1,5 @@
 """64 clients for a minute get only answers and 429s for a full queue, and the event loop stays responsive."""
 
-from __future__ import annotations
-
 from statistics import median
 
 import pytest

@@ -1,7 +1,5 @@
 """The site of ``make docs`` builds without warnings, is complete and loads nothing from other hosts."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The jobs of docs/clusters.md on a local SLURM: a controller and two nodes on one host."""
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

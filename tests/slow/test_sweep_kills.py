@@ -4,8 +4,6 @@ Each kill hits the sweep's process, a point's first process, another rank, or al
 a machine goes down. Afterwards no process may survive, and no finished point may be repeated.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -5,8 +5,6 @@ continue a point whose rank 0 failed, share gradients with the next point, and c
 earlier points.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

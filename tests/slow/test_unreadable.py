@@ -1,7 +1,5 @@
 """Runs without permission to read them are named in a one-line error."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Sweeps of points that train nothing, for fast tests of scheduling, records and processes."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import subprocess
@@ -10,6 +8,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import pytest
 from kills import alive
@@ -32,7 +31,7 @@ class Stubbed:
     def plan(self) -> Path:
         return self.base / "plan.json"
 
-    def set_actions(self, **by_seed: str) -> Stubbed:
+    def set_actions(self, **by_seed: str) -> Self:
         """Set what points do, as in ``set_actions(seed2="failed")``; see ``sweep_stub.point``."""
         actions = {seed.removeprefix("seed"): action for seed, action in by_seed.items()}
         self.plan.write_text(json.dumps(actions))

@@ -4,8 +4,6 @@ PLAN is a JSON file: seed -> what the point does. Each point appends a line to `
 when it begins and when it ends.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

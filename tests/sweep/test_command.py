@@ -1,7 +1,5 @@
 """``train -m`` and ``sweep``: grids through Hydra's sweeper, resuming, and errors before any point starts."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Killed sweeps and points: no process survives, and statuses are those of running processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

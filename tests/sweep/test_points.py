@@ -1,7 +1,5 @@
 """Single points: names, keys, required data and devices, and their environment."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import asdict
 from pathlib import Path

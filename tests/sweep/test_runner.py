@@ -1,7 +1,5 @@
 """Points run exactly once, whether or not others fail; results are kept."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

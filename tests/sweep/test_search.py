@@ -1,7 +1,5 @@
 """Search by Optuna, with points that train nothing: trials, continuation, and objective values."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

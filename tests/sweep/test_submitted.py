@@ -1,7 +1,5 @@
 """Points as submitit jobs on a local cluster; they train nothing."""
 
-from __future__ import annotations
-
 import importlib.util
 from contextlib import nullcontext
 from functools import partial

@@ -1,7 +1,5 @@
 """``gc_disabled`` turns off cyclic garbage collection and then restores its state."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest

@@ -1,7 +1,5 @@
 """Uploads to a local server that implements the Hub's protocol."""
 
-from __future__ import annotations
-
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer

@@ -1,7 +1,5 @@
 """Locks are released, and child processes end, however their process ends."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

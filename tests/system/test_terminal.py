@@ -1,7 +1,5 @@
 """Control sequences from files and records never reach a terminal unescaped."""
 
-from __future__ import annotations
-
 import io
 import sys
 

@@ -1,7 +1,5 @@
 """A trained run of a tiny model, shared by all prediction tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Several run folders as one predictor."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """Loading run folders, which may be untrusted or incomplete."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 

@@ -1,7 +1,5 @@
 """Lower precision: what is cast or quantised, what is not, and how much the scores change."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest

@@ -1,7 +1,5 @@
 """Predictions of a trained run: any text is accepted, and batching does not change answers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

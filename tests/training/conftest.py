@@ -1,7 +1,5 @@
 """Runs that take seconds: a tiny random encoder on a few generated questions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache

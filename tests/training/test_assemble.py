@@ -1,7 +1,5 @@
 """Assembling a pretrained encoder: its folder must have the tokenizer that matches its weights."""
 
-from __future__ import annotations
-
 import pytest
 from transformers import BertConfig, BertModel
 

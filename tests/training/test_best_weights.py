@@ -1,7 +1,5 @@
 """Selection of the best epoch, and early stopping."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Runs with a teacher: resumed, spread over devices, identified in sweeps and recorded."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """A single fit: gradients, losses, the best epoch, epochs cut short, checks of output shapes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

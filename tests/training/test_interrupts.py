@@ -1,7 +1,5 @@
 """Ctrl-C writes a checkpoint and prints how to resume; a second Ctrl-C quits at once."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

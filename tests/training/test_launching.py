@@ -1,7 +1,5 @@
 """Launchers: ranks started by the run itself, torchrun or SLURM are recognised and train the same model."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

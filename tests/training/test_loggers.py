@@ -1,7 +1,5 @@
 """Loggers in whole runs: what each service receives, and that a failing service never harms a run."""
 
-from __future__ import annotations
-
 import csv
 import json
 import time

@@ -1,7 +1,5 @@
 """Rank 0 exits when another rank is lost, and only then."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Settings that depend on the machine, and strategies that it cannot run; GPUs are faked."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 

@@ -1,7 +1,5 @@
 """``trainer.micro_batch=auto``: the run equals one configured with the size it settles on."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Parameter groups, schedules and optimizers, checked against values computed by hand."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

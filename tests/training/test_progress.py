@@ -1,7 +1,5 @@
 """Progress of a run: a bar in a terminal, occasional lines in a log."""
 
-from __future__ import annotations
-
 import io
 import itertools
 from types import SimpleNamespace

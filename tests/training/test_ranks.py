@@ -1,7 +1,5 @@
 """Several ranks take the same steps as one process and give the same answers."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Resumed runs equal uninterrupted ones: every bit of state, the order of windows, the history."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

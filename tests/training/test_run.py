@@ -1,7 +1,5 @@
 """Records of runs that finish, fail or run out of memory, and warnings about models that always abstain."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import asdict, replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A global batch takes the same step on one process, two ranks and FSDP; two ranks resume exactly."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """Targets that a teacher computes for its student, and teachers that are refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -4,8 +4,6 @@ The file has a header of seven bytes and then LevelDB's log format: blocks of 32
 a checksum (4 bytes), a length (2) and a type (1): a full record, or its first, middle or last chunk.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 import time

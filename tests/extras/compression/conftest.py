@@ -1,7 +1,5 @@
 """Tiny parent runs of several models, and the runs compressed from them."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """``qa-arch compress``, and the other commands on compressed runs."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Costs of compressed runs: measured in turn with the baseline, and written to their records."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 
 import pytest

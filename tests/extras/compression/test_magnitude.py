@@ -1,7 +1,5 @@
 """Magnitude pruning: which weights, how many, and that zeros stay zeros."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

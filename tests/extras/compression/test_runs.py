@@ -1,7 +1,5 @@
 """A compressed run is a run: it loads, is scored on its parent's data and records where it came from."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import asdict, replace

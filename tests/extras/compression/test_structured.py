@@ -1,7 +1,5 @@
 """Heads, feed-forward units and layers: what is removed, and that nothing else changes."""
 
-from __future__ import annotations
-
 import copy
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Tiny runs of the proposed model to inspect."""
 
-from __future__ import annotations
-
 import pytest
 
 from qa_arch.cli.compose import compose

@@ -1,7 +1,5 @@
 """A made-up inspection for the tests of tables and page."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from qa_arch.extras.inspection.layers import MATCH, AttentionLayer, Inspection, Unit

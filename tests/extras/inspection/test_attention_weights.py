@@ -1,7 +1,5 @@
 """Attention probabilities are those of the forward pass that answers, for every family, layer and head."""
 
-from __future__ import annotations
-
 import importlib.util
 
 import pytest

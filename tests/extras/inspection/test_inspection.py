@@ -1,7 +1,5 @@
 """An inspection's numbers: layers, heads and what attends to what, in table, page and JSON alike."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

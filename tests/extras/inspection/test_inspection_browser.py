@@ -1,7 +1,5 @@
 """The page of ``qa-arch inspect`` in a real browser: by mouse and keyboard, accessible, no errors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from extras.inspection.inspections import make_inspection

@@ -1,7 +1,5 @@
 """Match-LSTM attention in Python and in the service, and the commands of docs/extras/inspection.md."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

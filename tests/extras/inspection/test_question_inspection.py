@@ -1,7 +1,5 @@
 """``qa-arch inspect``: the model's own probabilities by layer, head, token and window."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Faults in the fused kernels and their proof."""
 
-from __future__ import annotations
-
 from planting import Fault
 
 # fmt: off

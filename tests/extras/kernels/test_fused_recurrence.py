@@ -3,8 +3,6 @@
 Triton interprets all kernels of a process or none: see ``tests/conftest.py``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

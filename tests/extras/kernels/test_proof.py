@@ -1,7 +1,5 @@
 """Which kernel runs, and the check that proves it: with stub checks, and in Triton's interpreter."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

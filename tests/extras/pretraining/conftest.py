@@ -1,7 +1,5 @@
 """Pre-training runs of seconds on a handful of stories, one per objective."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

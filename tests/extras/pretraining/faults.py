@@ -1,7 +1,5 @@
 """Faults in pre-training."""
 
-from __future__ import annotations
-
 from planting import Fault
 
 # fmt: off

@@ -1,7 +1,5 @@
 """Blocks hold the whole text and nothing else, are cached correctly, and are masked as configured."""
 
-from __future__ import annotations
-
 import pickle
 import tracemalloc
 from dataclasses import replace

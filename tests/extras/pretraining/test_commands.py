@@ -1,7 +1,5 @@
 """``qa-arch pretrain`` and other commands on pre-training runs: files, output and errors."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -3,8 +3,6 @@
 Companion of ``test_contract.py`` on a handful of stories in blocks of 32 tokens.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Corpora: documents, fingerprints, held-out documents, and errors of broken sources."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

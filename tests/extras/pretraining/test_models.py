@@ -1,7 +1,5 @@
 """Language models: BERT's logits from BERT's weights, the loss by hand, tied embeddings, causality."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

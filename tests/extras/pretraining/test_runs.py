@@ -1,7 +1,5 @@
 """Pre-training runs: scores, resuming, two devices, and span runs that start from them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

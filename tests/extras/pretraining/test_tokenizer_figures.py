@@ -1,7 +1,5 @@
 """Statistics of how tokenizers split a text, counted by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from qa_arch.extras.pretraining import tokenizer_figures

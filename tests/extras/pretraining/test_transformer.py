@@ -1,7 +1,5 @@
 """Our Transformer: equal to torch's layers and, with its weights, to BERT; usable like any encoder."""
 
-from __future__ import annotations
-
 import json
 import math
 

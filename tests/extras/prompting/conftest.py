@@ -1,7 +1,5 @@
 """A causal model with random weights and a byte-pair tokenizer, with or without a chat template."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """``qa-arch prompt``: from a model to run folders, also after an interruption."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

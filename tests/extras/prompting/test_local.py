@@ -1,7 +1,5 @@
 """Causal models: answers, likelihoods and null odds, compared with full forward passes without a cache."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import astuple, replace
 

@@ -1,7 +1,5 @@
 """Shots, prompts and the meaning of replies."""
 
-from __future__ import annotations
-
 import pytest
 
 from qa_arch.errors import DataError

@@ -1,7 +1,5 @@
 """Prompting through a chat-completions server: a local stub that can fail like real ones."""
 
-from __future__ import annotations
-
 import json
 import math
 import threading

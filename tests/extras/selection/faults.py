@@ -1,7 +1,5 @@
 """Faults in answer selection and classes of questions."""
 
-from __future__ import annotations
-
 from planting import Fault
 
 # fmt: off

@@ -1,7 +1,5 @@
 """Questions with classes: TREC's file format, hold-out, and generated questions."""
 
-from __future__ import annotations
-
 import pytest
 
 from qa_arch.data.sources import open_source

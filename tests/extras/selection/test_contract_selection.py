@@ -4,8 +4,6 @@ on a handful of questions against the sentences of their paragraphs or against a
 Companion of ``test_contract.py``. A new model is covered by its YAML file alone.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

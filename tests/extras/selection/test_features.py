@@ -1,7 +1,5 @@
 """Vectors of unknown words, texts as rows, and sampled wrong answers, against plain loops."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Question pairs from a file with errors by line, and their scores against counting pair by pair."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """The QA-LSTM family against its equations, text by text, and the losses by hand."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import asdict

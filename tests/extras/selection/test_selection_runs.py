@@ -1,7 +1,5 @@
 """Selection and classification runs from the command line: training, scoring, refusals."""
 
-from __future__ import annotations
-
 import json
 import re
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Top-1 accuracy and MRR by hand, with pessimistic ties; rule-based question types."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Answer selection sets from passages and InsuranceQA: sentences, right candidates, omissions, errors."""
 
-from __future__ import annotations
-
 import pytest
 
 from qa_arch.data.question_sets import question_set

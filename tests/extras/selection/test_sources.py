@@ -1,7 +1,5 @@
 """Data sources of candidates and classes: identity, sets that cannot be joined, wrong kinds."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Tables of answer selection: own columns and note, separate from spans, with published scores."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

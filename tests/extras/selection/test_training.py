@@ -1,7 +1,5 @@
 """Training of answer selection: resuming, best epoch, splits, vectors, references."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

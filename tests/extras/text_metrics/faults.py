@@ -1,7 +1,5 @@
 """Faults in text metrics."""
 
-from __future__ import annotations
-
 from planting import Fault
 
 # fmt: off

@@ -1,7 +1,5 @@
 """BLEU, ROUGE, METEOR, CIDEr and perplexity: worked examples of their sources, and plain references."""
 
-from __future__ import annotations
-
 import math
 import random
 import sys

@@ -1,7 +1,5 @@
 """``qa-arch evaluate --text-metrics``."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The service in this process and in a subprocess."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 Needs playwright (extra ``dev``) and a system Chromium (Debian: apt-get install chromium).
 """
 
-from __future__ import annotations
-
 from urllib.parse import quote, unquote, urlsplit
 
 import pytest

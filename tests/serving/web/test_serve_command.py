@@ -1,7 +1,5 @@
 """``qa-arch serve`` with trained runs: the answers of the Python API, and errors at startup."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import signal

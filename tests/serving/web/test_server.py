@@ -1,7 +1,5 @@
 """The service in a subprocess: slow and disconnecting clients, and a shutdown that loses no answer."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Every request gets an answer, or an error in JSON with its remedy."""
 
-from __future__ import annotations
-
 import json
 import logging
 import random

@@ -1,7 +1,5 @@
 """docs/serving.md: its calls are answered, and the tests named in its table exist."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
