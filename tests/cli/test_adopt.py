@@ -16,15 +16,7 @@ from qa_arch.data.squad import write
 from qa_arch.errors import DataError
 from qa_arch.evaluation.runs import calibration_set
 from qa_arch.models.checkpoint_files import run_config
-from qa_arch.records import (
-    CALIBRATION,
-    DEV,
-    GIVEN,
-    ORACLE,
-    questions_folder,
-    read_questions,
-    read_record,
-)
+from qa_arch.records import CALIBRATION, DEV, GIVEN, ORACLE, questions_folder, read_questions, read_record
 from qa_arch.types.text import Example, Gold
 
 MILL, INN = "The mill burnt in 1871, and again in 1902.", "Ada keeps the inn."

@@ -33,6 +33,8 @@ def test_counts_of_baselines(params, qa_arch):
         assert counts["blocks"] == {"encoder": encoder, "span": HEAD}
         assert counts["total"] == counts["trainable"] == encoder + HEAD
         assert counts["word_vectors"] == 0
+    for encoder, total in (("minilm", 22_713_216 - 147_840), ("mpnet", 109_486_464 - 590_592)):
+        assert params("model=bert", f"encoder={encoder}")["blocks"]["encoder"] == total
     assert "108,891,648" in qa_arch("params", "model=bert")[1]
     random = qa_arch("params", "model=bert", "debug=fast")[1]
     assert "initialised: 1 layer" in random

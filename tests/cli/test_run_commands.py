@@ -234,7 +234,9 @@ def test_decoding_with_a_changed_calibration_set_has_no_fitted_threshold(
     arguments = ("--decode", "greedy", "--record", tmp_path / "greedy")
     assert qa_arch("evaluate", "--run", run_folder, "--data", dev_file, *arguments)[0] == 0
     assert "the calibration set is not the run's own" in caplog.text
-    assert read_record(tmp_path / "greedy").threshold == Threshold(value=0.0, fitted_on="nothing")
+    greedy = read_record(tmp_path / "greedy")
+    assert greedy.threshold == Threshold(value=0.0, fitted_on="nothing")
+    assert (greedy.confidence, greedy.answerability) == (None, None)
 
 
 def test_dry_run_lists_files_to_upload(trained, tmp_path, qa_arch, monkeypatch):

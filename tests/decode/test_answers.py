@@ -154,14 +154,3 @@ def test_invariants_of_all_answers(sizes, seed, search, n_best, data):
         assert real or search == "grid"  # the best starts and ends need not form a span
         if search != "grid":
             assert len({(c.start, c.end) for c in real}) == len(real)
-
-
-def test_null_is_the_lowest_and_best_the_highest_of_all_windows():
-    _, table, logits = windows = make_windows([3, 1, 2])
-    for q, answer in enumerate(rank_windows(windows).predictions()):
-        rows = np.flatnonzero(table.example == q)
-        scores = [
-            logits.start[r, s] + logits.end[r, e] for r in rows for s in range(15) for e in range(s, 15)
-        ]
-        assert answer.best.score == max(scores)
-        assert answer.null_odds == pytest.approx(float(min(logits.null[rows]) - max(scores)))

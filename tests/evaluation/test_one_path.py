@@ -1,7 +1,6 @@
 """Scoring after training and by ``evaluate --run`` leaves the same scores, rows and files."""
 
 import re
-import shutil
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +17,6 @@ from qa_arch.records import (
     DEV,
     QUESTIONS,
     Confidence,
-    SplitFacts,
-    Threshold,
     questions_folder,
     read_questions,
     read_record,
@@ -124,14 +121,6 @@ def test_another_decoder_has_its_own_threshold(trained, tmp_path):
     assert record.temperature == fits.confidence.value != original.temperature
     assert record.threshold.fitted_on == CALIBRATION
     assert record.answerability is not None
-
-    # Without its calibration set nothing is fitted.
-    run = Path(shutil.copytree(folder, tmp_path / "run"))
-    write_record(run, replace(original, data=original.data | {CALIBRATION: SplitFacts(fingerprint="other")}))
-    evaluate(run, decode="any", settings=settings, record=str(tmp_path / "other"))
-    uncalibrated = read_record(tmp_path / "other")
-    assert uncalibrated.threshold == Threshold(value=0.0, fitted_on="nothing")
-    assert (uncalibrated.confidence, uncalibrated.answerability) == (None, None)
 
 
 def test_task_names_are_compared_only_in_tasks():

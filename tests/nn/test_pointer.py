@@ -115,16 +115,6 @@ def test_neutral_null_leaves_gradients_unchanged():
     assert torch.autograd.grad(unanswerable, scores)[0].abs().max() < 1e-6
 
 
-@pytest.mark.parametrize("width", [150, 300])
-def test_parameter_counts_match_the_paper(width):
-    pointer = AnswerPointer(2 * width, width)
-    cell = sum(p.numel() for p in pointer.cell.parameters())
-    attention = sum(p.numel() for p in pointer.parameters()) - cell
-    # Two biases per gate in the cell of the library, one map with one bias each for input and state.
-    assert cell == 4 * (3 * width**2 + 2 * width)
-    assert attention == (2 * width**2 + width) + (width**2 + width) + (width + 1)
-
-
 @pytest.mark.parametrize(
     "head", [PointerHead(8, 5, sentinel=False), LinearHead(8, sentinel=False), PointerHead(8, 5)]
 )

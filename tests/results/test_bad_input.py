@@ -75,6 +75,8 @@ DAMAGE = {
     ),
     "of an older schema": (with_fields(schema=0), "record of schema 0, this version reads 2 and 1"),
     "half written": (lambda record: record[: len(record) // 2], "cannot be read"),
+    "with an unknown status": (with_fields(status="splendid"), "splendid"),
+    "with an unknown field": (with_fields(surprise=1), "surprise"),
 }
 
 

@@ -27,15 +27,10 @@ def states(stubbed) -> list[str]:
     return [actual_status(stubbed.folder / entry.name, parent=False).status for entry in points]
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        signal.SIGKILL,
-        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
-        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
-        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
-    ],
-)
+SLOW = [pytest.param(s, marks=pytest.mark.slow) for s in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, *SLOW])
 def test_all_processes_end_with_the_sweep(stubbed, survivors, number):
     """One point is finished, two run, each with a child, and one is queued. Resuming finishes them all."""
     process = stubbed.set_actions(seed2="waits", seed3="stubborn").start(1, 2, 3, 4)

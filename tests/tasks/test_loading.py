@@ -61,21 +61,6 @@ def test_trusted_class_that_is_not_a_model_is_refused(copied):
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"schema": 99}, "schema 99"),
-        ({"status": "killed"}, "status is 'killed'"),
-        ({"status": "splendid"}, "splendid"),
-        ({"surprise": 1}, "surprise"),
-    ],
-)
-def test_unusable_records_are_refused(copied, values, message):
-    change_record(copied, **values)
-    with pytest.raises(RunError, match=message):
-        qa_arch.load(copied)
-
-
-@pytest.mark.parametrize(
     ("missing", "named"),
     [
         ("run.json", "run.json"),
