@@ -571,6 +571,12 @@ def _missing_record(folder: Path) -> str:
     return f"{folder}: {f'holds no {RECORD}' if folder.is_dir() else 'no such run folder'}{hint}"
 
 
+def require_folder(source: str | Path) -> None:
+    """Raise RunError if ``source`` is a file, such as the weights or the record in a run folder."""
+    if Path(source).is_file():
+        raise RunError(f"{source}: is a file; name the folder of the run or checkpoint")
+
+
 def read_trained(folder: str | Path) -> RunRecord:
     """Read the record of a trained run; RunError if it is adopted."""
     record = read_record(folder)

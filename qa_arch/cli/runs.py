@@ -17,9 +17,9 @@ from qa_arch.data.formats import OnError
 from qa_arch.data.formats.hub import split_source
 from qa_arch.data.input_files import as_list
 from qa_arch.data.sources import open_passages, split_scheme, usage
-from qa_arch.errors import ConfigError, UnavailableError, first_line
+from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.models.checkpoint_files import names_checkpoint
-from qa_arch.records import CALIBRATION, DEV, Runs, read_record, read_trained
+from qa_arch.records import CALIBRATION, DEV, Runs, read_record, read_trained, require_folder
 from qa_arch.results.tables import FORMATS
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import QuestionSet
@@ -157,6 +157,7 @@ def require_runs(sources: Sequence[str]) -> None:
     Does not import torch.
     """
     for source in sources:
+        require_folder(source)
         if not names_checkpoint(source):
             read_trained(source)
 
@@ -187,11 +188,6 @@ def open_predictor(
         emulated = precision == "bf16" and record.device.kind == "cuda" and not bf16_is_faster()
         if emulated or precision == "fp16":  # trained on a GPU; a CPU is faster in fp32
             precision = "fp32"
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = first_line(error)
-        raise UnavailableError(f"--device {device}: cannot be used ({reason}); try --device cpu") from error
     options = {"device": device, "precision": precision, "trust": args.trust, "engine": engine}
     if len(folders) > 1:
         return load_ensemble(folders, **options)

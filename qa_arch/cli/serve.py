@@ -56,9 +56,8 @@ def run(args: argparse.Namespace) -> int:
     from qa_arch.serving.app import create_app
     from qa_arch.serving.guard import LOOPBACK, ServiceOptions, address, bind, serve
 
-    folders = {Path(folder).resolve(): folder for folder in args.run_folder}
-    names = [path.name for path in folders]
-    if len(folders) < len(args.run_folder):
+    named = [Path(os.path.abspath(folder)).name for folder in args.run_folder]  # a link keeps its own name
+    if len({Path(folder).resolve() for folder in args.run_folder}) < len(args.run_folder):
         raise ConfigError("RUN: the same run is given twice; give each once")
     try:
         is_local = ipaddress.ip_address(args.host).is_loopback
@@ -74,8 +73,8 @@ def run(args: argparse.Namespace) -> int:
     )
     bound = bind(args.host, args.port)  # fails on a port in use before models are loaded
     models = {
-        path.name if names.count(path.name) == 1 else folder: open_reader([folder], args)
-        for path, folder in folders.items()
+        name if named.count(name) == 1 else folder: open_reader([folder], args)
+        for name, folder in zip(named, args.run_folder, strict=True)
     }
     print(*models, sep="\n")
     if not is_local and options.token is None:

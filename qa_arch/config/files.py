@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain, repeat
@@ -130,7 +131,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(path)
     with _temporary(target) as (temporary, descriptor):
         yield temporary
-        os.fsync(descriptor)  # else the rename may survive a power cut without the content
+        with temporary.open(
+            "rb"
+        ) as file:  # safetensors has replaced it by a file that only the user can read
+            os.fchmod(file.fileno(), stat.S_IMODE(os.fstat(descriptor).st_mode))
+            os.fsync(file.fileno())  # else the rename may survive a power cut without the content
         temporary.replace(target)
 
 
@@ -143,6 +148,8 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(path)
     with _temporary(target, folder=True) as (temporary, _):
         yield temporary
+        for path in temporary.rglob("*.safetensors"):  # which ignores the umask
+            path.chmod(temporary.stat().st_mode & 0o666)
         _exchange(temporary, target)
 
 

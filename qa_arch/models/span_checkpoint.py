@@ -24,6 +24,7 @@ from qa_arch.features.windows import has_segment_ids, probe
 from qa_arch.features.words import name_of
 from qa_arch.models.build import load_tokenizer
 from qa_arch.models.checkpoint_files import CheckpointFiles
+from qa_arch.models.store import not_finite
 from qa_arch.nn.encoder import WithBackbone
 from qa_arch.nn.encoder_factory import LOADING_ERRORS, checkpoint_config, quiet_loading
 from qa_arch.types.tensors import Batch, SpanLogits
@@ -138,10 +139,16 @@ def _load(files: CheckpointFiles, config: PretrainedConfig) -> PreTrainedModel:
                 local_files_only=True,
                 trust_remote_code=False,
                 output_loading_info=True,
+                ignore_mismatched_sizes=True,  # so that the report names them
             )
     except LOADING_ERRORS as error:
         reason = first_line(error, BRIEF)
         raise UnavailableError(f"{source}: its weights cannot be read ({reason})") from error
+    for name, stored, expected in sorted(report["mismatched_keys"]):
+        shapes = f"{tuple(stored)}, and config.json asks for {tuple(expected)}"
+        raise UnavailableError(f"{source}: its weights cannot be read ({name} has the shape {shapes})")
+    if name := not_finite(model):
+        raise UnavailableError(f"{source}: its weights cannot be read ({name} is not finite)")
     missing = sorted(report["missing_keys"])
     untrained = [key for key in missing if not key.startswith(f"{model.base_model_prefix}.")]
     if untrained:

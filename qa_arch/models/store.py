@@ -81,14 +81,21 @@ def load_weights(folder: Path, model: nn.Module, precision: Precision = "fp32") 
     try:
         state = load_file(path)
         model.load_state_dict(take_int8(model, state) if precision == "int8" else dequantised(state))
+    except FileNotFoundError as error:
+        raise RunError(f"{path}: is missing; the run has no saved model, train it again") from error
     except (OSError, SafetensorError) as error:
-        raise RunError(
-            f"{path}: cannot be read ({error}); the run has no saved model, train it again"
-        ) from error
+        raise RunError(f"{path}: is damaged ({error}); copy it again, or train the run again") from error
     except RuntimeError as error:
         raise RunError(
             f"{path}: does not fit the run's config: {str(error).splitlines()[-1].strip()}"
         ) from error
+    if name := not_finite(model):
+        raise RunError(f"{path}: is damaged ({name} is not finite); copy it again, or train the run again")
+
+
+def not_finite(model: nn.Module) -> str | None:
+    """Name of the first parameter with a NaN or infinite value."""
+    return next((name for name, value in model.named_parameters() if not value.isfinite().all()), None)
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:

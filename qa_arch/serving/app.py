@@ -392,8 +392,9 @@ async def _validation_error(_: Request, problems: Any) -> JSONResponse:
     field = field_name([*error["loc"], *([context["field"]] if "field" in context else [])])
     remedy = "/docs describes the field"
     if kind == "extra_forbidden":
-        known = {*SingleBody.model_fields, *BatchBody.model_fields}
-        remedy = f"leave it out{suggest(str(error['loc'][-1]), known)}"
+        name, known = str(error["loc"][-1]), {*SingleBody.model_fields, *BatchBody.model_fields}
+        place = "; it cannot stand here" if name in known else suggest(name, known)
+        remedy = f"leave it out{place}"
     if kind == "model_attributes_type":
         message = "must be an object with the fields of a query"
     status = 400 if kind == "invalid_text" else 422

@@ -15,7 +15,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from qa_arch.config.identity import config_hash, files_hash
 from qa_arch.config.schema import reads_corpus, validate
 from qa_arch.config.target import TRUSTED
-from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError
+from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, first_line
 from qa_arch.features.cache import tokenizer_hash
 from qa_arch.features.vectors import WordVectors
 from qa_arch.models import store
@@ -41,7 +41,7 @@ from qa_arch.models.checkpoint_files import (
 from qa_arch.models.onnx_model import DESCRIPTION, OnnxModel, read_description
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.precision import Precision, cast_weights
-from qa_arch.records import GRAPH, MODEL, ONNX, Device, RunRecord, Threshold, read_finished
+from qa_arch.records import GRAPH, MODEL, ONNX, Device, RunRecord, Threshold, read_finished, require_folder
 from qa_arch.results import provenance
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.tasks import Predictor, device_of, task_of
@@ -163,12 +163,21 @@ def load_predictor(
 
     Weights come only from safetensors and classes only from trusted packages (``trust`` adds prefixes).
     ``int8`` needs a CPU, which is then the default device. Raises RunError if the folder is not a finished
-    run, or has no graph for ``engine="onnx"``; ConfigError for an untrusted target, and for an engine that
-    does not support the device or the precision; UnavailableError for a precision that the device lacks.
+    run, or has no graph for ``engine="onnx"``; ConfigError for an untrusted target, an unknown engine or
+    precision, and an engine that does not support the device or the precision; UnavailableError for a device
+    that cannot be used, or lacks the precision.
     """
     run = fspath(run)
+    _check_choice("precision", precision, get_args(Precision))
+    _check_choice("engine", engine, (None, *get_args(Engine)))
     gpu = torch.cuda.is_available() and precision != "int8" and engine != "onnx"
     target = device or ("cuda" if gpu else "cpu")
+    try:
+        torch.empty(1, device=target)
+    except (RuntimeError, AssertionError) as error:
+        reason = first_line(error)
+        raise UnavailableError(f"device {target}: cannot be used ({reason}); choose cpu") from error
+    require_folder(run)
     if names_checkpoint(run):
         if engine == "onnx":
             raise ConfigError(
@@ -198,6 +207,13 @@ def load_predictor(
     store.load_weights(folder / MODEL, parts.model, precision)
     parts.model.to(target)
     return task.predictor(config, parts, record, precision)
+
+
+def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
+    """Raise ConfigError unless ``value`` is among ``choices``."""
+    if value not in choices:
+        known = ", ".join(choice for choice in choices if choice)
+        raise ConfigError(f"{name}: {value!r} is unknown; choose from {known}")
 
 
 def _graph_predictor(

@@ -4,7 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 from kills import check_recovery, contents, killed_at_each_step, killed_at_sizes
+from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
@@ -28,12 +30,16 @@ def test_written_files_follow_the_umask(tmp_path, mask, file_mode, folder_mode):
         write_atomic(tmp_path / "written", "text")
         with json_items(tmp_path / "items") as add:
             add("key", 1)
+        with replacing(tmp_path / "weights") as path:  # safetensors ignores the umask
+            save_file({"x": torch.zeros(1)}, path)
         with replacing_folder(tmp_path / "made") as made:
             (made / "part").touch()
+            save_file({"x": torch.zeros(1)}, made / "part.safetensors")
     finally:
         os.umask(before)
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
-    assert modes == {"written": file_mode, "items": file_mode, "made": folder_mode, "part": file_mode}
+    assert modes.pop("made") == folder_mode
+    assert modes == dict.fromkeys(["written", "items", "weights", "part", "part.safetensors"], file_mode)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from checkpoints import make_checkpoint, make_tokenizer
+from safetensors.torch import load_file, save_file
 from tokenizers import processors
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerFast
 
@@ -50,6 +51,22 @@ def test_truncated_weights_are_refused(bert, tmp_path):
     folder = shutil.copytree(bert, tmp_path / "cut")
     (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:999])
     assert_refused(folder, "its weights cannot be read", UnavailableError)
+
+
+def test_weights_of_another_shape_are_named(bert, tmp_path):
+    folder = shutil.copytree(bert, tmp_path / "narrow")
+    edit_json(folder, "config.json", intermediate_size=7)
+    assert_refused(
+        folder, r"dense\.\w+ has the shape \(.*\), and config\.json asks for \(7", UnavailableError
+    )
+
+
+def test_weights_that_are_not_finite_are_refused(bert, tmp_path):
+    folder = shutil.copytree(bert, tmp_path / "nan")
+    state = load_file(folder / "model.safetensors")
+    state["qa_outputs.bias"].fill_(float("nan"))
+    save_file(state, folder / "model.safetensors", {"format": "pt"})
+    assert_refused(folder, r"qa_outputs\.bias is not finite", UnavailableError)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,11 @@ import sys
 import pytest
 import torch
 from broken_records import change_record
+from safetensors.torch import load_file
 
 import qa_arch
 from qa_arch.config.target import locate
-from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
+from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, UnavailableError
 from qa_arch.models import store
 
 
@@ -82,6 +83,30 @@ def test_truncated_file_is_named(copied, name):
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(RunError, match=path.name):
         qa_arch.load(copied)
+
+
+def test_weights_that_are_not_finite_are_refused(copied):
+    state = load_file(copied / "model" / store.WEIGHTS)
+    next(iter(state.values())).view(-1)[0] = float("nan")
+    store.save_state(copied / "model", state)
+    with pytest.raises(RunError, match=r"model\.safetensors: is damaged \(\S+ is not finite\)"):
+        qa_arch.load(copied)
+
+
+@pytest.mark.parametrize(
+    ("file", "options", "error", "message"),
+    [
+        ("", {"precision": "float16"}, ConfigError, "choose from fp32, bf16, fp16, int8"),
+        ("", {"engine": "foo"}, ConfigError, "choose from auto, torch, onnx"),
+        ("", {"device": "gpu"}, UnavailableError, "device gpu: cannot be used"),
+        ("", {"device": -1}, UnavailableError, "device -1: cannot be used"),
+        ("run.json", {}, RunError, "is a file; name the folder"),
+        ("model/model.safetensors", {}, RunError, "is a file; name the folder"),
+    ],
+)
+def test_wrong_arguments_are_refused(copied, file, options, error, message):
+    with pytest.raises(error, match=message):
+        qa_arch.load(copied / file, **options)
 
 
 def test_weights_of_another_model_are_refused(copied):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import wraps
 from itertools import islice
 from pathlib import Path
@@ -33,8 +33,8 @@ from qa_arch.tasks import device_of
 TASK = "question-answering"
 IGNORED = {"framework", "max_question_len", "num_workers", "padding", "use_fast"}
 """Accepted without effect; ``max_question_len`` had none with fast tokenizers either."""
-REFUSED = ("trust_remote_code", "model_kwargs")
-"""Arguments that must be empty."""
+REFUSED = ("config", "device_map", "dtype", "model_kwargs", "torch_dtype", "trust_remote_code")
+"""Arguments that must be empty: a model object can be loaded with any of them."""
 WITH_SEGMENTS = ("albert", "rembert")
 """Model types whose tokenizers no longer return segment ids in transformers 5."""
 NO_SCORE = 1000000
@@ -49,17 +49,18 @@ Floats = npt.NDArray[np.float32]
 def pipeline(
     task: str,
     model: Any,
+    config: None = None,
     tokenizer: Any = None,
-    device: int | str | torch.device | None = None,
     *,
+    device: int | str | torch.device | None = None,
     revision: str | None = None,
     **options: Any,
 ) -> QuestionAnsweringPipeline:
     """Same as ``transformers.pipeline(task, model, ...)`` for "question-answering" in version 4.
 
-    ``model`` and ``tokenizer`` are hub ids (OWNER/NAME, at ``revision``), folders or objects; ``device``
-    defaults to the first accelerator, -1 keeps the model where it is. ``options`` are defaults of the call.
-    Weights come from safetensors only, and no code of a checkpoint is run.
+    ``model`` and ``tokenizer`` are hub ids (OWNER/NAME, at ``revision``), folders or objects; ``config`` must
+    be None. ``device`` defaults to the first accelerator, -1 keeps the model where it is. ``options`` are
+    defaults of the call. Weights come from safetensors only, and no code of a checkpoint is run.
 
     Raises KeyError for another task, ValueError for a model object without a tokenizer and for options out of
     range, TypeError for unknown ones; ConfigError for a run of qa_arch and for a model without a span head,
@@ -76,7 +77,7 @@ def pipeline(
         raise ValueError("a model object needs a tokenizer: pass tokenizer=")
     if isinstance(tokenizer, str | Path):
         tokenizer = load_tokenizer(str(tokenizer), setting="tokenizer")
-    return QuestionAnsweringPipeline(model, tokenizer, device, **options)
+    return QuestionAnsweringPipeline(model, tokenizer, device, config=config, **options)
 
 
 def with_question_answering(transformers_pipeline: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,7 +112,9 @@ class _Options:
             changes.setdefault("top_k", top_k)
         for key in REFUSED:
             if changes.pop(key, None):
-                raise ValueError(f"{key}: is not supported")
+                raise ValueError(f"{key}: is not supported; load the model with it, and pass the object")
+        if unknown := changes.keys() - IGNORED - {field.name for field in fields(self)}:
+            raise TypeError(f"pipeline has no argument {min(unknown)!r}")
         options = replace(self, **{key: changes[key] for key in changes.keys() - IGNORED})
         for key in ("top_k", "max_answer_len", "batch_size"):
             if (value := getattr(options, key)) < 1:
@@ -230,6 +233,12 @@ class QuestionAnsweringPipeline:
                 gaps = [[fill] * (longest - len(row)) for row in rows]
                 pairs = zip(rows, gaps, strict=True) if self._question_first else zip(gaps, rows, strict=True)
                 inputs[name] = torch.tensor([left + right for left, right in pairs], device=self.device)
+        largest, size = int(inputs["input_ids"].max()), self.model.get_input_embeddings().weight.shape[0]
+        if largest >= size:
+            raise ConfigError(
+                f"the model has {size} token embeddings, but its tokenizer produces id {largest}: use the"
+                " tokenizer that it was trained with"
+            )
         output = self.model(**inputs)
         scores = (logits.float().cpu().numpy() for logits in (output.start_logits, output.end_logits))
         for window, *rows in zip(windows, *scores, strict=True):

@@ -49,6 +49,10 @@ async function ask() {
     const selected = selectedModels();
     const answers = await Promise.all(selected.map((item) => api.answer(text, passage, item.name, controller.signal)));
     results.replaceChildren(...answers.map((answer, i) => card(selected[i], answer, text, passage)));
+    for (const mark of results.querySelectorAll("mark")) {
+      const box = mark.parentElement;
+      box.scrollTop = mark.offsetTop - box.offsetTop - box.clientHeight / 3;
+    }
     if (results.getBoundingClientRect().top > 0.7 * innerHeight) results.scrollIntoView();
     showStatus(answers.map((answer, i) => summary(answer, selected.length > 1 ? selected[i].name : "")).join(" "), "quiet");
   } catch (error) {

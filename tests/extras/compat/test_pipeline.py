@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+import string
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
-import transformers
+import transformers.pipelines
 from checkpoints import make_checkpoint
 from transformers import AutoModel, AutoModelForQuestionAnswering, AutoTokenizer, BertModel
 
 from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.extras.compat.old_names import PROCESSORS
 from qa_arch.extras.compat.pipeline import pipeline
 from qa_arch.extras.compat.squad import SquadExample
 
@@ -178,14 +181,31 @@ def test_model_object(folder):
     model = AutoModelForQuestionAnswering.from_pretrained(folder / "bert").train()
     tokenizer = AutoTokenizer.from_pretrained(folder / "bert")
     for tokenizer_or_path in (tokenizer, str(folder / "bert")):
-        qa = pipeline(TASK, model, tokenizer_or_path, torch.device("cpu"), model_kwargs={}, framework="pt")
+        qa = pipeline(TASK, model, None, tokenizer_or_path, device=torch.device("cpu"), framework="pt")
         assert qa(QUESTION, TEXT) == TOP_3[0]
         assert qa.device == torch.device("cpu")
     with pytest.raises(ValueError, match="pass tokenizer="):
         pipeline(TASK, model)
     bare = BertModel(model.config)
     with pytest.raises(ConfigError, match="BertModel: has no span head"):
-        pipeline(TASK, bare, tokenizer)
+        pipeline(TASK, bare, tokenizer=tokenizer)
+
+
+def test_options_of_loading_are_refused(folder):
+    for option in ({"torch_dtype": "auto"}, {"device_map": "auto"}, {"config": object()}):
+        with pytest.raises(
+            ValueError, match=f"{next(iter(option))}: is not supported; load the model with it"
+        ):
+            pipeline(TASK, folder / "bert", **option)
+    with pytest.raises(TypeError, match="no argument 'top'"):
+        pipeline(TASK, folder / "bert", top=3)
+
+
+def test_tokenizer_of_another_model_is_refused(folder, tmp_path):
+    make_checkpoint("bert", tmp_path / "other", [f"{TEXT} {string.printable}"])
+    qa = pipeline(TASK, folder / "bert", tokenizer=tmp_path / "other")
+    with pytest.raises(ConfigError, match="token embeddings, but its tokenizer produces id"):
+        qa(QUESTION, string.printable)
 
 
 def test_invalid_tasks_and_checkpoints_raise(folder, tmp_path):
@@ -210,19 +230,26 @@ def test_docs_snippet_restores_the_old_names(folder, monkeypatch):
         # Set first, so that it is restored at teardown.
         monkeypatch.setitem(sys.modules, f"transformers.data.{name}", None)
         del sys.modules[f"transformers.data.{name}"]
-    monkeypatch.setattr(transformers, "pipeline", transformers.pipeline)
-    monkeypatch.setattr(transformers, "squad_convert_examples_to_features", None, raising=False)
+    for owner, name in product(
+        (transformers, transformers.pipelines), ("pipeline", "QuestionAnsweringPipeline")
+    ):
+        monkeypatch.setattr(owner, name, getattr(owner, name, None), raising=False)
+    for name in PROCESSORS:
+        monkeypatch.setattr(transformers, name, None, raising=False)
     page = (Path(__file__).parents[3] / "docs/extras/compat.md").read_text(encoding="utf-8")
     imports, patch = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     exec(imports.partition("\n\n")[0] + "\n" + patch, {})
     import transformers.data.metrics.squad_metrics as metrics
-    from transformers import pipeline, squad_convert_examples_to_features
+    from transformers import SquadV2Processor, pipeline, squad_convert_examples_to_features
     from transformers.data.metrics import squad_metrics
     from transformers.data.processors.squad import squad_convert_examples_to_features as same
 
     assert metrics is squad_metrics
     assert same is squad_convert_examples_to_features
-    assert metrics.compute_f1("the mill", "mill") == 1
+    assert transformers.data.metrics.squad_metrics.compute_f1("the mill", "mill") == 1
+    assert SquadV2Processor.dev_file == "dev-v2.0.json"
+    old = transformers.pipelines.pipeline(TASK, str(folder / "bert"))
+    assert isinstance(old, transformers.QuestionAnsweringPipeline)
     qa = pipeline("question-answering", model=str(folder / "bert"))
     assert sorted(qa(question="Who?", context="Mira")) == ["answer", "end", "score", "start"]
     assert type(pipeline(task="fill-mask", model=str(folder / "bert"))).__name__ == "FillMaskPipeline"

@@ -41,6 +41,18 @@ def ask(page, question, context=PASSAGE):
 
 
 @pytest.mark.slow
+def test_answer_far_down_a_passage_is_scrolled_into_view(visit):
+    page = visit()
+    ask(
+        page,
+        "Where is the mill?",
+        "A long story. " * 500 + "By the mill stands a bridge. " + "The end. " * 500,
+    )
+    box, mark = (page.locator(name).bounding_box() for name in (".passage", "mark"))
+    assert box["y"] < mark["y"] < box["y"] + box["height"]
+
+
+@pytest.mark.slow
 def test_answer_is_marked_in_its_passage(visit):
     """Also behind characters of several UTF-16 units and text that looks like markup."""
     page, passage = visit(), "👩‍🚀 𝔸 <b>By</b> the mill stands a bridge."
