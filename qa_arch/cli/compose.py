@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -64,11 +64,11 @@ def compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[str
     assert isinstance(plain, dict)
     if "head" in plain:
         raise ConfigError("head: its YAML must begin with the line '# @package model.head'")
-    _refuse_ignored_encoder(overrides, plain["encoder"])
+    refuse_ignored_encoder(overrides, plain["encoder"])
     return {str(key): value for key, value in plain.items() if key != "sweep"}
 
 
-def _refuse_ignored_encoder(overrides: Sequence[str], encoder: dict[str, Any]) -> None:
+def refuse_ignored_encoder(overrides: Sequence[str], encoder: Mapping[str, Any]) -> None:
     """Raise ConfigError if ``encoder=NAME`` is given but an overlay replaces it by a random encoder."""
     chosen = next((word for word in overrides if word.startswith("encoder=")), None)
     random = encoder["init"] == "random" and "encoder.init=random" not in overrides
@@ -139,24 +139,9 @@ def multirun(overrides: Sequence[str], task: Any, output: Path, config_dir: str 
 
     The default launcher is ``isolated``. Errors of points propagate.
     """
-    if any(override.startswith("encoder=") for override in overrides):
-        compose(_first_point(overrides), config_dir)  # raises if the encoder would be ignored
     with _hydra(overrides, config_dir) as search:
         arguments = [*_default_plugins(overrides), *search, *overrides, f"hydra.sweep.dir={output}"]
         GlobalHydra.instance().hydra.multirun("train", task, arguments, with_log_configuration=False)
-
-
-def _first_point(overrides: Sequence[str]) -> list[str]:
-    """Overrides of the first point of a grid, without settings that a search samples from an interval."""
-    first = []
-    for override in OverridesParser.create().parse_overrides(list(overrides)):
-        if override.is_hydra_override() or override.key_or_group.startswith("sweep."):
-            continue
-        if not override.is_sweep_override():
-            first.append(override.input_line)
-        elif override.is_discrete_sweep():
-            first.append(f"{override.get_key_element()}={next(override.sweep_string_iterator())}")
-    return first
 
 
 def _default_plugins(overrides: Sequence[str]) -> Iterator[str]:
