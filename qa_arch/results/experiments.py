@@ -23,7 +23,7 @@ from qa_arch.config.check import suggest
 from qa_arch.config.files import read_json
 from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.records import DEV, RECORD, RECORDS, Globs, Runs, recorded
-from qa_arch.results import figures as draw
+from qa_arch.results import figures
 from qa_arch.results.columns import EPOCH, SPAN_COLUMNS, comparison, select_columns
 from qa_arch.results.comparisons import against_baseline, compare
 from qa_arch.results.provenance import dev_access_note
@@ -216,7 +216,12 @@ def learning_curves(
         if key not in EPOCH:
             raise ConfigError(f"measures: unknown measure '{key}'{suggest(key, EPOCH)}")
     runs = [run for run in recorded(folder, records) if run[1].epochs]
-    return draw.curves_figure(runs, measures, title=title, path=folder / file) if runs else ()
+    if not runs:
+        return ()
+    for key in measures:
+        if not any(epoch.value(key) is not None for _, record in runs for epoch in record.epochs):
+            raise ConfigError(f"{title}: no run recorded '{key}'; leave it out of the figure")
+    return figures.save_figure(lambda: figures.draw_curves(runs, measures, title), folder / file)
 
 
 def drawn_table(
@@ -246,7 +251,8 @@ def dot_plot(
     if table is None:
         return ()
     rows = [row for row in table.rows if "run" in row or any(row.get(k) is not None for k in columns)]
-    return draw.comparison_figure(replace(table, rows=rows), folder / file, measures=columns, by=columns[0])
+    shown = replace(table, rows=rows)
+    return figures.save_figure(lambda: figures.draw_dots(shown, columns), folder / file)
 
 
 def difference_plot(
@@ -269,7 +275,7 @@ def difference_plot(
         " Holm's correction, so the difference may be chance."
         f" Baseline: {names.get(baseline, baseline)}."
     )
-    return draw.difference_figure(panels, folder / file, title=title, caption=caption, names=names)
+    return figures.save_figure(lambda: figures.draw_differences(panels, title, caption, names), folder / file)
 
 
 COUNTS = ("examples", "negatives", "articles", "articles_with_negatives")

@@ -1,7 +1,7 @@
 """Figures of tables and runs in one style, as byte-reproducible SVG and PNG.
 
-Needs the extra ``plots`` (matplotlib), which is imported when a figure is saved: without it, every function
-that writes a figure raises UnavailableError.
+Needs the extra ``plots`` (matplotlib), which is imported when a figure is saved: without it, ``save_figure``
+raises UnavailableError.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from textwrap import wrap
 from typing import Any, Literal
 
 from qa_arch.config.files import replacing
-from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.errors import UnavailableError
 from qa_arch.records import RunRecord, Runs
 from qa_arch.results.columns import COLUMNS, EPOCH
 from qa_arch.results.systems import System, group_by_system
@@ -31,30 +31,26 @@ _STYLE = {
     "figure.constrained_layout.h_pad": 0.08,
     "svg.hashsalt": "qa-arch",  # the ids inside an SVG are random without it
 }
-_UNDATED = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
 
 Row = Mapping[str, Any]
 
 
-def save_figure(draw: Callable[[], Any], path: str | Path) -> tuple[Path, Path]:
-    """Save the figure that ``draw`` returns as both SVG and PNG; return their paths.
+def save_figure(draw: Callable[[], Any], path: Path) -> tuple[Path, Path]:
+    """Save the figure that ``draw`` returns as ``path`` with the suffixes .svg and .png; return both paths.
 
-    The bytes are reproducible for a given matplotlib version. Raises UnavailableError without matplotlib,
-    ConfigError for a suffix other than .svg, .png or none.
+    The bytes are reproducible for a given matplotlib version. Raises UnavailableError without matplotlib.
     """
-    target = Path(path)
-    if target.suffix not in ("", ".svg", ".png"):
-        raise ConfigError(f"{path}: a figure is written as .svg and .png; name one of these")
     try:
         from matplotlib import style
     except ImportError as error:
         raise UnavailableError("figures need matplotlib: pip install 'qa-arch[plots]'") from error
+    svg, png = (path.with_name(f"{path.name}.{kind}") for kind in ("svg", "png"))
     with style.context(["default", _STYLE]):
         figure = draw()
-        for kind in ("svg", "png"):
-            with replacing(target.with_suffix(f".{kind}")) as temporary:
-                figure.savefig(temporary, format=kind, dpi=160, metadata=_UNDATED[kind])
-    return target.with_suffix(".svg"), target.with_suffix(".png")
+        for target, metadata in ((svg, {"Date": None, "Creator": None}), (png, {"Software": None})):
+            with replacing(target) as temporary:
+                figure.savefig(temporary, format=target.suffix[1:], dpi=160, metadata=metadata)
+    return svg, png
 
 
 def panel_grid(
@@ -102,17 +98,6 @@ def plain_panel(panel: Any, axis: str) -> None:
     panel.tick_params(length=0, labelsize=8, labelcolor=FAINT)
 
 
-def comparison_figure(
-    table: Table, path: str | Path, *, measures: Sequence[str], by: str
-) -> tuple[Path, Path]:
-    """Draw ``table`` as a dot plot, one panel per measure and one line per model, highest mean ``by`` on top.
-
-    Seeds of a model share a line. Rows without a seed (heuristics) come last, with light marks. The caption
-    has the table's notes.
-    """
-    return save_figure(lambda: _draw_dots(table, measures, by), path)
-
-
 def caption(table: Table) -> str:
     """Caption: the table's notes, the seeds, and how to read the marks."""
     seeds = sorted({row["seed"] for row in table.rows if not _is_reference(row)})
@@ -144,8 +129,14 @@ def _is_reference(row: Row) -> bool:
     return row.get("seed") is None
 
 
-def _draw_dots(table: Table, measures: Sequence[str], by: str) -> Any:
-    drawn = lines(table, by)
+def draw_dots(table: Table, measures: Sequence[str]) -> Any:
+    """Draw ``table`` as a dot plot, one panel per measure and one line per model, highest mean of the first
+    measure on top.
+
+    Seeds of a model share a line. Rows without a seed (heuristics) come last, with light marks. The caption
+    has the table's notes.
+    """
+    drawn = lines(table, measures[0])
     below = wrap(caption(table), 26 + 33 * len(measures))
     size = (2 + 2.1 * len(measures), 1.1 + 0.32 * len(drawn) + 0.17 * len(below))
     figure, (panels,) = panel_grid(f"{table.title}, percent", below, size, columns=len(measures))
@@ -189,31 +180,15 @@ def _dots(panel: Any, key: str, line: int, rows: Sequence[Row], colour: str, mar
     panel.text(max(values) + 5, line, f"{mean:.1f}", va="center", fontsize=8, color=FAINT if light else INK)
 
 
-def difference_figure(
-    panels: Mapping[str, Table],
-    path: str | Path,
-    *,
-    title: str,
-    caption: str,
-    names: Mapping[str, str],
-) -> tuple[Path, Path]:
+def draw_differences(panels: Mapping[str, Table], title: str, caption: str, names: Mapping[str, str]) -> Any:
     """Draw baseline tables side by side.
 
     ``panels`` maps measures ("F1") to tables of ``against_baseline``; every tested system is a line, sorted
     by the first panel's differences. ``names`` maps labels to display names. Differences with p below 0.05
-    after correction are coloured, others are grey: they may be chance. Raises ConfigError if no system was
-    tested.
+    after correction are coloured, others are grey: they may be chance.
     """
     tested = [row for row in next(iter(panels.values())).rows if row.get("delta") is not None]
-    if not tested:
-        raise ConfigError(f"{title}: no system was tested against a baseline")
     systems = [str(row["model"]) for row in sorted(tested, key=lambda row: -row["delta"])]
-    return save_figure(lambda: _draw_differences(panels, systems, title, caption, names), path)
-
-
-def _draw_differences(
-    panels: Mapping[str, Table], systems: Sequence[str], title: str, caption: str, names: Mapping[str, str]
-) -> Any:
     labels = [names.get(system, system) for system in systems]
     width = 3.4 + 2.6 * len(panels)
     below = wrap(caption, int(17 * width))
@@ -241,19 +216,6 @@ def _differences(panel: Any, measure: str, rows: Sequence[Row]) -> None:
         panel.text(delta, line - 0.2, f"{delta:+.2f}", ha="center", va="bottom", fontsize=8, color=INK)
 
 
-def curves_figure(runs: Runs, measures: Sequence[str], *, title: str, path: Path) -> tuple[Path, Path]:
-    """Draw ``measures`` of ``runs`` by epoch.
-
-    Seeds of a system share a line, their mean, with each seed faint behind it; the filled mark is the epoch
-    whose weights were kept. Lines differ in dash as well as colour, for print. Raises ConfigError if no run
-    recorded a measure.
-    """
-    for measure in measures:
-        if not any(epoch.value(measure) is not None for _, record in runs for epoch in record.epochs):
-            raise ConfigError(f"{title}: no run recorded '{measure}'; leave it out of the figure")
-    return save_figure(lambda: _draw_curves(runs, measures, title), path)
-
-
 def mean_line(records: Sequence[RunRecord], measure: str) -> dict[int, float]:
     """Mean of a measure over the runs that reached an epoch, by epoch from 1."""
     values: dict[int, list[float]] = {}
@@ -265,7 +227,12 @@ def mean_line(records: Sequence[RunRecord], measure: str) -> dict[int, float]:
     return {epoch: fmean(reached) for epoch, reached in sorted(values.items())}
 
 
-def _draw_curves(runs: Runs, measures: Sequence[str], title: str) -> Any:
+def draw_curves(runs: Runs, measures: Sequence[str], title: str) -> Any:
+    """Draw ``measures`` of ``runs`` by epoch.
+
+    Seeds of a system share a line, their mean, with each seed faint behind it; the filled mark is the epoch
+    whose weights were kept. Lines differ in dash as well as colour, for print.
+    """
     from matplotlib.ticker import MaxNLocator
 
     systems = sorted(

@@ -8,7 +8,7 @@ import pytest
 
 from qa_arch.errors import UnavailableError
 from qa_arch.results.columns import comparison
-from qa_arch.results.figures import _draw_dots, comparison_figure, lines
+from qa_arch.results.figures import draw_dots, lines, save_figure
 
 pytest.importorskip("matplotlib")
 DRAWN = ("exact", "f1", "HasAns_f1", "NoAns_f1")
@@ -32,7 +32,7 @@ def marks(panel) -> dict[int, list[float]]:
 
 
 def test_marks_are_drawn_at_their_scores(table):
-    panels = _draw_dots(table, DRAWN, "f1").axes
+    panels = draw_dots(table, DRAWN).axes
     assert [panel.get_title(loc="left") for panel in panels] == ["EM", "F1", "HasAns F1", "NoAns F1"]
     assert marks(panels[0]) == {0: [60.0, 66.0], 1: [40.0], 3: [50.0]}
     assert marks(panels[1]) == {0: [62.0, 68.0], 1: [42.0], 3: [50.0]}
@@ -41,15 +41,15 @@ def test_marks_are_drawn_at_their_scores(table):
     labels = [text.get_text() for text in panels[0].texts]
     assert labels == ["63.0", "40.0", "OOM", "50.0"]
     names = [label.get_text() for label in panels[0].get_yticklabels()]
-    assert names == [name for name, _ in lines(table)]
+    assert names == [name for name, _ in lines(table, "exact")]
     top, bottom = panels[0].transData.transform([(0, 0), (0, 3)])[:, 1]
     assert top > bottom, "the first line is the upper one"
 
 
 def test_figures_are_reproducible_and_undated(table, tmp_path):
-    first = comparison_figure(table, tmp_path / "new" / "one.png", measures=DRAWN, by="f1")
+    first = save_figure(lambda: draw_dots(table, DRAWN), tmp_path / "new" / "one")
     assert [path.name for path in first] == ["one.svg", "one.png"]
-    second = comparison_figure(table, tmp_path / "two", measures=DRAWN, by="f1")
+    second = save_figure(lambda: draw_dots(table, DRAWN), tmp_path / "two")
     assert [path.name for path in second] == ["two.svg", "two.png"]
     for before, after in zip(first, second, strict=True):
         assert before.read_bytes() == after.read_bytes()
@@ -62,4 +62,4 @@ def test_figures_are_reproducible_and_undated(table, tmp_path):
 def test_missing_matplotlib_names_the_install_command(table, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UnavailableError, match=r"pip install 'qa-arch\[plots\]'"):
-        comparison_figure(table, tmp_path / "figure.svg", measures=DRAWN, by="f1")
+        save_figure(lambda: draw_dots(table, DRAWN), tmp_path / "figure")
