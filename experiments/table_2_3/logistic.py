@@ -23,7 +23,6 @@ from typing import Any
 from baselines.candidates import coverage, guess
 from baselines.logistic import Settings, SpanLogistic
 from qa_arch.config.files import write_json
-from qa_arch.config.identity import config_hash
 from qa_arch.data.splits import hold_out, require_disjoint
 from qa_arch.data.squad import read
 from qa_arch.errors import QaArchError
@@ -164,21 +163,13 @@ def _record(args: argparse.Namespace, sets: Sets, model: dict[str, Any]) -> RunR
         "open_dev": False,
     }
     config = {"name": NAME, "seed": args.seed, "data": data, "model": model}
-    commit, dirty = provenance.commit()
     # Dev is not hashed: a run keeps its name whether or not dev was opened.
     trained = {split: sets[split].fingerprint for split in ("train", "calibration")}
-    return RunRecord(
+    return provenance.new_record(
+        config,
+        trained,
         status="ok",
-        name=NAME,
-        model=model["name"],
-        seed=args.seed,
-        config=config,
-        config_hash=config_hash(config, trained),
-        commit=commit,
-        dirty=dirty,
-        created=provenance.now(),
         data={split: _facts(questions, split) for split, questions in sets.items()},
-        versions=provenance.versions(),
         device=Device(kind="cpu", name=provenance.processor(), cores=os.cpu_count(), threads=1),
         threshold=Threshold(value=None, fitted_on="nothing"),
     )

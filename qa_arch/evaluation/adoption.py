@@ -31,7 +31,7 @@ from qa_arch.records import (
     write_questions,
     write_record,
 )
-from qa_arch.results import provenance
+from qa_arch.results.provenance import new_record
 from qa_arch.spans.files import PREDICTIONS
 from qa_arch.spans.ranking import Ranking, with_null
 from qa_arch.spans.rows import ALWAYS_ANSWER, question_rows
@@ -66,20 +66,7 @@ def adopt(
                     " add them to the file, or give --na-prob and --calibration-na-prob"
                 )
         hashes |= {CALIBRATION: calibration[0].fingerprint, "calibration_answers": _hash(calibration[1])}
-    commit, dirty = provenance.commit()
-    record = RunRecord(
-        status="ok",
-        name=ADOPTED,
-        model=name,
-        seed=seed,
-        config=config,
-        config_hash=config_hash(config, hashes),
-        commit=commit,
-        dirty=dirty,
-        created=provenance.now(),
-        data={DEV: _facts(questions, answers)},
-        versions=provenance.versions(),
-    )
+    record = new_record(config, hashes, status="ok", data={DEV: _facts(questions, answers)})
     if (folder / RECORD).is_file() and read_record(folder).config_hash != record.config_hash:
         raise RunError(f"{folder}: holds another record; choose another --folder")
     if calibration is None:

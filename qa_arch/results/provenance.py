@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.config.files import parse_json
+from qa_arch.config.identity import config_hash
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import RunError
+from qa_arch.records import RunRecord
 
 PACKAGES = (
     *("qa-arch", "torch", "transformers", "tokenizers", "datasets"),
@@ -90,6 +92,28 @@ def own_versions(config: Mapping[str, Any]) -> dict[str, str]:
             code = b"\0".join(path.read_bytes() for path in paths if path.is_file())
             versions[name] = sha256(code).hexdigest()[:10]
     return versions
+
+
+def new_record(
+    config: Mapping[str, Any], hashes: Mapping[str, str] | None = None, **fields: Any
+) -> RunRecord:
+    """Record of a run of ``config`` that is made now, with this code and these packages.
+
+    ``hashes`` are the fingerprints of the files that it read; ``fields`` are further fields of the record.
+    """
+    head, dirty = commit()
+    return RunRecord(
+        name=config["name"],
+        model=str(config["model"].get("name") or config["model"]["_target_"]),
+        seed=config["seed"],
+        config=config,
+        config_hash=config_hash(config, hashes),
+        commit=head,
+        dirty=dirty,
+        created=now(),
+        versions=versions() | own_versions(config),
+        **fields,
+    )
 
 
 def processor() -> str:

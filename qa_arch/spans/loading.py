@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from qa_arch.config.identity import config_hash, files_hash
+from qa_arch.config.identity import files_hash
 from qa_arch.config.schema import reads_corpus, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, first_line
@@ -81,18 +81,10 @@ def checkpoint_predictor(
             exported=exported,
             changes=settings,
         )
-        commit, dirty = provenance.commit()
-        record = RunRecord(
+        record = provenance.new_record(
+            config,
+            {},
             status="ok",
-            name=config["name"],
-            model=files.name,
-            seed=config["seed"],
-            config=config,
-            config_hash=config_hash(config, {}),
-            commit=commit,
-            dirty=dirty,
-            created=provenance.now(),
-            versions=provenance.versions(),
             parameters=parameter_blocks(model.model),
             threshold=exported.threshold if exported else Threshold(value=0.0, fitted_on="nothing"),
             confidence=exported.confidence if exported else None,

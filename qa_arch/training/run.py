@@ -89,7 +89,7 @@ def train(
     """
     if start is None:
         require_trainable(config)
-    run = Run(folder, new_record(config))
+    run = Run(folder, provenance.new_record(asdict(config), status="running"))
     if resume and (folder / RECORD).is_file():
         earlier = read_record(folder)
         run.record = replace(run.record, epochs=earlier.epochs, batch=earlier.batch)
@@ -241,21 +241,3 @@ def _record_fields(recorded: Mapping[str, Any], config: Config, parts: Parts) ->
         "parameters": parameter_blocks(parts.model),
         "teacher": teacher,
     }
-
-
-def new_record(config: Config) -> RunRecord:
-    """Record of a run that starts now."""
-    settings = asdict(config)
-    commit, dirty = provenance.commit()
-    return RunRecord(
-        status="running",
-        name=config.name,
-        model=str(config.model.get("name", config.model["_target_"])),
-        seed=config.seed,
-        config=settings,
-        config_hash=config_hash(settings),
-        commit=commit,
-        dirty=dirty,
-        created=provenance.now(),
-        versions=provenance.versions() | provenance.own_versions(settings),
-    )

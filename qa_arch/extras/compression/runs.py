@@ -60,6 +60,7 @@ from qa_arch.records import (
     read_record,
     write_record,
 )
+from qa_arch.results.provenance import new_record
 from qa_arch.spans.loading import load_predictor
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.spans.task import SpanParts, SpanTask
@@ -69,7 +70,7 @@ from qa_arch.tasks.teacher import Teacher, load_teacher
 from qa_arch.training import devices
 from qa_arch.training.checkpoint import LAST
 from qa_arch.training.module import TrainingData
-from qa_arch.training.run import Start, new_record, train
+from qa_arch.training.run import Start, train
 from qa_arch.types.tensors import Batch
 from qa_arch.types.text import QuestionSet
 
@@ -408,18 +409,18 @@ def _store_untrained(
     teacher = parent.record.teacher
     if teacher is not None:
         hashes["teacher"] = teacher.fingerprint
-    record = replace(
-        new_record(config),
+    record = new_record(
+        asdict(config),
+        hashes,
         status="ok",
-        config_hash=config_hash(asdict(config), hashes),
         data=data,
         device=devices.describe(device == "cuda"),
         precision=precision,
         parameters=parameter_blocks(parts.model),
         weights_bytes=(model_folder / store.WEIGHTS).stat().st_size,
         teacher=teacher,
-        **notes,
     )
+    record = replace(record, **notes)
     write_record(work, record)  # so that the run can be loaded from its final files
     predictor = load_predictor(work, device=device, precision=precision, trust=request.trust)
     scored = evaluate_splits(predictor, parts, work, request.trusted)
