@@ -388,13 +388,6 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     add("-o", "--out", default="report.html", metavar="F.html", help="default: report.html")
     add_scored_questions(parser, "the questions that the runs were scored on, to show their texts")
     add("--types", metavar="FILE", help="question classes (qa-arch types) to break scores down by")
-    add(
-        "--columns",
-        type=split_columns,
-        default=[],
-        metavar="KEY,...",
-        help="additional columns of the table, as for qa-arch tables --columns",
-    )
     add("--baseline", metavar="NAME", help="test every system against this one")
     add_options(parser, "--unit")
     add(
@@ -421,7 +414,6 @@ def run_report(args: argparse.Namespace) -> int:
         measure=args.measure,
         unit=args.unit,
         types=read_types(args.types) if args.types else None,
-        columns=args.columns,
         problems=problems,
     )
     for problem in report.problems:

@@ -8,9 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from reports import page_parts
 
-from qa_arch.cli.main import main
 from qa_arch.errors import QaArchError
 from qa_arch.metrics.confidence import auroc, reliability
 from qa_arch.models.checkpoint_files import CHECKPOINT
@@ -86,19 +84,6 @@ def test_status_replaces_a_missing_score():
     row = {"exact": None, "f1": None, "status": "oom"}
     assert [COLUMNS[key].text(row) for key in ("exact", "f1")] == ["OOM", "–"]
     assert COLUMNS["exact"].text({"exact": 61.04, "status": "ok"}) == "61.0"
-
-
-def test_requested_columns_are_in_the_report(runs, tmp_path, capsys):
-    folder, _ = runs
-    out = tmp_path / "r.html"
-    assert main(["report", str(folder), "--columns", "auroc,ece", "-o", str(out)]) == 0
-    value, _ = page_parts(out)
-    heads = [(column["key"], column["head"]) for column in value["askedColumns"]]
-    assert heads == [("auroc", "AUROC, answerable"), ("ece", "ECE, spans")]
-    row = comparison(find_runs([folder]), columns=REQUESTED).rows[-1]
-    assert value["sets"][0]["columns"]["3"] == {key: row[key] for key in ("auroc", "ece")}
-    assert main(["report", str(folder), "--columns", "aurok", "-o", str(out)]) == 2
-    assert "unknown column 'aurok' (did you mean 'auroc'?)" in capsys.readouterr().err
 
 
 def with_folders(records):

@@ -36,7 +36,6 @@ from qa_arch.records import (
     SplitFacts,
     questions_folder,
 )
-from qa_arch.results.columns import Scored, row_of, select_columns
 from qa_arch.results.comparisons import FITTED
 from qa_arch.results.errors import Mistakes, mistakes
 from qa_arch.results.questions import Breakdown, Questions, breakdowns, load_questions
@@ -72,15 +71,13 @@ def collect(
     baseline: str | None = None,
     unit: Unit | None = None,
     types: Mapping[str, str] | None = None,
-    columns: Sequence[str] = (),
     problems: list[str],
 ) -> tuple[dict[str, Any], list[ScoredSet]]:
     """Return the JSON value of the page, and the sets whose question rows are still to be packed.
 
     ``questions`` are the texts of one of the sets. Intervals and tests are over articles if a set has several
-    and ``unit`` does not say otherwise. ``types`` maps question ids to classes; ``columns`` (keys of
-    ``results.columns``) are added to the page's own in the table. Runs without question rows keep their
-    scores; what is missing is appended to ``problems``. Raises RunError if no run was scored on
+    and ``unit`` does not say otherwise. ``types`` maps question ids to classes. Runs without question rows
+    keep their scores; what is missing is appended to ``problems``. Raises RunError if no run was scored on
     ``questions``, if ``types`` belong to other questions, or if no set has a system called ``baseline``. A
     set without such a system, or with several, is not tested.
     """
@@ -99,21 +96,13 @@ def collect(
             reasons.append(reason)
             if scored.rows:
                 problems.append(f"--baseline, on {scored.title}: {reason}; not tested there")
-        requested = {}
-        for number in scored.runs:
-            folder, record = runs[number]
-            point = record.compared_point(scored.split)
-            row = row_of(Scored(record.model, scored.split, point, record, folder), columns)
-            requested[str(number)] = {key: row.get(key) for key in columns}
-        value = _set(scored, runs, group_of, reference, unit)
-        set_values.append({**value, "untested": reason, "columns": requested})
+        set_values.append({**_set(scored, runs, group_of, reference, unit), "untested": reason})
     if baseline and len(reasons) == len(sets):
         raise RunError(f"--baseline: {'; '.join(dict.fromkeys(reasons)) or 'no run has scores'}")
     value = {
         "runs": [_run(folder, record, group) for (folder, record), group in zip(runs, group_of, strict=True)],
         "groups": [{"label": group.label} for group in groups],
         "sets": set_values,
-        "askedColumns": [{"key": c.key, "head": c.heading, "text": c.left} for c in select_columns(columns)],
     }
     return value, sets
 

@@ -74,15 +74,13 @@ def write_report(
     measure: MeasureName = "f1",
     unit: Unit | None = None,
     types: Mapping[str, str] | None = None,
-    columns: Sequence[str] = (),
     problems: Sequence[str] = (),
 ) -> Report:
     """Write ``runs`` as one self-contained HTML page that works offline.
 
     ``questions`` are the texts of a set that runs were scored on, ``measure`` is the one that the page opens
     with (exact, f1 or spans), ``unit`` the sampling unit of intervals and tests (default: articles, if the
-    set has several). ``types`` maps its question ids to classes, and ``columns`` (keys of
-    ``results.columns``) are added to the page's own in the table. ``problems`` are listed on the page. Runs
+    set has several). ``types`` maps its question ids to classes. ``problems`` are listed on the page. Runs
     without spans (answer selection, pre-training) are left out.
     Raises RunError if there is nothing to show, UnavailableError without plotly.
     """
@@ -102,13 +100,7 @@ def write_report(
     runs = [run for run in with_spans if run[0] not in duplicates]
     log.info("reading the records and questions of %d runs", len(runs))
     value, sets = collect(
-        runs,
-        questions=questions,
-        baseline=baseline,
-        unit=unit,
-        types=types,
-        columns=columns,
-        problems=problems,
+        runs, questions=questions, baseline=baseline, unit=unit, types=types, problems=problems
     )
     packs = {"plotly": pack_bytes(plotly)}
     for number, scored in enumerate(sets):

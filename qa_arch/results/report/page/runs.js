@@ -25,7 +25,6 @@ const COLUMNS = [
   { key: "status", head: "Status", text: true },
   { key: "created", head: "Created", text: true, runs: true },
   { key: "name", head: "Run", text: true, runs: true },
-  ...DATA.askedColumns,
 ];
 
 function valueOf(run, key) {
@@ -34,8 +33,6 @@ function valueOf(run, key) {
   if (key === "margin0") return (record.scores[set()?.split] || {}).margin_0?.f1 ?? null;
   if (key === "spans") return spansOf(run);
   if (key === "created") return (record.created || "").slice(0, 16).replace("T", " ");
-  const requested = set()?.columns[run] ?? {};
-  if (key in requested) return requested[key];
   return key in record ? record[key] : point(run)[key] ?? null;
 }
 
