@@ -24,6 +24,7 @@ from qa_arch.records import (
     TRAIN,
     Fits,
     Points,
+    RunRecord,
     SplitFacts,
     Threshold,
     questions_folder,
@@ -43,19 +44,6 @@ class Reading:
     facts: SplitFacts
     seconds: float
     """Time of inference and decoding, without feature extraction."""
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Scores of calibration and dev, for the record of a run."""
-
-    fits: Fits
-    scores: dict[str, Points]
-    """By split."""
-    references: dict[str, Points]
-    """By split, then by heuristic: scores of untrained heuristics on the same questions."""
-    seconds: float
-    """``Reading.seconds`` of the last split: dev, or calibration if dev stays closed."""
 
 
 def read(predictor: Predictor, questions: Any, *, table: Any = None, watch: Watch | None = None) -> Reading:
@@ -99,9 +87,12 @@ def score(
 
 
 def evaluate_splits(
-    predictor: Predictor, parts: Parts, folder: Path, trusted: Sequence[str] = TRUSTED
-) -> Evaluation:
-    """Fit on calibration, then score calibration and, if it is open, dev."""
+    record: RunRecord, predictor: Predictor, parts: Parts, folder: Path, trusted: Sequence[str] = TRUSTED
+) -> RunRecord:
+    """Fit on calibration, then score calibration and, if it is open, dev; return the record with the results.
+
+    Its ``seconds.predict`` are those of the last split: dev, or calibration if dev stays closed.
+    """
     task = task_of(predictor.config.model)
     scores, references, seconds = {}, {}, 0.0
     fits = Fits(threshold=Threshold(value=0.0, fitted_on="nothing") if task.has_null else None)
@@ -114,8 +105,9 @@ def evaluate_splits(
             fits = calibrate(predictor, reading)
         scores[split] = score(predictor, reading, folder, split=split)
         references[split] = reference_scores(predictor.config, calibration, parts.sets[split], trusted)
-        seconds = reading.seconds
-    return Evaluation(fits, scores, references, seconds)
+        seconds = round(reading.seconds, 3)
+    times = replace(record.seconds, predict=seconds)
+    return replace(record, scores=scores, references=references, seconds=times, **vars(fits))
 
 
 def calibrate(predictor: Predictor, calibration: Reading) -> Fits:

@@ -30,7 +30,6 @@ from qa_arch.records import (
     BatchSizes,
     Epoch,
     RunRecord,
-    Seconds,
     read_record,
     write_record,
 )
@@ -156,25 +155,23 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
         store.load_weights(model_folder, parts.model)
         task.finish(model_folder, parts)
         parts.model.to("cuda" if gpu else "cpu")
-        scored = evaluate_splits(task.predictor(config, parts), parts, run.folder, trusted)
+        predictor = task.predictor(config, parts)
+        run.record = evaluate_splits(run.record, predictor, parts, run.folder, trusted)
         seconds = sum(epoch["train_seconds"] for epoch in epochs)  # including those before a resume
         validation = sum(epoch.get("validation_seconds", 0.0) for epoch in epochs)
         trained = sum(epoch["windows"] for epoch in epochs)
         run.update(
-            references=scored.references,
             status="ok",
             epochs=tuple(map(Epoch.from_flat, epochs)),
             best_epoch=best_epoch,
             examples_per_second=round(trained / seconds, 3) if seconds else None,
             peak_memory_mb=devices.peak_memory_mb(gpu),
-            seconds=Seconds(
+            seconds=replace(
+                run.record.seconds,
                 prepare=round(prepared - started, 3),
                 fit=round(seconds, 3),
                 fit_with_validation=round(seconds + validation, 3),
-                predict=round(scored.seconds, 3),
             ),
-            **vars(scored.fits),
-            scores=scored.scores,
             weights_bytes=(model_folder / store.WEIGHTS).stat().st_size,
         )
         if logger is not None:

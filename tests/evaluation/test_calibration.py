@@ -50,7 +50,6 @@ def calibrated_record(folder, prior, questions=QUESTIONS):
         read=lambda *_, **__: outputs,
     )
     parts = SimpleNamespace(sets={CALIBRATION: questions}, tables={CALIBRATION: TABLE})
-    scored = evaluate_splits(predictor, parts, folder)
     record = RunRecord(
         status="ok",
         name="trial",
@@ -59,10 +58,8 @@ def calibrated_record(folder, prior, questions=QUESTIONS):
         config={},
         config_hash="c",
         data={CALIBRATION: SplitFacts(fingerprint="f", protocol="2.0", questions=len(questions))},
-        **vars(scored.fits),
-        scores=scored.scores,
     )
-    write_record(folder, record)
+    write_record(folder, evaluate_splits(record, predictor, parts, folder))
     return read_record(folder)
 
 

@@ -56,7 +56,6 @@ from qa_arch.records import (
     TRAIN,
     Parent,
     RunRecord,
-    Seconds,
     read_record,
     write_record,
 )
@@ -423,11 +422,4 @@ def _store_untrained(
     record = replace(record, **notes)
     write_record(work, record)  # so that the run can be loaded from its final files
     predictor = load_predictor(work, device=device, precision=precision, trust=request.trust)
-    scored = evaluate_splits(predictor, parts, work, request.trusted)
-    return replace(
-        record,
-        references=scored.references,
-        scores=scored.scores,
-        seconds=Seconds(predict=round(scored.seconds, 3)),
-        **vars(scored.fits),
-    )
+    return evaluate_splits(record, predictor, parts, work, request.trusted)
