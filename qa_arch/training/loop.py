@@ -105,7 +105,7 @@ def fit(
         max_steps=settings.max_steps,
         accumulate_grad_batches=settings.accumulate,
         logger=logger or False,
-        callbacks=[*callbacks, best, history, TrainingProgress(label, live=settings.progress), keep],
+        callbacks=[*callbacks, best, history, TrainingProgress(label, history, live=settings.progress), keep],
         # Ranks come from environment variables, even inside a SLURM job.
         plugins=[DurableCheckpoints(), LightningEnvironment()],
         # Replaced by our callbacks and samplers.

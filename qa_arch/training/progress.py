@@ -39,12 +39,6 @@ def logged(entry: Mapping[str, Any]) -> dict[str, float]:
     return {LOGGED_NAMES.get(key, key.replace("_", "/", 1)): value for key, value in numbers.items()}
 
 
-def calibration_scores(trainer: pl.Trainer) -> dict[str, float]:
-    """Scores of the last validation."""
-    metrics = trainer.callback_metrics.items()
-    return {key: float(value) for key, value in metrics if key.startswith("calibration")}
-
-
 @dataclass(eq=False)
 class History(pl.Callback):
     """One plain record per epoch: losses, calibration scores, seconds, learning rate, windows per second.
@@ -111,7 +105,8 @@ class History(pl.Callback):
         self.validation_start = time.perf_counter()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.scores = calibration_scores(trainer)
+        metrics = trainer.callback_metrics.items()
+        self.scores = {key: float(value) for key, value in metrics if key.startswith("calibration")}
         self.scores["validation_seconds"] = round(time.perf_counter() - self.validation_start, 3)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -158,16 +153,15 @@ FIRST_STEP = "first optimizer step done"
 
 
 class TrainingProgress(pl.Callback):
-    """Shows steps, rate, time left, loss and the last calibration F1 or task-specific score; rank 0 only."""
+    """Shows steps, rate, time left, loss and the last calibration F1 or task-specific score; rank 0 only.
 
-    def __init__(self, label: str, live: bool) -> None:
+    Scores are read from ``history``, which must come before it in the list of callbacks.
+    """
+
+    def __init__(self, label: str, history: History, live: bool) -> None:
         console = terminal.console(stderr=True)
-        self.label = label
+        self.label, self.history = label, history
         self.has_stepped = False
-        self.scores: dict[str, float] = {}
-        """Calibration scores of the current epoch, once validated."""
-        self.headline = ""
-        """The calibration score to show, from the last epoch that has one."""
         live = live and console.is_terminal
         self.bar = Progress(_EpochLine(console), console=console, transient=True) if live else None
 
@@ -216,22 +210,18 @@ class TrainingProgress(pl.Callback):
         read = done - (self.first_batch or 0)
         rate = read / max(1e-9, now - self.epoch_start)
         left = f"{terminal.clock((trainer.num_training_batches - done) / rate)} left"
-        figures = [left if read >= KNOWN_AFTER else "", f"loss {float(loss / windows.clamp(min=1)):.3f}"]
-        return list(filter(None, (*figures, self.headline, f"{rate:.1f} batches/s")))
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert isinstance(pl_module, TrainingModule)
-        self.scores = calibration_scores(trainer)
+        figures = [left] if read >= KNOWN_AFTER else []
+        figures.append(f"loss {float(loss / windows.clamp(min=1)):.3f}")
         key = pl_module.task.monitor or "calibration_f1"
-        if key in self.scores:
-            self.headline = f"{key.replace('_', ' ')} {self.scores[key]:.2f}"
+        scores = [epoch[key] for epoch in self.history.epochs if key in epoch]
+        figures += [f"{key.replace('_', ' ')} {score:.2f}" for score in scores[-1:]]
+        return [*figures, f"{rate:.1f} batches/s"]
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        scores, self.scores = self.scores, {}
         if trainer.is_global_zero:
-            listed = ", ".join(
-                f"{key.removeprefix('calibration_')} {value:.2f}" for key, value in scores.items()
-            )
+            prefix, entry = "calibration_", self.history.epochs[-1]
+            scores = {key.removeprefix(prefix): entry[key] for key in entry if key.startswith(prefix)}
+            listed = ", ".join(f"{name} {score:.2f}" for name, score in scores.items())
             self._stop()  # or the line below would be written into the bar
             took = terminal.clock(time.perf_counter() - self.epoch_start)
             log.info("%s done in %s; calibration: %s", self.title, took, listed or "not validated")

@@ -32,7 +32,6 @@ def trainer() -> SimpleNamespace:
         current_epoch=0,
         max_epochs=2,
         num_training_batches=4,
-        callback_metrics={},
     )
 
 
@@ -55,6 +54,10 @@ def terminal(monkeypatch, width: int) -> io.StringIO:
     return written
 
 
+def history() -> progress.History:
+    return progress.History(lambda _: None)
+
+
 def run_epochs(callback: progress.TrainingProgress, trainer, module, scores: list[dict[str, float]]) -> None:
     """Run epochs of four batches, one per element of ``scores``; without scores there is no validation."""
     callback.on_train_start(trainer, module)
@@ -63,9 +66,7 @@ def run_epochs(callback: progress.TrainingProgress, trainer, module, scores: lis
         callback.on_train_epoch_start(trainer, module)
         for batch in range(4):
             callback.on_train_batch_end(trainer, module, None, None, batch)
-        if metrics:
-            trainer.callback_metrics.update(metrics)
-            callback.on_validation_end(trainer, module)
+        callback.history.epochs.append(metrics)
         callback.on_train_epoch_end(trainer, module)
 
 
@@ -76,7 +77,7 @@ def test_log_shows_loss_speed_time_left_and_last_score(trainer, module, tick, mo
     tick(1)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
     with caplog.at_level("INFO", logger="qa_arch"):
-        run_epochs(progress.TrainingProgress("bert", live=False), trainer, module, [SCORES, {}])
+        run_epochs(progress.TrainingProgress("bert", history(), live=False), trainer, module, [SCORES, {}])
     first, *_, last = [line for line in caplog.messages if " batch " in line]
     assert first == "bert epoch 1/2: batch 1 of 4, loss 1.500, 1.0 batches/s"
     assert last == (
@@ -93,7 +94,7 @@ def test_bar_reads_the_loss_at_most_five_times_a_second(
     """Each reading waits for the GPU; the first is immediate, so that short epochs show figures too."""
     tick(seconds)
     terminal(monkeypatch, 80)
-    callback = progress.TrainingProgress("bert", live=True)
+    callback = progress.TrainingProgress("bert", history(), live=True)
     figures = Mock(wraps=callback._figures)
     monkeypatch.setattr(callback, "_figures", figures)
     callback.on_train_epoch_start(trainer, module)
@@ -110,7 +111,7 @@ def test_bar_leaves_room_for_itself_and_stops_before_a_log_line(trainer, module,
     tick(0.25)
     module.task = SimpleNamespace(monitor="calibration_mrr")
     output = terminal(monkeypatch, width)
-    callback = progress.TrainingProgress("proposed seed 13", live=True)
+    callback = progress.TrainingProgress("proposed seed 13", history(), live=True)
     bar_active: list[bool] = []
     monkeypatch.setattr(progress.log, "info", lambda *_: bar_active.append(callback.bar.live.is_started))
     run_epochs(callback, trainer, module, [SCORES | {"calibration_mrr": 80.0}, SCORES])
