@@ -141,8 +141,6 @@ class Task(ABC):
     """Type of a model's output: a dataclass of tensors, or a tensor with named axes."""
     monitor: ClassVar[str | None] = None
     """Calibration score that selects the best epoch, in place of ``trainer.select``."""
-    lower_is_better: ClassVar[bool] = False
-    """Whether a lower ``monitor`` is better."""
     has_validation_loss: ClassVar[bool] = True
     """Whether the loss of the calibration split is computed and recorded with its scores."""
     reference_method: ClassVar[str | None] = None

@@ -171,21 +171,12 @@ def newest(folder: Path) -> Path | None:
     return None
 
 
-MONITORS = {
-    "f1": ("calibration_f1", 1.0),
-    "exact": ("calibration_exact", 1.0),
-    "loss": ("calibration_loss", -1.0),
-    "spans_auc": ("calibration_spans_auc", 1.0),
-}
-"""Criteria for the best epoch of a span model: the metric, and the sign that makes higher better."""
-
-
 @dataclass(eq=False)
 class BestWeights(pl.Callback):
     """Calls ``save`` with the trainer after each epoch that is the best so far on calibration.
 
-    ``select``: a key of ``MONITORS`` for the highest score or the lowest loss, or ``last``. A task's own
-    ``monitor`` replaces these scores. Without a calibration split the last epoch is selected. With
+    ``select``: the calibration score that is to be highest, ``loss`` for the lowest loss, or ``last``. A
+    task's own ``monitor`` replaces these. Without a calibration split the last epoch is selected. With
     ``patience``, training stops after that many validated epochs without improvement, and so does a resumed
     run that had stopped for this reason; NaN is no improvement.
     """
@@ -205,8 +196,8 @@ class BestWeights(pl.Callback):
         if self.select == "last":
             value = float(trainer.current_epoch)
         else:
-            task_monitor = task.monitor, -1.0 if task.lower_is_better else 1.0
-            metric, sign = task_monitor if task.monitor else MONITORS[self.select]
+            metric = task.monitor or f"calibration_{self.select}"
+            sign = -1.0 if metric == "calibration_loss" else 1.0
             value = float(sign * trainer.callback_metrics[metric])
         self.waited += 1
         self._consider(trainer, value)

@@ -223,7 +223,6 @@ class LanguageTask(Task):
     name = "masked_lm"
     output = LanguageLogits
     monitor = "calibration_loss"
-    lower_is_better = True
     has_validation_loss = False  # the collector's loss is exact: a mean over tokens, not blocks
     causal: ClassVar[bool] = False
     """Predict every token from the preceding ones, so that the targets cover the whole text."""
