@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     from qa_arch.serving.app import create_app
     from qa_arch.serving.guard import LOOPBACK, ServiceOptions, address, bind, serve
 
-    named = [Path(os.path.abspath(folder)).name for folder in args.run_folder]  # a link keeps its own name
+    named = [Path(folder).absolute().name for folder in args.run_folder]  # a link keeps its own name
     if len({Path(folder).resolve() for folder in args.run_folder}) < len(args.run_folder):
         raise ConfigError("RUN: the same run is given twice; give each once")
     try:

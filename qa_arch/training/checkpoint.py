@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 LAST = "last.ckpt"
 PREVIOUS = "previous.ckpt"
 STOP_NOTICE = (
-    b"\nCtrl-C: a checkpoint is saved after this step (or validation), then the run stops;"
-    b"\n        Ctrl-C again quits at once\n"
+    b"\nstopping: a checkpoint is saved after this step (or validation), then the run ends;"
+    b"\n          Ctrl-C again quits at once\n"
 )
 
 
@@ -44,7 +44,7 @@ def discard(folder: Path) -> None:
 class KeepLast(pl.Callback):
     """Saves ``last.ckpt`` at the end of each epoch, and every ``minutes`` within one.
 
-    After Ctrl-C on rank 0 it saves once more after the current optimizer step or epoch and raises
+    After Ctrl-C or SIGTERM on rank 0 it saves once more after the current optimizer step or epoch and raises
     KeyboardInterrupt on all ranks. It must be the last callback, so that the checkpoint holds the state of
     all others.
     """
@@ -54,10 +54,16 @@ class KeepLast(pl.Callback):
         self.seconds, self.accumulate = 60 * minutes, accumulate
         self.interrupted = False
         self.stopped_after: int | None = None
-        """Optimizer step after which Ctrl-C stopped the run; its checkpoint is saved."""
+        """Optimizer step after which a signal stopped the run; its checkpoint is saved."""
+        self.handlers: dict[int, Any] = {}
+        """Signal -> what records it, within ``interruptible``."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.saved = time.monotonic()
+        # Only here, in place of Lightning's own handler of SIGTERM: that one broadcasts to the other ranks,
+        # which may be in another exchange, so that all would wait for ever.
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -94,26 +100,31 @@ class KeepLast(pl.Callback):
 
     @contextmanager
     def interruptible(self, *, announce: bool) -> Iterator[None]:
-        """Record the first SIGINT and leave the next to the previous handler; ``announce`` prints a notice.
+        """Record the first SIGINT or SIGTERM, and leave the next one to the previous handler.
 
-        Does nothing outside the main thread, or if SIGINT is ignored.
+        Prints a notice if ``announce``. Does nothing outside the main thread; ignored signals stay ignored.
         """
-        previous = signal.getsignal(signal.SIGINT)
-        if threading.current_thread() is not threading.main_thread() or not callable(previous):
+        if threading.current_thread() is not threading.main_thread():
             yield
             return
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        previous = {number: old for number, old in before.items() if old not in (signal.SIG_IGN, None)}
+
+        def restore() -> None:
+            for number, old in previous.items():
+                signal.signal(number, old)
 
         def note(number: int, frame: FrameType | None) -> None:
             self.interrupted = True
-            signal.signal(signal.SIGINT, previous)
+            restore()
             if announce:
                 os.write(2, STOP_NOTICE)  # Python's own stream may be in the middle of a write
 
-        signal.signal(signal.SIGINT, note)
+        self.handlers = dict.fromkeys(previous, note)
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, previous)
+            restore()
 
 
 class DurableCheckpoints(TorchCheckpointIO):

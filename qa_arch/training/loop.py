@@ -126,6 +126,8 @@ def fit(
         with keep.interruptible(announce=trainer.is_global_zero):
             trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     except UnpicklingError as error:
+        if checkpoint is None:  # a message between ranks, cut short because one of them has ended
+            raise
         raise RunError(
             f"{checkpoint}: holds more than tensors and plain values, and is not loaded;"
             " use --if-exists replace to start over"

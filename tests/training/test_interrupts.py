@@ -1,4 +1,4 @@
-"""Ctrl-C writes a checkpoint and prints how to resume; a second Ctrl-C quits at once."""
+"""Ctrl-C or SIGTERM writes a checkpoint and prints how to resume; a second one quits at once."""
 
 import os
 import re
@@ -28,29 +28,35 @@ def interruptible():
 
 @pytest.fixture
 def press(monkeypatch):
-    """``press(batch, times)``: send SIGINT ``times`` times before the training step of this batch."""
+    """``press(batch, *signals)``: send these signals (default: SIGINT) before the training step."""
     training_step, presses = TrainingModule.training_step, {}
 
     def interrupted_step(self, batch, batch_idx):
-        for _ in range(presses.pop(batch_idx, 0)):
-            os.kill(os.getpid(), signal.SIGINT)
+        for number in presses.pop(batch_idx, ()):
+            os.kill(os.getpid(), number)
         return training_step(self, batch, batch_idx)
 
     monkeypatch.setattr(TrainingModule, "training_step", interrupted_step)
-    return lambda batch, times=1: presses.update({batch: times})
+    return lambda batch, *signals: presses.update({batch: signals or (signal.SIGINT,)})
 
 
-@pytest.mark.parametrize("batch", [1, 5], ids=["inside an epoch", "last batch"])
-def test_interrupted_run_resumes_exactly(train_once, run_training, press, caplog, capfd, tmp_path, batch):
+@pytest.mark.parametrize(
+    ("batch", "number"),
+    [(1, signal.SIGINT), (5, signal.SIGINT), (1, signal.SIGTERM)],
+    ids=["inside an epoch", "last batch", "terminated"],
+)
+def test_interrupted_run_resumes_exactly(
+    train_once, run_training, press, caplog, capfd, tmp_path, batch, number
+):
     """Six batches per epoch, two per step."""
     settings = ("trainer.epochs=2", "trainer.accumulate=2", "encoder.hidden_dropout=0.1", "model.dropout=0.1")
     uninterrupted = train_once(*settings)
-    press(batch)
-    handler = signal.getsignal(signal.SIGINT)
+    press(batch, number)
+    handler = signal.getsignal(number)
     with caplog.at_level("INFO", "qa_arch"), pytest.raises(KeyboardInterrupt):
         run_training(*settings)
     folder = tmp_path / "run"
-    assert signal.getsignal(signal.SIGINT) is handler
+    assert signal.getsignal(number) is handler
     assert read_record(folder).status == "killed"
     assert "Ctrl-C again quits at once" in capfd.readouterr().err
     steps = {1: 1, 5: 3}[batch]
@@ -63,7 +69,7 @@ def test_interrupted_run_resumes_exactly(train_once, run_training, press, caplog
 
 
 def test_second_ctrl_c_quits_at_once(run_training, press, tmp_path):
-    press(0, times=2)
+    press(0, signal.SIGTERM, signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         run_training(*SLOW_STEP)
     assert read_record(tmp_path / "run").status == "killed"
@@ -127,12 +133,15 @@ def test_ctrl_c_in_a_terminal_and_resume(tiny_run, tmp_path, width):
 
 
 @pytest.mark.slow
-def test_two_ranks_stop_at_the_same_step(tiny_run, tmp_path):
-    """The terminal interrupts both ranks, perhaps in different steps."""
+@pytest.mark.parametrize(
+    "stop", [lambda run: run.press(CTRL_C), lambda run: os.kill(run.process, signal.SIGTERM)]
+)
+def test_two_ranks_stop_at_the_same_step(tiny_run, tmp_path, stop):
+    """The terminal interrupts both ranks, perhaps in different steps; SIGTERM may reach only the first."""
     folder = tmp_path / "run"
     terminal = Terminal(["train", *tiny_run, *LONG, "trainer.devices=2", "--folder", folder], 120, tmp_path)
     terminal.wait_for("epoch 3/100000")
-    terminal.press(CTRL_C)
+    stop(terminal)
     assert terminal.finish() == 130
     saved = torch.load(folder / "last.ckpt", weights_only=True)
     assert saved["global_step"] == checkpoint_step(terminal)
