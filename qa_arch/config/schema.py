@@ -66,7 +66,7 @@ class Data:
     calibration: Source | None
     hold_out_articles: Annotated[int, Range(0)]
     """Articles held out of train for calibration if no calibration set is given."""
-    hold_out_share: Share
+    hold_out_share: Annotated[float, Range(0, 1, below=True)]
     """The same, as a share of the questions (the thesis: 0.2)."""
     split_seed: int
     train_questions: Annotated[int, Range(0)]
