@@ -165,7 +165,7 @@ class Encoder(WithBackbone):
         top = self.depth + 1 if what == "none" else 0 if what == "all" else what
         if not isinstance(top, int) or not (what == "none" or 0 <= top <= self.depth):
             raise ConfigError(
-                f"encoder.freeze={what}: none, all, or how many top layers to train (0-{self.depth})"
+                f"encoder.freeze={what}: none, all, or how many top layers to train (1-{self.depth})"
             )
         for name, parameter in self.named_parameters():
             parameter.requires_grad_(self.depth_of(name) > self.depth - top)

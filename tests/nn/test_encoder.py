@@ -100,7 +100,7 @@ def test_freezing():
     assert top.backbone.training
     assert all(p.requires_grad for p in tiny(freeze="none").parameters())
     for wrong in (4, -1, "some"):
-        with pytest.raises(ConfigError, match=r"encoder\.freeze"):
+        with pytest.raises(ConfigError, match=rf"encoder\.freeze={wrong}: .* top layers to train \(1-3\)"):
             tiny(freeze=wrong)
 
 
