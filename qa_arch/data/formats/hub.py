@@ -39,7 +39,7 @@ def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> QuestionSe
     except Exception as error:  # hub clients raise errors of many libraries
         reason = first_line(error)
         if isinstance(error, ValueError) and reason.startswith(("Unknown split", "Bad split")):
-            raise DataError(f"{source}: {reason}; name an existing split") from error
+            raise DataError(f"{source}: {reason.rstrip('.')}; name an existing split") from error
         raise UnavailableError(
             f"{source}: cannot be loaded ({type(error).__name__}: {reason}); check the name and the network, "
             "or give SQuAD JSON files by path instead"
