@@ -50,6 +50,7 @@ NOT_FOR_SWEEPS = (
     (r"\+*hydra[./](?!launcher|sweeper)", NO_EFFECT),
 )
 """(pattern, remedy) of overrides that a sweep rejects."""
+QUOTES = "a value that contains = , spaces or letters outside ASCII needs quotes: \"KEY='a=b'\""
 
 
 def compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[str, Any]:
@@ -215,11 +216,10 @@ def _explain(error: Exception, overrides: Sequence[str], folders: Sequence[Path]
     if match := re.search(r"full_key: (\S+)", text) if "Missing mandatory value" in text else None:
         return f"setting '{match[1]}' has no value; give {match[1]}=..."
     if match := re.search(r"Error parsing override '([^']*)'", text):
-        return (
-            f"'{match[1]}' is not KEY=VALUE; a value that contains = , or spaces needs quotes: \"KEY='a=b'\""
-        )
+        return f"'{match[1]}' is not KEY=VALUE; {QUOTES}"
     if "override_grammar" in text:
-        return f"{text.splitlines()[0]}; a value that contains = , or spaces needs quotes: \"KEY='a=b'\""
+        problem = text.splitlines()[0].removeprefix("LexerNoViableAltException: ")
+        return f"{problem}; {QUOTES}"
     return " ".join(text.split())
 
 
