@@ -18,6 +18,7 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
@@ -134,8 +135,7 @@ class Guard:
                 error.error["id"] = id_
             await error.response()(scope, receive, send_with_headers)
         finally:
-            route = getattr(scope.get("route"), "path", "") or "other"
-            self.observe(route, status, time.perf_counter() - began)
+            self.observe(_route(scope), status, time.perf_counter() - began)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers, path = Headers(scope=scope), _path_in_app(scope)
@@ -220,6 +220,12 @@ def _path_in_app(scope: Scope) -> str:
     """Path as the router sees it: in ASGI, ``path`` includes the mount point."""
     path, root = scope["path"], scope.get("root_path", "")
     return path.removeprefix(root) if path.startswith(f"{root}/") else path
+
+
+def _route(scope: Scope) -> str:
+    """Path of the API that was asked, also if the guard refused the request before the router saw it."""
+    asked, paths = _path_in_app(scope), [r.path for r in scope["app"].routes if isinstance(r, APIRoute)]
+    return getattr(scope.get("route"), "path", "") or (asked if asked in paths else "other")
 
 
 async def _disconnected(receive: Receive) -> Message:
