@@ -88,11 +88,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _step(args: argparse.Namespace) -> Step:
-    """Build the step from the options. Raises ConfigError for an option of another method."""
+    """Build the step from the options. Raises ConfigError for one of another method or without effect."""
     schema = METHODS[args.method]
     accepted = {field.name for field in fields(schema)}
     settings = {name: value for name in OPTIONS if (value := getattr(args, name)) is not None}
     for name in settings.keys() - accepted:
         options = ", ".join(f"--{option}" for option in sorted(accepted - {"method"}))
         raise ConfigError(f"--{name} is not an option of --method {args.method}, which accepts {options}")
+    if not settings.get("epochs"):
+        for name in settings.keys() & {"lr", "ramp"}:
+            raise ConfigError(
+                f"--{name} has no effect without recovery training; add --epochs N or leave it out"
+            )
     return read(schema, settings, "compress")

@@ -53,6 +53,7 @@ def test_compressed_run_works_with_every_command(
             ["--method", "int8", "--epochs", "2"],
             "--epochs is not an option of --method int8, which accepts --emb",
         ),
+        (["--method", "magnitude", "--sparsity", "0.6", "--lr", "1e-3"], "--lr has no effect without"),
         (["--method", "widths", "--width", "9999"], "width: 9999 is not less than the 64"),
     ],
 )
