@@ -176,7 +176,7 @@ class CsvLogger(lightning.logger.Logger):
     """Files in ``folder``: ``epochs.csv``, one row per epoch; ``steps.csv``, one per entry within an epoch.
 
     ``table.csv`` has the row of the finished run and those of the heuristics. A file has the columns of its
-    first row; a resumed run appends to the same files.
+    first row. A resumed run appends to the same files, without the rows of the steps that it repeats.
     """
 
     name, version = "csv", None
@@ -184,15 +184,23 @@ class CsvLogger(lightning.logger.Logger):
     def __init__(self, folder: str) -> None:
         super().__init__()
         self.folder = Path(folder)
+        self.written: dict[Path, int] = {}
+        """Step of the last row of each file that this logger wrote."""
 
     def log_hyperparams(self, params: Any, *_: Any, **__: Any) -> None:
         """Do nothing: the run folder has its config."""
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        step = step or 0
         row = {"step": step, **metrics}
         path = self.folder / ("steps.csv" if "step/loss" in row else "epochs.csv")
         self.folder.mkdir(parents=True, exist_ok=True)
+        # After a checkpoint was loaded, or the run started over, the file may hold this and later steps.
+        if path.is_file() and step <= self.written.get(path, step):
+            header, *rows = path.read_bytes().splitlines(keepends=True)
+            write_atomic(path, header + b"".join(old for old in rows if int(old.partition(b",")[0]) < step))
+        self.written[path] = step
         with path.open("a+", newline="", encoding="utf-8") as file:
             file.seek(0)
             header = next(csv.reader(file), None)
