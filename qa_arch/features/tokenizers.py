@@ -26,6 +26,9 @@ UNIGRAM_SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 WORD = Regex(r"[\p{L}\p{M}\p{N}_]+|[^\p{L}\p{M}\p{N}_\s]")
 """A word as in ``features.words``: a run of letters, marks and digits, or one other character."""
 
+SHORTEN = pre_tokenizers.Split(Regex(r"\S{100}"), behavior="isolated")
+"""Cuts longer words: BPE takes quadratic time to divide them, and WordPiece does not read them."""
+
 
 def build(family: Family, texts: Iterable[str], vocab_size: int = 1000) -> PreTrainedTokenizerFast:
     """Train a tokenizer of ``family`` with about ``vocab_size`` pieces; deterministic for the same texts.
@@ -114,7 +117,8 @@ def _count_pieces(reference: Tokenizer, texts: list[str], size: int) -> Counter[
     bpe = Tokenizer(models.BPE())
     bpe.normalizer = reference.normalizer
     # Punctuation is split off words, as in the published vocabularies.
-    bpe.pre_tokenizer = pre_tokenizers.Sequence([reference.pre_tokenizer, pre_tokenizers.Punctuation()])
+    punctuation = pre_tokenizers.Punctuation()
+    bpe.pre_tokenizer = pre_tokenizers.Sequence([reference.pre_tokenizer, punctuation, SHORTEN])
     bpe.train_from_iterator(texts, _trainer(size, [], []))
     words: Counter[str] = Counter()
     for text in texts:

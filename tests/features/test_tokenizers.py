@@ -30,6 +30,12 @@ def test_tokenizer_survives_save_and_load(family, tmp_path):
     assert loaded.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
 
 
+@pytest.mark.parametrize("family", ["wordpiece", "unigram"])
+def test_words_are_cut_at_the_length_that_wordpiece_reads(family):
+    """Longer ones would take quadratic time."""
+    assert max(map(len, build(family, ["a" * 1000, "a" * 1000], 300).get_vocab())) <= len("##") + 100
+
+
 def test_pieces_look_like_their_family():
     text = "The keeper paid"
     wordpiece = build("wordpiece", TEXTS, 120).tokenize("keepers naïvely")
