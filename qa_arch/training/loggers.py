@@ -198,8 +198,9 @@ class CsvLogger(lightning.logger.Logger):
         self.folder.mkdir(parents=True, exist_ok=True)
         # After a checkpoint was loaded, or the run started over, the file may hold this and later steps.
         if path.is_file() and step <= self.written.get(path, step):
-            header, *rows = path.read_bytes().splitlines(keepends=True)
-            write_atomic(path, header + b"".join(old for old in rows if int(old.partition(b",")[0]) < step))
+            lines = path.read_bytes().splitlines(keepends=True)
+            rows = (line for line in lines[1:] if int(line.partition(b",")[0]) < step)
+            write_atomic(path, b"".join([*lines[:1], *rows]))
         self.written[path] = step
         with path.open("a+", newline="", encoding="utf-8") as file:
             file.seek(0)
