@@ -288,8 +288,12 @@ def require_files(config: Config) -> None:
     for setting, source in config.data.opened.items():
         require_present(source, setting)
     path = config.glove.path if config.glove.use else None
-    if path and packaged_files(path) is None and not Path(path).exists():
-        raise DataError(f"glove.path: {path} does not exist; check the path, or set glove=none")
+    if path and packaged_files(path) is None:
+        if not Path(path).exists():
+            raise DataError(f"glove.path: {path} does not exist; check the path, or set glove=none")
+        from qa_arch.features.vectors import check_vectors
+
+        check_vectors(config.glove)
     name = str(config.encoder.name if config.encoder.init == "pretrained" else "")
     is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
     if is_path and not Path(resolve(name)).is_dir():

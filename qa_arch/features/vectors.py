@@ -16,6 +16,7 @@ import tempfile
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -190,7 +191,15 @@ def read_vectors(
     return vectors
 
 
-def _from_text(path: Path, dim: int | None) -> WordVectors:
+def check_vectors(settings: Glove) -> None:
+    """Raise DataError if the first lines of a text file are no vectors of the configured width."""
+    path = Path(str(settings.path))
+    if path.is_file() and settings.backend == "own":
+        _from_text(path, settings.dim, most=100)
+
+
+def _from_text(path: Path, dim: int | None, most: int | None = None) -> WordVectors:
+    """Vectors in the first ``most`` lines, or in all."""
     header, width = _detect_layout(path)
     if dim is not None and width > dim:  # else the first numbers would be read as part of the word
         raise DataError(f"{path}: line {header + 1}: {width} numbers, expected {dim}: set glove.dim")
@@ -199,7 +208,7 @@ def _from_text(path: Path, dim: int | None) -> WordVectors:
     with path.open("rb") as file, warnings.catch_warnings():
         # For invalid text, older numpy warns and returns the numbers before it.
         warnings.simplefilter("error", DeprecationWarning)
-        for number, raw in enumerate(file, 1):
+        for number, raw in enumerate(islice(file, most), 1):
             line = raw.rstrip(b" \r\n")
             if number <= header or not line:
                 continue
@@ -235,6 +244,8 @@ def _detect_layout(path: Path) -> tuple[int, int]:
     """(header lines, width), detected in the first 100 lines."""
     with path.open("rb") as file:
         lines = [line for _, line in zip(range(100), file, strict=False)]
+    if lines and lines[0].startswith((b"PK\3\4", b"\x1f\x8b")):
+        raise DataError(f"{path}: is compressed: unzip it first, and set glove.path to the text file")
     header = int(bool(lines) and len(fields := lines[0].split()) == 2 and all(f.isdigit() for f in fields))
     widths = [len(line.rstrip(b" \r\n").split(b" ")) - 1 for line in lines[header:] if line.strip()]
     if not widths or min(widths) < 1:

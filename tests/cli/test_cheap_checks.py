@@ -75,10 +75,12 @@ def test_input_errors_are_reported_before_torch_is_imported(tmp_path):
     existing = tmp_path / "existing.json"
     existing.write_text("{}")
     files = ("data=files", f"data.train={existing}", "data.hold_out_articles=1")
+    (zipped := tmp_path / "glove.zip").write_bytes(b"PK\3\4")
     # A closed dev set need not exist.
     closed = ("data.dev=no/dev.json", "data.open_dev=false", "glove.path=no.txt")
     expected |= {
         ("train", "model=proposed", "data=demo", "glove.path=no/glove.txt"): (4, "glove.path: no/glove.txt"),
+        ("train", "model=proposed", "data=demo", f"glove.path={zipped}"): (4, "is compressed: unzip it"),
         ("train", "-m", "model=proposed", "data=demo", "glove.path=no/glove.txt", "seed=1,2"): (4, "glove"),
         ("train", "model=bert", *files, "data.dev=no/dev.json"): (4, "data.dev: no/dev.json"),
         ("train", "model=bert", "data=files", "data.train=no/t.json"): (4, "data.train: no/t.json"),
