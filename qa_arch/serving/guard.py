@@ -223,9 +223,9 @@ def _path_in_app(scope: Scope) -> str:
 
 
 def _route(scope: Scope) -> str:
-    """Path of the API that was asked, also if the guard refused the request before the router saw it."""
-    asked, paths = _path_in_app(scope), [r.path for r in scope["app"].routes if isinstance(r, APIRoute)]
-    return getattr(scope.get("route"), "path", "") or (asked if asked in paths else "other")
+    """Path of the request in the API, also if the guard refused it before the router saw it."""
+    path, paths = _path_in_app(scope), [r.path for r in scope["app"].routes if isinstance(r, APIRoute)]
+    return getattr(scope.get("route"), "path", "") or (path if path in paths else "other")
 
 
 async def _disconnected(receive: Receive) -> Message:
