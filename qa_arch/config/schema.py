@@ -489,7 +489,13 @@ def require_trainable(config: Config) -> None:
 
 
 def require_vectors(config: Config) -> None:
-    """Raise ConfigError if word vectors are used but no file is given."""
+    """Raise ConfigError if word vectors are used but no file is given, or if fixed ones would be random."""
+    reads_words = "encoder" not in task_entry(config.model["task"]).inputs
+    if reads_words and not config.glove.use and config.model.get("train_vectors") is False:
+        raise ConfigError(
+            "model.train_vectors: without a file of word vectors (glove=none) they are random and must be"
+            " trained; set it to true or name a file (glove=file glove.path=...)"
+        )
     if config.glove.use and not config.glove.path:
         raise ConfigError(
             "glove.path: missing; give a file of word vectors (glove.path=glove.840B.300d.txt, or"

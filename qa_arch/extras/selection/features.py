@@ -14,8 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from qa_arch.config.schema import Config, Selection
-from qa_arch.errors import ConfigError
+from qa_arch.config.schema import Config, Selection, require_vectors
 from qa_arch.features.vectors import WordVectors, file_vectors
 from qa_arch.features.words import Longs
 from qa_arch.types.tensors import Movable
@@ -64,13 +63,9 @@ def candidate_vectors(config: Config, sets: Mapping[str, SelectionSet]) -> WordV
     if config.glove.use:
         words = {word for questions in sets.values() for word in _words(questions)}
         vectors = file_vectors(config, words)
-    elif config.model.get("train_vectors", True):
-        vectors = random_vectors(_words(sets["train"]), config.glove.dim or RANDOM_DIM, config.seed)
     else:
-        raise ConfigError(
-            "model.train_vectors: without a file of word vectors (glove=none) they are random and must be"
-            " trained; set it to true or name a file (glove=file glove.path=...)"
-        )
+        require_vectors(config)
+        vectors = random_vectors(_words(sets["train"]), config.glove.dim or RANDOM_DIM, config.seed)
     return with_buckets(vectors, config.selection.unknown_buckets, config.seed)
 
 

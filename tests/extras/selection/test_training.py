@@ -6,6 +6,7 @@ import pytest
 from stops import results_of, stopped_after
 
 from qa_arch.cli.compose import compose
+from qa_arch.cli.train import plan_job
 from qa_arch.config.retired import upgrade
 from qa_arch.config.schema import validate
 from qa_arch.errors import ConfigError, DataError
@@ -70,8 +71,10 @@ def test_invalid_selection_settings_are_refused(few_questions):
     shared = [*few_questions[:2], f"data.dev={train_set}"]
     with pytest.raises(DataError, match="share"):
         TASK.assemble(validate(compose([*SMALL, *shared])))
-    with pytest.raises(ConfigError, match="must be trained"):
-        TASK.assemble(validate(compose([*SMALL, *few_questions, "model.train_vectors=false"])))
+    fixed = compose([*SMALL, *few_questions, "model.train_vectors=false"])
+    for refuse in (lambda: plan_job(fixed), lambda: TASK.assemble(validate(fixed))):
+        with pytest.raises(ConfigError, match="must be trained"):
+            refuse()
     held_out = ["model=qa_lstm/c", "data=insuranceqa", "data.calibration=null", "data.hold_out_share=0.1"]
     with pytest.raises(ConfigError, match="no articles"):
         TASK.load_splits(validate(compose(held_out)).data)
