@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from os import PathLike
@@ -21,7 +22,7 @@ from qa_arch.config.schema import Config, require_trainable, require_vectors, ta
 from qa_arch.config.target import TRUSTED, own_options, require_trusted
 from qa_arch.data import sources
 from qa_arch.data.input_files import packaged_files
-from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
 from qa_arch.models.teacher_files import require_teacher
 from qa_arch.nn.encoder_configs import resolve
 from qa_arch.records import RECORD, RunRecord, Runs, read_record
@@ -61,7 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--resume", dest="if_exists", action="store_const", const="resume", help=resume)
     add("--folder", metavar="DIR", help="run folder (default: RUNS_DIR/NAME/MODEL-sSEED-HASH)")
     add_options(parser, "--config-dir", "--trust")
-    add("--dry-run", action="store_true", help="run all checks that load no weights, and print the config")
+    dry = "run all checks that load no weights, and print the config; what is missing here is only a warning"
+    add("--dry-run", action="store_true", help=dry)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -195,18 +197,19 @@ def check_jobs(
 ) -> None:
     """Raise an error for anything that would stop a job, with the cheap checks of all jobs first.
 
-    With ``dry`` nothing will be trained, so files that a run reads may be missing.
+    With ``dry`` nothing will be trained here, so what only this machine lacks is a warning.
     """
-    if not dry:
-        to_train = [job.config for job in jobs if not (if_exists == "resume" and finished(job.folder))]
+    to_train = [job.config for job in jobs if not (if_exists == "resume" and finished(job.folder))]
+    with _warn_instead(dry):
         for config in to_train:
             require_files(config)
         require_hub(to_train)
     with gc_disabled():  # import everything for training at once, after the checks that need no torch
         from qa_arch.evaluation.scoring import load_references
+        from qa_arch.models.build import check_encoder
         from qa_arch.models.check import check_model
         from qa_arch.nn.losses import build_loss
-        from qa_arch.training import run  # noqa: F401
+        from qa_arch.training import devices, run  # noqa: F401
         from qa_arch.training.loggers import check_logger
 
     for job in jobs:
@@ -214,6 +217,21 @@ def check_jobs(
         build_loss(job.config, trusted)
         check_logger(job.config.logger, trusted)
         load_references(job.config, trusted)
+    for config in to_train:
+        with _warn_instead(dry):
+            devices.require(config.trainer)
+            check_encoder(config)
+
+
+@contextmanager
+def _warn_instead(dry: bool) -> Iterator[None]:
+    """With ``dry``, only warn of an error in the body: the machine that trains may have what is missing."""
+    try:
+        yield
+    except QaArchError as error:
+        if not dry:
+            raise
+        log.warning("a run here would stop: %s", error)
 
 
 def require_usable(job: Job, if_exists: IfExists) -> None:

@@ -21,7 +21,7 @@ from qa_arch.models import store
 from qa_arch.models.check import check_model
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
 from qa_arch.nn.encoder import WORDS, AnyEncoder
-from qa_arch.nn.encoder_configs import WITHOUT_HUB, resolve
+from qa_arch.nn.encoder_configs import WITHOUT_HUB, known_config, resolve
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.records import MODEL
 from qa_arch.types.text import QuestionSet
@@ -104,6 +104,16 @@ def make_encoder(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> A
             f" that {settings.name or settings.family} can read"
         )
     return encoder
+
+
+def check_encoder(config: Config) -> None:
+    """Raise ConfigError for settings that a pretrained encoder lacks, if it is known without the hub."""
+    name, inputs = str(config.encoder.name), task_entry(config.model["task"]).inputs
+    if config.encoder.init != "pretrained" or "encoder" not in inputs:
+        return
+    if known_config(name) is not None or Path(resolve(name)).is_dir():
+        with torch.device("meta"):
+            make_encoder(config, None)
 
 
 def build_model(

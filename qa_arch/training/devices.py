@@ -53,6 +53,12 @@ def resolve(settings: Trainer, *, gpu: bool) -> Trainer:
     return replace(settings, precision=precision, optimizer_bits=bits)
 
 
+def require(settings: Trainer) -> None:
+    """Raise ConfigError or UnavailableError if the machine lacks what the settings need; loads nothing."""
+    gpu = uses_gpu(settings)
+    require_strategy(resolve(settings, gpu=gpu), gpu=gpu)
+
+
 def describe(gpu: bool) -> Device:
     """Device kind and name, CPU cores, torch threads and GPU memory."""
     memory = round(torch.cuda.get_device_properties(0).total_memory / 2**30, 1) if gpu else None

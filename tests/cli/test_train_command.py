@@ -111,6 +111,31 @@ def test_config_from_repeats_a_run_with_changed_settings(qa_arch, trained, tmp_p
     assert not stub_training.calls
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ("encoder.name=./nothing experiment=squad2", 2, "encoder.name: ./nothing is not a folder"),
+        ("data.train=hub:/tmp/nothing:train", 6, "bert-base-uncased, /tmp/nothing"),
+        ("data=files data.train=/nope.json data.dev=/no.json", 4, "data.train: /nope.json: no such file"),
+        ("debug=fast trainer=fsdp trainer.accelerator=cpu", 2, "trainer.strategy: fsdp shards a model"),
+        ("data=demo features.max_length=1024", 2, "features.max_length: 1024 is more than the 512 tokens"),
+        ("data=demo encoder.freeze=13", 2, "encoder.freeze=13"),
+    ],
+)
+def test_refusals_leave_no_folder_and_a_dry_run_warns_of_them(
+    qa_arch, tmp_path, monkeypatch, caplog, words, code, message
+):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    if code != 6:
+        monkeypatch.setattr("qa_arch.cli.train.require_hub", lambda configs: None)
+    call = ("train", "model=bert", "logger=none", f"runs_dir={tmp_path}", *words.split())
+    refused, _, err = qa_arch(*call)
+    assert (refused, message in err, [*tmp_path.iterdir()]) == (code, True, [])
+    caplog.clear()
+    assert qa_arch(*call, "--dry-run")[0] == 0
+    assert f"a run here would stop: {message}" in caplog.text
+
+
 def test_config_from_accepts_a_published_record(qa_arch, trained, tmp_path, monkeypatch):
     """Published records have no config.yaml or weights and refer to data by $QA_ARCH_DATA."""
     record = read_record(trained)
