@@ -65,6 +65,8 @@ def test_calibrated_run_records_prompt_and_cost(prompt, files, question_sets, tm
     rows = [json.loads(line) for line in next((tmp_path / "p").glob("dev-*.jsonl")).read_text().splitlines()]
     assert tokens[0] == pytest.approx(1000 * sum(r["prompt_tokens"] for r in rows) / len(rows), abs=1)
     assert f"{tokens[0]:,.6g} prompt tokens" in out
+    code, out, err = qa_arch("show", run)
+    assert (code, f"{tokens[0]:,} prompt tokens per 1000 answers" in " ".join(out.split())) == (0, True), err
     assert prompt("--calibration", files["calibration"], data="other")[0] == 0
     suite = tmp_path / "s.yaml"
     suite.write_text(yaml.safe_dump({"sets": {n: {"data": str(files[n])} for n in ("dev", "other")}}))
