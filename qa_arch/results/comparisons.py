@@ -71,8 +71,8 @@ def compare(
     of questions from a single article are left out. p is corrected for the number of kinds. RunError if the
     two are not comparable.
     """
-    require_distinct_seeds(a)
-    require_distinct_seeds(b)
+    require_distinct_seeds(a, split=split)
+    require_distinct_seeds(b, split=split)
     samples = samples_of([replace(a, label="A"), replace(b, label="B")], split, unit, questions)
     first = samples.first
     overall: list[tuple[str, MeasureName, Bools]] = [
@@ -257,7 +257,7 @@ def against_baseline(
     equal to the baseline; its p-value gets a column.
     """
     for system in systems:
-        require_distinct_seeds(system)
+        require_distinct_seeds(system, split=split)
     samples = samples_of(systems, split, unit)
     others = [system for system in systems if system.label != baseline.label]
     if not others:

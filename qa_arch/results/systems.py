@@ -149,20 +149,28 @@ def two_systems(a: Runs, b: Runs) -> tuple[System, System]:
     return systems[0], systems[1]
 
 
-def repeated(system: System) -> list[tuple[Path, Path, int]]:
-    """Scored runs that repeat a seed: folder, folder of the first, seed.
+def repeated(system: System, split: str | None = None) -> list[tuple[Path, Path, int]]:
+    """Runs that repeat a seed on the same questions: folder, folder of the first, seed.
 
-    They add no evidence about their system, and counting them would understate its spread.
+    The questions are those of ``split``, by default those of every scored set but calibration, which answers
+    to several sets share. Such runs add no evidence about their system, and counting them would understate
+    its spread.
     """
-    firsts: dict[int, Path] = {}
-    scored = [(folder, record.seed) for folder, record in system.runs if record.scores]
-    seen = [(folder, firsts.setdefault(seed, folder), seed) for folder, seed in scored]
-    return [(folder, first, seed) for folder, first, seed in seen if folder != first]
+    firsts: dict[tuple[int, str | None], Path] = {}
+    matches = []
+    for folder, record in system.runs:
+        scored = [split] if split else [key for key in record.scores if key != CALIBRATION] or [CALIBRATION]
+        keys = [(record.seed, record.fingerprint(key)) for key in scored if key in record.scores]
+        if first := next((firsts[key] for key in keys if key in firsts), None):
+            matches.append((folder, first, record.seed))
+        else:
+            firsts |= dict.fromkeys(keys, folder)
+    return matches
 
 
-def require_distinct_seeds(system: System, name: str = "") -> None:
-    """Raise RunError if a seed occurs twice."""
-    for folder, first, seed in repeated(system):
+def require_distinct_seeds(system: System, name: str = "", split: str | None = None) -> None:
+    """Raise RunError if a seed occurs twice on the same questions (``repeated``)."""
+    for folder, first, seed in repeated(system, split):
         raise RunError(
             f"{name or system.label}: seed {seed} occurs twice ({first}, {folder}); name each run once"
         )

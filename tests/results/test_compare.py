@@ -250,6 +250,10 @@ def test_paired_comparison_matches_runs_by_unique_seed(two_seeds):
     duplicated = replace(child, runs=(*child.runs, (folder / "copy", child.record)))
     with pytest.raises(RunError, match=r"good: seed 1 occurs twice \(.*good-1, .*copy\)"):
         against_baseline([parent, duplicated], parent)
+    other_set = {**child.record.data, "dev": replace(child.record.facts("dev"), fingerprint="other")}
+    on_two_sets = replace(child, runs=(*child.runs, (folder / "b", replace(child.record, data=other_set))))
+    with pytest.raises(RunError, match="scores on different sets"):
+        against_baseline([parent, on_two_sets], parent)
 
 
 def test_json_has_numbers_and_markdown_has_intervals(two_seeds):

@@ -158,6 +158,14 @@ def test_duplicate_runs_and_reordered_rows_are_left_out_with_a_note(runs, tmp_pa
     assert sorted(scored["curves"]) == ["0", "1", "2"]
 
 
+def test_answers_of_one_system_to_two_sets_are_both_shown(make_run, question_set, tmp_path):
+    for name, copies in (("bert-a", 2), ("bert-b", 3)):
+        folder = make_run(name, question_set(copies=copies))
+    report = write_report(find_runs([folder.parent]), tmp_path / "r.html")
+    assert (report.runs, report.problems) == (2, ())
+    assert [scored["runs"] for scored in page_parts(report.path)[0]["sets"]] == [[0], [1]]
+
+
 def test_page_escapes_html_in_texts_and_names(make_run, question_set, tmp_path):
     questions = question_set(suffix=EVIL)
     folder = make_run("evil", questions, model=EVIL, error=EVIL)
