@@ -113,7 +113,9 @@ def run(args: argparse.Namespace) -> int:
     assert point is not None
     fitted = f", null threshold {record.null_threshold:.4g}" if calibration else ""
     print(f"EM {point.exact:.2f} F1 {point.f1:.2f}: {target} ({len(sets[0]):,} questions{fitted})")
-    print("per 1,000 answers: " + ", ".join(f"{value:,.6g} {key}" for key, value in cost.items()))
+    costs = [f"{value:,.6g} {key}" for key, value in cost.items()]
+    uncounted = [] if "prompt tokens" in cost else ["tokens unknown (the server reports no token counts)"]
+    print("per 1,000 answers: " + ", ".join([*costs, *uncounted]))
     return 0
 
 
@@ -221,10 +223,12 @@ def _answer_lines(file: Path) -> dict[str, str]:
 
 
 def _cost(file: Path, price: Sequence[float] | None) -> dict[str, float]:
-    """Seconds, tokens and money per 1,000 answers."""
+    """Seconds, tokens and money per 1,000 answers; without tokens and money if some answer has no counts."""
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    total = {key: sum(row[key] for row in rows) for key in ("seconds", "prompt_tokens", "answer_tokens")}
-    if price:
+    counted = ("prompt_tokens", "answer_tokens")
+    keys = ("seconds", *(counted if all(key in row for row in rows for key in counted) else ()))
+    total = {key: sum(row[key] for row in rows) for key in keys}
+    if price and "prompt_tokens" in total:
         total["money"] = (total["prompt_tokens"] * price[0] + total["answer_tokens"] * price[-1]) / 1000
     return {key.replace("_", " "): 1000 * value / len(rows) for key, value in total.items()}
 

@@ -22,6 +22,7 @@ from qa_arch.config.identity import files_hash
 from qa_arch.data.answer_files import UNANSWERABLE
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.extras.prompting.prompts import Messages, Reply, is_null
+from qa_arch.records import RECORD
 from qa_arch.types.text import Example
 
 ANSWER = "Answer:"
@@ -251,6 +252,8 @@ def load(source: str, reading: Reading, device: str | None = None) -> LocalModel
         model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, **options).to(device)
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        if (Path(path) / RECORD).is_file():
+            reason = "a run of qa-arch is not a causal language model of transformers"
         raise UnavailableError(
             f"--model {source}: cannot be opened ({reason}); give a folder, OWNER/NAME or a GGUF file (needs"
             " pip install 'qa-arch[prompting]')"

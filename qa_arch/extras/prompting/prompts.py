@@ -29,9 +29,10 @@ class Reply:
     """Generated text, or the most likely span; "" if only "unanswerable" is known."""
     null_odds: float | None
     """log P("unanswerable") - log P(answer); None if the server returns no log-probabilities."""
-    prompt_tokens: int
-    answer_tokens: int
-    """Tokens generated, or scored after the prompt."""
+    prompt_tokens: int | None
+    """None if the server reports no token counts."""
+    answer_tokens: int | None
+    """Tokens generated, or scored after the prompt; None as above."""
 
 
 def messages(example: Example, shots: Sequence[Example]) -> Messages:

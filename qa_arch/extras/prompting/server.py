@@ -71,8 +71,8 @@ class ServerModel:
         return Reply(
             "" if is_null(forced.text) else forced.text,
             reply.null_odds,
-            reply.prompt_tokens + forced.prompt_tokens,
-            reply.answer_tokens + forced.answer_tokens,
+            _sum(reply.prompt_tokens, forced.prompt_tokens),
+            _sum(reply.answer_tokens, forced.answer_tokens),
         )
 
     def _complete(self, turns: Messages) -> Reply:
@@ -96,8 +96,9 @@ class ServerModel:
             text = choice["message"]["content"] or ""
             first = ((choice.get("logprobs") or {}).get("content") or [{}])[0].get("top_logprobs") or []
             odds = null_odds({str(item["token"]): float(item["logprob"]) for item in first})
-            counts = [int(usage.get(name, 0)) for name in ("prompt_tokens", "completion_tokens")]
-            return Reply(str(text).strip(), odds, *counts)
+            counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
+            tokens = [None if count is None else int(count) for count in counts]
+            return Reply(str(text).strip(), odds, *tokens)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise UnavailableError(
                 f"{self.url}: its response is not a chat completion ({error!r}); check --url, which should"
@@ -138,6 +139,11 @@ class ServerModel:
 
 class _RefusedError(Exception):
     """The server rejects requests for log-probabilities."""
+
+
+def _sum(first: int | None, second: int | None) -> int | None:
+    """None if either request has no token count."""
+    return None if first is None or second is None else first + second
 
 
 def null_odds(first: Mapping[str, float]) -> float | None:

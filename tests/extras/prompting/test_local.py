@@ -156,3 +156,6 @@ def test_long_prompts_and_unreadable_models_are_refused(
     (tmp_path / "x.gguf").write_bytes(b"no model")
     with pytest.raises(UnavailableError, match=r"x\.gguf: cannot be opened"):
         load(str(tmp_path / "x.gguf"), "generate", "cpu")
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(UnavailableError, match="a run of qa-arch is not a causal language model"):
+        load(str(tmp_path), "generate", "cpu")

@@ -11,6 +11,7 @@ from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.extras.prompting import server
 from qa_arch.extras.prompting.prompts import FORCED, TEMPLATE, messages
 from qa_arch.extras.prompting.server import ServerModel, null_odds
+from qa_arch.records import read_record
 from qa_arch.types.text import Example
 
 EXAMPLES = [Example("a", "Who?", "Ada came."), Example("b", "When?", "Ada came.")]
@@ -91,6 +92,17 @@ def test_server_without_log_probabilities_gives_no_null_odds(stub, caplog):
     assert [(reply.text, reply.null_odds) for reply in replies] == [("Ada", None), ("", None)]
     assert ["logprobs" in body for _, _, body in Handler.requests] == [True, False, False]
     assert "so there are no null odds" in caplog.text
+
+
+@pytest.mark.parametrize("usage", [{}, {"usage": {"prompt_tokens": 40}}])
+def test_server_without_token_counts_gives_no_cost_in_tokens(stub, files, tmp_path, qa_arch, usage):
+    Handler.failures = [{"choices": [{"message": {"content": "Unanswerable"}}], **usage}] * 99
+    options = ("--data", files["dev"], "--name", "m", "--folder", tmp_path / "p", "--price", 1)
+    code, out, err = qa_arch("prompt", "--model", "m", "--url", stub, *options)
+    assert (code, "tokens unknown (the server reports no token counts)" in out) == (0, True), err
+    (run,) = (path for path in (tmp_path / "p").iterdir() if path.is_dir())
+    costs = {key for key in read_record(run).facts("dev").extra if key.endswith("per_1000_answers")}
+    assert costs == {"seconds_per_1000_answers"}
 
 
 def test_transient_errors_are_retried(stub):
