@@ -45,7 +45,8 @@ def _files(source: str) -> tuple[Path, ...]:
 def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> SelectionSet:
     """Read a split; candidates are the question's pool, or in train, which has no pools, all answers.
 
-    Raises DataError naming file, line and field.
+    An answer is a candidate once, however often a pool names it. Questions with a single candidate, or
+    without a right one, are skipped and counted in ``left_out``. Raises DataError naming file, line and field.
     """
     folder, split = _split(sources[0])
     vocabulary = {index: word for _, (index, word) in _lines(folder / _VOCABULARY, 2)}
@@ -54,26 +55,24 @@ def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> SelectionS
         for place, (label, text) in _lines(folder / _ANSWERS, 2)
     }
     row = {label: number for number, label in enumerate(answers)}
-    questions = []
+    questions, left_out = [], 0
     for number, (place, text, right, pool) in enumerate(_questions(sources[0]), start=1):
-        candidates = _look_up(pool, row, f"{place}: pool") if pool else range(len(row))
-        questions.append(
-            SelectionQuestion(
-                f"{split}-{number}",
-                _look_up(text, vocabulary, f"{place}: question"),
-                candidates,
-                _look_up(right, row, f"{place}: answer labels"),
-            )
-        )
-    return selection_set(name or split, answers.values(), questions)
+        words = _look_up(text, vocabulary, f"{place}: question")
+        rows = _look_up(right, row, f"{place}: answer labels")
+        candidates = range(len(row)) if pool is None else _look_up(pool, row, f"{place}: pool")
+        if len(candidates) > 1 and any(answer in candidates for answer in rows):
+            questions.append(SelectionQuestion(f"{split}-{number}", words, candidates, rows))
+        else:
+            left_out += 1
+    return selection_set(name or split, answers.values(), questions, left_out)
 
 
-def _questions(source: str) -> Iterator[tuple[str, list[str], list[str], list[str]]]:
-    """(file and line, word indices, labels of right answers, labels of the pool) of each question."""
+def _questions(source: str) -> Iterator[tuple[str, list[str], list[str], list[str] | None]]:
+    """(file and line, word indices, right labels, distinct labels of the pool) of each question."""
     path, (_, split) = _questions_file(source), _split(source)
     for place, fields in _lines(path, 2 if split == "train" else 3):
-        question, right, pool = (*fields, "") if split == "train" else (fields[1], fields[0], fields[2])
-        yield place, question.split(), right.split(), pool.split()
+        question, right, *pool = fields if split == "train" else (fields[1], fields[0], fields[2])
+        yield place, question.split(), right.split(), list(dict.fromkeys(pool[0].split())) if pool else None
 
 
 def _counts(source: str) -> Mapping[str, int]:

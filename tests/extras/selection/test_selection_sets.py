@@ -102,7 +102,7 @@ FILES = {
     "vocabulary": "idx_1\twhat\nidx_2\tis\nidx_3\tterm\nidx_4\tlife\nidx_5\tbasic\n",
     "answers.label.token_idx": "7\tidx_3 idx_4\n8\tidx_5\n9\tidx_4\n",
     TRAIN: "idx_1 idx_2 idx_3\t7 8\nidx_1 idx_5\t9\n",
-    DEV: "8\tidx_1 idx_2\t9 8 7\n",
+    DEV: "8\tidx_1 idx_2\t9 8 9 7\n",
 }
 
 
@@ -122,6 +122,9 @@ def test_insuranceqa_files_are_read(folder):
     (question,) = open_source(f"insuranceqa:{folder}:dev").questions
     assert (question.id, question.question, question.right) == ("dev-1", ("what", "is"), (1,))
     assert question.candidates == (2, 1, 0)
+    (folder / DEV).write_text(f"8\tidx_1\t9 7\n8\tidx_1\t8 8\n{FILES[DEV]}")  # no right answer, one candidate
+    dev = open_source(f"insuranceqa:{folder}:dev")
+    assert ([question.id for question in dev.questions], dev.left_out) == (["dev-3"], 2)
     (folder / "answers.label.token_idx").unlink()  # not needed for counting
     assert counts(f"insuranceqa:{folder}:train") == {"questions": 2, "answers": 3, "question_words": 5}
 
@@ -134,6 +137,7 @@ def test_insuranceqa_files_are_read(folder):
         (TRAIN, "idx_1\tseven\n", "train", "line 1: answer labels: 'seven' is unknown"),
         (TRAIN, "\t7\n", "train", "line 1: question: is empty"),
         (DEV, "8\tidx_1\t9 55\n", "dev", "line 1: pool: '55' is unknown"),
+        (DEV, "8\tidx_1\t\n", "dev", "line 1: pool: is empty"),
         ("vocabulary", "idx_1 what\n", "dev", "line 1: 1 tab-separated fields"),
         ("answers.label.token_idx", None, "dev", "cannot be read"),
     ],
