@@ -13,9 +13,9 @@ Question sets are loaded whole; the other kinds are streamed in constant memory.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -47,6 +47,8 @@ class Corpus:
     stream: Callable[[], Iterator[str]]
     protocol: str = ""
     """The objective of the run that reads it."""
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """Fingerprint -> source of each file or data set that it was made of."""
     titles: ClassVar[frozenset[str]] = frozenset()
     """Always empty: documents have no article titles by which to detect overlap with a test set."""
 
@@ -79,6 +81,7 @@ def open_corpus(paths: Paths, protocol: str = "") -> Corpus:
         parts[0].fingerprint if len(parts) == 1 else _digest(*(part.fingerprint for part in parts)),
         lambda: (document for part in parts for document in part.stream()),
         protocol,
+        {part.fingerprint: part.source for part in parts},
     )
 
 
@@ -217,7 +220,8 @@ def load_splits(data: Data, protocol: str) -> dict[str, Corpus]:
     """Train, calibration and dev corpora of a run, in this order; splits without data are omitted.
 
     Without a calibration corpus, ``data.hold_out_share`` of the training documents is held out;
-    ``data.train_questions`` then truncates train. Raises ConfigError for settings that need questions.
+    ``data.train_questions`` then truncates train. Raises ConfigError for settings that need questions,
+    DataError for a file or data set that is both trained on and scored.
     """
     if data.hold_out_articles and data.calibration is None:
         raise ConfigError(
@@ -227,6 +231,7 @@ def load_splits(data: Data, protocol: str) -> dict[str, Corpus]:
     splits = {"train": open_corpus(data.train, protocol)}
     if data.calibration is not None:
         splits["calibration"] = open_corpus(data.calibration, protocol)
+        _require_apart(splits["train"], splits["calibration"], "data.calibration")
     elif data.hold_out_share:
         parts = split(splits["train"], data.hold_out_share, data.split_seed)
         splits = dict(zip(("train", "calibration"), parts, strict=True))
@@ -241,7 +246,14 @@ def load_splits(data: Data, protocol: str) -> dict[str, Corpus]:
         )
     if data.dev is not None and data.open_dev:
         splits["dev"] = open_corpus(data.dev, protocol)
+        _require_apart(splits["train"], splits["dev"], "data.dev")
     return splits
+
+
+def _require_apart(train: Corpus, scored: Corpus, setting: str) -> None:
+    """Raise DataError if a file or data set of ``scored`` is trained on; copies have the same fingerprint."""
+    if shared := [source for key, source in scored.parts.items() if key in train.parts]:
+        raise DataError(f"{setting}: {shared[0]} is part of data.train too; score text that is not trained on")
 
 
 def split(corpus: Corpus, share: float, seed: int) -> tuple[Corpus, Corpus]:

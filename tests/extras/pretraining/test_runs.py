@@ -186,6 +186,7 @@ def test_question_set_is_read_as_its_passages(few_questions, source):
         (["data.hold_out_articles=3", "data.calibration=null"], ConfigError, "data.hold_out_share"),
         (["data.train=EMPTY"], DataError, "holds no text"),
         (["data.train=SINGLE", "model.sentence_task=nsp"], DataError, "single document"),
+        (["data.train=[SINGLE,synthetic:train]", "data.calibration=SINGLE"], DataError, "trained on"),
         (["model.sentence_task=order"], ConfigError, "model.sentence_task"),
         (["pretraining.masked=0.9", "pretraining.replaced=0.2"], ConfigError, "sum to more than 1"),
         (["encoder=words", "encoder.layers=null"], ConfigError, "words"),
@@ -200,7 +201,7 @@ def test_invalid_settings_are_refused_before_training(
     (tmp_path / "single.txt").write_text("Tarn keeps bees. It rains in Lomm.")
     named = {"EMPTY": tmp_path / "empty.txt", "SINGLE": tmp_path / "single.txt", "RUN": pretrained}
     for name, path in named.items():
-        overrides = [override.replace(f"={name}", f"={path}") for override in overrides]
+        overrides = [override.replace(name, str(path)) for override in overrides]
     with pytest.raises(error, match=message):
         train(configure(*overrides), folder=tmp_path / "run")
     assert not (tmp_path / "run" / "model" / "model.safetensors").exists()
