@@ -123,6 +123,7 @@ def test_page_contains_no_local_path(runs, make_run, question_set, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     folder, questions = runs
     config = {"data": {"train": "squad:/home/ada/sets/train.json"}, "encoder": {"name": "/opt/models/mini"}}
+    config["compression"] = [{"method": "int8"}]
     make_run("failed-1", questions, model="failed", config=config, error="OSError: /mnt/disk/a/b.bin is gone")
     (folder / "bert-1" / QUESTIONS).write_bytes(b"torn")
     report = write_report(find_runs([folder]), tmp_path / "r.html")
@@ -132,6 +133,7 @@ def test_page_contains_no_local_path(runs, make_run, question_set, tmp_path, mon
         assert private not in texts
     run = next(run for run in value["runs"] if run["model"] == "failed")
     assert run["folder"] == "runs/failed-1"
+    assert [run["trainable"] for run in value["runs"]] == [run["model"] != "failed" for run in value["runs"]]
     assert run["error"] == "OSError: …/a/b.bin is gone"
     own = value["settings"]["own"][value["runs"].index(run)]
     assert own["data.train"] == "squad:…/sets/train.json"

@@ -137,6 +137,7 @@ def _run(folder: Path, record: RunRecord, group: int) -> dict[str, Any]:
         "rate": record.examples_per_second,
         "margin": record.threshold.value if record.threshold else None,
         "adopted": record.adopted,
+        "trainable": not (record.adopted or record.config.get("compression")),  # train refuses their configs
         "epochs": [{key: finite(epoch.value(key)) for key in EPOCH} for epoch in record.epochs],
         "best": record.best_epoch,
         "scores": scores,

@@ -37,7 +37,7 @@ function drawRun() {
     make("div", { class: "figures" }, make("figure", { id: "run-record" }, make("h3", {}, "Record"), framed(recordTable(shown, heads), "Record")),
       make("div", {}, make("figure", { id: "run-scores" }, make("h3", {}, "Scores"), framed(scoreTable(shown), "Scores")), make("div", { id: "run-figures" }))),
     ...settingTables(shown, heads),
-    make("div", { class: "empty" }, "The same run again:", command(`qa-arch train --config-from ${quoted(DATA.runs[viewed.run].folder)} --folder ${quoted(`runs/again/${DATA.runs[viewed.run].name}`)}`)));
+    ...(DATA.runs[viewed.run].trainable ? [make("div", { class: "empty" }, "The same run again:", command(`qa-arch train --config-from ${quoted(DATA.runs[viewed.run].folder)} --folder ${quoted(`runs/again/${DATA.runs[viewed.run].name}`)}`))] : []));
   const trained = shown.filter((run) => DATA.runs[run].epochs.length);
   if (!trained.length) return absent(byId("run-figures"), "run-loss", "Loss by epoch", "No epoch was finished.");
   const colours = (runs, points, more = {}) => runs.flatMap((run) => seedTraces(DATA.runs[run].group, [run], points, { ...more, colour: css(`--c${shown.indexOf(run)}`), name: labelOf(run) }));
