@@ -150,6 +150,8 @@ def _settings(record: RunRecord) -> list[tuple[str, str]]:
 
 def _run(record: RunRecord) -> list[tuple[str, str]]:
     row = row_of(Scored(record.model, "", None, record), RUN)
+    if record.selects:
+        del row["encoder"]  # its section is not read
     if record.parameters.nonzero is None:
         del row["nonzero"]  # equals the total: nothing was pruned
     shown = [(COLUMNS[key].heading, COLUMNS[key].text(row)) for key in RUN if row.get(key) is not None]
@@ -208,6 +210,8 @@ def scores_table(record: RunRecord) -> Table:
     shown = [c for c in select_columns(SCORES) if any(row.get(c.key) is not None for row in rows)]
     (threshold,) = select_columns(["null_threshold"])
     columns = [text("model", "set"), text("run", "null threshold"), *shown, replace(threshold, heading="at")]
+    if rows and all(row["run"] == "none" for row in rows):  # a task without a null
+        columns = [columns[0], *shown]
     return Table("", columns, rows)
 
 
