@@ -253,7 +253,7 @@ def load_splits(data: Data, protocol: str) -> dict[str, Corpus]:
 def _require_apart(train: Corpus, scored: Corpus, setting: str) -> None:
     """Raise DataError if a file or data set of ``scored`` is trained on; copies have the same fingerprint."""
     if shared := [source for key, source in scored.parts.items() if key in train.parts]:
-        raise DataError(f"{setting}: {shared[0]} is part of data.train too; score text that is not trained on")
+        raise DataError(f"{setting}: {shared[0]} is part of data.train; score text that is not trained on")
 
 
 def split(corpus: Corpus, share: float, seed: int) -> tuple[Corpus, Corpus]:

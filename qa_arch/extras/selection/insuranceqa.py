@@ -46,7 +46,8 @@ def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> SelectionS
     """Read a split; candidates are the question's pool, or in train, which has no pools, all answers.
 
     An answer is a candidate once, however often a pool names it. Questions with a single candidate, or
-    without a right one, are skipped and counted in ``left_out``. Raises DataError naming file, line and field.
+    without a right one, are skipped and counted in ``left_out``. Raises DataError naming file, line and
+    field.
     """
     folder, split = _split(sources[0])
     vocabulary = {index: word for _, (index, word) in _lines(folder / _VOCABULARY, 2)}
