@@ -22,7 +22,7 @@ from qa_arch.models.check import check_model
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
 from qa_arch.nn.encoder import WORDS, AnyEncoder
 from qa_arch.nn.encoder_configs import WITHOUT_HUB, known_config, resolve
-from qa_arch.nn.encoder_factory import build_encoder
+from qa_arch.nn.encoder_factory import build_encoder, quiet_loading
 from qa_arch.records import MODEL
 from qa_arch.types.text import QuestionSet
 
@@ -71,7 +71,10 @@ def load_tokenizer(encoder: str, *, setting: str = "encoder.name") -> PreTrained
     """The tokenizer of a hub id, a local folder or ``minilm``. Raises UnavailableError if there is none."""
     name = resolve(encoder)
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False)
+        with quiet_loading():  # it warns of families that it does not know yet, such as qa_transformer
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                name, use_fast=True, trust_remote_code=False
+            )
     except Exception as error:  # a damaged tokenizer.json can raise anything, a missing package ImportError
         without_hub = WITHOUT_HUB.get(encoder, "give a local folder with a tokenizer.json")
         raise UnavailableError(

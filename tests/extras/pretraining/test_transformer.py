@@ -1,6 +1,7 @@
 """Our Transformer: equal to torch's layers and, with its weights, to BERT; usable like any encoder."""
 
 import json
+import logging
 import math
 
 import pytest
@@ -22,6 +23,8 @@ from qa_arch.extras.pretraining.transformer import (
     sinusoidal_positions,
 )
 from qa_arch.extras.pretraining.transformer_config import QaTransformerConfig
+from qa_arch.features import tokenizers
+from qa_arch.models.build import load_tokenizer
 from qa_arch.nn import encoder as core
 from qa_arch.nn.encoder import Encoder
 
@@ -252,6 +255,15 @@ def test_encoder_saves_loads_and_freezes_like_any_other(settings, tmp_path):
     assert {encoder.depth_of(name) for name in names} == {0, 1, 2}
     encoder.freeze(1)
     assert {encoder.depth_of(n) for n, p in encoder.named_parameters() if p.requires_grad} == {2}
+
+
+def test_loading_causes_no_warning_of_the_library(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    new_encoder(family="qa_transformer", layers=1, width=16, heads=2)
+    tokenizers.wordpiece(["bees"]).save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "registered_later"}')
+    load_tokenizer(str(tmp_path))
+    assert not caplog.records
 
 
 def test_its_settings_are_refused_by_other_families():
