@@ -168,7 +168,9 @@ def load_predictor(
         torch.empty(1, device=target)
     except (RuntimeError, AssertionError) as error:
         reason = first_line(error)
-        raise UnavailableError(f"device {target}: cannot be used ({reason}); use cpu (--device cpu)") from error
+        raise UnavailableError(
+            f"device {target}: cannot be used ({reason}); use cpu (--device cpu)"
+        ) from error
     require_folder(run)
     if names_checkpoint(run):
         if engine == "onnx":
