@@ -8,12 +8,14 @@ Axes: ``B`` windows, ``T`` tokens of a window.
 from __future__ import annotations
 
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import wraps
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +25,7 @@ from tokenizers import Encoding
 from transformers import PreTrainedTokenizerBase
 
 from qa_arch.errors import ConfigError
+from qa_arch.extras.compat import squad, squad_metrics
 from qa_arch.extras.compat.squad import SquadExample
 from qa_arch.models.build import load_tokenizer
 from qa_arch.models.checkpoint_files import open_checkpoint
@@ -41,6 +44,14 @@ NO_SCORE = 1000000
 """Score of "no answer" without windows."""
 OUTSIDE = np.float32(-10000.0)
 """Logit of tokens outside the text."""
+PROCESSORS = (
+    "SquadExample",
+    "SquadFeatures",
+    "SquadV1Processor",
+    "SquadV2Processor",
+    "squad_convert_examples_to_features",
+)
+"""Names of the ``squad`` module that transformers 4 also exported itself."""
 
 Answer = dict[str, Any]
 Floats = npt.NDArray[np.float32]
@@ -80,9 +91,29 @@ def pipeline(
     return QuestionAnsweringPipeline(model, tokenizer, device, config=config, **options)
 
 
-def with_question_answering(transformers_pipeline: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the removed task to ``transformers.pipeline`` of version 5."""
+def patch_transformers() -> None:
+    """Put the removed modules and names back into transformers 5, for code that cannot be changed.
 
+    Call it before the first import of such code.
+    """
+    import transformers.pipelines  # replaces transformers in sys.modules when it is first imported
+
+    library: Any = transformers
+    removed = (("metrics", "squad_metrics", squad_metrics), ("processors", "squad", squad))
+    for package, name, module in removed:
+        path = f"transformers.data.{package}"
+        parent = sys.modules.setdefault(path, ModuleType(path))
+        sys.modules[f"{path}.{name}"] = module
+        setattr(library.data, package, parent)
+        setattr(parent, name, module)
+    for owner, name in product((library, library.data.processors), PROCESSORS):
+        setattr(owner, name, getattr(squad, name))
+    for owner in (library, library.pipelines):
+        owner.QuestionAnsweringPipeline = QuestionAnsweringPipeline
+        owner.pipeline = _with_question_answering(owner.pipeline)
+
+
+def _with_question_answering(transformers_pipeline: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(transformers_pipeline)
     def dispatch(task: Any = None, *args: Any, **options: Any) -> Any:
         return (pipeline if task == TASK else transformers_pipeline)(task, *args, **options)

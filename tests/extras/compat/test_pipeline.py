@@ -15,8 +15,7 @@ from checkpoints import make_checkpoint
 from transformers import AutoModel, AutoModelForQuestionAnswering, AutoTokenizer, BertModel
 
 from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.extras.compat.old_names import PROCESSORS
-from qa_arch.extras.compat.pipeline import pipeline
+from qa_arch.extras.compat.pipeline import PROCESSORS, pipeline
 from qa_arch.extras.compat.squad import SquadExample
 
 TASK = "question-answering"
