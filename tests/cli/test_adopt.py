@@ -101,6 +101,7 @@ def test_each_format_is_recognised(tmp_path, content, form, odds):
         (json.dumps([[{"query": "Who?", "data": "Ada", "score": 1}]]), "query: 2 questions of the data are"),
         (json.dumps({"a": [{"data": "1902"}]}), "a: score: is missing"),
         (json.dumps({"a": [{"text": "1902", "probability": 0.9}]}), "is an n-best file"),
+        (json.dumps({"a": [1902]}), "a: score: is missing"),
         (
             '{"a": [{"data": "1902", "score": 1' + "0" * 400 + "}]}",
             "a: score: '10000000000000000000' is not a number",
