@@ -131,9 +131,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(path)
     with _temporary(target) as (temporary, descriptor):
         yield temporary
-        with temporary.open(
-            "rb"
-        ) as file:  # safetensors has replaced it by a file that only the user can read
+        # Opened anew: safetensors has replaced it by a file that only the user can read.
+        with temporary.open("rb") as file:
             os.fchmod(file.fileno(), stat.S_IMODE(os.fstat(descriptor).st_mode))
             os.fsync(file.fileno())  # else the rename may survive a power cut without the content
         temporary.replace(target)

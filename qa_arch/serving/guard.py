@@ -224,8 +224,11 @@ def _path_in_app(scope: Scope) -> str:
 
 def _route(scope: Scope) -> str:
     """Path of the request in the API, also if the guard refused it before the router saw it."""
-    path, paths = _path_in_app(scope), [r.path for r in scope["app"].routes if isinstance(r, APIRoute)]
-    return getattr(scope.get("route"), "path", "") or (path if path in paths else "other")
+    if routed := getattr(scope.get("route"), "path", ""):
+        return str(routed)
+    path = _path_in_app(scope)
+    known = any(isinstance(route, APIRoute) and route.path == path for route in scope["app"].routes)
+    return path if known else "other"
 
 
 async def _disconnected(receive: Receive) -> Message:

@@ -164,13 +164,7 @@ def load_predictor(
     _check_choice("engine", engine, (None, *get_args(Engine)))
     gpu = torch.cuda.is_available() and precision != "int8" and engine != "onnx"
     target = device or ("cuda" if gpu else "cpu")
-    try:
-        torch.empty(1, device=target)
-    except (RuntimeError, AssertionError) as error:
-        reason = first_line(error)
-        raise UnavailableError(
-            f"device {target}: cannot be used ({reason}); use cpu (--device cpu)"
-        ) from error
+    _require_device(target)
     require_folder(run)
     if names_checkpoint(run):
         if engine == "onnx":
@@ -208,6 +202,17 @@ def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     if value not in choices:
         known = ", ".join(choice for choice in choices if choice)
         raise ConfigError(f"{name}: {value!r} is unknown; choose from {known}")
+
+
+def _require_device(device: str | torch.device) -> None:
+    """Raise UnavailableError unless tensors can be made on ``device``."""
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = first_line(error)
+        raise UnavailableError(
+            f"device {device}: cannot be used ({reason}); use cpu (--device cpu)"
+        ) from error
 
 
 def _graph_predictor(

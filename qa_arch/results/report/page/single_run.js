@@ -32,12 +32,15 @@ function drawRun() {
     viewChanged();
   } }, options(viewed[key], none)));
   const heads = shown.map((run) => [make("span", { class: "pick" }, make("i", { class: "swatch", style: `background: var(--c${shown.indexOf(run)})` }), DATA.runs[run].name)]);
+  const { folder, name, trainable } = DATA.runs[viewed.run];
+  const repeat = `qa-arch train --config-from ${quoted(folder)} --folder ${quoted(`runs/again/${name}`)}`;
+  const again = trainable ? [make("div", { class: "empty" }, "The same run again:", command(repeat))] : [];
   byId("run-view").replaceChildren(
     make("div", { class: "tools" }, pick("Run", "run", false), pick("Compared with", "beside", true)),
     make("div", { class: "figures" }, make("figure", { id: "run-record" }, make("h3", {}, "Record"), framed(recordTable(shown, heads), "Record")),
       make("div", {}, make("figure", { id: "run-scores" }, make("h3", {}, "Scores"), framed(scoreTable(shown), "Scores")), make("div", { id: "run-figures" }))),
     ...settingTables(shown, heads),
-    ...(DATA.runs[viewed.run].trainable ? [make("div", { class: "empty" }, "The same run again:", command(`qa-arch train --config-from ${quoted(DATA.runs[viewed.run].folder)} --folder ${quoted(`runs/again/${DATA.runs[viewed.run].name}`)}`))] : []));
+    ...again);
   const trained = shown.filter((run) => DATA.runs[run].epochs.length);
   if (!trained.length) return absent(byId("run-figures"), "run-loss", "Loss by epoch", "No epoch was finished.");
   const colours = (runs, points, more = {}) => runs.flatMap((run) => seedTraces(DATA.runs[run].group, [run], points, { ...more, colour: css(`--c${shown.indexOf(run)}`), name: labelOf(run) }));
