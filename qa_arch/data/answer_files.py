@@ -93,8 +93,8 @@ def _detect_format(path: Path, questions: QuestionSet) -> tuple[str, Iterable[Ro
     content = load(path)
     if isinstance(content, dict) and not content.keys() & {"doc", "id", "answers"}:
         if all(isinstance(value, list) for value in content.values()):
-            first = [span for spans in content.values() for span in spans[:1]]
-            if any(isinstance(span, dict) and "probability" in span for span in first):
+            best = [span for spans in content.values() for span in spans[:1]]
+            if any(isinstance(span, dict) and "probability" in span for span in best):
                 raise DataError(f"{path}: is an n-best file; give the predictions.json written with it")
             return "haystack answers", _haystack_rows(path, content)
         return "official predictions", _official_rows(path)
