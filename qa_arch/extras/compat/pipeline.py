@@ -372,5 +372,5 @@ def _device(device: int | str | torch.device | None, model: Any) -> torch.device
         return torch.device(device)
     if device == -1:
         return device_of(model)
-    accelerator = torch.accelerator.current_accelerator()
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
     return torch.device("cpu") if accelerator is None else torch.device(accelerator.type, device or 0)

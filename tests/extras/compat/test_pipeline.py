@@ -207,6 +207,14 @@ def test_tokenizer_of_another_model_is_refused(folder, tmp_path):
         qa(QUESTION, string.printable)
 
 
+def test_cuda_build_of_torch_without_a_gpu_answers_on_the_cpu(folder, monkeypatch):
+    def current_accelerator(check_available: bool = False) -> torch.device | None:
+        return None if check_available else torch.device("cuda")
+
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", current_accelerator)
+    assert pipeline(TASK, folder / "bert").device == torch.device("cpu")
+
+
 def test_invalid_tasks_and_checkpoints_raise(folder, tmp_path):
     with pytest.raises(KeyError, match=r"'summarization' is not .* transformers\.pipeline"):
         pipeline("summarization", folder / "bert")
