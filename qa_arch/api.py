@@ -11,6 +11,7 @@ from qa_arch.cli.runs import use_config_dir
 from qa_arch.cli.train import IfExists, check_jobs, plan_job, train_job
 from qa_arch.config.launched import launched
 from qa_arch.config.target import TRUSTED
+from qa_arch.data.input_files import as_list
 from qa_arch.errors import ConfigError
 from qa_arch.results.notebooks import Run
 
@@ -28,7 +29,7 @@ def train(
     ``overrides`` are settings in Hydra's syntax: ``["model=bert", "experiment=demo", "seed=14"]``.
     ``folder`` is the run folder (default: ``RUNS_DIR/NAME/MODEL-sSEED-HASH``). If it exists, ``if_exists``
     fails, replaces it, or resumes the run: an unfinished run continues and a finished one is returned.
-    ``config_dir`` contains your own choices for the config groups, and ``trust`` lists packages whose classes
+    ``config_dir`` contains your own choices for the config groups, and ``trust`` names packages whose classes
     a config may name.
 
     Everything that needs no weights is checked first. Raises ConfigError for settings, DataError for data and
@@ -36,13 +37,13 @@ def train(
     raised. A run that exceeds memory is returned with status ``oom``.
     """
     if isinstance(overrides, str):
-        raise ConfigError(f'overrides: must be a list of settings, such as ["{overrides}"]')
+        raise ConfigError(f"overrides: must be a list of settings, such as {overrides.split()}")
     if if_exists not in get_args(IfExists):
         raise ConfigError(f"if_exists: '{if_exists}' is not one of {', '.join(get_args(IfExists))}")
     if launched() is not None:
         raise ConfigError("under torchrun or srun, start the command qa-arch train, not qa_arch.train")
-    own_conf = use_config_dir(None if config_dir is None else str(config_dir), trust)
-    trusted = (*TRUSTED, *trust)
+    own_conf = use_config_dir(None if config_dir is None else str(config_dir), as_list(trust))
+    trusted = (*TRUSTED, *as_list(trust))
     job = plan_job(compose(overrides, own_conf), folder, trusted)
     check_jobs([job], if_exists, trusted)
     train_job(job, if_exists, trusted, own_conf)

@@ -661,7 +661,8 @@ def find_runs(
     if problems and unreadable is None:
         raise RunError("; ".join(problems))
     if not runs:
-        nothing = f"{', '.join(map(str, patterns))}: holds no {RECORD}; train a model first (qa-arch train)"
+        where = ", ".join(map(str, patterns)) or "no folder"
+        nothing = f"{where}: holds no {RECORD}; train a model first (qa-arch train)"
         raise RunError("; ".join(unreadable or [nothing]))
     return runs
 

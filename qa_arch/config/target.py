@@ -57,7 +57,7 @@ def require_trusted(section: Any, trusted: Sequence[str], where: str = "") -> No
         elif not under(value, trusted):
             raise ConfigError(
                 f"{key}: '{value}' is outside {', '.join(trusted)} and was not imported;"
-                f" if you trust it, add --trust {value.split('.')[0]}"
+                f" if you trust it, add --trust {value.split('.')[0]} (in Python: trust)"
             )
 
 

@@ -72,17 +72,25 @@ def _csv_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     Without a column ``title``, each passage is its own article. Raises DataError.
     """
     for line, row in csv_rows(path, _CSV, f"the columns are {', '.join(_CSV)}"):
-        try:
-            starts = [int(start) for start in _parse_cell(row["starts"])]
-            answers = {"text": _parse_cell(row["answers"]), "answer_start": starts}
-        except (ValueError, TypeError, OverflowError, RecursionError) as error:
-            raise DataError(f"{path}: line {line}: {error}; correct that line") from None
+        starts = [_offset(start) for start in _parse_cell(row["starts"])]
+        answers = {"text": _parse_cell(row["answers"]), "answer_start": starts}
         title = row.get("title") or passage_title(row["context"])
         yield line, {**row, "title": title, "answers": answers}
 
 
 def _parse_cell(text: str) -> list[Any]:
-    return json.loads(text) if text.startswith("[") else [text] * bool(text)
+    try:
+        return json.loads(text) if text.startswith("[") else [text] * bool(text)
+    except (ValueError, RecursionError):  # a text that begins with a bracket
+        return [text]
+
+
+def _offset(start: Any) -> Any:
+    """A whole number, also as pandas writes it (``32.0``); anything else as it is, for the record's check."""
+    try:
+        return int(number) if (number := float(start)).is_integer() else start
+    except (ValueError, TypeError, OverflowError):
+        return start
 
 
 def _is_flat(record: object) -> bool:

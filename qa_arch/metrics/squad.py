@@ -236,8 +236,8 @@ def score(
 ) -> Scores:
     """Scores of predictions that must cover every question (arguments as in ``aggregate``).
 
-    Raises DataError naming the questions without a prediction: a mean over fewer questions would be mistaken
-    for the score of the set.
+    Raises DataError naming the questions without a prediction (None is none): a mean over fewer questions
+    would be mistaken for the score of the set.
     """
     require_predictions(questions, predictions)
     scored = score_questions(questions, predictions)
@@ -262,10 +262,13 @@ def missing_ids(questions: QuestionSet, predictions: Mapping[str, object]) -> li
 
 
 def require_predictions(questions: QuestionSet, predictions: Mapping[str, object]) -> None:
-    """Raise DataError naming the first questions without a prediction, if there are any."""
+    """Raise DataError naming the first questions without a prediction, or one that is not a text."""
     if absent := missing_ids(questions, predictions):
         named = ", ".join(absent[:5])
         raise DataError(f"{len(absent)} of {len(questions)} questions have no prediction: {named}")
+    for example in questions.examples:
+        if not isinstance(value := predictions[example.id], str):
+            raise DataError(f"question {example.id}: predicted is {value!r}; give a text, '' for no answer")
 
 
 Mean = Callable[[Iterable[float], int], float]
@@ -286,7 +289,7 @@ def _apply_threshold(
     """Scores in which every null score above ``threshold`` is an abstention."""
     final = []
     for s in scored:
-        if s.id not in null_scores:
+        if null_scores.get(s.id) is None:
             raise DataError(f"question {s.id}: has a prediction but no no-answer score; give one for each")
         if null_scores[s.id] > threshold:
             right = float(not s.answerable)

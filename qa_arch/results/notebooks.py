@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qa_arch.data.input_files import as_list
+from qa_arch.errors import RunError
 from qa_arch.metrics.significance import Unit
 from qa_arch.records import CALIBRATION, DEV, RECORD, RunRecord, find_runs, is_squad, read_record
 from qa_arch.results.columns import Scored, row_of, select_columns
@@ -127,12 +128,16 @@ def runs(
     ``qa-arch tables``, under the keys of ``--columns``, scores in percent; ``columns`` adds some that need
     question rows, such as ``auroc`` and ``ece``. ``split`` defaults to dev, or to calibration for a run that
     was not scored on dev. The settings in which the runs differ follow under their dotted names; columns
-    without any value are left out. Raises RunError if there is no run, ConfigError for an unknown column.
+    without any value are left out. Raises RunError if there is no run, or none was scored on ``split``,
+    ConfigError for an unknown column.
     """
     from pandas import DataFrame
 
-    requested = {column.key for column in select_columns(columns)}
+    requested = {column.key for column in select_columns(as_list(columns))}
     matches = find_runs(as_list(folders))
+    known = {name for _, record in matches for name in record.scores}
+    if split is not None and split not in known:
+        raise RunError(f"split: no run was scored on '{split}' (known: {', '.join(sorted(known))})")
     systems = {str(path): system.label for system in group_by_system(matches) for path, _ in system.runs}
     rows = []
     for path, record in matches:
@@ -167,9 +172,8 @@ def compare(
     """
     systems, notes = comparable(find_runs(as_list(folders)), split)
     parent = find_system(systems, baseline)
-    table = against_baseline(
-        systems, parent, split=split, measure=measure, unit=unit, order=order, equivalence=equivalence
-    )
+    options: Any = {"measure": measure, "unit": unit, "order": as_list(order), "equivalence": equivalence}
+    table = against_baseline(systems, parent, split=split, **options)
     return replace(table, notes=[*table.notes, *notes])
 
 

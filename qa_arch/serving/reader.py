@@ -6,7 +6,7 @@ scored is what is served.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from os import PathLike, fspath
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from qa_arch.config.schema import Decode
-from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.errors import ConfigError, QaArchError, UnavailableError
 from qa_arch.manifest import module_of
 from qa_arch.metrics.confidence import confidences
 from qa_arch.nn.precision import Precision
@@ -129,17 +129,26 @@ class Reader:
                 f"context: there are {len(question)} questions and {len(contexts)} texts; give one text"
                 " per question, or a single one for all"
             )
-        pairs = zip(question, contexts, strict=True)
-        return self.answer([Query(text, _documents(context), **options) for text, context in pairs])
+        return self.answer(list(_queries(zip(question, contexts, strict=True), options)))
 
     def stream(self, pairs: Iterable[tuple[str, Documents]], **options: Unpack[Options]) -> Iterator[Answer]:
         """Answer any number of (question, documents), in order, holding ``STREAM_SIZE`` in memory.
 
-        Raises like a call, on reaching the invalid pair.
+        Raises like a call on reaching an invalid pair, after the answers to those before it.
         """
-        queries = (Query(question, _documents(context), **options) for question, context in pairs)
-        while part := list(islice(queries, STREAM_SIZE)):
+        queries = _queries(pairs, options)
+        fault: QaArchError | None = None
+        while fault is None:
+            part: list[Query] = []
+            try:
+                part.extend(islice(queries, STREAM_SIZE))
+            except QaArchError as error:
+                fault = error
+            if not part:
+                break
             yield from self.answer(part)
+        if fault is not None:
+            raise fault
 
     def answer(self, queries: Sequence[Query]) -> list[Answer]:
         """Answer ``queries``, in order; their windows share batches."""
@@ -241,6 +250,17 @@ class Reader:
             counted=np.array(counted),
         )
         return list(zip(candidates, values.tolist(), strict=True))
+
+
+def _queries(pairs: Iterable[Any], options: Mapping[str, Any]) -> Iterator[Query]:
+    """Queries of (question, documents); an error names the pair, counted from 0."""
+    for number, pair in enumerate(pairs):
+        try:
+            if not isinstance(pair, list | tuple) or len(pair) != 2:
+                raise ConfigError(f"must be (question, text), not {type(pair).__name__}")
+            yield Query(pair[0], _documents(pair[1]), **options)
+        except QaArchError as error:
+            raise type(error)(f"pair {number}: {error}") from None
 
 
 def _documents(context: Documents) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from qa_arch.config.identity import files_hash
 from qa_arch.config.schema import reads_corpus, validate
 from qa_arch.config.target import TRUSTED
+from qa_arch.data.input_files import as_list
 from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, first_line
 from qa_arch.features.cache import tokenizer_hash
 from qa_arch.features.vectors import WordVectors
@@ -191,7 +192,7 @@ def load_predictor(
         )
     config = validate(record.config)
     task = task_of(config.model)
-    parts = task.load(folder / MODEL, config, (*TRUSTED, *trust))
+    parts = task.load(folder / MODEL, config, (*TRUSTED, *as_list(trust)))
     store.load_weights(folder / MODEL, parts.model, precision)
     parts.model.to(target)
     return task.predictor(config, parts, record, precision)

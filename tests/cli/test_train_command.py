@@ -202,7 +202,8 @@ def test_next_steps_compare_with_the_first_model():
 @pytest.mark.parametrize(
     ("overrides", "options", "message"),
     [
-        ("model=bert", {}, r'must be a list of settings, such as \["model=bert"\]'),
+        ("model=bert seed=1", {}, r"must be a list of settings, such as \['model=bert', 'seed=1'\]"),
+        (["model=bert", "model._target_=near.Near"], {"trust": "far"}, "outside qa_arch, baselines, far and"),
         (["experiment=sqad2"], {}, r"experiment=sqad2 does not exist \(did you mean 'squad2'"),
         (["model=bert", "optim.lr=-1"], {}, "optim.lr"),
         (["model=bert"], {"if_exists": "overwrite"}, "'overwrite' is not one of fail, replace, resume"),

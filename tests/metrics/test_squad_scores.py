@@ -111,7 +111,10 @@ def test_unscorable_sets_are_refused(gold_set):
     with pytest.raises(DataError, match="no prediction belongs"):
         aggregate((), "2.0", missing=5)
     with pytest.raises(DataError, match="q2: has a prediction but no no-answer score"):
-        score(gold_set({"q1": [], "q2": []}), {"q1": "", "q2": ""}, null_scores={"q1": 0.0})
+        score(gold_set({"q1": [], "q2": []}), {"q1": "", "q2": ""}, null_scores={"q1": 0.0, "q2": None})
+    for wrong in (None, float("nan"), 3):  # a score of the others would pass for the score of all
+        with pytest.raises(DataError, match=f"q2: predicted is {wrong}; give a text"):
+            score(gold_set({"q1": [], "q2": []}), {"q1": "", "q2": wrong})
 
 
 def test_single_question_sets_omit_the_missing_kind(gold_set):

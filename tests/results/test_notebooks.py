@@ -57,7 +57,9 @@ def test_only_varying_settings_have_a_column(changed, demo):
 
 def test_question_columns_are_optional_and_unscored_runs_have_a_row(demo, changed):
     assert "auroc" not in qa_arch.runs(demo)
-    assert 0 < qa_arch.runs(demo, columns=["auroc"])["auroc"].item() <= 100
+    assert 0 < qa_arch.runs(demo, columns="auroc")["auroc"].item() <= 100
+    with pytest.raises(RunError, match=r"split: no run was scored on 'test' \(known: calibration, dev"):
+        qa_arch.runs(demo, split="test")
     frame = qa_arch.runs(changed(scores={}, status="failed", error="ValueError: no"))
     assert frame["status"].tolist() == ["failed"]
     assert "f1" not in frame

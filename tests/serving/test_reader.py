@@ -69,6 +69,13 @@ def test_stream_is_lazy(reader, pairs, monkeypatch):
     assert len(taken) == 2
 
 
+def test_stream_answers_what_comes_before_an_invalid_pair(reader, pairs):
+    answers = reader.stream([*pairs[:3], ("Who?", " "), pairs[3]])
+    assert all(same(next(answers), reader(*pair)) for pair in pairs[:3])
+    with pytest.raises(ConfigError, match="^pair 3: documents: no text to read"):
+        next(answers)
+
+
 def test_queries_with_different_options_share_a_call(reader, pairs):
     queries = [
         Query(question, (context,), top_k=1 + row % 3, max_answer_tokens=(None, 2)[row % 2])
@@ -203,7 +210,9 @@ def test_100_000_characters_are_read_in_full(reader):
         (lambda qa: qa((q for q in "ab"), TEXT), "question: .* not generator"),
         (lambda qa: qa("Who?", None), "context: must be a string or a list of strings, not NoneType"),
         (lambda qa: qa("Who?", ""), "documents: no text to read"),
-        (lambda qa: qa(["Who?", ""], TEXT), "question: is empty"),
+        (lambda qa: qa(["Who?", ""], TEXT), "pair 1: question: is empty"),
+        (lambda qa: list(qa.stream(["ab"])), r"pair 0: must be \(question, text\), not str"),
+        (lambda qa: list(qa.stream([("Who?",)])), r"pair 0: must be \(question, text\)"),
         (lambda qa: qa(["Who?"], [TEXT, TEXT]), "context: there are 1 questions and 2 texts"),
         (lambda qa: qa(["Who?"], None), "context: .* not NoneType"),
     ],
