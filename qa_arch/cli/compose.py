@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 from qa_arch.config import extras
 from qa_arch.config.check import suggest, suggest_setting
 from qa_arch.config.find import config_folders, groups
+from qa_arch.config.schema import refuse_ignored_encoder
 from qa_arch.errors import ConfigError, UnavailableError, one_line
 from qa_arch.records import RECORD, read_trained
 
@@ -67,19 +68,6 @@ def compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[str
         raise ConfigError("head: its YAML must begin with the line '# @package model.head'")
     refuse_ignored_encoder(overrides, plain["encoder"])
     return {str(key): value for key, value in plain.items() if key != "sweep"}
-
-
-def refuse_ignored_encoder(overrides: Sequence[str], encoder: Mapping[str, Any]) -> None:
-    """Raise ConfigError if ``encoder=NAME`` is given but an overlay replaces it by a random encoder."""
-    chosen = next((word for word in overrides if word.startswith("encoder=")), None)
-    random = encoder["init"] == "random" and "encoder.init=random" not in overrides
-    if chosen and random and encoder["name"]:
-        raise ConfigError(
-            f"{chosen}: would not be loaded: debug=fast and experiment=demo train a random"
-            f" {encoder['family']} (encoder.init=random). Leave it out, or load it: encoder.init=pretrained"
-            " encoder.layers=null encoder.width=null encoder.heads=null encoder.vocabulary=null"
-            " encoder.initializer_range=null"
-        )
 
 
 def refuse(overrides: Sequence[str], refused: Sequence[tuple[str, str]]) -> None:
@@ -182,6 +170,7 @@ def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, OmegaConfBaseException, YAMLError) as error:
         raise ConfigError(f"{path}: {one_line(error)}") from error
     assert isinstance(plain, dict)
+    refuse_ignored_encoder(overrides, plain.get("encoder", {"init": None}))
     return {str(key): value for key, value in plain.items()}
 
 

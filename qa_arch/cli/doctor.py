@@ -15,8 +15,9 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
+import yaml  # type: ignore[import-untyped]
+
 from qa_arch.config.find import conf_folder
-from qa_arch.config.schema import GROUP_ENCODERS
 from qa_arch.errors import QaArchError, UnavailableError, one_line
 from qa_arch.manifest import BROKEN, extras
 from qa_arch.system import hub
@@ -133,7 +134,8 @@ def hub_files() -> Iterator[Check]:
     """Check that encoders of ``conf/encoder`` and SQuAD are installed, cached or available from the hub."""
     from qa_arch.nn.encoder_configs import WITHOUT_HUB, resolve
 
-    for name in GROUP_ENCODERS:
+    files = sorted((conf_folder() / "encoder").glob("[!_]*.yaml"))
+    for name in filter(None, (yaml.safe_load(file.read_text("utf-8")).get("name") for file in files)):
         remedy = WITHOUT_HUB.get(name, f"{ONCE_ONLINE}, or encoder.name=FOLDER")
         source = resolve(name)
         is_local = Path(source).is_dir() or hub.cached("models", source)

@@ -7,7 +7,7 @@ only one Python file and one YAML.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from types import MappingProxyType
@@ -42,16 +42,6 @@ CORE_TASKS: Mapping[str, TaskEntry] = {
 """Tasks of the core; extras add others."""
 TRIAL_STEPS = 50
 """Optimizer steps below which a run is a smoke test (``debug=fast``)."""
-GROUP_ENCODERS: Mapping[str, str] = {
-    "albert-base-v2": "albert",
-    "bert-base-uncased": "bert",
-    "distilbert-base-uncased": "distilbert",
-    "minilm": "bert",
-    "mpnet": "mpnet",
-    "roberta-base": "roberta",
-}
-"""Name -> family of the choices in ``conf/encoder``. With ``init=random`` such a name is only a label left by
-the group; any other name is meant to be loaded."""
 RANDOM_ONLY = ("layers", "width", "heads", "vocabulary", "initializer_range", "positions", "pre_norm")
 """Settings that only a randomly initialised encoder takes."""
 
@@ -431,13 +421,6 @@ def _encoder_problems(encoder: Encoder, has_teacher: bool) -> Iterator[str]:
             names = ", ".join(random_only)
             yield f"{names}: a pretrained encoder has its own; leave out, or set encoder.init=random"
         return
-    if encoder.name is not None and not _is_label(encoder):
-        nulls = " ".join(f"{setting}=null" for setting in random_only)
-        yield (
-            f"encoder.name: {encoder.name} would not be loaded: encoder.init=random, which debug=fast and"
-            f" experiment=demo set, trains a new {encoder.family}. Leave the name out, or load it:"
-            f" encoder.init=pretrained {nulls}"
-        )
     if encoder.family == "words":
         if (encoder.width is None) != (encoder.vocabulary is None):
             yield "encoder.width and encoder.vocabulary: set both to learn word vectors, or neither (null)"
@@ -451,10 +434,21 @@ def _encoder_problems(encoder: Encoder, has_teacher: bool) -> Iterator[str]:
         yield f"encoder.width: {encoder.width} is not a multiple of encoder.heads {encoder.heads}"
 
 
-def _is_label(encoder: Encoder) -> bool:
-    """Whether a random encoder's name may be left over from its group, even if another family was chosen."""
-    family = GROUP_ENCODERS.get(str(encoder.name))
-    return family is not None and encoder.family not in {*GROUP_ENCODERS.values(), "words"} - {family}
+def refuse_ignored_encoder(overrides: Sequence[str], encoder: Mapping[str, Any]) -> None:
+    """Raise ConfigError if an override names an encoder that would not be loaded, as its weights are random.
+
+    The name that a YAML of the groups gives is then only a label.
+    """
+    named = [word for word in overrides if word.startswith("encoder.name=")]
+    if "encoder.init=random" not in overrides:  # else the group was chosen for its family
+        named += [word for word in overrides if word.startswith("encoder=")]
+    if named and encoder["init"] == "random" and encoder["name"]:
+        nulls = " ".join(f"encoder.{key}=null" for key in RANDOM_ONLY if encoder.get(key) is not None)
+        raise ConfigError(
+            f"{named[0]}: would not be loaded: encoder.init=random, which debug=fast, experiment=demo and"
+            f" check-model set, makes a new {encoder['family']}. Leave it out, choose another encoder.family,"
+            f" or load it: encoder.init=pretrained {nulls}"
+        )
 
 
 def _distillation_problems(settings: Distillation, task: Any) -> Iterator[str]:

@@ -26,14 +26,12 @@ from qa_arch.nn.encoder_factory import build_encoder, quiet_loading
 from qa_arch.records import MODEL
 from qa_arch.types.text import QuestionSet
 
-TOKENIZER_KINDS = {
-    "bert": "wordpiece",
-    "qa_transformer": "wordpiece",
-    "distilbert": "wordpiece",
+TOKENIZERS: Mapping[str | None, tokenizers.Family] = {
     "roberta": "byte_bpe",
     "albert": "unigram",
     "words": "words",
 }
+"""Tokenizer trained for a random encoder, by family; WordPiece for all others."""
 
 
 def make_tokenizer(
@@ -58,13 +56,8 @@ def tokenizer_of(settings: EncoderSettings, texts: Iterable[str]) -> PreTrainedT
         return load_tokenizer(str(settings.name))
     if settings.tokenizer:
         return load_tokenizer(settings.tokenizer, setting="encoder.tokenizer")
-    kind = TOKENIZER_KINDS.get(settings.family or "")
-    if kind is None:
-        known = ", ".join(TOKENIZER_KINDS)
-        raise ConfigError(
-            f"encoder.family: no tokenizer can be built for '{settings.family}' (known: {known})"
-        )
-    return tokenizers.build(kind, list(dict.fromkeys(texts)), settings.vocabulary or 0)  # type: ignore[arg-type]
+    kind = TOKENIZERS.get(settings.family, "wordpiece")
+    return tokenizers.build(kind, list(dict.fromkeys(texts)), settings.vocabulary or 0)
 
 
 def load_tokenizer(encoder: str, *, setting: str = "encoder.name") -> PreTrainedTokenizerBase:

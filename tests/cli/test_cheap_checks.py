@@ -85,7 +85,7 @@ def test_input_errors_are_reported_before_torch_is_imported(tmp_path):
         ("train", "model=bert", *files, "data.dev=no/dev.json"): (4, "data.dev: no/dev.json"),
         ("train", "model=bert", "data=files", "data.train=no/t.json"): (4, "data.train: no/t.json"),
         ("train", "model=bert", "data=demo", "encoder.name=a/b/mine"): (2, "a/b/mine is not a folder"),
-        ("train", "debug=fast", "encoder.name=./mine"): (2, "encoder.name: ./mine would not be loaded"),
+        ("train", "debug=fast", "encoder.name=./mine"): (2, "encoder.name=./mine: would not be loaded"),
         ("train", "debug=fast", "encoder=minilm"): (2, "encoder=minilm: would not be loaded"),
         ("train", "-m", "debug=fast", "encoder=minilm", "seed=1,2"): (2, "encoder=minilm: would not be"),
         ("train", "experiment=squad2"): (6, "bert-base-uncased, rajpurkar/squad_v2: no such folder, not dow"),

@@ -6,12 +6,11 @@ from functools import cache
 from typing import Annotated, Any, Literal
 
 import pytest
-import yaml
 
 from qa_arch.cli.compose import compose, merge, to_yaml
 from qa_arch.config.check import Range, convert, read
-from qa_arch.config.find import conf_folder, config_folders, groups
-from qa_arch.config.schema import GROUP_ENCODERS, Config, validate
+from qa_arch.config.find import config_folders, groups
+from qa_arch.config.schema import Config, validate
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.models.check import check_model
 
@@ -119,10 +118,10 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
         ("encoder.init=random", "encoder.layers, encoder.width, encoder.heads, encoder.vocabulary"),
         (" ".join(SIZES), "also needs encoder.vocabulary"),
         ("debug=fast encoder.width=15", "not a multiple of encoder.heads"),
-        ("debug=fast encoder.name=./mine", "./mine would not be loaded.*encoder.init=pretrained"),
-        ("experiment=demo encoder.name=org/model", "org/model would not be loaded"),
+        ("debug=fast encoder.name=./mine", "name=./mine: would not be loaded.*encoder.init=pretrained"),
+        ("experiment=demo encoder.name=org/model", "org/model: would not be loaded"),
         ("experiment=demo encoder=minilm", "encoder=minilm: would not be loaded"),
-        ("model=match_lstm/boundary encoder.name=minilm", "minilm would not be loaded.*a new words"),
+        ("model=match_lstm/boundary encoder.name=minilm", "minilm: would not be loaded.*a new words"),
         ("encoder.layers=3 encoder.width=8", "encoder.layers, encoder.width: a pretrained encoder has"),
         ("features.stride=320", "features.stride: 320 leaves no step.*must be below"),
         ("trainer=cpu trainer.precision=fp16", "fp16 needs a GPU"),
@@ -151,9 +150,17 @@ def test_settings_just_inside_the_limits_are_accepted():
     assert validate(compose(explicit)).encoder.title == "bert, randomly initialised: 1 layer, hidden size 8"
 
 
-def test_encoder_labels_match_the_config_groups():
-    files = (yaml.safe_load(path.read_text()) for path in (conf_folder() / "encoder").glob("[!_]*.yaml"))
-    assert {file["name"]: file["family"] for file in files if "name" in file} == GROUP_ENCODERS
+def test_an_encoder_of_ones_own_is_a_file_in_its_group(tmp_path):
+    for group, text in {
+        "encoder": "defaults: [_base]\nname: google/electra-small-discriminator\nfamily: electra\n",
+        "model": "defaults: [bert, {override /encoder@_global_.encoder: electra}]\nname: electra\n",
+    }.items():
+        (tmp_path / group).mkdir()
+        (tmp_path / group / "electra.yaml").write_text(text)
+    for trial in ("debug=fast", "experiment=demo"):
+        assert validate(compose(["model=electra", trial], str(tmp_path))).encoder.family == "electra"
+        with pytest.raises(ConfigError, match="encoder=electra: would not be loaded"):
+            compose(["encoder=electra", trial], str(tmp_path))
 
 
 def test_a_config_written_as_yaml_reads_back_the_same(tmp_path):

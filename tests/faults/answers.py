@@ -93,6 +93,10 @@ FAULTS = (
           new="values = list(values)\n"
               "batches = [values[i:i + 4] for i in range(0, len(values), 4)]\n"
               "return 100.0 * sum((sum(batch) / len(batch) for batch in batches)) / len(batches)"),
+    Fault(name="a prediction that is None is left out of the mean", at="squad:require_predictions",
+          test="test_unscorable_sets_are_refused",
+          old="not isinstance(value := predictions[example.id], str)",
+          new="False and (value := None)"),
     Fault(name="HasAns and NoAns are swapped", at="aggregate", test="test_squad_scores",
           old="([s for s in final if s.answerable], [s for s in final if not s.answerable])",
           new="([s for s in final if not s.answerable], [s for s in final if s.answerable])"),

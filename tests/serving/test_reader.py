@@ -72,7 +72,7 @@ def test_stream_is_lazy(reader, pairs, monkeypatch):
 def test_stream_answers_what_comes_before_an_invalid_pair(reader, pairs):
     answers = reader.stream([*pairs[:3], ("Who?", " "), pairs[3]])
     assert all(same(next(answers), reader(*pair)) for pair in pairs[:3])
-    with pytest.raises(ConfigError, match="^pair 3: documents: no text to read"):
+    with pytest.raises(ConfigError, match=r"^pair 3: documents: no text to read"):
         next(answers)
 
 
