@@ -127,15 +127,24 @@ def json_items(path: str | os.PathLike[str]) -> Iterator[Callable[[str, Any], No
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary file that is renamed to ``path`` at the end of the block, or removed on an error."""
+    """Yield a temporary file that is renamed to ``path`` at the end of the block, or removed on an error.
+
+    A symbolic link stays, and the file it names is replaced. A device or pipe is yielded itself.
+    """
     target = Path(path)
-    with _temporary(target) as (temporary, descriptor):
-        yield temporary
-        # Opened anew: safetensors has replaced it by a file that only the user can read.
-        with temporary.open("rb") as file:
-            os.fchmod(file.fileno(), stat.S_IMODE(os.fstat(descriptor).st_mode))
-            os.fsync(file.fileno())  # else the rename may survive a power cut without the content
-        temporary.replace(target)
+    with _named_errors(target):
+        if target.exists() and not (target.is_file() or target.is_dir()):
+            yield target
+            return
+        if target.is_symlink():
+            target = Path(os.path.realpath(target))
+        with _temporary(target) as (temporary, descriptor):
+            yield temporary
+            # Opened anew: safetensors has replaced it by a file that only the user can read.
+            with temporary.open("rb") as file:
+                os.fchmod(file.fileno(), stat.S_IMODE(os.fstat(descriptor).st_mode))
+                os.fsync(file.fileno())  # else the rename may survive a power cut without the content
+            temporary.replace(target)
 
 
 @contextmanager
@@ -145,7 +154,7 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     Raises QaArchError as ``write_atomic`` does, and then leaves ``path`` unchanged.
     """
     target = Path(path)
-    with _temporary(target, folder=True) as (temporary, _):
+    with _named_errors(target), _temporary(target, folder=True) as (temporary, _):
         yield temporary
         for path in temporary.rglob("*.safetensors"):  # which ignores the umask
             path.chmod(temporary.stat().st_mode & 0o666)
@@ -176,16 +185,22 @@ def empty_folder(folder: Path, keep: Collection[str]) -> None:
 def _temporary(target: Path, *, folder: bool = False) -> Iterator[tuple[Path, int]]:
     """Yield path and descriptor of a new, locked file or folder beside ``target``, which is removed at the
     end of the block unless it was renamed."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(target.parent)
+    path, descriptor = _create_locked(target, folder=folder)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(target.parent)
-        path, descriptor = _create_locked(target, folder=folder)
-        try:
-            yield path, descriptor
-        finally:
-            with suppress(FileNotFoundError):
-                remove(path)
-            os.close(descriptor)
+        yield path, descriptor
+    finally:
+        with suppress(FileNotFoundError):
+            remove(path)
+        os.close(descriptor)
+
+
+@contextmanager
+def _named_errors(target: Path) -> Iterator[None]:
+    """Raise QaArchError that names ``target`` for an error of the operating system."""
+    try:
+        yield
     except OSError as error:
         raise QaArchError(
             f"{target}: cannot be written ({error.strerror or error}) and is as before; {REPEAT}"

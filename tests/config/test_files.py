@@ -99,6 +99,28 @@ def test_failed_write_changes_nothing(tmp_path, error):
     assert [p.name for p in tmp_path.iterdir()] == ["file.txt"]
 
 
+@pytest.mark.parametrize("old", ["old", None], ids=["a file", "nothing yet"])
+def test_link_is_followed(tmp_path, old):
+    target, link = tmp_path / "deep" / "file.txt", tmp_path / "link.txt"
+    target.parent.mkdir()
+    if old is not None:
+        target.write_text(old)
+    link.symlink_to("deep/file.txt")
+    write_atomic(link, "new")
+    assert (link.readlink(), target.read_text()) == (Path("deep/file.txt"), "new")
+
+
+def test_pipe_is_written_and_not_replaced(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomic(pipe, "text")
+    assert (pipe.is_fifo(), os.read(reader, 9)) == (True, b"text")
+    with pytest.raises(QaArchError, match=r"pipe: cannot be written \(No space"), replacing(pipe) as path:
+        raise OSError(28, "No space left")
+    assert path.is_fifo()
+
+
 VALUE = {f"é{i}": "x" * 50 for i in range(400)}
 """Larger than Python's write buffer."""
 
