@@ -163,7 +163,10 @@ def _report(folder: Path, entries: Sequence[Entry], *, as_json: bool = False) ->
     states = {row.status for row in results}
     if not as_json:
         finished = [Path(row.folder) for row in results if row.status == "ok"]
-        print_next_steps([(run, read_record(run)) for run in finished])
+        if finished:
+            manifest = read_manifest(folder)
+            options = own_options(manifest.trusted, manifest.config_dir)
+            print_next_steps([(run, read_record(run)) for run in finished], options)
         if states & {"queued", "killed", "failed"}:
             print(f"resume:  qa-arch sweep resume {shlex.quote(str(folder))}")
         for failed in [row for row in results if row.status == "failed"][:1]:

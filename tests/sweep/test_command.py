@@ -20,9 +20,10 @@ def test_repeated_grid_runs_only_failed_and_new_points(stubbed, train_m):
     assert "3 points: 2 ok, 1 failed" in out
     assert f"qa-arch sweep resume {stubbed.folder}" in out
     stubbed.set_actions()
-    code, out, _ = train_m("seed=1,2,3,4")
+    code, out, _ = train_m("seed=1,2,3,4", "--trust", "mine")
     assert code == 0
     assert "4 points: 4 ok" in out
+    assert re.search(r"qa-arch ask .* --trust mine$", out, re.MULTILINE)
     assert stubbed.started() == ["seed1", "seed2", "seed3", "seed2", "seed4"]
 
 
