@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from qa_arch.config.check import Range, convert
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.confidence import Bools, Floats
 from qa_arch.metrics.significance import POWER, Effect, Interval, Unit, holm, in_order, power
@@ -254,8 +255,9 @@ def against_baseline(
     With ``paired``, each run was derived from the baseline's run of the same seed and is compared with it.
     With ``order`` (labels), systems are tested in this order, fixed in advance, each only after those before
     it, and all others after them by Holm. ``equivalence`` is the difference within which a system counts as
-    equal to the baseline; its p-value gets a column.
+    equal to the baseline, above 0; its p-value gets a column.
     """
+    equivalence = convert(Annotated[float, Range(0, above=True)] | None, equivalence, "equivalence")
     for system in systems:
         require_distinct_seeds(system, split=split)
     samples = samples_of(systems, split, unit)

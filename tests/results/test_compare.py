@@ -10,7 +10,7 @@ import pytest
 from qa_arch import compare as compare_folders
 from qa_arch.data.question_sets import question_set as build_set
 from qa_arch.data.squad import write
-from qa_arch.errors import RunError
+from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.confidence import area_values, auroc, auroc_values, thresholds
 from qa_arch.metrics.significance import contrast, holm
 from qa_arch.records import QUESTIONS, RECORD, find_runs, read_questions, write_questions
@@ -233,6 +233,9 @@ def test_fixed_order_and_equivalence_tests(with_articles):
     assert rows["same"]["p_equivalent"] < rows["good"]["p_equivalent"]
     assert "tested in this order: same" in table.notes
     assert "p, in order" in [column.heading for column in table.columns]
+    for margin in (0, -1.0, np.nan, np.inf, "1", True):
+        with pytest.raises(ConfigError, match=r"^equivalence: "):
+            against_baseline(systems, systems[0], equivalence=margin)
 
 
 def test_paired_comparison_matches_runs_by_unique_seed(two_seeds):
