@@ -133,6 +133,12 @@ class SplitFacts(_Extensible):
         )
 
     @property
+    def rules(self) -> str:
+        """End of a note: how answers in another language than English were compared."""
+        language = self.extra.get("language")
+        return f", answers compared by the rules of language {language}" if language else ""
+
+    @property
     def counts(self) -> dict[str, int]:
         """Integer entries of ``extra``."""
         return {key: value for key, value in self.extra.items() if isinstance(value, int)}

@@ -463,6 +463,4 @@ def _measured_on(facts: SplitFacts, split: str, protocol: str) -> str:
         offered = f"{facts.candidates or 0:,.1f} candidates each on average"
         return f"{questions}, {offered}; ties count against the right candidate"
     negatives = f"{facts.unanswerable or 0:,} of them unanswerable"
-    language = facts.extra.get("language")
-    rules = f", answers compared by the rules of language {language}" if language else ""
-    return f"{questions}, {negatives}; official SQuAD {protocol} scores{rules}"
+    return f"{questions}, {negatives}; official SQuAD {protocol} scores{facts.rules}"

@@ -118,9 +118,10 @@ def compare(
     ]
     counts = [len(system.runs) for system in (a, b)]
     seeds = ("1 run" if count == 1 else f"{count} seeds" for count in counts)
+    rules = a.record.facts(split).rules
     notes = [
         *([f"rows below {overall[-1][0]}: F1 by {grouping}"] if kinds else []),
-        ", ".join(f"{count} of {side}" for count, side in zip(seeds, "AB", strict=True)),
+        ", ".join(f"{count} of {side}" for count, side in zip(seeds, "AB", strict=True)) + rules,
         _test_note(samples, "AB", effects[0], "where one is used"),
         *([SINGLE_RUN] if 1 in counts else []),
         _outcome_note(samples),
@@ -286,13 +287,13 @@ def against_baseline(
             if equivalence is not None:
                 row["p_equivalent"] = round(effect.p_equivalent(equivalence), _PLACES)
         rows.append(row)
-    where, name = samples.where(measure), MEASURES[measure]
+    where, name, rules = samples.where(measure), MEASURES[measure], baseline.record.facts(split).rules
     any_effect = next(iter(effects.values()))
     detectable = sorted(effect.detectable for effect in effects.values())
     family = f"Holm over {len(others)} comparisons" if len(others) > 1 else "no correction (1 comparison)"
     sizes = " to ".join(dict.fromkeys(f"{size:.1f}" for size in (*detectable[:1], *detectable[-1:])))
     notes = [
-        f"{int(where.sum()):,} questions; ± standard deviation over seeds; intervals of"
+        f"{int(where.sum()):,} questions{rules}; ± standard deviation over seeds; intervals of"
         f" {' and '.join(MEASURES[key] for key in shown)} over {UNITS[samples.unit]}, runs fixed",
         f"Δ: {name} against {baseline.label}{', run by run of the same seed' if paired else ''};"
         f" {_test_note(samples, list(samples.systems) if measure in AT_THRESHOLD else [], any_effect)}",

@@ -178,7 +178,7 @@ def _split_size(facts: SplitFacts) -> str:
     if facts.protocol == SELECTION:
         return f"{questions}, {facts.candidates or 0:,.1f} candidates each"
     counts = {key: value for key, value in facts.extra.items() if isinstance(value, int | float)}
-    extra = "".join(f", {count:,} {key.replace('_', ' ')}" for key, count in counts.items())
+    extra = "".join(f", {count:,} {key.replace('_', ' ')}" for key, count in counts.items()) + facts.rules
     return f"{questions} ({facts.unanswerable or 0:,} unanswerable), SQuAD {facts.protocol or '?'}{extra}"
 
 

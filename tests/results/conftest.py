@@ -141,6 +141,7 @@ def make_run(tmp_path):
             "protocol": "2.0",
             "questions": len(questions),
             "unanswerable": sum(not e.answerable for e in questions.examples),
+            **questions.other_language,
         }
         exact, f1 = (100 * sum(columns[key]) / len(questions) for key in ("exact", "f1"))
         scores = {"exact": exact, "f1": f1, "protocol": "2.0", "metric_version": "1"}

@@ -168,6 +168,16 @@ def test_answers_of_one_system_to_two_sets_are_both_shown(make_run, question_set
     assert [scored["runs"] for scored in page_parts(report.path)[0]["sets"]] == [[0], [1]]
 
 
+def test_every_view_names_the_language_of_the_answers(make_run, question_set, qa_arch, tmp_path):
+    german = build_set("german", question_set(copies=2).examples, "2.0", language="de")
+    runs = [str(make_run(name, german, model=name)) for name in ("bert", "proposed")]
+    sentence = "answers compared by the rules of language de"
+    for command in (["show", runs[0]], ["compare", *runs], ["compare", *runs, "--baseline", "bert"]):
+        assert sentence in " ".join(qa_arch(*command)[1].split()), command
+    value, _ = page_parts(write_report(find_runs(runs), tmp_path / "r.html").path)
+    assert value["sets"][0]["rules"] == f", {sentence}"
+
+
 def test_page_escapes_html_in_texts_and_names(make_run, question_set, tmp_path):
     questions = question_set(suffix=EVIL)
     folder = make_run("evil", questions, model=EVIL, error=EVIL)

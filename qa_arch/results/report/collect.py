@@ -176,6 +176,7 @@ def _set(
         "fingerprint": scored.measure.fingerprint[:12],
         "questions": scored.facts.questions,
         "unanswerable": scored.facts.unanswerable,
+        "rules": scored.facts.rules,
         "runs": scored.runs,
         "point": CALIBRATED if scored.measure.protocol == "2.0" else NEVER_NULL,
         "references": [

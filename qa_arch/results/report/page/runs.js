@@ -166,7 +166,7 @@ function drawTableNotes() {
   const now = set();
   const notes = [];
   if (now) {
-    notes.push(`${now.name}: ${whole(now.questions)} questions, ${whole(now.unanswerable)} of them unanswerable; official SQuAD ${now.protocol} scores, metric ${now.metric}.`);
+    notes.push(`${now.name}: ${whole(now.questions)} questions, ${whole(now.unanswerable)} of them unanswerable; official SQuAD ${now.protocol} scores${now.rules}, metric ${now.metric}.`);
     if (now.protocol === "2.0") notes.push("Scores at the null threshold that each run fitted on its calibration split, except “F1, threshold 0”.");
     if (now.note) notes.push(`${now.split[0].toUpperCase()}${now.split.slice(1)}: ${now.note}.`);
     if (measures().includes("spans")) notes.push(...spanNotes(now));
