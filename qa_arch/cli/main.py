@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
 import sys
@@ -70,6 +71,7 @@ exit codes: 0 success, 1 a run failed or a file cannot be written, 2 wrong usage
 3 questions without a prediction, 4 unusable data, 5 unusable run folder, 6 something needed is
 unavailable (an encoder, a package, a device, the hub), 70 a bug in qa-arch, 130 interrupted"""
 INTERNAL, INTERRUPTED = 70, 130
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @terminal.guarded()
@@ -104,16 +106,17 @@ def _guarded(work: Callable[[], int], args: argparse.Namespace) -> int:
     An error in the packages of ``--trust`` and of entry points is not a bug in qa-arch.
     """
     try:
-        return work()
+        code = work()
+        sys.stdout.flush()
+        return code
     except QaArchError as error:
         if args.debug:
             raise
         return _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
-    except BrokenPipeError:
-        # The reader closed the pipe (`| head`): keep Python from printing an error at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader closed the pipe (`| head`)
+        _drop_output()
         return 0
     except PermissionError as error:
         if args.debug:
@@ -122,12 +125,21 @@ def _guarded(work: Callable[[], int], args: argparse.Namespace) -> int:
     except Exception as error:
         if args.debug:
             raise
+        if isinstance(error, OSError) and error.errno in FULL:
+            _drop_output()
+            place = error.filename or "output"
+            return _fail(f"{place}: cannot be written ({error.strerror}); free space", QaArchError.exit_code)
         from qa_arch.cli.own_models import explain
 
         if place := explain(error, (*getattr(args, "trust", ()), *packages())):
             return _fail(f"{place}; --debug shows the traceback", QaArchError.exit_code)
         message = f"unexpected {type(error).__name__}: {one_line(error, 300)}"
         return _fail(f"{message}; --debug shows where, please report it", INTERNAL)
+
+
+def _drop_output() -> None:
+    """Keep Python from printing another error at exit, when it flushes standard output."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _HelpFormatter(argparse.HelpFormatter):

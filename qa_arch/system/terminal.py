@@ -7,10 +7,12 @@ consoles, which escape the text that they draw.
 
 from __future__ import annotations
 
+import codecs
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -53,8 +55,13 @@ class Guarded:
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Escape control characters on standard output and standard error within the block."""
+    """Escape control characters on standard output and standard error within the block.
+
+    Where standard output is not UTF-8, characters that it cannot encode become question marks.
+    """
     streams = sys.stdout, sys.stderr
+    if isinstance(sys.stdout, TextIOWrapper) and codecs.lookup(sys.stdout.encoding).name != "utf-8":
+        sys.stdout.reconfigure(errors="replace")
     sys.stdout, sys.stderr = (Guarded(stream) for stream in streams)
     try:
         yield

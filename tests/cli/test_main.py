@@ -81,13 +81,33 @@ def test_debug_shows_the_traceback(monkeypatch, arguments, error):
         main([*arguments, "--data", "x"])
 
 
-def test_closed_pipe_is_not_an_error(monkeypatch):
-    monkeypatch.setattr(data, "run_stats", raising(BrokenPipeError()))
+@pytest.mark.parametrize(("error", "code"), [(BrokenPipeError(), 0), (OSError(28, "No space left"), 1)])
+def test_closed_pipe_and_full_disk_are_no_bugs(monkeypatch, capsys, error, code):
+    monkeypatch.setattr(data, "run_stats", raising(error))
     silenced = []
     monkeypatch.setattr("os.dup2", lambda *handles: silenced.append(handles))
     monkeypatch.setattr("sys.stdout.fileno", lambda: 1, raising=False)
-    assert main(["stats", "--data", "x"]) == 0
+    assert main(["stats", "--data", "x"]) == code
     assert silenced
+    line = "qa-arch: output: cannot be written (No space left); free space\n"
+    assert capsys.readouterr().err == line * code
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_characters_that_the_output_cannot_encode_are_replaced(monkeypatch, tmp_path, encoding):
+    monkeypatch.setattr(data, "run_stats", lambda args: print("Δ = 1") or 0)
+    with (tmp_path / "out").open("w", encoding=encoding) as file:
+        monkeypatch.setattr("sys.stdout", file)
+        assert main(["stats", "--data", "x"]) == 0
+    assert (tmp_path / "out").read_text() == "? = 1\n"
+
+
+def test_small_output_to_a_full_disk_is_one_line(tmp_path):
+    script = 'ulimit -f 0; exec "$0" -m qa_arch.cli.main list models > out'
+    command = ["bash", "-c", script, sys.executable]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    line = "qa-arch: output: cannot be written (File too large); free space\n"
+    assert (done.returncode, done.stderr) == (1, line)
 
 
 def test_missing_run_gets_suggestions(qa_arch, tmp_path, monkeypatch):
