@@ -147,12 +147,14 @@ class Effect:
 
 
 def mean_interval(scores: Scores, articles: Articles | None = None) -> Interval:
-    """95% interval of the mean of ``scores`` ``(R, N)`` over articles (or questions), with the R runs fixed.
+    """95% interval of the mean of ``scores`` ``(R, N)`` over articles (or questions), with the R runs fixed;
+    clipped to 0 to 100.
 
     Raises ValueError with a single article, or question.
     """
     mean = scores.mean(0)
-    return Effect(float(mean.mean()), _crossed_variance([mean[None]], articles)).interval
+    low, high = Effect(float(mean.mean()), _crossed_variance([mean[None]], articles)).interval
+    return Interval(max(0.0, low), high)
 
 
 def contrast(

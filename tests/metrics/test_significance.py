@@ -46,10 +46,12 @@ def simulate(rng, sizes, *, article=0.0, seed=0.0, interaction=0.0, runs=5):
 
 
 def test_interval_over_three_articles_has_two_degrees_of_freedom():
-    scores = np.array([[1.0, 3.0, 2.0, 2.0, 9.0, 7.0]])  # means 2, 2, 8 of articles of two questions
-    low, high = mean_interval(scores, np.array([5, 5, 0, 0, 7, 7]))
+    scores = np.array([[11.0, 13.0, 12.0, 12.0, 19.0, 17.0]])  # means 12, 12, 18 of articles of two questions
+    articles = np.array([5, 5, 0, 0, 7, 7])
     half_width = T_OF_2 * statistics.stdev([2, 2, 8]) / sqrt(3)
-    assert (low, high) == pytest.approx((4 - half_width, 4 + half_width), rel=1e-5)
+    assert mean_interval(scores, articles) == pytest.approx((14 - half_width, 14 + half_width), rel=1e-5)
+    assert mean_interval(scores - 10, articles) == pytest.approx((0, 4 + half_width), rel=1e-5)
+    assert mean_interval(scores + 80, articles) == pytest.approx((94 - half_width, 100), rel=1e-5)
 
 
 def test_interval_over_unequal_articles_is_that_of_a_ratio():
