@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import glob
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -595,9 +596,10 @@ def read_finished(folder: str | Path) -> RunRecord:
     """Read the record of a run that can answer; RunError if it is not finished or has no weights."""
     record = read_trained(folder)
     if record.status != "ok":
+        word = shlex.quote(str(folder))
         raise RunError(
             f"{folder}: the run's status is '{record.status}', only a finished one can answer;"
-            f" resume it: qa-arch train --config-from {folder} --folder {folder} --resume"
+            f" resume it: qa-arch train --config-from {word} --folder {word} --resume"
         )
     return record
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -251,7 +252,8 @@ def require_usable(job: Job, if_exists: IfExists) -> None:
     if if_exists == "resume" and (folder / RECORD).is_file():
         recorded = config_hash(asdict(validate(read_record(folder).config)))  # adds defaults of new settings
         if recorded != config_hash(asdict(job.config)):
-            raise RunError(f"{folder}: was started with another config; resume with --config-from {folder}")
+            word = shlex.quote(str(folder))
+            raise RunError(f"{folder}: was started with another config; resume with --config-from {word}")
 
 
 def train_job(

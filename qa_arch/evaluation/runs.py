@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -345,7 +346,7 @@ def checkpoint_run(
         if existing.config_hash != record.config_hash:
             raise RunError(
                 f"{run}: holds the record of {existing.model} with other files, settings or calibration;"
-                f" score that with --run {run}, or choose another --record"
+                f" score that with --run {shlex.quote(str(run))}, or choose another --record"
             )
         record = existing
     elif fitted_on is not None:

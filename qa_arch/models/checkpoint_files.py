@@ -7,6 +7,7 @@ defaults of ``conf/``, which do not affect a finished model.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -115,7 +116,7 @@ def open_checkpoint(source: str | Path, revision: str | None = None) -> Checkpoi
     if revision not in (None, files.revision):
         raise RunError(
             f"{source}: is not the checkpoint that was scored (its files have changed since); score it again:"
-            f" qa-arch evaluate --run {source} --record DIR --data FILE"
+            f" qa-arch evaluate --run {shlex.quote(str(source))} --record DIR --data FILE"
         )
     if not any((path / name).is_file() for name in WEIGHTS):
         raise UnavailableError(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import shlex
 from typing import Any, NamedTuple
 
 import torch
@@ -154,7 +155,7 @@ def _load(files: CheckpointFiles, config: PretrainedConfig) -> PreTrainedModel:
     if untrained:
         raise ConfigError(
             f"{source}: has no trained span head (its weights lack {untrained[0]}); train it with qa-arch"
-            f" train encoder.name={source}"
+            f" train encoder.name={shlex.quote(str(source))}"
         )
     if missing:
         raise UnavailableError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from glob import glob, has_magic
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def pretrained_run(name: str) -> tuple[Path, RunRecord] | None:
         folder = _only_match(name)
     if not (folder / RECORD).is_file() or (folder / _TRANSFORMERS).is_file():
         return None
-    record = read_record(folder)
+    record, word = read_record(folder), shlex.quote(str(folder))
     task = record.config.get("model", {}).get("task")
     entry = task_entries().get(task)
     if entry is None or entry.reads != "corpus":
@@ -37,12 +38,12 @@ def pretrained_run(name: str) -> tuple[Path, RunRecord] | None:
     if record.status != "ok":
         raise ConfigError(
             f"encoder.name: {folder} is not finished (status '{record.status}'); resume it first:"
-            f" qa-arch train --config-from {folder} --folder {folder} --if-exists resume"
+            f" qa-arch train --config-from {word} --folder {word} --if-exists resume"
         )
     if not (folder / MODEL / PRETRAINED).is_dir():
         raise ConfigError(
             f"encoder.name: {folder} has no weights (no folder {MODEL}/{PRETRAINED}); published runs"
-            f" never have; train it again: qa-arch train --config-from {folder} --folder RUN"
+            f" never have; train it again: qa-arch train --config-from {word} --folder RUN"
         )
     return folder, record
 

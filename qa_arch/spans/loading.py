@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -122,7 +123,7 @@ def require_graph(folder: Path, record: RunRecord, *, device: torch.device, prec
     precision other than the graph's; UnavailableError without ONNX Runtime.
     """
     graph = folder / ONNX
-    remedy = f"qa-arch export {folder} --to onnx makes it anew"
+    remedy = f"qa-arch export {shlex.quote(str(folder))} --to onnx makes it anew"
     if not (graph / DESCRIPTION).is_file():
         raise RunError(f"{graph}: the run has no graph; {remedy}")
     if device.type != "cpu":
@@ -171,7 +172,7 @@ def load_predictor(
         if engine == "onnx":
             raise ConfigError(
                 f"--engine onnx: {run} is a downloaded checkpoint without a graph; make one with qa-arch"
-                f" export {run} --to onnx --out GRAPH, and name GRAPH"
+                f" export {shlex.quote(str(run))} --to onnx --out GRAPH, and name GRAPH"
             )
         return checkpoint_predictor(run, device=target, precision=precision, settings=settings)
     folder = Path(run)
@@ -188,7 +189,7 @@ def load_predictor(
     if not (folder / MODEL).is_dir():
         raise RunError(
             f"{folder}: has no weights (no folder {MODEL}), like any published record; train the run"
-            f" again: qa-arch train --config-from {folder} --folder RUN"
+            f" again: qa-arch train --config-from {shlex.quote(str(folder))} --folder RUN"
         )
     config = validate(record.config)
     task = task_of(config.model)
@@ -303,7 +304,7 @@ def require_spans(run: str | Path, predictor: Predictor) -> SpanPredictor:
     if reads_corpus(predictor.config.model):
         raise RunError(
             f"{run}: this run was pre-trained on a corpus and answers no questions yet; fine-tune it:"
-            f" qa-arch train model=bert encoder.name={run}"
+            f" qa-arch train model=bert encoder.name={shlex.quote(str(run))}"
         )
     raise RunError(
         f"{run}: this run selects answers from candidates, not spans of a text; score it with"

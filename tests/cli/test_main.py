@@ -26,6 +26,8 @@ from qa_arch.errors import (
     one_line,
 )
 
+RECORDS = Path(__file__).parents[2] / "experiments/real_part/records"
+
 
 def raising(error):
     def run(args):
@@ -124,6 +126,24 @@ def test_missing_run_gets_suggestions(qa_arch, tmp_path, monkeypatch):
         for command in (["show", path], ["ask", path, "--question", "q", "--context", "c"]):
             code, _, err = qa_arch(*command)
             assert (code, err) == (5, f"qa-arch: {path}: {hint}\n")
+
+
+@pytest.mark.parametrize(
+    ("status", "options", "command"),
+    [
+        ("ok", [], "train --config-from 'a run' --folder RUN"),
+        ("ok", ["--engine", "onnx"], "export 'a run' --to onnx"),
+        ("failed", [], "train --config-from 'a run' --folder 'a run' --resume"),
+    ],
+)
+def test_suggested_commands_quote_the_folder(qa_arch, tmp_path, monkeypatch, status, options, command):
+    monkeypatch.chdir(tmp_path)
+    (published,) = RECORDS.glob("v2/bert-*/run.json")
+    (tmp_path / "a run").mkdir()
+    text = published.read_text().replace('"status": "ok"', f'"status": "{status}"')
+    (tmp_path / "a run" / "run.json").write_text(text)
+    err = qa_arch("ask", "a run", "--question", "q", "--context", "c", *options)[2]
+    assert f"qa-arch {command}" in err
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate", "stats", "report", "compare", "show"])

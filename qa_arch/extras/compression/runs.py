@@ -6,6 +6,7 @@ calibration are refitted on the calibration split. Dev is scored only if the con
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -200,8 +201,9 @@ def open_parent(source: Path, trust: Sequence[str] = ()) -> ParentRun:
     """Load the run in folder ``source``; RunError if its weights cannot be compressed."""
     if names_checkpoint(source):
         raise RunError(
-            f"{source}: is not a run; train one from its encoder (qa-arch train encoder.name={source}), or"
-            " store the checkpoint itself in int8: qa-arch export --to onnx --precision int8"
+            f"{source}: is not a run; train one from its encoder (qa-arch train"
+            f" encoder.name={shlex.quote(str(source))}), or store the checkpoint itself in int8:"
+            " qa-arch export --to onnx --precision int8"
         )
     if (source / GRAPH).exists():
         raise RunError(
