@@ -136,7 +136,7 @@ def hub_files() -> Iterator[Check]:
 
     files = sorted((conf_folder() / "encoder").glob("[!_]*.yaml"))
     for name in filter(None, (yaml.safe_load(file.read_text("utf-8")).get("name") for file in files)):
-        remedy = WITHOUT_HUB.get(name, f"{ONCE_ONLINE}, or encoder.name=FOLDER")
+        remedy = f"{ONCE_ONLINE}, or {WITHOUT_HUB.get(name, 'encoder.name=FOLDER')}"
         source = resolve(name)
         is_local = Path(source).is_dir() or hub.cached("models", source)
         yield _hub_check(f"encoder {name}", is_local, remedy)

