@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import pkgutil
 from argparse import ArgumentParser
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -30,7 +30,7 @@ from qa_arch.errors import one_line
 log = logging.getLogger(__name__)
 GROUP = "qa_arch.extras"
 BROKEN: list[str] = []
-"""Entry points that ``extras`` could not load, and why."""
+"""What was left out of extras, and why."""
 Reads = Literal["passages", "candidates", "classes", "corpus"]
 """Data of a task: questions with passages, candidates or classes, or a corpus to pre-train on."""
 
@@ -121,13 +121,25 @@ def extras() -> tuple[Extra, ...]:
     return (*sorted(bundled, key=lambda extra: extra.name), *sorted(external, key=lambda extra: extra.name))
 
 
-def from_extras(kind: Literal["commands", "tasks", "formats", "families", "metrics"]) -> dict[str, Any]:
-    """Merge one field of all extras; the first extra that defines a name wins."""
+def from_extras(
+    kind: Literal["commands", "tasks", "formats", "families", "metrics"], own: Collection[str] = ()
+) -> dict[str, Any]:
+    """Merge one field of all extras; a name of ``own`` or of an earlier extra is left out with a warning."""
     merged: dict[str, Any] = {}
     for extra in extras():
         for name, value in getattr(extra, kind).items():
-            merged.setdefault(name, value)
+            if name in own or name in merged:
+                leave_out(f"extra {extra.name}: '{name}' of its {kind} already exists")
+            else:
+                merged[name] = value
     return merged
+
+
+def leave_out(problem: str) -> None:
+    """Warn, once, of a part of an extra that cannot be used; ``doctor`` reports it too."""
+    if problem not in BROKEN:
+        BROKEN.append(problem)
+        log.warning("qa-arch: %s; it is left out: repair or uninstall its package", problem)
 
 
 def packages() -> list[str]:
@@ -149,6 +161,5 @@ def _load(point: Any) -> list[Extra]:
         problem = "is not a qa_arch.manifest.Extra"
     except Exception as error:  # whatever another package raises, the message names that package
         problem = f"cannot be loaded ({type(error).__name__}: {one_line(error)})"
-    BROKEN.append(f"entry point {point.value} of group {GROUP}: {problem}")
-    log.warning("qa-arch: %s; it is left out: repair or uninstall its package", BROKEN[-1])
+    leave_out(f"entry point {point.value} of group {GROUP}: {problem}")
     return []

@@ -15,9 +15,11 @@ import pytest
 from mutations import COPIED
 
 from qa_arch import manifest
-from qa_arch.cli import doctor
+from qa_arch.cli import doctor, main
 from qa_arch.cli.own_models import explain
-from qa_arch.manifest import extras
+from qa_arch.config import schema
+from qa_arch.data import sources
+from qa_arch.manifest import Command, Extra, extras, from_extras
 
 ROOT = Path(__file__).resolve().parents[1]
 OWN = {extra.name: extra for extra in extras() if (ROOT / "qa_arch/extras" / extra.name).is_dir()}
@@ -120,6 +122,26 @@ def test_broken_package_is_named_and_left_out(monkeypatch, caplog):
     with pytest.raises(ModuleNotFoundError) as raised:
         import_module("nothing_here.columns")
     assert explain(raised.value, manifest.packages()) == "nothing_here: No module named 'nothing_here'"
+
+
+def test_name_that_is_taken_is_reported_and_left_out(monkeypatch, caplog):
+    taken = {"commands": {"train": Command("mine", "")}, "formats": {"mrqa": "mine"}, "tasks": {"span": None}}
+    more = Extra("more", families={"bart": "more"})
+    others = (Extra("mine", **taken), more, more)
+    monkeypatch.setattr(manifest, "extras", lambda: others)
+    monkeypatch.setattr(manifest, "BROKEN", [])
+    monkeypatch.setattr(doctor, "BROKEN", manifest.BROKEN)
+    for _ in range(2):
+        assert from_extras("commands", main.OWN) == {}
+        assert sources.schemes.__wrapped__()["mrqa"] == "qa_arch.data.formats.mrqa"
+        assert schema.task_entries.__wrapped__() == schema.CORE_TASKS
+        assert from_extras("families") == more.families
+    expected = [f"extra mine: '{name}' of its {kind} already exists" for kind, (name,) in taken.items()]
+    expected.append("extra more: 'bart' of its families already exists")
+    assert [line.split("; it is left out")[0] for line in caplog.messages] == [
+        f"qa-arch: {problem}" for problem in expected
+    ]
+    assert [check.found for check in doctor.packages() if check.name == "extras"] == expected
 
 
 @pytest.mark.slow

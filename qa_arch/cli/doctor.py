@@ -18,8 +18,10 @@ from pathlib import Path
 import yaml  # type: ignore[import-untyped]
 
 from qa_arch.config.find import conf_folder
+from qa_arch.config.schema import task_entries
+from qa_arch.data.sources import schemes
 from qa_arch.errors import QaArchError, UnavailableError, one_line
-from qa_arch.manifest import BROKEN, extras
+from qa_arch.manifest import BROKEN
 from qa_arch.system import hub
 
 ONCE_ONLINE = "download it once while online"
@@ -112,7 +114,9 @@ def packages() -> Iterator[Check]:
     spec = importlib.util.find_spec("baselines")
     found = [str(Path(folder).resolve()) for folder in (spec and spec.submodule_search_locations) or ()]
     remedy = f"uninstall the package that hides {own}, or correct PYTHONPATH"
-    extras()
+    importlib.import_module("qa_arch.results.columns")  # as task_entries and schemes, adds to BROKEN
+    task_entries()
+    schemes()
     for problem in BROKEN:
         yield Check("extras", False, problem, "repair or uninstall its package", True)
     yield Check("baselines", found[:1] == [str(own)], ", ".join(found) or "not found", remedy, True)

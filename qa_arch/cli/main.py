@@ -64,7 +64,7 @@ OWN = {
     for group in GROUPS.values()
     for name, (module, summary) in group.items()
 }
-COMMANDS: dict[str, Command] = OWN | from_extras("commands") | OWN
+COMMANDS: dict[str, Command] = OWN | from_extras("commands", OWN)
 """All subcommands: our own, which extras cannot override, then those of extras."""
 EXIT_CODES = """\
 exit codes: 0 success, 1 a run failed or a file cannot be written, 2 wrong usage or settings,

@@ -322,7 +322,7 @@ def defaults() -> Mapping[str, Any]:
 @cache
 def task_entries() -> Mapping[str, TaskEntry]:
     """Tasks that a model's YAML may name: those of the core and of all extras."""
-    return {**CORE_TASKS, **from_extras("tasks")}
+    return {**CORE_TASKS, **from_extras("tasks", CORE_TASKS)}
 
 
 def task_entry(name: Any) -> TaskEntry:

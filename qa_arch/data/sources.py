@@ -171,11 +171,10 @@ def usage(*kinds: Holds) -> str:
 
 
 @cache
-def schemes() -> tuple[str, ...]:
-    """All schemes, sorted: the modules of ``data.formats`` and those of extras."""
-    return tuple(
-        sorted({*(module.name for module in pkgutil.iter_modules(formats.__path__)), *from_extras("formats")})
-    )
+def schemes() -> Mapping[str, str]:
+    """All schemes, sorted, and their modules: those of ``data.formats`` and of extras."""
+    own = {name: f"{formats.__name__}.{name}" for _, name, _ in pkgutil.iter_modules(formats.__path__)}
+    return dict(sorted((own | from_extras("formats", own)).items()))
 
 
 def split_scheme(source: str) -> tuple[str, str]:
@@ -212,4 +211,4 @@ def _reject_unknown_scheme(path: str) -> None:
 def _format(scheme: str) -> Format:
     if not scheme:
         return squad.FORMAT
-    return import_module(from_extras("formats").get(scheme, f"{formats.__name__}.{scheme}")).FORMAT
+    return import_module(schemes()[scheme]).FORMAT

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qa_arch.config.check import suggest
-from qa_arch.errors import ConfigError, QaArchError, RunError
-from qa_arch.manifest import extras
+from qa_arch.errors import ConfigError, RunError, one_line
+from qa_arch.manifest import extras, leave_out
 from qa_arch.metrics.confidence import Bools, Floats, auroc, reliability
 from qa_arch.metrics.threshold import answerable_probability
 from qa_arch.records import (
@@ -278,10 +278,14 @@ _ENTRIES = (
 def _all_columns() -> dict[str, Column]:
     columns = {column.key: column for column in _ENTRIES}
     for module in (extra.columns for extra in extras() if extra.columns):
-        for column in import_module(module).COLUMNS:
-            if column.key in columns:
-                raise QaArchError(f"{module}: column '{column.key}' already exists; give it another key")
-            columns[column.key] = column
+        try:
+            for column in import_module(module).COLUMNS:
+                if column.key in columns:
+                    leave_out(f"{module}: column '{column.key}' already exists")
+                else:
+                    columns[column.key] = column
+        except Exception as error:  # whatever another package raises, the message names its module
+            leave_out(f"{module}: cannot be loaded ({type(error).__name__}: {one_line(error)})")
     return columns
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from qa_arch.errors import QaArchError
+from qa_arch import manifest
 from qa_arch.metrics.confidence import auroc, reliability
 from qa_arch.models.checkpoint_files import CHECKPOINT
 from qa_arch.records import CHECKPOINTS, find_runs
@@ -53,12 +54,17 @@ def test_ece_is_unknown_without_probabilities(make_run, question_set):
     assert row["ece"] is row["ece_fitted"] is None
 
 
-def test_column_of_an_extra_cannot_replace_another(monkeypatch):
-    extra = SimpleNamespace(columns="mine.columns")
-    monkeypatch.setattr(columns, "extras", lambda: [extra])
-    monkeypatch.setattr(columns, "import_module", lambda name: SimpleNamespace(COLUMNS=[Column("f1", "F1")]))
-    with pytest.raises(QaArchError, match=r"mine\.columns: column 'f1' already exists"):
-        columns._all_columns()
+def test_column_of_an_extra_that_is_taken_or_cannot_be_loaded_is_named_and_left_out(monkeypatch, caplog):
+    taken = SimpleNamespace(COLUMNS=[Column("f1", "F1"), Column("f9", "F9")])
+    monkeypatch.setitem(sys.modules, "mine.columns", taken)
+    monkeypatch.setattr(manifest, "BROKEN", [])
+    extras = [SimpleNamespace(columns=name) for name in ("nothing_here.columns", "mine.columns", None)]
+    monkeypatch.setattr(columns, "extras", lambda: extras)
+    known = columns._all_columns()
+    assert (known["f1"], known["f9"]) == (COLUMNS["f1"], taken.COLUMNS[1])
+    missing, other = caplog.messages
+    assert "nothing_here.columns: cannot be loaded (ModuleNotFoundError: No module named" in missing
+    assert "mine.columns: column 'f1' already exists; it is left out" in other
 
 
 def test_other_code_of_a_package_of_the_user_is_recorded_and_noted(make_record, tmp_path, monkeypatch):
