@@ -20,7 +20,8 @@ FORMS = {".md": "markdown", ".tex": "latex", ".csv": "csv"}
 def test_committed_tables_match_the_records(folder, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)  # commands in the notes name paths relative to it
     tables = experiment_tables(folder)
-    assert all((folder / f"table{suffix}").is_file() == bool(tables) for suffix in (*FORMS, ".json"))
+    present = [(folder / f"table{suffix}").is_file() == bool(tables) for suffix in (*FORMS, ".json")]
+    assert all(present), f"{folder}: its table.* do not fit its records; run make tables"
     if not tables:
         return
     for suffix, format_ in FORMS.items():
@@ -30,6 +31,7 @@ def test_committed_tables_match_the_records(folder, monkeypatch, tmp_path):
         )
     write_json(tmp_path / "table.json", [table.as_dict() for table in tables])
     assert (tmp_path / "table.json").read_bytes() == (folder / "table.json").read_bytes()
+    assert (folder / "README.md").is_file(), f"{folder}: needs a README.md; see CONTRIBUTING.md"
     for readme in (ROOT / "README.md", folder / "README.md"):
         page = readme.read_text(encoding="utf-8")
         assert page == fill(page, folder.name, tables), f"{readme}: make tables writes a different table"

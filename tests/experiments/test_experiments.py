@@ -18,7 +18,10 @@ from qa_arch.results.tables import Table
 
 ROOT = Path(__file__).parents[2]
 
-FOLDERS = sorted(path.parent for path in (ROOT / "experiments").glob("*/README.md"))
+PAGES, SCRIPTS = (
+    {path.parent for path in (ROOT / "experiments").glob(f"*/{name}")} for name in ("README.md", TABLES)
+)
+FOLDERS = sorted(PAGES & SCRIPTS)
 FAST = ("answer", "decision", "demo", "hypothesis")
 """Experiments whose commands are composed in the fast tests."""
 MOSTLY_SLOW = [
@@ -81,6 +84,11 @@ def texts_of(path: Path) -> Iterator[str]:
 def committed_files() -> list[Path]:
     paths = (ROOT / "experiments").rglob("*")
     return [path for path in sorted(paths) if path.is_file() and "__pycache__" not in path.parts]
+
+
+def test_every_experiment_has_a_page_and_a_script():
+    incomplete = [folder.name for folder in PAGES ^ SCRIPTS]
+    assert not incomplete, f"{incomplete}: each needs README.md and {TABLES}; see CONTRIBUTING.md"
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=folder_name)
