@@ -63,7 +63,10 @@ class Sources:
     def plant(self, fault: Fault) -> tuple[Path, str]:
         """File that ``fault`` changes, and its text with the fault. Raises StaleFaultError."""
         pattern, places = _in_any_layout(fault.old), []
-        for path, first, last in self._places(fault.at):
+        scopes = self._places(fault.at)
+        if not scopes:
+            raise StaleFaultError(f"{fault.name}: {fault.at} does not exist")
+        for path, first, last in scopes:
             lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
             begin = sum(map(len, lines[: first - 1]))
             end = begin + sum(map(len, lines[first - 1 : last]))
@@ -81,7 +84,7 @@ class Sources:
     def _places(self, at: str) -> list[tuple[Path, int, int | None]]:
         """Files, first and last lines of the definitions that ``at`` names."""
         if "/" in at:
-            return [(self.root / at, 1, None)]
+            return [(path, 1, None) for path in [self.root / at] if path.is_file()]
         module, _, name = at.rpartition(":")
         name = _public(name)
         return [

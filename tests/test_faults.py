@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults import FAULTS
-from mutations import stale_faults
+from mutations import select_faults, stale_faults
 from planting import Fault, Sources, StaleFaultError
 
 ROOT = Path(__file__).parents[1]
@@ -53,9 +53,12 @@ def test_code_is_replaced_in_any_layout_and_any_file(package):
 
 
 def test_fault_without_its_place_is_stale(package):
-    for fault in (replace(REST, old="titles[:n]"), replace(REST, at="hold_aut"), replace(REST, at="add")):
+    for fault in (replace(REST, old="titles[:n]"), replace(REST, at="add")):
         with pytest.raises(StaleFaultError, match=f"rest: its code occurs 0 times in {fault.at}, not once"):
             Sources(package).plant(fault)
+    for at in ("hold_aut", "tests/hold_out.js"):
+        with pytest.raises(StaleFaultError, match=f"rest: {at} does not exist"):
+            Sources(package).plant(replace(REST, at=at))
     with pytest.raises(StaleFaultError, match="occurs 2 times"):
         Sources(package).plant(replace(REST, old="rest"))
     for new, message in (("sorted( titles[n:] )", "changes nothing"), ("sorted(", "never closed")):
@@ -71,3 +74,11 @@ def test_test_of_a_fault_is_found_by_name(package):
     for fault in (REST, ADD):
         with pytest.raises(StaleFaultError, match=f"2 tests are called {fault.test}, not one"):
             Sources(package).test_id(fault)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("typos are seeded by positions", "did you mean"), ("rest", r"known: .*, \.\.\.")]
+)
+def test_unknown_name_is_refused_in_a_short_line(name, hint):
+    with pytest.raises(SystemExit, match=rf"^unknown fault: {name} \({hint}.{{,200}}; see tests/faults/$"):
+        select_faults([name])
