@@ -24,6 +24,8 @@ MARK = "bench"
 
 def measure(target: Target, quick: bool) -> Row:
     """Measure one row; a failing benchmark does not stop the others."""
+    if target.name not in MEASURES:
+        return Row(target, None, f"no function measures '{target.name}'")
     try:
         return Row(target, MEASURES[target.name](quick))
     except (NotMeasuredError, UnavailableError) as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.targets import Measurement, Target
+from benchmarks.targets import TARGETS, Measurement, Target
 from qa_arch.results.provenance import commit, now, processor, versions
 
 
@@ -78,7 +78,7 @@ def markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
 
 
 def summary(results: dict[str, Any]) -> str:
-    """Table for README.md from the content of ``table.json``: measured rows, and the names of the others."""
+    """Table for README.md from the content of ``table.json``: measured rows, and the other targets' names."""
     rows, machine = results["rows"], results["machine"]
     lines = ["| what | against | measured | target | met |", "|---|---|---:|---:|---|"]
     for row in rows:
@@ -86,7 +86,8 @@ def summary(results: dict[str, Any]) -> str:
             value = f"{row['ratio']:.2f} {row['unit']}".strip()
             verdict = "–" if row["wanted"] == "reported" else "yes" if row["reached"] else "**no**"
             lines.append(f"| {row['what']} | {row['peer']} | {value} | {row['wanted']} | {verdict} |")
-    missing = [row["name"] for row in rows if row["ratio"] is None]
+    measured = {row["name"] for row in rows if row["ratio"] is not None}
+    missing = [target.name for target in TARGETS if target.name not in measured]
     lines += ["", f"{machine['processor']}, {machine['cores']} cores, {machine['date'][:10]}."]
     if missing:
         lines[-1] += f" Not measured there: {', '.join(f'`{name}`' for name in missing)}."

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 
@@ -17,6 +18,7 @@ from qa_arch.data.squad import write
 from qa_arch.features import tokenizers
 from qa_arch.features.windows import prepare
 from qa_arch.metrics.squad import score
+from qa_arch.results.tables import fill_between
 from qa_arch.types.text import Example, Gold
 
 PASSAGE = "The bridge at Lowmere was built by Ada Stone in 1871, of oak and a little iron. " * 6
@@ -48,6 +50,14 @@ def test_every_target_has_a_measure_and_published_rows_are_targets():
     published = [row["name"] for row in rows]
     assert published == [name for name in NAMES if name in published]
     assert MEASURES.keys() == {*NAMES}
+
+
+def test_page_shows_the_committed_results_and_names_unmeasured_targets():
+    stored = json.loads((runner.RESULTS / "table.json").read_text(encoding="utf-8"))
+    page = runner.PAGE.read_text(encoding="utf-8")
+    assert page == fill_between(page, runner.MARK, summary(stored))
+    stored["rows"] = [row for row in stored["rows"] if row["name"] != "cli-help"]
+    assert re.search("Not measured there: .*`cli-help`", summary(stored))
 
 
 def test_preparations_agree_and_differences_are_counted():
@@ -116,7 +126,8 @@ def test_runner_saves_only_full_runs_and_survives_failing_measures(monkeypatch, 
         raise ZeroDivisionError("oops")
 
     measures = {"prepare": fails, "cli-help": lambda quick: Measurement(0.1)}
-    monkeypatch.setattr(runner, "MEASURES", dict.fromkeys(MEASURES, not_measured) | measures)
+    others = dict.fromkeys(MEASURES.keys() - {"prepare-130k"}, not_measured)
+    monkeypatch.setattr(runner, "MEASURES", others | measures)
     readme = tmp_path / "README.md"
     readme.write_text("# Title\n\n<!-- bench -->\nold\n<!-- end -->\n\nrest\n")
     monkeypatch.setattr(runner, "PAGE", readme)
@@ -136,6 +147,7 @@ def test_runner_saves_only_full_runs_and_survives_failing_measures(monkeypatch, 
     by_name = {row["name"]: row for row in stored["rows"]}
     assert by_name["cli-help"]["reached"] is True
     assert by_name["prepare"]["note"] == "not measured: failed: ZeroDivisionError: oops"
+    assert by_name["prepare-130k"]["note"] == "not measured: no function measures 'prepare-130k'"
     assert by_name["sampler-tokens"]["note"] == "not measured: no data here"
     assert (tmp_path / "results" / "table.md").read_text() in capsys.readouterr().out
     with pytest.raises(SystemExit):
