@@ -15,7 +15,7 @@ from qa_arch.evaluation.registration import REGISTERED
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "example: qa-arch register experiments/decision/plan.yaml"
+    parser.epilog = "example: qa-arch register experiments/ours/plan.yaml"
     parser.add_argument(
         "plan",
         type=Path,
@@ -27,15 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the identities of all planned runs; an earlier registration is never overwritten."""
-    target = args.plan.parent / REGISTERED
-    if target.exists():
-        raise RunError(f"{target}: is already registered; a changed plan needs an experiment of its own")
     arms, seeds = _read_plan(args.plan)
     from qa_arch.cli.compose import compose
     from qa_arch.cli.train import plan_job
     from qa_arch.config.schema import Config
     from qa_arch.config.target import TRUSTED
-    from qa_arch.evaluation.registration import Registration, identity
+    from qa_arch.evaluation.registration import Registration, identity, read_registration
     from qa_arch.results import provenance
     from qa_arch.tasks import task_of
 
@@ -74,6 +71,12 @@ def run(args: argparse.Namespace) -> int:
     for name, by_seed in runs.items():
         if (other := first_arms.setdefault(by_seed[str(seeds[0])], name)) != name:
             raise ConfigError(f"{args.plan}: arms {other} and {name} have the same settings; leave one out")
+    target = args.plan.parent / REGISTERED
+    if earlier := read_registration(args.plan.parent):
+        if runs != earlier.runs:
+            raise RunError(f"{target}: is of another plan or data; a changed one needs its own experiment")
+        print(f"{target}: already registered, nothing changed")
+        return 0
     registration = Registration(
         date=provenance.now(),
         commit=f"{commit}, changed" if dirty else commit,

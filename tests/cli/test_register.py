@@ -52,7 +52,13 @@ def test_only_registered_runs_are_scored_on_dev(qa_arch, plan, closed_run, read_
         assert code == 2, err
         assert message in err
     assert log.read_text() == before
-    assert qa_arch("register", path)[0] == 5, "registered twice"
+    written = path.with_name(REGISTERED).read_bytes()
+    code, out, _ = qa_arch("register", path)
+    assert (code, "already registered, nothing changed" in out) == (0, True)
+    path.write_text(f"arms:\n  plain: {CLOSED}\nseeds: [13, 14]\n")
+    code, _, err = qa_arch("register", path)
+    assert (code, "is of another plan or data" in err) == (5, True)
+    assert path.with_name(REGISTERED).read_bytes() == written
 
 
 def test_committed_records_of_registered_experiments_are_the_registered_runs():
