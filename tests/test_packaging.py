@@ -19,8 +19,10 @@ def read(name: str) -> str:
 
 def test_changelog_and_citation_name_the_package_version():
     assert PROJECT["dynamic"] == ["version"]
-    (newest, *_) = re.findall(r"^## (\S+)$", read("CHANGELOG.md"), re.MULTILINE)
-    assert newest == yaml.safe_load(read("CITATION.cff"))["version"] == qa_arch.__version__
+    newest, date = re.search(r"^## (\S+) \((\S+)\)$", read("CHANGELOG.md"), re.MULTILINE).groups()
+    citation = yaml.safe_load(read("CITATION.cff"))
+    assert newest == citation["version"] == qa_arch.__version__
+    assert date == citation.get("date-released", "unreleased")
 
 
 def test_extras_named_in_messages_can_be_installed():
