@@ -92,8 +92,15 @@ class Variance:
         """Variance expected with other numbers of articles, runs per system and calibration articles."""
         interactions = sum(part.interaction for part in self.seeds)
         articles = max(0.0, self.unit_variance - interactions) * self.units / units
+        # A negative estimate lowers the other system's; planned one by one, the positive would cost freedom.
+        positive = sum(max(0.0, part.own) for part in self.seeds)
+        share = max(0.0, sum(part.own for part in self.seeds)) / positive if positive else 0.0
         seeds = tuple(
-            Seeds(runs, own * current / runs, interaction * current * self.units / (runs * units))
+            Seeds(
+                runs,
+                share * max(0.0, own) * current / runs,
+                interaction * current * self.units / (runs * units),
+            )
             for current, own, interaction in self.seeds
         )
         unit_variance = articles + sum(part.interaction for part in seeds)

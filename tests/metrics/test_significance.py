@@ -179,6 +179,15 @@ def test_planned_variance_matches_simulated_experiments():
     assert calibrated.planned(units=16, runs=5) == calibrated
 
 
+@pytest.mark.parametrize("own", [(-0.232, 0.192), (-0.1, 0.192), (0.1, 0.192)])
+def test_more_articles_never_detect_less(own):
+    variance = Variance(16, 0.5, tuple(Seeds(3, part, 0.05) for part in own))
+    planned = [variance.planned(units=units, runs=3) for units in (16, 32, 48, 96, 200)]
+    detectable = [Effect(0.0, plan).detectable for plan in planned]
+    assert detectable == sorted(detectable, reverse=True)
+    assert planned[0].total == pytest.approx(variance.total)
+
+
 def test_a_single_article_or_question_is_refused():
     scores = np.ones((2, 4))
     with pytest.raises(ValueError, match="a single article is not a sample"):
