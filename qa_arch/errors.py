@@ -5,6 +5,11 @@ The command line prints them without a traceback, unless ``--debug`` is given, a
 
 from __future__ import annotations
 
+import errno
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Numbers of an OSError for a full disk."""
+
 
 class QaArchError(Exception):
     """Base class of errors whose message is written for the user."""

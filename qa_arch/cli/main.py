@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import logging
 import os
 import sys
@@ -12,7 +11,7 @@ from typing import Any, NoReturn
 
 from qa_arch import __version__
 from qa_arch.config.check import suggest
-from qa_arch.errors import QaArchError, one_line
+from qa_arch.errors import FULL, QaArchError, one_line
 from qa_arch.manifest import Command, from_extras, packages
 from qa_arch.system import terminal
 
@@ -71,7 +70,6 @@ exit codes: 0 success, 1 a run failed or a file cannot be written, 2 wrong usage
 3 questions without a prediction, 4 unusable data, 5 unusable run folder, 6 something needed is
 unavailable (an encoder, a package, a device, the hub), 70 a bug in qa-arch, 130 interrupted"""
 INTERNAL, INTERRUPTED = 70, 130
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @terminal.guarded()

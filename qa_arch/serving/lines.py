@@ -31,7 +31,7 @@ from qa_arch.config.files import parse_json, read_json, write_json
 from qa_arch.config.identity import files_hash
 from qa_arch.data.formats import OnError
 from qa_arch.data.question_sets import RecordError, clip, json_type
-from qa_arch.errors import ConfigError, DataError, RunError, UnavailableError, one_line
+from qa_arch.errors import FULL, ConfigError, DataError, QaArchError, RunError, UnavailableError, one_line
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
 from qa_arch.records import GRAPH, MODEL, ONNX, TOKENIZER, VECTORS, Seconds, read_record
 from qa_arch.serving.answers import Answer, Query
@@ -114,6 +114,7 @@ def answer_file(
     origin = None if pipe else origin_of(data, models, settings)
     with ExitStack() as stack:
         if out != STANDARD:
+            stack.enter_context(_unfinished(partial, origin is not None and if_exists == "resume"))
             stack.enter_context(lock.hold(path.parent, path.name, name=f".{path.name}.lock"))
             if path.exists() and data != STANDARD and path.samefile(data):
                 raise ConfigError(f"--out: {out} is the data file; name another file")
@@ -150,6 +151,19 @@ def answer_file(
     if out != STANDARD:
         partial.replace(path)
     return Summary(lines, before, problems)
+
+
+@contextmanager
+def _unfinished(partial: Path, resumes: bool) -> Iterator[None]:
+    """Name ``partial`` in the error for a full disk, and say how to go on."""
+    again = f"repeat the command {'to continue' if resumes else 'with --if-exists replace'}"
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        message = f"{partial}: cannot be written ({error.strerror}); free space, then {again}"
+        raise QaArchError(message) from error
 
 
 def _needs_answers(

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import resource
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ import pytest
 from kills import check_recovery, contents, killed_at_each_step, killed_at_sizes
 from line_answers import answering, first_words, read_lines, rows, write_lines
 
-from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
 from qa_arch.records import Confidence, RunRecord, Seconds, Threshold, write_record
 from qa_arch.serving import lines
 from qa_arch.serving.lines import Part, Summary, answer_file, answer_part, open_input, origin_of, parts_of
@@ -90,6 +91,23 @@ def test_interrupted_call_is_resumed(answer, complete, tmp_path, parts):
     assert len(seen) == LINES - 5 * parts
     assert out.read_bytes() == complete
     assert not partial_file.exists()
+
+
+@pytest.mark.parametrize(
+    ("choice", "end"), [("resume", "to continue"), ("replace", "with --if-exists replace")]
+)
+def test_full_disk_names_the_unfinished_file(answer, complete, tmp_path, choice, end):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(complete) // 2, hard))
+    message = rf"out.jsonl.partial: cannot be written \(.*\); free space, then repeat the command {end}$"
+    try:
+        with pytest.raises(QaArchError, match=message) as caught:
+            answer(if_exists=choice)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.exit_code == 1
+    answer()
+    assert (tmp_path / "out.jsonl").read_bytes() == complete
 
 
 def test_resuming_a_file_torn_anywhere_loses_and_repeats_nothing(answer, complete, tmp_path, monkeypatch):
