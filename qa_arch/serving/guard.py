@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import math
 import socket
 import time
 import uuid
@@ -67,8 +68,9 @@ class ServiceOptions:
         for name in ("max_queue", "max_batch", "max_documents", "max_characters"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}: {getattr(self, name)} is out of range, it must be >= 1")
-        if not self.request_seconds > 0:
-            raise ConfigError(f"request_seconds: {self.request_seconds} is out of range, it must be > 0")
+        if not 0 < self.request_seconds < math.inf:
+            problem = "is out of range, it must be > 0 and finite"
+            raise ConfigError(f"request_seconds: {self.request_seconds} {problem}")
         if self.token is not None and not (self.token and self.token.isascii() and self.token.isprintable()):
             raise ConfigError("token: must be non-empty and printable ASCII; choose another")
 

@@ -72,6 +72,7 @@ REFUSED = [
     ("serve run --port PORT", 6, "choose another --port"),
     ("serve run tiny-electra run", 2, "given twice"),
     ("serve run --max-queue 0", 2, "max_queue: 0 is out of range"),
+    ("serve run --timeout inf", 2, "inf is out of range, it must be > 0 and finite"),
     ("serve run --token-file none", 2, "--token-file"),
     ("serve run --port 70000", 2, "--port: 70000 is out of range"),
     ("serve empty --port 0", 5, "empty: "),
