@@ -299,6 +299,7 @@ def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = No
         summary="Extractive question answering: a span of the text, or no answer.",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # a redirect would leave a proxy's https and prefix
     )
     app.add_middleware(Guard, options=options, observe=service.telemetry.observe)
     hosts = [f"[{host}]" if ":" in host else host for host in options.allowed_hosts] or ["*"]

@@ -247,6 +247,7 @@ def test_wrong_content_type(service, kind):
 def test_unknown_paths_and_methods(service):
     client = service()
     error_of(client.get("/v2/answer"), 404)
+    error_of(client.post("/v1/answer/", json={}, follow_redirects=False), 404)
     error_of(client.get("/page/../guard.py"), 404)
     error_of(client.get("/page/%2e%2e/guard.py"), 404)
     response = client.get("/v1/answer")
