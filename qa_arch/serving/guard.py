@@ -67,10 +67,11 @@ class ServiceOptions:
     def __post_init__(self) -> None:
         for name in ("max_queue", "max_batch", "max_documents", "max_characters"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"{name}: {getattr(self, name)} is out of range, it must be >= 1")
+                option = f"--{name.replace('_', '-')}"
+                raise ConfigError(f"{option}: {getattr(self, name)} is out of range, it must be >= 1")
         if not 0 < self.request_seconds < math.inf:
-            problem = "is out of range, it must be > 0 and finite"
-            raise ConfigError(f"request_seconds: {self.request_seconds} {problem}")
+            seconds = self.request_seconds
+            raise ConfigError(f"--timeout: {seconds} is out of range, it must be > 0 and finite")
         if self.token is not None and not (self.token and self.token.isascii() and self.token.isprintable()):
             raise ConfigError("token: must be non-empty and printable ASCII; choose another")
 
