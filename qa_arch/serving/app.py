@@ -323,10 +323,12 @@ def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = No
     async def models_() -> ModelsMessage:
         return descriptions
 
+    @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz", summary="Health check")
     async def health() -> HealthMessage:
         return HealthMessage(status="ok")
 
+    @app.head("/metrics", include_in_schema=False)
     @app.get("/metrics", response_class=Response, summary="Prometheus metrics")
     async def metrics() -> Response:
         return Response(generate_latest(service.telemetry.registry), media_type=CONTENT_TYPE)

@@ -254,6 +254,7 @@ def test_unknown_paths_and_methods(service):
     assert "POST" in response.headers["allow"]
     error_of(response, 405)
     error_of(client.delete("/v1/models"), 405)
+    assert [client.head(path).status_code for path in ("/healthz", "/metrics")] == [200, 200]
 
 
 def test_failing_query_does_not_fail_its_batch(service, caplog):
@@ -384,6 +385,7 @@ def test_schema_documents_every_path(service):
     shown = {"/v1/attention"} if module_of("attention") else set()
     assert schema["paths"].keys() == {"/v1/answer", "/v1/models", "/healthz", "/metrics"} | shown
     for path in schema["paths"].values():
+        assert "head" not in path
         for method in path.values():
             assert method["summary"]
     answer = schema["paths"]["/v1/answer"]["post"]["responses"]
