@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import os
+import re
 from pathlib import Path
 
 from qa_arch.cli.runs import DEVICE, RUN_HELP, add_options, open_reader, require_runs
@@ -59,6 +60,11 @@ def run(args: argparse.Namespace) -> int:
     named = [Path(folder).absolute().name for folder in args.run_folder]  # a link keeps its own name
     if len({Path(folder).resolve() for folder in args.run_folder}) < len(args.run_folder):
         raise ConfigError("RUN: the same run is given twice; give each once")
+    for name in args.allow_host:
+        if not re.fullmatch(r"\*|(\*\.)?[\w.-]+|[\da-f]*:[\da-f]*:[\da-f:.]*", name, re.IGNORECASE):
+            host = re.search(r"[\w-]+(\.[\w-]+)+", name)
+            hint = host[0] if host else "a name such as qa.example.org"
+            raise ConfigError(f"--allow-host: {name!r} is not a host name; give {hint}")
     try:
         is_local = ipaddress.ip_address(args.host).is_loopback
     except ValueError:
