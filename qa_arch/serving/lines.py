@@ -155,7 +155,7 @@ def answer_file(
 
 @contextmanager
 def _unfinished(partial: Path, resumes: bool) -> Iterator[None]:
-    """Name ``partial`` in the error for a full disk, and say how to go on."""
+    """Name ``partial`` in the error for a full disk, and say how to go on, also after an interrupt."""
     again = f"repeat the command {'to continue' if resumes else 'with --if-exists replace'}"
     try:
         yield
@@ -164,6 +164,9 @@ def _unfinished(partial: Path, resumes: bool) -> Iterator[None]:
             raise
         message = f"{partial}: cannot be written ({error.strerror}); free space, then {again}"
         raise QaArchError(message) from error
+    except KeyboardInterrupt:
+        log.info("%s: unfinished; %s", partial, again)
+        raise
 
 
 def _needs_answers(

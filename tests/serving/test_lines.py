@@ -78,10 +78,11 @@ def test_every_line_is_answered_once_in_order(answer, tmp_path):
 
 
 @pytest.mark.parametrize("parts", [0, 1, 6, 10])
-def test_interrupted_call_is_resumed(answer, complete, tmp_path, parts):
+def test_interrupted_call_is_resumed(answer, complete, tmp_path, caplog, parts):
     out, partial_file = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
-    with pytest.raises(KeyboardInterrupt):
+    with caplog.at_level("INFO"), pytest.raises(KeyboardInterrupt):
         answer(interrupted_after(parts))
+    assert caplog.messages == [f"{partial_file}: unfinished; repeat the command to continue"]
     assert not out.exists()
     assert complete.startswith(partial_file.read_bytes())
     assert len(read_lines(partial_file)) == 5 * parts
