@@ -115,7 +115,7 @@ def answer_file(
     with ExitStack() as stack:
         if out != STANDARD:
             stack.enter_context(_unfinished(partial, origin is not None and if_exists == "resume"))
-            stack.enter_context(lock.hold(path.parent, path.name, name=f".{path.name}.lock"))
+            stack.enter_context(lock.hold(path.parent, "file", file=path.name))
             if path.exists() and data != STANDARD and path.samefile(data):
                 raise ConfigError(f"--out: {out} is the data file; name another file")
             if if_exists != "replace" and not _needs_answers(path, partial, origin_file, origin, if_exists):

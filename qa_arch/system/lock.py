@@ -23,12 +23,13 @@ _descriptors: set[int] = set()
 
 
 @contextmanager
-def hold(folder: Path, what: str, *, name: str = LOCK) -> Iterator[None]:
+def hold(folder: Path, what: str, *, file: str = "") -> Iterator[None]:
     """Hold the lock of the folder; raises RunError, naming the holder, if another process has it.
 
-    ``what`` describes the folder in the message ("run", "sweep"). One folder can have several locks, by
-    ``name``.
+    ``what`` describes the folder in the message ("run", "sweep"). With ``file`` the lock is not on the folder
+    but on this name in it.
     """
+    name = f".{file}.lock" if file else LOCK
     path = folder / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -36,7 +37,8 @@ def hold(folder: Path, what: str, *, name: str = LOCK) -> Iterator[None]:
     except OSError as error:
         raise RunError(f"{folder}: cannot be written ({error.strerror or error})") from error
     if descriptor is None:
-        raise RunError(f"{folder}: this {what} is in use by {holder(folder, name) or 'another process'}")
+        owner = holder(folder, name) or "another process"
+        raise RunError(f"{folder / file}: this {what} is in use by {owner}")
     _descriptors.add(descriptor)
     try:
         os.ftruncate(descriptor, 0)

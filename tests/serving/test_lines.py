@@ -213,7 +213,7 @@ def test_faulty_line_stops_the_call_unless_skipped(answer, data, tmp_path, caplo
 
 def test_only_one_process_writes_at_a_time(answer, tmp_path):
     def answer_queries(queries):
-        with pytest.raises(RunError, match=f"out.jsonl is in use by process {os.getpid()}"):
+        with pytest.raises(RunError, match=f"/out.jsonl: this file is in use by process {os.getpid()}"):
             answer()
         answer(out=tmp_path / "other.jsonl")
         raise KeyboardInterrupt

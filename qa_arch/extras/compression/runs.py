@@ -121,7 +121,7 @@ def compress(request: Request) -> RunRecord:
     """
     out = request.out
     work = out.with_name(f".{out.name}{UNFINISHED}")
-    with hold(out.parent, "compression", name=f"{work.name}.lock"):
+    with hold(out.parent, "compression", file=out.name):
         if out.exists():
             raise RunError(f"{out}: already exists; choose a new folder, or remove it first")
         parent = open_parent(request.source, request.trust)
