@@ -9,6 +9,7 @@ import asyncio
 import hmac
 import logging
 import math
+import signal
 import socket
 import time
 import uuid
@@ -271,7 +272,7 @@ def address(bound: socket.socket) -> str:
 def serve(
     app: FastAPI, bound: socket.socket, options: ServiceOptions, *, ready: Callable[[], None] = lambda: None
 ) -> None:
-    """Run ``app`` until SIGTERM or SIGINT; ``ready`` is called once it accepts requests.
+    """Run ``app`` until SIGTERM, SIGINT or SIGHUP; ``ready`` is called once it accepts requests.
 
     On the signal it stops accepting connections, answers pending requests within ``request_seconds`` and
     returns. A second signal drops them.
@@ -285,6 +286,8 @@ def serve(
         def handle_exit(self, sig: int, frame: Any) -> None:  # uvicorn would re-raise the signal at the end
             self.should_exit, self.force_exit = True, self.should_exit
 
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
+        signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
     Server(
         uvicorn.Config(
             app,

@@ -111,11 +111,12 @@ def test_event_loop_is_free_while_a_model_answers(address):
 
 
 @pytest.mark.slow
-def test_shutdown_finishes_pending_requests(running):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_shutdown_finishes_pending_requests(running, number):
     with running() as (process, address), ThreadPoolExecutor() as pool:
         pending = [pool.submit(ask, address, "wait 0.8 mill") for _ in range(3)]
         wait_until(lambda: metric(address, "queue_length") == 3)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         time.sleep(0.3)
         with pytest.raises(httpx2.ConnectError):
             ask(address, "mill")
