@@ -154,6 +154,13 @@ def test_hidden_systems_and_empty_filters_are_shown_as_such(report, visit):
     assert page.inner_text("#table tbody") == "No system matches “gpt”."
 
 
+def test_missing_figures_of_adopted_systems_are_explained(make_run, question_set, tmp_path, visit):
+    config = {"name": "adopted", "model": {"name": "bert"}, "predictions": "answers.json"}
+    runs = find_runs([make_run("adopted", question_set(), config=config)])
+    page = visit(write_report(runs, tmp_path / "r.html").path)
+    assert "scale of their own" in page.inner_text("#figure-reliability-answerability .empty")
+
+
 def test_nothing_is_cut_off_in_print(report, visit):
     page = visit(report[0], 1440)
     page.emulate_media(media="print")

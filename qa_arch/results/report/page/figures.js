@@ -119,7 +119,7 @@ function drawCalibration() {
   const kinds = [["answerability", "Is it answerable?", "Softmax of the best span against “no answer”, and how many of those questions have an answer."],
     ["answers", "Is the answer right?", "Softmax of the answer over all candidates, and how many of the answers given match exactly."],
     ["fitted", "Is it right? (fitted confidence)", "The confidence that is served, by the temperature fitted on calibration, and how many answers are right, “no answer” included."]];
-  const missing = { answerability: "Every question of this set has an answer.",
+  const missing = { answerability: set().unanswerable ? "Not for adopted systems: their null odds are on a scale of their own." : "Every question of this set has an answer.",
     answers: "Records made before version 0.2 lack probabilities of answers. qa-arch evaluate --run RUN writes them.",
     fitted: "Records made before version 0.2 lack confidences. qa-arch evaluate --run RUN writes them." };
   if (!runs.length) {
