@@ -62,10 +62,11 @@ def read_answers(
         odds |= {} if null_odds is None else {id_: null_odds}
     if na_prob is not None:
         odds = read_null_scores(na_prob).values
-        if lacking := [id_ for id_ in texts if id_ not in odds]:
-            raise DataError(
-                f"{na_prob}: {_abbreviated(lacking)} with an answer but no probability; add one for each"
-            )
+    if (odds or na_prob) and (lacking := [id_ for id_ in texts if id_ not in odds]):
+        raise DataError(
+            f"{na_prob or path}: {_abbreviated(lacking)} with an answer but no probability or null odds; add"
+            " one for each"
+        )
     ids = dict.fromkeys(example.id for example in questions.examples)
     if (unknown := [id_ for id_ in {**texts, **odds} if id_ not in ids]) and empty:
         raise DataError(
@@ -75,7 +76,7 @@ def read_answers(
         raise DataError(
             f"{path}: {_abbreviated(missing)} without an answer; complete it, or use --missing empty"
         )
-    known = {id_: float(odds.get(id_, math.inf)) for id_ in ids} if len(odds) >= len(texts) else None
+    known = {id_: float(odds.get(id_, math.inf)) for id_ in ids} if odds else None
     return Answers(form, {id_: texts.get(id_, "") for id_ in ids}, known, len(missing), len(unknown))
 
 

@@ -93,6 +93,10 @@ def test_each_format_is_recognised(tmp_path, content, form, odds):
         (lines(*PREDICTED, PREDICTED[0]), "line 4: a is answered twice"),
         (lines(PREDICTED[0], {"id": "b", "error": "too long"}), "line 2: text: is missing"),
         (lines(COMPLETION, {**COMPLETION, "doc": {}}), "line 2: doc.doc_id: is missing"),
+        (
+            lines(*PREDICTED[:2], {"id": "c", "text": ""}),
+            "1 id (c) with an answer but no probability or null odds; add one for each",
+        ),
         (lines({**PREDICTED[0], "null_odds": math.nan}), "null_odds: 'nan' is not a number"),
         (lines({**PREDICTED[0], "null_odds": "0.5"}), "null_odds: has the wrong type"),
         (lines({**HARNESS[0], "filtered_resps": ["x", ["y"]]}), "filtered_resps: 'y' is not a log-prob"),
