@@ -192,7 +192,12 @@ def _harness_rows(path: Path, records: Iterable[tuple[str, Any]]) -> Iterator[Ro
         odds = None
         if len(values) > 1:
             odds = _number(path, position, name, values[1], lambda v: math.exp(float(v)), "log-probability")
-        yield position, id_, "" if text.lower() == UNANSWERABLE else text, odds
+        yield position, id_, "" if is_null(text) else text, odds
+
+
+def is_null(text: str) -> bool:
+    """Whether a language model's reply abstains."""
+    return text.strip(" \t\n\"'.*").casefold().startswith(UNANSWERABLE)
 
 
 def _innermost(value: Any) -> Any:

@@ -48,7 +48,7 @@ HARNESS = [
         "doc_id": number,
         "doc": {"id": id_, "question": "?"},
         "resps": [["no"], [["-9", "False"]]],
-        "filtered_resps": [f" {TEXTS[id_] or 'Unanswerable'}", [str(math.log(ODDS[id_])), "False"]],
+        "filtered_resps": [f" {TEXTS[id_] or 'Unanswerable.'}", [str(math.log(ODDS[id_])), "False"]],
     }
     for number, id_ in enumerate(TEXTS)
 ]

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from qa_arch.config.identity import files_hash
-from qa_arch.data.answer_files import UNANSWERABLE
+from qa_arch.data.answer_files import UNANSWERABLE, is_null
 from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.extras.prompting.prompts import Messages, Reply, is_null
+from qa_arch.extras.prompting.prompts import Messages, Reply
 from qa_arch.records import RECORD
 from qa_arch.types.text import Example
 

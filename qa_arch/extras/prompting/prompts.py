@@ -72,11 +72,6 @@ def draw_shots(train: QuestionSet, count: int, seed: int, sets: Sequence[Questio
     return shots
 
 
-def is_null(text: str) -> bool:
-    """Whether a reply abstains."""
-    return text.strip(" \t\n\"'.*").casefold().startswith(UNANSWERABLE)
-
-
 def as_span(text: str, context: str) -> str:
     """Span of the passage that matches a reply up to case, quotes and a final full stop; else the reply's
     first line."""

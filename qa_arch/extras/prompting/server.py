@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from qa_arch.config.files import parse_json
-from qa_arch.data.answer_files import UNANSWERABLE
+from qa_arch.data.answer_files import UNANSWERABLE, is_null
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.extras.prompting.local import MAX_TOKENS
-from qa_arch.extras.prompting.prompts import FORCED, Messages, Reply, is_null, question_turn
+from qa_arch.extras.prompting.prompts import FORCED, Messages, Reply, question_turn
 from qa_arch.types.text import Example
 
 KEY = "QA_ARCH_API_KEY"

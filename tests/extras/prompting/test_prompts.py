@@ -2,8 +2,9 @@
 
 import pytest
 
+from qa_arch.data.answer_files import is_null
 from qa_arch.errors import DataError
-from qa_arch.extras.prompting.prompts import as_span, draw_shots, is_null, messages
+from qa_arch.extras.prompting.prompts import as_span, draw_shots, messages
 from qa_arch.types.text import Example, Gold
 
 
