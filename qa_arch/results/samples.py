@@ -99,12 +99,19 @@ class Samples:
 
     def scores(self, label: str, measure: MeasureName, where: Bools | None = None) -> Floats:
         """Scores ``(R, n)`` of the questions ``where``; RunError if the rows lack the measure."""
-        sample = self.systems[label]
-        scores = sample.scores(measure)
+        scores = self.systems[label].scores(measure)
         if scores is None:
-            folder = sample.rows[0].folder
+            lacking = [sample for sample in self.systems.values() if sample.scores(measure) is None]
+            folders = ", ".join(str(sample.rows[0].folder) for sample in lacking)
+            adopted = {sample.records[0].adopted for sample in lacking}
+            needed = "" if measure == "spans" else " with null odds (qa-arch adopt ... --na-prob)"
+            needed += "" if measure == "auroc" else " from a file that answers every question"
+            remedies = [
+                *(["score the run again"] if False in adopted else []),
+                *([f"adopt answers{needed}"] if True in adopted else []),
+            ]
             raise RunError(
-                f"{folder}: its rows lack {MEASURES[measure]}; score the run again, or leave it out"
+                f"{folders}: no {MEASURES[measure]} in the rows; {', '.join(remedies)}, or leave them out"
             )
         return scores[:, self.where(measure) if where is None else where]
 

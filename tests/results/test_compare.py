@@ -191,6 +191,24 @@ def test_invalid_compare_calls_are_refused(two_seeds, qa_arch, arguments, code, 
     assert message in result[2]
 
 
+@pytest.mark.parametrize(
+    ("measure", "needed"),
+    [
+        ("auroc", "null odds (qa-arch adopt ... --na-prob), or"),
+        ("spans", "answers from a file that"),
+    ],
+)
+def test_all_adopted_systems_without_a_measure_are_named(two_seeds, make_run, qa_arch, measure, needed):
+    folder, _, _, questions = two_seeds
+    for name in ("silent", "quiet"):
+        config = {"name": "adopted", "model": {"name": name}, "predictions": "answers.json"}
+        unknown = {"null_odds": [np.nan] * len(questions)}
+        make_run(name, questions, model=name, config=config, keep_spans=False, rows=unknown)
+    code, _, err = qa_arch("compare", folder, "--baseline", "poor", "--measure", measure)
+    assert (code, "/quiet, " in err, "/silent: no " in err, "score the run" in err) == (5, True, True, False)
+    assert needed in err
+
+
 def test_unfinished_run_is_left_out_with_a_note(two_seeds, qa_arch, make_run, question_set):
     folder, *_ = two_seeds
     before = json.loads(qa_arch("compare", folder, "--baseline", "poor", "--json")[1])[0]
