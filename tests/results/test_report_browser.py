@@ -154,11 +154,22 @@ def test_hidden_systems_and_empty_filters_are_shown_as_such(report, visit):
     assert page.inner_text("#table tbody") == "No system matches “gpt”."
 
 
-def test_missing_figures_of_adopted_systems_are_explained(make_run, question_set, tmp_path, visit):
-    config = {"name": "adopted", "model": {"name": "bert"}, "predictions": "answers.json"}
-    runs = find_runs([make_run("adopted", question_set(), config=config)])
-    page = visit(write_report(runs, tmp_path / "r.html").path)
-    assert "scale of their own" in page.inner_text("#figure-reliability-answerability .empty")
+def test_missing_figures_and_tests_of_adopted_systems_are_explained(make_run, question_set, tmp_path, visit):
+    config = {"name": "adopted", "predictions": "answers.json"}
+    fields = {"config": config | {"model": {"name": "bert"}}, "keep_spans": False}
+    ranked = make_run("ranked", question_set(), **fields)
+    page = visit(write_report(find_runs([ranked]), tmp_path / "r.html").path)
+    for key, reason in (
+        ("answerability", "scale of their own"),
+        ("answers", "no probabilities"),
+        ("fitted", "--calibration"),
+    ):
+        assert reason in page.inner_text(f"#figure-reliability-{key} .empty")
+    assert "lack the best spans; an adopted system needs a file" in page.inner_text("#table-notes")
+    silent = make_run("silent", question_set(), **fields, rows={"null_odds": [np.nan] * 6})
+    page = visit(write_report(find_runs([silent]), tmp_path / "r.html").path)
+    assert "--na-prob" in page.inner_text("#figure-risk .empty")
+    assert "evaluate --run" not in page.inner_text("body")
 
 
 def test_nothing_is_cut_off_in_print(report, visit):

@@ -188,7 +188,9 @@ function spanNotes(now) {
   const untested = Object.keys(now.tests.f1.intervals).filter((group) => !now.tests.spans.intervals[group]);
   if (untested.length) {
     const few = untested.slice(0, 6).map((group) => DATA.groups[group].label).join("; ") + (untested.length > 6 ? `; and ${untested.length - 6} more` : "");
-    notes.push(`${MEASURES.spans} of ${few} is not tested: their rows lack the best spans; qa-arch evaluate --run RUN writes them.`);
+    const members = untested.flatMap((group) => runsOf(Number(group)));
+    const remedies = [members.every(isAdopted) ? "" : "qa-arch evaluate --run RUN writes them", members.some(isAdopted) ? "an adopted system needs a file that answers every question" : ""];
+    notes.push(`${MEASURES.spans} of ${few} is not tested: their rows lack the best spans; ${remedies.filter(Boolean).join("; ")}.`);
   }
   return notes;
 }

@@ -12,6 +12,7 @@ const spansOf = (run) => set()?.spans[run] ?? DATA.runs[run].scores[set()?.split
 const scoreOf = (run, measure) => (measure === "spans" ? spansOf(run) : point(run)[measure] ?? null);
 const groupsOfSet = () => [...new Set(runsOfSet().map((run) => DATA.runs[run].group))];
 const runsOf = (group) => runsOfSet().filter((run) => DATA.runs[run].group === group);
+const isAdopted = (run) => DATA.runs[run].adopted;
 /** Selected runs, grouped by system in the order of the chips. */
 const selectedRuns = () => [...state.slots.keys()].flatMap(runsOf);
 const colourOf = (group) => (state.slots.has(group) ? css(`--c${state.slots.get(group)}`) : css("--line"));
