@@ -356,10 +356,13 @@ def power_table(
         ),
     ]
     counted = max(effect.variance.calibration_units for effect in effects.values())
+    counts = [f"{len(s.runs)} run{'s' * (len(s.runs) > 1)} of {s.label}" for s in systems]
+    single = [system.label for system in systems if len(system.runs) == 1]
     notes = [
         f"true differences from {baseline.label} in {MEASURES[measure]}, found at p < 0.05, two-sided, before"
         " correction",
-        f"variances as those of {', '.join(f'{len(s.runs)} runs of {s.label}' for s in systems)} on {split}",
+        f"variances as those of {', '.join(counts)} on {split}",
+        *([f"one run of {', '.join(single)}: seed variance unknown, taken as zero"] if single else []),
         *([f"the null threshold fitted on {calibration or counted} calibration articles"] if counted else []),
     ]
     return Table("Power of planned experiments", columns, rows, notes)

@@ -9,6 +9,7 @@ import pytest
 
 from qa_arch.metrics.threshold import fit_threshold
 from qa_arch.records import CALIBRATION, Runs, find_runs
+from qa_arch.results.comparisons import power_table
 from qa_arch.results.questions import load_questions
 from qa_arch.results.samples import Sample, samples_of
 from qa_arch.results.systems import group_by_system
@@ -74,3 +75,10 @@ def test_power_command_extrapolates_from_the_records(answer, qa_arch):
     assert rows["proposed", 500, 40]["detectable"] < rows["proposed", 16, 40]["detectable"]
     assert rows["proposed", 500, 40]["at_2"] > 99 > rows["ablation_together", 16, 5]["at_2"] > 50
     assert qa_arch("power", ANSWER, "--baseline", "bert", "--seeds", "1")[0] == 2
+
+
+def test_power_names_systems_whose_seed_variance_is_unknown(answer):
+    bert, proposed = group_by_system(answer)
+    table = power_table([bert, replace(proposed, runs=proposed.runs[:1])], bert, runs=(5,))
+    note = "variances as those of 2 runs of bert, 1 run of proposed on dev"
+    assert table.notes[1:3] == [note, "one run of proposed: seed variance unknown, taken as zero"]
