@@ -122,7 +122,7 @@ def compare(
     notes = [
         *([f"rows below {overall[-1][0]}: F1 by {grouping}"] if kinds else []),
         ", ".join(f"{count} of {side}" for count, side in zip(seeds, "AB", strict=True)) + rules,
-        _test_note(samples, "AB", effects[0], "where one is used"),
+        _test_note(samples, {"B": effects[0]}, "where one is used"),
         *([SINGLE_RUN] if 1 in counts else []),
         _outcome_note(samples),
         *([FITTED] if split == CALIBRATION else []),
@@ -131,14 +131,19 @@ def compare(
     return Table(title or f"{split}: B against A", columns, rows, notes)
 
 
-def _test_note(samples: Samples, labels: Sequence[str], effect: Effect, threshold: str = "") -> str:
-    """Note on what intervals and p are over; ``threshold`` says where a null threshold is involved."""
-    units = f"{effect.variance.units:,} {UNITS[samples.unit]}"
-    counted = samples.calibration_articles(labels)
-    where = f" ({threshold})" if threshold else ""
-    drawn = f", the null threshold{where} over {counted} calibration articles" if counted else ""
-    if labels and not counted and samples.split != CALIBRATION and not samples.first.answerable.all():
-        drawn = f", the null threshold{where} taken as fixed, its uncertainty ignored"
+def _test_note(samples: Samples, effects: Mapping[str, Effect], threshold: str | None = "") -> str:
+    """Note on what intervals and p are over; ``threshold`` says where a null threshold is involved, None:
+    nowhere."""
+    variances = {label: effect.variance for label, effect in effects.items()}
+    units = f"{max(variance.units for variance in variances.values()):,} {UNITS[samples.unit]}"
+    counted = max(variance.calibration_units for variance in variances.values())
+    fixed = [label for label, variance in variances.items() if not variance.calibration_units]
+    null = f", the null threshold{f' ({threshold})' if threshold else ''}"
+    drawn = f"{null} over {counted} calibration articles" if counted else ""
+    involved = threshold is not None and not samples.first.answerable.all()
+    if fixed and involved and samples.split != CALIBRATION:
+        ignored = "taken as fixed, its uncertainty ignored"
+        drawn += f" (for {', '.join(fixed)}: {ignored})" if counted else f"{null} {ignored}"
     return f"intervals of differences and p: over {units} and seeds, crossed{drawn}; Student's t"
 
 
@@ -288,7 +293,6 @@ def against_baseline(
                 row["p_equivalent"] = round(effect.p_equivalent(equivalence), _PLACES)
         rows.append(row)
     where, name, rules = samples.where(measure), MEASURES[measure], baseline.record.facts(split).rules
-    any_effect = next(iter(effects.values()))
     detectable = sorted(effect.detectable for effect in effects.values())
     family = f"Holm over {len(others)} comparisons" if len(others) > 1 else "no correction (1 comparison)"
     sizes = " to ".join(dict.fromkeys(f"{size:.1f}" for size in (*detectable[:1], *detectable[-1:])))
@@ -296,7 +300,7 @@ def against_baseline(
         f"{int(where.sum()):,} questions{rules}; ± standard deviation over seeds; intervals of"
         f" {' and '.join(MEASURES[key] for key in shown)} over {UNITS[samples.unit]}, runs fixed",
         f"Δ: {name} against {baseline.label}{', run by run of the same seed' if paired else ''};"
-        f" {_test_note(samples, list(samples.systems) if measure in AT_THRESHOLD else [], any_effect)}",
+        f" {_test_note(samples, effects, '' if measure in AT_THRESHOLD else None)}",
         f"tested in this order: {', '.join(order)}" if order else family,
         f"{_DETECTABLE.format(name)}: {sizes}",
         *([SINGLE_RUN] if any(len(system.runs) == 1 for system in systems) else []),

@@ -147,7 +147,7 @@ class Samples:
         self, scores: Sequence[Floats], weights: Mapping[str, float], measure: MeasureName, where: Bools
     ) -> Effect:
         left_out: Sequence[float] = ()
-        if measure in AT_THRESHOLD and self.calibration_articles([*weights]):
+        if measure in AT_THRESHOLD and self._varies_threshold([*weights]):
             parts = [
                 weight * self.systems[label].left_out(measure, where) for label, weight in weights.items()
             ]
@@ -157,13 +157,12 @@ class Samples:
     def _articles_of(self, where: Bools) -> Ints | None:
         return None if self.articles is None else self.articles[where]
 
-    def calibration_articles(self, labels: Sequence[str]) -> int:
-        """Number of calibration articles in the variance of the tests; 0 if unknown."""
+    def _varies_threshold(self, labels: Sequence[str]) -> bool:
+        """Whether the variance over calibration articles is known: the same articles for all systems."""
         samples = [self.systems[label] for label in labels]
         splits = {record.fingerprint(CALIBRATION) for sample in samples for record in sample.records}
         counts = {0 if sample.thresholds is None else sample.thresholds.shape[1] for sample in samples}
-        known = self.split != CALIBRATION and len(splits) == len(counts) == 1
-        return counts.pop() if known else 0
+        return self.split != CALIBRATION and len(splits) == len(counts) == 1 and 0 not in counts
 
 
 def samples_of(

@@ -9,10 +9,10 @@ import pytest
 
 from qa_arch.metrics.threshold import fit_threshold
 from qa_arch.records import CALIBRATION, Runs, find_runs
-from qa_arch.results.comparisons import power_table
+from qa_arch.results.comparisons import against_baseline, power_table
 from qa_arch.results.questions import load_questions
 from qa_arch.results.samples import Sample, samples_of
-from qa_arch.results.systems import group_by_system
+from qa_arch.results.systems import System, group_by_system
 
 ANSWER = Path(__file__).resolve().parents[2] / "experiments/answer/records"
 """Real records: 4 calibration articles and 16 dev articles."""
@@ -75,6 +75,16 @@ def test_power_command_extrapolates_from_the_records(answer, qa_arch):
     assert rows["proposed", 500, 40]["detectable"] < rows["proposed", 16, 40]["detectable"]
     assert rows["proposed", 500, 40]["at_2"] > 99 > rows["ablation_together", 16, 5]["at_2"] > 50
     assert qa_arch("power", ANSWER, "--baseline", "bert", "--seeds", "1")[0] == 2
+
+
+def test_note_names_the_systems_whose_threshold_is_taken_as_fixed(answer):
+    bert, proposed = group_by_system(answer)
+    adopted = [(folder, replace(record, threshold=None)) for folder, record in proposed.runs]
+    systems = [bert, proposed, System("silent", tuple(adopted))]
+    names = {system.label: against_baseline(systems, system).notes[1] for system in systems}
+    fixed = "taken as fixed, its uncertainty ignored"
+    assert f"the null threshold over 4 calibration articles (for silent: {fixed});" in names["bert"]
+    assert f", the null threshold {fixed};" in names["silent"]
 
 
 def test_power_names_systems_whose_seed_variance_is_unknown(answer):
