@@ -66,7 +66,8 @@ def run(args: argparse.Namespace) -> int:
 def _print_written(path: Path, questions: QuestionSet) -> None:
     unanswerable = sum(not example.answerable for example in questions.examples)
     articles = f"{len(questions.titles)} articles"
-    print(f"{path}: {len(questions)} questions in {articles}, {unanswerable} of them unanswerable")
+    named = f"; name it as language:{questions.language}:{path}" if questions.other_language else ""
+    print(f"{path}: {len(questions)} questions in {articles}, {unanswerable} of them unanswerable{named}")
 
 
 def _require_free(path: Path, text: str) -> None:
