@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -94,9 +96,11 @@ def _read(path: str | Path, expected: str) -> PredictionFile:
         return values
 
     try:
-        content = json.loads(Path(path).read_bytes().decode("utf-8-sig"), object_pairs_hook=build)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+        data = Path(path).read_bytes()
+        data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+        content = json.loads(data.decode("utf-8-sig"), object_pairs_hook=build)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: is not UTF-8 (byte {error.start}); save it as UTF-8") from error
     except (ValueError, RecursionError) as error:

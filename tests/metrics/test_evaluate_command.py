@@ -1,5 +1,6 @@
 """``qa-arch evaluate``: official JSON on stdout, everything else on stderr, exit codes."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -142,16 +143,21 @@ def test_malformed_null_scores(null_scores, message, evaluate, data, tmp_path):
 
 
 def test_unreadable_files_are_refused(evaluate, data, tmp_path):
+    packed = gzip.compress(json.dumps(TEXTS).encode())
+    (tmp_path / "packed.json.gz").write_bytes(packed)
+    (tmp_path / "cut.json.gz").write_bytes(packed[:-9])
     (tmp_path / "latin.json").write_bytes('{"q1": "Théodore"}'.encode("latin-1"))
     for name, message in (
         ("none.json", "none.json: cannot be read (No such file or directory)"),
         ("", "Is a directory"),
         ("latin.json", "latin.json: is not UTF-8 (byte 10)"),
+        ("cut.json.gz", "cut.json.gz: cannot be read (Compressed file ended"),
     ):
         code, _, err = evaluate(data, tmp_path / name)
         assert (code, message in err) == (4, True), err
     (tmp_path / "bom.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(TEXTS).encode())
-    assert evaluate(data, tmp_path / "bom.json")[0] == 0
+    for name in ("bom.json", "packed.json.gz"):
+        assert evaluate(data, tmp_path / name)[0] == 0
 
 
 def test_options_without_effect_are_refused(evaluate, data, data_11, tmp_path):
