@@ -62,7 +62,8 @@ def read_answers(
         odds |= {} if null_odds is None else {id_: null_odds}
     if na_prob is not None:
         odds = read_null_scores(na_prob).values
-    if (odds or na_prob) and (lacking := [id_ for id_ in texts if id_ not in odds]):
+    answered = [id_ for id_, text in texts.items() if text or na_prob]  # others abstain at any threshold
+    if (odds or na_prob) and (lacking := [id_ for id_ in answered if id_ not in odds]):
         raise DataError(
             f"{na_prob or path}: {_abbreviated(lacking)} with an answer but no probability or null odds; add"
             " one for each"

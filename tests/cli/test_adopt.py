@@ -69,6 +69,7 @@ PREDICTED = [{"id": id_, "text": text, "null_odds": ODDS[id_]} for id_, text in 
     [
         (json.dumps(TEXTS), "official", None),
         (lines(*PREDICTED), "JSON lines", ODDS),
+        (lines(PREDICTED[0], {"id": "b", "text": ""}, PREDICTED[2]), "JSON lines", {**ODDS, "b": math.inf}),
         (json.dumps(FOR_METRIC), "predictions for evaluate's metrics", ODDS),
         (lines(*HARNESS), "lm-evaluation-harness", ODDS),
         (json.dumps(HAYSTACK), "haystack", ODDS),
@@ -94,7 +95,7 @@ def test_each_format_is_recognised(tmp_path, content, form, odds):
         (lines(PREDICTED[0], {"id": "b", "error": "too long"}), "line 2: text: is missing"),
         (lines(COMPLETION, {**COMPLETION, "doc": {}}), "line 2: doc.doc_id: is missing"),
         (
-            lines(*PREDICTED[:2], {"id": "c", "text": ""}),
+            lines(*PREDICTED[:2], {"id": "c", "text": "Eve"}),
             "1 id (c) with an answer but no probability or null odds; add one for each",
         ),
         (lines({**PREDICTED[0], "null_odds": math.nan}), "null_odds: 'nan' is not a number"),
