@@ -94,6 +94,9 @@ def run(args: argparse.Namespace) -> int:
     with lock.hold(folder, "folder of prompted answers"):
         _check_prompt(folder / "prompt.json", prompt)
         files = [_answer_set(model, questions, shots, folder, args.batch_size) for questions in sets]
+        if empty := getattr(model, "empty", ()):
+            reasons = ", ".join(sorted({*empty}))
+            log.warning("%d empty replies, counted as no answer (finish reason: %s)", len(empty), reasons)
         answers = [read_answers(file, questions) for file, questions in zip(files, sets, strict=True)]
         calibration = None
         if any(answer_set.null_odds is None for answer_set in answers):

@@ -46,6 +46,8 @@ class ServerModel:
             raise ConfigError(f"--url: give an address such as http://localhost:8000/v1, its key in {KEY}")
         self.url, self.model = f"{url.rstrip('/')}/chat/completions", model
         self.has_logprobs = True
+        self.empty: list[str] = []
+        """Finish reasons of replies without text."""
         self.opener = urllib.request.build_opener(_NoRedirect)
 
     def prompt(self, turns: Messages) -> str:
@@ -93,7 +95,8 @@ class ServerModel:
     def _reply(self, response: Any) -> Reply:
         try:
             choice, usage = response["choices"][0], response.get("usage") or {}
-            text = choice["message"]["content"] or ""
+            if not (text := choice["message"]["content"] or ""):
+                self.empty.append(str(choice.get("finish_reason")))
             first = ((choice.get("logprobs") or {}).get("content") or [{}])[0].get("top_logprobs") or []
             odds = null_odds({str(item["token"]): float(item["logprob"]) for item in first})
             counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]

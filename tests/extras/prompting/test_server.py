@@ -105,6 +105,13 @@ def test_server_without_token_counts_gives_no_cost_in_tokens(stub, files, tmp_pa
     assert costs == {"seconds_per_1000_answers"}
 
 
+def test_empty_replies_are_counted(stub, files, tmp_path, qa_arch, caplog):
+    Handler.failures = [{"choices": [{"message": {"content": None}, "finish_reason": "length"}]}] * 2
+    options = ("--data", files["dev"], "--name", "m", "--folder", tmp_path / "p")
+    assert qa_arch("prompt", "--model", "m", "--url", stub, *options)[0] == 0
+    assert "2 empty replies, counted as no answer (finish reason: length)" in caplog.text
+
+
 def test_transient_errors_are_retried(stub):
     Handler.failures = [503, 429, 500]
     (reply,) = ServerModel(stub, "m").answer(EXAMPLES[:1], PROMPTS[:1])
