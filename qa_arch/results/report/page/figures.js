@@ -74,7 +74,7 @@ function drawCost() {
 const curvesOf = (run) => set()?.curves[run];
 const curveRuns = () => selectedRuns().filter(curvesOf);
 function noRows(parent, names) {
-  const reason = selectedRuns().every(isAdopted) ? "Needs null odds, which the selected adopted systems lack: qa-arch adopt … --na-prob."
+  const reason = selectedRuns().length && selectedRuns().every(isAdopted) ? "Needs null odds, which the selected adopted systems lack: qa-arch adopt … --na-prob."
     : "Needs rows of single questions (questions.parquet beside the record). None of the selected runs has them for this set: qa-arch evaluate --run RUN writes them.";
   names.forEach(([name, title]) => absent(parent, name, title, reason));
 }
