@@ -89,10 +89,12 @@ class Variance:
         return max(1.0, self.total**2 / spread) if spread else inf
 
     def planned(self, *, units: int, runs: int, calibration_units: int | None = None) -> Variance:
-        """Variance expected with other numbers of articles, runs per system and calibration articles."""
+        """Variance expected with other numbers of articles, runs per system and calibration articles.
+
+        A negative seed variance lowers the other system's before degrees of freedom are counted.
+        """
         interactions = sum(part.interaction for part in self.seeds)
         articles = max(0.0, self.unit_variance - interactions) * self.units / units
-        # A negative estimate lowers the other system's; planned one by one, the positive would cost freedom.
         positive = sum(max(0.0, part.own) for part in self.seeds)
         share = max(0.0, sum(part.own for part in self.seeds)) / positive if positive else 0.0
         seeds = tuple(

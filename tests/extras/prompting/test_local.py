@@ -6,8 +6,9 @@ from dataclasses import astuple, replace
 import pytest
 import torch
 
+from qa_arch.data import answer_files
 from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.extras.prompting import local, prompts
+from qa_arch.extras.prompting import local
 from qa_arch.extras.prompting.local import LocalModel, load
 from qa_arch.extras.prompting.prompts import messages
 
@@ -102,7 +103,7 @@ def test_abstaining_model_still_gives_an_answer_and_null_odds(
 ):
     before = load(str(model_folder), "generate", "cpu")
     text = before.answer(examples[:2], conversations[:2])[1].text
-    for module in (local, prompts):
+    for module in (local, answer_files):
         monkeypatch.setattr(module, "UNANSWERABLE", re.sub(r"\W.*", "", text).casefold() or text.casefold())
     lm = LocalModel(before.model, before.tokenizer)
     reference, reply = Reference(lm), lm.answer(examples[:2], conversations[:2])[1]
