@@ -74,8 +74,13 @@ class Variance:
     calibration_variance: float = 0.0
 
     @property
+    def seed_variance(self) -> float:
+        """Of all systems; a negative estimate of one lowers that of the others."""
+        return max(0.0, sum(part.own for part in self.seeds))
+
+    @property
     def total(self) -> float:
-        return self.unit_variance + max(0.0, sum(part.own for part in self.seeds)) + self.calibration_variance
+        return self.unit_variance + self.seed_variance + self.calibration_variance
 
     @property
     def freedom(self) -> float:
@@ -91,19 +96,21 @@ class Variance:
     def planned(self, *, units: int, runs: int, calibration_units: int | None = None) -> Variance:
         """Variance expected with other numbers of articles, runs per system and calibration articles.
 
-        A negative seed variance lowers the other system's before degrees of freedom are counted.
+        The part of a seed variance that another system's negative estimate cancels is chance, which more
+        articles reduce as they do the interaction. At the present sizes the plan is the variance itself.
         """
         interactions = sum(part.interaction for part in self.seeds)
         articles = max(0.0, self.unit_variance - interactions) * self.units / units
         positive = sum(max(0.0, part.own) for part in self.seeds)
-        share = max(0.0, sum(part.own for part in self.seeds)) / positive if positive else 0.0
+        share = self.seed_variance / positive if positive else 0.0
         seeds = tuple(
             Seeds(
                 runs,
-                share * max(0.0, own) * current / runs,
+                (lasting + (own - lasting) * self.units / units) * current / runs,
                 interaction * current * self.units / (runs * units),
             )
             for current, own, interaction in self.seeds
+            for lasting in [share * max(0.0, own)]
         )
         unit_variance = articles + sum(part.interaction for part in seeds)
         current = self.calibration_units

@@ -186,6 +186,7 @@ def test_more_articles_never_detect_less(own):
     detectable = [Effect(0.0, plan).detectable for plan in planned]
     assert detectable == sorted(detectable, reverse=True)
     assert planned[0].total == pytest.approx(variance.total)
+    assert detectable[0] == pytest.approx(Effect(0.0, variance).detectable)
 
 
 def test_a_single_article_or_question_is_refused():
