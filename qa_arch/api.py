@@ -42,8 +42,9 @@ def train(
         raise ConfigError(f"if_exists: '{if_exists}' is not one of {', '.join(get_args(IfExists))}")
     if launched() is not None:
         raise ConfigError("under torchrun or srun, start the command qa-arch train, not qa_arch.train")
-    own_conf = use_config_dir(None if config_dir is None else str(config_dir), as_list(trust))
-    trusted = (*TRUSTED, *as_list(trust))
+    trust = as_list(trust)
+    own_conf = use_config_dir(None if config_dir is None else str(config_dir), trust)
+    trusted = (*TRUSTED, *trust)
     job = plan_job(compose(overrides, own_conf), folder, trusted)
     check_jobs([job], if_exists, trusted)
     train_job(job, if_exists, trusted, own_conf)

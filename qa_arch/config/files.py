@@ -7,6 +7,7 @@ writer holds an flock on its temporary, which the kernel releases when the proce
 from __future__ import annotations
 
 import fcntl
+import gzip
 import json
 import os
 import re
@@ -123,6 +124,12 @@ def json_items(path: str | os.PathLike[str]) -> Iterator[Callable[[str, Any], No
 
         yield add
         file.write("{}\n" if next(separators) == "{\n" else "\n}\n")
+
+
+def read_unpacked(path: str | os.PathLike[str]) -> bytes:
+    """Content of a file, plain or gzip. Raises OSError, EOFError or zlib.error."""
+    data = Path(path).read_bytes()
+    return gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
 
 
 @contextmanager

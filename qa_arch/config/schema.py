@@ -442,7 +442,7 @@ def refuse_ignored_encoder(overrides: Sequence[str], encoder: Mapping[str, Any])
     named = [word for word in overrides if word.startswith("encoder.name=")]
     if "encoder.init=random" not in overrides:  # else the group was chosen for its family
         named += [word for word in overrides if word.startswith("encoder=")]
-    if named and encoder["init"] == "random" and encoder["name"]:
+    if named and encoder.get("init") == "random" and encoder["name"]:
         nulls = " ".join(f"encoder.{key}=null" for key in RANDOM_ONLY if encoder.get(key) is not None)
         raise ConfigError(
             f"{named[0]}: would not be loaded: encoder.init=random, which debug=fast, experiment=demo and"

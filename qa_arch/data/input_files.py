@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import glob
-import gzip
 import hashlib
 import importlib.util
 import io
@@ -19,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from qa_arch.config.files import read_unpacked
 from qa_arch.errors import DataError, UnavailableError
 
 PATTERNS = tuple(f"*.{kind}{packed}" for kind in ("json", "jsonl", "ndjson", "csv") for packed in ("", ".gz"))
@@ -143,8 +143,7 @@ def csv_rows(path: Path, columns: Sequence[str], remedy: str) -> Iterator[tuple[
 def read_text(path: Path) -> str:
     """Read a UTF-8 file, plain or gzip. Raises DataError."""
     try:
-        data = path.read_bytes()
-        data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+        data = read_unpacked(path)
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import sys
 import zlib
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from qa_arch.config.files import read_unpacked
 from qa_arch.errors import DataError
 
 _DIGITS = 24
@@ -96,9 +96,7 @@ def _read(path: str | Path, expected: str) -> PredictionFile:
         return values
 
     try:
-        data = Path(path).read_bytes()
-        data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
-        content = json.loads(data.decode("utf-8-sig"), object_pairs_hook=build)
+        content = json.loads(read_unpacked(path).decode("utf-8-sig"), object_pairs_hook=build)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
     except UnicodeDecodeError as error:

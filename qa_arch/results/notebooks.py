@@ -172,8 +172,10 @@ def compare(
     """
     systems, notes = comparable(find_runs(as_list(folders)), split)
     parent = find_system(systems, baseline)
-    options: Any = {"measure": measure, "unit": unit, "order": as_list(order), "equivalence": equivalence}
-    table = against_baseline(systems, parent, split=split, **options)
+    order = as_list(order)
+    table = against_baseline(
+        systems, parent, split=split, measure=measure, unit=unit, order=order, equivalence=equivalence
+    )
     return replace(table, notes=[*table.notes, *notes])
 
 

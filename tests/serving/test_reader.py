@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import qa_arch
@@ -70,7 +71,7 @@ def test_stream_is_lazy(reader, pairs, monkeypatch):
 
 
 def test_stream_answers_what_comes_before_an_invalid_pair(reader, pairs):
-    answers = reader.stream([*pairs[:3], ("Who?", " "), pairs[3]])
+    answers = reader.stream([pairs[0], list(pairs[1]), np.array(pairs[2]), ("Who?", " "), pairs[3]])
     assert all(same(next(answers), reader(*pair)) for pair in pairs[:3])
     with pytest.raises(ConfigError, match=r"^pair 3: documents: no text to read"):
         next(answers)
