@@ -220,10 +220,10 @@ HASHES = {
     "strategies": "0b1024986aa2cb7d",
     "synthetic": "d1f2aee904c6b510",
     "table_2_2": "8086dca1cac572f8",
-    "table_2_3": "4859350bf2e0e7df",
+    "table_2_3": "b403d0bd062c2d5e",
 }
 """Digest of the config hashes of each experiment's records, from before any setting was retired; of table_2_3
-with three later records."""
+with four later records."""
 
 
 def test_hashes_of_committed_records_are_unchanged_with_and_without_retired_settings():
