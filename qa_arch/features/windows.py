@@ -373,6 +373,19 @@ def probe(tokenizer: PreTrainedTokenizerBase, segments: bool) -> Template:
     )
 
 
+def position_of_cls(source: str, tokenizer: PreTrainedTokenizerBase) -> int:
+    """Index of [CLS] in every window. Raises ConfigError unless it precedes the question."""
+    cls = tokenizer.cls_token_id
+    before = [] if cls is None else [special.id for special in probe(tokenizer, segments=False).before]
+    if cls not in before:
+        raise ConfigError(
+            f'{source}: its windows do not begin with a [CLS] token, whose score is that of "no answer"'
+            f" ({name_of(tokenizer)}: cls_token is {tokenizer.cls_token!r}); models with [CLS] after the"
+            " text (XLNet) or without it (decoders) cannot be read"
+        )
+    return before.index(cls)
+
+
 @dataclass(frozen=True, slots=True)
 class Ceiling:
     """Best possible scores with a tokenizer: mean over the answerable questions, in percent."""

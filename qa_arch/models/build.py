@@ -17,6 +17,7 @@ from qa_arch.config.target import TRUSTED, accepts, arguments
 from qa_arch.errors import BRIEF, ConfigError, UnavailableError, first_line
 from qa_arch.features import tokenizers
 from qa_arch.features.vectors import WordVectors
+from qa_arch.features.windows import position_of_cls
 from qa_arch.models import store
 from qa_arch.models.check import check_model
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
@@ -51,13 +52,20 @@ def make_tokenizer(
 
 
 def tokenizer_of(settings: EncoderSettings, texts: Iterable[str]) -> PreTrainedTokenizerBase:
-    """The encoder's own tokenizer; for a random encoder the configured one, or one trained on ``texts``."""
-    if settings.init != "random":
-        return load_tokenizer(str(settings.name))
-    if settings.tokenizer:
-        return load_tokenizer(settings.tokenizer, setting="encoder.tokenizer")
-    kind = TOKENIZERS.get(settings.family, "wordpiece")
-    return tokenizers.build(kind, list(dict.fromkeys(texts)), settings.vocabulary or 0)
+    """The encoder's own tokenizer; for a random encoder the configured one, or one trained on ``texts``.
+
+    Raises ConfigError for a loaded one without [CLS] before the question.
+    """
+    name, setting = settings.name, "encoder.name"
+    if settings.init == "random":
+        name, setting = settings.tokenizer, "encoder.tokenizer"
+    if not name:
+        kind = TOKENIZERS.get(settings.family, "wordpiece")
+        return tokenizers.build(kind, list(dict.fromkeys(texts)), settings.vocabulary or 0)
+    tokenizer = load_tokenizer(name, setting=setting)
+    if settings.family != WORDS:
+        position_of_cls(f"{setting}={name}", tokenizer)
+    return tokenizer
 
 
 def load_tokenizer(encoder: str, *, setting: str = "encoder.name") -> PreTrainedTokenizerBase:

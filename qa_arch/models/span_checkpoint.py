@@ -21,8 +21,7 @@ from transformers import (
 )
 
 from qa_arch.errors import BRIEF, ConfigError, UnavailableError, first_line
-from qa_arch.features.windows import has_segment_ids, probe
-from qa_arch.features.words import name_of
+from qa_arch.features.windows import has_segment_ids, position_of_cls
 from qa_arch.models.build import load_tokenizer
 from qa_arch.models.checkpoint_files import CheckpointFiles
 from qa_arch.models.store import not_finite
@@ -88,7 +87,7 @@ def load_span_checkpoint(files: CheckpointFiles) -> LoadedCheckpoint:
     config = _read_config(files)
     _check_kind(source, config)
     tokenizer = load_tokenizer(str(files.folder))
-    null_at = _position_of_cls(source, tokenizer)
+    null_at = position_of_cls(source, tokenizer)
     model = SpanCheckpoint(_load(files, config), null_at)
     # If the tokenizer writes no segment ids, the model was trained without them.
     return LoadedCheckpoint(model.eval(), tokenizer, model.has_segments and has_segment_ids(tokenizer))
@@ -110,18 +109,6 @@ def _check_kind(source: str, config: PretrainedConfig) -> None:
         raise ConfigError(
             f"{source}: its head has {config.num_labels} outputs; a span head has two, start and end"
         )
-
-
-def _position_of_cls(source: str, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Index of [CLS] in every window. Raises ConfigError unless it precedes the question."""
-    before = [special.id for special in probe(tokenizer, segments=False).before]
-    if tokenizer.cls_token_id is None or tokenizer.cls_token_id not in before:
-        raise ConfigError(
-            f'{source}: its windows do not begin with a [CLS] token, whose score is that of "no answer"'
-            f" ({name_of(tokenizer)}: cls_token is {tokenizer.cls_token!r}); models with [CLS] after the"
-            " text (XLNet) or without it (decoders) cannot be read"
-        )
-    return before.index(tokenizer.cls_token_id)
 
 
 def _load(files: CheckpointFiles, config: PretrainedConfig) -> PreTrainedModel:

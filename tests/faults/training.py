@@ -153,6 +153,10 @@ FAULTS = (
           old='require_disjoint(**{f"what the teacher {self.facts.name} was trained on": known, split: '
               "titles})",
           new="pass"),
+    Fault(name="decoder is trained as an encoder", at="tokenizer_of",
+          test="test_decoder_is_refused_as_an_encoder",
+          old="settings.family != WORDS",
+          new="False"),
     Fault(name="token id without an embedding is accepted", at="check_ids", test="test_assemble",
           old="table.largest_id >= vocab_size",
           new="table.largest_id > vocab_size"),

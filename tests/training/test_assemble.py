@@ -1,7 +1,7 @@
 """Assembling a pretrained encoder: its folder must have the tokenizer that matches its weights."""
 
 import pytest
-from transformers import BertConfig, BertModel
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.spans.task import TASK
@@ -59,3 +59,11 @@ def test_parameters_are_counted_with_a_given_tokenizer(configure, save_pretraine
     config = configure(f"encoder.tokenizer={path}", "encoder.vocabulary=null")
     built = sum(parameter.numel() for parameter in TASK.assemble(config).model.parameters())
     assert TASK.count_parameters(config).total == built
+
+
+def test_decoder_is_refused_as_an_encoder(configure, save_pretrained):
+    """As in decoders; adding the padding token that they lack would not make them encoders."""
+    path, parts = save_pretrained()
+    PreTrainedTokenizerFast(tokenizer_object=parts.tokenizer.backend_tokenizer).save_pretrained(path)
+    with pytest.raises(ConfigError, match=r"encoder\.name=.*do not begin with a \[CLS\] token.*decoders"):
+        TASK.assemble(configure(*pretrained_from(path)))
