@@ -77,7 +77,7 @@ class WithBackbone(nn.Module):
     @property
     def vocab_size(self) -> int:
         """Number of token embeddings."""
-        return int(self.backbone.get_input_embeddings().num_embeddings)
+        return self.backbone.get_input_embeddings().weight.shape[0]
 
     @property
     def max_tokens(self) -> int | None:
@@ -86,7 +86,9 @@ class WithBackbone(nn.Module):
         table = getattr(getattr(self.backbone, "embeddings", None), "position_embeddings", None)
         # RoBERTa's positions start after the padding index, so two of its rows are never used.
         padding = getattr(table, "padding_idx", None)
-        return positions if positions is None or padding is None else positions - padding - 1
+        if positions is None or positions < 1:  # XLNet states -1
+            return None
+        return positions if padding is None else positions - padding - 1
 
     def layers(self) -> nn.ModuleList:
         """Transformer layers, lowest first."""

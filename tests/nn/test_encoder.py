@@ -13,7 +13,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.nn import sdpa
-from qa_arch.nn.encoder import Encoder, WordEncoder, encoder_from
+from qa_arch.nn.encoder import Encoder, WordEncoder, encoder_from, new_backbone
 from qa_arch.nn.encoder_configs import MPNET_FOLDER, known_config, resolve
 
 FAMILIES = ["bert", "albert", "roberta", "distilbert", "electra", *EXTRA_FAMILIES]
@@ -173,6 +173,18 @@ def test_other_families_load_from_folders(tmp_path, family):
     alone.square().sum().backward()
     assert all(parameter.grad is not None for parameter in encoder.parameters())
     assert {encoder.depth_of(name) for name, _ in encoder.named_parameters()} == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("family", "sizes", "tokens"),
+    [
+        ("xlnet", {"d_model": 16, "n_layer": 1, "n_head": 2, "d_inner": 16}, None),  # states -1 positions
+        ("ibert", {"hidden_size": 12, "max_position_embeddings": 64}, 62),  # embeddings of a class of its own
+    ],
+)
+def test_sizes_of_unusual_backbones(family, sizes, tokens):
+    encoder = Encoder(new_backbone(AutoConfig.for_model(family, vocab_size=60, **sizes)))
+    assert (encoder.vocab_size, encoder.max_tokens) == (60, tokens)
 
 
 def test_names_resolve_to_library_names_or_folders(tmp_path, monkeypatch):
