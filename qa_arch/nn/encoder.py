@@ -285,8 +285,15 @@ def encoder_of(model: nn.Module) -> WithBackbone | None:
 def new_backbone(config: PretrainedConfig) -> PreTrainedModel:
     """Randomly initialised backbone without pooler."""
     backbone_class = class_of(config)
-    config._attn_implementation = None  # a foreign description may name code on the hub
+    set_attention(config)
     return backbone_class(config, **without_pooler(backbone_class))
+
+
+def set_attention(config: PretrainedConfig) -> None:
+    """Choose the library's own attention, and one that does not depend on the texts read before."""
+    config._attn_implementation = None  # a foreign description may name code on the hub
+    if getattr(config, "attention_type", None) == "block_sparse":  # BigBird drops it at the first short batch
+        config.attention_type = "original_full"
 
 
 def class_of(config: PretrainedConfig) -> type[PreTrainedModel]:

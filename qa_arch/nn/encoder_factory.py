@@ -27,6 +27,7 @@ from qa_arch.nn.encoder import (
     class_of,
     new_backbone,
     register,
+    set_attention,
     without_pooler,
 )
 from qa_arch.nn.encoder_configs import WITHOUT_HUB, check_files, known_config, resolve
@@ -113,7 +114,7 @@ def checkpoint_config(place: str | Path, *, local_files_only: bool = True) -> Pr
         raise ValueError(f"{type(error).__name__}: {first_line(error, BRIEF)}") from error
     if not 0 < (getattr(config, "num_hidden_layers", None) or 1) <= MOST_LAYERS:
         raise ValueError(f"num_hidden_layers: {config.num_hidden_layers} is not between 1 and {MOST_LAYERS}")
-    config._attn_implementation = None  # may name code on the hub
+    set_attention(config)
     return config
 
 

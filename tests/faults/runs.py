@@ -371,7 +371,7 @@ FAULTS = (
           old='re.fullmatch(r"[^/\\\\\\0]+\\.safetensors", str(n))',
           new="n"),
     Fault(name="checkpoint chooses attention code from the hub",
-          at="encoder_factory:checkpoint_config",
+          at="encoder:set_attention",
           test="test_checkpoint_cannot_choose_its_attention",
           old="config._attn_implementation = None",
           new="pass"),

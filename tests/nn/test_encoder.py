@@ -187,6 +187,16 @@ def test_sizes_of_unusual_backbones(family, sizes, tokens):
     assert (encoder.vocab_size, encoder.max_tokens) == (60, tokens)
 
 
+def test_bigbird_reads_a_text_alike_before_and_after_a_short_one(tmp_path):
+    encoder = tiny("big_bird", max_positions=896, initializer_range=0.3).eval()
+    encoder.backbone.config.attention_type = "block_sparse"  # as published
+    encoder.backbone.save_pretrained(tmp_path)
+    encoder, ids = new_encoder(name=str(tmp_path)).eval(), torch.randint(5, 50, (1, 896))
+    before = encode(encoder, ids)
+    encode(encoder, ids[:, :9])
+    assert torch.equal(encode(encoder, ids), before)
+
+
 def test_names_resolve_to_library_names_or_folders(tmp_path, monkeypatch):
     assert resolve("roberta-base") == "roberta-base"
     assert resolve("minilm").endswith(("all-MiniLM-L6-v2", "model"))
