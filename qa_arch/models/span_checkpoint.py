@@ -25,7 +25,7 @@ from qa_arch.features.windows import has_segment_ids, position_of_cls
 from qa_arch.models.build import load_tokenizer
 from qa_arch.models.checkpoint_files import CheckpointFiles
 from qa_arch.models.store import not_finite
-from qa_arch.nn.encoder import WithBackbone
+from qa_arch.nn.encoder import WithBackbone, check_padding
 from qa_arch.nn.encoder_factory import LOADING_ERRORS, checkpoint_config, quiet_loading
 from qa_arch.types.tensors import Batch, SpanLogits
 
@@ -89,6 +89,7 @@ def load_span_checkpoint(files: CheckpointFiles) -> LoadedCheckpoint:
     tokenizer = load_tokenizer(str(files.folder))
     null_at = position_of_cls(source, tokenizer)
     model = SpanCheckpoint(_load(files, config), null_at)
+    check_padding(model.backbone, source)
     # If the tokenizer writes no segment ids, the model was trained without them.
     return LoadedCheckpoint(model.eval(), tokenizer, model.has_segments and has_segment_ids(tokenizer))
 

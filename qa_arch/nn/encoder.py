@@ -296,6 +296,26 @@ def set_attention(config: PretrainedConfig) -> None:
         config.attention_type = "original_full"
 
 
+@torch.no_grad()
+def check_padding(backbone: PreTrainedModel, name: str) -> None:
+    """Raise ConfigError if ``backbone`` reads a text differently beside padding; leaves it in eval mode."""
+    real, pad = 4, max(backbone.config.pad_token_id or 0, 0)
+    size = backbone.get_input_embeddings().weight.shape[0]
+    ids = (pad + 1 + torch.arange(real, device=backbone.device)[None]) % size
+    alone, padded = (
+        backbone.eval()(
+            input_ids=nn.functional.pad(ids, (0, width), value=pad),
+            attention_mask=nn.functional.pad(torch.ones_like(ids, dtype=torch.bool), (0, width)),
+        ).last_hidden_state[:, :real]
+        for width in (0, real)
+    )
+    if (alone - padded).abs().max() > 1e-3 * alone.std():  # rounding: 1e-6
+        raise ConfigError(
+            f"{name}: {backbone.config.model_type} reads a text differently beside padding, so that answers"
+            " would depend on the batch; choose another encoder"
+        )
+
+
 def class_of(config: PretrainedConfig) -> type[PreTrainedModel]:
     """Bare model class of ``config``. Raises ConfigError if it has none or is not an encoder."""
     from transformers import MODEL_MAPPING

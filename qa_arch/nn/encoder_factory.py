@@ -24,6 +24,7 @@ from qa_arch.nn.encoder import (
     AnyEncoder,
     Encoder,
     WordEncoder,
+    check_padding,
     class_of,
     new_backbone,
     register,
@@ -77,6 +78,8 @@ def build_encoder(
         for attribute in present if rate is not None else ():
             setattr(config, attribute, rate)
     encoder = Encoder(new_backbone(config) if is_random or on_meta else _load(name, config))
+    if not on_meta:
+        check_padding(encoder.backbone, f"encoder {settings.family if is_random else name}")
     if gradient_checkpointing:
         encoder.checkpoint_activations()
     return encoder.freeze(settings.freeze).train()

@@ -8,7 +8,14 @@ import pytest
 from checkpoints import make_checkpoint, make_tokenizer
 from safetensors.torch import load_file, save_file
 from tokenizers import processors
-from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+)
 
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.features import tokenizers
@@ -82,6 +89,13 @@ def test_models_that_score_no_text_spans_are_refused(bert, tmp_path, values, mes
     folder = shutil.copytree(bert, tmp_path / "other")
     edit_json(folder, "config.json", **values)
     assert_refused(folder, message)
+
+
+def test_model_that_reads_padding_is_refused(bert, tmp_path):
+    folder = shutil.copytree(bert, tmp_path / "fnet")
+    config = AutoConfig.for_model("fnet", hidden_size=16, num_hidden_layers=1)
+    AutoModelForQuestionAnswering.from_config(config).save_pretrained(folder)
+    assert_refused(folder, "fnet: fnet reads a text differently beside padding")
 
 
 def test_tokenizer_without_cls_is_refused(bert, tmp_path):

@@ -197,6 +197,15 @@ def test_bigbird_reads_a_text_alike_before_and_after_a_short_one(tmp_path):
     assert torch.equal(encode(encoder, ids), before)
 
 
+def test_encoder_that_reads_padding_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"encoder convbert: .* depend on the batch"):
+        tiny("convbert")
+    config = AutoConfig.for_model("fnet", vocab_size=60, hidden_size=16, num_hidden_layers=1)
+    AutoModel.from_config(config).save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match=f"encoder {tmp_path}: fnet reads a text differently"):
+        new_encoder(name=str(tmp_path))
+
+
 def test_names_resolve_to_library_names_or_folders(tmp_path, monkeypatch):
     assert resolve("roberta-base") == "roberta-base"
     assert resolve("minilm").endswith(("all-MiniLM-L6-v2", "model"))
