@@ -90,8 +90,10 @@ def load_span_checkpoint(files: CheckpointFiles) -> LoadedCheckpoint:
     null_at = position_of_cls(source, tokenizer)
     model = SpanCheckpoint(_load(files, config), null_at)
     check_padding(model.backbone, source)
-    # If the tokenizer writes no segment ids, the model was trained without them.
-    return LoadedCheckpoint(model.eval(), tokenizer, model.has_segments and has_segment_ids(tokenizer))
+    # If the tokenizer writes no segment ids, or its config leaves them out, the model was trained without.
+    stated = tokenizer.init_kwargs.get("model_input_names", ("token_type_ids",))
+    segments = model.has_segments and "token_type_ids" in stated and has_segment_ids(tokenizer)
+    return LoadedCheckpoint(model.eval(), tokenizer, segments)
 
 
 def _check_kind(source: str, config: PretrainedConfig) -> None:

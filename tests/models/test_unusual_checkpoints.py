@@ -134,10 +134,13 @@ def test_null_is_read_at_the_cls_token(bert, tmp_path):
     assert load_span_checkpoint(open_checkpoint(folder)).model.null_at == 1
 
 
-def test_tokenizer_without_segments_gives_none(tmp_path):
+@pytest.mark.parametrize("family", ["roberta", "bert"])
+def test_tokenizer_without_segments_gives_none(bert, family, tmp_path):
     """The library's call would use zeros, as did the training of such a checkpoint."""
-    folder = make_checkpoint("bert", tmp_path / "bert", TEXTS)
-    make_tokenizer("roberta", TEXTS, size=300).save_pretrained(folder)
+    folder = shutil.copytree(bert, tmp_path / "bert")
+    make_tokenizer(family, TEXTS, size=300).save_pretrained(folder)
+    if family == "bert":
+        edit_json(folder, "tokenizer_config.json", model_input_names=["input_ids", "attention_mask"])
     loaded = load_span_checkpoint(open_checkpoint(folder))
     assert loaded.model.has_segments
     assert not loaded.segments
