@@ -24,8 +24,7 @@ from qa_arch.errors import BRIEF, ConfigError, UnavailableError, first_line
 from qa_arch.features.windows import has_segment_ids, position_of_cls
 from qa_arch.models.build import load_tokenizer
 from qa_arch.models.checkpoint_files import CheckpointFiles
-from qa_arch.models.store import not_finite
-from qa_arch.nn.encoder import WithBackbone, check_padding
+from qa_arch.nn.encoder import WithBackbone, check_padding, not_finite
 from qa_arch.nn.encoder_factory import LOADING_ERRORS, checkpoint_config, quiet_loading
 from qa_arch.types.tensors import Batch, SpanLogits
 

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from qa_arch.config.files import read_json, replacing, replacing_folder, write_json
 from qa_arch.errors import RunError
 from qa_arch.features.vectors import WordVectors
-from qa_arch.nn.encoder import AnyEncoder, Encoder, encoder_from
+from qa_arch.nn.encoder import AnyEncoder, Encoder, encoder_from, not_finite
 from qa_arch.nn.encoder_factory import quiet_loading
 from qa_arch.nn.precision import Precision, dequantised, take_int8
 from qa_arch.records import PRETRAINED, TOKENIZER, VECTORS
@@ -91,11 +91,6 @@ def load_weights(folder: Path, model: nn.Module, precision: Precision = "fp32") 
         ) from error
     if name := not_finite(model):
         raise RunError(f"{path}: is damaged ({name} is not finite); copy it again, or train the run again")
-
-
-def not_finite(model: nn.Module) -> str | None:
-    """Name of the first parameter with a NaN or infinite value."""
-    return next((name for name, value in model.named_parameters() if not value.isfinite().all()), None)
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:

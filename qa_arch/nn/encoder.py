@@ -296,6 +296,11 @@ def set_attention(config: PretrainedConfig) -> None:
         config.attention_type = "original_full"
 
 
+def not_finite(model: nn.Module) -> str | None:
+    """Name of the first parameter with a NaN or infinite value."""
+    return next((name for name, value in model.named_parameters() if not value.isfinite().all()), None)
+
+
 @torch.no_grad()
 def check_padding(backbone: PreTrainedModel, name: str) -> None:
     """Raise ConfigError if ``backbone`` reads a text differently beside padding; leaves it in eval mode."""

@@ -27,6 +27,7 @@ from qa_arch.nn.encoder import (
     check_padding,
     class_of,
     new_backbone,
+    not_finite,
     register,
     set_attention,
     without_pooler,
@@ -188,6 +189,8 @@ def _load(name: str, config: PretrainedConfig) -> transformers.PreTrainedModel:
             f"encoder {name}: its checkpoint lacks {len(missing)} weights of {config.model_type}"
             f" ({missing[0]}, ...): choose a checkpoint of the bare encoder"
         )
+    if weight := not_finite(backbone):
+        raise UnavailableError(f"encoder {name}: {weight} is not finite; fetch the checkpoint again")
     return backbone
 
 

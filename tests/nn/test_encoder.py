@@ -140,6 +140,11 @@ def test_saved_folders_load_and_missing_weights_are_refused(tmp_path):
     encoder.backbone.save_pretrained(tmp_path / "gap")
     with pytest.raises(UnavailableError, match=r"lacks 2 weights of bert \(encoder.layer.1.output.dense"):
         new_encoder(name=str(tmp_path / "gap"))
+    with torch.no_grad():
+        loaded.backbone.embeddings.LayerNorm.bias[3] = torch.nan
+    loaded.backbone.save_pretrained(tmp_path / "nan")
+    with pytest.raises(UnavailableError, match=r"nan: embeddings\.LayerNorm\.bias is not finite"):
+        new_encoder(name=str(tmp_path / "nan"))
     (tmp_path / "whole" / "model.safetensors").write_bytes(b"x" * 100)
     for name in (str(tmp_path / "whole"), "no/such-encoder", str(tmp_path)):
         with pytest.raises(UnavailableError, match=r"cannot be loaded.* local folder") as caught:
