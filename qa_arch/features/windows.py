@@ -121,7 +121,7 @@ def check_ids(table: FeatureTable, vocab_size: int, encoder: str) -> None:
     """
     if table.largest_id >= vocab_size:
         raise ConfigError(
-            f"encoder.name: {encoder} has {vocab_size} token embeddings, but its tokenizer"
+            f"{encoder} has {vocab_size} token embeddings, but its tokenizer"
             f" produces id {table.largest_id}: put the encoder's own tokenizer next to its weights"
         )
 

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from qa_arch.config.schema import Config, task_entry
 from qa_arch.config.schema import Encoder as EncoderSettings
 from qa_arch.config.target import TRUSTED, accepts, arguments
-from qa_arch.errors import BRIEF, ConfigError, UnavailableError, first_line
+from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.features import tokenizers
 from qa_arch.features.vectors import WordVectors
 from qa_arch.features.windows import position_of_cls
@@ -23,7 +23,7 @@ from qa_arch.models.check import check_model
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
 from qa_arch.nn.encoder import WORDS, AnyEncoder
 from qa_arch.nn.encoder_configs import WITHOUT_HUB, known_config, resolve
-from qa_arch.nn.encoder_factory import build_encoder, quiet_loading
+from qa_arch.nn.encoder_factory import build_encoder, quiet_loading, reason_of
 from qa_arch.records import MODEL
 from qa_arch.types.text import QuestionSet
 
@@ -46,7 +46,7 @@ def make_tokenizer(
     unsized = settings.vocabulary is None and not settings.tokenizer and settings.family != WORDS
     if settings.init == "random" and teachers and unsized:
         if names_checkpoint(teachers[0]):
-            return load_tokenizer(str(open_checkpoint(teachers[0]).folder))
+            return load_tokenizer(str(open_checkpoint(teachers[0]).folder), setting="distillation.teacher")
         return store.load_tokenizer(Path(teachers[0]) / MODEL)
     return tokenizer_of(settings, (text for e in train.examples for text in (e.context, e.question)))
 
@@ -79,7 +79,7 @@ def load_tokenizer(encoder: str, *, setting: str = "encoder.name") -> PreTrained
     except Exception as error:  # a damaged tokenizer.json can raise anything, a missing package ImportError
         without_hub = WITHOUT_HUB.get(encoder, "give a local folder with a tokenizer.json")
         raise UnavailableError(
-            f"{setting}: no tokenizer for '{name}' ({type(error).__name__}: {first_line(error, BRIEF)});"
+            f"{setting}: no tokenizer for '{name}' ({type(error).__name__}: {reason_of(error)});"
             f" check the name and the connection, or {without_hub}"
         ) from error
     # Without tokenizer files the library silently returns a tokenizer with an empty vocabulary.

@@ -25,7 +25,7 @@ from qa_arch.features.windows import has_segment_ids, position_of_cls
 from qa_arch.models.build import load_tokenizer
 from qa_arch.models.checkpoint_files import CheckpointFiles
 from qa_arch.nn.encoder import WithBackbone, check_padding, not_finite
-from qa_arch.nn.encoder_factory import LOADING_ERRORS, checkpoint_config, quiet_loading
+from qa_arch.nn.encoder_factory import LOADING_ERRORS, checkpoint_config, quiet_loading, reason_of
 from qa_arch.types.tensors import Batch, SpanLogits
 
 BEYOND_TEXT = {"bbox", "visual_feats", "xpath_tags_seq"}
@@ -85,7 +85,7 @@ def load_span_checkpoint(files: CheckpointFiles) -> LoadedCheckpoint:
     source = files.source
     config = _read_config(files)
     _check_kind(source, config)
-    tokenizer = load_tokenizer(str(files.folder))
+    tokenizer = load_tokenizer(str(files.folder), setting=source)
     null_at = position_of_cls(source, tokenizer)
     model = SpanCheckpoint(_load(files, config), null_at)
     check_padding(model.backbone, source)
@@ -148,8 +148,8 @@ def _load(files: CheckpointFiles, config: PretrainedConfig) -> PreTrainedModel:
         )
     if missing:
         raise UnavailableError(
-            f"{source}: its weights lack {len(missing)} of the tensors of '{config.model_type}'"
-            f" ({missing[0]}, ...)"
+            f"{source}: its weights lack {len(missing)} of the tensors of '{config.model_type}', such as"
+            f" {missing[0]}: fetch the checkpoint again"
         )
     return model
 
@@ -159,5 +159,6 @@ def _read_config(files: CheckpointFiles) -> PretrainedConfig:
     try:
         return checkpoint_config(files.folder)
     except (OSError, ValueError) as error:
-        reason = first_line(error, BRIEF)
-        raise UnavailableError(f"{files.source}: its config.json cannot be used ({reason})") from error
+        raise UnavailableError(
+            f"{files.source}: its config.json cannot be used ({reason_of(error)})"
+        ) from error

@@ -186,8 +186,8 @@ def _load(name: str, config: PretrainedConfig) -> transformers.PreTrainedModel:
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])
         raise UnavailableError(
-            f"encoder {name}: its checkpoint lacks {len(missing)} weights of {config.model_type}"
-            f" ({missing[0]}, ...): choose a checkpoint of the bare encoder"
+            f"encoder {name}: its checkpoint lacks {len(missing)} of the weights of {config.model_type}, such"
+            f" as {missing[0]}: it is incomplete or not a bare encoder; choose another"
         )
     if weight := not_finite(backbone):
         raise UnavailableError(f"encoder {name}: {weight} is not finite; fetch the checkpoint again")
@@ -212,8 +212,15 @@ def quiet_loading() -> Iterator[None]:
 
 
 def _unavailable(name: str, error: BaseException) -> UnavailableError:
-    remedy = WITHOUT_HUB.get(name, "check spelling and network")
-    return UnavailableError(
-        f"encoder {name} cannot be loaded ({first_line(error, BRIEF)}): {remedy}, or give a local folder with"
-        " its config and weights"
-    )
+    remedy = "it needs the config.json and weights of an encoder of transformers; fetch or save it again"
+    if not Path(name).is_dir():
+        remedy = WITHOUT_HUB.get(name, "check spelling and network")
+        remedy += ", or give a local folder with its config and weights"
+    return UnavailableError(f"encoder {name} cannot be loaded ({reason_of(error)}): {remedy}")
+
+
+def reason_of(error: BaseException) -> str:
+    """Short message of transformers, without its invitation to run the code of a checkpoint."""
+    if "trust_remote_code" in str(error):
+        return "it needs code of its own, and qa_arch never runs a checkpoint's code"
+    return first_line(error, BRIEF)

@@ -128,7 +128,7 @@ class SpanTask(Task):
         tables = {}
         for split, questions in sets.items():
             tables[split] = windows_of(questions, tokenizer, windows, segments=encoder.has_segments)
-            check_ids(tables[split], encoder.vocab_size, str(config.encoder.name))
+            check_ids(tables[split], encoder.vocab_size, f"encoder.name: {config.encoder.name}")
         _log_sizes(sets, tables)
         vectors = passage_vectors(config, tables)
         model = build_model(config.model, encoder, vectors, trusted)
