@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from os import PathLike, fspath
@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from qa_arch.config.find import choice
 from qa_arch.config.identity import files_hash
 from qa_arch.config.schema import reads_corpus, validate
 from qa_arch.config.target import TRUSTED
@@ -177,6 +178,11 @@ def load_predictor(
         return checkpoint_predictor(run, device=target, precision=precision, settings=settings)
     folder = Path(run)
     record = read_finished(folder)
+    features = record.config.get("features")
+    if isinstance(features, Mapping) and features.get("cache_dir"):
+        # A folder from elsewhere must not choose where this machine reads and writes files.
+        features = {**features, "cache_dir": choice("features/windows")["cache_dir"]}
+        record = replace(record, config={**record.config, "features": features})
     if (folder / GRAPH).exists() or (folder / DESCRIPTION).exists():
         if engine == "torch":
             raise ConfigError(f"--engine torch: {folder} holds a graph and no weights; name the exported run")

@@ -12,6 +12,7 @@ import qa_arch
 from qa_arch.config.target import locate
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, UnavailableError
 from qa_arch.models import store
+from qa_arch.spans.loading import load_predictor
 
 
 @pytest.fixture
@@ -34,6 +35,11 @@ def test_record_without_weights_says_how_to_train_them(copied):
     shutil.rmtree(copied / "model")
     with pytest.raises(RunError, match=r"no weights .* qa-arch train --config-from \S*copy --folder RUN"):
         qa_arch.load(copied)
+
+
+def test_run_folder_does_not_choose_the_cache_folder(copied, tmp_path):
+    change_record(copied, config__features__cache_dir=str(tmp_path / "anywhere"))
+    assert load_predictor(copied, device="cpu").config.features.cache_dir == ".cache/features"
 
 
 def test_untrusted_class_is_refused_without_import(copied, booby_trap):
