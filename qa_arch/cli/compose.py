@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from qa_arch.config import extras
-from qa_arch.config.check import suggest, suggest_setting
+from qa_arch.config.check import short, suggest, suggest_setting
 from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import refuse_ignored_encoder
 from qa_arch.errors import ConfigError, UnavailableError, one_line
@@ -153,13 +153,14 @@ def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
 
     ``path`` is a config, or a record that contains one.
     """
-    from qa_arch.results.publish import local
+    from qa_arch.results.publish import local, map_texts
 
     try:
         recorded = path.name == RECORD
         base = OmegaConf.create(local(read_trained(path).config)) if recorded else OmegaConf.load(path)
         if not isinstance(base, DictConfig):
             raise ConfigError(f"{path}: contains no settings")
+        map_texts(OmegaConf.to_container(base), _require_plain, f"{path}: config")
         changes = OmegaConf.from_dotlist(list(overrides))
         for key in map(str, changes):
             if isinstance(base.get(key), DictConfig) and not isinstance(changes[key], DictConfig):
@@ -172,6 +173,13 @@ def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     assert isinstance(plain, dict)
     refuse_ignored_encoder(overrides, plain.get("encoder", {}))
     return {str(key): value for key, value in plain.items()}
+
+
+def _require_plain(text: str, where: str) -> str:
+    """Raise ConfigError for an interpolation, with which a stranger's config would read the environment."""
+    if "${" in text:
+        raise ConfigError(f"{where}: {short(text)} contains ${{, which is not resolved here; write the value")
+    return text
 
 
 def parse_sections(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -173,6 +173,12 @@ def test_a_config_written_as_yaml_reads_back_the_same(tmp_path):
         validate(merge(tmp_path / "config.yaml", ["sed=5"]))
 
 
+def test_a_recorded_config_reads_no_environment(tmp_path):
+    (tmp_path / "config.yaml").write_text(to_yaml({"data": {"train": ["a", "${oc.env:HOME}"]}}))
+    with pytest.raises(ConfigError, match=r"config\.yaml: config\.data\.train: '\$\{oc\.env:HOME\}'"):
+        merge(tmp_path / "config.yaml", ["seed=5"])
+
+
 @dataclass(frozen=True)
 class Inner:
     depth: Annotated[int, Range(1, 4)]
