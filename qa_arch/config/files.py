@@ -208,15 +208,14 @@ def _named_errors(target: Path) -> Iterator[None]:
     """Raise QaArchError that names ``target`` for an error of the operating system."""
     try:
         yield
-    except OSError as error:
-        raise QaArchError(
-            f"{target}: cannot be written ({error.strerror or error}) and is as before; {REPEAT}"
-        ) from error
     except Exception as error:
-        # Rust libraries (tokenizers, safetensors) report OS errors in their own exception classes.
-        if isinstance(error, QaArchError) or "(os error " not in str(error):
+        # torch.save raises a RuntimeError over the OSError, tokenizers and safetensors their own exceptions.
+        torchs = type(error) is RuntimeError and isinstance(error.__context__, OSError)
+        cause = error.__context__ if torchs else error
+        if isinstance(error, QaArchError) or not (isinstance(cause, OSError) or "(os error " in str(error)):
             raise
-        raise QaArchError(f"{target}: cannot be written ({error}) and is as before; {REPEAT}") from error
+        reason = getattr(cause, "strerror", None) or cause
+        raise QaArchError(f"{target}: cannot be written ({reason}) and is as before; {REPEAT}") from error
 
 
 def _create_locked(target: Path, *, folder: bool) -> tuple[Path, int]:

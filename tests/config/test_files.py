@@ -1,7 +1,9 @@
 """Written files follow the umask and survive kills; malformed or oversized JSON is refused."""
 
+import io
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -60,9 +62,23 @@ def test_file_above_the_size_limit_is_not_opened(tmp_path):
         read_json(tmp_path / "large.json", "fetch it again")
 
 
+class Disk(io.BytesIO):
+    """Has room for small writes only, as a buffered file on a disk that is nearly full."""
+
+    def write(self, data: Any) -> int:
+        if len(data) > 9999:
+            raise OSError(28, "No space left on device")
+        return super().write(data)
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 @pytest.mark.parametrize(
-    "save", [Tokenizer(BPE()).save, lambda path: os.write(os.open(path, os.O_WRONLY), b"x")]
+    "save",
+    [
+        Tokenizer(BPE()).save,
+        lambda path: os.write(os.open(path, os.O_WRONLY), b"x"),
+        lambda _: torch.save(torch.zeros(9999), Disk()),
+    ],
 )
 def test_full_disk_is_a_one_line_error(tmp_path, save):
     with (
