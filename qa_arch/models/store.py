@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -12,7 +13,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from qa_arch.config.files import read_json, replacing, replacing_folder, write_json
-from qa_arch.errors import RunError
+from qa_arch.errors import BRIEF, QaArchError, RunError, first_line
 from qa_arch.features.vectors import WordVectors
 from qa_arch.nn.encoder import AnyEncoder, Encoder, encoder_from, not_finite
 from qa_arch.nn.encoder_factory import quiet_loading
@@ -98,12 +99,27 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     path = folder / TOKENIZER
     if not (path / "tokenizer.json").is_file():
         raise RunError(f"{path}: holds no tokenizer.json; the run is incomplete, train it again")
-    return PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
+    with _damaged(path / "tokenizer.json"):
+        return PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
 
 
 def load_encoder(folder: Path) -> AnyEncoder:
     """Build the encoder's architecture with random weights."""
-    return encoder_from(read_json(folder / ENCODER, "the run is incomplete, train it again"))
+    description = read_json(folder / ENCODER, "the run is incomplete, train it again")
+    with _damaged(folder / ENCODER):
+        return encoder_from(description)
+
+
+@contextmanager
+def _damaged(path: Path) -> Iterator[None]:
+    """Raise RunError that names ``path`` for any exception, as libraries raise many for what a file holds."""
+    try:
+        yield
+    except QaArchError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {first_line(error, BRIEF)}"
+        raise RunError(f"{path}: is damaged ({reason}); copy it again, or train the run again") from error
 
 
 def load_vectors(folder: Path) -> WordVectors | None:

@@ -91,6 +91,23 @@ def test_truncated_file_is_named(copied, name):
         qa_arch.load(copied)
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("encoder.json", "[]"),
+        ("encoder.json", '{"model_type": "evil"}'),
+        ("encoder.json", '{"model_type": "bert", "hidden_act": "evil"}'),
+        ("tokenizer/tokenizer.json", "no JSON"),
+        ("tokenizer/tokenizer.json", "{}"),
+    ],
+)
+def test_damaged_model_file_is_named(copied, name, content):
+    path = copied / "model" / name
+    path.write_text(content)
+    with pytest.raises(RunError, match=rf"{path.name}: is damaged \(.{{,250}}\); copy it again"):
+        qa_arch.load(copied)
+
+
 def test_weights_that_are_not_finite_are_refused(copied):
     state = load_file(copied / "model" / store.WEIGHTS)
     next(iter(state.values())).view(-1)[0] = float("nan")
