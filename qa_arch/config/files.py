@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import gzip
+import io
 import json
 import os
 import re
@@ -29,6 +30,8 @@ REPLACED = f".replaced{UNFINISHED}"
 REPEAT = "free space or correct the permissions, then repeat or resume"
 MAX_JSON_BYTES = 2**28
 """Largest file that ``read_json`` reads."""
+MAX_RATIO = 100
+"""Largest ratio of content to gzip file that ``read_unpacked`` reads beyond ``MAX_JSON_BYTES``."""
 MAX_JSON_DEPTH = 64
 """Deepest nesting that ``parse_json`` accepts, so that recursion over its values is bounded."""
 
@@ -129,7 +132,15 @@ def json_items(path: str | os.PathLike[str]) -> Iterator[Callable[[str, Any], No
 def read_unpacked(path: str | os.PathLike[str]) -> bytes:
     """Content of a file, plain or gzip. Raises OSError, EOFError or zlib.error."""
     data = Path(path).read_bytes()
-    return gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+    if not data.startswith(b"\x1f\x8b"):
+        return data
+    room, parts = max(MAX_JSON_BYTES, MAX_RATIO * len(data)), []
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        while part := file.read(2**20):
+            parts.append(part)
+            if (room := room - len(part)) < 0:
+                raise OSError(f"it unpacks to over {MAX_JSON_BYTES >> 20} MiB and {MAX_RATIO} times its size")
+    return b"".join(parts)
 
 
 @contextmanager

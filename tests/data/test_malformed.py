@@ -140,6 +140,15 @@ def test_faulty_file_raises_even_when_skipping(tmp_path, name, content, parts):
     assert_refused(file, parts, on_error="skip")
 
 
+def test_large_file_in_a_tiny_gzip_file_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("qa_arch.config.files.MAX_JSON_BYTES", 2**20)
+    file, packed = tmp_path / "set.json.gz", gzip.compress(b" " * 2**21 + json.dumps(GOOD).encode())
+    file.write_bytes(packed)
+    assert_refused(file, ["over 1 MiB and 100 times its size", "fetch it again"])
+    monkeypatch.setattr("qa_arch.config.files.MAX_RATIO", 2000)
+    assert len(read(file)) == 2
+
+
 @pytest.mark.parametrize("start", ["first", "[null]", "[1e999]", "0.5", "[0"])
 def test_faulty_start_in_a_csv_row_raises_or_is_skipped(tmp_path, start):
     file = tmp_path / "set.csv"
