@@ -291,6 +291,10 @@ def _query(line: bytes, row: dict[str, Any], options: Mapping[str, Any]) -> Quer
             raise RecordError("id", f"is {json_type(id_)}; use a string or a whole number, or leave it out")
         row["id"] = id_
     if "meta" in fields:
+        try:
+            json.dumps(fields["meta"], allow_nan=False)
+        except ValueError:
+            raise RecordError("meta", "holds Infinity or NaN, which is no JSON; use null") from None
         row["meta"] = fields["meta"]
     for name in fields:
         if name not in FIELDS:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import os
 import resource
 import subprocess
@@ -307,6 +308,7 @@ def test_documents_and_options():
         ({**GOOD, "topk": 1}, "line 1: 'topk': is not a field .*did you mean 'top_k'.*meta"),
         ({**GOOD, "top_k": 0}, "line 1: top_k: 0 is out of range"),
         ({**GOOD, "id": [1]}, "line 1: id: is a list"),
+        ({**GOOD, "meta": [math.inf]}, "line 1: meta: holds Infinity"),
         ({**GOOD, "context": "half \ud83d"}, "line 1: an escape .*half a character"),
         ('{"question": "x", "context": "y", "meta": %s}' % ("[" * 900 + "]" * 900), "line 1: broken JSON"),
         ({"data": [], "version": "v2.0"}, "line 1: is an object, not a question.*SQuAD"),
