@@ -71,6 +71,12 @@ class Disk(io.BytesIO):
         return super().write(data)
 
 
+def test_pipe_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "run.json")
+    with pytest.raises(RunError, match=r"run\.json: cannot be read \(not a regular file\); fetch it again"):
+        read_json(tmp_path / "run.json", "fetch it again")
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 @pytest.mark.parametrize(
     "save",
