@@ -92,11 +92,21 @@ def read_yaml(path: Path) -> Any:
         raise ConfigError(f"{path}: is not valid YAML: {error}") from error
 
 
+def loads(text: str | bytes, **options: Any) -> Any:
+    """``json.loads`` with an error for a long integer that does not advise to change Python's settings."""
+    try:
+        return json.loads(text, **options)
+    except ValueError as error:
+        if "set_int_max_str_digits" in str(error):
+            raise ValueError("a number with more than 4300 digits") from None
+        raise
+
+
 def parse_json(text: str | bytes) -> Any:
     """Parse JSON; raises ValueError if it is invalid, nested deeper than ``MAX_JSON_DEPTH``, or has a lone
     surrogate or an integer too large for a float."""
     try:
-        value = json.loads(text)
+        value = loads(text)
         level = [value]
         for _ in range(MAX_JSON_DEPTH):
             for item in level:

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from qa_arch.config.files import read_unpacked
+from qa_arch.config.files import loads, read_unpacked
 from qa_arch.errors import DataError, UnavailableError
 
 PATTERNS = tuple(f"*.{kind}{packed}" for kind in ("json", "jsonl", "ndjson", "csv") for packed in ("", ".gz"))
@@ -115,7 +115,7 @@ def _is_object(line: str) -> bool:
 
 def _parse_json(path: Path, text: str, line: int | None = None) -> Any:
     try:
-        return json.loads(text)
+        return loads(text)
     except (ValueError, RecursionError) as error:
         position = f"line {line or getattr(error, 'lineno', 1)}, column {getattr(error, 'colno', 1)}"
         raise DataError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import zlib
 from collections import Counter
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qa_arch.config.files import read_unpacked
+from qa_arch.config.files import loads, read_unpacked
 from qa_arch.errors import DataError
 
 _DIGITS = 24
@@ -96,7 +95,7 @@ def _read(path: str | Path, expected: str) -> PredictionFile:
         return values
 
     try:
-        content = json.loads(read_unpacked(path).decode("utf-8-sig"), object_pairs_hook=build)
+        content = loads(read_unpacked(path).decode("utf-8-sig"), object_pairs_hook=build)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
     except UnicodeDecodeError as error:

@@ -80,6 +80,7 @@ FILE_CASES = [
     ("cut_short.json", b'{"data": [\n  {"title": "A"', ["line 2, column 16", "fetch the file again"]),
     ("line.jsonl", json.dumps(FLAT).encode() + b"\n\n{,}\n", ["broken JSON at line 3, column 2"]),
     ("bottomless.json", b"[" * 100_000, ["broken JSON", "recursion"]),
+    ("digits.json", b'[{"id": %s}]' % (b"9" * 5000), ["broken JSON", "a number with more than 4300 digits;"]),
     ("latin_1.json", '{"data":\n"caf\u00e9"}'.encode("latin-1"), ["byte 13, line 2", "iconv"]),
     ("utf_16.json", json.dumps(GOOD).encode("utf-16"), ["is not UTF-8 text", "iconv"]),
     ("torn.json.gz", b"\x1f\x8b\x08\x00rest", ["cannot be read", "fetch it again"]),
