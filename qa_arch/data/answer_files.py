@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.data.input_files import Lines, load, read_text
+from qa_arch.data.question_sets import clip
 from qa_arch.errors import DataError
 from qa_arch.metrics.prediction_files import read_null_scores, read_predictions, shown_id
 from qa_arch.metrics.squad import missing_ids
@@ -239,7 +240,7 @@ def _group_by_question(
             passage = fields["document"].get("content") if isinstance(fields.get("document"), dict) else None
             matches = [e.id for e in examples_by_text[query] if (passage or "") in e.context]
             if len(matches) != 1:
-                fault = f"{len(matches)} questions of the data are {query!r}"
+                fault = f"{len(matches)} questions of the data are {clip(query)}"
                 raise DataError(f'{path}: {position}: query: {fault}; write {{"question id": [answers]}}')
             groups[matches[0]].append(answer)
     return groups

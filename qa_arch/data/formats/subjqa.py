@@ -8,14 +8,14 @@ items.
 
 from __future__ import annotations
 
-import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from qa_arch.data.formats import Format, OnError
 from qa_arch.data.input_files import Paths, as_list, csv_rows, expand
-from qa_arch.data.question_sets import RawQuestion, RecordError, build
+from qa_arch.data.question_sets import RawQuestion, RecordError, build, clip
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import QuestionSet
 
@@ -36,13 +36,12 @@ def _questions(path: Path) -> Iterator[RawQuestion | RecordError]:
         seen[identity] += 1
         context, answers = review.removesuffix(_NOTHING).rstrip(), []
         if _NOTHING not in span:
-            try:
-                start, end = ast.literal_eval(indices)
-                answers = [{"text": context[start:end], "answer_start": start}]
-            except (ValueError, TypeError, SyntaxError):
-                fault = f"{indices!r} is not a pair of offsets"
+            if not (pair := re.fullmatch(r"\((\d{1,9}), *(\d{1,9})\)", indices)):
+                fault = f"{clip(indices)} is not a pair of offsets"
                 yield RecordError(f"line {line}, human_ans_indices", fault)
                 continue
+            start, end = map(int, pair.groups())
+            answers = [{"text": context[start:end], "answer_start": start}]
         fields = {"id": f"{identity}-{seen[identity]}", "title": item, "question": question}
         yield RawQuestion(f"line {line}", {**fields, "context": context, "answers": answers})
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from qa_arch.data.formats import Format, OnError
+from qa_arch.data.question_sets import clip
 from qa_arch.errors import DataError
 from qa_arch.extras.selection.sets import selection_set
 from qa_arch.types.text import SelectionQuestion, SelectionSet
@@ -107,7 +108,7 @@ def _look_up(names: Sequence[str], table: Mapping[str, T], place: str) -> tuple[
     """Entries of ``names`` in ``table``; DataError if a name is unknown or ``names`` is empty."""
     unknown = next((name for name in names if name not in table), None)
     if unknown is not None or not names:
-        problem = "is empty" if unknown is None else f"{unknown!r} is unknown"
+        problem = "is empty" if unknown is None else f"{clip(unknown)} is unknown"
         raise DataError(f"{place}: {problem}; fetch all files of version 1 again")
     return tuple(table[name] for name in names)
 

@@ -14,6 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from qa_arch.data.formats import Format, OnError
+from qa_arch.data.question_sets import clip
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.extras.selection.sets import CLASSES, class_set
 from qa_arch.types.text import SelectionSet
@@ -65,8 +66,8 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
         label, _, question = line.strip().partition(" ")
         if label and (label not in CLASSES or not question):
             raise DataError(
-                f"{path}: line {number}: {label!r} is not a class with a question; write MAIN:sub, a space"
-                " and the question (DESC:def What is ...), as in train_5500.label"
+                f"{path}: line {number}: {clip(label)} is not a class with a question; write MAIN:sub, a"
+                " space and the question (DESC:def What is ...), as in train_5500.label"
             )
         if label:
             yield label, question.strip()

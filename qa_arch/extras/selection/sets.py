@@ -18,6 +18,7 @@ from typing import NamedTuple
 from qa_arch.config.schema import Data, Source
 from qa_arch.data import splits
 from qa_arch.data.formats import Holds, OnError
+from qa_arch.data.question_sets import clip
 from qa_arch.data.sentences import sentence_spans
 from qa_arch.data.sources import holds, open_source, require
 from qa_arch.errors import ConfigError, DataError
@@ -206,7 +207,7 @@ def read_pairs(path: str | Path) -> list[Pair]:
             raise DataError(f"{place}: write two questions, and optionally 0 or 1, separated by tabs")
         label = {"1": True, "0": False}.get(fields[2]) if len(fields) == 3 else None
         if len(fields) == 3 and label is None:
-            raise DataError(f"{place}: the label is {fields[2]!r}; write 1 for a paraphrase, else 0")
+            raise DataError(f"{place}: the label is {clip(fields[2])}; write 1 for a paraphrase, else 0")
         if pairs and (label is None) != (pairs[0].paraphrase is None):
             raise DataError(f"{place}: only some lines have a label; label all or none")
         pairs.append(Pair(fields[0], fields[1], label))
