@@ -296,6 +296,7 @@ def serve(
             loop="asyncio",
             lifespan="on",
             log_config=None,
+            log_level="error",  # its warnings are about requests, and advise packages that are not used
             access_log=False,  # privacy: no paths and client addresses
             proxy_headers=False,
             server_header=False,

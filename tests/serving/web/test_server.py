@@ -76,6 +76,14 @@ def test_slow_clients_are_refused_and_block_nobody(running):
             client.close()
 
 
+def test_request_for_a_websocket_is_answered_and_not_logged(running):
+    with running() as (process, address):
+        upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
+        assert httpx2.get(f"{address}/healthz", headers=upgrade).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=30)[1] == ""
+
+
 def test_non_http_request_gets_400(address):
     with connect(address) as client:
         client.sendall(b"\x16\x03\x01 hello\r\n\r\n")
