@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, Literal, cast
 
 from qa_arch import __version__
 from qa_arch.config.check import suggest
-from qa_arch.config.files import parse_json, read_json, write_json
+from qa_arch.config.files import MAX_JSON_BYTES, parse_json, read_json, write_json
 from qa_arch.config.identity import files_hash
 from qa_arch.data.formats import OnError
 from qa_arch.data.question_sets import RecordError, clip, json_type
@@ -230,7 +230,10 @@ def parts_of(file: BinaryIO, name: str, position: Callable[[], int]) -> Iterator
     part: list[tuple[int, bytes]] = []
     number = size = 0
     try:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(iter(lambda: file.readline(MAX_JSON_BYTES + 1), b""), 1):
+            if len(line) > MAX_JSON_BYTES:
+                most = f"{MAX_JSON_BYTES >> 20} MiB"
+                raise DataError(f"{name}: line {number}: is longer than {most}; write one question per line")
             if line.strip():
                 part.append((number, line))
                 size += len(line)

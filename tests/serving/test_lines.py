@@ -1,6 +1,7 @@
 """JSON lines in and out: answer files are complete or resumable, never torn or resumed from another input."""
 
 import gzip
+import io
 import json
 import math
 import os
@@ -322,6 +323,14 @@ def test_faulty_line_error_names_field_and_remedy(line, message):
         raise DataError(str(problem))
     (row,) = read_lines(result.content.decode())
     assert row == {"id": 1, "error": str(problem).removeprefix("big.jsonl: ")}
+
+
+def test_line_without_end_is_not_read_whole(monkeypatch):
+    monkeypatch.setattr(lines, "MAX_JSON_BYTES", 2**20)
+    file = io.BytesIO(b"{}\n" + b" " * 2**22)
+    with pytest.raises(DataError, match=r"^big\.jsonl: line 2: is longer than 1 MiB"):
+        list(parts_of(file, "big.jsonl", file.tell))
+    assert file.tell() == 3 + 2**20 + 1
 
 
 def test_invalid_utf8_and_byte_order_mark():
