@@ -295,13 +295,16 @@ def _log_outcome(logger: Any, outcome: Outcome) -> None:
         return
     record = outcome.record
     step = record.epochs[-1].step if record.epochs else None
+    # Not as further points of the epochs' curves: the run has the scores of its best epoch, not of the last.
+    curves = {key.replace("_", "/", 1) for epoch in record.epochs for key in epoch.metrics}
+    scores = {f"best/{name}" if name in curves else name: value for name, value in outcome.summary().items()}
     if not isinstance(logger, lightning.TensorBoardLogger):
-        logger.log_metrics(outcome.summary(), step)
+        logger.log_metrics(scores, step)
         return
     shown = {section: record.config[section] for section in ("model", "encoder", "optim")}
     trainer = {key: record.config["trainer"][key] for key in ("epochs", "batch_size", "accumulate")}
     settings = {"seed": record.seed, **shown, "trainer": trainer}
-    logger.log_hyperparams(settings, outcome.summary(), step)  # the HPARAMS tab, with the scores as scalars
+    logger.log_hyperparams(settings, scores, step)  # the HPARAMS tab, with the scores as scalars
     logger.experiment.add_text("table", outcome.tables("markdown"))
 
 

@@ -108,17 +108,18 @@ def test_tensorboard_has_grouped_curves_and_few_scores(run_training):
     events.Reload()
     record = done.record
     for name in ("train_loss", "calibration_loss", "calibration_f1"):
-        actual = events.Scalars(name.replace("_", "/", 1))[: len(record.epochs)]
+        actual = events.Scalars(name.replace("_", "/", 1))
         assert [event.value for event in actual] == pytest.approx([e.value(name) for e in record.epochs])
         assert [event.step for event in actual] == [epoch.step for epoch in record.epochs]
     tags = events.Tags()
     summary = [tag for tag in tags["scalars"] if len(events.Scalars(tag)) == 1]
     assert {tag.partition("/")[0] for tag in tags["scalars"]} == {
-        *("train", "calibration", "step", "dev", "epoch", "seconds", "parameters", "peak_memory_mb", "step")
+        *("train", "calibration", "step", "dev", "best", "epoch", "seconds", "parameters", "peak_memory_mb")
     }
     assert len(summary) <= MAX_SUMMARY
-    (score,) = events.Scalars("dev/f1")
-    assert score.value == pytest.approx(record.scores["dev"]["calibrated"].f1)
+    for name, split in (("dev/f1", "dev"), ("best/calibration/f1", "calibration")):
+        (score,) = events.Scalars(name)
+        assert score.value == pytest.approx(record.scores[split]["calibrated"].f1)
     assert "table/text_summary" in tags["tensors"]
     assert "_hparams_/session_start_info" in events.summary_metadata
 
