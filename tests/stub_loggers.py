@@ -42,12 +42,14 @@ class Recorder(Logger):
 
 
 class NoMLFlow(MLFlowLogger):
-    """Lightning's MLflow logger with a stub client that records how the run ended."""
+    """Lightning's MLflow logger with a stub client that records how the run started and ended."""
 
-    def __init__(self) -> None:
-        self._initialized, self._run_id, self._checkpoint_callback = True, "1", None
+    def __init__(self, tracking_uri: str | None = None, run_id: str | None = None) -> None:
+        calls.append(("start", run_id))
+        self._initialized, self._run_id, self._checkpoint_callback = True, run_id or "new", None
         self._mlflow_client = SimpleNamespace(
             get_run=lambda run_id: run_id,
+            update_run=lambda run_id, status: calls.append(("update_run", status)),
             set_terminated=lambda run_id, status: calls.append(("set_terminated", status)),
         )
 

@@ -49,6 +49,8 @@ LIGHTNING = "pytorch_lightning.loggers"
 """Package whose loggers a config may name, in addition to the trusted packages."""
 WANDB_RUN = f"{WANDB}/run.json"
 """File in a run folder: id, project, mode and URL of its wandb run."""
+MLFLOW_RUN = "mlflow.json"
+"""File in a run folder: id of its MLflow run, and the config's URI of the store."""
 MAX_FAILURES = 3
 """Consecutive failures after which a logger is disabled: a service may take minutes to time out."""
 
@@ -250,8 +252,16 @@ def open_logger(config: Config, folder: Path, trusted: Sequence[str] = TRUSTED) 
             for key, value in settings.items():
                 for name, text in placeholders.items() if isinstance(value, str) else ():
                     value = settings[key] = value.replace(name, text)
-            service = target(**settings)
+            if mlflow := issubclass(target, lightning.MLFlowLogger):
+                run_file, uri = folder / MLFLOW_RUN, config.logger.get("tracking_uri")
+                earlier = json.loads(run_file.read_text(encoding="utf-8")) if run_file.is_file() else {}
+                if earlier.get("tracking_uri", ...) == uri:
+                    settings.setdefault("run_id", earlier["id"])
+            service: Any = target(**settings)
             _ = getattr(service, "experiment", None)  # most loggers start their run here
+            if mlflow:
+                service.experiment.update_run(service.run_id, status="RUNNING")  # it may have failed before
+                write_json(run_file, {"id": service.run_id, "tracking_uri": uri})
         except QaArchError:
             raise
         except TypeError as error:

@@ -80,6 +80,15 @@ def test_logger_receives_the_final_status(train_with_stub, monkeypatch, calls, e
     assert calls[-1][0] == "set_terminated"
 
 
+def test_resumed_run_continues_its_mlflow_run(train_with_stub, monkeypatch, calls):
+    """Only in the same store."""
+    monkeypatch.delitem(extras.LOGGERS, "MLFlowLogger")
+    for uri in ("a", "a", "b"):
+        train_with_stub("trainer.epochs=1", target="NoMLFlow", resume=True, tracking_uri=uri)
+    assert [value for call, value in calls if call == "start"] == [None, "new", None]
+    assert [value for call, value in calls if call == "update_run"] == 3 * ["RUNNING"]
+
+
 def test_csv_files_have_one_row_per_epoch_and_per_logged_step(run_training, monkeypatch):
     settings = ("logger=csv", "trainer.epochs=2", "trainer.log_every=2")
     with monkeypatch.context() as patch:
