@@ -160,7 +160,9 @@ class WandbLogger(lightning.WandbLogger):
         run = self.experiment
         run.summary.update(outcome.summary())
         if rows := outcome.predictions():
-            run.log({"predictions": wandb.Table(columns=list(COLUMNS), data=rows)})
+            table = wandb.Table(columns=list(COLUMNS), data=rows)
+            run.log({"predictions": table})
+            run.summary["predictions"] = table  # where wandb's table panel reads it
         record = wandb.Artifact(f"record-{run.id}", type="record")
         questions = [questions_folder(outcome.folder, split) / QUESTIONS for split in (DEV, CALIBRATION)]
         for path in (outcome.folder / RECORD, *questions):

@@ -148,6 +148,7 @@ def test_wandb_has_curves_predictions_and_tables(run_training, few_questions, mo
     scores = done.record.scores["dev"]["calibrated"]
     assert run.summary["dev/f1"] == pytest.approx(scores.f1)
     outcome = Outcome(done.record, done.folder, questions)
+    assert run.summary["predictions"]["nrows"] == len(questions)
     shown = {key for key in run.summary if not key.startswith(("_", "predictions"))}
     assert {"calibration/f1", "dev/f1_at_0", "dev/spans_f1", "seconds/fit", "parameters"} <= shown
     assert shown == set(outcome.summary())
