@@ -35,11 +35,13 @@ SUBMITTED = {
 """Launchers of Hydra's submitit plugin -> our replacements with the same settings: the plugin would run a
 point inside the job's own process."""
 SEARCHPATH = (r"\+*hydra\.searchpath", "name the folder of your own configs with --config-dir DIR")
+ONE_LOGGER = (r"logger=(\[|.*,)", "a run has one logger; name one, such as logger=csv")
 NO_EFFECT = "has no effect; a sweep (train -m) takes hydra/launcher and hydra/sweeper"
 NOT_FOR_RUNS = (
     (r"\+*sweep\.", "is a setting of sweeps; use it with train -m"),
     (r"hydra\.(run|sweep)\.", "name the run folder with --folder DIR, or its parent with runs_dir=DIR"),
     SEARCHPATH,
+    ONE_LOGGER,
     (r"\+*hydra[./]", NO_EFFECT),
 )
 """(pattern, remedy) of overrides that a run rejects, even if Hydra would accept them."""
@@ -48,6 +50,7 @@ NOT_FOR_SWEEPS = (
     (r"hydra/launcher=basic$", f"would train every point in this process; {LAUNCHER} does not"),
     (r"hydra/sweeper=optuna$", "the search of qa-arch is hydra/sweeper=qa_optuna"),
     SEARCHPATH,
+    ONE_LOGGER,
     (r"\+*hydra[./](?!launcher|sweeper)", NO_EFFECT),
 )
 """(pattern, remedy) of overrides that a sweep rejects."""

@@ -108,6 +108,8 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
         ("model=bert model.widht=3", "'model.widht'; if the class of model takes it, .* write .model.widht="),
         ("hydra.run.dir=x", "hydra.run.dir=x.*--folder DIR"),
         ("hydra.searchpath=[x]", "hydra.searchpath.*--config-dir DIR"),
+        ("logger=[csv,tensorboard]", "a run has one logger; name one"),
+        ("logger=wandb,csv", "a run has one logger; name one"),
         ("hydra/launcher=joblib", "hydra/launcher=joblib.*train -m"),
         ("trainer.epochs=[1", "a value that contains"),
         ("model.name=modèle", "^model.name=modèle; a value that contains .* outside ASCII needs quotes"),
