@@ -22,6 +22,7 @@ from pytorch_lightning import loggers as lightning
 from pytorch_lightning.utilities import rank_zero_only
 from pytorch_lightning.utilities.seed import isolate_rng
 
+from qa_arch.config.check import suggest
 from qa_arch.config.extras import require_logger
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.config.schema import Config
@@ -51,6 +52,8 @@ WANDB_RUN = f"{WANDB}/run.json"
 """File in a run folder: id, project, mode and URL of its wandb run."""
 MLFLOW_RUN = "mlflow.json"
 """File in a run folder: id of its MLflow run, and the config's URI of the store."""
+WANDB_MODES = ("disabled", "dryrun", "offline", "online", "run", "shared")
+"""Values of WANDB_MODE."""
 MAX_FAILURES = 3
 """Consecutive failures after which a logger is disabled: a service may take minutes to time out."""
 
@@ -146,7 +149,7 @@ class WandbLogger(lightning.WandbLogger):
             except wandb.Error as error:
                 raise UnavailableError(
                     f"logger=wandb: cannot start a run in mode {chosen} ({one_line(error)});"
-                    " try wandb login, logger.mode=offline or logger=none"
+                    " try wandb login, logger.mode=offline or logger=none, with --if-exists resume"
                 ) from error
             # Keep the last point of each curve out of the summary, which holds the final scores.
             run.define_metric("*", step_metric="trainer/global_step", summary="none")
@@ -188,6 +191,7 @@ class CsvLogger(lightning.logger.Logger):
     def __init__(self, folder: str) -> None:
         super().__init__()
         self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
         self.written: dict[Path, int] = {}
         """Step of the last row of each file that this logger wrote."""
 
@@ -199,7 +203,6 @@ class CsvLogger(lightning.logger.Logger):
         step = step or 0
         row = {"step": step, **metrics}
         path = self.folder / ("steps.csv" if "step/loss" in row else "epochs.csv")
-        self.folder.mkdir(parents=True, exist_ok=True)
         # After a checkpoint was loaded, or the run started over, the file may hold this and later steps.
         if path.is_file() and step <= self.written.get(path, step):
             lines = path.read_bytes().splitlines(keepends=True)
@@ -270,7 +273,8 @@ def open_logger(config: Config, folder: Path, trusted: Sequence[str] = TRUSTED) 
             raise ConfigError(f"logger: {target.__name__} does not take these arguments ({error})") from error
         except Exception as error:
             raise UnavailableError(
-                f"{target.__name__} could not be started ({one_line(error)}); try logger=none"
+                f"{target.__name__} could not be started ({one_line(error)});"
+                " try logger=none with --if-exists resume"
             ) from error
     logger = RunLogger(service)
     status: Literal["success", "failed"] = "failed"
@@ -298,6 +302,9 @@ def check_logger(
     settings = arguments(target, section, (), where="logger", descriptive=("_target_",))
     for base in target.__mro__:
         require_logger(base.__name__)
+    mode = os.environ.get("WANDB_MODE") if issubclass(target, WandbLogger) else None
+    if mode and mode not in WANDB_MODES:
+        raise ConfigError(f"WANDB_MODE: {mode!r} is not a mode of wandb{suggest(mode, WANDB_MODES)}")
     return target, settings
 
 

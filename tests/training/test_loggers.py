@@ -241,10 +241,23 @@ def test_invalid_logger_is_refused_before_data_is_read(configure, tmp_path, sect
         train(config, folder=tmp_path / "run")
 
 
+def test_mistyped_wandb_mode_is_refused(configure, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "onlin")
+    with pytest.raises(ConfigError, match=r"WANDB_MODE: 'onlin' .* \(did you mean 'online'\?\)"):
+        loggers.check_logger(configure("logger=wandb").logger)
+
+
 def test_logger_that_cannot_start_ends_the_run_before_training(train_with_stub, calls):
-    with pytest.raises(UnavailableError, match=r"Recorder could not be started \(the service is gone\)"):
+    remedy = "try logger=none with --if-exists resume"
+    with pytest.raises(UnavailableError, match=rf"Recorder could not .* \(the service is gone\); {remedy}"):
         train_with_stub(fails=["start"])
     assert [call for call, _ in calls] == ["start"]
+
+
+def test_unwritable_csv_folder_ends_the_run_before_training(run_training, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UnavailableError, match=r"CsvLogger could not be started .*Not a directory"):
+        run_training("logger=csv", f"logger.folder={tmp_path}/file/csv")
 
 
 def test_logger_that_keeps_failing_is_disabled(train_with_stub, calls, caplog):
