@@ -21,6 +21,7 @@ from qa_arch.manifest import Metrics, from_extras
 from qa_arch.metrics.prediction_files import read_nbest, read_null_scores, read_predictions, shown_id
 from qa_arch.metrics.squad import OFFICIAL_THRESHOLD, aggregate, final_texts, missing_ids, score_questions
 from qa_arch.models.checkpoint_files import names_checkpoint
+from qa_arch.records import SplitFacts
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import Protocol
 
@@ -141,7 +142,8 @@ def _score_files(args: argparse.Namespace) -> int:
         raise ConfigError(f"--nbest is only used for perplexity: add --{', --'.join(METRICS)}")
     questions = open_passages(args.data if len(args.data) > 1 else args.data[0])
     protocol: Protocol = questions.protocol if args.protocol == "auto" else args.protocol
-    _say(f"protocol: SQuAD {protocol} ({'from the data' if args.protocol == 'auto' else 'from --protocol'})")
+    source = "from the data" if args.protocol == "auto" else "from --protocol"
+    _say(f"protocol: SQuAD {protocol} ({source}){SplitFacts.of(questions).rules}")
     if protocol == "1.1" and (args.na_prob or args.null_threshold is not None):
         raise ConfigError(
             "protocol 1.1 has no unanswerable questions: leave out --na-prob and --null-threshold"

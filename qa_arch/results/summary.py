@@ -212,7 +212,8 @@ def scores_table(record: RunRecord) -> Table:
     columns = [text("model", "set"), text("run", "null threshold"), *shown, replace(threshold, heading="at")]
     if rows and all(row["run"] == "none" for row in rows):  # a task without a null
         columns = [columns[0], *shown]
-    return Table("", columns, rows)
+    notes = [f"{split}{rules}" for split in record.scores if (rules := record.facts(split).rules)]
+    return Table("", columns, rows, notes)
 
 
 def _curves(epochs: Sequence[Epoch]) -> list[tuple[str, str, list[float | None]]]:

@@ -62,6 +62,8 @@ def test_official_json(evaluate, data):
     assert (scores["HasAns_total"], scores["NoAns_total"]) == (2, 2)
     assert scores["answerable_accuracy"] == 75.0
     assert err == "protocol: SQuAD 2.0 (from the data)\n"
+    rules = "answers compared by the rules of language de"
+    assert evaluate(f"language:de:{data}", TEXTS)[2] == f"{err.rstrip()}, {rules}\n"
 
 
 def test_protocol_from_the_data_or_the_option(evaluate, data, data_11):

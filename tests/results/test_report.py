@@ -24,6 +24,7 @@ from qa_arch.results.questions import breakdowns, load_questions
 from qa_arch.results.report import page as pack
 from qa_arch.results.report.page import embed, write_report
 from qa_arch.results.samples import MEASURES
+from qa_arch.results.summary import scores_table
 from qa_arch.types.text import Gold
 
 EVIL = '</script><img src=x onerror=alert(1)> <!-- <script> {{data}} & \u2028 "'
@@ -174,6 +175,7 @@ def test_every_view_names_the_language_of_the_answers(make_run, question_set, qa
     sentence = "answers compared by the rules of language de"
     for command in (["show", runs[0]], ["compare", *runs], ["compare", *runs, "--baseline", "bert"]):
         assert sentence in " ".join(qa_arch(*command)[1].split()), command
+    assert scores_table(find_runs(runs)[0][1]).notes == [f"dev, {sentence}"]
     value, _ = page_parts(write_report(find_runs(runs), tmp_path / "r.html").path)
     assert value["sets"][0]["rules"] == f", {sentence}"
 
