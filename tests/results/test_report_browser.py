@@ -292,3 +292,12 @@ def test_page_is_accessible(report, visit, scheme):
     page.click("#run-settings summary")
     result = axe.Axe().run(page, options={"rules": {"heading-order": {"enabled": False}}})
     assert [(v["id"], v["nodes"][0]["html"][:90]) for v in result.response["violations"]] == []
+
+
+def test_texts_are_laid_out_in_their_own_direction(report, visit):
+    page = visit(report[0])
+    page.wait_for_selector("#question-detail .passage")
+    detail = "#question-detail"
+    for texts in ("#question-list .asked", f"{detail} h3", f"{detail} .passage", f"{detail} td:nth-child(2)"):
+        found = page.locator(texts).evaluate_all("(all) => all.map((element) => element.dir)")
+        assert set(found) == {"auto"}, texts

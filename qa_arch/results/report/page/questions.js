@@ -95,7 +95,7 @@ function drawList(a, b, ids, texts, levels) {
   const tagged = kind < 0 ? 0 : kind;
   const items = browser.found.slice(0, browser.limit).map((q, place) => make("li", {},
     make("button", { type: "button", class: "item", tabindex: "-1", "aria-current": place === browser.at ? "true" : null, "data-place": place, onclick: () => goTo(place) },
-      make("span", { class: "asked" }, marked(texts ? texts.questions[q][0] : ids[q])),
+      make("span", { class: "asked", dir: "auto" }, marked(texts ? texts.questions[q][0] : ids[q])),
       make("span", { class: "marks", title: "A, B: ✓ right, ✗ wrong, ∅ wrongly abstained" }, mark(a, q), " ", mark(b, q)),
       make("span", { class: "tag" }, set().facets.length ? `${tagged === kind ? "" : "answerable: "}${set().facets[tagged].names[levels[tagged][q]]}` : ""))));
   if (browser.found.length > browser.limit) {
@@ -133,7 +133,7 @@ async function showQuestion() {
   viewChanged();
   const answers = runs.map((run, i) => ({ run, rows: rows[i], span: spanAt(rows[i], q) }));
   const where = set().facets.filter((facet) => facet.key !== "context" && facet.key !== "article").map((facet) => `${facet.title.toLowerCase()}: ${facet.names[levels[set().facets.indexOf(facet)][q]]}`);
-  const parts = [make("h3", {}, marked(texts ? texts.questions[q][0] : ids[q])), make("p", { class: "where" }, [texts ? texts.questions[q][4] : null, ids[q], ...where].filter(Boolean).join(" · "))];
+  const parts = [make("h3", { dir: "auto" }, marked(texts ? texts.questions[q][0] : ids[q])), make("p", { class: "where" }, [texts ? texts.questions[q][4] : null, ids[q], ...where].filter(Boolean).join(" · "))];
   if (texts) parts.push(passage(texts, q, answers));
   else parts.push(make("p", { class: "empty" }, "Texts are not part of records. They come with ", make("code", {}, "qa-arch report … --data FILE"), ", the file that these runs were scored on."));
   parent.replaceChildren(...parts, answerTable(texts, q, answers));
@@ -157,7 +157,7 @@ function passage(texts, q, answers) {
       title: [...new Set(over.filter(({ kind }) => kind !== "hit").map(({ kind, run }) => kind ?? labelOf(run)))].join(", "),
     }, text);
   });
-  return make("p", { class: "passage" }, pieces);
+  return make("p", { class: "passage", dir: "auto" }, pieces);
 }
 /** One underline per answering system, the first nearest to the text. */
 function underlines(answering) {
@@ -176,12 +176,12 @@ function answerTable(texts, q, answers) {
     const odds = columns.odds[q];
     return make("tr", {},
       make("td", { class: "text" }, make("span", { class: "pick" }, keyOf(DATA.runs[run].group), labelOf(run) + tag)),
-      make("td", { class: "text" }, span || columns.abstained[q] ? quote(span) : "(not in the passage)"),
+      make("td", { class: "text", dir: "auto" }, span || columns.abstained[q] ? quote(span) : "(not in the passage)"),
       make("td", { class: columns.exact[q] ? "right" : "wrong", title: nameOfError(columns, q) }, columns.exact[q] ? "✓" : "✗"),
       make("td", {}, fixed(columns.f1[q], 2)),
       make("td", {}, odds === null ? "–" : Math.abs(odds) < 1e9 ? fixed(odds, 2) : odds > 0 ? "∞" : "−∞"),
       make("td", {}, DATA.runs[run].margin === null ? (DATA.runs[run].adopted ? "–" : "forced answer") : fixed(DATA.runs[run].margin, 2)));
   });
-  const golden = gold === null ? [] : [make("tr", {}, make("td", { class: "text" }, "gold"), make("td", { class: "text" }, make("span", { class: gold === "no answer" ? null : "gold" }, gold)), ...Array.from({ length: 4 }, () => make("td")))];
+  const golden = gold === null ? [] : [make("tr", {}, make("td", { class: "text" }, "gold"), make("td", { class: "text", dir: "auto" }, make("span", { class: gold === "no answer" ? null : "gold" }, gold)), ...Array.from({ length: 4 }, () => make("td")))];
   return framed(make("table", { class: "answers" }, make("thead", {}, make("tr", {}, head)), make("tbody", {}, golden, rows)), "Answers");
 }
