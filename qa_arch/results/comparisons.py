@@ -97,7 +97,7 @@ def compare(
     kinds: list[tuple[str, MeasureName, Bools]] = [
         (kind, "f1", names == kind)
         for kind in np.unique(names).tolist()
-        if kind and samples.testable(names == kind)
+        if kind and not (names == kind).all() and samples.testable(names == kind)
     ]
     effects = [samples.effect("A", "B", measure, where=where) for _, measure, where in (*overall, *kinds)]
     corrected = [*[None] * len(overall), *holm([effect.p for effect in effects[len(overall) :]])]
@@ -126,7 +126,7 @@ def compare(
         *([SINGLE_RUN] if 1 in counts else []),
         _outcome_note(samples),
         *([FITTED] if split == CALIBRATION else []),
-        *([f"Holm: p corrected over {len(kinds)} kinds of questions"] if kinds else []),
+        *([f"Holm: p corrected over {len(kinds)} kinds of questions"] if len(kinds) > 1 else []),
     ]
     return Table(title or f"{split}: B against A", columns, rows, notes)
 

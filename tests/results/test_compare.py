@@ -98,6 +98,11 @@ def test_untagged_questions_are_grouped_by_question_word(make_run, question_set)
     folders = [make_run(f"with-words-{name}", questions, model=name, rows=words) for name in "ab"]
     without_texts = compare(*two_systems(*(find_runs([run]) for run in folders)))
     assert {row["name"]: row["questions"] for row in without_texts.rows[9:]} == counts
+    words = {"word": ["other"] * len(examples)}  # of a language whose question words are not known
+    folders = [make_run(f"no-words-{name}", questions, model=name, rows=words) for name in "ab"]
+    one_kind = compare(*two_systems(*(find_runs([run]) for run in folders)))
+    assert one_kind.rows[-1]["name"] == "AURC"
+    assert not any("kinds" in note or "question word" in note for note in one_kind.notes)
 
 
 def test_most_changed_questions_come_first(make_run, question_set):
