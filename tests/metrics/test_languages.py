@@ -52,8 +52,8 @@ def test_source_prefix_sets_the_language(tmp_path, monkeypatch):
     assert german.name == "set"
     assert open_passages(f"language:en:{file}").fingerprint == open_passages(str(file)).fingerprint
     assert identity(f"language:de:{file}") != identity(str(file))
-    with pytest.raises(DataError, match=r"language:dd:.*known: ar, de"):
-        open_passages(f"language:dd:{file}")
+    with pytest.raises(DataError, match=r"language:ja:.*: language 'ja' is not supported \(known: ar, de"):
+        open_passages(f"language:ja:{file}")
     monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path))
     assert portable(f"language:de:{tmp_path}/set.json") == "language:de:$QA_ARCH_DATA/set.json"
 

@@ -20,10 +20,9 @@ from qa_arch.types.text import QuestionSet
 def _parts(source: str) -> tuple[str, str]:
     language, _, inner = source.partition(":")
     if language not in LANGUAGES or not inner:
-        raise DataError(
-            f"language:{source}: write language:CODE:SOURCE, such as language:de:FILE"
-            f"{suggest(language, LANGUAGES)}"
-        )
+        example = "write language:CODE:SOURCE, such as language:de:FILE"
+        problem = f"language '{language}' is not supported" if inner else example
+        raise DataError(f"language:{source}: {problem}{suggest(language, LANGUAGES)}")
     return language, inner
 
 
