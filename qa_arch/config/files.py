@@ -68,7 +68,8 @@ def read_json(path: str | os.PathLike[str], remedy: str) -> Any:
     Raises RunError, ending with ``remedy``, if the file cannot be read or parsed (see ``parse_json``).
     """
     try:
-        if not stat.S_ISREG((info := Path(path).stat()).st_mode):  # reading a pipe could wait for ever
+        info = Path(path).stat()
+        if not stat.S_ISREG(info.st_mode):  # reading a pipe could wait for ever
             raise ValueError("not a regular file")
         if info.st_size > MAX_JSON_BYTES:
             raise ValueError(f"{info.st_size >> 20} MiB, more than {MAX_JSON_BYTES >> 20}")

@@ -212,10 +212,11 @@ def quiet_loading() -> Iterator[None]:
 
 
 def _unavailable(name: str, error: BaseException) -> UnavailableError:
-    remedy = "it needs the config.json and weights of an encoder of transformers; fetch or save it again"
-    if not Path(name).is_dir():
-        remedy = WITHOUT_HUB.get(name, "check spelling and network")
-        remedy += ", or give a local folder with its config and weights"
+    if Path(name).is_dir():
+        remedy = "it needs the config.json and weights of an encoder of transformers; fetch or save it again"
+    else:
+        first = WITHOUT_HUB.get(name, "check spelling and network")
+        remedy = f"{first}, or give a local folder with its config and weights"
     return UnavailableError(f"encoder {name} cannot be loaded ({reason_of(error)}): {remedy}")
 
 

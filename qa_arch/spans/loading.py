@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from os import PathLike, fspath
@@ -177,12 +177,7 @@ def load_predictor(
             )
         return checkpoint_predictor(run, device=target, precision=precision, settings=settings)
     folder = Path(run)
-    record = read_finished(folder)
-    features = record.config.get("features")
-    if isinstance(features, Mapping) and features.get("cache_dir"):
-        # A folder from elsewhere must not choose where this machine reads and writes files.
-        features = {**features, "cache_dir": choice("features/windows")["cache_dir"]}
-        record = replace(record, config={**record.config, "features": features})
+    record = _with_own_cache(read_finished(folder))
     if (folder / GRAPH).exists() or (folder / DESCRIPTION).exists():
         if engine == "torch":
             raise ConfigError(f"--engine torch: {folder} holds a graph and no weights; name the exported run")
@@ -203,6 +198,15 @@ def load_predictor(
     store.load_weights(folder / MODEL, parts.model, precision)
     parts.model.to(target)
     return task.predictor(config, parts, record, precision)
+
+
+def _with_own_cache(record: RunRecord) -> RunRecord:
+    """The record with this machine's cache folder, which a run from elsewhere must not choose."""
+    features = record.config.get("features", {})
+    if not features.get("cache_dir"):
+        return record
+    features = {**features, "cache_dir": choice("features/windows")["cache_dir"]}
+    return replace(record, config={**record.config, "features": features})
 
 
 def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:

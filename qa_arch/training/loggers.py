@@ -227,12 +227,18 @@ def _resume_arguments(run_file: Path, project: str, mode: str) -> dict[str, Any]
     wandb resumes only on its server: offline, every start is a new run. A WANDB_RUN_ID, as set by
     ``wandb agent``, already names the run.
     """
-    if mode != "online" or os.environ.get("WANDB_RUN_ID") or not run_file.is_file():
+    if mode != "online" or os.environ.get("WANDB_RUN_ID"):
         return {}
+    earlier = _earlier_run(run_file, mode=mode, project=project)
+    return {"id": earlier, "resume": "allow"} if earlier else {}
+
+
+def _earlier_run(run_file: Path, **facts: str | None) -> str | None:
+    """Id of the service's run that ``run_file`` names, if it has these ``facts``; else None."""
+    if not run_file.is_file():
+        return None
     earlier = json.loads(run_file.read_text(encoding="utf-8"))
-    if earlier["mode"] != mode or earlier["project"] != project:
-        return {}
-    return {"id": earlier["id"], "resume": "allow"}
+    return earlier["id"] if earlier.items() >= facts.items() else None
 
 
 @contextmanager
@@ -259,9 +265,8 @@ def open_logger(config: Config, folder: Path, trusted: Sequence[str] = TRUSTED) 
                     value = settings[key] = value.replace(name, text)
             if mlflow := issubclass(target, lightning.MLFlowLogger):
                 run_file, uri = folder / MLFLOW_RUN, config.logger.get("tracking_uri")
-                earlier = json.loads(run_file.read_text(encoding="utf-8")) if run_file.is_file() else {}
-                if earlier.get("tracking_uri", ...) == uri:
-                    settings.setdefault("run_id", earlier["id"])
+                if earlier := _earlier_run(run_file, tracking_uri=uri):
+                    settings.setdefault("run_id", earlier)
             service: Any = target(**settings)
             _ = getattr(service, "experiment", None)  # most loggers start their run here
             if mlflow:

@@ -359,7 +359,7 @@ FAULTS = (
     Fault(name="set name may lead outside the record folder", at="check_names", test="test_bad_input",
           old='{"", ".", ".."} & {*name.split("/")}',
           new="not name"),
-    Fault(name="a loaded run chooses the cache folder", at="load_predictor",
+    Fault(name="a loaded run chooses the cache folder", at="_with_own_cache",
           test="test_run_folder_does_not_choose_the_cache_folder",
           old='features.get("cache_dir")',
           new="False"),
