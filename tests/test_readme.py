@@ -47,6 +47,18 @@ def test_local_links_exist(path: Path) -> None:
     assert not [link for link in local if not (path.parent / link).exists()]
 
 
+def test_modules_named_in_pages_exist() -> None:
+    pages = (*PAGES, *(ROOT / "benchmarks").glob("*.md"), *(ROOT / "experiments").glob("*/*.md"))
+    module = re.compile(r"`((?:qa_arch|tests|benchmarks)/(?!extras/)[\w/]+\.py)")
+    named = {
+        (path.relative_to(ROOT).as_posix(), name)
+        for path in pages
+        for name in module.findall(path.read_text("utf-8"))
+    }
+    assert len(named) > 30  # otherwise the pattern no longer fits the pages
+    assert not {(path, name) for path, name in named if not (ROOT / name).exists() and "/NAME." not in name}
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_every_command_is_valid(call: list[str]) -> None:
     assert call[0] in COMMANDS
