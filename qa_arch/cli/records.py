@@ -237,7 +237,7 @@ def add_power_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--calibration-articles",
-        type=int,
+        type=_count,
         metavar="N",
         help="articles that null thresholds are fitted on (default: as for the runs)",
     )
@@ -260,11 +260,14 @@ def run_power(args: argparse.Namespace) -> int:
     return 0
 
 
-def _counts(text: str) -> tuple[int, ...]:
-    counts = tuple(int(word) for word in text.split(","))
-    if min(counts) < 2:
+def _count(text: str) -> int:
+    if (count := int(text)) < 2:
         raise argparse.ArgumentTypeError("at least 2: a single one has no variance")
-    return counts
+    return count
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(map(_count, text.split(",")))
 
 
 LEGEND = (

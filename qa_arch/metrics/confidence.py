@@ -202,13 +202,15 @@ def reliability(confidence: Floats, true: Bools) -> Reliability:
 def auroc(score: Floats, positive: Bools) -> float | None:
     """Area under the ROC curve, 0..1: how often a positive scores above a negative, ties counting half.
 
-    By the ranks of Mann & Whitney 1947; None if either class is missing or no score is known.
+    A NaN score counts as the highest. By the ranks of Mann & Whitney 1947; None if either class is missing or
+    no score is known.
     """
     positives = int(positive.sum())
     pairs = positives * (len(positive) - positives)
     if not pairs or np.isnan(score).all():
         return None
-    _, place, count = np.unique(score, return_inverse=True, return_counts=True)
+    known = np.where(np.isnan(score), np.inf, score)
+    _, place, count = np.unique(known, return_inverse=True, return_counts=True)
     mean_rank = np.cumsum(count) - (count - 1) / 2
     return float((mean_rank[place][positive].sum() - positives * (positives + 1) / 2) / pairs)
 
@@ -223,7 +225,7 @@ def auroc_values(score: Floats, positive: Bools) -> Floats | None:
     area = auroc(score, positive)
     if area is None:
         return None
-    values = np.empty(len(score))
+    score, values = np.where(np.isnan(score), np.inf, score), np.empty(len(score))
     for own, sign in ((positive, 1), (~positive, -1)):
         others = np.sort(sign * score[~own])
         own_scores = sign * score[own]

@@ -10,7 +10,8 @@ means is
     V_articles        = J/(J-1) Σ_j d_j² / N²          d_j: sum over the article's questions, centred
     V_seeds           = Σ_r (m_r - m)² / (R (R-1))
     V_articles×seeds  = J/(J-1) Σ_rj e_rj² / (R (R-1) N²)
-    V_calibration     = (C-1)/C Σ_c (Δ_c - Δ)²         Δ_c: the difference, article c left out of the fit
+    V_calibration     = (C-1)/C Σ_c (Δ_c - Δ)²         Δ_c: the difference, article c left out of the fit;
+                                                       Δ: their mean
 
 The article and the seed term both contain the interaction, so it is subtracted once (two-way clustering:
 Cameron, Gelbach & Miller 2011, eq. 2.11; Owen 2007 on why neither alone suffices); sums instead of means
@@ -32,6 +33,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from qa_arch.errors import RunError
 
 Scores = npt.NDArray[np.float64]
 Articles = npt.NDArray[np.int64]
@@ -166,7 +169,7 @@ def mean_interval(scores: Scores, articles: Articles | None = None) -> Interval:
     """95% interval of the mean of ``scores`` ``(R, N)`` over articles (or questions), with the R runs fixed;
     clipped to 0 to 100.
 
-    Raises ValueError with a single article, or question.
+    Raises RunError with a single article, or question.
     """
     mean = scores.mean(0)
     low, high = Effect(float(mean.mean()), _crossed_variance([mean[None]], articles)).interval
@@ -184,7 +187,7 @@ def contrast(
     run of a system its seed variance is unknown: the test is then about that run. ``left_out`` ``(C,)`` are
     the sums with null thresholds fitted without each calibration article in turn.
 
-    Raises ValueError with a single article, or question.
+    Raises RunError with a single article, or question.
     """
     delta = float(sum(scores.mean() for scores in systems))
     return Effect(delta, _crossed_variance(systems, articles, left_out))
@@ -234,7 +237,7 @@ def _crossed_variance(
     units = int(number.max()) + 1
     if units < 2:
         unit = "question" if articles is None else "article"
-        raise ValueError(f"a single {unit} is not a sample: an interval needs several")
+        raise RunError(f"an interval over {unit}s needs several, and the scores are of a single {unit}")
     corrected = units / (units - 1) / questions**2
     summed, seeds = np.zeros(units), []
     for scores in systems:

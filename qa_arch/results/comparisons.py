@@ -264,6 +264,7 @@ def against_baseline(
     equal to the baseline, above 0; its p-value gets a column.
     """
     equivalence = convert(Annotated[float, Range(0, above=True)] | None, equivalence, "equivalence")
+    measure = convert(MeasureName, measure, "measure")
     for system in systems:
         require_distinct_seeds(system, split=split)
     samples = samples_of(systems, split, unit)

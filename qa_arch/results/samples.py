@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from qa_arch.config.check import convert
 from qa_arch.errors import RunError
 from qa_arch.metrics.confidence import Bools, Floats, Ints, area_values, auroc_values
 from qa_arch.metrics.significance import Effect, Interval, Unit, contrast, mean_interval
@@ -101,6 +102,10 @@ class Samples:
         """Scores ``(R, n)`` of the questions ``where``; RunError if the rows lack the measure."""
         scores = self.systems[label].scores(measure)
         if scores is None:
+            kinds = np.unique(self.first.answerable).tolist()
+            if (measure == "auroc" and len(kinds) < 2) or (measure == "spans" and kinds == [False]):
+                only = "answerable" if kinds[0] else "unanswerable"
+                raise RunError(f"{self.split} has only {only} questions, so no {MEASURES[measure]}")
             lacking = [sample for sample in self.systems.values() if sample.scores(measure) is None]
             folders = ", ".join(str(sample.rows[0].folder) for sample in lacking)
             adopted = {sample.records[0].adopted for sample in lacking}
@@ -187,8 +192,9 @@ def drawn_articles(
     the sampling unit.
 
     Articles are the unit if ``unit`` says so, or by default if there are several. RunError if ``unit`` asks
-    for articles and there are none, or a single one.
+    for articles and there are none, or a single one; ConfigError for any other unit.
     """
+    unit = convert(Literal["question", "article"] | None, unit, "unit")
     if unit == "question":
         return None
     numbers = next((run.article for run in rows if run.article is not None), None)

@@ -89,8 +89,8 @@ class Summary:
             "status": self.record.status,
             "error": self.record.error,
             "facts": {head: dict(pairs) for head, pairs in self.facts.items()},
-            "scores": [dict(row) for row in self.scores.rows],
-            "curves": {name: list(values) for name, _, values in self.curves},
+            "scores": self.scores.as_dict()["rows"],
+            "curves": {name: list(map(finite, values)) for name, _, values in self.curves},
             "best_epoch": self.record.best_epoch,
             "errors": {OUTCOMES[outcome]: number for outcome, number in errors.items()} or None,
             "mistakes": None if result is None else result.as_dict(),
@@ -172,13 +172,13 @@ def _run(record: RunRecord) -> list[tuple[str, str]]:
 def _split_size(facts: SplitFacts) -> str:
     """Size of a split: questions and how many are unanswerable, or tokens."""
     if is_language(facts.protocol):
-        counts = {name: facts.extra.get(name) or 0 for name in ("documents", "tokens", "bytes")}
-        return f"{', '.join(f'{count:,} {name}' for name, count in counts.items())}, {facts.windows:,} blocks"
+        sizes = [f"{facts.extra.get(name) or 0:,} {name}" for name in ("documents", "tokens", "bytes")]
+        return ", ".join([*sizes, f"{facts.windows or 0:,} blocks"])
     questions = f"{facts.questions or 0:,} questions"
     if facts.protocol == SELECTION:
         return f"{questions}, {facts.candidates or 0:,.1f} candidates each"
-    counts = {key: value for key, value in facts.extra.items() if isinstance(value, int | float)}
-    extra = "".join(f", {count:,} {key.replace('_', ' ')}" for key, count in counts.items()) + facts.rules
+    counts = (f", {count:,} {key.replace('_', ' ')}" for key, count in facts.counts.items())
+    extra = "".join(counts) + facts.rules
     return f"{questions} ({facts.unanswerable or 0:,} unanswerable), SQuAD {facts.protocol or '?'}{extra}"
 
 

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from math import inf
+from math import inf, isfinite
 from textwrap import fill as fill_text
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -102,7 +102,13 @@ class Table:
         return DataFrame([dict(row) for row in self.rows])
 
     def as_dict(self) -> dict[str, Any]:
-        return {"title": self.title, "rows": [dict(row) for row in self.rows], "notes": list(self.notes)}
+        """Value for JSON, which has neither NaN nor infinity: both become None."""
+        rows = [dict(row) for row in self.rows]
+        for row in rows:
+            row |= {
+                key: None for key, value in row.items() if isinstance(value, float) and not isfinite(value)
+            }
+        return {"title": self.title, "rows": rows, "notes": list(self.notes)}
 
 
 def text(key: str, heading: str, *, weight: int = 0) -> Column:

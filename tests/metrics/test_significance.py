@@ -6,6 +6,7 @@ from math import inf, sqrt
 import numpy as np
 import pytest
 
+from qa_arch.errors import RunError
 from qa_arch.metrics.confidence import area_values, auroc, auroc_values, thresholds
 from qa_arch.metrics.significance import (
     Effect,
@@ -191,9 +192,9 @@ def test_more_articles_never_detect_less(own):
 
 def test_a_single_article_or_question_is_refused():
     scores = np.ones((2, 4))
-    with pytest.raises(ValueError, match="a single article is not a sample"):
+    with pytest.raises(RunError, match="a single article"):
         mean_interval(scores, np.zeros(4, dtype=np.int64))
-    with pytest.raises(ValueError, match="a single question is not a sample"):
+    with pytest.raises(RunError, match="a single question"):
         mean_interval(scores[:, :1])
 
 
@@ -220,7 +221,7 @@ def test_fixed_order_testing_stops_at_the_first_failure():
 def test_per_question_area_values_average_to_the_area():
     rng = np.random.default_rng(7)
     odds = np.round(rng.normal(size=300), 1)  # with ties
-    odds[:3] = -np.inf, np.inf, np.inf
+    odds[:5] = -np.inf, np.inf, np.inf, np.nan, np.nan
     answerable, value = rng.random(300) < 0.4, rng.random(300)
     assert auroc_values(-odds, answerable).mean() == pytest.approx(auroc(-odds, answerable))
     _, area = thresholds(odds, value, answerable)

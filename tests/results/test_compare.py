@@ -214,6 +214,21 @@ def test_all_adopted_systems_without_a_measure_are_named(two_seeds, make_run, qa
     assert needed in err
 
 
+@pytest.mark.parametrize(
+    ("size", "measure", "message"),
+    [
+        (1, "f1", "the scores are of a single question"),
+        (2, "auroc", "dev has only answerable questions, so no AUROC, answerable\n"),
+    ],
+)
+def test_sets_too_small_for_a_measure_are_refused(make_run, question_set, qa_arch, size, measure, message):
+    questions = build_set("made-up", question_set().examples[:size], "2.0")
+    folder = make_run("a", questions).parent
+    make_run("b", questions, model="proposed")
+    code, _, error = qa_arch("compare", folder, "--baseline", "bert", "--measure", measure)
+    assert (code, message in error) == (5, True)
+
+
 def test_unfinished_run_is_left_out_with_a_note(two_seeds, qa_arch, make_run, question_set):
     folder, *_ = two_seeds
     before = json.loads(qa_arch("compare", folder, "--baseline", "poor", "--json")[1])[0]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import qa_arch
-from qa_arch.errors import DataError, RunError
+from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.records import RECORD
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,6 +114,9 @@ def test_comparison_equals_the_committed_table():
     assert table.rows == json.loads((ANSWER.parent / "table.json").read_text())[1]["rows"]
     with pytest.raises(RunError, match="no system is called 'brt'"):
         qa_arch.compare(ANSWER, "brt")
+    for option, value in (("measure", "F1"), ("unit", "articles")):
+        with pytest.raises(ConfigError, match=f"{option}: '{value}' is not a choice"):
+            qa_arch.compare(ANSWER, "bert", **{option: value})
 
 
 def test_run_is_path_like_and_has_a_one_line_repr(demo):

@@ -3,12 +3,13 @@
 import json
 from dataclasses import replace
 from functools import partial
+from math import inf, nan
 
 import pytest
 
 from qa_arch.data.question_sets import question_set as build_set
 from qa_arch.data.squad import write
-from qa_arch.records import QUESTIONS, find_runs, write_record
+from qa_arch.records import QUESTIONS, SplitFacts, find_runs, write_record
 from qa_arch.results.errors import mistakes
 from qa_arch.results.questions import load_questions
 from qa_arch.types.text import Gold
@@ -69,6 +70,20 @@ ROWS = {
     "end": [22, 27, 18, 34, 16, 22],
 }
 """Rows of ``question_set()``: right, boundary error, false answer, wrong abstention, right, false answer."""
+
+
+def test_json_has_null_for_numbers_that_are_not_finite(make_record, tmp_path, show):
+    epochs = [{"epoch": epoch, "calibration_loss": loss} for epoch, loss in enumerate((1.0, inf))]
+    point = {"exact": 60.0, "f1": nan, "threshold": None, "protocol": "2.0", "metric_version": "1"}
+    write_record(tmp_path, make_record(epochs=epochs, scores={"dev": {"calibrated": point}}))
+    page = json.loads(show(tmp_path, "--json")[1], parse_constant=pytest.fail)
+    assert (page["scores"][0]["f1"], page["curves"]) == (None, {"calibration loss": [1.0, None]})
+
+
+def test_unknown_number_of_blocks_is_shown_as_zero(make_record, tmp_path, show):
+    facts = SplitFacts(protocol="masked_lm:1")
+    write_record(tmp_path, replace(make_record(exact=None), data={"calibration": facts}))
+    assert "0 tokens, 0 bytes, 0 blocks" in show(tmp_path)[1]
 
 
 def rows_of(folder):
