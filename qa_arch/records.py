@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from qa_arch.config.check import read, suggest
 from qa_arch.config.files import is_unfinished, read_json, replacing, write_json
@@ -25,8 +25,8 @@ SCHEMA = 2
 SELECTION = "selection"
 """The protocol of answer selection and of classification: candidates are ranked."""
 LANGUAGE = ("masked_lm", "causal_lm", "masked_spans")
-"""Prefixes of the pre-training protocols, which predict tokens. A colon and a hash follow, over what the
-scores depend on besides text and model: tokenizer, block length, noise."""
+"""Prefixes of the pre-training protocols. A colon and a hash follow, over what else the scores depend on:
+tokenizer, block length, noise."""
 DEV, CALIBRATION, TRAIN = "dev", "calibration", "train"
 
 MARGIN_0 = "margin_0"
@@ -64,7 +64,6 @@ def is_squad(protocol: str | None) -> bool:
 Status = Literal["running", "ok", "oom", "failed", "killed"]
 Number = int | Annotated[float, "measured"]
 """A measured value, which may be infinite or NaN."""
-T = TypeVar("T", bound="_Extensible")
 
 
 class _Extensible:
@@ -81,14 +80,6 @@ class _Extensible:
         known = {f.name for f in fields(cls)} - {cls.MAPPING_FIELD}  # type: ignore[arg-type]
         own = {key: value for key, value in flat.items() if key in known}
         return {**own, cls.MAPPING_FIELD: {key: value for key, value in flat.items() if key not in known}}
-
-    @classmethod
-    def from_flat(cls: type[T], flat: Mapping[str, Any]) -> T:
-        """Build a record from a flat mapping, as metrics and callbacks produce them."""
-        nested = cls.nest(flat)
-        return cls(
-            **{key: tuple(value) if isinstance(value, list) else value for key, value in nested.items()}
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +147,8 @@ class Point(_Extensible):
     overlap: tuple[str, ...] = ()
     """Articles that the split shares with the run's training data."""
     engine: str | None = None
-    """Engine and precision that computed the logits: ``torch fp32``, ``onnx int8 as u8u8`` (if that is not
-    the fastest product, ``nn.processor``). None: not recorded."""
+    """Engine and precision that computed the logits: ``torch fp32``, ``onnx int8 as u8u8`` (which names the
+    int8 product unless it is the fastest one, ``nn.processor``). None: not recorded."""
     metrics: Mapping[str, Number | None]
     """Keyed as in the official evaluation (``HasAns_f1``), then our own metrics."""
 
@@ -208,6 +199,11 @@ class Epoch(_Extensible):
     lr: Number | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """Scores of the calibration split, including ``calibration_loss``."""
+
+    @classmethod
+    def from_flat(cls, flat: Mapping[str, Any]) -> Epoch:
+        """Build an epoch from a flat mapping, as metrics and callbacks produce it."""
+        return cls(**cls.nest(flat))
 
     def value(self, key: str) -> Number | None:
         """Field or metric by name; None if the epoch has no such number."""
@@ -331,14 +327,11 @@ class Confidence:
 
 @dataclass(frozen=True)
 class Fits:
-    """Values fitted after training, named like the fields of a run's record."""
+    """Values fitted after training; names and meaning of None as in ``RunRecord``."""
 
     threshold: Threshold | None = None
-    """None for a task without a null."""
     confidence: Confidence | None = None
-    """None without a calibration split, or for a task without a confidence."""
     answerability: Answerability | None = None
-    """None without both kinds of questions in a calibration split."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,7 +347,7 @@ class EncoderRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeacherFacts:
-    """Teacher of a distilled run, wherever its folder was."""
+    """Teacher of a distilled run."""
 
     name: str
     """Name of its run folder, or of the checkpoint."""
@@ -362,9 +355,9 @@ class TeacherFacts:
     fingerprint: str
     """SHA-256 over its files."""
     precision: str
-    """Precision that it was run in."""
+    """Precision of its forward passes."""
     titles: tuple[str, ...] = ()
-    """Articles that it, but not the student, was trained or calibrated on."""
+    """Articles that the teacher, but not the student, was trained or calibrated on."""
 
 
 @dataclass(frozen=True, order=True)
@@ -405,7 +398,7 @@ class RunRecord:
     threshold: Threshold | None = None
     """None if the task has no null, or the run no scores yet."""
     confidence: Confidence | None = None
-    """None if nothing was fitted: without a calibration split, or in older records."""
+    """None if nothing was fitted: no calibration split, a task without confidences, or an older record."""
     answerability: Answerability | None = None
     """None if nothing was fitted: no null, no calibration split, or only one kind of questions in it."""
     references: Mapping[str, Points] = field(default_factory=dict)
@@ -495,7 +488,7 @@ class RunRecord:
 
     @property
     def selects(self) -> bool:
-        """Whether the run ranks candidates, by the protocol of its data, and so has no spans."""
+        """Whether the run ranks candidates and so has no spans."""
         return any(facts.protocol == SELECTION for facts in self.data.values())
 
     @property
@@ -505,7 +498,7 @@ class RunRecord:
 
     @property
     def pretrains(self) -> bool:
-        """Whether the run is a pre-training run, which predicts tokens and has no spans."""
+        """Whether the run is a pre-training run and so has no spans."""
         return any(is_language(facts.protocol) for facts in self.data.values())
 
     def setting(self, section: str, key: str) -> Any:
@@ -528,7 +521,7 @@ MODEL = "model"
 WANDB = "wandb"
 """Folder of wandb's files in a run folder."""
 PRETRAINED = "encoder"
-"""Folder within ``MODEL`` of a pre-training run's encoder and tokenizer, in the format of transformers."""
+"""Folder within ``MODEL`` of a pre-training run's encoder and tokenizer, in transformers' format."""
 TOKENIZER, VECTORS = "tokenizer", "vectors"
 """Folders within ``MODEL`` of the tokenizer and the word vectors."""
 SECTIONS = frozenset(
@@ -539,8 +532,7 @@ SECTIONS = frozenset(
 )
 """Sections of a record's config that are mappings, if present."""
 ONNX, GRAPH = "onnx", "model.onnx"
-"""Folder of a run's ONNX graph, if ``qa-arch export`` wrote one, and the graph within it; the record is the
-run's."""
+"""Folder of a run's ONNX graph, if ``qa-arch export`` wrote one, and the graph within it."""
 Runs = Sequence[tuple[Path, RunRecord]]
 """Run folders with their records."""
 Globs = str | Sequence[str]

@@ -39,7 +39,7 @@ from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_configs import HUB_IDS
 from qa_arch.nn.encoder_factory import quiet_loading
 from qa_arch.records import CALIBRATION, TRAIN, RunRecord, SplitFacts, Threshold
-from qa_arch.results.samples import AT_THRESHOLD, UNITS, samples_of
+from qa_arch.results.samples import AT_THRESHOLD, samples_of
 from qa_arch.results.summary import POINTS
 from qa_arch.results.systems import System
 from qa_arch.results.tables import markdown_cell
@@ -297,7 +297,7 @@ def _results(record: RunRecord, run: Path | None) -> Iterator[EvalResult]:
             }
             if samples is not None:
                 interval = [round(end, 2) for end in samples.interval("run", metric)]
-                arguments |= {"interval_95": interval, "interval_over": UNITS[samples.unit]}
+                arguments |= {"interval_95": interval, "interval_over": f"{samples.unit}s"}
             yield EvalResult(
                 task_type="question-answering",
                 dataset_type=str(facts.name),

@@ -5,11 +5,11 @@ scaling (Guo et al. 2017, section 4.2) over the candidates of a question, "no an
 
     confidence = softmax(score / T), where the score of "no answer" is lowered by the null threshold
 
-The null threshold is the cut at which a span and "no answer" are equally good answers on the calibration
-split (``metrics.threshold``), so both have the same confidence there, and the answer given is always the most
-confident candidate. With a temperature alone the raw score order would stay, in which the answer given is
-often not the first. These functions take flat columns: the candidates of question q are rows
-``[offsets[q], offsets[q + 1])`` of the M rows, and each of the Q questions has at least one.
+At the null threshold a span and "no answer" are equally good answers on the calibration split
+(``metrics.threshold``), so both get the same confidence there, and the answer given is always the most
+confident candidate. A temperature alone would keep the order of the raw scores, in which it often is not.
+These functions take flat columns: the candidates of question q are rows ``[offsets[q], offsets[q + 1])`` of
+the M rows, and each of the Q questions has at least one.
 
 The curves take one array per column over N questions. ``odds`` are null odds: the system abstains if they
 exceed the null threshold. ``value`` is the score (0..1) of the best span as the answer, NaN if unknown; a
@@ -34,7 +34,7 @@ BINS = 10
 BOUNDS = 0.1, 10.0
 """Lowest and highest temperature: a small calibration split cannot claim certainty."""
 _ROUNDS, _POINTS = 4, 21
-"""Each round searches between the neighbours of the best point of the round before."""
+"""Each round of the search is between the neighbours of the best point so far."""
 
 
 def softmax(

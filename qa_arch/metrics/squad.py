@@ -130,7 +130,7 @@ class QuestionScore(NamedTuple):
     f1: float
     precision: float
     recall: float
-    """``precision`` and ``recall`` are those of the gold answer of highest F1."""
+    """Precision and recall are those of the gold answer of highest F1."""
     answerable: bool
     abstained: bool
     """Whether the prediction is the empty string. (Articles or punctuation alone are an answer.)"""
@@ -143,12 +143,8 @@ def score_questions(
 ) -> tuple[QuestionScore, ...]:
     """Score every question that has a prediction, in file order, by the rules of the set's language.
 
-    Args:
-        questions: the gold answers.
-        predictions: id -> answer text, "" for no answer; unknown ids are ignored.
-        protocol: None: the protocol of ``questions``.
-
-    Raises DataError for a question without answers under protocol 1.1.
+    ``predictions`` maps ids to answer texts, "" for no answer; unknown ids are ignored. ``protocol`` defaults
+    to that of ``questions``. Raises DataError for a question without answers under protocol 1.1.
     """
     protocol = protocol or questions.protocol
     normal = Normalised(questions.language)
@@ -236,8 +232,8 @@ def score(
 ) -> Scores:
     """Scores of predictions that must cover every question (arguments as in ``aggregate``).
 
-    Raises DataError naming the questions without a prediction (None is none): a mean over fewer questions
-    would be mistaken for the score of the set.
+    Raises DataError naming the questions without a prediction: a mean over fewer questions would be mistaken
+    for the score of the set.
     """
     require_predictions(questions, predictions)
     scored = score_questions(questions, predictions)

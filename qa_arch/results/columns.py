@@ -179,17 +179,16 @@ def _auroc(rows: Questions) -> float | None:
     return None if value is None else 100 * value
 
 
-def _answerable_ece(scored: Scored) -> float | None:
+def _answerable_ece(scored: Any) -> float | None:
     """ECE of the probability that a question is answerable, from the record's logistic function."""
-    fitted = None if scored.record is None else scored.record.answerability
-    if scored.rows is None or fitted is None:
+    rows, fitted = scored.rows, scored.record.answerability
+    if rows is None or fitted is None:
         return None
-    probability = answerable_probability(scored.rows.null_odds, fitted.slope, fitted.intercept)
-    return ece(probability, scored.rows.answerable)
+    return ece(answerable_probability(rows.null_odds, fitted.slope, fitted.intercept), rows.answerable)
 
 
 def ece(confidence: Floats, score: Floats | Bools) -> float | None:
-    """ECE of ``confidence`` in percent, scores above 0 being right; None if all confidences or any score are
+    """ECE of ``confidence`` in percent, scores above 0 being right; None if any score or every confidence is
     unknown."""
     unknown = np.isnan(confidence).all() or np.isnan(score).any()
     return None if unknown else 100 * reliability(confidence, score > 0).ece
@@ -349,20 +348,15 @@ def comparison(
             f" comparable ({places}); compare one kind at a time"
         )
     shown = select_columns(columns or _default_columns(runs, split))
-    requested = {column.key for column in shown} | set(also)
+    keys = {column.key for column in shown}
     # Heuristics appear once: their scores depend only on the data.
     references: Mapping[str, Any] = next(
         (r.references[split] for _, r in runs if r.references.get(split)), {}
     )
     scored = [Scored(name, split, point) for name, point in references.items()]
     scored += [Scored(r.model, split, r.compared_point(split), r, folder, root) for folder, r in runs]
-    rows = [row_of(item, requested) for item in scored]
-    return Table(
-        title or f"{runs[0][1].name}: {split}",
-        shown,
-        rows,
-        _notes(runs, split, {column.key for column in shown}),
-    )
+    rows = [row_of(item, {*keys, *also}) for item in scored]
+    return Table(title or f"{runs[0][1].name}: {split}", shown, rows, _notes(runs, split, keys))
 
 
 def _default_columns(runs: Runs, split: str) -> tuple[str, ...]:

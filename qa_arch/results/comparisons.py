@@ -20,7 +20,7 @@ from qa_arch.metrics.confidence import Bools, Floats
 from qa_arch.metrics.significance import POWER, Effect, Interval, Unit, holm, in_order, power
 from qa_arch.records import CALIBRATION, DEV, Runs
 from qa_arch.results.questions import Questions, stacked
-from qa_arch.results.samples import AT_THRESHOLD, MEASURES, UNITS, MeasureName, Samples, samples_of
+from qa_arch.results.samples import AT_THRESHOLD, MEASURES, MeasureName, Samples, samples_of
 from qa_arch.results.systems import System, differing, group_by_system, require_distinct_seeds
 from qa_arch.results.tables import Column, Table, number, text, two_decimals
 from qa_arch.types.text import QuestionSet, question_word
@@ -72,21 +72,21 @@ def compare(
     of questions from a single article are left out. p is corrected for the number of kinds. RunError if the
     two are not comparable.
     """
-    require_distinct_seeds(a, split=split)
-    require_distinct_seeds(b, split=split)
+    for system in (a, b):
+        require_distinct_seeds(system, split)
     samples = samples_of([replace(a, label="A"), replace(b, label="B")], split, unit, questions)
     first = samples.first
+
+    def testable_parts(parts: Mapping[str, Bools]) -> dict[str, Bools]:
+        return {name: where for name, where in parts.items() if samples.testable(where) and not where.all()}
+
+    halves = testable_parts({"HasAns ": first.answerable, "NoAns ": ~first.answerable})
     overall: list[tuple[str, MeasureName, Bools]] = [
         (f"{prefix}{MEASURES[measure]}", measure, where)
-        for prefix, where in (
-            ("", np.ones(len(first), dtype=bool)),
-            ("HasAns ", first.answerable),
-            ("NoAns ", ~first.answerable),
-        )
-        if not prefix or (samples.testable(where) and not where.all())
+        for prefix, where in {"": np.ones(len(first), dtype=bool), **halves}.items()
         for measure in AT_THRESHOLD
     ]
-    if samples.testable(first.answerable) and not first.answerable.all():
+    if "HasAns " in halves:
         overall += [
             (MEASURES[measure], measure, samples.where(measure))
             for measure in MEASURES
@@ -94,11 +94,8 @@ def compare(
             and all(sample.scores(measure) is not None for sample in samples.systems.values())
         ]
     grouping, names = _kinds(first, questions)
-    kinds: list[tuple[str, MeasureName, Bools]] = [
-        (kind, "f1", names == kind)
-        for kind in np.unique(names).tolist()
-        if kind and not (names == kind).all() and samples.testable(names == kind)
-    ]
+    by_kind = testable_parts({kind: names == kind for kind in np.unique(names).tolist() if kind})
+    kinds: list[tuple[str, MeasureName, Bools]] = [(kind, "f1", where) for kind, where in by_kind.items()]
     effects = [samples.effect("A", "B", measure, where=where) for _, measure, where in (*overall, *kinds)]
     corrected = [*[None] * len(overall), *holm([effect.p for effect in effects[len(overall) :]])]
     rows = []
@@ -135,7 +132,7 @@ def _test_note(samples: Samples, effects: Mapping[str, Effect], threshold: str |
     """Note on what intervals and p are over; ``threshold`` says where a null threshold is involved, None:
     nowhere."""
     variances = {label: effect.variance for label, effect in effects.items()}
-    units = f"{max(variance.units for variance in variances.values()):,} {UNITS[samples.unit]}"
+    units = f"{max(variance.units for variance in variances.values()):,} {samples.unit}s"
     counted = max(variance.calibration_units for variance in variances.values())
     fixed = [label for label, variance in variances.items() if not variance.calibration_units]
     null = f", the null threshold{f' ({threshold})' if threshold else ''}"
@@ -266,7 +263,7 @@ def against_baseline(
     equivalence = convert(Annotated[float, Range(0, above=True)] | None, equivalence, "equivalence")
     measure = convert(MeasureName, measure, "measure")
     for system in systems:
-        require_distinct_seeds(system, split=split)
+        require_distinct_seeds(system, split)
     samples = samples_of(systems, split, unit)
     others = [system for system in systems if system.label != baseline.label]
     if not others:
@@ -299,7 +296,7 @@ def against_baseline(
     sizes = " to ".join(dict.fromkeys(f"{size:.1f}" for size in (*detectable[:1], *detectable[-1:])))
     notes = [
         f"{int(where.sum()):,} questions{rules}; ± standard deviation over seeds; intervals of"
-        f" {' and '.join(MEASURES[key] for key in shown)} over {UNITS[samples.unit]}, runs fixed",
+        f" {' and '.join(MEASURES[key] for key in shown)} over {samples.unit}s, runs fixed",
         f"Δ: {name} against {baseline.label}{', run by run of the same seed' if paired else ''};"
         f" {_test_note(samples, effects, '' if measure in AT_THRESHOLD else None)}",
         f"tested in this order: {', '.join(order)}" if order else family,
@@ -352,7 +349,7 @@ def power_table(
             rows.append(row)
     columns = [
         text("model", "model"),
-        number("units", UNITS[samples.unit]),
+        number("units", f"{samples.unit}s"),
         number("seeds", "seeds of each"),
         number("detectable", "minimum detectable", two_decimals, weight=1),
         *(

@@ -1,7 +1,7 @@
 """Errors of a scored set: the outcome of every question, from its row alone or with the texts of the set.
 
-The scores alone give the outcome. With the texts, the offsets of the spans also tell how a wrong span lies to
-the gold, and whether a false answer is one of the plausible answers.
+The scores alone give the outcome. With the texts, the offsets of the spans also tell where a wrong span lies
+relative to the gold, and whether a false answer is one of the plausible answers.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ RIGHT, WRONG_SPAN, WRONG_ABSTENTION, MISSED, UNANSWERED, FALSE = range(len(OUTCO
 BOUNDARIES = {
     "short": "part of the gold",
     "long": "more than the gold",
-    "crossing": "over one end of the gold",
+    "crossing": "overlaps one end of the gold",
     "apart": "elsewhere",
-    "same": "the gold, which has no words",
+    "same": "equal to a gold without words",
 }
 """Headings of the positions of a wrong span relative to the gold that it overlaps most."""
 NEAR_MISS = 0.5
@@ -67,7 +67,7 @@ class Mistakes:
     outcome: Ints
     """(N,) indices into ``OUTCOMES``."""
     boundary: Ints
-    """(N,) indices into ``BOUNDARIES``; -1 for an outcome that is no wrong span, or without texts."""
+    """(N,) indices into ``BOUNDARIES``; -1 for other outcomes than a wrong span, or without texts."""
     plausible: Floats
     """(N,) 1 if a false answer is one of the data's plausible answers, 0 if not; NaN if the data has none."""
     articles: Sequence[str] | None

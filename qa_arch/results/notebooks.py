@@ -25,7 +25,6 @@ from qa_arch.results.samples import MeasureName
 from qa_arch.results.summary import scores_table
 from qa_arch.results.systems import differing, find_system, group_by_system
 from qa_arch.results.tables import Table
-from qa_arch.types.text import Example
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -193,9 +192,7 @@ def _add_texts(frame: DataFrame, run: Run, split: str, data: Sequence[str]) -> N
         frame[name] = [getattr(example, name) for example in own]
     frame["gold"] = [tuple(dict.fromkeys(answer.text for answer in example.answers)) for example in own]
     spans = zip(own, frame["start"], frame["end"], frame["abstained"], strict=True)
-    frame["answer"] = ["" if none else _span(example, start, end) for example, start, end, none in spans]
-
-
-def _span(example: Example, start: int, end: int) -> str | None:
-    """Text of a span; None for a sequence model's words that are not adjacent."""
-    return example.context[start:end] if start >= 0 else None
+    frame["answer"] = [  # None for a sequence model's words that are not adjacent
+        "" if abstained else example.context[start:end] if start >= 0 else None
+        for example, start, end, abstained in spans
+    ]

@@ -27,7 +27,7 @@ def pretrained_run(name: str) -> tuple[Path, RunRecord] | None:
     if not (folder / RECORD).is_file() or (folder / _TRANSFORMERS).is_file():
         return None
     record, word = read_record(folder), shlex.quote(str(folder))
-    task = record.config.get("model", {}).get("task")
+    task = record.setting("model", "task")
     entry = task_entries().get(task)
     if entry is None or entry.reads != "corpus":
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""Provenance of a result: commit, versions and machine, and every access to a closed dev set.
+"""Provenance of a result: commit, versions and machine, and every access to a held-out dev set.
 
-``experiments/<name>/dev_openings.jsonl`` has one JSON object per access and is append-only: who opened the
-dev set, and when, is part of a result.
+``experiments/<name>/dev_openings.jsonl`` has one JSON object per access and is append-only: which runs were
+scored on the dev set, and when, is part of a result.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def new_record(
 ) -> RunRecord:
     """Record of a run of ``config`` that is made now, with this code and these packages.
 
-    ``hashes`` are the fingerprints of the files that it read; ``fields`` are further fields of the record.
+    ``hashes`` are the fingerprints of the run's input files, ``fields`` further fields of the record.
     """
     head, dirty = commit()
     return RunRecord(
@@ -127,7 +127,7 @@ def processor() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevAccess:
-    """One run scored once on a closed set."""
+    """One scoring of one run on a held-out set."""
 
     date: str
     """UTC, ISO 8601."""
@@ -196,13 +196,13 @@ def dev_access_note(experiment: str | Path, fingerprints: Collection[str | None]
 
     if not (here := accesses(folder)):
         return None
-    commits = [(access.commit or "none")[:7] for access in here]
+    known = [(access, access.date[:10], (access.commit or "none")[:7]) for access in here]
     entries = [
-        f"{access.run} on {access.date[:10]} (commit {commit}, config {access.config_hash[:8]})"
-        for access, commit in zip(here, commits, strict=True)
+        f"{access.run} on {date} (commit {commit}, config {access.config_hash[:8]})"
+        for access, date, commit in known
     ]
     if len(here) > _NAMED:
-        days = Counter((access.date[:10], commit) for access, commit in zip(here, commits, strict=True))
+        days = Counter((date, commit) for _, date, commit in known)
         entries = [f"{times(count)} on {date} (commit {commit})" for (date, commit), count in days.items()]
     others = sorted(log.parent for log in folder.parent.glob(f"*/{DEV_ACCESS_LOG}"))
     counts = {other.name: len(accesses(other)) for other in others if other != folder}

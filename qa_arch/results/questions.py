@@ -114,7 +114,7 @@ def question_columns(run: Path, record: RunRecord, split: str = DEV) -> dict[str
             )
         closed = record.setting("data", "open_dev") is False and split == DEV
         raise RunError(
-            f"{path}: missing, so there are no rows of single questions; score the run:"
+            f"{path}: missing, so there are no question rows; score the run:"
             f" qa-arch evaluate --run {word} {'--final' if closed else '--data FILE'}"
         )
     measure = record.measure(split)

@@ -30,7 +30,6 @@ MEASURES: Mapping[MeasureName, str] = {
 """Headings. The first two are measured at the fitted null threshold, the others need none: best spans of
 answerable questions; separation of answerable from unanswerable; risk over coverage (lower is better)."""
 AT_THRESHOLD: tuple[MeasureName, ...] = ("exact", "f1")
-UNITS: Mapping[Unit, str] = {"question": "questions", "article": "articles", "passage": "passages"}
 GROUPS = 20
 """Maximum number of leave-out groups: up to this many calibration articles are left out one by one."""
 

@@ -31,7 +31,7 @@ from qa_arch.results.comparisons import (
     rounded,
 )
 from qa_arch.results.questions import load_questions
-from qa_arch.results.samples import UNITS, MeasureName, Sample, Samples, drawn_articles
+from qa_arch.results.samples import MeasureName, Sample, Samples, drawn_articles
 from qa_arch.results.systems import System, require_distinct_seeds
 from qa_arch.results.tables import Column, Table, number, text, two_decimals
 
@@ -82,12 +82,11 @@ def _scored_systems(systems: Sequence[System], test: SuiteSet) -> Samples:
     """Samples of the systems that were scored on the set."""
     known = {}
     for system in systems:
-        places = [(folder, r, test.split_in(r)) for folder, r in system.runs]
-        scored = [(folder, record, split) for folder, record, split in places if split]
-        require_distinct_seeds(System(system.label, tuple((folder, record) for folder, record, _ in scored)))
-        if scored:
-            rows = [load_questions(folder, record, split) for folder, record, split in scored]
-            known[system.label] = Sample([record for _, record, _ in scored], rows)
+        runs = [run for run in system.runs if test.split_in(run[1])]
+        require_distinct_seeds(System(system.label, tuple(runs)))
+        if runs:
+            rows = [load_questions(folder, record, str(test.split_in(record))) for folder, record in runs]
+            known[system.label] = Sample([record for _, record in runs], rows)
     if test.passages is not None:
         return Samples(test.name, known, test.passages, "passage")
     rows = [row for sample in known.values() for row in sample.rows]
@@ -160,7 +159,7 @@ def _test_table(
         columns.append(number("consistency", "consistency", two_decimals))
     columns += [number("ece", "ECE", weight=-1), number("aurc", "AURC", weight=-1)]
     columns.append(number("threshold_loss", "lost by threshold", two_decimals, weight=-1))
-    units = dict.fromkeys(UNITS[samples.unit] for samples in by_set if samples.systems)
+    units = dict.fromkeys(f"{samples.unit}s" for samples in by_set if samples.systems)
     notes = [
         f"intervals over {' or '.join(units)}; from dev: F1 minus F1 on the run's dev set, both answerable"
         " F1 for sets of SQuAD 1.1",

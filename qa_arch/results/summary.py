@@ -158,9 +158,9 @@ def _run(record: RunRecord) -> list[tuple[str, str]]:
     shown += [(f"{split} set", _split_size(facts)) for split, facts in record.data.items()]
     blocks = ", ".join(f"{name} {count:,}" for name, count in record.parameters.blocks.items())
     if blocks:
-        shown.append(("parameters of", blocks))
+        shown.append(("parameters by block", blocks))
     if parent := record.parent:
-        shown.append(("made of", f"{parent.run} (config {parent.config_hash[:12]})"))
+        shown.append(("compressed from", f"{parent.run} (config {parent.config_hash[:12]})"))
     if threshold := record.threshold:
         value = "none, always answers" if threshold.value is None else f"{threshold.value:.3f}"
         shown.append(("null threshold", f"{value}, fitted on {threshold.fitted_on}"))

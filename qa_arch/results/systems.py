@@ -126,7 +126,7 @@ def group_by_system(runs: Runs) -> list[System]:
 def two_systems(a: Runs, b: Runs) -> tuple[System, System]:
     """Both sides of a comparison, labelled by the settings that distinguish them, else by their seeds.
 
-    Raises RunError if the runs of a side differ in more than the seed, or a seed occurs twice.
+    Raises RunError if the runs of a side differ in more than the seed.
     """
     labels = {folder: system.label for system in group_by_system([*a, *b]) for folder, _ in system.runs}
     systems = []
@@ -139,7 +139,6 @@ def two_systems(a: Runs, b: Runs) -> tuple[System, System]:
                 " seeds of one system"
             )
         systems.append(System(labels[runs[0][0]], tuple(runs)))
-        require_distinct_seeds(systems[-1], name)
     if systems[0].label == systems[1].label:
         seeds = (",".join(str(record.seed) for _, record in system.runs) for system in systems)
         systems = [
@@ -152,9 +151,9 @@ def two_systems(a: Runs, b: Runs) -> tuple[System, System]:
 def repeated(system: System, split: str | None = None) -> list[tuple[Path, Path, int]]:
     """Runs that repeat a seed on the same questions: folder, folder of the first, seed.
 
-    The questions are those of ``split``, by default those of every scored set but calibration, which answers
-    to several sets share. Such runs add no evidence about their system, and counting them would understate
-    its spread.
+    The questions are those of ``split``, by default those of every scored set but calibration, which runs
+    adopted on several sets share. Repeated runs are no further evidence about their system, and counting them
+    would understate its spread.
     """
     firsts: dict[tuple[int, str | None], Path] = {}
     matches = []
@@ -168,12 +167,10 @@ def repeated(system: System, split: str | None = None) -> list[tuple[Path, Path,
     return matches
 
 
-def require_distinct_seeds(system: System, name: str = "", split: str | None = None) -> None:
+def require_distinct_seeds(system: System, split: str | None = None) -> None:
     """Raise RunError if a seed occurs twice on the same questions (``repeated``)."""
     for folder, first, seed in repeated(system, split):
-        raise RunError(
-            f"{name or system.label}: seed {seed} occurs twice ({first}, {folder}); name each run once"
-        )
+        raise RunError(f"{system.label}: seed {seed} occurs twice ({first}, {folder}); name each run once")
 
 
 def require_same_measure(runs: Runs, split: str) -> None:

@@ -221,7 +221,7 @@ def test_runs_without_spans_are_left_out_with_a_note(runs, make_record, make_lan
     make_language_run(folder / "mlm", "mlm", seed=1)
     value, _ = page_parts(write_report(find_runs([folder]), tmp_path / "r.html").path)
     assert [run["model"] for run in value["runs"]] == ["bert", "bert", "proposed", "proposed"]
-    assert value["problems"] == ["2 runs have no spans to show; see qa-arch tables"]
+    assert value["problems"] == ["runs without spans, for which see qa-arch tables: 2"]
     with pytest.raises(RunError, match=r"no run with spans .* qa-arch tables"):
         write_report(find_runs([folder / "selecting", folder / "mlm"]), tmp_path / "none.html")
 

@@ -7,7 +7,13 @@ import pytest
 
 from qa_arch.errors import RunError
 from qa_arch.records import SplitFacts
-from qa_arch.results.systems import find_system, group_by_system, require_same_measure, two_systems
+from qa_arch.results.systems import (
+    find_system,
+    group_by_system,
+    require_distinct_seeds,
+    require_same_measure,
+    two_systems,
+)
 
 
 @pytest.fixture
@@ -99,8 +105,9 @@ def test_runs_of_several_systems_are_refused_by_name(runs):
     single = runs(("bert", 1, {}))
     with pytest.raises(RunError, match=r"B: .*more than the seed \(optim.lr: 0.0001 / 5e-05"):
         two_systems(single, runs(("bert", 1, {}), ("bert", 2, {"optim": {"lr": 5e-05}})))
-    with pytest.raises(RunError, match=r"B: seed 3 occurs twice \(r0, r1\)"):
-        two_systems(single, runs(("bert", 3, {}), ("bert", 3, {})))
+    (repeating,) = group_by_system(runs(("bert", 3, {}), ("bert", 3, {})))
+    with pytest.raises(RunError, match=r"bert: seed 3 occurs twice \(r0, r1\)"):
+        require_distinct_seeds(repeating)
 
 
 def test_different_metric_versions_are_refused(make_record):

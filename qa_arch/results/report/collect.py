@@ -39,7 +39,7 @@ from qa_arch.records import (
 from qa_arch.results.comparisons import FITTED
 from qa_arch.results.errors import Mistakes, mistakes
 from qa_arch.results.questions import Breakdown, Questions, breakdowns, load_questions
-from qa_arch.results.samples import UNITS, MeasureName, Sample, Samples, drawn_articles
+from qa_arch.results.samples import MeasureName, Sample, Samples, drawn_articles
 from qa_arch.results.summary import finite
 from qa_arch.results.systems import find_system, fingerprints, group_by_system, whole_config
 from qa_arch.types.text import QuestionSet
@@ -146,7 +146,7 @@ def _run(folder: Path, record: RunRecord, group: int) -> dict[str, Any]:
 
 def _figures(point: Point) -> dict[str, Any]:
     flat = {**point.flat(), "exact": point.exact}
-    return {key: flat[key] for key in FIGURES if flat.get(key) is not None}
+    return {key: value for key in FIGURES if (value := finite(flat.get(key))) is not None}
 
 
 def _set(
@@ -165,7 +165,7 @@ def _set(
     known = {number: rows for number, rows in scored.rows.items() if not np.isnan(rows.null_odds).all()}
     drawn = {str(number): curves(rows) for number, rows in known.items()}
     for key, own in drawn.items():
-        if runs[int(key)][1].adopted:  # its odds are on a scale of their own
+        if runs[int(key)][1].adopted:  # whose null odds have their own scale
             own.pop("answerability", None)
     return {
         "key": scored.key,
@@ -367,7 +367,7 @@ def significance(
     articles = drawn_articles(list(scored.rows.values()), unit, scored.questions)
     samples = Samples(scored.split, known, articles)
     what = f"{'comparing' if baseline in known else 'intervals of'} {len(known)}"
-    log.info("%s: %s system%s over %s", scored.title, what, "s" * (len(known) > 1), UNITS[samples.unit])
+    log.info("%s: %s system%s over %s", scored.title, what, "s" * (len(known) > 1), f"{samples.unit}s")
     for measure in measures:
         if not samples.testable(samples.where(measure)):
             continue
@@ -382,4 +382,4 @@ def significance(
                 for (label, effect), p in zip(effects.items(), corrected, strict=True)
             },
         }
-    return {"tests": tests, "unit": UNITS[samples.unit]}
+    return {"tests": tests, "unit": f"{samples.unit}s"}

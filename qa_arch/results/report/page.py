@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 PAGE = Path(__file__).parent / "page"
 WITH_PATHS = ("runs", "groups", "settings", "problems")
-"""Parts of the page in which paths are shortened; a set's breakdowns have names from the data instead."""
+"""Parts of the page in which paths are shortened. Sets are left out: they have names from the data."""
 SCRIPTS = (
     "elements.js",
     "data.js",
@@ -81,8 +81,8 @@ def write_report(
     ``questions`` are the texts of a set that runs were scored on, ``measure`` is the one that the page opens
     with (exact, f1 or spans), ``unit`` the sampling unit of intervals and tests (default: articles, if the
     set has several). ``types`` maps its question ids to classes. ``problems`` are listed on the page. Runs
-    without spans (answer selection, pre-training) are left out.
-    Raises RunError if there is nothing to show, UnavailableError without plotly.
+    without spans (answer selection, pre-training) are left out. Raises RunError if there is nothing to show,
+    UnavailableError without plotly.
     """
     plotly = _plotly()
     problems = list(problems)
@@ -90,7 +90,7 @@ def write_report(
     if not with_spans:
         raise RunError("no run with spans to report; qa-arch tables compares runs of other tasks")
     if others := len(runs) - len(with_spans):
-        problems.append(f"{others} runs have no spans to show; see qa-arch tables")
+        problems.append(f"runs without spans, for which see qa-arch tables: {others}")
     duplicates = {
         folder: f"{folder}: seed {seed} of {system.label} repeats {first}; left out"
         for system in group_by_system(with_spans)
@@ -124,7 +124,7 @@ def write_report(
         "boundaries": list(BOUNDARIES.items()),
         "measure": measure,
         "spans": MEASURES["spans"],
-        "notes": [f"{len(problems)} things could not be used (see About)."] if problems else [],
+        "notes": [f"Runs or files not used: {len(problems)} (see About)."] if problems else [],
         "problems": problems,
         "settings": run_settings(runs),
     }

@@ -35,7 +35,7 @@ def test_compressed_run_works_with_every_command(
     assert default != dequantised
     code, out, _ = qa_arch("show", "small")
     assert code == 0
-    for words in ("made of", "narrow (config", "compression.1.width", "MB on disk"):
+    for words in ("compressed from", "narrow (config", "compression.1.width", "MB on disk"):
         assert words in out, words
     assert qa_arch("compare", run_folder, "small")[0] == 0
     assert qa_arch("report", run_folder, "small", "--out", "report.html")[0] == 0

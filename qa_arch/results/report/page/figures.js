@@ -75,7 +75,7 @@ const curvesOf = (run) => set()?.curves[run];
 const curveRuns = () => selectedRuns().filter(curvesOf);
 function noRows(parent, names) {
   const reason = selectedRuns().length && selectedRuns().every(isAdopted) ? "Needs null odds, which the selected adopted systems lack: qa-arch adopt … --na-prob."
-    : "Needs rows of single questions (questions.parquet beside the record). None of the selected runs has them for this set: qa-arch evaluate --run RUN writes them.";
+    : "Needs question rows (questions.parquet next to run.json). None of the selected runs has them for this set: qa-arch evaluate --run RUN writes them.";
   names.forEach(([name, title]) => absent(parent, name, title, reason));
 }
 
@@ -120,7 +120,7 @@ function drawCalibration() {
   const kinds = [["answerability", "Is it answerable?", "Softmax of the best span against “no answer”, and how many of those questions have an answer."],
     ["answers", "Is the answer right?", "Softmax of the answer over all candidates, and how many of the answers given match exactly."],
     ["fitted", "Is it right? (fitted confidence)", "The confidence that is served, by the temperature fitted on calibration, and how many answers are right, “no answer” included."]];
-  const missing = { answerability: set().unanswerable ? "Not for adopted systems: their null odds are on a scale of their own." : "Every question of this set has an answer.",
+  const missing = { answerability: set().unanswerable ? "Not for adopted systems, whose null odds have their own scale." : "Every question of this set has an answer.",
     answers: runs.every(isAdopted) ? "Adopted systems have no probabilities of answers."
       : "Records made before version 0.2 lack probabilities of answers. qa-arch evaluate --run RUN writes them.",
     fitted: runs.every(isAdopted) ? "Adopted systems have confidences if adopted with qa-arch adopt … --calibration."

@@ -23,7 +23,7 @@ function buildBrowser() {
   const parent = byId("browser");
   const runs = packedRuns();
   if (!runs.length) {
-    return parent.replaceChildren(make("p", { class: "empty" }, "No run of this set has rows of single questions (questions.parquet beside the record)."));
+    return parent.replaceChildren(make("p", { class: "empty" }, "No run of this set has question rows (questions.parquet next to run.json)."));
   }
   const options = (list, current) => list.map(([value, name]) => make("option", { value, selected: String(value) === String(current) }, name));
   const chooser = (name, list, current, pick) =>
