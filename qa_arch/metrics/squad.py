@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import inf, isnan
@@ -265,9 +265,6 @@ def require_predictions(questions: QuestionSet, predictions: Mapping[str, object
     for example in questions.examples:
         if not isinstance(value := predictions[example.id], str):
             raise DataError(f"question {example.id}: predicted is {value!r}; give a text, '' for no answer")
-
-
-Mean = Callable[[Iterable[float], int], float]
 
 
 def _mean_20(values: Iterable[float], total: int) -> float:

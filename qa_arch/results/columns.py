@@ -144,12 +144,9 @@ def _rows(key: str, heading: str, value: Callable[[Questions], float | None], **
 
 def _f1_at(key: str, heading: str, name: str) -> Column:
     """Column of F1 at an operating point other than the compared one."""
-
-    def value(scored: Any) -> Any:
-        point = scored.record.point(scored.split, name)
-        return None if point is None else point.f1
-
-    return Column(key, heading, value, _is_scored_run)
+    return Column(
+        key, heading, lambda s: (point := s.record.point(s.split, name)) and point.f1, _is_scored_run
+    )
 
 
 def _encoder(record: RunRecord) -> str | None:
@@ -211,13 +208,7 @@ _ENTRIES = (
     _spans("answerable_ap", "AP, answerable", "pr_oracle_ap", mark=("#E69F00", "P")),
     _spans("answerable_precision", "answering precision", on_request=True),
     _spans("answerable_recall", "answering recall", on_request=True),
-    Column(
-        "null_threshold",
-        "null threshold",
-        lambda scored: scored.point.threshold,
-        _has_spans,
-        format=two_decimals,
-    ),
+    Column("null_threshold", "null threshold", lambda s: s.point.threshold, _has_spans, format=two_decimals),
     _score("accuracy", "top-1", _ranks, says_status=True),
     _score("main_accuracy", "top-1, main class", _ranks),
     _score("mrr", "MRR", _ranks),
@@ -229,12 +220,7 @@ _ENTRIES = (
     Column("insuranceqa_dev", "published: InsuranceQA validation"),
     Column("insuranceqa_test1", "published: test 1"),
     Column("insuranceqa_test2", "published: test 2"),
-    Column(
-        "protocol",
-        "protocol",
-        lambda scored: scored.point.protocol,
-        lambda scored: scored.point is not None,
-    ),
+    Column("protocol", "protocol", lambda s: s.point.protocol, lambda s: s.point is not None),
     _f1_at("f1_at_0", "F1 at threshold 0", MARGIN_0),
     _f1_at("f1_oracle", "F1 oracle", ORACLE),
     Column(

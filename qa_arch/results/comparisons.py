@@ -67,10 +67,10 @@ def compare(
 ) -> Table:
     """Compare B with A: every measure over all, answerable and unanswerable questions, then F1 by kind.
 
-    Without tagged kinds, questions are grouped by question word, from ``questions`` (the set that ``split``
-    is) or the rows. Tests are over articles if several are known and ``unit`` does not say otherwise; groups
-    of questions from a single article are left out. p is corrected for the number of kinds. RunError if the
-    two are not comparable.
+    Without tagged kinds, questions are grouped by question word, from ``questions`` (the scored set) or the
+    rows. Tests are over articles if several are known and ``unit`` does not say otherwise; groups of
+    questions from a single article are left out. p is corrected for the number of kinds. RunError if the two
+    are not comparable.
     """
     for system in (a, b):
         require_distinct_seeds(system, split)
@@ -129,8 +129,8 @@ def compare(
 
 
 def _test_note(samples: Samples, effects: Mapping[str, Effect], threshold: str | None = "") -> str:
-    """Note on what intervals and p are over; ``threshold`` says where a null threshold is involved, None:
-    nowhere."""
+    """Note on the sampling units of intervals and p; ``threshold`` says where a null threshold is involved,
+    None: nowhere."""
     variances = {label: effect.variance for label, effect in effects.items()}
     units = f"{max(variance.units for variance in variances.values()):,} {samples.unit}s"
     counted = max(variance.calibration_units for variance in variances.values())
@@ -187,7 +187,7 @@ def changed_table(
 ) -> Table:
     """Table of the ``top`` questions whose mean F1 changed most; ties by the change of their null odds.
 
-    ``questions``, the set that ``split`` is, adds their texts and answers.
+    ``questions``, the scored set, adds their texts and answers.
     """
     samples = samples_of([replace(a, label="A"), replace(b, label="B")], split, None, questions)
     rows_of = {side: samples.systems[side.upper()].rows for side in "ab"}

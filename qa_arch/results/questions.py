@@ -81,7 +81,7 @@ class Questions:
 
     @classmethod
     def of(cls, folder: Path, columns: Mapping[str, Sequence[Any]]) -> Questions:
-        """Arrays of ``columns``; the best spans of older ones have scores only where they were the answer."""
+        """Convert columns to arrays; older records score a best span only where it was the answer given."""
         arrays: dict[str, Any] = {
             name: np.asarray(columns[name], dtype) for name, dtype in _DTYPES.items() if name in columns
         }

@@ -94,7 +94,7 @@ class Samples:
         return self.first.answerable if measure == "spans" else np.ones(len(self.first), dtype=bool)
 
     def testable(self, where: Bools) -> bool:
-        """Whether the questions come from more than one article (or are more than one)."""
+        """Whether there are several sampling units among the questions ``where``."""
         return int(where.sum() if self.articles is None else len(np.unique(self.articles[where]))) > 1
 
     def scores(self, label: str, measure: MeasureName, where: Bools | None = None) -> Floats:
@@ -162,7 +162,7 @@ class Samples:
         return None if self.articles is None else self.articles[where]
 
     def _varies_threshold(self, labels: Sequence[str]) -> bool:
-        """Whether the variance over calibration articles is known: the same articles for all systems."""
+        """Whether the variance over calibration articles is known: all systems must have the same ones."""
         samples = [self.systems[label] for label in labels]
         splits = {record.fingerprint(CALIBRATION) for sample in samples for record in sample.records}
         counts = {0 if sample.thresholds is None else sample.thresholds.shape[1] for sample in samples}
@@ -236,10 +236,10 @@ def _scores_at_threshold(rows: Questions, measure: MeasureName, threshold: float
 
 def _jackknife_thresholds(record: RunRecord, rows: Questions) -> Floats | None:
     """Null thresholds ``(C,)`` of one run, fitted without each calibration article (or group) in turn."""
-    own = record.threshold.value if record.threshold else None
-    if own is None or np.isnan(rows.span_f1).any():
+    fitted = record.threshold
+    if fitted is None or fitted.value is None or np.isnan(rows.span_f1).any():
         return None
-    if not np.allclose(_scores_at_threshold(rows, "f1", own), rows.f1):
+    if not np.allclose(_scores_at_threshold(rows, "f1", fitted.value), rows.f1):
         return None  # scored at another threshold
     try:
         fitted_on = load_questions(rows.folder, record, CALIBRATION)
@@ -248,10 +248,9 @@ def _jackknife_thresholds(record: RunRecord, rows: Questions) -> Floats | None:
     if fitted_on.article is None or np.isnan(fitted_on.span_f1).any():
         return None
     groups = np.unique(fitted_on.article, return_inverse=True)[1] % GROUPS
-    prior = record.setting("calibration", "prior")
     columns = (fitted_on.null_odds, fitted_on.span_f1, fitted_on.answerable)
     thresholds = []
     for group in range(int(groups.max()) + 1):
         odds, spans, answerable = (values[groups != group].tolist() for values in columns)
-        thresholds.append(fit_threshold(odds, spans, answerable, prior))
+        thresholds.append(fit_threshold(odds, spans, answerable, fitted.prior))
     return np.array(thresholds) if len(thresholds) > 1 else None

@@ -19,7 +19,7 @@ _IGNORED = {*NEUTRAL, *PLACES, "predictions", "seed"}
 """Settings that do not distinguish systems; data is compared by its fingerprint."""
 _IGNORED_SECTIONS = ("logger.", "references.")
 MISSING = ""
-"""Value in labels of a setting that a system does not have, such as one of another head."""
+"""Value in labels of a setting that a system lacks, such as one of another head."""
 MOST_NAMES = 6
 """Maximum number of names that a message lists."""
 MOST_SETTINGS = 3
@@ -96,7 +96,7 @@ def fingerprints(record: RunRecord) -> dict[str, str]:
 
 
 def _all_settings(records: Iterable[RunRecord]) -> list[dict[str, Any]]:
-    """Settings of each record; a run that ended before it read data has the others' data if they share it."""
+    """Settings of each record; a run that ended before it read data gets the others' data if they agree."""
     known = [(record, settings(record), fingerprints(record)) for record in records]
     first = next((data for *_, data in known if data), {})
     unread = first if all(data in ({}, first) for *_, data in known) else {}

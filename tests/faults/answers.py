@@ -205,7 +205,7 @@ FAULTS = (
           new="if not counted"),
     Fault(name="runs scored at another threshold are refitted", at="samples:_jackknife_thresholds",
           test="test_samples",
-          old='not np.allclose(_scores_at_threshold(rows, "f1", own), rows.f1)',
+          old='not np.allclose(_scores_at_threshold(rows, "f1", fitted.value), rows.f1)',
           new="False"),
     Fault(name="correct abstentions score nothing", at="thresholds", test="test_confidence",
           old="+ chance_gain + abstained_unanswerable",

@@ -47,15 +47,8 @@ from qa_arch.types.text import QuestionSet
 log = logging.getLogger(__name__)
 
 FIGURES = (
-    "exact",
-    "f1",
-    "HasAns_exact",
-    "HasAns_f1",
-    "NoAns_exact",
-    "NoAns_f1",
-    "threshold",
-    "answerable_precision",
-    "answerable_recall",
+    *("exact", "f1", "HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1"),
+    *("threshold", "answerable_precision", "answerable_recall"),
 )
 POINTS = (CALIBRATED, NEVER_NULL, MARGIN_0, ORACLE, GIVEN)
 EPOCH = ("train_loss", "calibration_loss", *(f"calibration_{name}" for name in ("exact", "f1", "spans_f1")))

@@ -38,19 +38,8 @@ PAGE = Path(__file__).parent / "page"
 WITH_PATHS = ("runs", "groups", "settings", "problems")
 """Parts of the page in which paths are shortened. Sets are left out: they have names from the data."""
 SCRIPTS = (
-    "elements.js",
-    "data.js",
-    "state.js",
-    "view_link.js",
-    "tables.js",
-    "charts.js",
-    "seeds.js",
-    "runs.js",
-    "single_run.js",
-    "figures.js",
-    "errors.js",
-    "questions.js",
-    "main.js",
+    *("elements.js", "data.js", "state.js", "view_link.js", "tables.js", "charts.js", "seeds.js"),
+    *("runs.js", "single_run.js", "figures.js", "errors.js", "questions.js", "main.js"),
 )
 
 

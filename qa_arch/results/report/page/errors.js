@@ -15,14 +15,14 @@ const errs = (rows, q, wanted) => wanted === "any" || rows.outcome[q] === wanted
 function drawErrors() {
   const parent = byId("error-figures");
   const runs = selectedRuns().filter((run) => set()?.errors[run]);
-  if (!runs.length) return noRows(parent, [["errors", "What went wrong"], ["wrong-spans", "Wrong spans"]]);
+  if (!runs.length) return noRows(parent, [["errors", "Outcomes"], ["wrong-spans", "Wrong spans"]]);
   const shown = DATA.outcomes.filter(([key]) => runs.some((run) => set().errors[run].outcomes[key] !== undefined));
   const systems = bySystem(runs);
   const names = systems.map(([group]) => escapeHtml(DATA.groups[group].label));
   const part = (run, key) => 100 * (set().errors[run].outcomes[key] ?? 0) / set().errors[run].questions;
   const share = ([, members], key) => mean(members.map((run) => part(run, key)));
   const seeds = systems.some(([, members]) => members.length > 1) ? " Of a system with several seeds, their mean." : "";
-  figure(parent, "errors", "What went wrong", `Of all questions, percent.${seeds} Wrong abstention: no answer given though the best span was right. Missed answer: no answer given, and the best span was wrong too. False answer: answered an unanswerable question.`,
+  figure(parent, "errors", "Outcomes", `Of all questions, percent.${seeds} Wrong abstention: no answer given though the best span was right. Missed answer: no answer given, and the best span was wrong too. False answer: answered an unanswerable question.`,
     shown.map(([key, name]) => ({
       type: "bar", orientation: "h", name, y: names, x: systems.map((system) => share(system, key)), marker: { color: css(OUTCOME_COLOURS[key]), line: { color: css("--paper"), width: 1.5 } },
       text: systems.map((system) => (share(system, key) >= 4 ? fixed(share(system, key), 0) : "")), textposition: "inside", insidetextanchor: "middle", textangle: 0, textfont: { color: readableOn(css(OUTCOME_COLOURS[key])) },

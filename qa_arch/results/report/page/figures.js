@@ -144,7 +144,7 @@ function drawCalibration() {
       return {
         x: bins.map(({ confidence }) => confidence), y: bins.map(({ observed }) => observed), customdata: bins.map(({ count }) => count), mode: "lines+markers",
         line: { color: colourOf(group), width: 1.8 }, marker: { size: bins.map(({ count }) => 4 + 9 * Math.sqrt(count / most)), color: colourOf(group), symbol: symbolOf(group) },
-        hovertemplate: `${escapeHtml(DATA.groups[group].label)}<br>claimed %{x:.2f}, true %{y:.2f}<br>%{customdata} questions<extra></extra>`,
+        hovertemplate: `${escapeHtml(DATA.groups[group].label)}<br>confidence %{x:.2f}, observed %{y:.2f}<br>%{customdata} questions<extra></extra>`,
       };
     })], { xaxis: { title: "confidence", range: [-0.02, 1.02] }, yaxis: { title: "observed", range: [-0.02, 1.02] } });
   }
@@ -152,8 +152,8 @@ function drawCalibration() {
     ...[["answerability", "ece"], ["answers", "ece"], ["fitted", "ece"]].map(([kind, key]) => overSeeds(members, (run) => curvesOf(run)[kind]?.[key], 3)),
     overSeeds(members, (run) => curvesOf(run).area, 2)]);
   put(parent, make("figure", { id: "figure-ece" }, make("h3", {}, "Calibration error"),
-    framed(plainTable(["System", "ECE, answerable", "ECE, right", "ECE, fitted", "Risk area"], rows), "Calibration error"),
-    make("figcaption", {}, "ECE: mean gap between confidence and accuracy over ten bins, 0 to 1. Risk area: mean risk over all coverages, in percent. ± is one standard deviation over seeds.")));
+    framed(plainTable(["System", "ECE, answerable", "ECE, right", "ECE, fitted", "AURC"], rows), "Calibration error"),
+    make("figcaption", {}, "ECE: mean gap between confidence and accuracy over ten bins, 0 to 1. AURC: area under the risk-coverage curve, the mean risk over all coverages, in percent. ± is one standard deviation over seeds.")));
 }
 /** Pools the bins of several seeds: confidence and frequency weighted by the number of questions. */
 function pooledBins(curves) {

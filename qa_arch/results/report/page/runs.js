@@ -12,7 +12,7 @@ const COLUMNS = [
   { key: "holm", head: "p, Holm", systems: true, test: true },
   { key: "HasAns_f1", head: "HasAns F1", score: true, two: true },
   { key: "NoAns_f1", head: "NoAns F1", score: true, two: true },
-  { key: "answerable_recall", head: "Answered R", score: true, two: true },
+  { key: "answerable_recall", head: "Answering recall", score: true, two: true },
   { key: "margin0", head: "F1, threshold 0", score: true, two: true },
   { key: "threshold", head: "Threshold", digits: 2, two: true },
   { key: "batch", head: "Batch", digits: 0 },
