@@ -142,7 +142,7 @@ def runs_table(
     if runs:
         table = comparison(runs, split=split, title=title, columns=columns, also=sort, root=folder)
     elif any((folder / RECORDS).rglob(RECORD)) and not (published or missing):
-        raise RunError(f"{folder / RECORDS}: no {RECORD} below '{records}'; commit the records first")
+        raise RunError(f"{folder / RECORDS}: no {RECORD} below {records!r}; commit the records first")
     in_our_rows = {row.model: row.figures for row in reversed(published) if row.in_our_rows}
     rows = [{**in_our_rows.get(row["model"], {}), **row} for row in (*table.rows, *(m.row for m in missing))]
 

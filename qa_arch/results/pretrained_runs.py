@@ -56,10 +56,9 @@ def encoder_folder(name: str) -> Path | None:
 
 def encoder_run(name: str | None) -> EncoderRun | None:
     """Record entry for the pre-training run that ``encoder.name`` names, if it names one."""
-    run = None if name is None else pretrained_run(name)
-    if run is None:
+    if name is None or (run := pretrained_run(name)) is None:
         return None
-    record = run[1]
+    _, record = run
     hashes = {split: facts.fingerprint for split, facts in record.data.items() if facts.fingerprint}
     return EncoderRun(
         model=record.model,

@@ -160,7 +160,7 @@ def test_missing_figures_and_tests_of_adopted_systems_are_explained(make_run, qu
     ranked = make_run("ranked", question_set(), **fields)
     page = visit(write_report(find_runs([ranked]), tmp_path / "r.html").path)
     for key, reason in (
-        ("answerability", "scale of their own"),
+        ("answerability", "have their own scale"),
         ("answers", "no probabilities"),
         ("fitted", "--calibration"),
     ):

@@ -256,8 +256,10 @@ def scored_sets(
                 continue
             scored = result.setdefault((split, measure), ScoredSet(split, measure, record.facts(split)))
             scored.runs.append(number)
-            if split == CALIBRATION and not _only_calibration(folder, record):
-                continue
+            if split == CALIBRATION:  # its rows are shown only if it is the only scored set: dev is held out
+                rows = questions_folder(folder, CALIBRATION) / QUESTIONS
+                if len(record.scores) > 1 or not rows.is_file():
+                    continue
             try:
                 scored.rows[number] = load_questions(folder, record, split)
             except RunError as error:
@@ -280,12 +282,6 @@ def scored_sets(
             " file that they were scored on (as language:CODE:FILE, if it was)"
         )
     return sorted(result.values(), key=lambda s: (s.split == CALIBRATION, s.split != DEV, -len(s.runs)))
-
-
-def _only_calibration(folder: Path, record: RunRecord) -> bool:
-    """Whether calibration is the only scored set with question rows, as when dev stays closed."""
-    rows = questions_folder(folder, CALIBRATION) / QUESTIONS
-    return set(record.scores) == {CALIBRATION} and rows.is_file()
 
 
 def _align(scored: ScoredSet, problems: list[str]) -> None:
