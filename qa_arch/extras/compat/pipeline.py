@@ -37,11 +37,9 @@ TASK = "question-answering"
 IGNORED = {"framework", "max_question_len", "num_workers", "padding", "use_fast"}
 """Accepted without effect; ``max_question_len`` had none with fast tokenizers either."""
 REFUSED = ("config", "device_map", "dtype", "model_kwargs", "torch_dtype", "trust_remote_code")
-"""Arguments that must be empty: a model object can be loaded with any of them."""
+"""Arguments that raise ValueError: load a model object with them instead."""
 WITH_SEGMENTS = ("albert", "rembert")
 """Model types whose tokenizers no longer return segment ids in transformers 5."""
-NO_SCORE = 1000000
-"""Score of "no answer" without windows."""
 OUTSIDE = np.float32(-10000.0)
 """Logit of tokens outside the text."""
 PROCESSORS = (
@@ -182,8 +180,15 @@ class QuestionAnsweringPipeline:
             "attention_mask": ("attention_mask", 0),
             "token_type_ids": ("type_ids", tokenizer.pad_token_type_id),
         }
-        self.device = _device(device, model)
-        self.model = model.to(self.device).eval()
+        device_map = getattr(model, "hf_device_map", None)
+        if device_map is None:
+            self.device = _device(device, model)
+            model = model.to(self.device)
+        elif device is None:
+            self.device = torch.device(next(iter(device_map.values())))
+        else:
+            raise ValueError("device: the model was loaded with a device_map; leave device out")
+        self.model = model.eval()
 
     def __call__(self, *args: Any, question: Any = None, context: Any = None, **options: Any) -> Any:
         """Answer questions about texts; an answer is {"score", "start", "end", "answer"}.
@@ -205,7 +210,7 @@ class QuestionAnsweringPipeline:
         windows = (window for n, pair in enumerate(pairs) for window in self._windows(n, *pair, settings))
         part = int(self._question_first)
         ranked: list[dict[str, Answer]] = [{} for _ in pairs]
-        null = [float(NO_SCORE)] * len(pairs)
+        null = [float(squad_metrics.NO_SCORE)] * len(pairs)
         while batch := list(islice(windows, settings.batch_size)):
             for window, logits in zip(batch, self._logits(batch), strict=True):
                 row = window.question
@@ -231,7 +236,7 @@ class QuestionAnsweringPipeline:
             raise ValueError(f"`doc_stride` ({stride}) is larger than `max_seq_len` ({length})")
         fixed = len(self.tokenizer.tokenize(question)) + self.tokenizer.num_special_tokens_to_add(pair=True)
         room = length - fixed
-        # tokenizers would panic, which is no Exception
+        # tokenizers would panic, which no "except Exception" catches.
         if stride >= room > 0 and len(self.tokenizer.tokenize(context)) > room:
             raise ValueError(f"`doc_stride` ({stride}) must be below the {room} tokens left for the text")
         encoded = self.tokenizer(

@@ -76,11 +76,11 @@ def run(args: argparse.Namespace) -> int:
     if args.method in ("heads", "widths"):
         require("compress", f"--method {args.method}")
     with gc_disabled():
-        from qa_arch.extras.compression.runs import Request, compress
+        from qa_arch.extras.compression.runs import compress
         from qa_arch.results.tables import print_table
 
     source, out = Path(args.run_folder), Path(args.out)
-    record = compress(Request(source, out, step, args.trust))
+    record = compress(source, out, step, args.trust)
     split = next((split for split in (DEV, CALIBRATION) if split in record.scores), DEV)
     print_table(comparison([(source, read_record(source)), (out, record)], split=split, columns=COLUMNS))
     print(f"record: {out / RECORD}")

@@ -67,9 +67,11 @@ def smallest(
 
 
 def _smallest(values: Float[Tensor, "N"], sparsity: float) -> Bool[Tensor, "N"]:
-    count = round(sparsity * len(values))
-    if not count:
-        return torch.zeros_like(values, dtype=torch.bool)
+    """Mask of the smallest values. Negative ones are always masked, even if they are a larger share, as in a
+    matrix that an earlier step over all weights has pruned."""
+    count, masked = round(sparsity * len(values)), values < 0
+    if count <= masked.sum():
+        return masked
     threshold = values.kthvalue(count).values
     mask = values < threshold
     ties = (values == threshold).nonzero()[:, 0]

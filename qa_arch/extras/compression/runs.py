@@ -26,7 +26,7 @@ from qa_arch.config.compression_steps import (
     Widths,
     stored_in_int8,
 )
-from qa_arch.config.identity import config_hash
+from qa_arch.config.identity import ENCODER, config_hash
 from qa_arch.config.schema import Config, cut_batch, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
@@ -79,30 +79,6 @@ UNFINISHED = ".compressing"
 
 
 @dataclass(frozen=True)
-class Request:
-    """Arguments of ``qa-arch compress``."""
-
-    source: Path
-    """A run folder."""
-    out: Path
-    step: Step
-    trust: Sequence[str] = ()
-
-    @property
-    def trusted(self) -> tuple[str, ...]:
-        return (*TRUSTED, *self.trust)
-
-    @property
-    def epochs(self) -> int:
-        """Epochs of recovery training; 0: none."""
-        return self.step.epochs if isinstance(self.step, Recovery) else 0
-
-    @property
-    def reads_training_data(self) -> bool:
-        return self.epochs > 0 or isinstance(self.step, Heads | Widths)
-
-
-@dataclass(frozen=True)
 class ParentRun:
     """A run loaded in fp32 on the CPU, whose model may be modified."""
 
@@ -112,28 +88,27 @@ class ParentRun:
     name: Parent
 
 
-def compress(request: Request) -> RunRecord:
-    """Create the run ``request.out`` and return its record.
+def compress(source: Path, out: Path, step: Step, trust: Sequence[str] = ()) -> RunRecord:
+    """Compress the run in ``source`` into the new run ``out`` and return its record.
 
     The folder appears once complete. A killed call leaves a hidden sibling folder, from which the same call
-    resumes. Raises ConfigError, DataError or RunError before training if the step does not suit the run or
-    the data differ from those the run was trained on.
+    resumes. Raises ConfigError, DataError or RunError before training if the step does not suit the run
+    or the data differ from those the run was trained on.
     """
-    out = request.out
     work = out.with_name(f".{out.name}{UNFINISHED}")
     with hold(out.parent, "compression", file=out.name):
         if out.exists():
             raise RunError(f"{out}: already exists; choose a new folder, or remove it first")
-        parent = open_parent(request.source, request.trust)
-        steps = [*(parent.config.compression or ()), request.step]
+        parent = open_parent(source, trust)
+        steps = [*(parent.config.compression or ()), step]
         config = validate(asdict(replace(parent.config, compression=steps)))
-        _require_smaller(parent, request.step)
+        _require_smaller(parent, step)
         record = _resumable_record(work, config, parent)
         if record is None:
             shutil.rmtree(work, ignore_errors=True)
-        if record is None or record.parameters.nonzero is None:  # which is written last
+        if record is None or record.parameters.nonzero is None:  # it is written last
             try:
-                record = _make(config, parent, request, work, resume=record is not None)
+                record = _make(config, parent, step, trust, work, resume=record is not None)
             except BaseException:
                 if not (work / LAST).exists():  # nothing to resume from
                     shutil.rmtree(work, ignore_errors=True)
@@ -142,37 +117,37 @@ def compress(request: Request) -> RunRecord:
     return record
 
 
-def _make(config: Config, parent: ParentRun, request: Request, work: Path, *, resume: bool) -> RunRecord:
+def _make(
+    config: Config, parent: ParentRun, step: Step, trust: Sequence[str], work: Path, *, resume: bool
+) -> RunRecord:
     """Create the run in ``work``: datasets, smaller model, recovery training, scores and record."""
-    task, step = task_of(config.model), request.step
+    task, trusted = task_of(config.model), (*TRUSTED, *trust)
     assert isinstance(task, SpanTask)
-    teacher = _teacher(config, parent, request.trusted) if request.epochs else None
-    sets = _open_sets(task, config, parent, request)
+    recovers = isinstance(step, Recovery) and step.epochs > 0
+    teacher = _teacher(config, parent, trusted) if recovers else None
+    sets = _open_sets(task, config, parent, train=recovers or isinstance(step, Heads | Widths))
     if teacher is not None:
         teacher.check(config, parent.predictor.tokenizer, sets)
-    parts = task.reassemble(config, sets, parent.predictor, request.trusted)
+    parts = task.reassemble(config, sets, parent.predictor, trusted)
     if isinstance(step, Layers | Heads | Widths):
         encoder = _smaller_encoder(task, config, parts, parent, step)
         parts.model.encoder = encoder
         parts = replace(parts, encoder=encoder)
 
     notes = {"parent": parent.name, "model": f"{parent.record.model}-{_label(step)}"}
-    if request.epochs:
-        assert isinstance(step, Recovery)
+    if isinstance(step, Recovery) and recovers:
         _make_trainable(parts, config)
         if teacher is not None:
             parts = task.with_teacher(config, parts, teacher)
         callbacks = _pruning_callbacks(parts.model, step, parent)
         start = Start(parts, _recovery_config(config, step, parent), callbacks, notes)
-        record = train(config, folder=work, resume=resume, trusted=request.trusted, start=start)
+        record = train(config, folder=work, resume=resume, trusted=trusted, start=start)
         if record.status != "ok":
-            raise RunError(
-                f"{request.out}: not created, its training ended as '{record.status}' ({record.error})"
-            )
+            raise RunError(f"no run created: training ended as '{record.status}' ({record.error})")
     else:
         if isinstance(step, Magnitude):
             prune(parts.model, step)
-        record = _store_untrained(task, config, parts, parent, request, work, notes)
+        record = _store_untrained(task, config, parts, parent, step, trusted, work, notes)
     nonzero = store.count_nonzero(work / MODEL, dict(parts.model.named_parameters()))
     record = replace(record, parameters=replace(record.parameters, nonzero=nonzero))
     write_record(work, record)
@@ -271,10 +246,11 @@ def _teacher(config: Config, parent: ParentRun, trusted: Sequence[str]) -> Teach
     return teacher
 
 
-def _open_sets(task: SpanTask, config: Config, parent: ParentRun, request: Request) -> dict[str, QuestionSet]:
-    """Open the datasets that the step needs; DataError if one differs from the parent's."""
+def _open_sets(task: SpanTask, config: Config, parent: ParentRun, *, train: bool) -> dict[str, QuestionSet]:
+    """Open the scored datasets and, with ``train``, the training set; DataError if one differs from the
+    parent's."""
     data = config.data
-    if request.reads_training_data:
+    if train:
         sets = task.load_splits(data)
     else:
         sets = {}
@@ -293,7 +269,7 @@ def _open_sets(task: SpanTask, config: Config, parent: ParentRun, request: Reque
     return sets
 
 
-# Making -------------------------------------------------------------------------------------------
+# Pruning and training -----------------------------------------------------------------------------
 
 
 def _smaller_encoder(
@@ -385,12 +361,13 @@ def _store_untrained(
     config: Config,
     parts: SpanParts,
     parent: ParentRun,
-    request: Request,
+    step: Step,
+    trusted: Sequence[str],
     work: Path,
     notes: Mapping[str, Any],
 ) -> RunRecord:
     """Store the model without recovery training and score it as stored."""
-    step, model_folder = request.step, work / MODEL
+    model_folder = work / MODEL
     task.save(model_folder, parts)
     if isinstance(step, Int8):
         store.save_state(model_folder, int8_state(parts.model, embeddings=step.embeddings))
@@ -407,7 +384,9 @@ def _store_untrained(
     hashes = {split: str(facts.fingerprint) for split, facts in data.items()}
     if parts.vectors is not None:
         hashes["glove"] = parts.vectors.fingerprint
-    teacher = parent.record.teacher
+    encoder, teacher = parent.record.encoder, parent.record.teacher
+    if encoder is not None:
+        hashes[ENCODER] = encoder.config_hash
     if teacher is not None:
         hashes["teacher"] = teacher.fingerprint
     record = new_record(
@@ -415,6 +394,7 @@ def _store_untrained(
         hashes,
         status="ok",
         data=data,
+        encoder=encoder,
         device=devices.describe(device == "cuda"),
         precision=precision,
         parameters=parameter_blocks(parts.model),
@@ -423,5 +403,5 @@ def _store_untrained(
     )
     record = replace(record, **notes)
     write_record(work, record)  # so that the run can be loaded from its final files
-    predictor = load_predictor(work, device=device, precision=precision, trust=request.trust)
-    return evaluate_splits(record, predictor, parts, work, request.trusted)
+    predictor = load_predictor(work, device=device, precision=precision, trust=trusted)
+    return evaluate_splits(record, predictor, parts, work, trusted)

@@ -24,7 +24,7 @@ from qa_arch.types.tensors import Batch
 
 Kind = Literal["heads", "units"]
 ROWS_PER_HEAD_COLUMN = 3
-"""Rows removed with an input column of the attention output map: of query, key and value."""
+"""Rows coupled to an input column of the attention output map: one each of query, key and value."""
 WIDTHS = ("intermediate_size", "hidden_dim")
 """Names of the feed-forward width in configurations."""
 TOLERANCE = 1e-3

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ TOP_UNITS = 4
 CAVEAT = "attention says where a model looks, not why it answers (Jain & Wallace 2019)"
 SCALE = 65535
 """The page stores probabilities as integers, multiplied by this."""
-PARTS = ("special", "question", "passage")
+PARTS = get_args(Part)
 
 
 class Unit(NamedTuple):

@@ -59,7 +59,7 @@ def recurrence(
     needs = "it needs Triton, a CUDA device of compute capability 8.0 or above, and fp32 or lower precision"
     precision = torch.get_float32_matmul_precision()
     verdict = Verdict(False, needs)
-    if supports(inputs):  # not a decorator of the function, because that imports torch's compiler: a second
+    if supports(inputs):  # as a decorator, disable() would take a second at import: it loads the compiler
         verdict = torch.compiler.disable(_verdict_on_gpu)(inputs.device, hidden, precision)
     if verdict.passed:
         from qa_arch.extras.kernels.fused.autograd import recur_fused

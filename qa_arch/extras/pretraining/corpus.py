@@ -231,7 +231,7 @@ def load_splits(data: Data, protocol: str) -> dict[str, Corpus]:
     splits = {"train": open_corpus(data.train, protocol)}
     if data.calibration is not None:
         splits["calibration"] = open_corpus(data.calibration, protocol)
-        _require_apart(splits["train"], splits["calibration"], "data.calibration")
+        _require_disjoint(splits["train"], splits["calibration"], "data.calibration")
     elif data.hold_out_share:
         parts = split(splits["train"], data.hold_out_share, data.split_seed)
         splits = dict(zip(("train", "calibration"), parts, strict=True))
@@ -246,11 +246,11 @@ def load_splits(data: Data, protocol: str) -> dict[str, Corpus]:
         )
     if data.dev is not None and data.open_dev:
         splits["dev"] = open_corpus(data.dev, protocol)
-        _require_apart(splits["train"], splits["dev"], "data.dev")
+        _require_disjoint(splits["train"], splits["dev"], "data.dev")
     return splits
 
 
-def _require_apart(train: Corpus, scored: Corpus, setting: str) -> None:
+def _require_disjoint(train: Corpus, scored: Corpus, setting: str) -> None:
     """Raise DataError if a file or data set of ``scored`` is trained on; copies have the same fingerprint."""
     if shared := [source for key, source in scored.parts.items() if key in train.parts]:
         raise DataError(f"{setting}: {shared[0]} is part of data.train; score text that is not trained on")

@@ -261,14 +261,14 @@ class LanguageTask(Task):
         *,
         cache: bool = True,
     ) -> LanguageTable:
-        """The blocks of a corpus, packed or from the cache."""
+        """The blocks of a corpus, packed or from the cache; DataError if there are too few documents."""
         sentence_task, length = _sentence_task(config), config.features.max_length
         noise = asdict(config.pretraining)  # validation scores depend on it
         if not self.spans:
             del noise["span_length"]
         objective = {} if self.causal else {"sentence_task": sentence_task, **noise}
         settings = json.dumps([tokenizer_hash(tokenizer), length, objective])
-        return pack(
+        table = pack(
             split,
             tokenizer,
             config.features.cache_dir if cache else None,
@@ -278,6 +278,12 @@ class LanguageTask(Task):
             segments=encoder.has_segments,
             protocol=f"{self.name}:{hashlib.sha256(settings.encode()).hexdigest()[:8]}",
         )
+        if sentence_task == "nsp" and table.documents < 2:
+            raise DataError(
+                f"{split.source}: is a single document, but next-sentence prediction draws false pairs from"
+                " two; name a larger corpus, or train with model.sentence_task=sop"
+            )
+        return table
 
     # Building -----------------------------------------------------------------------------------
 
@@ -289,11 +295,6 @@ class LanguageTask(Task):
         tables = {split: self.table(config, corpus, tokenizer, encoder) for split, corpus in sets.items()}
         for split, table in tables.items():
             log.info("%s: %d tokens in %d blocks", split, table.tokens, len(table))
-            if _sentence_task(config) == "nsp" and table.documents < 2:
-                raise DataError(
-                    f"data.{split}: {sets[split].name} is a single document, but next-sentence prediction"
-                    " draws false pairs from two; name a larger corpus, or set model.sentence_task=sop"
-                )
         model = build_model(config.model, encoder, None, trusted)
         if isinstance(model, CausalLM) and not is_causal(model):
             raise ConfigError(

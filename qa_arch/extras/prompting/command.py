@@ -191,7 +191,8 @@ def _answer_set(
     lines = _answer_lines(file)
     complete = [batch for batch in batches if all(example.id in lines for example in batch)]
     done = [example.id for batch in complete for example in batch]
-    write_atomic(file, "".join(lines[id_] for id_ in done))  # drop the incomplete batch of a killed process
+    # Drop the incomplete batch of a killed process.
+    write_atomic(file, "".join(f"{lines[id_]}\n" for id_ in done))
     remaining = [batch for batch in batches if batch not in complete]
     count, begun, logged = len(done), time.monotonic(), time.monotonic()
     with file.open("a", encoding="utf-8") as out, watching(f"answering {name}", "questions") as watch:
@@ -217,7 +218,7 @@ def _answer_set(
 def _answer_lines(file: Path) -> dict[str, str]:
     """Question id -> line; truncated lines are skipped."""
     lines = {}
-    for line in file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else ():
+    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
         try:
             lines[json.loads(line)["id"]] = line
         except (ValueError, KeyError, TypeError):

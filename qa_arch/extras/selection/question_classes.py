@@ -59,7 +59,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
         hint = "name train_5500.label or TREC_10.label, or types:synthetic:train"
         raise DataError(f"{path}: cannot be read ({error.strerror}); {hint}") from None
     try:
-        text = data.decode("utf-8")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = data.decode("latin-1")  # the encoding of the published files
     for number, line in enumerate(text.split("\n"), start=1):

@@ -17,17 +17,13 @@ import numpy as np
 from qa_arch.types.text import ASKING, SelectionSet
 
 Scores = dict[int, list[float]]
-_BEFORE = """
-in on at by for from of to with under during after before about into upon as
-"""
-_OF_NUMBER = """
-many much long old far often large big tall high deep wide fast heavy hot cold late early few
-"""
-_BEGINNINGS = """
-is are was were am do does did has have had can could will would shall should may might must
-"""
-_PREPOSITIONS, _HOW_NUMBER, _VERBS = (
-    frozenset(words.split()) for words in (_BEFORE, _OF_NUMBER, _BEGINNINGS)
+_PREPOSITIONS, _VERBS, _HOW_NUMBER = (
+    frozenset(words.split())
+    for words in (
+        "in on at by for from of to with under during after before about into upon as",
+        "is are was were am do does did has have had can could will would shall should may might must",
+        "many much long old far often large big tall high deep wide fast heavy hot cold late early few",
+    )
 )
 _BY_NOUN = {
     "PERSON": "person people man woman king queen president author artist actor actress singer scientist"

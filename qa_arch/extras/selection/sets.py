@@ -38,7 +38,7 @@ MAIN = {
 CLASSES = tuple(f"{main}:{sub}" for main, subs in MAIN.items() for sub in subs.split())
 """The 50 classes, in the order of the models' scores."""
 _INDEX = {label: index for index, label in enumerate(CLASSES)}
-_MAIN_OF = tuple(list(MAIN).index(main_class) for main_class in (c.partition(":")[0] for c in CLASSES))
+_MAIN_OF = tuple(list(MAIN).index(label.partition(":")[0]) for label in CLASSES)
 
 
 def open_for(source: Source, *, want: Holds, name: str = "", on_error: OnError = "raise") -> SelectionSet:

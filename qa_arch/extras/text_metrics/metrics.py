@@ -2,8 +2,8 @@
 
 BLEU, ROUGE and METEOR use sacrebleu, rouge-score and nltk (pip extra ``text``), imported on first use;
 nothing is downloaded. All except BLEU, which has its own tokenisation, compare ``words``: lower case, no
-punctuation. Scores are in percent. The metrics are designed for sentences and low for short answers: a single
-word has no 4-gram, and METEOR gives a perfect one 50.
+punctuation. Scores are in percent, CIDEr from 0 to 10. They were designed for sentences and are low for short
+answers: a single word has no 4-gram, and METEOR gives a perfect one-word answer 50.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from qa_arch.errors import DataError, UnavailableError
@@ -78,8 +78,8 @@ def rouge(predictions: Sequence[str], references: References) -> dict[str, float
     Lin 2004: unigram overlap, bigram overlap, longest common subsequence; without stemming.
     """
     scorer = _library("rouge_score.rouge_scorer", "ROUGE").RougeScorer(
-        ["rouge1", "rouge2", "rougeL"], tokenizer=_Tokenizer()
-    )
+        ["rouge1", "rouge2", "rougeL"], tokenizer=SimpleNamespace(tokenize=words)
+    )  # the default tokenizer splits names at accents
     rows = [scorer.score_multi(golds, text) for text, golds in zip(predictions, references, strict=True)]
     names = {"rouge_1": "rouge1", "rouge_2": "rouge2", "rouge_l": "rougeL"}
     return {key: _mean_percent([row[name].fmeasure for row in rows]) for key, name in names.items()}
@@ -92,27 +92,12 @@ def meteor(predictions: Sequence[str], references: References) -> float:
     synonyms, which would have to be downloaded. A perfect answer of m words scores 1 - 0.5 / m³.
     """
     nltk = _library("nltk.translate.meteor_score", "METEOR")
+    no_synonyms = SimpleNamespace(synsets=lambda word: ())
 
     def best(text: str, golds: Sequence[str]) -> float:
-        return max(
-            nltk.single_meteor_score(words(gold), words(text), wordnet=_NoSynonyms()) for gold in golds
-        )
+        return max(nltk.single_meteor_score(words(gold), words(text), wordnet=no_synonyms) for gold in golds)
 
     return _mean_percent([best(text, golds) for text, golds in zip(predictions, references, strict=True)])
-
-
-class _Tokenizer:
-    """``words`` as a rouge-score tokenizer; the default one splits names at accents."""
-
-    def tokenize(self, text: str) -> list[str]:
-        return words(text)
-
-
-class _NoSynonyms:
-    """Stands in for nltk's WordNet: no word has synonyms."""
-
-    def synsets(self, word: str) -> tuple[()]:
-        return ()
 
 
 def _library(name: str, metric: str) -> ModuleType:
@@ -133,14 +118,15 @@ def _perplexity(
     if the model abstained on every question."""
     logs = []
     for id_, text in ((example.id, texts[example.id]) for example in scored):
-        if text and text not in probabilities.get(id_, {}):
+        if not text:
+            continue
+        probability = probabilities.get(id_, {}).get(text)
+        if probability is None:
             raise DataError(
                 f"{id_}: the prediction {text!r} is not among its candidates; give the n-best file of"
                 " the same predictions"
             )
-        if text:
-            probability = probabilities[id_][text]
-            logs.append(math.log(probability) if probability else -math.inf)
+        logs.append(math.log(probability) if probability else -math.inf)
     total = math.fsum(logs)
     if not logs or total == -math.inf:
         return math.inf if logs else None

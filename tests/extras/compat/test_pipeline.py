@@ -215,6 +215,16 @@ def test_cuda_build_of_torch_without_a_gpu_answers_on_the_cpu(folder, monkeypatc
     assert pipeline(TASK, folder / "bert").device == torch.device("cpu")
 
 
+def test_model_with_a_device_map_stays_where_it_is(folder, monkeypatch):
+    model = AutoModelForQuestionAnswering.from_pretrained(folder / "bert")
+    model.hf_device_map = {"": "cpu"}
+    monkeypatch.setattr(model, "to", None)
+    tokenizer = AutoTokenizer.from_pretrained(folder / "bert")
+    assert pipeline(TASK, model, tokenizer=tokenizer).device == torch.device("cpu")
+    with pytest.raises(ValueError, match="leave device out"):
+        pipeline(TASK, model, tokenizer=tokenizer, device="cpu")
+
+
 def test_invalid_tasks_and_checkpoints_raise(folder, tmp_path):
     with pytest.raises(KeyError, match=r"'summarization' is not .* transformers\.pipeline"):
         pipeline("summarization", folder / "bert")

@@ -14,7 +14,7 @@ from qa_arch.cli.compose import compose
 from qa_arch.config.schema import Config, validate
 from qa_arch.contract import write_vectors
 from qa_arch.data.sources import open_passages
-from qa_arch.extras.compression.runs import Request, compress
+from qa_arch.extras.compression.runs import compress
 from qa_arch.records import read_record, write_record
 from qa_arch.training.run import train
 
@@ -99,7 +99,7 @@ def smaller(tmp_path) -> Callable[..., Path]:
     """``smaller(source, method, name=..., **settings)`` -> the folder of ``source`` compressed."""
 
     def make(source: Path, method: str, *, name: str = "smaller", **settings):
-        compress(Request(source, tmp_path / name, step(method, **settings)))
+        compress(source, tmp_path / name, step(method, **settings))
         return tmp_path / name
 
     return make

@@ -65,6 +65,7 @@ def test_ties_are_counted_exactly_and_masks_only_grow():
     grown = smallest(weights, 3 / 20, "global", previous)
     assert torch.equal(grown["a"], previous["a"])
     assert (smallest(weights, 0.5, "global", previous)["a"] | ~previous["a"]).all()
+    assert torch.equal(smallest(weights, 1 / 20, "layer", previous)["a"], previous["a"]), "pruned globally"
 
 
 def test_schedule_follows_zhu_and_gupta():

@@ -18,7 +18,7 @@ from qa_arch.export.huggingface import export_hf
 from qa_arch.export.onnx_folder import export_onnx
 from qa_arch.extras.compression import runs as compressed_runs
 from qa_arch.features.batches import Collator
-from qa_arch.records import CALIBRATION, DEV, read_record, write_record
+from qa_arch.records import CALIBRATION, DEV, EncoderRun, read_record, write_record
 from qa_arch.results.columns import comparison
 from qa_arch.results.publish import publish
 from qa_arch.results.systems import group_by_system
@@ -95,6 +95,12 @@ def test_record_names_parent_and_step_but_no_path(parent, smaller, tmp_path):
     stored = [read_record(smaller(parent, "int8", name=f"e{n}", embeddings=bool(n))) for n in (0, 1)]
     assert before.weights_bytes > stored[0].weights_bytes > stored[1].weights_bytes
     assert stored[0].precision == "int8"
+
+
+def test_record_keeps_the_pretraining_run_of_the_encoder(run_folder, smaller):
+    pretraining = EncoderRun(model="mlm", seed=3, config_hash="c", system="s")
+    write_record(run_folder, replace(read_record(run_folder), encoder=pretraining))
+    assert read_record(smaller(run_folder, "magnitude", sparsity=0.5)).encoder == pretraining
 
 
 def test_compressed_runs_are_tabulated_with_their_parent_and_published(

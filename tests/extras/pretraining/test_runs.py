@@ -207,6 +207,13 @@ def test_invalid_settings_are_refused_before_training(
     assert not (tmp_path / "run" / "model" / "model.safetensors").exists()
 
 
+def test_next_sentences_are_not_evaluated_on_a_single_document(run_of):
+    """The search for another document would never end."""
+    predictor = qa_arch.load_predictor(run_of("mlm_nsp"), device="cpu")
+    with pytest.raises(DataError, match=r"one\.txt: is a single document"):
+        predictor.read(Corpus("one.txt", "one.txt", "f", lambda: iter(["Tarn keeps bees. " * 30])))
+
+
 def test_validation_masks_do_not_depend_on_the_seed(configure):
     """So perplexities of all seeds are over the same tokens. Training masks differ."""
     batches = []

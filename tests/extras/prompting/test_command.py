@@ -105,9 +105,11 @@ def test_interrupted_call_resumes_and_sets_share_the_calibration(prompt, files, 
     assert prompt(*options)[0] == 0
     for name in ("dev", "calibration"):
         assert answers(tmp_path / "p", name) == answers(tmp_path / "uninterrupted", name)
+    file.write_text(file.read_text().removesuffix("\n"))  # killed before the last byte
     before = len(calls)
     assert prompt(*options)[0] == 0
     assert len(calls) == before
+    assert file.read_text().endswith("}\n")
     code, _, err = prompt(*options, "--seed", 4)
     assert (code, "made with another seed, shots, prompt; choose another --folder" in err) == (5, True)
 

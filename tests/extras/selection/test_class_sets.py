@@ -16,7 +16,7 @@ def test_taxonomy_of_li_and_roth():
     assert {main: len(subs.split()) for main, subs in MAIN.items()} == sizes
 
 
-@pytest.mark.parametrize("coding", ["utf-8", "latin-1"])
+@pytest.mark.parametrize("coding", ["utf-8", "utf-8-sig", "latin-1"])
 def test_trec_file_is_read_in_either_encoding(tmp_path, coding):
     (tmp_path / "train_5500.label").write_bytes(LINES.encode(coding))
     task = open_source(f"types:{tmp_path}/train_5500.label")
