@@ -132,17 +132,12 @@ class HoldZeros(pl.Callback):
 
     def _hold(self, step: int) -> None:
         """Update the masks to the sparsity after ``step`` if an update is due, and apply them."""
-        due = step % max(1, self.ramp // MAX_UPDATES) == 0 if step < self.ramp else not self.finished
+        due = step % max(1, self.ramp // MAX_UPDATES) == 0 if step < self.ramp else self.reached < self.ramp
         if self.step and due:
             sparsity = scheduled_sparsity(step, self.ramp, self.first, self.step.sparsity)
             self.masks = smallest(self.weights, sparsity, self.step.scope, self.masks)
         apply_masks(self.weights, self.masks)
         self.reached = step
-
-    @property
-    def finished(self) -> bool:
-        """Whether the final sparsity is reached."""
-        return self.reached >= self.ramp
 
     def state_dict(self) -> dict[str, Any]:
         return {"masks": self.masks, "first": self.first, "reached": self.reached}

@@ -68,6 +68,8 @@ def _train(args: argparse.Namespace) -> int:
     out = Path(args.out)
     if out.exists():
         raise ConfigError(f"--out {out}: exists and was not changed; name a new folder")
+    if args.vocabulary < 1:
+        raise ConfigError(f"--vocabulary {args.vocabulary}: must be at least 1")
     corpus = open_corpus(args.corpus)
     documents = list(corpus.documents())
     from qa_arch.features.tokenizers import build

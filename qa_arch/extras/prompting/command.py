@@ -116,8 +116,8 @@ def run(args: argparse.Namespace) -> int:
     assert point is not None
     fitted = f", null threshold {record.null_threshold:.4g}" if calibration else ""
     print(f"EM {point.exact:.2f} F1 {point.f1:.2f}: {target} ({len(sets[0]):,} questions{fitted})")
-    costs = [f"{value:,.6g} {key}" for key, value in cost.items()]
-    uncounted = [] if "prompt tokens" in cost else ["tokens unknown (the server reports no token counts)"]
+    costs = [f"{value:,.6g} {key.replace('_', ' ')}" for key, value in cost.items()]
+    uncounted = [] if "prompt_tokens" in cost else ["tokens unknown (the server reports no token counts)"]
     print("per 1,000 answers: " + ", ".join([*costs, *uncounted]))
     return 0
 
@@ -227,14 +227,14 @@ def _answer_lines(file: Path) -> dict[str, str]:
 
 
 def _cost(file: Path, price: Sequence[float] | None) -> dict[str, float]:
-    """Seconds, tokens and money per 1,000 answers; without tokens and money if some answer has no counts."""
+    """Seconds, tokens and money per 1,000 answers; only seconds if some answer has no token counts."""
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     counted = ("prompt_tokens", "answer_tokens")
     keys = ("seconds", *(counted if all(key in row for row in rows for key in counted) else ()))
     total = {key: sum(row[key] for row in rows) for key in keys}
     if price and "prompt_tokens" in total:
         total["money"] = (total["prompt_tokens"] * price[0] + total["answer_tokens"] * price[-1]) / 1000
-    return {key.replace("_", " "): 1000 * value / len(rows) for key, value in total.items()}
+    return {key: 1000 * value / len(rows) for key, value in total.items()}
 
 
 def _with_prompt(
@@ -250,7 +250,7 @@ def _with_prompt(
     settings |= {"shots": len(shots), "template": TEMPLATE}
     prompt_hash = hashlib.sha256(prompt["prompt"].encode()).hexdigest()
     dev = record.data[DEV]
-    costs = {f"{key.replace(' ', '_')}_per_1000_answers": round(value, 4) for key, value in cost.items()}
+    costs = {f"{key}_per_1000_answers": round(value, 4) for key, value in cost.items()}
     data = {**record.data, DEV: replace(dev, extra={**dev.extra, **costs, "prompt_sha256": prompt_hash})}
     if train is not None:
         data[TRAIN] = SplitFacts(

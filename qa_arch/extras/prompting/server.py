@@ -152,13 +152,14 @@ def _sum(first: int | None, second: int | None) -> int | None:
 def null_odds(first: Mapping[str, float]) -> float | None:
     """log P("unanswerable") - log P(answer), estimated from the top log-probabilities of the first token.
 
-    Tokens that can begin "unanswerable" count for it; a side without any token gets the lowest probability in
-    the list as an upper bound. None without log-probabilities.
+    Tokens that can begin "unanswerable" count for it, and quotes and spaces, which can begin either, do not
+    count; a side without any token gets the lowest probability in the list as an upper bound. None without
+    log-probabilities.
     """
     if not first:
         return None
     null, answer = [min(first.values())], [min(first.values())]
     for token, logprob in first.items():
-        word = token.strip(" \"'Ġ▁").casefold()
-        (null if word and UNANSWERABLE.startswith(word) else answer).append(logprob)
+        if word := token.strip(" \n\"'*ĠĊ▁").casefold():
+            (null if UNANSWERABLE.startswith(word) else answer).append(logprob)
     return max(null) - max(answer)

@@ -18,7 +18,6 @@ from qa_arch.types.text import SelectionQuestion, SelectionSet
 
 T = TypeVar("T")
 SPLITS = ("train", "dev", "test1", "test2")
-_VOCABULARY, _ANSWERS = "vocabulary", "answers.label.token_idx"
 
 
 def _split(source: str) -> tuple[Path, str]:
@@ -32,15 +31,11 @@ def _split(source: str) -> tuple[Path, str]:
     return Path(folder).expanduser(), split
 
 
-def _questions_file(source: str) -> Path:
+def _files(source: str) -> tuple[Path, Path, Path]:
+    """Files of the questions, the answers and the vocabulary."""
     folder, split = _split(source)
     stem = "question.train.token_idx.label" if split == "train" else f"question.{split}.label.token_idx.pool"
-    return folder / stem
-
-
-def _files(source: str) -> tuple[Path, ...]:
-    folder, _ = _split(source)
-    return _questions_file(source), folder / _ANSWERS, folder / _VOCABULARY
+    return folder / stem, folder / "answers.label.token_idx", folder / "vocabulary"
 
 
 def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> SelectionSet:
@@ -50,11 +45,12 @@ def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> SelectionS
     without a right one, are skipped and counted in ``left_out``. Raises DataError naming file, line and
     field.
     """
-    folder, split = _split(sources[0])
-    vocabulary = {index: word for _, (index, word) in _lines(folder / _VOCABULARY, 2)}
+    _, split = _split(sources[0])
+    _, answers_file, vocabulary_file = _files(sources[0])
+    vocabulary = {index: word for _, (index, word) in _lines(vocabulary_file, 2)}
     answers = {
         label: _look_up(text.split(), vocabulary, f"{place}: answer")
-        for place, (label, text) in _lines(folder / _ANSWERS, 2)
+        for place, (label, text) in _lines(answers_file, 2)
     }
     row = {label: number for number, label in enumerate(answers)}
     questions, left_out = [], 0
@@ -71,7 +67,7 @@ def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> SelectionS
 
 def _questions(source: str) -> Iterator[tuple[str, list[str], list[str], list[str] | None]]:
     """(file and line, word indices, right labels, distinct labels of the pool) of each question."""
-    path, (_, split) = _questions_file(source), _split(source)
+    (path, *_), (_, split) = _files(source), _split(source)
     for place, fields in _lines(path, 2 if split == "train" else 3):
         question, right, *pool = fields if split == "train" else (fields[1], fields[0], fields[2])
         yield place, question.split(), right.split(), list(dict.fromkeys(pool[0].split())) if pool else None

@@ -47,6 +47,7 @@ def test_tokenizer_is_written_with_its_training_record(qa_arch, text_file, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
+        (["text.txt", "--vocabulary", -5], 2, "--vocabulary -5: must be at least 1"),
         (["missing.txt"], 4, "missing.txt: no such file or folder"),
         (["blank.txt"], 4, "blank.txt: holds no text"),
         (["text.txt", "--out", "empty"], 2, "--out empty: exists and was not changed; name a new folder"),

@@ -150,5 +150,6 @@ def test_null_odds_of_the_first_token():
     assert null_odds({}) is None
     assert null_odds({"Una": -1.0, "Ada": -2.0, " un": -3.0}) == 1.0
     assert null_odds({"Ada": -0.5, "x": -4.0}) == -3.5  # at most as probable as the last one listed
-    assert null_odds({" ": -0.5, "un": -1.5}) == -1.0
+    assert null_odds({'"': -0.1, "un": -2.5, "Ada": -4.5}) == 2.0  # either answer may be quoted
+    assert null_odds({" ": -0.1, '"': -2.5}) == 0.0
     assert math.isfinite(null_odds({"un": -0.1}))
