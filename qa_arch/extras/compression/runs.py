@@ -149,7 +149,8 @@ def _make(
             prune(parts.model, step)
         record = _store_untrained(task, config, parts, parent, step, trusted, work, notes)
     nonzero = store.count_nonzero(work / MODEL, dict(parts.model.named_parameters()))
-    record = replace(record, parameters=replace(record.parameters, nonzero=nonzero))
+    parameters = replace(record.parameters, nonzero=nonzero)
+    record = replace(record, parameters=parameters, encoder=parent.record.encoder)
     write_record(work, record)
     return record
 
@@ -394,7 +395,6 @@ def _store_untrained(
         hashes,
         status="ok",
         data=data,
-        encoder=encoder,
         device=devices.describe(device == "cuda"),
         precision=precision,
         parameters=parameter_blocks(parts.model),

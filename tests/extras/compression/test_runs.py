@@ -97,10 +97,11 @@ def test_record_names_parent_and_step_but_no_path(parent, smaller, tmp_path):
     assert stored[0].precision == "int8"
 
 
-def test_record_keeps_the_pretraining_run_of_the_encoder(run_folder, smaller):
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_record_keeps_the_pretraining_run_of_the_encoder(run_folder, smaller, epochs):
     pretraining = EncoderRun(model="mlm", seed=3, config_hash="c", system="s")
     write_record(run_folder, replace(read_record(run_folder), encoder=pretraining))
-    assert read_record(smaller(run_folder, "magnitude", sparsity=0.5)).encoder == pretraining
+    assert read_record(smaller(run_folder, "magnitude", sparsity=0.5, epochs=epochs)).encoder == pretraining
 
 
 def test_compressed_runs_are_tabulated_with_their_parent_and_published(
