@@ -192,7 +192,7 @@ def settings(tmp_path_factory) -> dict[str, list[str]]:
 
 def configure(case: str, settings: dict[str, list[str]], *more: str) -> Config:
     name, overrides = CASES[case]
-    section = OmegaConf.load(ALL[name])
+    section = compose([f"model={name}"])["model"]
     small = {**SMALL, "filters": min(section.get("filters", 0), 9)}
     model_settings = [f"model.{key}={value}" for key, value in small.items() if key in section]
     shared = settings[task_name(case)]
