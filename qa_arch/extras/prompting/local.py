@@ -30,7 +30,7 @@ ANSWER = "Answer:"
 MAX_TOKENS = 16
 """Maximum answer length."""
 STARTS = 8
-"""Spans are scored from this many words on: those with the most likely first tokens."""
+"""Number of words from which spans are scored: those with the most likely first tokens."""
 Reading = Literal["generate", "spans"]
 
 
