@@ -55,13 +55,13 @@ def run(args: argparse.Namespace) -> int:
     problems = sum(check.needed and not check.ok for check in checks)
     if args.json:
         print(json.dumps({"ok": not problems, "checks": [asdict(check) for check in checks]}, indent=2))
-        return UnavailableError.exit_code if problems else 0
-    for check in checks:
-        state = "ok" if check.ok else "PROBLEM" if check.needed else "missing"
-        print(f"{state:<8} {check.name}: {check.found}")
-        if check.remedy and not check.ok:
-            print(f"{'':<8} -> {check.remedy}")
-    print(f"{problems} required items are missing or broken" if problems else "everything required works")
+    else:
+        for check in checks:
+            state = "ok" if check.ok else "PROBLEM" if check.needed else "missing"
+            print(f"{state:<8} {check.name}: {check.found}")
+            if check.remedy and not check.ok:
+                print(f"{'':<8} -> {check.remedy}")
+        print(f"{problems} required items are missing or broken" if problems else "everything required works")
     return UnavailableError.exit_code if problems else 0
 
 

@@ -6,7 +6,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from qa_arch import __version__
@@ -74,10 +74,46 @@ INTERNAL, INTERRUPTED = 70, 130
 
 @terminal.guarded()
 def main(argv: list[str] | None = None) -> int:
-    """Run one subcommand and return its exit code; argparse exits with 2 for wrong usage."""
+    """Run one subcommand and return its exit code; argparse exits with 2 for wrong usage.
+
+    An exception is printed on one line, or raised with ``--debug``.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     args = argparse.Namespace(debug="--debug" in arguments)
-    return _guarded(lambda: _run(arguments, args), args)
+    try:
+        code = _run(arguments, args)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:  # the reader closed the pipe (`| head`)
+        _drop_output()
+        return 0
+    except Exception as error:
+        if args.debug:
+            raise
+        return _report(error, args)
+
+
+def _report(error: Exception, args: argparse.Namespace) -> int:
+    """Print an error on one line and return its exit code.
+
+    An error in the packages of ``--trust`` and of entry points is not a bug in qa-arch.
+    """
+    if isinstance(error, QaArchError):
+        return _fail(str(error), error.exit_code)
+    if isinstance(error, PermissionError):
+        return _fail(f"{error.filename}: permission denied; --debug shows where", QaArchError.exit_code)
+    if isinstance(error, OSError) and error.errno in FULL:
+        _drop_output()
+        place = error.filename or "output"
+        return _fail(f"{place}: cannot be written ({error.strerror}); free space", QaArchError.exit_code)
+    from qa_arch.cli.own_models import explain
+
+    if place := explain(error, (*getattr(args, "trust", ()), *packages())):
+        return _fail(f"{place}; --debug shows the traceback", QaArchError.exit_code)
+    message = f"unexpected {type(error).__name__}: {one_line(error, 300)}"
+    return _fail(f"{message}; --debug shows where, please report it", INTERNAL)
 
 
 def _run(arguments: list[str], args: argparse.Namespace) -> int:
@@ -96,43 +132,6 @@ def _run(arguments: list[str], args: argparse.Namespace) -> int:
     for package in ("qa_arch", "baselines"):
         logging.getLogger(package).setLevel(logging.INFO)
     return int(args.run(args))
-
-
-def _guarded(work: Callable[[], int], args: argparse.Namespace) -> int:
-    """Return the exit code of ``work``; print an exception as one line, or with ``--debug`` raise it.
-
-    An error in the packages of ``--trust`` and of entry points is not a bug in qa-arch.
-    """
-    try:
-        code = work()
-        sys.stdout.flush()
-        return code
-    except QaArchError as error:
-        if args.debug:
-            raise
-        return _fail(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        return _fail("interrupted", INTERRUPTED)
-    except BrokenPipeError:  # the reader closed the pipe (`| head`)
-        _drop_output()
-        return 0
-    except PermissionError as error:
-        if args.debug:
-            raise
-        return _fail(f"{error.filename}: permission denied; --debug shows where", QaArchError.exit_code)
-    except Exception as error:
-        if args.debug:
-            raise
-        if isinstance(error, OSError) and error.errno in FULL:
-            _drop_output()
-            place = error.filename or "output"
-            return _fail(f"{place}: cannot be written ({error.strerror}); free space", QaArchError.exit_code)
-        from qa_arch.cli.own_models import explain
-
-        if place := explain(error, (*getattr(args, "trust", ()), *packages())):
-            return _fail(f"{place}; --debug shows the traceback", QaArchError.exit_code)
-        message = f"unexpected {type(error).__name__}: {one_line(error, 300)}"
-        return _fail(f"{message}; --debug shows where, please report it", INTERNAL)
 
 
 def _drop_output() -> None:

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import chdir
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         status = rows(folder, manifest.points, parent=lock.holder(folder) is not None)
         _print_rows(folder, status, as_json=args.json)
         return 0
-    changes: dict[str, Any] = {"n_jobs": args.n_jobs} if args.n_jobs else {}
+    changes: dict[str, Any] = {} if args.n_jobs is None else {"n_jobs": args.n_jobs}
     if args.devices:
         names = args.devices.split(",")
         changes["devices"] = [int(name) if name.isdecimal() else name for name in names]
@@ -143,17 +142,15 @@ def _read_point(folder: Path, entry: Entry) -> Point:
     return Point(tuple(entry.overrides), raw, validate(raw), entry.key)
 
 
-def point_command(trusted: Sequence[str], config_dir: str | None = None) -> Command:
-    """Function from a point's folder to the ``qa-arch train`` command that trains or resumes it; picklable.
+def point_command(trusted: Sequence[str], config_dir: str | None) -> Command:
+    """Function from a point's folder to the ``qa-arch train`` command that trains or resumes it."""
+    options = own_options(trusted, config_dir)
 
-    ``config_dir`` contains trusted packages that are not installed.
-    """
-    return partial(_point_command, tuple(trusted), config_dir)
+    def command(folder: Path) -> list[str]:
+        run = ["--config-from", str(folder / CONFIG), "--folder", str(folder), "--if-exists", "resume"]
+        return lifeline.module_command("qa_arch.cli.main", "train", *run, *options)
 
-
-def _point_command(trusted: Sequence[str], config_dir: str | None, folder: Path) -> list[str]:
-    run = ["--config-from", str(folder / CONFIG), "--folder", str(folder), "--if-exists", "resume"]
-    return lifeline.module_command("qa_arch.cli.main", "train", *run, *own_options(trusted, config_dir))
+    return command
 
 
 def _report(folder: Path, entries: Sequence[Entry], *, as_json: bool = False) -> int:

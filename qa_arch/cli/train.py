@@ -74,7 +74,13 @@ def run(args: argparse.Namespace) -> int:
         option = "-m" if args.multirun else "--models"
         raise ConfigError(f"torchrun and srun start the processes of one run; {option} asks for several")
     if args.multirun:
-        return _sweep(args)
+        from qa_arch.cli.sweep import multirun
+
+        reason = "cannot be combined with -m; a sweep takes model=A,B and sweep.folder=DIR"
+        refuse_options(args, ("models", "config_from", "folder"), reason)
+        if args.if_exists == "replace":
+            raise ConfigError("--if-exists replace: a sweep keeps its results; give another sweep.folder=DIR")
+        return multirun(args.overrides, args.trust, args.config_dir, dry=args.dry_run)
     config_dir = use_config_dir(args.config_dir, args.trust)
     trusted = (*TRUSTED, *args.trust)
     jobs = _plan(args, launch, trusted)
@@ -101,16 +107,6 @@ def run(args: argparse.Namespace) -> int:
     ]
     _print_results(runs, own_options(args.trust, args.config_dir), compared=bool(args.models))
     return 0 if all(record.status == "ok" for _, record in runs) else 1
-
-
-def _sweep(args: argparse.Namespace) -> int:
-    from qa_arch.cli.sweep import multirun
-
-    reason = "does not go with -m; a sweep takes model=A,B and sweep.folder=DIR"
-    refuse_options(args, ("models", "config_from", "folder"), reason)
-    if args.if_exists == "replace":
-        raise ConfigError("--if-exists replace: a sweep keeps its results; give another sweep.folder=DIR")
-    return multirun(args.overrides, args.trust, args.config_dir, dry=args.dry_run)
 
 
 def _plan(args: argparse.Namespace, launch: Launched | None, trusted: Sequence[str]) -> list[Job]:

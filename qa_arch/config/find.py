@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from qa_arch.config.files import read_yaml
 from qa_arch.errors import ConfigError
 from qa_arch.manifest import extras
 
@@ -26,9 +27,7 @@ def conf_folder() -> Path:
 
 def choice(name: str) -> dict[str, Any]:
     """Read ``conf/NAME.yaml``, a choice of a config group that contains only plain values."""
-    import yaml  # type: ignore[import-untyped]  # slow to import
-
-    return yaml.safe_load((conf_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
+    return read_yaml(conf_folder() / f"{name}.yaml")
 
 
 def config_folders(own: str | Path | None = None) -> tuple[Path, ...]:
@@ -43,14 +42,13 @@ def config_folders(own: str | Path | None = None) -> tuple[Path, ...]:
     folder = Path(own).expanduser().resolve()
     if not folder.is_dir():
         raise ConfigError(f"--config-dir {own}: no such folder")
-    known = groups(folders)
-    choices = _choices(folder, known)
-    if not any(choices.values()):
+    known, own_choices = groups(folders), groups([folder])
+    if not any(own_choices.values()):
         raise ConfigError(
             f"--config-dir {own}: contains no choice of any group, such as model/NAME.yaml (groups:"
             f" {', '.join(known)})"
         )
-    for group, names in choices.items():
+    for group, names in own_choices.items():
         if shared := set(names) & set(known[group]):
             raise ConfigError(
                 f"--config-dir {own}: {group}/{min(shared)}.yaml has the name of one of qa_arch's own,"
@@ -62,23 +60,13 @@ def config_folders(own: str | Path | None = None) -> tuple[Path, ...]:
 def groups(folders: Sequence[Path]) -> dict[str, list[str]]:
     """Choices of each config group in ``folders``; the groups are those of ``conf/`` and extras."""
     subfolders = (path for conf in _own_folders() for path in conf.iterdir() if path.is_dir())
-    group_names = sorted(path.name for path in subfolders if path.name != SUITES)
-    choices: dict[str, list[str]] = {group: [] for group in group_names}
-    for folder in folders:
-        for group, names in _choices(folder, group_names).items():
-            choices[group] = sorted({*choices[group], *names})
+    choices: dict[str, list[str]] = {}
+    for group in sorted({path.name for path in subfolders} - {SUITES}):
+        parents = [folder / group for folder in folders]
+        paths = {path.relative_to(parent) for parent in parents for path in parent.rglob("*.yaml")}
+        choices[group] = sorted(path.with_suffix("").as_posix() for path in paths)
     return choices
 
 
 def _own_folders() -> tuple[Path, ...]:
     return conf_folder(), *(extra.conf for extra in extras() if extra.conf)
-
-
-def _choices(folder: Path, groups: Iterable[str]) -> dict[str, list[str]]:
-    return {
-        group: sorted(
-            path.relative_to(folder / group).with_suffix("").as_posix()
-            for path in (folder / group).rglob("*.yaml")
-        )
-        for group in groups
-    }

@@ -57,10 +57,10 @@ def launched(environ: MutableMapping[str, str] | None = None) -> Launched | None
 
 def _translate(environment: MutableMapping[str, str]) -> None:
     """Set torchrun's variables from SLURM's in a step with several tasks (only srun sets step variables)."""
-    if int(environment.get("SLURM_STEP_NUM_TASKS", 1)) < 2 or "SLURM_PROCID" not in environment:
-        return
-    tasks = _number(environment, "SLURM_STEP_NUM_TASKS")
+    tasks = int(environment.get("SLURM_STEP_NUM_TASKS", 1))
     nodes = int(environment.get("SLURM_STEP_NUM_NODES", 1))
+    if tasks < 2 or "SLURM_PROCID" not in environment:
+        return
     spread = environment.get("SLURM_STEP_TASKS_PER_NODE", "")
     if "," in spread or tasks % nodes:
         raise ConfigError(

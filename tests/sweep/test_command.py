@@ -118,6 +118,7 @@ def test_resume_finishes_a_sweep(stubbed, train_m, qa_arch):
     stubbed.set_actions(seed1="signal", seed2="failed")
     assert train_m("seed=1,2,3", "sweep.fail_fast=true")[0] == 1
     stubbed.set_actions()
+    assert qa_arch("sweep", "resume", stubbed.folder, "--n-jobs", "0")[0] == 2
     code, out, _ = qa_arch("sweep", "resume", stubbed.folder, "--n-jobs", "2", "--devices", "0,1")
     assert (code, "3 points: 3 ok" in out) == (0, True)
     assert sorted(stubbed.started()) == ["seed1", "seed1", "seed2", "seed2", "seed3"]
