@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from qa_arch.cli.runs import add_options, add_questions, system_folder
+from qa_arch.cli.runs import add_options, add_questions, open_questions, system_folder
 from qa_arch.data.answer_files import FORMATS, read_answers
-from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError
 from qa_arch.records import ADOPTED, CALIBRATION, DEV
 from qa_arch.system.garbage import gc_disabled
@@ -44,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     file = Path(args.predictions)
     default_folder = system_folder(ADOPTED, args.name, args.seed)  # also checks the name
     folder = Path(args.folder or default_folder)
-    questions = open_passages(args.data, name=DEV, on_error=args.on_error)
+    questions = open_questions(args.data, args.on_error, name=DEV)
     if questions.protocol == "1.1" and args.na_prob and not args.calibration:
         raise ConfigError("--na-prob: SQuAD 1.1 has no unanswerable questions; leave it out")
     if bool(args.calibration) != bool(args.calibration_predictions):
@@ -54,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     answers = read_answers(file, questions, na_prob=args.na_prob, empty=args.missing == "empty")
     calibration = None
     if args.calibration:
-        fitted_on = open_passages(args.calibration, name=CALIBRATION, on_error=args.on_error)
+        fitted_on = open_questions(args.calibration, args.on_error, name=CALIBRATION)
         path = Path(args.calibration_predictions)
         calibration = fitted_on, read_answers(path, fitted_on, na_prob=args.calibration_na_prob)
     with gc_disabled():

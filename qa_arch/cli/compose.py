@@ -174,7 +174,7 @@ def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, OmegaConfBaseException, YAMLError) as error:
         raise ConfigError(f"{path}: {one_line(error)}") from error
     assert isinstance(plain, dict)
-    refuse_ignored_encoder(overrides, plain.get("encoder", {}))
+    refuse_ignored_encoder(overrides, plain.get("encoder"))
     return {str(key): value for key, value in plain.items()}
 
 

@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from importlib import import_module
 
-from qa_arch.cli.runs import DEVICE, add_options, open_predictor, refuse_options, require_runs
+from qa_arch.cli.runs import (
+    DEVICE,
+    add_options,
+    null_threshold,
+    open_predictor,
+    refuse_options,
+    require_runs,
+)
 from qa_arch.config.files import write_json
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError
@@ -52,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--null-threshold",
-        type=float,
+        type=null_threshold,
         metavar="T",
         help='null odds, or no-answer scores, above T mean "no answer" (default for files: the official'
         f" {OFFICIAL_THRESHOLD}; with --run: an additional threshold to score at)",
@@ -121,8 +127,6 @@ def run(args: argparse.Namespace) -> int:
 
     Exit code 3 if predictions are missing; they are scored as by the official script.
     """
-    if args.null_threshold is not None and math.isnan(args.null_threshold):
-        raise ConfigError("--null-threshold: NaN is not a number")
     return _score_runs(args) if args.run_folder else _score_files(args)
 
 

@@ -11,9 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qa_arch.cli.runs import add_options, add_scored_questions, split_columns
+from qa_arch.cli.runs import add_options
 from qa_arch.config.files import write_atomic, write_json
-from qa_arch.data.sources import open_passages
+from qa_arch.data.formats import OnError
+from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.prediction_files import read_types
 from qa_arch.records import DEV, RECORD, RECORDS, find_runs, read_record
@@ -46,6 +47,10 @@ README = Path("README.md")
 """Page that includes an experiment's tables between the marks of ``results.tables.fill``."""
 
 
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 def add_tables_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch tables runs/squad2 --format markdown"
     add = parser.add_argument
@@ -59,7 +64,7 @@ def add_tables_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--format", "--json")
     add(
         "--columns",
-        type=split_columns,
+        type=_names,
         metavar="KEY,...",
         help="columns of tables of runs, such as model,f1,auroc,ece (all are in qa_arch/results/columns.py)",
     )
@@ -75,10 +80,8 @@ def add_tables_arguments(parser: argparse.ArgumentParser) -> None:
 def run_tables(args: argparse.Namespace) -> int:
     """Print the tables, or with ``--all`` write those of every experiment."""
     if args.all:
-        if args.runs or args.publish:
-            raise ConfigError(
-                "--all writes the tables of experiments/ and takes neither RUNS nor other options"
-            )
+        if args.runs or args.publish or args.columns or args.format != "text":
+            raise ConfigError("--all: writes the tables of experiments/; leave out RUNS and other options")
         return _write_all()
     roots = args.runs or ["runs"]
     if args.publish:
@@ -161,7 +164,7 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
     add("--spans", dest="measure", action="store_const", const="spans", help="the same as --measure spans")
     add(
         "--order",
-        type=split_columns,
+        type=_names,
         default=(),
         metavar="NAME,...",
         help="with --baseline: test these systems in this pre-specified order, each only if all earlier ones"
@@ -175,7 +178,7 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
         " one-sided tests)",
     )
     texts = "the scored questions, to show their texts and group untagged ones by question word"
-    add_scored_questions(parser, texts)
+    add("--data", nargs="+", metavar="FILE", help=f"{texts}: {usage()}")
     add_options(parser, "--unit")
     add("--top", type=int, default=20, metavar="N", help="maximum questions to show (default: 20)")
     add_options(parser, "--format", "--json")
@@ -261,9 +264,9 @@ def run_power(args: argparse.Namespace) -> int:
 
 
 def _count(text: str) -> int:
-    if (count := int(text)) < 2:
-        raise argparse.ArgumentTypeError("at least 2: a single one has no variance")
-    return count
+    if not text.isdecimal() or int(text) < 2:
+        raise argparse.ArgumentTypeError(f"{text!r}: give numbers >= 2 (one has no variance), such as 5,10")
+    return int(text)
 
 
 def _counts(text: str) -> tuple[int, ...]:
@@ -287,8 +290,8 @@ def add_show_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("run_folder", metavar="RUN", help="a run folder")
     add("--split", default="dev", help="set whose errors are broken down (default: dev)")
-    errors = "to break its errors down by article and show where spans went wrong"
-    add_scored_questions(parser, f"the questions that the run was scored on, {errors}")
+    errors = "the scored questions, to break errors down by article and show where spans went wrong"
+    add("--data", nargs="+", metavar="FILE", help=f"{errors}: {usage()}")
     add("--json", action="store_true", help="print everything as JSON")
 
 
@@ -389,7 +392,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("runs", nargs="*", metavar="RUNS", help="run folders, folders of runs or globs (default: runs)")
     add("-o", "--out", default="report.html", metavar="F.html", help="default: report.html")
-    add_scored_questions(parser, "the questions that the runs were scored on, to show their texts")
+    add("--data", nargs="+", metavar="FILE", help=f"the scored questions, to show their texts: {usage()}")
     add("--types", metavar="FILE", help="question classes (qa-arch types) to break scores down by")
     add("--baseline", metavar="NAME", help="test every system against this one")
     add_options(parser, "--unit")
@@ -409,10 +412,12 @@ def run_report(args: argparse.Namespace) -> int:
 
     problems: list[str] = []
     runs = find_runs(args.runs or ["runs"], unreadable=problems)
+    skips = any(facts.skipped for _, record in runs for facts in record.data.values())
+    on_error: OnError = "skip" if skips else "raise"
     report = write_report(
         runs,
         args.out,
-        questions=open_passages(args.data) if args.data else None,
+        questions=open_passages(args.data, on_error=on_error) if args.data else None,
         baseline=args.baseline,
         measure=args.measure,
         unit=args.unit,

@@ -101,4 +101,4 @@ def _read_plan(plan: Path) -> tuple[Mapping[str, str], list[int]]:
         raise ConfigError(f"{plan}: needs seeds, a list of integers")
     if len(set(seeds)) < len(seeds):
         raise ConfigError(f"{plan}: seeds lists a seed twice; leave one out")
-    return arms, seeds
+    return {str(name): settings for name, settings in arms.items()}, seeds

@@ -37,10 +37,13 @@ PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 
 
 def null_threshold(text: str) -> float:
-    """Parse a null threshold; raises ValueError unless it is a number other than NaN."""
-    value = float(text)
+    """Parse ``--null-threshold``: a number other than NaN, possibly infinite."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
     if math.isnan(value):
-        raise ValueError("NaN is not a null threshold")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
     return value
 
 
@@ -122,17 +125,12 @@ def add_questions(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--data", nargs="+", required=True, metavar="SOURCE", help=usage())
 
 
-def open_questions(source: str | Sequence[str], on_error: OnError) -> QuestionSet:
+def open_questions(source: str | Sequence[str], on_error: OnError, name: str = "") -> QuestionSet:
     """Read a set with passages; faulty records that are left out are listed on stderr."""
-    questions = open_passages(source, on_error=on_error)
+    questions = open_passages(source, name=name, on_error=on_error)
     for problem in questions.skipped:
         print(f"left out: {problem}", file=sys.stderr)
     return questions
-
-
-def add_scored_questions(parser: argparse._ActionsContainer, use: str) -> None:
-    """``--data`` of ``results.questions.open_scored``: the texts of a scored set."""
-    parser.add_argument("--data", nargs="+", metavar="FILE", help=f"{use}: {usage()}")
 
 
 def add_answer_options(parser: argparse._ActionsContainer, top_k: int = 1) -> None:
@@ -219,11 +217,6 @@ def system_folder(parent: str, name: str, seed: int) -> Path:
     if not stem:
         raise ConfigError("--name: needs a letter or a digit, as it names the system and its folder")
     return Path(f"runs/{parent}/{stem}-s{seed}")
-
-
-def split_columns(text: str) -> list[str]:
-    """Split ``--columns model,f1,auroc`` into keys of ``results.columns``, which rejects unknown ones."""
-    return [key.strip() for key in text.split(",") if key.strip()]
 
 
 def print_next_steps(runs: Runs, options: Sequence[str] = ()) -> None:

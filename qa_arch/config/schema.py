@@ -434,7 +434,7 @@ def _encoder_problems(encoder: Encoder, has_teacher: bool) -> Iterator[str]:
         yield f"encoder.width: {encoder.width} is not a multiple of encoder.heads {encoder.heads}"
 
 
-def refuse_ignored_encoder(overrides: Sequence[str], encoder: Mapping[str, Any]) -> None:
+def refuse_ignored_encoder(overrides: Sequence[str], encoder: Any) -> None:
     """Raise ConfigError if an override names an encoder that would not be loaded, as its weights are random.
 
     The name that a YAML of the groups gives is then only a label.
@@ -442,12 +442,12 @@ def refuse_ignored_encoder(overrides: Sequence[str], encoder: Mapping[str, Any])
     named = [word for word in overrides if word.startswith("encoder.name=")]
     if "encoder.init=random" not in overrides:  # else the group was chosen for its family
         named += [word for word in overrides if word.startswith("encoder=")]
-    if named and encoder.get("init") == "random" and encoder["name"]:
+    if named and isinstance(encoder, Mapping) and encoder.get("init") == "random" and encoder.get("name"):
         nulls = " ".join(f"encoder.{key}=null" for key in RANDOM_ONLY if encoder.get(key) is not None)
         raise ConfigError(
             f"{named[0]}: would not be loaded: encoder.init=random, which debug=fast, experiment=demo and"
-            f" check-model set, makes a new {encoder['family']}. Leave it out, choose another encoder.family,"
-            f" or load it: encoder.init=pretrained {nulls}"
+            f" check-model set, makes a new {encoder.get('family')}. Leave it out, choose another"
+            f" encoder.family, or load it: encoder.init=pretrained {nulls}"
         )
 
 

@@ -167,7 +167,7 @@ def open_scored(source: Sequence[str], record: RunRecord, split: str) -> Questio
     """Open the set on which the run's ``split`` was scored; DataError if ``source`` is another set."""
     facts = record.facts(split)
     try:
-        questions = open_passages(list(source), on_error=record.setting("data", "on_error") or "raise")
+        questions = open_passages(list(source), on_error="skip" if facts.skipped else "raise")
     except DataError as error:
         named = record.setting("data", split)
         raise DataError(f"{error}" + (f"; the run's {split} is {named}" if named else "")) from None

@@ -34,7 +34,7 @@ def cached(kind: Literal["models", "datasets"], name: str) -> bool:
     home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "huggingface"
     home = Path(os.environ.get("HF_HOME") or home).expanduser()
     if kind == "models":
-        folder = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+        folder = Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
         return any(folder.glob(f"models--{name.replace('/', '--')}/snapshots/*/config.json"))
     folder = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets")
     return any(folder.glob(f"{name.replace('/', '___')}/*"))

@@ -29,6 +29,7 @@ REFUSED = [
     ("caf\xe9\n| ask run --context x", 4, "standard input: byte 3 is not UTF-8"),
     ("caf\xe9| ask run --question x", 4, "standard input: byte 3 is not UTF-8"),
     ("x| ask run --question x --top-k 0", 2, "top_k: 0 is out of range"),
+    (f"ask run {QUESTION} --null-threshold nan", 2, "--null-threshold: 'nan' is not a number"),
     (f"ask run {QUESTION} --engine onnx", 5, "the run has no graph"),
     (f"ask OTHERS/onnx {QUESTION} --engine onnx", 2, "downloaded checkpoint without a graph"),
     ("data split --data dev.json --out x --parts train", 2, "--parts train: write NAME=SHARE"),
@@ -65,6 +66,7 @@ REFUSED = [
     ("list modle", 2, "nothing is called 'modle' (did you mean 'model'?)"),
     ("list settings batchsize", 2, "nothing matches 'batchsize' (did you mean 'trainer.batch_size'?)"),
     ("params --jsn", 2, "'--jsn'"),
+    ("power run --baseline bert --seeds 1,x", 2, "'1,x': give numbers >= 2"),
     ("predict run --data lines.jsonl --out out.jsonl --max-answer-tokens 0", 2, "max_answer_tokens: 0"),
     ("predict run --out out.jsonl --data a.jsonl b.jsonl", 2, "give one file"),
     ("predict run --out out.jsonl --data none.jsonl", 4, "none.jsonl: cannot be read"),
@@ -82,6 +84,7 @@ REFUSED = [
     ("serve empty --port 0", 5, "empty: "),
     ("suite shift", 2, "shift: no such suite or file (did you mean 'shifts'?)"),
     ("sweep resum x", 2, "'resum' is not a choice (did you mean 'resume'?)"),
+    ("tables --all --columns f1", 2, "leave out RUNS and other options"),
     ("--bogus", 2, "'--bogus'"),
 ]
 """(command run in ``places``, exit code, part of the message); text before a pipe is standard input."""

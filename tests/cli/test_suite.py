@@ -100,7 +100,10 @@ def test_consistency_on_contrast_sets(tmp_path, qa_arch):
     file.write_text(yaml.safe_dump({"sets": {"small": {"data": str(data), "on_error": "skip"}}}))
     system = ("--predictions", answers, "--data", data, "--name", "x", "--folder", tmp_path / "x")
     code, _, err = qa_arch("adopt", *system, "--on-error", "skip")
-    assert code == 0, err
+    assert (code, err.count("left out: ")) == (0, 1), err
+    for show in (("show", tmp_path / "x"), ("report", tmp_path / "x", "-o", tmp_path / "report.html")):
+        code, _, err = qa_arch(*show, "--data", data)
+        assert (code, "not used" in err) == (0, False), err
     code, out, err = qa_arch("suite", file, tmp_path / "x", "--json")
     assert code == 0, err
     grid, details = json.loads(out)

@@ -175,6 +175,14 @@ def test_a_config_written_as_yaml_reads_back_the_same(tmp_path):
         validate(merge(tmp_path / "config.yaml", ["sed=5"]))
 
 
+@pytest.mark.parametrize("text", ["seed: 1", "encoder: {init: random, name: bert}"])
+def test_an_incomplete_config_is_refused(tmp_path, text):
+    (tmp_path / "config.yaml").write_text(text)
+    for override in ("encoder=minilm", "encoder.name=minilm"):
+        with pytest.raises(ConfigError, match="encoder"):
+            validate(merge(tmp_path / "config.yaml", [override]))
+
+
 def test_a_recorded_config_reads_no_environment(tmp_path):
     (tmp_path / "config.yaml").write_text(to_yaml({"data": {"train": ["a", "${oc.env:HOME}"]}}))
     with pytest.raises(ConfigError, match=r"config\.yaml: config\.data\.train: '\$\{oc\.env:HOME\}'"):

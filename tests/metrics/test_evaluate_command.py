@@ -169,7 +169,7 @@ def test_options_without_effect_are_refused(evaluate, data, data_11, tmp_path):
     code, out, err = evaluate(data_11, {"q1": "", "q2": ""}, "--na-prob", na)
     assert (code, out, "protocol 1.1" in err) == (2, "", True)
     code, out, err = evaluate(data, TEXTS, "--na-prob", na, "--null-threshold", "nan")
-    assert (code, out, "NaN" in err) == (2, "", True)
+    assert (code, out, "is not a number" in err) == (2, "", True)
 
 
 def test_warnings(evaluate, data, tmp_path):

@@ -69,6 +69,15 @@ def requests(monkeypatch):
     server.server_close()
 
 
+def test_model_in_a_cache_below_the_home_folder_is_found(tmp_path, monkeypatch):
+    (snapshot := tmp_path / "hub/models--me--model/snapshots/1").mkdir(parents=True)
+    (snapshot / "config.json").touch()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_CACHE", "~/hub")
+    assert hub.cached("models", "me/model")
+    assert not hub.cached("models", "me/other")
+
+
 def test_folder_is_uploaded_in_one_commit(requests, tmp_path):
     (tmp_path / "config.json").write_text('{"a": 1}')
     (tmp_path / "deeper").mkdir()
