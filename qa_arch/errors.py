@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Numbers of an OSError for a full disk."""
+"""Error numbers of a full disk, an exceeded quota and a file that is too large."""
 
 
 class QaArchError(Exception):
@@ -30,7 +30,7 @@ class DataError(QaArchError):
 
 
 class RunError(QaArchError):
-    """A run folder is missing, incomplete, of another version or in the way."""
+    """A run folder is missing or incomplete, comes from another version, or already exists."""
 
     exit_code = 5
 

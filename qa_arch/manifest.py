@@ -30,7 +30,7 @@ from qa_arch.errors import one_line
 log = logging.getLogger(__name__)
 GROUP = "qa_arch.extras"
 BROKEN: list[str] = []
-"""What was left out of extras, and why."""
+"""Parts of extras that were left out, and why."""
 Reads = Literal["passages", "candidates", "classes", "corpus"]
 """Data of a task: questions with passages, candidates or classes, or a corpus to pre-train on."""
 
@@ -124,7 +124,7 @@ def extras() -> tuple[Extra, ...]:
 def from_extras(
     kind: Literal["commands", "tasks", "formats", "families", "metrics"], own: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Merge one field of all extras; a name of ``own`` or of an earlier extra is left out with a warning."""
+    """Merge one field of all extras; a name in ``own`` or in an earlier extra is left out with a warning."""
     merged: dict[str, Any] = {}
     for extra in extras():
         for name, value in getattr(extra, kind).items():
@@ -136,7 +136,7 @@ def from_extras(
 
 
 def leave_out(problem: str) -> None:
-    """Warn, once, of a part of an extra that cannot be used; ``doctor`` reports it too."""
+    """Warn once about a part of an extra that cannot be used; ``doctor`` reports it too."""
     if problem not in BROKEN:
         BROKEN.append(problem)
         log.warning("qa-arch: %s; it is left out: repair or uninstall its package", problem)

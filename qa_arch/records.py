@@ -566,7 +566,7 @@ def _missing_record(folder: Path) -> str:
     """Error message for a folder without a record: suggests the runs in it, else similar ones nearby."""
     inside, siblings = (_records_below(place, f"*/{RECORD}") for place in (folder, folder.parent))
     near = inside or {*siblings, *_records_below(Path("runs"), f"**/{RECORD}")}
-    hint = suggest("" if inside else str(folder), (str(path.parent) for path in near), most=5)
+    hint = suggest("" if inside else str(folder), (str(path.parent) for path in near), limit=5)
     return f"{folder}: {f'holds no {RECORD}' if folder.is_dir() else 'no such run folder'}{hint}"
 
 

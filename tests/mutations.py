@@ -152,7 +152,7 @@ def select_faults(names: Sequence[str]) -> tuple[Fault, ...]:
     """Faults called ``names``, or all if empty. Exits if one is unknown or stale."""
     by_name = {fault.name: fault for fault in FAULTS}
     if unknown := [name for name in names if name not in by_name]:
-        sys.exit(f"unknown fault: {unknown[0]}{suggest(unknown[0], by_name, most=3)}; see tests/faults/")
+        sys.exit(f"unknown fault: {unknown[0]}{suggest(unknown[0], by_name, limit=3)}; see tests/faults/")
     faults = tuple(by_name[name] for name in names) or FAULTS
     if stale := stale_faults(Sources(ROOT), faults):
         sys.exit("\n".join([*stale, "update tests/faults/"]))

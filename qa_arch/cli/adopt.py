@@ -25,17 +25,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--folder", metavar="RUN", help=f"run folder (default: runs/{ADOPTED}/NAME-sSEED)")
     missing = "treat questions missing from the file as an error (default), or as empty answers"
     add("--missing", choices=("error", "empty"), default="error", help=missing)
-    group = parser.add_argument_group(
+    add = parser.add_argument_group(
         "calibration",
-        "fit null threshold and confidence on the system's answers to another set, as for a model; both files"
-        " need the best span and the null odds of every question, and an empty text means"
-        ' "no answer" at any threshold',
-    )
-    group.add_argument(
-        "--calibration", nargs="+", metavar="SOURCE", help="calibration set, of other articles"
-    )
-    group.add_argument("--calibration-predictions", metavar="P", help="answers to the calibration set")
-    group.add_argument("--calibration-na-prob", metavar="N", help="like --na-prob, for these answers")
+        "fit null threshold and confidence on the system's answers to a calibration set, as for a model; both"
+        " files need the best span and the null odds of every question (an empty text abstains at any"
+        " threshold)",
+    ).add_argument
+    add("--calibration", nargs="+", metavar="SOURCE", help="calibration set, of other articles")
+    add("--calibration-predictions", metavar="P", help="answers to the calibration set")
+    add("--calibration-na-prob", metavar="N", help="like --na-prob, for these answers")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,9 +45,9 @@ def run(args: argparse.Namespace) -> int:
     if questions.protocol == "1.1" and args.na_prob and not args.calibration:
         raise ConfigError("--na-prob: SQuAD 1.1 has no unanswerable questions; leave it out")
     if bool(args.calibration) != bool(args.calibration_predictions):
-        raise ConfigError("--calibration and --calibration-predictions need each other; give both")
+        raise ConfigError("--calibration and --calibration-predictions must be given together")
     if args.calibration_na_prob and not args.calibration:
-        raise ConfigError("--calibration-na-prob: needs --calibration, the set that it belongs to")
+        raise ConfigError("--calibration-na-prob needs --calibration")
     answers = read_answers(file, questions, na_prob=args.na_prob, empty=args.missing == "empty")
     calibration = None
     if args.calibration:

@@ -18,7 +18,7 @@ from qa_arch.serving.answers import Answer, Query, plain
 from qa_arch.system import terminal
 
 TOP_K = 3
-COMMANDS = "/file PATH ... reads other texts, /text lets you type one; an empty line or Ctrl-D ends"
+COMMANDS = "/file PATH ... reads other texts, /text lets you type one; an empty line or Ctrl-D quits"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,20 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add = parser.add_argument
     add("run_folder", metavar="RUN", help=RUN_HELP)
-    add(
-        "--question",
-        metavar="TEXT",
-        help="the question (default: read questions from the terminal, or one per line from a pipe)",
-    )
+    question = "the question (default: read questions from the terminal, or one per line from a pipe)"
+    add("--question", metavar="TEXT", help=question)
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--context", metavar="TEXT", help="the text to read (default: standard input)")
-    source.add_argument(
-        "--file",
-        nargs="+",
-        action="extend",
-        metavar="FILE",
-        help="UTF-8 text files to read; the best answer in any of them is returned",
-    )
+    files = "UTF-8 text files to read; the best answer in any of them is returned"
+    source.add_argument("--file", nargs="+", action="extend", metavar="FILE", help=files)
     add_answer_options(parser, TOP_K)
     add("--json", action="store_true", help="print one JSON object per question (docs/asking.md)")
     add_options(parser, "--null-threshold", *DEVICE, "--engine")
@@ -68,9 +60,7 @@ def run(args: argparse.Namespace) -> int:
     if not (args.file or "".join(conversation.texts).strip() or sys.stdin.isatty()):
         source = "standard input" if args.context is None else "--context"
         raise ConfigError(f"{source}: is empty; give a text with --context or --file")
-    conversation.query(
-        "?" if args.question is None else args.question
-    )  # check options before loading a model
+    conversation.query("?" if args.question is None else args.question)  # before the model is loaded
     conversation.reading = open_reader([args.run_folder], args).answer
     if args.question is None:
         conversation.run()

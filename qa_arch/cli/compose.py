@@ -179,7 +179,7 @@ def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _require_plain(text: str, where: str) -> str:
-    """Raise ConfigError for an interpolation, with which a stranger's config would read the environment."""
+    """Raise ConfigError for an interpolation, which could read the environment for a downloaded config."""
     if "${" in text:
         raise ConfigError(f"{where}: {short(text)} contains ${{, which is not resolved here; write the value")
     return text

@@ -93,10 +93,7 @@ def add_stats_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", nargs="+", required=True, metavar="SOURCE", help=f"one set per source: {sources}")
     add("--json", action="store_true", help="print the statistics as JSON, for several sets by source")
     add_options(parser, "--on-error")
-    ceiling = (
-        "also print the score ceiling of this encoder (a hub id, a folder or minilm): the score of gold"
-        " answers widened to whole tokens"
-    )
+    ceiling = "also print this encoder's score ceiling: the score of gold answers widened to whole tokens"
     add("--encoder", metavar="NAME", help=ceiling)
 
 

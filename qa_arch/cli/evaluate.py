@@ -50,19 +50,13 @@ _RUN_OPTIONS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch evaluate --run runs/squad2/bert-s13 --data dev-v2.0.json"
     add = parser.add_argument
-    add(
-        "--data",
-        nargs="+",
-        metavar="D",
-        help=f"questions with gold answers: {usage()} (default with --run: its dev set)",
+    questions = f"questions with gold answers: {usage()} (default with --run: its dev set)"
+    add("--data", nargs="+", metavar="D", help=questions)
+    threshold = (
+        "abstain if null odds or no-answer probability exceed T (default for files: the official"
+        f" {OFFICIAL_THRESHOLD}; with --run: also score at T)"
     )
-    add(
-        "--null-threshold",
-        type=null_threshold,
-        metavar="T",
-        help='null odds, or no-answer scores, above T mean "no answer" (default for files: the official'
-        f" {OFFICIAL_THRESHOLD}; with --run: an additional threshold to score at)",
-    )
+    add("--null-threshold", type=null_threshold, metavar="T", help=threshold)
     add("--out", metavar="O", help="also write the scores to this file, as JSON")
     add = parser.add_argument_group("scoring prediction files").add_argument
     add("--predictions", metavar="P", help='JSON object: question id -> answer, "" = no answer')
@@ -71,54 +65,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, family in METRICS.items():
         add(f"--{name}", action="store_true", help=family.summary)
     if METRICS:
-        add(
-            "--nbest",
-            metavar="B",
-            help=f"nbest_predictions.json; with --{', --'.join(METRICS)}, adds the perplexity",
-        )
+        nbest = f"nbest_predictions.json; with --{', --'.join(METRICS)}, adds the perplexity"
+        add("--nbest", metavar="B", help=nbest)
     group = parser.add_argument_group("scoring a trained run")
     add = group.add_argument
-    add(
-        "--run",
-        dest="run_folder",
-        metavar="RUN",
-        nargs="+",
-        help="instead of --predictions: a run folder, several as an ensemble, or a downloaded checkpoint:"
-        " a folder or hub id (OWNER/NAME) that AutoModelForQuestionAnswering loads",
+    source = (
+        "instead of --predictions: a run folder, several as an ensemble, or a downloaded checkpoint (a folder"
+        " or OWNER/NAME)"
     )
+    add("--run", dest="run_folder", nargs="+", metavar="RUN", help=source)
     add("--json", action="store_true", help="print the scores as JSON, not as a table")
     add("--decode", metavar="NAME", help="decode as in conf/decode/NAME.yaml")
-    add(
-        "--record",
-        metavar="DIR",
-        help="folder for the record, required for an ensemble and with --decode (default for a downloaded"
-        " checkpoint: below runs/checkpoints)",
+    record = (
+        "folder for the record, required for an ensemble and with --decode (default for a downloaded"
+        " checkpoint: below runs/checkpoints)"
     )
-    add(
-        "--calibration",
-        nargs="+",
-        metavar="SOURCE",
-        help="fit the null threshold of a downloaded checkpoint on this set (default: that of an exported"
-        " folder, else 0)",
-    )
-    add(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change windows or decoding of a downloaded checkpoint, such as features.max_length=512",
-    )
+    add("--record", metavar="DIR", help=record)
+    fitted_on = "fit a checkpoint's null threshold on this set (default: that of an exported folder, else 0)"
+    add("--calibration", nargs="+", metavar="SOURCE", help=fitted_on)
+    changes = "change windows or decoding of a downloaded checkpoint, such as features.max_length=512"
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help=changes)
     add("--train", action="store_true", help="score the questions that the run was trained on")
-    add(
-        "--final",
-        action="store_true",
-        help="score a held-out dev set (data.open_dev: false), and log the access",
-    )
-    add(
-        "--allow-overlap",
-        action="store_true",
-        help="score a set that shares articles with the run's training data, and mark the scores",
-    )
+    final = "score a held-out dev set (data.open_dev: false), and log the access"
+    add("--final", action="store_true", help=final)
+    overlap = "score a set that shares articles with the run's training data, and mark the scores"
+    add("--allow-overlap", action="store_true", help=overlap)
     add_options(group, *DEVICE, "--engine")
 
 
@@ -160,7 +131,7 @@ def _score_files(args: argparse.Namespace) -> int:
     for file in filter(None, (predictions, null_scores)):
         _print_ids(f"{file.path}: duplicate ids, the last value counts", file.duplicates)
         extra = [id_ for id_ in file.values if id_ not in known]
-        _print_ids(f"{file.path}: ids of no question in the data, ignored", extra)
+        _print_ids(f"{file.path}: ids that are not in the data, ignored", extra)
     missing = missing_ids(questions, predictions.values)
     _print_ids(f"{predictions.path}: questions without a prediction (of {len(questions)})", missing)
     odds = null_scores.values if null_scores else {}
@@ -212,7 +183,7 @@ def _score_runs(args: argparse.Namespace) -> int:
     reason = "is for prediction files; --run writes predictions.json, which --predictions reads"
     refuse_options(args, _FILE_OPTIONS, reason)
     if args.train:
-        reason = "does not go with --train, which selects the set to score; leave it out"
+        reason = "cannot be combined with --train, which selects the set to score"
         refuse_options(args, ("data", "final"), reason)
     require_runs(args.run_folder)
     runs, record, load = args.run_folder, args.record, lambda: open_predictor(args.run_folder, args)
@@ -221,8 +192,8 @@ def _score_runs(args: argparse.Namespace) -> int:
         refuse_options(args, _CHECKPOINT_OPTIONS, f"is for a downloaded checkpoint, and {runs[0]} is a run")
     elif len(runs) > 1 or args.decode is not None or args.train:
         raise ConfigError(
-            f"--run: {checkpoint} has no record to combine or to decode differently, and no training data;"
-            " score it alone on --data, then give the folder of its record"
+            f"--run: {checkpoint} is a downloaded checkpoint, without record and training data; to combine it"
+            " or decode it differently, score it alone on --data, then give the folder of its record"
         )
     with gc_disabled():
         from qa_arch.cli.compose import compose, parse_sections

@@ -16,30 +16,19 @@ from qa_arch.system import hub
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch export runs/squad2/bert-s13 --to hf --out bert-squad2"
     parser.add_argument("run_folder", metavar="RUN", help="a run folder")
-    parser.add_argument(
-        "--to",
-        required=True,
-        choices=("hf", "onnx"),
-        help="hf: for AutoModelForQuestionAnswering (encoders with a linear head); onnx: any span model",
+    form = "hf: for AutoModelForQuestionAnswering (encoders with a linear head); onnx: any span model"
+    parser.add_argument("--to", required=True, choices=("hf", "onnx"), help=form)
+    out = (
+        "folder to write; it must not exist (default for an ONNX graph: RUN/onnx, where --engine auto finds"
+        " it; an earlier graph there is replaced)"
     )
-    parser.add_argument(
-        "--out",
-        metavar="DIR",
-        help="folder to write; it must not exist (default for an ONNX graph: RUN/onnx, where --engine auto"
-        " finds it; an earlier graph there is replaced)",
-    )
-    parser.add_argument(
-        "--precision",
-        choices=("fp32", "int8"),
-        default="fp32",
-        help="precision of an ONNX graph (default: fp32); its EM and F1 are printed",
-    )
-    group = parser.add_argument_group("the Hugging Face hub", "options for --to hf")
-    group.add_argument("--push", metavar="REPO", help="upload the folder to this repository (OWNER/NAME)")
-    group.add_argument("--private", action="store_true", help="make a new repository private")
-    group.add_argument(
-        "--dry-run", action="store_true", help="write the folder and print what --push would upload"
-    )
+    parser.add_argument("--out", metavar="DIR", help=out)
+    precision = "precision of an ONNX graph (default: fp32); its EM and F1 are printed"
+    parser.add_argument("--precision", choices=("fp32", "int8"), default="fp32", help=precision)
+    add = parser.add_argument_group("the Hugging Face hub", "options for --to hf").add_argument
+    add("--push", metavar="REPO", help="upload the folder to this repository (OWNER/NAME)")
+    add("--private", action="store_true", help="make a new repository private")
+    add("--dry-run", action="store_true", help="write the folder and print what --push would upload")
     add_options(parser, "--trust", "--config-dir")
 
 

@@ -32,12 +32,8 @@ INDENT = " " * 4
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "examples: qa-arch list models lstm; qa-arch list settings batch; qa-arch list loggers"
-    parser.add_argument(
-        "what",
-        nargs="?",
-        metavar="WHAT",
-        help=f"models, experiments, {SETTINGS}, ... (`qa-arch list` alone shows all)",
-    )
+    what = f"models, experiments, {SETTINGS}, ... (`qa-arch list` alone shows all)"
+    parser.add_argument("what", nargs="?", metavar="WHAT", help=what)
     parser.add_argument("filter", nargs="*", metavar="FILTER", help="words to find in names and descriptions")
     parser.add_argument("--json", action="store_true", help="print a list of JSON objects")
     add_options(parser, "--config-dir")

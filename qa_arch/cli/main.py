@@ -1,4 +1,4 @@
-"""``qa-arch``: the entry point and its subcommands; nothing heavy is imported before it is needed."""
+"""``qa-arch``: the entry point and its subcommands; heavy modules are imported only when needed."""
 
 from __future__ import annotations
 

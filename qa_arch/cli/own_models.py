@@ -38,12 +38,8 @@ TESTS = "tests"
 def add_new_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch new-model gated --into mine"
     parser.add_argument("name", metavar="NAME", help="name of the package and in model=NAME")
-    parser.add_argument(
-        "--into",
-        required=True,
-        metavar="DIR",
-        help="folder for --config-dir; it may already contain other models",
-    )
+    into = "folder for --config-dir; it may already contain other models"
+    parser.add_argument("--into", required=True, metavar="DIR", help=into)
 
 
 def run_new_model(args: argparse.Namespace) -> int:
@@ -88,11 +84,8 @@ def _renamed(source: str, name: str) -> str:
 def _check_name(name: str) -> None:
     """Raise ConfigError for a name that is invalid in Python or YAML, or taken."""
     known = groups([conf_folder()])
-    if (
-        not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII)
-        or keyword.iskeyword(name)
-        or name.lower() in NOT_TEXT
-    ):
+    is_word = re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII)
+    if not is_word or keyword.iskeyword(name) or name.lower() in NOT_TEXT:
         problem = "is not a package name; use letters, digits and _, such as gated_span"
     elif name in known["model"]:
         problem = f"model={name} is one of qa_arch's own; choose another name"
@@ -106,20 +99,14 @@ def _check_name(name: str) -> None:
 
 
 FIXED = ("debug=", "data=", "data.")
-"""Settings that the command fixes: it checks small models on questions of its own."""
+"""Settings that check-model fixes, as it checks small models on its own questions."""
 
 
 def add_check_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch check-model model=gated --config-dir mine --trust gated"
     parser.add_argument("overrides", nargs="+", metavar="KEY=VALUE", help="model=NAME and its settings")
-    parser.add_argument(
-        "--without-effect",
-        action="append",
-        default=[],
-        metavar="ENDING",
-        help="allow zero gradients for parameters whose name ends like this, such as a bias that shifts all"
-        " scores of a softmax equally",
-    )
+    exempt = "allow zero gradients for parameters whose name ends like this, such as a bias before a softmax"
+    parser.add_argument("--without-effect", action="append", default=[], metavar="ENDING", help=exempt)
     add_options(parser, "--config-dir", "--trust")
 
 
@@ -183,13 +170,10 @@ MESSAGE_LENGTH = 300
 
 
 def explain(error: BaseException, trusted: Sequence[str]) -> str | None:
-    """The line in the packages ``trusted`` that led to an error, and its message; None if they have no part
-    in it.
+    """Where code of the packages ``trusted`` led to an error, with its message; None if it did not.
 
-    Without such a line in the traceback, it is the method of theirs whose caller failed, or a missing module.
-
-    The packages are the user's (``--trust`` and entry points), without qa_arch and baselines. Tensors on the
-    failing line are shown with their shapes, including attributes such as ``batch.ids``.
+    The place is the last of their lines in the traceback, else their method whose caller failed, or a missing
+    module. Tensors on that line are shown with their shapes, including attributes such as ``batch.ids``.
     """
     places = [
         (frame, line)

@@ -37,32 +37,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("run_folder", metavar="RUN", nargs="+", help=f"{RUN_HELP}; several runs are an ensemble")
     add_questions(parser)
-    add(
-        "--out",
-        required=True,
-        metavar="PATH",
-        help="folder for predictions, n-best and null odds; or FILE.jsonl, or - for standard output, with"
-        " one answer per line, if --data is a file of JSON lines or - (docs/asking.md)",
+    out = (
+        "folder for predictions, n-best and null odds; or FILE.jsonl, or - for standard output, with one"
+        " answer per line, if --data is a file of JSON lines or - (docs/asking.md)"
     )
+    add("--out", required=True, metavar="PATH", help=out)
     add("--batch-size", type=int, metavar="N", help="windows in one forward pass (default: the run's)")
     add_options(parser, "--on-error", "--null-threshold", *DEVICE, "--engine")
     group = parser.add_argument_group("JSON lines", "options for --out FILE.jsonl")
     add_answer_options(group)
-    group.add_argument(
-        "--if-exists",
-        choices=("resume", "replace", "fail"),
-        help="what to do if FILE.jsonl or a part of it exists (default: resume, which continues an unfinished"
-        " file and leaves a finished one unchanged)",
+    add = group.add_argument
+    if_exists = (
+        "what to do if FILE.jsonl or a part of it exists (default: resume, which continues an unfinished file"
+        " and leaves a finished one unchanged)"
     )
-    group.add_argument(
-        "--on", choices=("ray",), help="answer on the Ray cluster at RAY_ADDRESS, else on all local devices"
-    )
-    group.add_argument(
-        "--actors",
-        type=int,
-        metavar="N",
-        help="processes on Ray (default: one per GPU, or one per CPU without GPUs)",
-    )
+    add("--if-exists", choices=("resume", "replace", "fail"), help=if_exists)
+    add("--on", choices=("ray",), help="answer on the Ray cluster at RAY_ADDRESS, else on all local devices")
+    actors = "processes on Ray (default: one per GPU, or one per CPU without GPUs)"
+    add("--actors", type=int, metavar="N", help=actors)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -54,27 +54,17 @@ def _names(text: str) -> list[str]:
 def add_tables_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch tables runs/squad2 --format markdown"
     add = parser.add_argument
-    add(
-        "runs",
-        nargs="*",
-        metavar="RUNS",
-        help="run folders, or folders of runs (default: runs), for one table per set they were scored on; or"
-        f" folders of experiments, for the tables of their {TABLES}",
+    runs = (
+        "run folders, or folders of runs (default: runs), for one table per set they were scored on; or"
+        f" folders of experiments, for the tables of their {TABLES}"
     )
+    add("runs", nargs="*", metavar="RUNS", help=runs)
     add_options(parser, "--format", "--json")
-    add(
-        "--columns",
-        type=_names,
-        metavar="KEY,...",
-        help="columns of tables of runs, such as model,f1,auroc,ece (all are in qa_arch/results/columns.py)",
-    )
+    columns = "columns of tables of runs, such as model,f1,auroc,ece (all are in qa_arch/results/columns.py)"
+    add("--columns", type=_names, metavar="KEY,...", help=columns)
     add("--publish", metavar="DIR", help="copy the runs' records, without machine paths, below experiments/")
-    add(
-        "--all",
-        action="store_true",
-        help=f"write table.md, .tex, .csv and .json and the figures beside every {EXPERIMENTS}/*/{TABLES},"
-        " from the committed records",
-    )
+    written = f"write tables and figures beside every {EXPERIMENTS}/*/{TABLES}, from the committed records"
+    add("--all", action="store_true", help=written)
 
 
 def run_tables(args: argparse.Namespace) -> int:
@@ -145,38 +135,26 @@ def _write_all() -> int:
 def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch compare runs/squad2 --baseline bert"
     add = parser.add_argument
-    add(
-        "runs",
-        nargs="*",
-        metavar="RUN",
-        help="A and B, each a run, or a folder or quoted glob of one system's seeds; with --baseline: all"
-        " runs to compare (default: runs)",
+    runs = (
+        "A and B, each a run, or a folder or quoted glob of one system's seeds; with --baseline: all runs to"
+        " compare (default: runs)"
     )
+    add("runs", nargs="*", metavar="RUN", help=runs)
     add("--baseline", metavar="NAME", help="compare every system in RUN with this one")
     add("--split", default=DEV, help="the scored set (default: dev)")
-    add(
-        "--measure",
-        choices=tuple(MEASURES),
-        default="f1",
-        help="with --baseline: measure to compare (default: f1); spans: answerable F1 (forced answer); auroc:"
-        " no-answer detection; aurc: area under the risk-coverage curve",
+    measure = (
+        "with --baseline: measure to compare (default: f1); spans: answerable F1 (forced answer); auroc:"
+        " no-answer detection; aurc: area under the risk-coverage curve"
     )
+    add("--measure", choices=tuple(MEASURES), default="f1", help=measure)
     add("--spans", dest="measure", action="store_const", const="spans", help="the same as --measure spans")
-    add(
-        "--order",
-        type=_names,
-        default=(),
-        metavar="NAME,...",
-        help="with --baseline: test these systems in this pre-specified order, each only if all earlier ones"
-        " are significant, then the others with Holm's correction (default: Holm over all)",
+    order = (
+        "with --baseline: test these systems in this pre-specified order, each only if all earlier ones are"
+        " significant, then the others with Holm's correction (default: Holm over all)"
     )
-    add(
-        "--equivalence",
-        type=float,
-        metavar="POINTS",
-        help="with --baseline: also test whether a system is within this many points of the baseline (two"
-        " one-sided tests)",
-    )
+    add("--order", type=_names, default=(), metavar="NAME,...", help=order)
+    equivalence = "with --baseline: also test equivalence within this many points (two one-sided tests)"
+    add("--equivalence", type=float, metavar="POINTS", help=equivalence)
     texts = "the scored questions, to show their texts and group untagged ones by question word"
     add("--data", nargs="+", metavar="FILE", help=f"{texts}: {usage()}")
     add_options(parser, "--unit")
@@ -202,7 +180,7 @@ def run_compare(args: argparse.Namespace) -> int:
         return 0
     if args.measure != "f1" or args.order or args.equivalence is not None:
         raise ConfigError(
-            "--measure, --spans, --order and --equivalence go with --baseline; a comparison of two shows"
+            "--measure, --spans, --order and --equivalence need --baseline; a comparison of two systems shows"
             " every measure"
         )
     if len(args.runs) != 2:
@@ -231,19 +209,10 @@ def add_power_arguments(parser: argparse.ArgumentParser) -> None:
     add("--measure", choices=tuple(MEASURES), default="f1", help="measure to compare (default: f1)")
     add("--split", default=DEV, help="the scored set (default: dev)")
     add("--seeds", type=_counts, default=(), metavar="N,...", help="runs of each system (default: 3, 5, 10)")
-    add(
-        "--articles",
-        type=_counts,
-        default=(),
-        metavar="N,...",
-        help="articles of the test set (default: as in the set, and twice as many)",
-    )
-    add(
-        "--calibration-articles",
-        type=_count,
-        metavar="N",
-        help="articles that null thresholds are fitted on (default: as for the runs)",
-    )
+    articles = "articles of the test set (default: as in the set, and twice as many)"
+    add("--articles", type=_counts, default=(), metavar="N,...", help=articles)
+    calibration = "articles that null thresholds are fitted on (default: as for the runs)"
+    add("--calibration-articles", type=_count, metavar="N", help=calibration)
     add_options(parser, "--format", "--json")
 
 
@@ -396,14 +365,8 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     add("--types", metavar="FILE", help="question classes (qa-arch types) to break scores down by")
     add("--baseline", metavar="NAME", help="test every system against this one")
     add_options(parser, "--unit")
-    add(
-        "--spans",
-        dest="measure",
-        action="store_const",
-        const="spans",
-        default="f1",
-        help="open the page with answerable F1 (forced answer); a switch on the page changes the measure",
-    )
+    spans = "open the page with answerable F1 (forced answer); a switch on the page changes the measure"
+    add("--spans", dest="measure", action="store_const", const="spans", default="f1", help=spans)
 
 
 def run_report(args: argparse.Namespace) -> int:

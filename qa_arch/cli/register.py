@@ -16,12 +16,8 @@ from qa_arch.evaluation.registration import REGISTERED
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch register experiments/ours/plan.yaml"
-    parser.add_argument(
-        "plan",
-        type=Path,
-        metavar="PLAN.yaml",
-        help="arms: {NAME: KEY=VALUE ...} and seeds: [...]; registered.json is written beside this file",
-    )
+    plan = "arms: {NAME: KEY=VALUE ...} and seeds: [...]; registered.json is written beside this file"
+    parser.add_argument("plan", type=Path, metavar="PLAN.yaml", help=plan)
     add_options(parser, "--config-dir", "--trust")
 
 
@@ -57,8 +53,8 @@ def run(args: argparse.Namespace) -> int:
         )
     if first.name != (expected := args.plan.resolve().parent.name):
         raise ConfigError(
-            f"{args.plan}: its runs are of experiment {first.name}, whose registration --final looks for in"
-            f" experiments/{first.name}; add name={expected} to each arm, or move the plan there"
+            f"{args.plan}: its runs belong to experiment {first.name}, so --final looks for the registration"
+            f" in experiments/{first.name}; add name={expected} to each arm, or move the plan there"
         )
     sets = task_of(first.model).load_splits(replace(first.data, open_dev=True))
     fingerprints = {split: questions.fingerprint for split, questions in sets.items()}
@@ -74,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     target = args.plan.parent / REGISTERED
     if earlier := read_registration(args.plan.parent):
         if runs != earlier.runs:
-            raise RunError(f"{target}: is of another plan or data; a changed one needs its own experiment")
+            raise RunError(f"{target}: has another plan or data; register a changed plan as a new experiment")
         print(f"{target}: already registered, nothing changed")
         return 0
     registration = Registration(

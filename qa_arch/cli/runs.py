@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from qa_arch.tasks import Predictor
 
 log = logging.getLogger(__name__)
-ENGINES = ("auto", "torch", "onnx")
-PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 
 
 def null_threshold(text: str) -> float:
@@ -61,11 +59,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--device": {"help": "cpu, cuda, cuda:1 (default: a GPU if available)"},
     "--precision": {
-        "choices": PRECISIONS,
+        "choices": ("fp32", "bf16", "fp16", "int8"),
         "help": "default: as in training (fp32 on a CPU if faster); int8 is for CPUs without bf16",
     },
     "--engine": {
-        "choices": ENGINES,
+        "choices": ("auto", "torch", "onnx"),
         "default": "auto",
         "help": "compute logits with torch, or with ONNX Runtime and the graph that qa-arch export --to onnx"
         " wrote into the run folder (default: auto, which uses the graph where it gives the same answers"
@@ -73,7 +71,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--null-threshold": {
         "type": null_threshold,
-        "metavar": "M",
+        "metavar": "T",
         "help": "null threshold (default: the run's, fitted on the calibration split)",
     },
     "--on-error": {
@@ -136,9 +134,8 @@ def open_questions(source: str | Sequence[str], on_error: OnError, name: str = "
 def add_answer_options(parser: argparse._ActionsContainer, top_k: int = 1) -> None:
     """``--top-k --max-answer-tokens`` of ``serving.answers.Query``; None if not given."""
     parser.add_argument("--top-k", type=int, metavar="K", help=f"maximum spans to return (default: {top_k})")
-    parser.add_argument(
-        "--max-answer-tokens", type=int, metavar="N", help="longest answer, in tokens (default: the run's)"
-    )
+    longest = "longest answer, in tokens (default: the run's)"
+    parser.add_argument("--max-answer-tokens", type=int, metavar="N", help=longest)
 
 
 def refuse_options(args: argparse.Namespace, names: Sequence[str], reason: str) -> None:

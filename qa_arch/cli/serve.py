@@ -24,29 +24,17 @@ LIMITS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch serve runs/squad2/bert-s13 --port 8000"
-    parser.add_argument(
-        "run_folder", metavar="RUN", nargs="+", help=f"{RUN_HELP}; the first answers by default"
-    )
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on (default: this machine only)"
-    )
-    parser.add_argument("--port", type=int, default=8000, help="port; 0 picks a free one (default: 8000)")
-    parser.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="host name that requests may use (default: localhost; any, with another --host)",
-    )
-    parser.add_argument(
-        "--token-file",
-        metavar="FILE",
-        help=f"file with the token that clients must send (default: the variable {TOKEN}, if set)",
-    )
+    add = parser.add_argument
+    add("run_folder", metavar="RUN", nargs="+", help=f"{RUN_HELP}; the first answers by default")
+    add("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+    add("--port", type=int, default=8000, help="port; 0 picks a free one (default: 8000)")
+    hosts = "host name that requests may use (default: localhost; any, with another --host)"
+    add("--allow-host", action="append", default=[], metavar="NAME", help=hosts)
+    token = f"file with the token that clients must send (default: the variable {TOKEN}, if set)"
+    add("--token-file", metavar="FILE", help=token)
     for option, (default, summary) in LIMITS.items():
-        parser.add_argument(
-            option, type=type(default), default=default, metavar="N", help=f"{summary} (default: %(default)s)"
-        )
+        text = f"{summary} (default: {default})"
+        add(option, type=type(default), default=default, metavar="N", help=text)
     add_options(parser, *DEVICE, "--engine")
 
 

@@ -59,11 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("suite", metavar="SUITE", help=f"{', '.join(_names(conf_folder()))}, or a YAML file of your own")
     add("runs", nargs="*", metavar="RUNS", help="run folders, or folders of runs (default: runs)")
     add("--baseline", metavar="NAME", help="test every system against this one on every set")
-    add(
-        "--scored-only",
-        action="store_true",
-        help="only show recorded scores (default: first score runs on the sets that they lack)",
-    )
+    scored_only = "only show recorded scores (default: first score runs on the sets that they lack)"
+    add("--scored-only", action="store_true", help=scored_only)
     add_options(parser, "--format", "--json", *DEVICE, "--engine")
 
 

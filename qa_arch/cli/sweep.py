@@ -31,8 +31,6 @@ from qa_arch.system import lifeline, lock, terminal
 CHECKPOINT = "last.ckpt"
 WIDE = 1000
 """Table width without a terminal, so that no line is folded."""
-HYDRA = "hydra"
-"""Subfolder of a sweep for files written by Hydra's sweeper."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,15 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     resume = actions.add_parser("resume", help="run the points that are queued, were killed or failed")
     retry = actions.add_parser("retry", help="run failed and out-of-memory points again, from the beginning")
     for subparser in (status, resume, retry):
-        subparser.add_argument("sweep", metavar="SWEEP", help="the sweep's folder")
-        subparser.add_argument("--json", action="store_true", help="print one JSON object: counts and points")
-    for subparser in (resume, retry):
-        subparser.add_argument(
-            "--n-jobs", type=int, metavar="N", help="points at a time (default: as before)"
-        )
-        subparser.add_argument(
-            "--devices", metavar="0,1,...", help="GPUs to assign to points (default: as before)"
-        )
+        add = subparser.add_argument
+        add("sweep", metavar="SWEEP", help="the sweep's folder")
+        add("--json", action="store_true", help="print one JSON object: counts and points")
+        if subparser is not status:
+            add("--n-jobs", type=int, metavar="N", help="points at a time (default: as before)")
+            add("--devices", metavar="0,1,...", help="GPUs to assign to points (default: as before)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -120,7 +115,7 @@ def multirun(
             raise
         finally:
             if sweep.accepted and sweep.folder is not None:
-                shutil.copytree(temporary, sweep.folder / HYDRA, dirs_exist_ok=True)
+                shutil.copytree(temporary, sweep.folder / "hydra", dirs_exist_ok=True)
     assert sweep.folder is not None
     # A search that has ended requests nothing.
     entries = sweep.requested or read_manifest(sweep.folder).points

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from qa_arch.cli.runs import add_options, print_next_steps, refuse_options, require_hub, use_config_dir
 from qa_arch.config.extras import require_extras
@@ -40,30 +40,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch train model=proposed experiment=squad2 glove.path=glove.840B.300d.txt"
     add = parser.add_argument
     add("overrides", nargs="*", metavar="KEY=VALUE", help="settings in Hydra's syntax (see: qa-arch list)")
-    add(
-        "-m",
-        "--multirun",
-        action="store_true",
-        help="train every point of a grid such as seed=1,2,3, each in its own processes (see: sweep)",
-    )
-    add(
-        "--models",
-        metavar="A,B,...",
-        help=f"train several models and compare them; 'all' is {','.join(ALL_MODELS)}",
-    )
+    grid = "train every point of a grid such as seed=1,2,3, each in its own processes (see: sweep)"
+    add("-m", "--multirun", action="store_true", help=grid)
+    models = f"train several models and compare them; 'all' is {','.join(ALL_MODELS)}"
+    add("--models", metavar="A,B,...", help=models)
     add("--config-from", metavar="RUN", help="repeat the config of a run or a record (overrides still apply)")
-    add(
-        "--if-exists",
-        choices=("fail", "replace", "resume"),
-        default="fail",
-        help="what to do if the run folder exists (default: fail); resume continues an unfinished run of this"
-        " config, starts a new one if there is none, and does nothing if it is finished",
+    if_exists = (
+        "what to do if the run folder exists (default: fail); resume continues an unfinished run of this"
+        " config, starts a new one if there is none, and does nothing if it is finished"
     )
+    add("--if-exists", choices=get_args(IfExists), default="fail", help=if_exists)
     resume = "the same as --if-exists resume"
     add("--resume", dest="if_exists", action="store_const", const="resume", help=resume)
     add("--folder", metavar="DIR", help="run folder (default: RUNS_DIR/NAME/MODEL-sSEED-HASH)")
     add_options(parser, "--config-dir", "--trust")
-    dry = "run all checks that load no weights, and print the config; what is missing here is only a warning"
+    dry = "run all checks that load no weights and print the config; only warn of what this machine lacks"
     add("--dry-run", action="store_true", help=dry)
 
 
@@ -115,7 +106,7 @@ def _plan(args: argparse.Namespace, launch: Launched | None, trusted: Sequence[s
 
     if args.models and (args.folder or args.config_from):
         option = "--folder" if args.folder else "--config-from"
-        raise ConfigError(f"{option} means one run; it does not go with --models")
+        raise ConfigError(f"{option} is for one run and cannot be combined with --models")
     if args.config_from:
         source = Path(args.config_from)
         path = next((path for path in (source / CONFIG, source / RECORD) if path.is_file()), source)
@@ -141,7 +132,7 @@ def _plan(args: argparse.Namespace, launch: Launched | None, trusted: Sequence[s
     trainer = jobs[0].config.trainer
     if trainer.max_steps > 0 and any(word.startswith("trainer.epochs=") for word in args.overrides):
         log.warning(
-            "trainer.max_steps=%d ends training before %d epochs; trainer.max_steps=-1 lifts that limit",
+            "trainer.max_steps=%d may end training before epoch %d; trainer.max_steps=-1 sets no limit",
             trainer.max_steps,
             trainer.epochs,
         )
@@ -222,13 +213,13 @@ def check_jobs(
 
 @contextmanager
 def _warn_instead(dry: bool) -> Iterator[None]:
-    """With ``dry``, only warn of an error in the body: the machine that trains may have what is missing."""
+    """With ``dry``, only warn of an error in the block: the machine that trains may have what is missing."""
     try:
         yield
     except QaArchError as error:
         if not dry:
             raise
-        log.warning("a run here would stop: %s", error)
+        log.warning("training on this machine would fail: %s", error)
 
 
 def require_usable(job: Job, if_exists: IfExists) -> None:
@@ -319,9 +310,8 @@ def require_files(config: Config) -> None:
 def add_params_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch params model=proposed model.hidden=300 glove=none --json"
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings, as for train")
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object: total, trainable, blocks, word_vectors"
-    )
+    counts = "print one JSON object: total, trainable, blocks, word_vectors"
+    parser.add_argument("--json", action="store_true", help=counts)
     add_options(parser, "--config-dir", "--trust")
 
 

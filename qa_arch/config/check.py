@@ -51,8 +51,8 @@ def _bound(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else f"{value:g}"
 
 
-def suggest(name: str, known: typing.Iterable[str], where: str = "", most: int | None = None) -> str:
-    """`` (did you mean 'x'?)`` for a similar known name, else the list of known names, at most ``most``.
+def suggest(name: str, known: typing.Iterable[str], where: str = "", limit: int | None = None) -> str:
+    """`` (did you mean 'x'?)`` for a similar known name, else the known names, at most ``limit`` of them.
 
     ``where`` is the section of the names, so that a suggestion is the full name of a setting.
     """
@@ -60,14 +60,14 @@ def suggest(name: str, known: typing.Iterable[str], where: str = "", most: int |
     near = _nearest(name, known)
     if near or not known:
         return f" (did you mean '{_join(where, near)}'?)" if near else ""
-    rest = ", ..." if most is not None and len(known) > most else ""
-    return f" (known: {', '.join(known[:most])}{rest})"
+    rest = ", ..." if limit is not None and len(known) > limit else ""
+    return f" (known: {', '.join(known[:limit])}{rest})"
 
 
 def suggest_setting(name: str, known: typing.Iterable[str]) -> str:
     """``suggest`` among dotted settings: the same key in another section is preferred to a similar key.
 
-    A section of a class has only its own keys, and the class may take more than its YAML names.
+    A section of a class has only its own keys, and the class may accept more than its YAML lists.
     """
     known = sorted(known)
     section, _, key = name.rpartition(".")
@@ -139,11 +139,12 @@ def convert(hint: Any, value: Any, where: str) -> Any:
         if not isinstance(value, list):
             raise ConfigError(f"{where}: expected a list, got {short(value)}")
         return origin(convert(get_args(hint)[0], item, f"{where}[{i}]") for i, item in enumerate(value))
-    if origin in (dict, Mapping) or hint is dict:
+    if origin in (dict, Mapping):
         if not isinstance(value, Mapping):
             raise ConfigError(f"{where}: expected a mapping, got {short(value)}")
-        inner = get_args(hint)[1] if get_args(hint) else Any
-        return {str(key): convert(inner, item, _join(where, str(key))) for key, item in value.items()}
+        return {
+            str(key): convert(get_args(hint)[1], item, _join(where, str(key))) for key, item in value.items()
+        }
     if is_dataclass(hint):
         return read(hint, value, where)  # type: ignore[arg-type]
     return _scalar(hint, value, where)

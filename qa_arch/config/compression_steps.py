@@ -6,7 +6,6 @@ The other sections are those of the original run, so that the config describes h
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
@@ -77,8 +76,3 @@ class Int8:
 
 Step = Magnitude | Heads | Widths | Layers | Int8
 METHODS: dict[str, type[Step]] = {schema.method: schema for schema in get_args(Step)}
-
-
-def stored_in_int8(steps: Iterable[Step] | None) -> bool:
-    """Whether the weights were stored in int8, which is always the last step."""
-    return any(isinstance(step, Int8) for step in steps or ())

@@ -79,7 +79,7 @@ def read_json(path: str | os.PathLike[str], remedy: str) -> Any:
 
 
 def read_yaml(path: Path) -> Any:
-    """Read a YAML file of the user's: plain values, no objects.
+    """Read a YAML file of plain values.
 
     Raises DataError if the file cannot be read, ConfigError if it is not YAML.
     """
@@ -171,7 +171,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             target = Path(os.path.realpath(target))
         with _temporary(target) as (temporary, descriptor):
             yield temporary
-            # Opened anew: safetensors has replaced it by a file that only the user can read.
+            # Reopened, because safetensors replaces it with a file that only its owner can read.
             with temporary.open("rb") as file:
                 os.fchmod(file.fileno(), stat.S_IMODE(os.fstat(descriptor).st_mode))
                 os.fsync(file.fileno())  # else the rename may survive a power cut without the content
@@ -187,8 +187,8 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(path)
     with _named_errors(target), _temporary(target, folder=True) as (temporary, _):
         yield temporary
-        for path in temporary.rglob("*.safetensors"):  # which ignores the umask
-            path.chmod(temporary.stat().st_mode & 0o666)
+        for weights in temporary.rglob("*.safetensors"):  # which ignores the umask
+            weights.chmod(temporary.stat().st_mode & 0o666)
         _exchange(temporary, target)
 
 
@@ -234,12 +234,12 @@ def _named_errors(target: Path) -> Iterator[None]:
         yield
     except Exception as error:
         # torch.save raises a RuntimeError over the OSError, tokenizers and safetensors their own exceptions.
-        torchs = type(error) is RuntimeError and isinstance(error.__context__, OSError)
-        cause = error.__context__ if torchs else error
+        is_from_torch = type(error) is RuntimeError and isinstance(error.__context__, OSError)
+        cause = error.__context__ if is_from_torch else error
         if isinstance(error, QaArchError) or not (isinstance(cause, OSError) or "(os error " in str(error)):
             raise
         reason = getattr(cause, "strerror", None) or cause
-        raise QaArchError(f"{target}: cannot be written ({reason}) and is as before; {REPEAT}") from error
+        raise QaArchError(f"{target}: cannot be written ({reason}) and was not changed; {REPEAT}") from error
 
 
 def _create_locked(target: Path, *, folder: bool) -> tuple[Path, int]:

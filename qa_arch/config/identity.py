@@ -39,7 +39,7 @@ OPTIONAL: Mapping[str, Any] = {
     "encoder.tokenizer": None,
     "distillation": with_retired({"distillation": asdict(Distillation())})["distillation"],
 }
-"""Setting -> value at which the hash omits it, so that configs from before the setting keep their hash."""
+"""Setting -> value at which the hash omits it, so that configs that predate the setting keep their hash."""
 
 PLACES = ("data.train", "data.calibration", "data.dev", "glove.path", "distillation.teacher")
 """Locations of input files, replaced by fingerprints of their content once these are known."""

@@ -113,7 +113,7 @@ class Encoder:
 
     @property
     def title(self) -> str:
-        """Name of a pretrained encoder; description of a random one, into which no checkpoint was loaded."""
+        """Name of a pretrained encoder, or description of a randomly initialised one."""
         if self.init == "pretrained" or not self.layers:
             return str(self.name or self.family)
         layers = f"{self.layers} layer{'s' if self.layers > 1 else ''}"
@@ -199,7 +199,7 @@ class Selection:
     max_answer: Count = 200
     """Maximum words of an answer; the rest is cut."""
     unknown_buckets: Annotated[int, Range(0)] = 100
-    """Vectors shared by words without one of their own, chosen by the word's letters; 0 = zero vectors."""
+    """Vectors shared by out-of-vocabulary words, chosen by a hash of the word; 0 = zero vectors."""
     types: None = None
     """Retired, but not in ``config.retired``: only some configs without it include it in their hash."""
 
@@ -282,7 +282,7 @@ class Config:
     calibration: Calibration = field(default_factory=Calibration)
     pretraining: Pretraining = field(default_factory=Pretraining)
     loss: dict[str, Any] | None = None
-    """A ``_target_`` and its arguments; None = the loss of the model's task (``loss_section``)."""
+    """A ``_target_`` and its arguments; None = the default loss of the model's task."""
     distillation: Distillation = field(default_factory=Distillation)
     compression: list[Step] | None = None
     """Steps by which ``qa-arch compress`` made the trained model smaller; None: not compressed."""
@@ -333,16 +333,6 @@ def task_entry(name: Any) -> TaskEntry:
         )
         raise ConfigError(f"{problem} (known: {', '.join(task_entries())})")
     return task_entries()[name]
-
-
-def reads_corpus(model: Mapping[str, Any]) -> bool:
-    """Whether the config's ``model`` is for pre-training: it reads a corpus instead of questions."""
-    return task_entry(model.get("task", "span")).reads == "corpus"
-
-
-def loss_section(config: Config) -> Mapping[str, Any]:
-    """``_target_`` and arguments of the config's loss, or the default of its task."""
-    return config.loss or task_entry(config.model["task"]).loss
 
 
 def validate(raw: Any) -> Config:
@@ -435,9 +425,9 @@ def _encoder_problems(encoder: Encoder, has_teacher: bool) -> Iterator[str]:
 
 
 def refuse_ignored_encoder(overrides: Sequence[str], encoder: Any) -> None:
-    """Raise ConfigError if an override names an encoder that would not be loaded, as its weights are random.
+    """Raise ConfigError if an override names an encoder although the encoder is randomly initialised.
 
-    The name that a YAML of the groups gives is then only a label.
+    A name from a config group is then only a label.
     """
     named = [word for word in overrides if word.startswith("encoder.name=")]
     if "encoder.init=random" not in overrides:  # else the group was chosen for its family
@@ -445,9 +435,9 @@ def refuse_ignored_encoder(overrides: Sequence[str], encoder: Any) -> None:
     if named and isinstance(encoder, Mapping) and encoder.get("init") == "random" and encoder.get("name"):
         nulls = " ".join(f"encoder.{key}=null" for key in RANDOM_ONLY if encoder.get(key) is not None)
         raise ConfigError(
-            f"{named[0]}: would not be loaded: encoder.init=random, which debug=fast, experiment=demo and"
-            f" check-model set, makes a new {encoder.get('family')}. Leave it out, choose another"
-            f" encoder.family, or load it: encoder.init=pretrained {nulls}"
+            f"{named[0]}: would not be loaded, because encoder.init=random (set by debug=fast,"
+            f" experiment=demo and check-model) builds a new {encoder.get('family')}; leave it out, choose"
+            f" another encoder.family, or load it with encoder.init=pretrained {nulls}"
         )
 
 

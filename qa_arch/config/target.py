@@ -20,7 +20,6 @@ from qa_arch.errors import ConfigError
 TRUSTED = ("qa_arch", "baselines")
 DESCRIPTIVE = frozenset({"_target_", "task", "name"})
 """Keys that describe a section and are not arguments of its class."""
-VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def own_options(trusted: Sequence[str], config_dir: str | None) -> list[str]:
@@ -113,11 +112,10 @@ def arguments(
     the section that are not arguments. A parameter marked ``Given`` becomes a partial of the class that its
     nested section names. A class with ``**kwargs`` accepts any other key.
     """
-    signature = _parameters(target)
-    open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.values())
-    parameters = {name: p for name, p in signature.items() if p.kind not in VARIADIC}
-    hints = _hints(target)
-    settable = [name for name in parameters if name not in given]
+    parameters, hints = _parameters(target), _hints(target)
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    settable = [name for name, p in parameters.items() if name not in given and p.kind not in variadic]
     values: dict[str, Any] = {}
     # Nested sections last: if one repeats a plain setting, messages name the plain one.
     for key in sorted(section, key=lambda key: _marker(hints.get(key)) is not None):

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from qa_arch.config.check import Range
-from qa_arch.config.schema import Config, loss_section
+from qa_arch.config.schema import Config, task_entry
 from qa_arch.config.target import TRUSTED, accepts, arguments, locate
 from qa_arch.errors import ConfigError
 from qa_arch.nn.masking import at_least_float32
@@ -230,7 +230,7 @@ def build_loss(config: Config, trusted: Sequence[str] = TRUSTED, *, null_share: 
     ``margin`` the config's ``selection.margin``; its own section may set neither.
     Raises ConfigError naming the setting if the arguments or the task do not fit.
     """
-    section = loss_section(config)
+    section = config.loss or task_entry(config.model["task"]).loss
     target = locate(section.get("_target_"), trusted, where="loss")
     task, tasks = config.model["task"], getattr(target, "tasks", None)
     if tasks is not None and task not in tasks:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from qa_arch.config.find import choice
 from qa_arch.config.identity import files_hash
-from qa_arch.config.schema import reads_corpus, validate
+from qa_arch.config.schema import task_entry, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.input_files import as_list
 from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, first_line
@@ -311,7 +311,7 @@ def require_spans(run: str | Path, predictor: Predictor) -> SpanPredictor:
     """Return ``predictor`` if it finds spans. Raises RunError, with a remedy, if it does anything else."""
     if isinstance(predictor, SpanPredictor):
         return predictor
-    if reads_corpus(predictor.config.model):
+    if task_entry(predictor.config.model["task"]).reads == "corpus":
         raise RunError(
             f"{run}: this run was pre-trained on a corpus and answers no questions yet; fine-tune it:"
             f" qa-arch train model=bert encoder.name={shlex.quote(str(run))}"

@@ -1,6 +1,6 @@
 """The Hugging Face hub: whether it is reachable, what is in the local caches, and uploads.
 
-Its client is imported only for uploads: that takes a second, and without a network it retries for a minute.
+Only uploads import its client, which takes a second and, without a network, retries for a minute.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def offline() -> bool:
 
 
 def state() -> str:
-    """Why the hub cannot be used, for messages; empty if it can."""
+    """Reason why the hub cannot be used; empty if it can."""
     return "HF_HUB_OFFLINE is set" if offline() else "" if _is_reachable() else "the hub does not answer"
 
 

@@ -258,8 +258,8 @@ def test_threshold_does_not_depend_on_the_scored_set(adopt_arguments, tmp_path, 
     [
         ({"--calibration": "dev.json", "--calibration-predictions": "dev.jsonl"}, "that are not scored"),
         ({"--calibration-predictions": "texts.json"}, "calibration: the answers have no null odds"),
-        ({"--calibration-predictions": None}, "--calibration-predictions need each other"),
-        ({"--calibration": None}, "--calibration-predictions need each other"),
+        ({"--calibration-predictions": None}, "--calibration-predictions must be given together"),
+        ({"--calibration": None}, "--calibration-predictions must be given together"),
     ],
 )
 def test_unusable_calibration_is_refused(adopt_arguments, tmp_path, qa_arch, change, message):

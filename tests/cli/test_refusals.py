@@ -42,7 +42,7 @@ REFUSED = [
     ("evaluate --train --data x --predictions y", 2, "--train is for a trained run"),
     ("evaluate --run run --predictions x.json", 2, "--predictions is for prediction files"),
     ("evaluate --run run --final", 2, "--final: synthetic-dev is not held out"),
-    ("evaluate --run run --train --final", 2, "--final does not go with --train"),
+    ("evaluate --run run --train --final", 2, "--final cannot be combined with --train"),
     ("evaluate --run run --data dev.json --record r", 2, "need --record DIR"),
     ("evaluate --run run run --data dev.json", 2, "need --record DIR"),
     ("evaluate --run run --data dev.json --decode greedy", 2, "need --record DIR"),

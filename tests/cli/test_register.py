@@ -57,7 +57,7 @@ def test_only_registered_runs_are_scored_on_dev(qa_arch, plan, closed_run, read_
     assert (code, "already registered, nothing changed" in out) == (0, True)
     path.write_text(f"arms:\n  plain: {CLOSED}\nseeds: [13, 14]\n")
     code, _, err = qa_arch("register", path)
-    assert (code, "is of another plan or data" in err) == (5, True)
+    assert (code, "has another plan or data" in err) == (5, True)
     assert path.with_name(REGISTERED).read_bytes() == written
 
 

@@ -133,7 +133,7 @@ def test_refusals_leave_no_folder_and_a_dry_run_warns_of_them(
     assert (refused, message in err, [*tmp_path.iterdir()]) == (code, True, [])
     caplog.clear()
     assert qa_arch(*call, "--dry-run")[0] == 0
-    assert f"a run here would stop: {message}" in caplog.text
+    assert f"training on this machine would fail: {message}" in caplog.text
 
 
 def test_config_from_accepts_a_published_record(qa_arch, trained, tmp_path, monkeypatch):
@@ -166,7 +166,7 @@ def test_one_failing_model_does_not_stop_the_others(qa_arch, settings, tmp_path,
 
 def test_max_steps_that_cut_training_short_are_logged(qa_arch, settings, stub_training, caplog):
     qa_arch("train", "model=bert", *settings, "trainer.epochs=2")
-    assert "trainer.max_steps=3 ends training before 2 epochs" in caplog.text
+    assert "trainer.max_steps=3 may end training before epoch 2" in caplog.text
 
 
 def test_training_from_python_matches_the_command(qa_arch, trained, settings, tmp_path, caplog):

@@ -88,9 +88,7 @@ def test_pipe_is_not_read(tmp_path):
 )
 def test_full_disk_is_a_one_line_error(tmp_path, save):
     with (
-        pytest.raises(
-            QaArchError, match=r"out: cannot be written \(No space left on device.* is as before; free space"
-        ),
+        pytest.raises(QaArchError, match=r"out: cannot be written \(No space left.* was not changed; free"),
         replacing_folder(tmp_path / "out"),
     ):
         save("/dev/full")
@@ -193,7 +191,7 @@ def test_folder_is_unchanged_if_renaming_fails(tmp_path, monkeypatch):
     (tmp_path / "x" / "old").write_bytes(b"old")
     monkeypatch.setattr(Path, "rename", refuse)
     with (
-        pytest.raises(QaArchError, match=r"x: cannot be written \(Permission denied\) and is as before"),
+        pytest.raises(QaArchError, match=r"x: cannot be written \(Permission denied\) and was not changed"),
         replacing_folder(tmp_path / "x") as folder,
     ):
         (folder / "new").write_bytes(b"new")

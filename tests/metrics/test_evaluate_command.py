@@ -103,7 +103,7 @@ def test_extra_and_duplicate_ids_are_named(evaluate, data, tmp_path):
     code, out, err = evaluate(data, text)
     assert (code, json.loads(out)["exact"], json.loads(out)["total"]) == (0, 75.0, 4)
     assert "duplicate ids, the last value counts: 1: q1\n" in err
-    assert "ids of no question in the data, ignored: 2: z9 z8\n" in err
+    assert "ids that are not in the data, ignored: 2: z9 z8\n" in err
     na = write(tmp_path / "na.json", '{"q1": 1, "q1": 0, "q2": 0, "q3": 0, "q4": 0, "y7": 0}')
     _, _, err = evaluate(data, TEXTS, "--na-prob", na)
     assert "na.json: duplicate ids, the last value counts: 1: q1" in err

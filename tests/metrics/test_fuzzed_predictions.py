@@ -155,4 +155,4 @@ def test_note_on_extra_ids_is_one_line(tmp_path, qa_arch, plain):
     ids = [qa["id"] for qa in plain.all_questions(raw)]
     file.write_text(json.dumps({**dict.fromkeys(ids, ""), "x\ny": "", "\udc00": ""}), "utf-8")
     code, _, err = qa_arch("evaluate", "--data", data, "--predictions", file)
-    assert (code, r"ids of no question in the data, ignored: 2: 'x\ny' '\udc00'" in err) == (0, True)
+    assert (code, r"ids that are not in the data, ignored: 2: 'x\ny' '\udc00'" in err) == (0, True)

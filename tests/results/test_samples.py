@@ -76,7 +76,7 @@ def test_power_command_extrapolates_from_the_records(answer, qa_arch):
     assert rows["proposed", 500, 40]["at_2"] > 99 > rows["ablation_together", 16, 5]["at_2"] > 50
     for option in ("--seeds", "--articles", "--calibration-articles"):
         code, _, error = qa_arch("power", ANSWER, "--baseline", "bert", option, "1")
-        assert (code, "at least 2" in error) == (2, True)
+        assert (code, "numbers >= 2" in error) == (2, True)
 
 
 def test_note_names_the_systems_whose_threshold_is_taken_as_fixed(answer):

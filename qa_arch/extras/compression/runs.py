@@ -24,7 +24,6 @@ from qa_arch.config.compression_steps import (
     Recovery,
     Step,
     Widths,
-    stored_in_int8,
 )
 from qa_arch.config.identity import ENCODER, config_hash
 from qa_arch.config.schema import Config, cut_batch, validate
@@ -188,7 +187,7 @@ def open_parent(source: Path, trust: Sequence[str] = ()) -> ParentRun:
     predictor = load_predictor(source, device="cpu", trust=trust)
     if not isinstance(predictor, SpanPredictor) or predictor.record is None:
         raise RunError(f"{source}: is not a span run; only span models can be compressed")
-    if stored_in_int8(predictor.config.compression):
+    if any(isinstance(step, Int8) for step in predictor.config.compression or ()):
         raise RunError(
             f"{source}: is stored in int8, which must be the last step; give the run it was made from"
         )
