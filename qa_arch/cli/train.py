@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 from qa_arch.cli.runs import add_options, print_next_steps, refuse_options, require_hub, use_config_dir
 from qa_arch.config.extras import require_extras
-from qa_arch.config.files import empty_folder, is_unfinished, write_atomic, write_json
+from qa_arch.config.files import empty_folder, is_unfinished, read_yaml, write_atomic, write_json
 from qa_arch.config.identity import config_hash
 from qa_arch.config.launched import Launched, launched
 from qa_arch.config.schema import Config, require_trainable, require_vectors, task_entry, validate
@@ -231,11 +231,12 @@ def require_usable(job: Job, if_exists: IfExists) -> None:
         raise RunError(f"{folder}: is a file; choose another --folder")
     if all(path.name == LOCK or is_unfinished(path) for path in folder.iterdir()):
         return
+    config = read_yaml(folder / CONFIG) if (folder / CONFIG).is_file() else None
+    if not (isinstance(config, dict) and {"model", "trainer"} <= config.keys()):
+        raise RunError(f"{folder}: is not a run (it has no {CONFIG} of one); choose another --folder")
     if if_exists == "fail":
         state = "is finished;" if finished(folder) else "already exists; --if-exists resume continues it,"
         raise RunError(f"{folder}: {state} --if-exists replace trains it from the beginning")
-    if not (folder / CONFIG).is_file():
-        raise RunError(f"{folder}: contains no {CONFIG}, so it is not a run and was not changed")
     if if_exists == "resume" and (folder / RECORD).is_file():
         recorded = config_hash(asdict(validate(read_record(folder).config)))  # adds defaults of new settings
         if recorded != config_hash(asdict(job.config)):

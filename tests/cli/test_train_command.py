@@ -74,11 +74,13 @@ def test_run_killed_before_its_config_was_written_starts_over(qa_arch, settings,
 def test_replace_keeps_folders_that_are_not_runs(qa_arch, settings, tmp_path, stub_training):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
-    arguments = ("--folder", tmp_path / "thesis", "--if-exists", "replace")
-    code, _, err = qa_arch("train", "model=bert", *settings, *arguments)
-    assert (code, stub_training.calls) == (5, [])
-    assert "not a run" in err
-    assert (tmp_path / "thesis" / "chapter.tex").exists()
+    for if_exists in ("fail", "replace"):
+        arguments = ("--folder", tmp_path / "thesis", "--if-exists", if_exists)
+        code, _, err = qa_arch("train", "model=bert", *settings, *arguments)
+        assert (code, stub_training.calls) == (5, [])
+        assert "is not a run" in err
+        assert (tmp_path / "thesis" / "chapter.tex").exists()
+        (tmp_path / "thesis" / "config.yaml").write_text("theme: minima")  # of another program
 
 
 def test_resume(qa_arch, run_folder, stub_training):
