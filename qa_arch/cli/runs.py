@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from qa_arch.data.formats import OnError
 from qa_arch.data.formats.hub import split_source
 from qa_arch.data.input_files import as_list
-from qa_arch.data.sources import open_passages, split_scheme, usage
+from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.records import CALIBRATION, DEV, Runs, read_record, read_trained, require_folder
@@ -267,8 +267,8 @@ def require_hub(configs: Sequence[Config]) -> None:
         if source is not None and not Path(source).is_dir():
             needed[source] = hub.cached("models", source)
         for part in (part for source in config.data.opened.values() for part in as_list(source)):
-            scheme, rest = split_scheme(part)
-            if scheme == "hub" and not Path(repository := split_source(rest)[0]).is_dir():
+            match = re.search(r"(?:^|:)hub:(.+)", part)  # also within language:CODE: and typos:SEED:
+            if match and not Path(repository := split_source(match[1])[0]).is_dir():
                 needed[repository] = hub.cached("datasets", repository)
     problem = hub.state() if needed else ""
     if problem and not all(needed.values()):
