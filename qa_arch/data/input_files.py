@@ -24,6 +24,8 @@ from qa_arch.errors import DataError, UnavailableError
 PATTERNS = tuple(f"*.{kind}{packed}" for kind in ("json", "jsonl", "ndjson", "csv") for packed in ("", ".gz"))
 """Names of the data files of a folder."""
 
+csv.field_size_limit(2**31 - 1)  # a passage may be longer than the default of 131,072 characters
+
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
@@ -129,11 +131,11 @@ def csv_rows(path: Path, columns: Sequence[str], remedy: str) -> Iterator[tuple[
 
     Raises DataError for invalid CSV, and for missing ``columns`` with ``remedy`` appended.
     """
-    rows = csv.DictReader(io.StringIO(read_text(path)), restval="", strict=True)
-    if missing := [name for name in columns if name not in (rows.fieldnames or ())]:
-        header = ", ".join(rows.fieldnames or ())[:200]
-        raise DataError(f"{path}: has no column {', '.join(missing)}, but {header!r}; {remedy}")
+    rows = csv.DictReader(io.StringIO(read_text(path), newline=""), restval="", strict=True)
     try:
+        if missing := [name for name in columns if name not in (rows.fieldnames or ())]:
+            header = ", ".join(rows.fieldnames or ())[:200]
+            raise DataError(f"{path}: has no column {', '.join(missing)}, but {header!r}; {remedy}")
         for row in rows:
             yield rows.line_num, row
     except csv.Error as error:

@@ -89,6 +89,7 @@ FILE_CASES = [
     ("articles.json", json.dumps(GOOD["data"]).encode(), ["holds {'title'", 'expected {"data": ']),
     ("none.json", b'{"data": []}', ["holds no questions"]),
     ("columns.csv", b"id,question,context,answer\n", ["no column answers, starts, but 'id, ", "columns are"]),
+    ("header.csv", b'id,"question"x,context,answers,starts\n', ["line 1: ", "expected after"]),
     ("quote.csv", b'id,question,context,answers,starts\na,Q?,"T"x,,\n', ["line 2: ", "expected after"]),
 ]  # fmt: skip
 

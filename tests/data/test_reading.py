@@ -118,6 +118,15 @@ def test_csv_rows_without_titles_are_grouped_by_passage(tmp_path):
     assert (questions.name, questions.article_numbers) == ("mine", [0, 0, 1])
 
 
+def test_csv_may_have_any_line_ends_and_long_passages(tmp_path):
+    passage = "x " * 80_000 + "end"
+    rows = ["id,question,context,answers,starts", f'a,Q?,"{passage}",end,160000', "b,Q?,Two,Two,0"]
+    for end in ("\n", "\r\n", "\r"):
+        (tmp_path / "mine.csv").write_bytes(end.join(rows).encode())
+        first, second = read(tmp_path / "mine.csv").examples
+        assert (first.context, second.id) == (passage, "b"), end
+
+
 def test_folders_globs_and_lists_keep_their_order(tmp_path):
     for name in ("b", "a", "c"):
         save_json(tmp_path / f"{name}.json", [flat(name, {"1204": 30})])
