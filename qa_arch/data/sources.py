@@ -50,6 +50,13 @@ def open_passages(source: Paths, *, name: str = "", on_error: OnError = "raise")
     return questions
 
 
+def unwrapped(source: Paths) -> Paths:
+    """The source inside formats that modify another: ``FILE`` of ``typos:13:language:de:FILE``."""
+    scheme, parts = _resolve(source)
+    wraps = _format(scheme).wraps
+    return unwrapped(wraps(parts[0])[1]) if wraps else source
+
+
 def holds(source: Paths) -> Holds:
     """Kind of the questions in a source, determined by its scheme alone."""
     return _format(_resolve(source)[0]).holds
@@ -57,7 +64,7 @@ def holds(source: Paths) -> Holds:
 
 def licence(source: Paths) -> str:
     """Licence of the set, as a sentence; empty if its format does not know it."""
-    return _format(_resolve(source)[0]).licence
+    return _format(_resolve(unwrapped(source))[0]).licence
 
 
 def require(source: Paths, want: Holds, setting: str = "") -> None:
@@ -66,10 +73,8 @@ def require(source: Paths, want: Holds, setting: str = "") -> None:
     ``setting``: config key of the source, for the message.
     """
     held = holds(source)
-    if held != want and (want, held) != (
-        "candidates",
-        "passages",
-    ):  # the sentences of a passage can be candidates
+    usable = {want, "passages"} if want == "candidates" else {want}  # sentences can be candidates
+    if held not in usable:
         raise DataError(
             f"{setting + ': ' if setting else ''}{' '.join(as_list(source))}: holds {held}, not {want};"
             f" use {_EXAMPLES[held][1]} with it, or {_EXAMPLES[want][0]}"
@@ -78,11 +83,8 @@ def require(source: Paths, want: Holds, setting: str = "") -> None:
 
 def files(source: Paths) -> list[Path]:
     """Files of a source, in order; none if its name identifies it."""
-    scheme, parts = _resolve(source)
-    data_format = _format(scheme)
-    if data_format.wraps:
-        return files(data_format.wraps(parts[0])[1])
-    return [file for part in parts for file in data_format.files(part)]
+    scheme, parts = _resolve(unwrapped(source))
+    return [file for part in parts for file in _format(scheme).files(part)]
 
 
 def identity(source: Paths) -> str:
@@ -100,12 +102,9 @@ def identity(source: Paths) -> str:
 
 def available(source: Paths) -> bool:
     """Whether the source needs no network and its files exist."""
-    scheme, parts = _resolve(source)
-    data_format = _format(scheme)
+    scheme, _ = _resolve(unwrapped(source))
     try:
-        if data_format.wraps:
-            return available(data_format.wraps(parts[0])[1])
-        return data_format.offline and all(file.exists() for file in files(source))
+        return _format(scheme).offline and all(file.exists() for file in files(source))
     except DataError:
         return False
 

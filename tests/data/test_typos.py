@@ -7,7 +7,7 @@ import pytest
 
 from qa_arch.data.formats.typos import misspell
 from qa_arch.data.question_sets import question_set
-from qa_arch.data.sources import available, files, identity, open_passages, portable
+from qa_arch.data.sources import available, files, identity, licence, open_passages, portable
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import DataError
@@ -63,6 +63,7 @@ def test_fingerprint_and_identity_distinguish_seeds_and_sources(source, tmp_path
     assert files(f"typos:1:language:de:{source}") == files(source)
     assert available(f"typos:1:{source}")
     assert not available("typos:1:hub:some/set:dev")
+    assert licence("typos:1:language:en:synthetic:dev") == licence("synthetic:dev") != ""
     monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path))
     assert portable(f"typos:1:{source}") == "typos:1:$QA_ARCH_DATA/set.json"
 

@@ -20,7 +20,7 @@ from qa_arch.contract import logits_of
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError
-from qa_arch.export.huggingface import export_hf, library_logits
+from qa_arch.export.huggingface import _front_matter, export_hf, library_logits
 from qa_arch.features.batches import Collator
 from qa_arch.records import Point, RunRecord, SplitFacts, Threshold
 from qa_arch.serving.reader import load
@@ -182,6 +182,13 @@ def test_card_metadata_has_the_scores(card):
     assert f1.dataset_split == "dev"
     assert data.pipeline_tag == "question-answering"
     assert data.model_name == "bert\n# <b>mine</b>"
+
+
+def test_card_names_the_hub_set_inside_another_format(predictors):
+    config = predictors["bert"].config
+    source = "typos:1:language:de:hub:some/set:train"
+    config = replace(config, data=replace(config.data, train=source))
+    assert _front_matter(config, None, None).datasets == ["some/set"]
 
 
 def test_card_example_for_transformers_runs(card):
