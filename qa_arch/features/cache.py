@@ -31,8 +31,8 @@ from qa_arch.features.windows import FeatureTable, Special, Template, array_name
 from qa_arch.features.words import backend_of, unlimited
 from qa_arch.types.text import QuestionSet
 
-FEATURES_VERSION = 1
-"""Part of every key; increment when the same inputs give different features."""
+FEATURES_VERSION = 2
+"""Part of every key; increment when the same inputs give different features or files."""
 
 log = logging.getLogger(__name__)
 Content = TypeVar("Content")
@@ -115,7 +115,7 @@ def write(path: Path, table: FeatureTable) -> None:
         "template": asdict(table.template),
         "truncated_questions": table.truncated_questions,
         "lost_answers": table.lost_answers,
-        "checksum": _checksum(arrays.values()),
+        "checksum": _checksum(arrays.values(), table.vocabulary),
     }
     batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
     schema = batch.schema.with_metadata({"facts": json.dumps(metadata)})
@@ -130,12 +130,12 @@ def read(path: Path) -> FeatureTable:
         metadata = json.loads(reader.schema.metadata[b"facts"])
     arrays = {name: batch.column(name).values.to_numpy(zero_copy_only=True) for name in array_names()}
     arrays["answerable"] = arrays["answerable"].view(bool)
-    if _checksum(arrays.values()) != metadata.pop("checksum"):
+    words = tuple(batch.column("vocabulary").values.to_pylist())
+    if _checksum(arrays.values(), words) != metadata.pop("checksum"):
         raise ValueError("its checksum does not match its content")
     parts = metadata.pop("template")
     for place in ("before", "between", "after"):
         parts[place] = tuple(Special(*token) for token in parts[place])
-    words = tuple(batch.column("vocabulary").values.to_pylist())
     return FeatureTable(template=Template(**parts), vocabulary=words, **arrays, **metadata)
 
 
@@ -143,8 +143,8 @@ def _one_row(values: pa.Array) -> pa.Array:
     return pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), values)
 
 
-def _checksum(arrays: Iterable[NDArray]) -> int:
-    total = 0
+def _checksum(arrays: Iterable[NDArray], words: Iterable[str]) -> int:
+    total = zlib.crc32("\n".join(words).encode())
     for values in arrays:
         total = zlib.crc32(np.ascontiguousarray(values).data, total)
     return total

@@ -100,14 +100,16 @@ def test_table_is_rebuilt_after_a_killed_write(tmp_path, questions, bert):
     assert check_recovery(killed_at_sizes(store, [0, 1, 4096, 9000]), tmp_path, store) == 4
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "other"])
+@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "misspelt", "other"])
 def test_damaged_file_is_rebuilt(tmp_path, questions, bert, caplog, damage):
     built = prepare_cached(questions, bert, tmp_path, **LENGTHS)
     (path,) = tmp_path.iterdir()
     content = bytearray(path.read_bytes())
     at = content.index(np.ascontiguousarray(built.ids).tobytes())
     content[at] ^= 1
+    misspelt = path.read_bytes().replace(b"harbour", b"harbout")
     damaged = {"empty": b"", "cut": content[: len(content) // 2], "flipped": content, "other": b"x" * 5000}
+    damaged["misspelt"] = misspelt
     path.write_bytes(damaged[damage])
     assert_equal(prepare_cached(questions, bert, tmp_path, **LENGTHS), built)
     assert "damaged" in caplog.text
