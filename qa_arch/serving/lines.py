@@ -148,8 +148,8 @@ def answer_file(
                 os.fsync(file.fileno())
             lines, problems = lines + part.content.count(b"\n"), problems + len(part.problems)
             watch(part.position, size, lines - before)
-    if out != STANDARD:
-        partial.replace(path)
+        if out != STANDARD:
+            partial.replace(path)
     return Summary(lines, before, problems)
 
 
@@ -182,6 +182,8 @@ def _needs_answers(
     if origin is None:
         raise RunError(f"{existing}: already exists, and data from a pipe cannot be resumed; {remedy}")
     recorded = read_json(origin_file, remedy)
+    if not isinstance(recorded, dict):  # null after a pipe
+        raise RunError(f"{existing}: {origin_file.name} does not record what it was made from; {remedy}")
     for name in {**origin, **recorded}:
         old, new = recorded.get(name), origin.get(name)
         if old != new:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from kills import check_recovery, contents, killed_at_each_step, killed_at_sizes
@@ -223,6 +224,39 @@ def test_only_one_process_writes_at_a_time(answer, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         answer(answer_queries)
     assert (tmp_path / "other.jsonl").is_file()
+
+
+def test_file_is_finished_before_its_lock_is_released(answer, tmp_path, monkeypatch):
+    hold = lines.lock.hold
+
+    @contextmanager
+    def checked(*arguments, **options):
+        with hold(*arguments, **options):
+            yield
+            assert (tmp_path / "out.jsonl").exists()
+
+    monkeypatch.setattr(lines.lock, "hold", checked)
+    answer()
+
+
+def test_file_from_a_pipe_is_not_resumed_from_a_file(data, tmp_path):
+    pipe, out = tmp_path / "pipe", tmp_path / "out.jsonl"
+    os.mkfifo(pipe)
+
+    @contextmanager
+    def interrupted():
+        def answering(parts):
+            raise KeyboardInterrupt
+
+        yield answering
+
+    writer = Thread(target=pipe.write_bytes, args=(data.read_bytes(),))
+    writer.start()
+    with pytest.raises(KeyboardInterrupt):
+        answer_file(str(pipe), str(out), interrupted, models=[], settings={})
+    writer.join()
+    with pytest.raises(RunError, match=r"does not record .*--if-exists replace"):
+        answer_file(str(data), str(out), interrupted, models=[], settings={})
 
 
 def test_only_one_part_is_read_ahead(answer, data, tmp_path, monkeypatch):
