@@ -256,9 +256,10 @@ def bind(host: str, port: int) -> socket.socket:
         bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: a host name with an empty or too long label
+        reason = getattr(error, "strerror", None) or error
         raise UnavailableError(
-            f"{host}, port {port}: cannot be bound ({error.strerror}); choose another --port or --host"
+            f"{host}, port {port}: cannot be bound ({reason}); choose another --port or --host"
         ) from error
     return bound
 

@@ -256,9 +256,10 @@ def _queries(pairs: Iterable[Any], options: Mapping[str, Any]) -> Iterator[Query
     """Queries of (question, documents); an error names the pair, counted from 0."""
     for number, pair in enumerate(pairs):
         try:
-            if isinstance(pair, str) or len(pair) != 2:  # any other pair, such as a row of an array
-                raise ConfigError(f"must be (question, text), not {type(pair).__name__}")
-            question, context = pair
+            question, context = () if isinstance(pair, str) else pair
+        except (TypeError, ValueError):
+            raise ConfigError(f"pair {number}: must be (question, text), not {type(pair).__name__}") from None
+        try:
             yield Query(question, _documents(context), **options)
         except QaArchError as error:
             raise type(error)(f"pair {number}: {error}") from None

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,9 @@ import httpx2
 import pytest
 
 from qa_arch.cli import serve as command
+from qa_arch.errors import UnavailableError
 from qa_arch.manifest import module_of
+from qa_arch.serving.guard import bind
 from qa_arch.serving.reader import load
 
 
@@ -69,6 +72,12 @@ def test_missing_extra_names_the_install_command(runs, qa_arch, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     code, _, error = qa_arch("serve", bert)
     assert (code, "pip install 'qa-arch[serve]'" in error) == (6, True)
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", ".local", "a" * 70])
+def test_host_that_cannot_be_bound_is_named(host):
+    with pytest.raises(UnavailableError, match=f"^{re.escape(host)}, port 0: cannot be bound"):
+        bind(host, 0)
 
 
 def test_token_is_not_a_command_line_argument(monkeypatch, tmp_path):
