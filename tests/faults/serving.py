@@ -57,7 +57,7 @@ FAULTS = (
     Fault(name="queue slot is released while its thread is running", at="Batcher.attention",
           test="test_timed_out_attention_keeps_its_queue_slot",
           old="future.add_done_callback(lambda _: self._release(1))",
-          new="self._give_back(1)"),
+          new="self._release(1)"),
     Fault(name="empty body counts as null", at="Guard._body", test="test_invalid_json_bodies",
           old='bytes(body) or b" "',
           new="bytes(body)"),
