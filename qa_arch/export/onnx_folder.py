@@ -226,13 +226,13 @@ def check(
         watch=watch,
     )
     threshold = predictor.null_threshold
-    chosen = [[item.at(threshold) for item in ranking.best_predictions] for ranking in (ours, theirs)]
-    offsets = [[span and (span.start, span.end) for span in spans] for spans in chosen]
-    same = sum(a == b for a, b in zip(*offsets, strict=True))
-    scores = []
-    for ranking in (ours, theirs):
-        points = score(questions, {item.id: item.text(threshold) for item in ranking.best_predictions})
+    answers, scores = [], []
+    for predictions in (ours.best_predictions, theirs.best_predictions):
+        spans = [prediction.at(threshold) for prediction in predictions]
+        answers.append([span and (span.text, span.start, span.end) for span in spans])
+        points = score(questions, {item.id: item.text(threshold) for item in predictions})
         scores.append({"exact": points.exact, "f1": points.f1})
+    same = sum(a == b for a, b in zip(*answers, strict=True))
     result = ExportCheck(
         data=questions.name,
         questions=len(questions),

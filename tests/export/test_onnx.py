@@ -4,6 +4,7 @@ import copy
 import json
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from qa_arch.features.vectors import vector_rows
 from qa_arch.models.onnx_model import DESCRIPTION, OnnxModel, read_description
 from qa_arch.records import GRAPH
 from qa_arch.spans.loading import load_predictor
+from qa_arch.types.text import Candidate, Prediction
 from tests.export.conftest import CASES
 
 pytestmark = pytest.mark.slow
@@ -117,6 +119,18 @@ def test_graph_with_other_logits_is_not_written(predictors, reuse_graph, tmp_pat
     with pytest.raises(RunError, match=r"does not reproduce the model.*nothing was written"):
         export_onnx(predictor, tmp_path / "wrong")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_scattered_answers_of_other_words_count_as_different(predictors, monkeypatch):
+    questions = generate(1, 0)
+
+    def ranking(text):
+        best = Candidate(text, -1, -1, 1.0, 1.0)
+        return SimpleNamespace(best_predictions=[Prediction(e.id, best, -5.0, 1) for e in questions.examples])
+
+    monkeypatch.setattr(onnx_folder, "read_table", lambda *_, **__: (ranking("a b"), ranking("a c"), 0.0))
+    model = SimpleNamespace(description=SimpleNamespace(precision="int8"))
+    assert onnx_folder.check(predictors["bert"], model, questions).same_answers == 0
 
 
 def test_difference_is_infinite_if_one_side_is_not_finite(predictors):
