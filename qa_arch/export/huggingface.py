@@ -83,8 +83,8 @@ The licence of these weights is unknown: {weights} Clarify it before you redistr
 - For questions in the language of the training data, asked about a given text: the model does not search,
   calculate or combine texts, and repeats mistakes in the text.
 - On kinds of text other than those above, scores are lower and the null threshold no longer fits.
-- Texts are read in windows of {length} tokens that share {stride}; questions are cut at {question} tokens and
-  answers are at most {answer} tokens long.
+- Texts are read in windows of {length} tokens that overlap by {stride}; questions are truncated to {question}
+  tokens, and answers are at most {answer} tokens long.
 
 ## Usage
 
@@ -265,9 +265,8 @@ def _front_matter(config: Config, record: RunRecord | None, run: Path | None) ->
     """Metadata that the hub reads: base model, data sets, and scores as a ``model-index``."""
     name, encoder = str(record.model if record else config.model.get("name")), str(config.encoder.name)
     on_the_hub = config.encoder.init == "pretrained" and not Path(encoder).exists()
-    schemes = [split_scheme(source) for source in as_list(unwrapped(config.data.train))]
-    names = [split_source(place)[0] for scheme, place in schemes if scheme == "hub"]
-    sources = [name for name in names if not Path(name).exists()]
+    sources = map(split_scheme, as_list(unwrapped(config.data.train)))
+    datasets = [split_source(source)[0] for scheme, source in sources if scheme == "hub"]
     return ModelCardData(
         model_name=name,
         library_name="transformers",
@@ -275,7 +274,7 @@ def _front_matter(config: Config, record: RunRecord | None, run: Path | None) ->
         license="unknown",
         tags=["extractive-question-answering", "qa_arch"],
         base_model=HUB_IDS.get(encoder, encoder) if on_the_hub else None,
-        datasets=sources or None,
+        datasets=[dataset for dataset in datasets if not Path(dataset).exists()] or None,
         eval_results=list(_results(record, run)) if record and record.scores else None,
     )
 
