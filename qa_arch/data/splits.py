@@ -32,14 +32,8 @@ def load_splits(data: Data) -> dict[str, QuestionSet]:
     Raises DataError if a source has no passages or two sets share an article, ConfigError if nothing can be
     held out.
     """
-    sources = {
-        "train": data.train,
-        "calibration": data.calibration,
-        "dev": data.dev if data.open_dev else None,
-    }
-    for split, source in sources.items():
-        if source is not None:
-            require(source, "passages", f"data.{split}")
+    for setting, source in data.opened.items():
+        require(source, "passages", setting)
     sets = {"train": _open(data.train, "train", data)}
     share, seed = data.hold_out_share, data.split_seed
     if data.calibration is not None:
@@ -50,8 +44,8 @@ def load_splits(data: Data) -> dict[str, QuestionSet]:
         sets = by_article(sets["train"], {"train": 1 - share, "calibration": share}, seed)
     if data.train_questions:
         sets["train"] = subset(sets["train"], data.train_questions, seed)
-    if data.dev is not None and data.open_dev:
-        sets["dev"] = _open(data.dev, "dev", data)
+    if "data.dev" in data.opened:
+        sets["dev"] = _open(data.opened["data.dev"], "dev", data)
     require_disjoint(**sets, **closed_titles(data))
     return sets
 
@@ -104,11 +98,9 @@ def hold_out(questions: QuestionSet, articles: int, seed: int) -> tuple[Question
             f"cannot hold out {articles} of the {len(titles)} articles of {questions.name}; "
             f"choose 1 to {len(titles) - 1}"
         )
-    held = titles[:articles]
     rest = titles[articles:]
-    return _select(questions, rest, f"{questions.name}.rest"), _select(
-        questions, held, f"{questions.name}.held"
-    )
+    held_out = _select(questions, titles[:articles], f"{questions.name}.held")
+    return _select(questions, rest, f"{questions.name}.rest"), held_out
 
 
 def subset(questions: QuestionSet, n: int, seed: int) -> QuestionSet:
