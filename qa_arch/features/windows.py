@@ -30,9 +30,6 @@ from qa_arch.types.text import QuestionSet
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-MOST_SPECIALS = 4
-"""Special tokens of the longest common template (RoBERTa: ``<s> q </s></s> c </s>``)."""
-
 
 class Special(NamedTuple):
     """Special token of the template."""
@@ -132,7 +129,7 @@ def array_names() -> tuple[str, ...]:
     return tuple(f.name for f in fields(FeatureTable) if f.name not in not_arrays)
 
 
-def check_lengths(max_length: int, stride: int, max_question: int, specials: int = MOST_SPECIALS) -> None:
+def check_lengths(max_length: int, stride: int, max_question: int, specials: int) -> None:
     """Raise ConfigError if windows of these lengths (in tokens) cannot advance through a passage.
 
     As in the fast tokenizers, ``stride`` is the overlap of neighbouring windows, not the step between them.

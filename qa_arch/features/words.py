@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from itertools import count as numbers
 from typing import TYPE_CHECKING
@@ -212,11 +213,9 @@ class Pieces:
 
 def tokenize_fn(backend: Tokenizer) -> Callable[[Sequence[str]], Pieces]:
     """Fastest exact function texts -> Pieces for ``backend``; it caches, so reuse it for a whole set."""
-    return (
-        _RunCache(backend).tokenize
-        if splits_at_spaces(backend)
-        else lambda texts: tokenize_whole(texts, backend)
-    )
+    if splits_at_spaces(backend):
+        return _RunCache(backend).tokenize
+    return partial(tokenize_whole, backend=backend)
 
 
 def tokenize_whole(texts: Sequence[str], backend: Tokenizer) -> Pieces:

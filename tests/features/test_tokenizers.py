@@ -3,7 +3,6 @@
 import pytest
 from transformers import AutoTokenizer
 
-from qa_arch.errors import ConfigError
 from qa_arch.features import words
 from qa_arch.features.tokenizers import build
 
@@ -69,8 +68,3 @@ def test_word_vocabulary_is_lower_case_and_most_frequent_first():
     tokenizer = build("words", ["The lock the keeper", "the LOCK"], 5)
     assert tokenizer.tokenize("THE lock keeper") == ["the", "lock", "[UNK]"]
     assert len(build("words", TEXTS, 0)) == 3
-
-
-def test_unknown_family_is_refused():
-    with pytest.raises(ConfigError, match="choose one of wordpiece, byte_bpe, unigram, words"):
-        build("sentencepiece", TEXTS)
