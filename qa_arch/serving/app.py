@@ -116,17 +116,11 @@ class _Model(_Request):
 class SingleBody(QueryBody, _Model):
     """A single query."""
 
-    def bodies(self) -> list[QueryBody]:
-        return [self]
-
 
 class BatchBody(_Model):
     """Several queries in one request."""
 
     queries: list[QueryBody] = Field(min_length=1, description="Answered in order.")
-
-    def bodies(self) -> list[QueryBody]:
-        return self.queries
 
 
 def _kind(body: Any) -> str:
@@ -222,12 +216,6 @@ class AttentionMessage(BaseModel):
     )
 
 
-class HealthMessage(BaseModel):
-    """`ok`."""
-
-    status: str
-
-
 class ErrorDetails(BaseModel):
     message: str = Field(description="What is wrong.")
     field: str | None = Field(description="Which field of the body.")
@@ -312,7 +300,8 @@ def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = No
     async def answer(body: Annotated[AnswerBody, Body()]) -> AnswersMessage:
         """One question about a `context` or several `documents`, or a list of such `queries`."""
         name, batcher = service.batcher(body.model)
-        queries = [item.query() for item in body.bodies()]
+        bodies = body.queries if isinstance(body, BatchBody) else [body]
+        queries = [item.query() for item in bodies]
         service.check_size(queries)
         answers = await batcher.answer(queries)
         for item in answers:
@@ -325,8 +314,8 @@ def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = No
 
     @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz", summary="Health check")
-    async def health() -> HealthMessage:
-        return HealthMessage(status="ok")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
 
     @app.head("/metrics", include_in_schema=False)
     @app.get("/metrics", response_class=Response, summary="Prometheus metrics")
@@ -396,7 +385,7 @@ async def _validation_error(_: Request, problems: Any) -> JSONResponse:
     remedy = "/docs describes the field"
     if kind == "extra_forbidden":
         name, known = str(error["loc"][-1]), {*SingleBody.model_fields, *BatchBody.model_fields}
-        place = "; it cannot stand here" if name in known else suggest(name, known)
+        place = "; it is not allowed here" if name in known else suggest(name, known)
         remedy = f"leave it out{place}"
     if kind == "model_attributes_type":
         message = "must be an object with the fields of a query"

@@ -53,8 +53,6 @@ _EXPECTED = 'a line is an object {"question": ..., "context": ...} (for SQuAD JS
 log = logging.getLogger(__name__)
 
 IfExists = Literal["resume", "replace", "fail"]
-AnswerQueries = Callable[[Sequence[Query]], Sequence[Answer]]
-"""``Reader.answer``: answers queries in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +250,15 @@ def parts_of(file: BinaryIO, name: str, position: Callable[[], int]) -> Iterator
 
 
 def answer_part(
-    part: Part, answer_queries: AnswerQueries, *, file: str, options: Mapping[str, Any]
+    part: Part,
+    answer_queries: Callable[[Sequence[Query]], Sequence[Answer]],
+    *,
+    file: str,
+    options: Mapping[str, Any],
 ) -> AnsweredPart:
-    """Answer the lines of a part, in order; ``options`` of ``Query`` are defaults for lines that set none.
+    """Answer the lines of a part, in order, with ``answer_queries`` (``Reader.answer``).
+
+    ``options`` of ``Query`` are the defaults for lines that set none.
 
     A faulty line becomes ``{"id": ..., "error": ...}`` and a problem naming file, line, field and remedy; the
     others are answered.
