@@ -46,7 +46,7 @@ HEAD_BYTES = 1 << 20
 """A data file is identified by the hash of its first bytes, its size and its modification time."""
 OPTIONS = ("top_k", "max_answer_tokens", "null_threshold", "distinct")
 """Per-line options of ``Query``; they override those of the command."""
-IGNORED = ("title", "answers", "is_impossible", "plausible_answers", "kind")
+IGNORED = ("title", "answers", "is_impossible", "plausible_answers", "kind", "original_id")
 """Fields of flat SQuAD records that do not affect the answer."""
 FIELDS = ("id", "question", "context", "documents", *OPTIONS, "meta", *IGNORED)
 _EXPECTED = 'a line is an object {"question": ..., "context": ...} (for SQuAD JSON give --out a folder)'

@@ -18,10 +18,13 @@ import pytest
 from kills import check_recovery, contents, killed_at_each_step, killed_at_sizes
 from line_answers import answering, first_words, read_lines, rows, write_lines
 
+from qa_arch.data.question_sets import question_set
+from qa_arch.data.squad import write
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
 from qa_arch.records import Confidence, RunRecord, Seconds, Threshold, write_record
 from qa_arch.serving import lines
 from qa_arch.serving.lines import Part, Summary, answer_file, answer_part, open_input, origin_of, parts_of
+from qa_arch.types.text import Example, Gold
 
 LINES = 53
 
@@ -321,6 +324,15 @@ def test_line_becomes_a_query_and_its_answer_a_line():
     assert first == {"id": "q7", **expected}
     assert second == {"id": 12, "meta": {"split": [1]}, **expected}
     assert third == {"id": 3, **expected}  # its line number
+
+
+def test_fields_of_a_squad_record_do_not_affect_the_query():
+    example = Example("a", "Who?", "Odo built it.", "T", (), (Gold("Odo", 0),), "negation", "b")
+    (article,) = write(question_set("set", [example], "2.0"))["data"]
+    (paragraph,) = article["paragraphs"]
+    record = {"title": article["title"], "context": paragraph["context"], **paragraph["qas"][0]}
+    assert record["original_id"] == "b"
+    assert queries_of(record) == queries_of(GOOD)
 
 
 def test_documents_and_options():
