@@ -234,7 +234,7 @@ class Collator:
     mates: Longs | None = None
     """(N,) row of the twin of each window, or -1; None without twins."""
     multiple: int = 1
-    """The padded length is a multiple of this (8 suits tensor cores)."""
+    """The padded length is a multiple of this."""
 
     @property
     def lengths(self) -> Ints:
@@ -333,8 +333,6 @@ def twin_windows(questions: QuestionSet, table: FeatureTable, likeness: float) -
     same position in the passage.
     """
     mates = np.full(len(table), -1)
-    if not len(table):
-        return mates
     begin = np.searchsorted(table.example, np.arange(len(questions) + 1))
     for answerable, unanswerable in twin_questions(questions, likeness).tolist():
         own, other = np.arange(*begin[[answerable, answerable + 1]]), begin[[unanswerable, unanswerable + 1]]

@@ -113,7 +113,7 @@ def passage_vectors(config: Config, tables: Mapping[str, FeatureTable]) -> WordV
 def file_vectors(config: Config, words: Collection[str]) -> WordVectors:
     """Vectors of ``words`` and of the first ``glove.keep`` words of the configured file or package."""
     require_vectors(config)
-    vectors = _read_configured(config.glove)
+    vectors = read_vectors(str(config.glove.path), config.glove.dim, config.glove.backend)
     selected = vectors.only({*vectors.words[: config.glove.keep], *words})
     unknown = np.mean(selected.rows(list(words)) == 0) if words else 0.0
     log.info("%.1f%% of the distinct words have no vector", 100 * unknown)
@@ -128,19 +128,9 @@ def assumed_shape(settings: Glove) -> tuple[int, int] | None:
     if not settings.use:
         return None
     if settings.path:
-        vectors = _read_configured(settings)
+        vectors = read_vectors(settings.path, settings.dim, settings.backend)
         return len(vectors.words) + 1, vectors.dim
     return 0, settings.dim or GLOVE_DIM
-
-
-def _read_configured(settings: Glove) -> WordVectors:
-    files = packaged_files(str(settings.path))
-    if files is None:
-        return read_vectors(str(settings.path), dim=settings.dim, backend=settings.backend)
-    vectors = packaged_vectors(files)
-    if settings.dim not in (None, vectors.dim):
-        raise DataError(f"{settings.path}: vectors of {vectors.dim} numbers, but glove.dim is {settings.dim}")
-    return vectors
 
 
 def packaged_vectors(files: VectorFiles) -> WordVectors:
@@ -168,7 +158,7 @@ def read_vectors(
     dim: int | None = None,
     backend: Literal["own", "torchtext"] = "own",
 ) -> WordVectors:
-    """Read vectors from the text file ``path``, or from a folder written by ``WordVectors.save``.
+    """Read vectors from the text file ``path``, a folder written by ``WordVectors.save``, or a package.
 
     ``dim`` is the expected width (default: that of the file). The first of repeated words is used. A word2vec
     header line is skipped. ``backend="torchtext"`` reads with ``torchtext.vocab.Vectors`` (local files only).
@@ -176,7 +166,9 @@ def read_vectors(
     number or a word that is not UTF-8.
     """
     source = Path(path)
-    if source.is_file() and backend == "own":
+    if files := packaged_files(str(path)):
+        vectors = packaged_vectors(files)
+    elif source.is_file() and backend == "own":
         vectors = _from_text(source, dim)
     elif source.is_file():
         vectors = _from_torchtext(source)
@@ -243,7 +235,7 @@ def _from_text(path: Path, dim: int | None, most: int | None = None) -> WordVect
 def _detect_layout(path: Path) -> tuple[int, int]:
     """(header lines, width), detected in the first 100 lines."""
     with path.open("rb") as file:
-        lines = [line for _, line in zip(range(100), file, strict=False)]
+        lines = list(islice(file, 100))
     if lines and lines[0].startswith((b"PK\3\4", b"\x1f\x8b")):
         raise DataError(f"{path}: is compressed: unzip it first, and set glove.path to the text file")
     header = int(bool(lines) and len(fields := lines[0].split()) == 2 and all(f.isdigit() for f in fields))

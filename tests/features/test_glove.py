@@ -195,7 +195,7 @@ def test_config_selects_the_package_and_logs_unknown_words(package, caplog):
     few = replace(config, glove=replace(config.glove, keep=1))
     assert passage_vectors(few, {"train": table}).words == ("the", "Mill", "mill")
     assert "50.0% of the distinct words have no vector" in caplog.text
-    with pytest.raises(DataError, match=r"vectors of 4 numbers, but glove\.dim is 50"):
+    with pytest.raises(DataError, match=r"vectors have 4 numbers, but glove\.dim is 50"):
         assumed_shape(replace(config.glove, dim=50))
 
 
