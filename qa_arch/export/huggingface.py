@@ -65,7 +65,7 @@ An extractive question-answering model: it answers a question about a text with 
 
 {scores}
 
-Score it again with `qa-arch evaluate --run FOLDER --data FILE`.
+Reproduce the scores with `qa-arch evaluate --run FOLDER --data FILE`.
 
 The null threshold is **{threshold}** ({fitted}): a window has no answer where the score of "no answer"
 (start + end logit of the first token) exceeds that of its best span by more.
@@ -134,7 +134,7 @@ def export_hf(predictor: SpanPredictor, out: str | Path, run: Path | None = None
     encoder = getattr(predictor.model, "encoder", None)
     if not isinstance(encoder, Encoder) or encoder.fewer_heads is not None:
         raise ConfigError(
-            f"{type(predictor.model).__name__}: has no Hugging Face encoder with all its heads;"
+            f"{type(predictor.model).__name__}: has no Hugging Face encoder, or one with pruned heads;"
             f" {_ALTERNATIVE}"
         )
     model = library_model(predictor, encoder)
@@ -318,7 +318,7 @@ def _score_table(record: RunRecord | None) -> str:
         for name, point in points.items()
     ]
     if not rows:
-        return "It was not scored."
+        return "Not scored."
     head = (
         "| split | operating point | null threshold | SQuAD protocol | EM | F1 | HasAns F1 | NoAns F1 |",
         "|---|---|---:|---|---:|---:|---:|---:|",

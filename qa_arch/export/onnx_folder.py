@@ -105,7 +105,7 @@ def write_graph(path: Path, predictor: SpanPredictor) -> tuple[tuple[str, ...], 
 
     if predictor.precision != "fp32" or device_of(predictor.model).type != "cpu":
         raise ConfigError(
-            "a graph is exported from a model in fp32 on the CPU; load it like that, and quantise the graph"
+            "only a model loaded in fp32 on the CPU can be traced; --precision int8 quantises its graph"
         )
     batch = sample(predictor)
     names = tuple(name for name in INPUTS if getattr(batch, name) is not None)

@@ -50,7 +50,7 @@ def test_faulty_row_is_named(tmp_path, change, message):
 
 def test_other_csv_files_are_refused(tmp_path):
     (tmp_path / "set.csv").write_text("id,question\n1,Who?\n")
-    with pytest.raises(DataError, match=r"has no column item_id, q_review_id, .* is it a file of SubjQA"):
+    with pytest.raises(DataError, match=r"has no column item_id, q_review_id, .* is it a SubjQA file"):
         open_passages(f"subjqa:{tmp_path}/set.csv")
 
 

@@ -31,7 +31,7 @@ def _open(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> Quest
 
 def _questions(path: Path) -> Iterator[RawQuestion | RecordError]:
     seen: Counter[str] = Counter()
-    for line, row in csv_rows(path, _COLUMNS, "is it a file of SubjQA?"):
+    for line, row in csv_rows(path, _COLUMNS, "is it a SubjQA file?"):
         item, identity, question, review, span, indices = (row[name] for name in _COLUMNS)
         seen[identity] += 1
         context, answers = review.removesuffix(_NOTHING).rstrip(), []
