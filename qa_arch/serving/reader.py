@@ -256,7 +256,9 @@ def _queries(pairs: Iterable[Any], options: Mapping[str, Any]) -> Iterator[Query
     """Queries of (question, documents); an error names the pair, counted from 0."""
     for number, pair in enumerate(pairs):
         try:
-            question, context = () if isinstance(pair, str) else pair
+            if isinstance(pair, str):  # two characters would unpack
+                raise TypeError
+            question, context = pair
         except (TypeError, ValueError):
             raise ConfigError(f"pair {number}: must be (question, text), not {type(pair).__name__}") from None
         try:
