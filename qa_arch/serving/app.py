@@ -216,6 +216,12 @@ class AttentionMessage(BaseModel):
     )
 
 
+class HealthMessage(BaseModel):
+    """`ok`."""
+
+    status: str
+
+
 class ErrorDetails(BaseModel):
     message: str = Field(description="What is wrong.")
     field: str | None = Field(description="Which field of the body.")
@@ -314,8 +320,8 @@ def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = No
 
     @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz", summary="Health check")
-    async def health() -> dict[str, str]:
-        return {"status": "ok"}
+    async def health() -> HealthMessage:
+        return HealthMessage(status="ok")
 
     @app.head("/metrics", include_in_schema=False)
     @app.get("/metrics", response_class=Response, summary="Prometheus metrics")
