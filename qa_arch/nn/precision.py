@@ -6,7 +6,7 @@ They are used in int8 as they are, or dequantised for any other precision.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
@@ -44,7 +44,7 @@ def cast_weights(model: nn.Module, precision: Precision) -> nn.Module:
         raise UnavailableError("precision int8: this model has no encoder to quantise; use fp32")
     for encoder in encoders:
         if precision == "bf16":
-            encoder.cast(torch.bfloat16)
+            encoder.backbone.to(torch.bfloat16)
         elif precision == "int8":
             if (device := next(encoder.parameters()).device).type != "cpu":
                 raise UnavailableError(
@@ -78,20 +78,12 @@ class Int8Linear(nn.Module):
         self.out_features, self.bias = len(quantised), bias
         self.scale, self.packed, self.product = scale, pack(quantised), int8_product()
 
-    @classmethod
-    def of(cls, linear: nn.Linear) -> Int8Linear:
-        """Quantise ``linear``."""
-        return cls(*to_int8(linear.weight), linear.bias)
-
     def forward(self, x: Float[Tensor, "*R D"]) -> Float[Tensor, "*R E"]:
         rows = x.reshape(-1, x.shape[-1])
         largest = rows.abs().amax(1, keepdim=True).clamp_(min=1e-12)
         sums = self.product((rows * (LARGEST / largest)).round_(), self.packed, self.scale)
-        sums = (
-            sums.mul_(largest / LARGEST)
-            if self.bias is None
-            else torch.addcmul(self.bias, sums, largest / LARGEST)
-        )
+        scale = largest / LARGEST
+        sums = sums.mul_(scale) if self.bias is None else torch.addcmul(self.bias, sums, scale)
         return sums.view(*x.shape[:-1], self.out_features)
 
 
@@ -99,7 +91,7 @@ def quantise(module: nn.Module) -> None:
     """Replace every ``nn.Linear`` inside ``module`` by an ``Int8Linear``, in place."""
     for name, child in module.named_children():
         if type(child) is nn.Linear:
-            setattr(module, name, Int8Linear.of(child))
+            setattr(module, name, Int8Linear(*to_int8(child.weight), child.bias))
         else:
             quantise(child)
 
@@ -130,27 +122,28 @@ def int8_state(model: nn.Module, *, embeddings: bool = False) -> State:
     return state
 
 
-def dequantised(state: Mapping[str, Tensor]) -> State:
-    """``state`` with its int8 weights multiplied by their row scales."""
-    floats = {name: value for name, value in state.items() if not name.endswith(f".weight{SCALE}")}
-    return {
-        name: value * state[name + SCALE][:, None] if value.dtype == torch.int8 else value
-        for name, value in floats.items()
-    }
+def dequantised(state: State) -> State:
+    """``state`` with its int8 weights multiplied by their row scales; raises the errors of ``take_int8``."""
+    rest = dict(state)
+    for name in state:
+        if (stored := _pop_int8(rest, name)) is not None:
+            quantised, scale = stored
+            rest[name] = quantised * scale[:, None]
+    return rest
 
 
-def take_int8(model: nn.Module, state: Mapping[str, Tensor]) -> State:
+def take_int8(model: nn.Module, state: State) -> State:
     """Replace the modules of ``model`` whose weights are int8 in ``state``; return the remaining state.
 
-    Raises RuntimeError for a shape mismatch, like ``load_state_dict``.
+    Raises RuntimeError, like ``load_state_dict``, for a weight of another shape or without its scales.
     """
     rest = dict(state)
     for name, module in list(_stored_modules(model, embeddings=True)):
         weight = f"{name}.weight"
-        if weight + SCALE not in rest:
+        if (stored := _pop_int8(rest, weight)) is None:
             continue
-        quantised, scale = rest.pop(weight), rest.pop(weight + SCALE)
-        if quantised.shape != module.weight.shape or len(scale) != len(quantised):
+        quantised, scale = stored
+        if quantised.shape != module.weight.shape:
             raise RuntimeError(f"size mismatch for {weight}: {tuple(quantised.shape)} in int8")
         model.set_submodule(
             name,
@@ -159,6 +152,17 @@ def take_int8(model: nn.Module, state: Mapping[str, Tensor]) -> State:
             else Int8Embedding(quantised, scale, module.padding_idx),
         )
     return rest
+
+
+def _pop_int8(state: State, name: str) -> tuple[Tensor, Tensor] | None:
+    """Remove the int8 weight ``name`` and its scales from ``state``; None for any other tensor."""
+    value = state.get(name)
+    if value is None or value.dtype != torch.int8 or not name.endswith(".weight"):  # such as an int8 buffer
+        return None
+    scale = state.pop(name + SCALE, None)
+    if value.ndim != 2 or scale is None or scale.shape != value.shape[:1]:
+        raise RuntimeError(f"{name}{SCALE} must have one value per row of the int8 weight")
+    return state.pop(name), scale
 
 
 def _stored_modules(model: nn.Module, *, embeddings: bool) -> Iterator[tuple[str, nn.Linear | nn.Embedding]]:

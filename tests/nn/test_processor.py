@@ -6,7 +6,7 @@ from torch import nn
 
 from qa_arch.errors import UnavailableError
 from qa_arch.nn import processor
-from qa_arch.nn.precision import Int8Linear
+from qa_arch.nn.precision import quantise
 from qa_arch.nn.text_lstm import SuBiLSTM
 
 PROOFS = (processor.int8_product, processor.onnx_int8, processor.lstm_in_bf16, processor.bf16_is_faster)
@@ -57,7 +57,7 @@ def test_saturating_product_is_computed_in_two_exact_halves(saturating, caplog):
 def test_int8_is_refused_without_an_exact_product(monkeypatch, saturating):
     monkeypatch.setattr(processor, "_sums", lambda *arguments: saturating_product(*arguments) / 2)
     with pytest.raises(UnavailableError, match="no int8 product is exact"):
-        Int8Linear.of(nn.Linear(4, 4))
+        quantise(nn.Sequential(nn.Linear(4, 4)))
 
 
 @pytest.mark.parametrize(

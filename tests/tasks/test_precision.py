@@ -8,7 +8,7 @@ from torch import nn
 
 from qa_arch.data.synthetic import generate
 from qa_arch.features.batches import Collator
-from qa_arch.nn.precision import Int8Linear, cast_weights
+from qa_arch.nn.precision import Int8Linear, cast_weights, to_int8
 from qa_arch.spans.loading import load_predictor
 
 
@@ -64,7 +64,7 @@ def test_int8_linear_is_the_product_of_rounded_values(bias):
     linear = nn.Linear(24, 40, bias=bias)
     x = torch.randn(2, 5, 24) * torch.tensor([0.01, 1.0, 30.0, 0.0, 4.0])[:, None]
     with torch.inference_mode():
-        actual = Int8Linear.of(linear)(x)
+        actual = Int8Linear(*to_int8(linear.weight), linear.bias)(x)
         scale = linear.weight.abs().amax(1, keepdim=True) / 127
         weight = (linear.weight / scale).round() * scale
         step = x.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 127
@@ -75,7 +75,7 @@ def test_int8_linear_is_the_product_of_rounded_values(bias):
 
 def test_int8_linear_scales_each_token_separately():
     torch.manual_seed(3)
-    linear = Int8Linear.of(nn.Linear(24, 40))
+    linear = Int8Linear(*to_int8(torch.randn(40, 24)), nn.Parameter(torch.randn(40)))
     x = torch.randn(6, 24)
     with torch.inference_mode():
         alone = linear(x[:1])
