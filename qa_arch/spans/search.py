@@ -1,4 +1,4 @@
-"""Logits of windows -> best spans or token sequences of each window -> ranked answers, by a collector.
+"""Logits of windows -> best spans or token sequences of each window -> ranked answers.
 
 Axes: ``N`` windows, ``T`` tokens, ``K`` spans per window, ``L`` longest answer in tokens, ``S`` steps of a
 sequence. Searches are vectorised over the batch and run on the device of the logits. Ties have a fixed
@@ -200,17 +200,19 @@ def rank_sequences(
 ) -> Ranking:
     """Merge the windows of each question as ``rank`` does, with one sequence per window.
 
-    ``origin`` (N,) is the row, in the token columns ``char_start`` and ``char_end``, that position 0 of
-    each window would have. Runs of consecutive tokens are spans of the text, joined by spaces.
+    ``origin``, ``char_start`` and ``char_end`` are those of ``char_spans``. Runs of consecutive tokens are
+    spans of the text, joined by spaces.
     """
-    number = np.arange(len(candidates))[:, None]
+    tokens = np.where(candidates.tokens >= 0, candidates.tokens + origin[:, None], -1)
+    # Each distinct sequence of a question is ranked as a "span" [n, n + 1), n being its first window here.
+    keys = np.column_stack([example, tokens])
+    _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    number = first[group.ravel()][:, None]
     zeros = np.zeros(len(candidates), np.float32)
     starts = np.zeros((len(candidates), 1), np.int32)
-    # Sequence n is ranked as the unique "span" [n, n + 1).
     scores = candidates.score[:, None], zeros[:, None], candidates.null, zeros
-    spans = SpanCandidates(starts, starts, *scores, invalid=zeros)
     ranking = rank(
-        spans,
+        SpanCandidates(starts, starts, *scores, invalid=zeros),
         examples,
         window=window,
         example=example,
@@ -222,8 +224,7 @@ def rank_sequences(
     start, end, texts = ranking.start.copy(), ranking.end.copy(), {}
     for row in np.flatnonzero(ranking.end > ranking.start).tolist():
         n = int(ranking.start[row])
-        tokens = candidates.tokens[n]
-        runs = _runs(tokens[tokens >= 0] + origin[n])
+        runs = _runs(tokens[n][tokens[n] >= 0])
         cuts = [(int(char_start[first]), int(char_end[last])) for first, last in runs]
         if len(cuts) == 1:
             start[row], end[row] = cuts[0]
@@ -240,9 +241,6 @@ def _runs(tokens: np.ndarray) -> list[tuple[int, int]]:
     return [(int(run[0]), int(run[-1])) for run in np.split(tokens, cuts)]
 
 
-Part = tuple[np.ndarray, SpanCandidates | SequenceCandidates]
-
-
 @dataclass(eq=False)
 class SpanCollector:
     """Collects the best spans or sequences of windows, in any order; ``result`` ranks them by question."""
@@ -250,7 +248,8 @@ class SpanCollector:
     questions: QuestionSet
     table: FeatureTable
     decode: Decode
-    parts: list[Part] = field(default_factory=list)
+    parts: list[tuple[np.ndarray, SpanCandidates | SequenceCandidates]] = field(default_factory=list)
+    """Feature rows of the windows of each batch, and their candidates."""
 
     def add(self, batch: Batch, logits: Logits) -> None:
         """Decode one batch; its ``index`` holds the feature rows of its windows."""
@@ -268,7 +267,7 @@ class SpanCollector:
     def result(self) -> Ranking:
         """Ranked candidates of each question, in the order of the set.
 
-        Raises RunError if a window was never read, naming the questions unless all are missing.
+        Raises RunError if a window was never read.
         """
         if not self.parts:
             raise RunError(

@@ -97,3 +97,11 @@ def test_windows_are_merged_by_question():
     assert actual.null_odds == pytest.approx(-4.0 + 1.0)
     assert [candidate.text for candidate in actual.candidates] == ["red boats", ",", ""]
     assert (expected.best.text, expected.null_odds) == ("paints", pytest.approx(-8.5))
+
+
+def test_sequence_in_two_windows_counts_once():
+    """With its best score, like a span; the same tokens for another question are another answer."""
+    result = sequences(([3, 4], -1.5, -3.0), ([1, 2], -1.0, -4.0), ([3, 4], -2.0, -9.0))
+    answer, other = ranked(result, [0, 0, 1], origin=[0, 2, 0], questions=2).predictions()
+    assert [candidate.text for candidate in answer.candidates] == ["red boats", ""]
+    assert (answer.best.score, other.best.score) == (-1.0, -2.0)
