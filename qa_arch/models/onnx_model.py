@@ -24,16 +24,13 @@ from qa_arch.types.tensors import Batch, Logits, SpanLogits, StepLogits
 DESCRIPTION = "export.json"
 INPUTS = ("ids", "mask", "segments", "question", "context", "word", "overlap", "vector")
 """Fields of ``Batch`` that a graph may read."""
-OUTPUTS = (
-    ("start", "end", "null_start", "null_end"),
-    ("token", "stop"),
-)
+OUTPUTS = (("start", "end", "null_start", "null_end"), ("token", "stop"))
 """Possible outputs: boundaries or steps. The verifier is in ``null_start``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportCheck:
-    """Results of a graph and of the torch model that it was exported from, on the same questions."""
+    """Comparison of a graph with the torch model that it was exported from, on the same questions."""
 
     data: str
     questions: int
@@ -89,11 +86,11 @@ class OnnxModel(nn.Module):
                 )
 
     def forward(self, batch: Batch) -> Logits:
-        feeds = {name: getattr(batch, name).numpy() for name in self.description.inputs}
+        # A torch model in the same ensemble may be on a GPU.
+        feeds = {name: getattr(batch, name).cpu().numpy() for name in self.description.inputs}
         values = self.session.run(self.description.outputs, feeds)
-        logits: dict[str, Any] = dict(
-            zip(self.description.outputs, map(torch.from_numpy, values), strict=True)
-        )
+        names = zip(self.description.outputs, values, strict=True)
+        logits: Any = {name: torch.from_numpy(value).to(batch.ids.device) for name, value in names}
         return StepLogits(**logits) if "token" in logits else SpanLogits(**logits)
 
 
@@ -125,5 +122,4 @@ def _session(path: Path, precision: Precision) -> Any:
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime has a different class for every kind of damage
-        reason = first_line(error)
-        raise RunError(f"{path}: cannot be run ({reason}); export the run again") from error
+        raise RunError(f"{path}: cannot be run ({first_line(error)}); export the run again") from error

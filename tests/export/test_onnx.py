@@ -52,6 +52,23 @@ def test_graph_gives_the_logits_of_the_model(case, predictors, exported, windows
         assert difference < onnx_folder.MAX_DIFFERENCE
 
 
+class OnGpu(torch.Tensor):
+    """A tensor that has to be copied to the CPU first."""
+
+    def numpy(self):
+        raise TypeError("can't convert a cuda tensor to numpy")
+
+    def cpu(self):
+        return self.as_subclass(torch.Tensor)
+
+
+def test_graph_in_an_ensemble_reads_batches_on_a_gpu(predictors, exported):
+    model = OnnxModel(exported("bert") / GRAPH, read_description(exported("bert")))
+    batch = batches(predictors["bert"])[0]
+    actual = logits_of(model, batch._map(lambda x: x.as_subclass(OnGpu)))
+    assert torch.equal(actual.start, logits_of(model, batch).start)
+
+
 @pytest.mark.parametrize("case", INPUTS)
 def test_graph_has_the_inputs_the_model_reads(case, exported):
     assert set(read_description(exported(case)).inputs) == set(INPUTS[case])
