@@ -31,12 +31,12 @@ ORDER = {"question": 2, "context": 1}
 Floats = npt.NDArray[np.float64]
 
 
-def rank(train: QuestionSet, scored: QuestionSet, half: str, l2: float = 1.0) -> Floats:
+def rank(train: QuestionSet, scored: QuestionSet, half: str) -> Floats:
     """(N,) log-odds of "answerable" for ``scored``, by a logistic regression fitted on ``train``.
 
-    Features are the lower-case n-grams of ``half`` that occur in at least two training questions. ``l2``
-    weighs half the squared norm against the summed log loss. Raises DataError unless ``train`` has answerable
-    and unanswerable questions.
+    Features are the lower-case n-grams of ``half`` that occur in at least two training questions; the loss is
+    the summed log loss plus half the squared norm. Raises DataError unless ``train`` has answerable and
+    unanswerable questions.
     """
     from scipy.optimize import minimize
     from scipy.special import expit, log_expit
@@ -53,8 +53,8 @@ def rank(train: QuestionSet, scored: QuestionSet, half: str, l2: float = 1.0) ->
 
     def loss(weight: Floats) -> tuple[float, Floats]:
         scores, penalised = sign * (rows @ weight), np.append(0.0, weight[1:])
-        value = l2 / 2 * penalised @ penalised - log_expit(scores).sum()
-        return value, l2 * penalised - rows.T @ (sign * expit(-scores))
+        value = penalised @ penalised / 2 - log_expit(scores).sum()
+        return value, penalised - rows.T @ (sign * expit(-scores))
 
     fitted = minimize(loss, np.zeros(len(columns) + 1), jac=True, method="L-BFGS-B", options={"maxiter": 300})
     return np.asarray(_rows(scored_ngrams, columns) @ fitted.x)

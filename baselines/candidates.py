@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from random import Random
 
 import numpy as np
@@ -93,13 +94,10 @@ def passage(context: str, max_words: int = MAX_WORDS) -> Passage:
 
 def coverage(questions: QuestionSet, max_words: int = MAX_WORDS) -> float:
     """Share of questions with a gold answer among the candidates: an upper bound on exact match."""
-    passages: dict[str, Passage] = {}
     covered = 0
-    for example in questions.examples:
-        if example.context not in passages:
-            passages[example.context] = passage(example.context, max_words)
-        spans = passages[example.context]
-        covered += any(spans.index(gold.start, gold.end) is not None for gold in example.answers)
+    for context, group in groupby(questions.examples, key=lambda e: e.context):
+        spans = passage(context, max_words)
+        covered += sum(any(spans.index(a.start, a.end) is not None for a in e.answers) for e in group)
     return covered / len(questions)
 
 
@@ -115,7 +113,7 @@ def answer(
 
 
 def guess(questions: QuestionSet, seed: int = 0, max_words: int = MAX_WORDS) -> list[Prediction]:
-    """Uniformly random candidates as answers, determined by ``seed`` and the question id alone."""
+    """Uniformly random candidates as answers, which depend on ``seed`` and the question id alone."""
     answers = []
     for example in questions.examples:
         spans = passage(example.context, max_words)

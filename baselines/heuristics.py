@@ -82,9 +82,8 @@ class WordOverlap:
         """Choose the threshold with the best F1 on ``calibration``, the lowest if tied."""
         picks = {example.id: _best_sentence(example) for example in calibration.examples}
         thresholds = [*sorted({share for share, _ in picks.values()}), float("inf")]
-        return replace(
-            self, threshold=max(thresholds, key=lambda t: score(calibration, _at_threshold(picks, t)).f1)
-        )
+        best = max(thresholds, key=lambda t: score(calibration, _at_threshold(picks, t)).f1)
+        return replace(self, threshold=best)
 
     def predict(self, questions: QuestionSet) -> dict[str, str]:
         picks = {example.id: _best_sentence(example) for example in questions.examples}
@@ -112,10 +111,8 @@ def _pick(sentence: str, question: frozenset[str]) -> str:
     """The longest run of name-like words not in the question, or else of any content words."""
     words = list(_WORD.finditer(sentence))
     is_new = [word[0].lower() not in question | FUNCTION_WORDS for word in words]
-    is_name = [
-        new and (word[0][0].isupper() or word[0][0].isdigit())
-        for word, new in zip(words, is_new, strict=True)
-    ]
+    starts = [word[0][0] for word in words]
+    is_name = [new and (c.isupper() or c.isdigit()) for c, new in zip(starts, is_new, strict=True)]
     runs = list(_runs(is_name)) or list(_runs(is_new))
     if not runs:
         return ""

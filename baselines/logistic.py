@@ -6,8 +6,7 @@ the gold spans, one step per passage with all its questions. Here a step penalis
 gradient. Several penalties are fitted in parallel, each in a column of the weight table. ``choose`` selects
 the penalty and the number of passes with the highest F1 on held-out articles; the paper makes three passes.
 
-Candidates and features differ from the paper's where those need a parse: see ``candidates`` and
-``span_features``. Axes: ``T`` tokens, ``N`` candidates, ``L`` penalties, ``U`` rows with a gradient.
+Axes: ``T`` tokens, ``N`` candidates, ``L`` penalties, ``U`` rows with a gradient.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ SAMPLE = 300
 
 @dataclass(frozen=True)
 class Settings:
-    """Training settings, as published except for penalties and passes, which ``choose`` selects."""
+    """Training settings."""
 
     l2: tuple[float, ...] = (0.01, 0.1, 1.0)
     passes: int = 6
@@ -64,7 +63,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Result of ``choose``: column ``column`` of the model holds the weights after pass ``number``."""
+    """Result of ``choose``: ``column`` of the weights holds those after pass ``number``."""
 
     number: int
     column: int

@@ -28,9 +28,8 @@ class MatchReader(nn.Module):
 
     Question and passage share an LSTM. ``lstm="paper"`` gives the published parameter counts: no output gate,
     and a bias in every linear map. ``standard`` has the gate and the usual biases. ``bidirectional`` is the
-    published "+ b". ``overlap_flag``, which the paper does not have, adds to each word vector whether the
-    other text has the word, too. ``dropout`` applies to the word vectors (of the encoder and GloVe) and this
-    flag, ``pointer_dropout`` to the input of the pointer.
+    published "+ b". ``overlap_flag``, which the paper does not have, appends to each word vector whether the
+    other text has the word, too. ``dropout`` applies to these inputs, ``pointer_dropout`` to the pointer's.
     """
 
     def __init__(
@@ -61,17 +60,11 @@ class MatchReader(nn.Module):
         """H^r without its row of zeros, and the mask of the context words."""
         tokens = self.encoder(batch.ids, batch.mask, batch.segments)
         tokens = self.dropout(self.features(tokens, batch.vector, batch.overlap))
-        (context, context_mask), (question, question_mask) = (
-            take(tokens, batch.context),
-            take(tokens, batch.question),
-        )
-        states = self.match(
-            self.preprocess(context, context_mask),
-            self.preprocess(question, question_mask),
-            context_mask,
-            question_mask,
-        )
-        return self.pointer_dropout(states), context_mask
+        context, context_mask = take(tokens, batch.context)
+        question, question_mask = take(tokens, batch.question)
+        context = self.preprocess(context, context_mask)
+        question = self.preprocess(question, question_mask)
+        return self.pointer_dropout(self.match(context, question, context_mask, question_mask)), context_mask
 
 
 class MatchLSTMBoundary(MatchReader):
