@@ -77,13 +77,9 @@ class BertMatch(nn.Module):
     ) -> None:
         super().__init__()
         if not match and (alignment or attention_gain != 1.0):
-            raise ConfigError(
-                "model.alignment, model.attention_gain: both need matching; set model.match=true"
-            )
+            raise ConfigError("model.alignment, model.attention_gain: need matching; set model.match=true")
         if not encoder.has_cls and no_answer != "sentinel":
-            raise ConfigError(
-                f"model.no_answer: {no_answer} reads [CLS], which this encoder does not have; use sentinel"
-            )
+            raise ConfigError(f"model.no_answer: {no_answer} needs an encoder with [CLS]; use sentinel")
         self.words = matching == "words"
         self.encoder = encoder
         self.features = WordFeatures(
@@ -101,9 +97,8 @@ class BertMatch(nn.Module):
         head_dim = self.matched_dim + (width if self.residual else 0)
         build_head = head or partial(PointerHead, hidden=hidden)
         self.pointer = build_head(in_dim=head_dim, sentinel=no_answer != "verifier")
-        self.verifier = (
-            None if no_answer == "sentinel" else Verifier(head_dim, width, hidden, dropout=dropout)
-        )
+        has_verifier = no_answer != "sentinel"
+        self.verifier = Verifier(head_dim, width, hidden, dropout=dropout) if has_verifier else None
         self.verifier_weight = verifier_weight
         self.dropout = nn.Dropout(dropout)
         if sentinel == "pooled" and (no_answer == "verifier" or not self.matched_dim):
@@ -117,8 +112,9 @@ class BertMatch(nn.Module):
     def forward(self, batch: Batch) -> SpanLogits:
         tokens = self.encoder(batch.ids, batch.mask, batch.segments)
         tokens = self.dropout(self.features(tokens, batch.vector, batch.overlap))
+        cls = tokens[:, 0] if self.encoder.has_cls else torch.zeros_like(tokens[:, 0])
         context, context_mask = self._units(tokens, batch.context, batch.word)
-        states, cls = context, tokens[:, 0] if self.encoder.has_cls else torch.zeros_like(tokens[:, 0])
+        states = context
         if self.reread or self.match:
             question, question_mask = self._units(tokens, batch.question, batch.word)
             if self.reread:
@@ -130,7 +126,7 @@ class BertMatch(nn.Module):
         rows, nothing = self._with_residual(states, context, cls, context_mask)
         scores = self.pointer(rows, context_mask, nothing)
         verifier = self.verifier(rows, context_mask, cls) if self.verifier else None
-        starts = ends = batch.context  # tokens at which an answer may start or end: one per unit
+        starts = ends = batch.context  # the token of each unit at which an answer may start or end
         if self.words:
             starts, ends = first_pieces(starts, batch.word), last_pieces(ends, batch.word)
         return span_logits(scores, starts, ends, verifier, self.verifier_weight)
@@ -168,13 +164,12 @@ class Alignment(nn.Module):
         p_i' = p_i + V relu(U [a_i; p_i ∘ a_i; |p_i - a_i|] + u)
 
     The comparison is that of Tai et al. 2015 (eq. 15) and Wang & Jiang 2017 ("SubMult+NN") with the residual
-    of He et al. 2016. W is initialised orthonormal: a random projection nearly preserves cosines, so that
-    equal words find each other from the first step, which additive attention has to learn
-    (``benchmarks/first_attention.py``; MiniLM with GloVe: 49% of the variance of the scores is interaction
-    of the two texts, versus 6% in the match attention, 23% at ``attention_gain=3``). The gain g is
-    learned (by its logarithm, as in Radford et al. 2021, at most 100): the spread of the cosines depends on
-    the encoder, and the right sharpness with it. V starts near zero, like the shortcut's pointer: the model
-    starts out as the one without alignment, and every parameter has a gradient.
+    of He et al. 2016. W is initialised orthonormal: a random projection nearly preserves cosines, so equal
+    words attend to each other from the first step, which additive attention has to learn. With MiniLM and
+    GloVe, 49% of the variance of the initial scores is interaction of the two texts, versus 6% in the match
+    attention and 23% at ``attention_gain=3`` (``benchmarks/first_attention.py``). The gain g is learned as
+    its logarithm (Radford et al. 2021), because the spread of the cosines depends on the encoder. V starts
+    near zero: the model starts as the one without alignment, and every parameter has a gradient.
     """
 
     def __init__(self, in_dim: int, hidden: int) -> None:

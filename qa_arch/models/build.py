@@ -69,13 +69,11 @@ def tokenizer_of(settings: EncoderSettings, texts: Iterable[str]) -> PreTrainedT
 
 
 def load_tokenizer(encoder: str, *, setting: str = "encoder.name") -> PreTrainedTokenizerBase:
-    """The tokenizer of a hub id, a local folder or ``minilm``. Raises UnavailableError if there is none."""
+    """Load the tokenizer of a hub id, a folder or ``minilm``. Raises UnavailableError if there is none."""
     name = resolve(encoder)
     try:
-        with quiet_loading():  # it warns of families that it does not know yet, such as qa_transformer
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                name, use_fast=True, trust_remote_code=False
-            )
+        with quiet_loading():  # silences warnings about families of extras, such as qa_transformer
+            tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # a damaged tokenizer.json can raise anything, a missing package ImportError
         without_hub = WITHOUT_HUB.get(encoder, "give a local folder with a tokenizer.json")
         raise UnavailableError(

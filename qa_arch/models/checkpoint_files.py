@@ -1,4 +1,4 @@
-"""A downloaded checkpoint: its files, in a local folder or on the hub, and its settings. No torch here.
+"""Files of a downloaded checkpoint, in a local folder or on the hub, and its settings. No torch here.
 
 Its training is unknown, so its record lacks those sections of the config; ``run_config`` fills them with the
 defaults of ``conf/``, which do not affect a finished model.
@@ -19,7 +19,7 @@ from qa_arch.config.find import choice
 from qa_arch.config.identity import files_hash
 from qa_arch.config.retired import upgrade
 from qa_arch.config.schema import Config, Decode, Features, validate
-from qa_arch.errors import ConfigError, RunError, UnavailableError
+from qa_arch.errors import ConfigError, RunError, UnavailableError, first_line
 from qa_arch.nn.encoder_configs import CONFIG, INDEX, check_files
 from qa_arch.records import CHECKPOINTS, RECORD, Confidence, Threshold
 
@@ -100,10 +100,10 @@ def record_folder(source: str) -> Path:
 
 
 def open_checkpoint(source: str | Path, revision: str | None = None) -> CheckpointFiles:
-    """The files of ``source``; a hub id is downloaded, or read from the local cache without network.
+    """The files of ``source``, in version ``revision``; a hub id is downloaded, or read from the local cache.
 
-    ``revision`` is the requested version: the hub has all, a folder only its own. Raises UnavailableError
-    if it cannot be downloaded or has no safetensors weights, RunError for a folder that has changed.
+    Raises UnavailableError if it cannot be downloaded or has no safetensors weights, RunError for a folder
+    of another version.
     """
     path = Path(source)
     if path.is_dir():
@@ -137,18 +137,13 @@ def _download(source: str, revision: str | None) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        folder = snapshot_download(
-            source,
-            revision=revision,
-            allow_patterns=list(FILE_PATTERNS),
-            ignore_patterns="*/*",  # files in subfolders are other formats of the same weights
-        )
-        return Path(folder)
+        # Files in subfolders are other formats of the same weights.
+        patterns: Any = {"allow_patterns": list(FILE_PATTERNS), "ignore_patterns": "*/*"}
+        return Path(snapshot_download(source, revision=revision, **patterns))
     except (OSError, ValueError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UnavailableError(
-            f"{source}: neither a local folder nor available from the hub ({reason}); check the spelling and"
-            " the network, or give a local folder with its config.json and model.safetensors"
+            f"{source}: neither a local folder nor available from the hub ({first_line(error)}); check the"
+            " spelling and the network, or give a local folder with its config.json and model.safetensors"
         ) from error
 
 
@@ -179,10 +174,8 @@ def checkpoint_settings(
     """Config of the checkpoint ``source``, read in ``precision``.
 
     Windows and answers follow ``exported``, or else SQuAD's conventions (384 tokens that overlap by 128,
-    questions of 64, answers of 30); ``changes`` override both.
-
-    If the model reads at most ``max_tokens``, default windows shrink in proportion. Raises ConfigError for a
-    change of another section, and for windows longer than the model can read.
+    questions of 64, answers of 30), in proportion for a model that reads at most ``max_tokens``. ``changes``
+    override both. Raises ConfigError for a change of another section, and for windows that are too long.
     """
     changes = changes or {}
     for section in changes:
@@ -190,7 +183,11 @@ def checkpoint_settings(
             raise ConfigError(
                 f"{section}: describes the checkpoint and cannot be set; {' and '.join(SETTABLE)} can"
             )
-    features, decode = _shrunk(choice("features/windows"), max_tokens), choice("decode/band")
+    features, decode = choice("features/windows"), choice("decode/band")
+    longest = features["max_length"]
+    if max_tokens is not None and max_tokens < longest:
+        lengths = ("max_length", "stride", "max_question")
+        features |= {key: features[key] * max_tokens // longest for key in lengths}
     if exported is not None:
         features |= asdict(exported.features) | {"cache_dir": features["cache_dir"]}
         decode = asdict(exported.decode)
@@ -234,12 +231,3 @@ def run_config(recorded: Mapping[str, Any]) -> Config:
     if isinstance(encoder, Mapping):
         defaults["encoder"] = choice("encoder/_base") | dict(encoder)
     return validate({**recorded, **defaults})
-
-
-def _shrunk(windows: dict[str, Any], max_tokens: int | None) -> dict[str, Any]:
-    """Window settings, scaled down if ``max_length`` exceeds ``max_tokens``."""
-    longest = windows["max_length"]
-    if max_tokens is None or max_tokens >= longest:
-        return windows
-    lengths = ("max_length", "stride", "max_question")
-    return windows | {key: windows[key] * max_tokens // longest for key in lengths}

@@ -51,11 +51,8 @@ class SpanCheckpoint(WithBackbone):
         inputs = {"input_ids": batch.ids, "attention_mask": batch.mask.long()}
         if batch.segments is not None:
             inputs["token_type_ids"] = batch.segments
-        if self.backbone.dtype == torch.float32:
+        with self.own_precision(batch.ids.device):
             output = self.model(**inputs)
-        else:
-            with torch.autocast(batch.ids.device.type, enabled=False):  # as in ``Encoder.forward``
-                output = self.model(**inputs)
         start, end = output.start_logits.float(), output.end_logits.float()
         return SpanLogits(
             start=start.masked_fill(~batch.context, -math.inf),
@@ -78,12 +75,15 @@ class LoadedCheckpoint(NamedTuple):
 
 
 def load_span_checkpoint(files: CheckpointFiles) -> LoadedCheckpoint:
-    """Model (in fp32) and tokenizer of ``files``; nothing is downloaded, and none of their code is run.
+    """Load model (in fp32) and tokenizer of ``files``; nothing is downloaded, and no code of theirs is run.
 
     Raises ConfigError unless it is a span model for plain text, UnavailableError for unreadable files.
     """
     source = files.source
-    config = _read_config(files)
+    try:
+        config = checkpoint_config(files.folder)
+    except (OSError, ValueError) as error:
+        raise UnavailableError(f"{source}: its config.json cannot be used ({reason_of(error)})") from error
     _check_kind(source, config)
     tokenizer = load_tokenizer(str(files.folder), setting=source)
     null_at = position_of_cls(source, tokenizer)
@@ -152,13 +152,3 @@ def _load(files: CheckpointFiles, config: PretrainedConfig) -> PreTrainedModel:
             f" {missing[0]}: fetch the checkpoint again"
         )
     return model
-
-
-def _read_config(files: CheckpointFiles) -> PretrainedConfig:
-    """The configuration of ``files``. Raises UnavailableError if it cannot be used."""
-    try:
-        return checkpoint_config(files.folder)
-    except (OSError, ValueError) as error:
-        raise UnavailableError(
-            f"{files.source}: its config.json cannot be used ({reason_of(error)})"
-        ) from error

@@ -24,12 +24,11 @@ WEIGHTS, ENCODER = "model.safetensors", "encoder.json"
 
 
 def save_encoder(folder: Path, encoder: AnyEncoder) -> None:
-    """Save the encoder's architecture."""
+    """Save the architecture for ``load_encoder``."""
     write_json(folder / ENCODER, encoder.describe())
 
 
 def save_tokenizer(folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Save the tokenizer in its own files."""
     with replacing_folder(folder / TOKENIZER) as path:
         tokenizer.save_pretrained(path)
 
@@ -42,13 +41,11 @@ def save_pretrained(folder: Path, encoder: Encoder, tokenizer: PreTrainedTokeniz
 
 
 def save_vectors(folder: Path, vectors: WordVectors) -> None:
-    """Save the words and their vectors for ``load_vectors``."""
     with replacing_folder(folder / VECTORS) as path:
         vectors.save(path)
 
 
 def save_weights(folder: Path, model: nn.Module) -> None:
-    """Save the weights atomically."""
     save_state(folder, model.state_dict())
 
 
@@ -59,9 +56,8 @@ def save_state(folder: Path, state: Mapping[str, torch.Tensor]) -> None:
     for name, value in state.items():
         tensor = value.detach().cpu().contiguous()
         storage = tensor.untyped_storage().data_ptr()
-        tensors[name] = (
-            tensor.clone() if storage in storages else tensor
-        )  # safetensors refuses shared storage
+        # safetensors refuses shared storage.
+        tensors[name] = tensor.clone() if storage in storages else tensor
         storages.add(storage)
     with replacing(folder / WEIGHTS) as path:
         save_file(tensors, path)
@@ -74,7 +70,7 @@ def count_nonzero(folder: Path, names: Iterable[str]) -> int:
 
 
 def load_weights(folder: Path, model: nn.Module, precision: Precision = "fp32") -> None:
-    """Load into ``model`` what ``save_weights`` wrote. Raises RunError if it does not fit.
+    """Load what ``save_state`` wrote into ``model``. Raises RunError if it does not fit.
 
     Weights stored in int8 stay so if ``precision`` is int8, else they become fp32.
     """
@@ -87,9 +83,8 @@ def load_weights(folder: Path, model: nn.Module, precision: Precision = "fp32") 
     except (OSError, SafetensorError) as error:
         raise RunError(f"{path}: is damaged ({error}); copy it again, or train the run again") from error
     except RuntimeError as error:
-        raise RunError(
-            f"{path}: does not fit the run's config: {str(error).splitlines()[-1].strip()}"
-        ) from error
+        reason = str(error).splitlines()[-1].strip()
+        raise RunError(f"{path}: does not fit the run's config: {reason}") from error
     if name := not_finite(model):
         raise RunError(f"{path}: is damaged ({name} is not finite); copy it again, or train the run again")
 
@@ -112,7 +107,7 @@ def load_encoder(folder: Path) -> AnyEncoder:
 
 @contextmanager
 def _damaged(path: Path) -> Iterator[None]:
-    """Raise RunError that names ``path`` for any exception, as libraries raise many for what a file holds."""
+    """Turn any exception into a RunError that names ``path``: libraries raise many for a damaged file."""
     try:
         yield
     except QaArchError:

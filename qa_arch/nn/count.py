@@ -14,13 +14,8 @@ def parameter_blocks(model: nn.Module) -> Parameters:
     A frozen table of word vectors is counted separately.
     """
     blocks = {name: sum(p.numel() for p in child.parameters()) for name, child in model.named_children()}
-    frozen = {
-        id(module.vectors): module.vectors.numel()
-        for module in model.modules()
-        if isinstance(module, WordFeatures)
-        and module.vectors is not None
-        and not isinstance(module.vectors, nn.Parameter)
-    }
+    features = [module for module in model.modules() if isinstance(module, WordFeatures)]
+    frozen = {id(table): table.numel() for module in features for table in module.buffers()}
     return Parameters(
         total=sum(p.numel() for p in model.parameters()),
         trainable=sum(p.numel() for p in model.parameters() if p.requires_grad),

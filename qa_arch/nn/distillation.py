@@ -36,7 +36,7 @@ def divergence(
 ) -> Float[Tensor, "*R"]:
     """KL(p ‖ q) = Σ_k p_k (log p_k - log q_k), p = softmax(target / τ), q = softmax(scores / τ).
 
-    Outcomes that the student masks (-inf) are masked in the teacher as well, and its other probabilities
+    Outcomes that the student masks (-inf) are masked in the teacher too, whose other probabilities are
     renormalised.
     """
     scores, target = at_least_float32(scores), at_least_float32(target)
@@ -51,9 +51,9 @@ def soft_target_loss(
 ) -> Float[Tensor, "B"]:
     """τ² KL(teacher ‖ student), both softened by τ (Hinton et al. 2015, section 2).
 
-    Gradients of softened probabilities shrink by 1 / τ²; the factor keeps their scale relative to the
-    labels'. As in ``SpanLoss``, the outcomes of start and end are the context positions and the null. The
-    two divergences are averaged, and the verifier's, if any, is added.
+    The factor τ² keeps the scale of the gradients, which softening divides by τ². As in ``SpanLoss``, the
+    outcomes of start and end are the context positions and the null; their two divergences are averaged, and
+    the verifier's, if any, is added.
     Raises ConfigError if only one of the two models has a verifier.
     """
     if (student.verifier is None) != (teacher.verifier is None):
@@ -92,7 +92,13 @@ def copy_layers(teacher: WithBackbone | None, student: AnyEncoder, which: Layers
         return
     if teacher is None or not isinstance(student, Encoder):
         raise ConfigError(f"distillation.layers: {which} needs two transformer encoders; {REMEDY}")
-    _require_same_kind(teacher, student)
+    for key in SHARED_SETTINGS:
+        theirs, ours = (getattr(encoder.config, key, None) for encoder in (teacher, student))
+        if theirs != ours:
+            raise ConfigError(
+                f"distillation.layers: the teacher's {key} is {theirs}, the student's {ours}; {REMEDY}, or"
+                " give the student an encoder of the same kind and width"
+            )
     layers = _source_layers(len(teacher.layers()), student.depth, which)
     pairs = list(zip((teacher.layers()[layer] for layer in layers), student.layers(), strict=False))
     inside = {id(parameter) for _, own in pairs for parameter in own.parameters()}
@@ -102,24 +108,25 @@ def copy_layers(teacher: WithBackbone | None, student: AnyEncoder, which: Layers
         if id(parameter) not in inside and (pairs or student.depth_of(name) == 0)
     }
     _copy(dict(teacher.backbone.named_parameters(prefix="backbone")), outside)
-    for theirs, own in pairs:
-        _copy(dict(theirs.named_parameters()), dict(own.named_parameters()))
+    for source, target in pairs:
+        _copy(dict(source.named_parameters()), dict(target.named_parameters()))
 
 
+@torch.no_grad()
 def _copy(sources: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> None:
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(_resized(sources.get(name), parameter, name.removeprefix("backbone.")))
-
-
-def _require_same_kind(teacher: WithBackbone, student: Encoder) -> None:
-    for key in SHARED_SETTINGS:
-        theirs, ours = (getattr(encoder.config, key, None) for encoder in (teacher, student))
-        if theirs != ours:
+    """Copy the source of the same name into each parameter; an embedding table is cut to its rows."""
+    for name, parameter in parameters.items():
+        source = sources.get(name)
+        if source is not None and source.ndim == 2 and "embeddings" in name:
+            source = source[: len(parameter)]
+        if source is None or source.shape != parameter.shape:
+            theirs = "no such weight" if source is None else f"shape {tuple(source.shape)}"
             raise ConfigError(
-                f"distillation.layers: the teacher's {key} is {theirs}, the student's {ours}; {REMEDY}, or"
-                " give the student an encoder of the same kind and width"
+                f"distillation.layers: the student's {name.removeprefix('backbone.')} has shape"
+                f" {tuple(parameter.shape)}, the teacher has {theirs}; {REMEDY}, or give both the same"
+                " architecture"
             )
+        parameter.copy_(source)
 
 
 def _source_layers(teacher: int, student: int, which: Layers) -> list[int]:
@@ -131,16 +138,3 @@ def _source_layers(teacher: int, student: int, which: Layers) -> list[int]:
             f"distillation.layers: the teacher has {teacher} layers and the student {student}; {REMEDY}"
         )
     return [layer if which == "first" else layer * teacher // student for layer in range(student)]
-
-
-def _resized(source: Tensor | None, parameter: Tensor, name: str) -> Tensor:
-    """``source``, cut to the rows of ``parameter`` if it is an embedding table."""
-    if source is not None and source.ndim == 2 and "embeddings" in name and len(source) > len(parameter):
-        source = source[: len(parameter)]
-    if source is None or source.shape != parameter.shape:
-        theirs = "no such weight" if source is None else f"shape {tuple(source.shape)}"
-        raise ConfigError(
-            f"distillation.layers: the student's {name} has shape {tuple(parameter.shape)}, the teacher has"
-            f" {theirs}; {REMEDY}, or give both the same architecture"
-        )
-    return source

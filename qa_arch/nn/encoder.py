@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -44,24 +45,19 @@ class FewerHeads:
     """Name in the backbone -> (rows, columns)."""
 
     def apply(self, backbone: nn.Module) -> None:
-        """Replace the linear layers of ``backbone`` in place by randomly initialised ones of these sizes."""
+        """Replace linear layers of ``backbone`` by randomly initialised smaller ones, and set head counts."""
         for name, (rows, columns) in self.maps.items():
             linear = backbone.get_submodule(name)
             assert isinstance(linear, nn.Linear)
             backbone.set_submodule(name, nn.Linear(columns, rows, bias=linear.bias is not None))
-        self.set_head_counts(backbone)
-
-    def set_head_counts(self, backbone: nn.Module) -> None:
-        """Set the head count of the attention modules around the linear layers."""
-        for name in {name.rpartition(".")[0] for name in self.maps}:
-            owner = backbone.get_submodule(name)
+            attention = backbone.get_submodule(name.rpartition(".")[0])
             for attribute in HEAD_COUNTS:
-                if isinstance(getattr(owner, attribute, None), int):
-                    setattr(owner, attribute, self.heads)
+                if isinstance(getattr(attention, attribute, None), int):
+                    setattr(attention, attribute, self.heads)
 
 
 class WithBackbone(nn.Module):
-    """Properties of a transformers backbone, whatever its head."""
+    """A transformers backbone, whatever its head."""
 
     backbone: PreTrainedModel
 
@@ -84,10 +80,10 @@ class WithBackbone(nn.Module):
         """Longest window the encoder can read; None without a stated limit."""
         positions = getattr(self.config, "max_position_embeddings", None)
         table = getattr(getattr(self.backbone, "embeddings", None), "position_embeddings", None)
-        # RoBERTa's positions start after the padding index, so two of its rows are never used.
         padding = getattr(table, "padding_idx", None)
         if positions is None or positions < 1:  # XLNet states -1
             return None
+        # RoBERTa's positions start after the padding index, so two of its rows are never used.
         return positions if padding is None else positions - padding - 1
 
     def layers(self) -> nn.ModuleList:
@@ -96,10 +92,10 @@ class WithBackbone(nn.Module):
         assert isinstance(stack, nn.ModuleList)
         return stack
 
-    def cast(self, dtype: torch.dtype) -> Self:
-        """Cast the backbone's weights to ``dtype`` for inference; its output stays fp32."""
-        self.backbone.to(dtype)
-        return self
+    def own_precision(self, device: torch.device) -> AbstractContextManager[object]:
+        """Context without autocast for a half-precision backbone, which would sum and normalise in fp32."""
+        is_half = self.backbone.dtype != torch.float32
+        return torch.autocast(device.type, enabled=False) if is_half else nullcontext()
 
 
 class Encoder(WithBackbone):
@@ -134,10 +130,9 @@ class Encoder(WithBackbone):
             verb = "needs" if self.has_segments else "has no"
             raise ValueError(f"{self.config.model_type} {verb} segment ids")
         kwargs = {} if segments is None else {"token_type_ids": segments}
-        if self.backbone.dtype == torch.float32:
-            return self.backbone(input_ids=ids, attention_mask=mask, **kwargs).last_hidden_state
-        with torch.autocast(ids.device.type, enabled=False):  # autocast would sum and normalise in fp32
-            return self.backbone(input_ids=ids, attention_mask=mask, **kwargs).last_hidden_state.float()
+        with self.own_precision(ids.device):
+            states = self.backbone(input_ids=ids, attention_mask=mask, **kwargs).last_hidden_state
+        return states if self.backbone.dtype == torch.float32 else states.float()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Register the attention that the pickled encoder refers to by name."""
@@ -209,9 +204,8 @@ class Encoder(WithBackbone):
 class WordEncoder(nn.Module):
     """Learned word embeddings as an encoder; ``out_dim`` is ``width``, 0 for none.
 
-    Models from before pre-trained encoders share windows, cache and decoding with the others this way: the
-    tokenizer yields one piece per word, and ``WordFeatures`` adds GloVe as usual.
-    ``std``: initial standard deviation of the embeddings (default 1/sqrt(width)).
+    With a tokenizer of one piece per word, word models share windows, cache and decoding with the others;
+    ``WordFeatures`` adds GloVe as usual. ``std``: initial standard deviation (default 1/sqrt(width)).
     """
 
     has_segments = False
@@ -222,9 +216,8 @@ class WordEncoder(nn.Module):
     def __init__(self, vocab_size: int, width: int = 0, *, std: float | None = None) -> None:
         super().__init__()
         self.vocab_size, self.out_dim = vocab_size, width
-        # Follows the model's device and dtype.
+        self.empty: Tensor  # has the model's device and dtype
         self.register_buffer("empty", torch.empty(0), persistent=False)
-        self.empty: Tensor
         self.embedding = nn.Embedding(vocab_size, width, padding_idx=0) if width else None
         if self.embedding is not None:
             nn.init.normal_(self.embedding.weight[1:], std=std or width**-0.5)
@@ -253,7 +246,7 @@ class WordEncoder(nn.Module):
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> WordEncoder:
-        """Build an encoder of the described sizes, randomly initialised."""
+        """Build the described encoder, randomly initialised."""
         return cls(description["vocab_size"], description["width"])
 
 
@@ -290,7 +283,7 @@ def new_backbone(config: PretrainedConfig) -> PreTrainedModel:
 
 
 def set_attention(config: PretrainedConfig) -> None:
-    """Choose the library's own attention, and one that does not depend on the texts read before."""
+    """Choose an attention of the library itself, which does not depend on the texts read before."""
     config._attn_implementation = None  # a foreign description may name code on the hub
     if getattr(config, "attention_type", None) == "block_sparse":  # BigBird drops it at the first short batch
         config.attention_type = "original_full"
@@ -303,7 +296,7 @@ def not_finite(model: nn.Module) -> str | None:
 
 @torch.no_grad()
 def check_padding(backbone: PreTrainedModel, name: str) -> None:
-    """Raise ConfigError if ``backbone`` reads a text differently beside padding; leaves it in eval mode."""
+    """Raise ConfigError if ``backbone`` reads a text differently next to padding; leaves it in eval mode."""
     real, pad = 4, max(backbone.config.pad_token_id or 0, 0)
     size = backbone.get_input_embeddings().weight.shape[0]
     ids = (pad + 1 + torch.arange(real, device=backbone.device)[None]) % size
@@ -316,8 +309,8 @@ def check_padding(backbone: PreTrainedModel, name: str) -> None:
     )
     if (alone - padded).abs().max() > 1e-3 * alone.std():  # rounding: 1e-6
         raise ConfigError(
-            f"{name}: {backbone.config.model_type} reads a text differently beside padding, so that answers"
-            " would depend on the batch; choose another encoder"
+            f"{name}: {backbone.config.model_type} reads a text differently next to padding, so answers would"
+            " depend on the batch; choose another encoder"
         )
 
 

@@ -73,10 +73,12 @@ def build_encoder(
     else:
         config = _config_of(name, use_network=not on_meta)
     for setting, attributes in _DROPOUT.items():
-        rate, present = getattr(settings, setting), [key for key in attributes if hasattr(config, key)]
-        if rate is not None and not present:
+        if (rate := getattr(settings, setting)) is None:
+            continue
+        present = [attribute for attribute in attributes if hasattr(config, attribute)]
+        if not present:
             raise ConfigError(f"encoder.{setting}: {config.model_type} has no such dropout; leave it null")
-        for attribute in present if rate is not None else ():
+        for attribute in present:
             setattr(config, attribute, rate)
     encoder = Encoder(new_backbone(config) if is_random or on_meta else _load(name, config))
     if not on_meta:
@@ -128,13 +130,13 @@ def _random_config(
     """Configuration of the family with the configured sizes, and dependent sizes scaled to match."""
     family, width = str(settings.family), settings.width
     variants = {"positions": settings.positions, "pre_norm": settings.pre_norm}
-    unsupported = [setting for setting, value in variants.items() if value is not None]
     extra_families = from_extras("families")
-    if unsupported and family not in extra_families:
-        raise ConfigError(
-            f"encoder.{unsupported[0]}: {family} has no such choice, only {', '.join(extra_families)};"
-            " leave it null"
-        )
+    for setting, value in variants.items():
+        if value is not None and family not in extra_families:
+            raise ConfigError(
+                f"encoder.{setting}: {family} has no such choice, only {', '.join(extra_families)}; leave it"
+                " null"
+            )
     sizes = {
         "num_hidden_layers": settings.layers,
         "hidden_size": width,
@@ -196,7 +198,7 @@ def _load(name: str, config: PretrainedConfig) -> transformers.PreTrainedModel:
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Silence library warnings about unused heads and retries while loading; our own errors are clearer."""
+    """Silence the libraries' warnings about unused heads and retries; our own errors are clearer."""
     hub, verbosity = logging.getLogger("huggingface_hub"), hf_logging.get_verbosity()
     hub_level, progress_bar = hub.level, hf_logging.is_progress_bar_enabled()
     hf_logging.set_verbosity_error()

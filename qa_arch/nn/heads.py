@@ -2,7 +2,7 @@
 
 A span head is a class ``Head(in_dim, *, sentinel, ...)`` whose forward takes the context rows, their mask
 and the row that means "nothing", and returns ``SpanScores``. Its other arguments are the keys next to its
-``_target_`` (``conf/head``). This module has the standard linear head; others have their own modules.
+``_target_`` (``conf/head``).
 
 Axes: ``B`` windows, ``C`` context units, ``D`` input width of the head, ``T`` tokens, ``H`` encoder width.
 """
@@ -23,7 +23,7 @@ from qa_arch.nn.segments import put
 from qa_arch.types.tensors import SpanLogits
 
 SpanHead = Annotated[Callable[..., nn.Module], Given(("in_dim", "sentinel"))]
-"""Span head factory as a model's constructor takes it; the model supplies ``in_dim`` and ``sentinel``."""
+"""Factory of a span head, to which the model supplies ``in_dim`` and ``sentinel``."""
 
 
 class SpanScores(NamedTuple):
@@ -73,8 +73,7 @@ class LinearHead(nn.Module):
         """``nothing``: row whose scores are the null scores (default zeros)."""
         start, end = linear_fp32(self.score, context).unbind(-1)
         if self.sentinel:
-            row = sentinel_row(context, nothing)
-            null_start, null_end = linear_fp32(self.score, row).unbind(-1)
+            null_start, null_end = linear_fp32(self.score, sentinel_row(context, nothing)).unbind(-1)
         else:
             null_start, null_end = neutral_null(start, mask), neutral_null(end, mask)
         return SpanScores(fill(start, mask), fill(end, mask), null_start, null_end)
@@ -106,7 +105,7 @@ def append_sentinel(
 def neutral_null(scores: Float[Tensor, "B N"], mask: Bool[Tensor, "B N"]) -> Float[Tensor, "B"]:
     """Null score that leaves the no-answer decision to the verifier: log-sum-exp of the real scores.
 
-    In the softmax of the loss it has exactly half of the probability: the cross-entropy of an answer grows by
+    It has exactly half of the probability in the softmax of the loss: the cross-entropy of an answer grows by
     log 2 with the same gradient, that of "nothing" is log 2 with zero gradient. In decoding, null minus best
     span is then the verifier's log-odds minus the log probability of that span.
     """

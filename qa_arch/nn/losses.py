@@ -1,4 +1,4 @@
-"""Losses ``(logits, labels) -> (B,)``: loss per window, separate from the models, chosen by ``conf/loss``.
+"""Losses ``(logits, labels) -> (B,)``: the loss of each window, chosen by ``conf/loss``.
 
 A loss is a class without weights; the keys next to its ``_target_`` are its arguments. The result is not yet
 multiplied by the labels' ``weight``, which is 0 for padding rows.
@@ -22,13 +22,7 @@ from qa_arch.config.schema import Config, task_entry
 from qa_arch.config.target import TRUSTED, accepts, arguments, locate
 from qa_arch.errors import ConfigError
 from qa_arch.nn.masking import at_least_float32
-from qa_arch.types.tensors import (
-    SpanLabels,
-    SpanLogits,
-    StepLogits,
-    log_choices,
-    log_sum_of_spans,
-)
+from qa_arch.types.tensors import SpanLabels, SpanLogits, StepLogits, log_choices, log_sum_of_spans
 
 Loss = Callable[[Any, Any], Tensor]
 """``(logits, labels) -> (B,)``."""
@@ -59,16 +53,13 @@ class SpanLoss:
 
         loss_i = c_i · ce_i,    c_i = ω / Z without an answer, 1 / Z with one,    Z = 1 + (ω - 1) p
 
-    so that an epoch's mean, Σ c_i ce_i / Σ 1, is the weighted mean Σ w_i ce_i / Σ w_i with w = ω or 1.
-    A window's weight does not depend on its batch: however an optimizer step is split over ranks and
-    accumulated batches, it is normalised by its number of windows. Z is 1 if ``null_share`` is unknown.
+    An epoch's mean, Σ c_i ce_i / Σ 1, is then the weighted mean Σ w_i ce_i / Σ w_i with w = ω or 1. A
+    window's weight does not depend on how a step is split over ranks and accumulated batches. Z is 1 if
+    ``null_share`` is unknown.
 
     ``verifier_weight`` multiplies the verifier's term, a binary cross-entropy. ``verifier_null_weight``
     replaces ω in that term, with the same normalisation; ``balanced`` is ω = (1 - p) / p, which gives windows
     with and without an answer the same total weight.
-
-    Raises ConfigError for ``balanced`` if all training windows are of one class, and for ``joint`` with label
-    smoothing.
     """
 
     null_weight: Annotated[float, Range(0, above=True)] = 1.0
@@ -226,8 +217,8 @@ class SequenceLoss:
 def build_loss(config: Config, trusted: Sequence[str] = TRUSTED, *, null_share: float | None = None) -> Loss:
     """Build the loss of the config's ``loss`` section, or the default of its task.
 
-    A loss with a parameter ``null_share`` receives the share of training windows without an answer, one with
-    ``margin`` the config's ``selection.margin``; its own section may set neither.
+    A loss that takes ``null_share`` receives the share of training windows without an answer, one that takes
+    ``margin`` the config's ``selection.margin``; the section may set neither.
     Raises ConfigError naming the setting if the arguments or the task do not fit.
     """
     section = config.loss or task_entry(config.model["task"]).loss

@@ -40,9 +40,8 @@ def recur_plain(
     Everything independent of the previous state is precomputed for all steps: ``inputs`` is the context
     unit's contribution to query and gates (W^p h^p_i, with all biases), ``keys`` the question's contribution
     to the attention (W^q H^q), ``values`` its contribution to the gates when attended. ``state`` is
-    [W^r; W^hh]. The second direction reads unit ``reversal[i]`` at step i (a self-inverse permutation).
-    ``mask`` has a real unit in every row. ``qa_arch.nn.recurrence.recur`` and, on a GPU, the kernels of an
-    extra compute the same, faster.
+    [W^r; W^hh]. The second direction reads unit ``reversal[i]`` at step i. ``mask`` has a real unit in every
+    row. ``recurrence.recur`` and, on a GPU, the kernels of an extra compute the same, faster.
     """
     backward = inputs.flatten(0, 1)[flat(reversal)].view_as(inputs)
     h = c = inputs.new_zeros(inputs.shape[1], 2, score.shape[0])
@@ -65,10 +64,9 @@ def recur_plain(
     " Tensor bias, Tensor state) -> Tensor",
 )
 def recur_exported(inputs, reversal, keys, values, mask, score, bias, state):
-    """``recur_plain`` as a custom operator that ``torch.export`` does not trace into; no gradients.
+    """``recur_plain`` as an operator that ``qa_arch.export.translation`` translates; no gradients.
 
-    A traced loop would fix the number of context units. ``qa_arch.export.translation`` translates the
-    operator.
+    ``torch.export`` would unroll the loop and so fix the number of context units.
     """
     return recur_plain(inputs, reversal, keys, values, mask, score, bias, state)
 

@@ -55,24 +55,21 @@ class AnswerPointer(nn.Module):
         steps: int = 2,
         shortcut: Float[Tensor, "B N steps"] | None = None,
     ) -> tuple[Float[Tensor, "B N"], ...]:
-        """Unmasked scores per step; with two steps, of the first and the second boundary.
+        """Unmasked scores of each step; with two steps, of the first and the second boundary.
 
         ``shortcut`` is added to the scores before their softmax gives the next step its input.
         """
-        projected = self.memory(memory)
-        scores = [self._scores(projected, self.state.bias, shortcut, 0)]
+        projected, query = self.memory(memory), self.state.bias  # h_0 = 0
+        scores: list[Tensor] = []
         state = None
-        while len(scores) < steps:
-            weights = masked_softmax(scores[-1], mask).to(memory.dtype)
-            state = self.cell((weights[:, None] @ memory)[:, 0], state)
-            scores.append(self._scores(projected, self.state(state[0])[:, None], shortcut, len(scores)))
+        for step in range(steps):
+            if step:
+                weights = masked_softmax(scores[-1], mask).to(memory.dtype)
+                state = self.cell((weights[:, None] @ memory)[:, 0], state)
+                query = self.state(state[0])[:, None]
+            row = linear_fp32(self.score, torch.tanh(projected + query))[..., 0]
+            scores.append(row if shortcut is None else row + shortcut[..., step])
         return tuple(scores)
-
-    def _scores(
-        self, projected: Tensor, query: Tensor, shortcut: Tensor | None, step: int
-    ) -> Float[Tensor, "B N"]:
-        scores = linear_fp32(self.score, torch.tanh(projected + query))[..., 0]
-        return scores if shortcut is None else scores + shortcut[..., step]
 
 
 class SequenceHead(nn.Module):
@@ -98,10 +95,10 @@ class SequenceHead(nn.Module):
 class PointerHead(nn.Module):
     """Boundary pointer over the context, optionally with a sentinel and a second, backward pointer.
 
-    The sentinel is one more row after the context, which means "nothing"; without it the null scores are
+    The sentinel is a row after the context that means "nothing"; without it the null scores are
     ``neutral_null``. ``bidirectional`` adds a second pointer that chooses the end first, then the start, and
     averages the scores of both. ``shortcut`` adds the scores of a linear span head over the same rows at each
-    step and initialises those of the pointer near zero, so training starts from the standard head.
+    step, and the pointer's start near zero, so training starts from the standard head.
     """
 
     def __init__(

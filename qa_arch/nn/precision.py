@@ -99,11 +99,8 @@ def quantise(module: nn.Module) -> None:
 class Int8Embedding(nn.Module):
     """Embedding that dequantises only the rows it looks up."""
 
-    def __init__(
-        self, quantised: Int8[Tensor, "V H"], scale: Float[Tensor, "V"], padding_idx: int | None
-    ) -> None:
+    def __init__(self, quantised: Int8[Tensor, "V H"], scale: Float[Tensor, "V"]) -> None:
         super().__init__()
-        self.num_embeddings, self.padding_idx = len(quantised), padding_idx
         self.register_buffer("quantised", quantised, persistent=False)
         self.register_buffer("scale", scale, persistent=False)
         self.quantised: Tensor
@@ -145,12 +142,10 @@ def take_int8(model: nn.Module, state: State) -> State:
         quantised, scale = stored
         if quantised.shape != module.weight.shape:
             raise RuntimeError(f"size mismatch for {weight}: {tuple(quantised.shape)} in int8")
-        model.set_submodule(
-            name,
-            Int8Linear(quantised, scale, module.bias)
-            if isinstance(module, nn.Linear)
-            else Int8Embedding(quantised, scale, module.padding_idx),
-        )
+        if isinstance(module, nn.Linear):
+            model.set_submodule(name, Int8Linear(quantised, scale, module.bias))
+        else:
+            model.set_submodule(name, Int8Embedding(quantised, scale))
     return rest
 
 

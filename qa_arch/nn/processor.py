@@ -50,7 +50,7 @@ def pack(weight: Int8[Tensor, "N D"]) -> Tensor:
 def shifted_product(
     rows: Float[Tensor, "R D"], packed: Tensor, scale: Float[Tensor, "N"]
 ) -> Float[Tensor, "R N"]:
-    """Single product of the rows, shifted in place to 1 ... 255."""
+    """Product of the rows, shifted in place to 1 ... 255."""
     return _sums(rows.add_(UNSIGNED).to(torch.uint8), UNSIGNED, packed, scale)
 
 

@@ -9,7 +9,6 @@ from transformers.masking_utils import sdpa_mask
 
 from qa_arch.nn.masking import fast_attention
 
-FUSED = "sdpa"
 NAME = "qa_arch_sdpa"
 
 
@@ -32,7 +31,7 @@ def attention(
 
 def use_fused(backbone: PreTrainedModel) -> None:
     """Switch a backbone with torch's fused attention to the one above; leave others unchanged."""
-    if backbone.config._attn_implementation == FUSED:
+    if backbone.config._attn_implementation == "sdpa":
         backbone.set_attn_implementation(NAME)
 
 

@@ -20,9 +20,12 @@ def take(
     """
     packed_mask = _prefix_mask(mask.sum(1), mask.shape[1])
     order = mask.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, : packed_mask.shape[1]]
-    packed = x.flatten(0, 1).index_select(0, _flat(order, x.shape[1]))
-    packed = packed.view(*order.shape, x.shape[2])
-    return packed.masked_fill(~packed_mask[..., None], 0.0), packed_mask
+    return select(x, order).masked_fill(~packed_mask[..., None], 0.0), packed_mask
+
+
+def select(x: Float[Tensor, "B T H"], position: Int[Tensor, "B K"]) -> Float[Tensor, "B K H"]:
+    """The positions ``position`` of each row, in that order."""
+    return x.flatten(0, 1).index_select(0, _flat(position, x.shape[1])).view(*position.shape, x.shape[2])
 
 
 def put(packed: Float[Tensor, "B K"], mask: Bool[Tensor, "B T"], value: float) -> Float[Tensor, "B T"]:
@@ -74,7 +77,7 @@ def reversal(mask: Bool[Tensor, "B K"]) -> Int[Tensor, "B K"]:
 
 def reverse(x: Float[Tensor, "B K H"], mask: Bool[Tensor, "B K"]) -> Float[Tensor, "B K H"]:
     """Reverse the real units of each row and leave padding in place; self-inverse."""
-    return x.flatten(0, 1).index_select(0, _flat(reversal(mask), x.shape[1])).view_as(x)
+    return select(x, reversal(mask))
 
 
 def _prefix_mask(lengths: Int[Tensor, "B"], limit: int) -> Bool[Tensor, "B K"]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from qa_arch.nn.masking import at_least_float32
 from qa_arch.nn.processor import lstm_in_bf16
-from qa_arch.nn.segments import reverse
+from qa_arch.nn.segments import reverse, select
 
 OPEN = 50.0
 """Pre-activation of a gate that is always open: its sigmoid is exactly 1, even in fp64."""
@@ -114,8 +114,6 @@ class SuBiLSTM(nn.Module):
 
     def __init__(self, in_dim: int, hidden: int, *, window: int) -> None:
         super().__init__()
-        if window < 1:
-            raise ValueError(f"window={window}: a prefix holds at least its own unit")
         self.window = window
         self.readers = nn.ModuleList(nn.LSTM(in_dim, hidden, batch_first=True) for _ in range(4))
         self.out_dim = 2 * hidden
@@ -142,18 +140,15 @@ def _final_states(
 ) -> Float[Tensor, "B K l"]:
     """For each unit, the state of ``reader`` after the first ``length`` units of its ``order``."""
     B, K, W = order.shape
-    rows = torch.arange(B, device=x.device)[:, None] * K
     # Clamped positions beyond the text come after ``length``, so their content does not matter.
-    units = x.flatten(0, 1).index_select(0, (order.clamp(0, K - 1).view(B, -1) + rows).flatten())
-    units = units.view(B * K, W, -1)
+    units = select(x, order.clamp(0, K - 1).view(B, -1)).view(B * K, W, -1)
     if torch.compiler.is_exporting():
         assert isinstance(reader, nn.LSTM)
         states = lstm_exported(units, *reader.all_weights[0])
     else:
         kind = units.device.type
-        fp32 = (
-            kind == "cpu" and torch.is_autocast_enabled(kind) and not torch.compiler.disable(lstm_in_bf16)()
-        )
+        is_autocast_on_cpu = kind == "cpu" and torch.is_autocast_enabled(kind)
+        fp32 = is_autocast_on_cpu and not torch.compiler.disable(lstm_in_bf16)()
         with torch.autocast(kind, enabled=False) if fp32 else nullcontext():
             states, _ = reader(at_least_float32(units) if fp32 else units)
     last = (length - 1).view(B * K, 1, 1).expand(-1, 1, states.shape[-1])

@@ -146,7 +146,7 @@ def test_word_encoder_has_zeros_in_place_of_cls(make_batch):
         model = BertMatch(WordEncoder(50, 8), hidden=6, head=LinearHead, **options).eval()
         torch.nn.init.normal_(model.pointer.score.bias)
         assert (model(batch).null_start == model.pointer.score.bias[0]).all()
-    with pytest.raises(ConfigError, match=r"model\.no_answer: both reads \[CLS\]"):
+    with pytest.raises(ConfigError, match=r"model\.no_answer: both needs an encoder with \[CLS\]"):
         BertMatch(WordEncoder(50, 8), no_answer="both")
 
 

@@ -95,7 +95,7 @@ def test_model_that_reads_padding_is_refused(bert, tmp_path):
     folder = shutil.copytree(bert, tmp_path / "fnet")
     config = AutoConfig.for_model("fnet", hidden_size=16, num_hidden_layers=1)
     AutoModelForQuestionAnswering.from_config(config).save_pretrained(folder)
-    assert_refused(folder, "fnet: fnet reads a text differently beside padding")
+    assert_refused(folder, "fnet: fnet reads a text differently next to padding")
 
 
 def test_tokenizer_without_cls_is_refused(bert, tmp_path):
