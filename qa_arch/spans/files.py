@@ -20,15 +20,7 @@ FINITE = 1e9
 
 def predictions(ranking: Ranking, threshold: float) -> dict[str, str]:
     """Question id -> answer text; the empty string is "no answer", for null odds above ``threshold``."""
-    rows = np.where(ranking.null_odds > threshold, -1, ranking.best)
-    spans = (column[rows].tolist() for column in (ranking.start, ranking.end))
-    texts = {}
-    for example, row, start, end in zip(ranking.examples, rows.tolist(), *spans, strict=True):
-        if row < 0:
-            texts[example.id] = ""
-        else:
-            texts[example.id] = example.context[start:end] if start >= 0 else ranking.texts[row]
-    return texts
+    return {answer.id: answer.text(threshold) for answer in ranking.best_predictions}
 
 
 def null_odds(ranking: Ranking) -> dict[str, float]:

@@ -118,15 +118,11 @@ def source_of(folder: Path, record: RunRecord) -> str:
 
 
 def require_graph(folder: Path, record: RunRecord, *, device: torch.device, precision: Precision) -> None:
-    """Raise a QaArchError unless the graph in the run folder can be used in place of the weights.
-
-    RunError if it is missing, or was exported from other weights or in int8; ConfigError for a device or a
-    precision other than the graph's; UnavailableError without ONNX Runtime.
-    """
+    """Raise a QaArchError unless the graph in the run folder can be used in place of the weights."""
     graph = folder / ONNX
-    remedy = f"qa-arch export {shlex.quote(str(folder))} --to onnx makes it anew"
+    command = f"qa-arch export {shlex.quote(str(folder))} --to onnx"
     if not (graph / DESCRIPTION).is_file():
-        raise RunError(f"{graph}: the run has no graph; {remedy}")
+        raise RunError(f"{graph}: the run has no graph; export it: {command}")
     if device.type != "cpu":
         raise ConfigError(f"{graph}: a graph runs on the CPU, not on {device} (use --device cpu)")
     if precision != "fp32":
@@ -135,7 +131,8 @@ def require_graph(folder: Path, record: RunRecord, *, device: torch.device, prec
         raise UnavailableError(f"{graph}: ONNX Runtime is not installed (pip install 'qa-arch[onnx]')")
     description = read_description(graph)
     if description.precision != "fp32" or description.source != source_of(folder, record):
-        raise RunError(f"{graph}: was exported from other weights than the run has now, or in int8; {remedy}")
+        reason = "was exported in int8, or from weights that have changed since"
+        raise RunError(f"{graph}: {reason}; export the run again: {command}")
 
 
 def load_predictor(
@@ -150,17 +147,15 @@ def load_predictor(
     """Load the best model of a run folder, ready to find spans or to select answers.
 
     ``run`` may also be a downloaded checkpoint (a folder or a hub id of any
-    ``AutoModelForQuestionAnswering``), or the folder of its record; ``settings`` override how its windows
-    are cut and its spans decoded. A folder of ``qa-arch export --to onnx`` is a run that uses the CPU and the
+    ``AutoModelForQuestionAnswering``) or the folder of its record; ``settings`` override how its windows are
+    cut and its spans decoded. A folder of ``qa-arch export --to onnx`` is a run that uses the CPU and the
     precision of its export. For a run with a graph in its folder ``onnx``, ``engine`` chooses ``torch``,
-    ``onnx``, or ``auto``: the graph where it is faster with the same answers (``Engine``), as logged. None
-    uses what the folder itself contains.
+    ``onnx`` or ``auto`` (``Engine``). None uses what the folder itself contains.
 
     Weights come only from safetensors and classes only from trusted packages (``trust`` adds prefixes).
     ``int8`` needs a CPU, which is then the default device. Raises RunError if the folder is not a finished
-    run, or has no graph for ``engine="onnx"``; ConfigError for an untrusted target, an unknown engine or
-    precision, and an engine that does not support the device or the precision; UnavailableError for a device
-    that cannot be used, or lacks the precision.
+    run, or has no graph for ``engine="onnx"``; ConfigError for an untrusted target and for an unknown or
+    unsupported engine or precision; UnavailableError for a device that cannot be used.
     """
     run = fspath(run)
     _check_choice("precision", precision, get_args(Precision))
@@ -201,7 +196,7 @@ def load_predictor(
 
 
 def _with_own_cache(record: RunRecord) -> RunRecord:
-    """The record with this machine's cache folder, which a run from elsewhere must not choose."""
+    """Use this machine's cache folder, which a run from elsewhere must not choose."""
     features = record.config.get("features", {})
     if not features.get("cache_dir"):
         return record
@@ -210,9 +205,8 @@ def _with_own_cache(record: RunRecord) -> RunRecord:
 
 
 def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
-    """Raise ConfigError unless ``value`` is among ``choices``."""
     if value not in choices:
-        known = ", ".join(choice for choice in choices if choice)
+        known = ", ".join(filter(None, choices))
         raise ConfigError(f"{name}: {value!r} is unknown; choose from {known}")
 
 
@@ -275,7 +269,7 @@ def load_ensemble(
     trust: Sequence[str] = (),
     engine: Engine | None = None,
 ) -> SpanPredictor:
-    """A predictor that averages the probabilities of several runs; a single run is loaded as it is.
+    """Load a predictor that averages the probabilities of several runs; a single run is loaded as it is.
 
     Decoding follows the config of the first run; null threshold and temperature are averaged. Raises
     ConfigError for a run named twice, RunError if two runs have different tokenizers or windows.
@@ -323,7 +317,7 @@ def require_spans(run: str | Path, predictor: Predictor) -> SpanPredictor:
 
 
 def _shared_words(tables: Sequence[WordVectors | None]) -> WordVectors | None:
-    """Words of all tables, without vectors: batches of an ensemble refer to their rows."""
+    """Words of all tables, without vectors, to whose rows the batches of an ensemble refer."""
     words = tuple(dict.fromkeys(word for table in tables if table is not None for word in table.words))
     return WordVectors(words, np.zeros((len(words) + 1, 0), np.float32)) if any(tables) else None
 
@@ -356,9 +350,8 @@ def _require_same_windows(
 class Ensemble(nn.Module):
     """Averages its members' probabilities of start, end and "no answer", or of each step.
 
-    ``rows`` has, per member, the row in its own table of word vectors (which has only the words that it was
-    saved with) for each row of the shared table that batches refer to; None for a member without vectors.
-    Raises ConfigError if members differ in kind: spans or sequences, with or without a verifier.
+    ``rows`` maps, for each member, the rows of the shared table of words to those of its own word vectors;
+    None for a member without vectors.
     """
 
     def __init__(self, members: Sequence[nn.Module], rows: Sequence[Int[Tensor, "V"] | None]) -> None:
@@ -403,8 +396,7 @@ def _average_scores(
 ) -> Float[Tensor, "B N"]:
     """Mean probabilities of the classes and, last, of the null, as scores on the scale of the members'.
 
-    Windows of a question are compared by scores, which carry more information than probabilities within a
-    window: the mean of the members' log-normalisers is added back.
+    Windows of a question are compared by scores, so the mean of the members' log-normalisers is added back.
     """
     scores = torch.stack([torch.cat([classes, null[:, None]], dim=1).float() for classes, null in members])
     return _log_mean(scores.log_softmax(-1)) + scores.logsumexp(-1).mean(0)[:, None]

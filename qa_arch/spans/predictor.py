@@ -77,8 +77,7 @@ class SpanPredictor(Predictor):
             if question.strip() and context.strip()
         ]
         predictions = [
-            Prediction(id=str(number), best=None, null_odds=math.inf, windows=0)
-            for number in range(len(pairs))
+            Prediction(str(n), best=None, null_odds=math.inf, windows=0) for n in range(len(pairs))
         ]
         if examples:
             questions = question_set("questions", examples, "2.0")
@@ -102,7 +101,7 @@ class SpanPredictor(Predictor):
         return table
 
     def reading(self, questions: QuestionSet, table: FeatureTable) -> tuple[Collator, SpanCollector]:
-        """``read`` gives the ranked answers to each question, and ``watch`` counts windows."""
+        """Collator and collector for ``read``, which returns a ``Ranking``; its ``watch`` counts windows."""
         collate = Collator(table, vector_rows(self.vectors, table), labels=False)
         return collate, SpanCollector(questions, table, self.config.decode)
 

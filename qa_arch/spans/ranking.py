@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import islice
-from typing import Self, TypeVar
+from typing import Self
 
 import numpy as np
 
@@ -20,22 +20,26 @@ from qa_arch.types.text import Candidate, Example, Prediction
 
 
 class WindowRecord:
-    """Base class of dataclasses whose arrays have one row per window."""
+    """Dataclass of arrays with one row per window."""
 
     __slots__ = ()
+
+    def __len__(self) -> int:
+        return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
 
     def take(self, rows: np.ndarray) -> Self:
         """Select the windows ``rows``, in that order."""
         return type(self)(*(getattr(self, f.name)[rows] for f in fields(self)))  # type: ignore[arg-type]
 
-    @staticmethod
-    def concatenate(parts: Sequence[Record]) -> Record:
+    @classmethod
+    def concatenate(cls, parts: Sequence[Self]) -> Self:
         """Concatenate the windows of several batches; all need the same decoding settings."""
-        names = [f.name for f in fields(parts[0])]  # type: ignore[arg-type]
-        return type(parts[0])(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        names = [f.name for f in fields(cls)]  # type: ignore[arg-type]
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-Record = TypeVar("Record", bound=WindowRecord)
+MAX_LISTED = 5
+"""Question ids in an error message."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,9 +63,6 @@ class SpanCandidates(WindowRecord):
     """(N,) float32: the null's end logit plus the weighted verifier, if any."""
     invalid: np.ndarray
     """(N,): start and end logits that were NaN or +inf."""
-
-    def __len__(self) -> int:
-        return self.start.shape[0]
 
     @property
     def score(self) -> np.ndarray:
@@ -146,12 +147,9 @@ class Ranking:
         spans = self._candidates(self.best[with_span], with_span)
         for question, best in zip(with_span.tolist(), spans, strict=True):
             bests[question] = best
-        numbers = self.null_odds.tolist(), self.windows.tolist()
-        columns = zip(self.examples, bests, *numbers, candidates, strict=True)
-        return [
-            Prediction(example.id, best, odds, windows, nbest)
-            for example, best, odds, windows, nbest in columns
-        ]
+        ids = (example.id for example in self.examples)
+        columns = ids, bests, self.null_odds.tolist(), self.windows.tolist(), candidates
+        return list(map(Prediction, *columns))
 
     def _candidates(self, rows: np.ndarray, question: np.ndarray) -> Iterator[Candidate]:
         """Candidates in these ``rows`` of the columns, with their texts."""
@@ -160,9 +158,6 @@ class Ranking:
         for q, row, start, end, score, probability in zip(question.tolist(), *numbers, strict=True):
             text = self.examples[q].context[start:end] if start >= 0 else self.texts[row]
             yield Candidate(text, start, end, score, probability)
-
-
-MAX_LISTED = 5  # ids in a message
 
 
 def char_spans(
@@ -198,17 +193,10 @@ def rank(
     then by the order of the search, independent of the order of the windows here. With ``dedupe`` a span
     in several windows counts once, with its best score; the common script keeps duplicates.
 
-    Args:
-        spans: the N windows, in any order.
-        examples: the Q questions; the ranking keeps their order.
-        window: (N,) row of each window in its feature table, without repetition.
-        example: (N,) row of the window's question in ``examples``.
-        char_start, char_end: (N, K) offsets in the context, end exclusive. Spans of zero width
-            are dropped.
-        expected: (Q,) number of windows of each question in the feature table. With 0 the answer is
-            "no answer".
-
-    Raises RunError naming the questions if windows are missing or repeated.
+    ``window`` (N,) is the row of each window in its feature table, ``example`` (N,) the row of its question
+    in ``examples``. ``char_start`` and ``char_end`` (N, K) are offsets in the context, end exclusive; spans
+    of zero width are dropped. ``expected`` (Q,) is the number of windows of each question. Raises RunError
+    naming the questions if windows are missing or repeated.
     """
     _check_complete(window, example, examples, expected)
     order = np.lexsort((window, example))
@@ -237,12 +225,10 @@ def _check_complete(
         wrong[example[np.bincount(window)[window] > 1]] = True
     if wrong.any():
         rows = np.flatnonzero(wrong)
-        names = ", ".join(examples[q].id for q in rows[:MAX_LISTED]) + (
-            ", ..." if len(rows) > MAX_LISTED else ""
-        )
+        ids = [examples[q].id for q in rows[:MAX_LISTED]] + ["..."] * (len(rows) > MAX_LISTED)
         raise RunError(
             f"{len(rows)} of {len(examples)} questions have windows that were not read, or read twice "
-            f"({names}): run the model on every window of the set exactly once"
+            f"({', '.join(ids)}): run the model on every window of the set exactly once"
         )
 
 
@@ -258,8 +244,8 @@ def _lowest_null(spans: SpanCandidates, example: np.ndarray, questions: int) -> 
 def _order_by_question_and_score(question: np.ndarray, score: np.ndarray) -> np.ndarray:
     """Stable order by question, then falling score.
 
-    Both are packed into one integer key: windows are nearly sorted, and a stable integer sort then takes a
-    single pass. The bits of a float32 sort like an integer once negative values are flipped.
+    Both are packed into one integer key, which is nearly sorted, so that a stable sort is fast. The bits of a
+    float32 sort like an integer once negative values are flipped.
     """
     bits = (np.float32(0) - score).view(np.int32).astype(np.int64)  # 0 - x: no negative zero
     key = np.where(bits < 0, bits ^ 0x7FFFFFFF, bits)

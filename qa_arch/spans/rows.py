@@ -1,4 +1,4 @@
-"""Scores of answers: operating points, and one row per question. No torch here."""
+"""Scores of answers: operating points and the rows of ``questions.parquet``. No torch here."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def question_rows(
 ) -> dict[str, list[Any]]:
     """Columns of ``questions.parquet``: scores at ``threshold``, offsets, null odds, question word; no text.
 
-    ``start``, ``end``, ``span_exact``, ``span_f1`` and ``probability`` describe the best span at any
-    threshold, so that the record alone suffices to score other thresholds and to check calibration. Without
-    a span, start and end are -1 and null_odds is +inf. ``article`` numbers the articles of the questions.
+    ``start``, ``end``, ``span_exact``, ``span_f1`` and ``probability`` describe the best span, so that the
+    record alone suffices to score other thresholds and to check calibration. Without a span, start and end
+    are -1 and null_odds is +inf. ``article`` numbers the articles of the questions.
     """
     ids = [answer.id for answer in answers]
     scored = in_order(questions, {answer.id: answer.text(threshold) for answer in answers}, ids)
@@ -71,7 +71,7 @@ def operating_points(
     """Operating point -> scores, with threshold, protocol and metric version.
 
     ``margin_0``, ``calibrated`` (at ``threshold``) and ``oracle`` (fitted on the scored set: a bound)
-    for SQuAD 2.0, and ``never_null`` for both protocols: the spans without "no answer".
+    for SQuAD 2.0, and ``never_null`` for both protocols.
     """
     if questions.protocol == "2.0":
         points = at_thresholds(questions, answers, threshold)

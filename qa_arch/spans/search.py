@@ -162,9 +162,6 @@ class SequenceCandidates(WindowRecord):
     null: np.ndarray
     """(N,) float32: log-probability of stopping at the first step."""
 
-    def __len__(self) -> int:
-        return len(self.score)
-
 
 @torch.no_grad()
 def best_sequences(logits: StepLogits) -> SequenceCandidates:
@@ -276,7 +273,8 @@ class SpanCollector:
             )
         index = np.concatenate([rows for rows, _ in self.parts])
         window, first = np.unique(index, return_index=True)
-        candidates = SpanCandidates.concatenate([part for _, part in self.parts]).take(first)
+        parts: list[Any] = [part for _, part in self.parts]
+        candidates = type(parts[0]).concatenate(parts).take(first)
         table, examples = self.table, self.questions.examples
         origin = table.token_start[window] - table.context_at[window]
         common: Any = {

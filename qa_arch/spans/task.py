@@ -226,18 +226,17 @@ class SpanTask(Task):
         return SpanCollector(parts.sets[split], parts.tables[split], config.decode)
 
     def validation_scores(self, questions: QuestionSet, outputs: Ranking) -> dict[str, float]:
-        """EM and F1 (percent) at the best threshold for the split, at threshold 0, and with forced answers;
-        and ``spans_auc``, which needs no threshold."""
+        """EM and F1 (percent) at the split's best threshold, at threshold 0 and with forced answers, and
+        ``spans_auc``, which needs no threshold."""
         points = self.points(questions, outputs, self._threshold(questions, outputs))
         spans = points[NEVER_NULL]
         if questions.protocol == "1.1":
             scores = {"exact": spans.exact, "f1": spans.f1, "spans_auc": spans.f1}
         else:
-            fitted = points[CALIBRATED]
+            fitted, spans_f1 = points[CALIBRATED], spans.metric("HasAns_f1")
+            auroc = answerable_auroc(questions, outputs.best_predictions)
             scores = {"exact": fitted.exact, "f1": fitted.f1, "f1_at_0": points[MARGIN_0].f1}
-            scores["spans_f1"] = spans.metric("HasAns_f1")
-            scores["auroc"] = answerable_auroc(questions, outputs.best_predictions)
-            scores["spans_auc"] = (scores["spans_f1"] or 0.0) + (scores["auroc"] or 0.0)
+            scores |= {"spans_f1": spans_f1, "auroc": auroc, "spans_auc": (spans_f1 or 0.0) + (auroc or 0.0)}
         return {f"calibration_{name}": value for name, value in scores.items() if value is not None}
 
     def fit(self, questions: QuestionSet, outputs: Ranking, prior: float | None = None) -> Fits:
