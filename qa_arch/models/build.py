@@ -38,10 +38,10 @@ TOKENIZERS: Mapping[str | None, tokenizers.Family] = {
 def make_tokenizer(
     settings: EncoderSettings, train: QuestionSet, teachers: Sequence[str] = ()
 ) -> PreTrainedTokenizerBase:
-    """``tokenizer_of`` the questions and passages of ``train``.
+    """``tokenizer_of`` the config, with the questions and passages of ``train``.
 
     A random encoder without a configured tokenizer or vocabulary size takes the tokenizer of the first of
-    ``teachers``, a run folder or a checkpoint.
+    ``teachers``, which are run folders or checkpoints.
     """
     unsized = settings.vocabulary is None and not settings.tokenizer and settings.family != WORDS
     if settings.init == "random" and teachers and unsized:
@@ -54,7 +54,7 @@ def make_tokenizer(
 def tokenizer_of(settings: EncoderSettings, texts: Iterable[str]) -> PreTrainedTokenizerBase:
     """The encoder's own tokenizer; for a random encoder the configured one, or one trained on ``texts``.
 
-    Raises ConfigError for a loaded one without [CLS] before the question.
+    Raises ConfigError if a loaded one puts no [CLS] before the question.
     """
     name, setting = settings.name, "encoder.name"
     if settings.init == "random":
@@ -124,7 +124,7 @@ def build_model(
     vectors: Tensor | WordVectors | None = None,
     trusted: Sequence[str] = TRUSTED,
 ) -> nn.Module:
-    """The model; ``vectors`` (V, d) are word vectors with the unknown word in row 0, or None."""
+    """Build the model; row 0 of the word vectors ``vectors`` (V, d) is that of unknown words."""
     target = check_model(section, trusted, with_vectors=vectors is not None)
     if encoder is not None and encoder.out_dim == 0 and vectors is None:
         raise ConfigError(

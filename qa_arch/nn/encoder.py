@@ -241,13 +241,8 @@ class WordEncoder(nn.Module):
         return self.requires_grad_(what == "none")
 
     def describe(self) -> dict[str, Any]:
-        """Plain values for ``from_description``."""
+        """Plain values for ``encoder_from``."""
         return {"model_type": WORDS, "vocab_size": self.vocab_size, "width": self.out_dim}
-
-    @classmethod
-    def from_description(cls, description: dict[str, Any]) -> WordEncoder:
-        """Build the described encoder, randomly initialised."""
-        return cls(description["vocab_size"], description["width"])
 
 
 AnyEncoder = Encoder | WordEncoder
@@ -255,8 +250,9 @@ AnyEncoder = Encoder | WordEncoder
 
 def encoder_from(description: dict[str, Any]) -> AnyEncoder:
     """Build the encoder of a ``describe`` dict, randomly initialised."""
-    kind = WordEncoder if description.get("model_type") == WORDS else Encoder
-    return kind.from_description(description)
+    if description.get("model_type") == WORDS:
+        return WordEncoder(description["vocab_size"], description["width"])
+    return Encoder.from_description(description)
 
 
 def register(family: str) -> None:

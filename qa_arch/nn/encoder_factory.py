@@ -56,9 +56,8 @@ def build_encoder(
     """Build the encoder of a config: a pretrained one, or a random one of the given sizes.
 
     Only a random encoder uses ``vocab_size`` (0: its family's), ``pad_token_id`` and ``max_positions`` (the
-    longest window; None: its family's). The family ``words`` has no layers: ``width`` is that of the
-    embeddings of ``vocab_size`` words, None for no embeddings. Under ``torch.device("meta")`` no weights are
-    read, and nothing is downloaded for known encoders.
+    longest window; None: its family's). The family ``words`` has no layers, and no embeddings without a
+    ``width``. Under ``torch.device("meta")`` no weights are read, and known encoders not downloaded.
     Raises UnavailableError if the encoder cannot be loaded, ConfigError for settings it does not have.
     """
     is_random = settings.init == "random"

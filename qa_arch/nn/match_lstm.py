@@ -90,10 +90,9 @@ class MatchLSTM(nn.Module):
     and two in the gates, as in the equations and a standard LSTM: 3l² + l + (l + 1) and 4(3l² + 2l).
     ``kernel`` selects the implementation (``Kernel``), not the result.
 
-    ``attention_gain`` scales the initial W^q and W^p. At 1 their sum is small and tanh nearly linear, so
-    w^T(W^q H^q + W^p h^p_i) separates into a question term and a passage term; the latter is the same for all
-    question units and cancels in the softmax. Attention then starts nearly uniform and independent of h^p_i.
-    At 3 tanh is nonlinear and the two interact.
+    ``attention_gain`` scales the initial W^q and W^p. At 1, tanh is nearly linear, and the passage's term of
+    w^T(W^q H^q + W^p h^p_i), which is the same for all question units, cancels in the softmax: attention
+    starts nearly uniform and independent of h^p_i. At 3, the two interact.
     """
 
     def __init__(

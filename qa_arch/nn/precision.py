@@ -65,10 +65,9 @@ class Int8Linear(nn.Module):
     """Linear layer for CPU inference: x W^T + b = (s_x q_x) (s_w q_w)^T + b, accumulated in int32.
 
     ``quantised`` q_w and ``scale`` s_w come from ``to_int8``. With a scale s_x per token (Yao et al. 2022,
-    ZeroQuant, section 4.1) an answer does not depend on the other windows of its batch. It does under torch's
-    dynamic quantisation, whose single scale changed a MiniLM's span scores six times as much.
-
-    Uses an int8 product that is exact on this processor (``nn.processor``); UnavailableError without one.
+    ZeroQuant, section 4.1) an answer does not depend on the other windows of its batch, as it does with the
+    single scale of torch's dynamic quantisation. Raises UnavailableError without an int8 product that is
+    exact on this processor (``nn.processor``).
     """
 
     def __init__(
