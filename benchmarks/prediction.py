@@ -140,9 +140,7 @@ def build_predictor(precision: Precision) -> SpanPredictor:
     """MiniLM with a seeded random head, as ``qa_arch.load`` would build it."""
     config = validate(compose(["model=bert", "encoder=minilm", "glove=none", "logger=none"]))
     model = cast_weights(build_model(), precision)
-    return SpanPredictor(
-        model, inputs.tokenizer(), None, config, segments=True, null_threshold=0.0, precision=precision
-    )
+    return SpanPredictor(model, inputs.tokenizer(), None, config, segments=True, precision=precision)
 
 
 def onnx_predictor(folder: Path, precision: Precision) -> SpanPredictor:

@@ -19,4 +19,4 @@ def small_predictor() -> SpanPredictor:
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 32}
     encoder = Encoder.from_description({"model_type": "bert", "vocab_size": len(tokenizer), **sizes})
     config = validate(compose(["model=bert", "encoder=minilm", "glove=none", "logger=none"]))
-    return SpanPredictor(TransformerSpan(encoder), tokenizer, None, config, segments=True, null_threshold=0.0)
+    return SpanPredictor(TransformerSpan(encoder), tokenizer, None, config, segments=True)

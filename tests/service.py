@@ -37,7 +37,7 @@ class RulePredictor(SpanPredictor):
     """Finds the last word of the question; records the batches and threads."""
 
     def __init__(self, seconds: float = 0.0) -> None:
-        super().__init__(nn.Linear(3, 2), None, None, _config(), segments=False, null_threshold=0.0)
+        super().__init__(nn.Linear(3, 2), None, None, _config(), segments=False)
         self.seconds = seconds
         self.batches: list[list[str]] = []
         self.threads: set[str] = set()

@@ -9,7 +9,6 @@ Axes: ``B`` windows, ``K`` classes of a softmax and, last, the null: ``N`` = K +
 from __future__ import annotations
 
 import logging
-import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -66,8 +65,8 @@ def checkpoint_predictor(
     """Predictor of the checkpoint ``source``, with the settings of ``record`` if it was scored before.
 
     A new one takes the settings that ``qa-arch export`` wrote into its folder, or else an unfitted null
-    threshold of 0. Its training and seed are unknown; ``settings`` override how texts are cut and decoded.
-    Raises RunError if the files are not those that were scored.
+    threshold of 0; ``settings`` override windows and decoding. Raises RunError if the files are not those
+    that were scored.
     """
     files = open_checkpoint(source, None if record is None else record.setting("model", "revision"))
     from qa_arch.models.span_checkpoint import load_span_checkpoint  # transformers' models: seconds
@@ -101,8 +100,6 @@ def checkpoint_predictor(
         None,
         run_config(record.config),
         segments=segments,
-        null_threshold=record.null_threshold,
-        temperature=record.temperature,
         record=record,
         precision=precision,
         vocab_size=model.vocab_size,
@@ -253,8 +250,6 @@ def _load_onnx(folder: Path, record: RunRecord, precision: Precision) -> SpanPre
         store.load_vectors(folder),
         run_config(record.config),
         segments=description.segments,
-        null_threshold=record.null_threshold,
-        temperature=record.temperature,
         record=record,
         precision=description.precision,
         library="onnx",
@@ -286,19 +281,19 @@ def load_ensemble(
     tables = [member.vectors for member in members]
     vectors = _shared_words(tables)
     model = Ensemble([member.model for member in members], [_row_mapping(vectors, table) for table in tables])
-    thresholds = [member.null_threshold for member in members]
-    return SpanPredictor(
+    predictor = SpanPredictor(
         model.to(device_of(first.model)),
         first.tokenizer,
         vectors,
         first.config,
         segments=first.segments,
-        null_threshold=sum(thresholds) / len(thresholds) if all(map(math.isfinite, thresholds)) else math.inf,
-        temperature=sum(member.temperature for member in members) / len(members),
         record=first.record,
         precision=precision,
         library=" + ".join(sorted({member.library for member in members})),
     )
+    predictor.null_threshold = sum(member.null_threshold for member in members) / len(members)
+    predictor.temperature = sum(member.temperature for member in members) / len(members)
+    return predictor
 
 
 def require_spans(run: str | Path, predictor: Predictor) -> SpanPredictor:

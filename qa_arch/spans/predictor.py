@@ -30,7 +30,7 @@ PART_SIZE = 1000
 class SpanPredictor(Predictor):
     """Answers questions about texts with a span of the text or "no answer".
 
-    ``null_threshold`` was fitted on the run's calibration split (see ``Prediction.at``).
+    Null threshold (see ``Prediction.at``) and temperature are those of ``record``; 0 and 1 without one.
     """
 
     def __init__(
@@ -41,8 +41,6 @@ class SpanPredictor(Predictor):
         config: Config,
         *,
         segments: bool,
-        null_threshold: float,
-        temperature: float = 1.0,
         record: RunRecord | None = None,
         precision: Precision = "fp32",
         vocab_size: int | None = None,
@@ -51,7 +49,8 @@ class SpanPredictor(Predictor):
         self.model, self.tokenizer, self.vectors = model.eval(), tokenizer, vectors
         self.segments = segments
         self.config, self.record = config, record
-        self.null_threshold, self.temperature = null_threshold, temperature
+        self.null_threshold = record.null_threshold if record else 0.0
+        self.temperature = record.temperature if record else 1.0
         self.precision: Precision = precision
         self.vocab_size, self.library = vocab_size, library
 

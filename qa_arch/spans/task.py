@@ -198,8 +198,6 @@ class SpanTask(Task):
             parts.vectors,
             config,
             segments=parts.encoder.has_segments,
-            null_threshold=record.null_threshold if record else 0.0,
-            temperature=record.temperature if record else 1.0,
             record=record,
             precision=precision,
         )

@@ -36,7 +36,7 @@ def tokenizer(questions):
 def predictor(tokenizer):
     encoder = Encoder.from_description({"model_type": "bert", "vocab_size": len(tokenizer), **SIZES})
     config = validate(compose(["model=bert", "debug=fast", "trainer.eval_batch_size=4"]))
-    return SpanPredictor(TransformerSpan(encoder), tokenizer, None, config, segments=True, null_threshold=0.0)
+    return SpanPredictor(TransformerSpan(encoder), tokenizer, None, config, segments=True)
 
 
 def test_prediction_floor_reads_the_same_batches(predictor, questions):
