@@ -128,7 +128,7 @@ def test_graph_of_other_weights_is_not_used(qa_arch, run):
     assert engine_of(run) == "torch fp32"
     code, _, err = qa_arch("evaluate", "--run", run, "--engine", "onnx")
     assert code == 5
-    assert f"the run has no graph; export it: qa-arch export {run} --to onnx" in err
+    assert f"export the run again: qa-arch export {run} --to onnx" in err
 
 
 @pytest.mark.slow
