@@ -127,7 +127,9 @@ def evaluate_runs(
         points = {name: replace(point, overlap=overlap) for name, point in points.items()}
     if (folder / RECORD).is_file():
         record = read_record(folder)  # another set may have been scored meanwhile
-    references = {name: scores for name, scores in record.references.items() if name != split}
+    references = dict(record.references)
+    if record.fingerprint(split) != questions.fingerprint:
+        references.pop(split, None)  # the set has changed
     if compares and (calibration is not None or record.fingerprint(CALIBRATION) is None):
         trusted = (*TRUSTED, *request.trust)
         references[split] = reference_scores(config, calibration, questions, trusted)

@@ -151,9 +151,10 @@ def _first_problem(request: Mapping[str, Any], trusted: Sequence[str]) -> str | 
     with gc_disabled():
         import torch
 
+        from qa_arch.evaluation.scoring import load_references
         from qa_arch.models.check import check_model
         from qa_arch.nn.losses import build_loss
-        from qa_arch.training.devices import uses_gpu
+        from qa_arch.training import devices
         from qa_arch.training.loggers import check_logger
 
     pool = request["pool"] or ()
@@ -166,16 +167,18 @@ def _first_problem(request: Mapping[str, Any], trusted: Sequence[str]) -> str | 
     seen: list[Any] = []
     for point in request["points"]:
         config = validate(point["config"])
-        facts = (config.model, config.loss, config.glove.use, config.trainer, config.logger)
-        if facts in seen:
+        checked = (config.model, config.loss, config.glove.use, config.trainer)
+        checked += (config.logger, config.references)
+        if checked in seen:
             continue
-        seen.append(facts)
+        seen.append(checked)
         try:
             if request["local"]:
-                uses_gpu(config.trainer)
+                devices.require(config.trainer)
             check_model(config.model, trusted, with_vectors=config.glove.use)
             build_loss(config, trusted)
             check_logger(config.logger, trusted)
+            load_references(config, trusted)
         except QaArchError as error:
             return f"{point['title']}: {error}"
     return None

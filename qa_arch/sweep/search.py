@@ -96,11 +96,16 @@ def search(
 
 
 def _study(folder: Path, seed: int, seeds: int, *, dry: bool) -> optuna.Study:
+    """The study in ``folder``, or for a ``dry`` run a copy of it in memory."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = None
+    storage: Any = optuna.storages.InMemoryStorage()
     if not dry or (folder / STUDY).is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        storage = JournalStorage(JournalFileBackend(str(folder / STUDY)))
+        journal = JournalStorage(JournalFileBackend(str(folder / STUDY)))
+        if not dry:
+            storage = journal
+        elif NAME in optuna.get_all_study_names(journal):
+            optuna.copy_study(from_study_name=NAME, from_storage=journal, to_storage=storage)
     study = optuna.create_study(storage=storage, study_name=NAME, direction="maximize", load_if_exists=True)
     recorded = study.user_attrs.get(SEEDS, 1 if study.trials else seeds)
     if recorded != seeds:
@@ -108,11 +113,7 @@ def _study(folder: Path, seed: int, seeds: int, *, dry: bool) -> optuna.Study:
             f"{folder}: its values are means over sweep.seeds={recorded}, not {seeds}; give this search its"
             " own sweep.folder=DIR"
         )
-    if not dry:
-        study.set_user_attr(SEEDS, seeds)
-    if dry and storage is not None:  # copy past trials, and keep new ones in memory
-        past, study = study, optuna.create_study(direction="maximize")
-        study.add_trials(past.trials)
+    study.set_user_attr(SEEDS, seeds)
     # The number of trials is part of the seed, so that a resumed search does not repeat its first points.
     study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))
     return study
@@ -122,10 +123,8 @@ def _next_trials(study: optuna.Study, space: Space, trials: int, at_a_time: int)
     """Trials to run next, interrupted ones first."""
     ended = sum(trial.state.is_finished() for trial in study.trials)
     interrupted = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-    count = min(at_a_time, trials - ended)
-    if interrupted or count < 1:
-        return list(interrupted[:at_a_time]) if count >= 1 else []
-    return [study.ask(dict(space)) for _ in range(count)]
+    count = max(0, min(at_a_time, trials - ended))
+    return list(interrupted[:count]) or [study.ask(dict(space)) for _ in range(count)]
 
 
 def _value(result: Any) -> float | None:

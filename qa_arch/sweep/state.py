@@ -33,6 +33,8 @@ ALL_DEVICES = -1
 RESULTS = ("ok", "oom")
 """States with a result: such points run again only on request."""
 AGAIN = "start the sweep again in another folder"
+VALUES = ("accuracy", "token_accuracy", "f1")
+"""Metrics of which a run's value is the first that it has: answer selection, pre-training, spans."""
 T = TypeVar("T")
 
 
@@ -142,10 +144,10 @@ def record_of(folder: Path) -> RunRecord | None:
 
 
 def value_of(record: RunRecord | None) -> float | None:
-    """Calibration score that a sweeper maximises: F1 at the null threshold fitted there (if there is one),
-    top-1 accuracy of answer selection, or token accuracy of pre-training; None if not yet known."""
+    """Calibration score that a sweeper maximises, at the fitted null threshold if there is one; None if not
+    yet known."""
     point = record.compared_point(CALIBRATION) if record is not None else None
-    values = () if point is None else map(point.metric, ("accuracy", "token_accuracy", "f1"))
+    values = () if point is None else map(point.metric, VALUES)
     return next((float(value) for value in values if value is not None), None)
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import datetime
 import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from qa_arch.config.schema import OOM_REMEDY
+from qa_arch.results import provenance
 from qa_arch.sweep.points import title
-from qa_arch.sweep.state import Entry, actual_status, record_of, value_of
+from qa_arch.sweep.state import VALUES, Entry, Status, actual_status, record_of, value_of
 from qa_arch.system import terminal
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ def rows(folder: Path, entries: Sequence[Entry], *, parent: bool) -> list[Row]:
         status, record = actual_status(point_folder, parent=parent), record_of(point_folder)
         epochs, f1 = record.epochs if record else (), value_of(record)
         if f1 is None and epochs:
-            last = map(epochs[-1].value, ("calibration_token_accuracy", "calibration_f1"))
+            last = (epochs[-1].value(f"calibration_{name}") for name in VALUES)
             f1 = next((value for value in last if value is not None), None)
         row = Row(
             point=title(entry.overrides),
@@ -66,7 +67,7 @@ def rows(folder: Path, entries: Sequence[Entry], *, parent: bool) -> list[Row]:
             epoch=len(epochs),
             epochs=record.config["trainer"]["epochs"] if record else None,
             f1=f1,
-            seconds=_seconds(status.started, status.ended if status.status != "running" else None),
+            seconds=_seconds(status),
             memory_mb=record.peak_memory_mb if record else None,
             attempts=status.attempts,
             commit=status.commit,
@@ -126,11 +127,12 @@ def _score_name(rows: Sequence[Row]) -> str:
     return "token accuracy" if rows and all(row.pretrains for row in rows) else "F1"
 
 
-def _seconds(started: str | None, ended: str | None) -> float | None:
-    if started is None:
+def _seconds(status: Status) -> float | None:
+    """Time of the last attempt, so far if it is running; None if its end is unknown."""
+    ended = provenance.now() if status.status == "running" else status.ended
+    if status.started is None or ended is None:
         return None
-    end = datetime.datetime.fromisoformat(ended) if ended else datetime.datetime.now(datetime.UTC)
-    return (end - datetime.datetime.fromisoformat(started)).total_seconds()
+    return (datetime.fromisoformat(ended) - datetime.fromisoformat(status.started)).total_seconds()
 
 
 @contextmanager

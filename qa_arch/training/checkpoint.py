@@ -23,7 +23,7 @@ import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.strategies import DeepSpeedStrategy
 
-from qa_arch.config.files import replacing
+from qa_arch.config.files import remove, replacing
 from qa_arch.errors import QaArchError, RunError
 
 log = logging.getLogger(__name__)
@@ -36,9 +36,10 @@ STOP_NOTICE = (
 
 
 def discard(folder: Path) -> None:
-    """Delete the checkpoints in ``folder``, from which nothing will be resumed."""
-    for name in (LAST, PREVIOUS):
-        (folder / name).unlink(missing_ok=True)
+    """Delete the checkpoints in ``folder``, which are files, or folders with DeepSpeed."""
+    for path in (folder / LAST, folder / PREVIOUS):
+        if path.exists():
+            remove(path)
 
 
 class KeepLast(pl.Callback):
@@ -92,7 +93,11 @@ class KeepLast(pl.Callback):
             written = self.path.with_suffix(".partial")
             trainer.save_checkpoint(written, weights_only=False)
             if trainer.is_global_zero:
-                rotate(written)
+                if self.path.exists():
+                    previous = self.path.with_name(PREVIOUS)
+                    shutil.rmtree(previous, ignore_errors=True)
+                    self.path.replace(previous)
+                written.replace(self.path)
             trainer.strategy.barrier()
         else:
             trainer.save_checkpoint(self.path, weights_only=False)  # with optimizer and loop state
@@ -149,15 +154,6 @@ class DurableCheckpoints(TorchCheckpointIO):
         except QaArchError as error:
             state = "the previous checkpoint is kept" if target.is_file() else "there is no checkpoint yet"
             log.warning("%s; %s, and training continues: free some disk space", error, state)
-
-
-def rotate(written: Path) -> None:
-    """Make the folder ``written`` the last checkpoint, and the former last one the previous one."""
-    last, previous = (written.with_name(name) for name in (LAST, PREVIOUS))
-    if last.exists():
-        shutil.rmtree(previous, ignore_errors=True)
-        last.replace(previous)
-    written.replace(last)
 
 
 def newest(folder: Path) -> Path | None:

@@ -142,6 +142,22 @@ def test_devices_of_other_machines_are_not_checked(monkeypatch, local, problem):
     assert str(message).startswith(problem)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        ("trainer.strategy=fsdp", "trainer.strategy: fsdp shards a model across GPUs"),
+        ("+references.mine._target_=qa_arch.nn.losses.SpanLoss", "references.mine: SpanLoss has no method"),
+    ],
+)
+def test_point_that_could_not_start_is_reported(monkeypatch, overrides, problem):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    points = [
+        {"title": "seed=1", "config": asdict(make_point(change).config)} for change in ("seed=1", overrides)
+    ]
+    request = {"points": points, "pool": None, "local": True}
+    assert str(sweep_points._first_problem(request, TRUSTED)).startswith(f"seed=1: {problem}")
+
+
 def test_environment_of_a_point(monkeypatch):
     environment = dict.fromkeys((*SCRUBBED, "TORCHELASTIC_RUN_ID"), "x") | {
         "PATH": "/bin",

@@ -12,7 +12,7 @@ from qa_arch.config.files import is_unfinished, write_atomic
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.records import RECORD
 from qa_arch.sweep import runner
-from qa_arch.sweep.state import MANIFEST, Status, actual_status, read_manifest
+from qa_arch.sweep.state import MANIFEST, Entry, Status, actual_status, read_manifest
 from qa_arch.sweep.view import rows
 
 
@@ -36,6 +36,15 @@ def test_every_point_runs_once_in_its_own_folder(stubbed, monkeypatch):
         assert inherited.items() <= line["env"].items()
         assert line["env"]["WANDB_RUN_GROUP"] == "sweep"
     assert not list(stubbed.folder.rglob(".lock"))
+
+
+def test_time_of_a_point_killed_with_its_sweep_is_unknown(tmp_path):
+    """Nobody recorded when it ended; the time of a running one is that so far."""
+    Status("running", attempts=1, started="2020-01-01T00:00:00+00:00").write(tmp_path / "point")
+    entry = Entry("point", "", [], 0)
+    (killed,), (running,) = (rows(tmp_path, [entry], parent=parent) for parent in (False, True))
+    assert (killed.status, killed.seconds) == ("killed", None)
+    assert (running.status, running.seconds > 0) == ("running", True)
 
 
 def test_failed_points_do_not_stop_the_others(stubbed):

@@ -85,6 +85,17 @@ def test_interrupted_point_runs_first(tmp_path):
     assert len(set(second.points)) == 2
 
 
+def test_fewer_trials_leave_interrupted_points(tmp_path):
+    def interrupted(points):
+        raise KeyboardInterrupt
+
+    (tmp_path / MANIFEST).write_text("{}")
+    with pytest.raises(KeyboardInterrupt):
+        run_search(tmp_path, interrupted, trials=4, at_a_time=4)
+    run_search(tmp_path, launcher := Launcher(), trials=1, at_a_time=4)
+    assert len(launcher.points) == 1
+
+
 def test_duplicates_in_a_batch_run_once(tmp_path):
     launcher = Launcher()
     run_search(tmp_path, launcher, {"model.dropout": Choice(("0.3",))}, trials=3, at_a_time=3)
@@ -169,10 +180,17 @@ def test_value_is_the_mean_over_seeds(stubbed, train_m):
     assert "means over sweep.seeds=2, not 1" in err
 
 
-def test_dry_run_names_no_best_point(tmp_path, caplog):
+def test_dry_run_writes_nothing_and_names_no_best_point(tmp_path, caplog):
+    run_search(tmp_path, Launcher(), trials=1)
+    journal = (tmp_path / STUDY).read_bytes()
+    caplog.clear()
     caplog.set_level("INFO")
-    assert run_search(tmp_path, Launcher(), trials=2, dry=True) is None
+    for folder, points in ((tmp_path, 1), (tmp_path / "new", 2)):
+        assert run_search(folder, launcher := Launcher(), trials=2, dry=True) is None
+        assert len(launcher.points) == points
     assert "best of" not in caplog.text
+    assert (tmp_path / STUDY).read_bytes() == journal
+    assert [path.name for path in tmp_path.iterdir()] == [STUDY]
 
 
 def test_grid_with_seeds(stubbed, train_m):

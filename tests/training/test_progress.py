@@ -121,3 +121,21 @@ def test_bar_leaves_room_for_itself_and_stops_before_a_log_line(trainer, module,
     assert last.count("━") >= progress.BAR[0]
     for figure, min_width in (("left", 80), ("loss 1.500", 80), ("calibration mrr 80.00", 140)):
         assert (figure in last) == (width >= min_width), last
+
+
+def test_speed_after_a_resume_counts_the_time_before_it(trainer, module, monkeypatch):
+    """Eight windows since the last entry: in 6 seconds before the checkpoint and 2 after it."""
+    clock = 0.0
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: clock)
+    monkeypatch.setattr(module, "mean_losses", lambda since_entry: ({"loss": 1.0}, 8))
+    module.gradient_norm, trainer.logger = None, Mock()
+    first, resumed = (progress.History(lambda _: None, every=2) for _ in range(2))
+    first.on_train_start(trainer, module)
+    clock = 6.0
+    resumed.load_state_dict(first.state_dict())
+    clock = 100.0
+    resumed.on_train_start(trainer, module)
+    clock, resumed.rates = 102.0, {"step/lr/head": 1e-3}
+    resumed.on_train_batch_end(trainer, module)
+    entry = trainer.logger.log_metrics.call_args.args[0]
+    assert entry["step/windows_per_second"] == 1.0
