@@ -106,10 +106,8 @@ def output_tensors(output: Any) -> dict[str, Tensor]:
 
 def difference(actual: Tensor, expected: Tensor) -> float:
     """Largest absolute difference; inf if only one of two scores is finite, or one is NaN."""
-    differences = (
-        (actual - expected).abs().masked_fill(actual == expected, 0.0).nan_to_num(math.inf, posinf=math.inf)
-    )
-    return float(differences.max()) if differences.numel() else 0.0
+    errors = (actual - expected).abs().masked_fill(actual == expected, 0.0)
+    return float(errors.nan_to_num(math.inf, posinf=math.inf).max()) if errors.numel() else 0.0
 
 
 def tolerance(scores: Tensor) -> float:

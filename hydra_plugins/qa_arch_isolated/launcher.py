@@ -51,13 +51,9 @@ class IsolatedLauncher(Launcher):
         return [(run, self._compose(run)) for run in seeded]
 
     def _compose(self, overrides: Sequence[str]) -> Any:
-        from qa_arch.cli.compose import refuse_ignored_encoder
-
         config = self.loader.load_sweep_config(self.config, list(overrides))
         settings = OmegaConf.masked_copy(config, [key for key in config if key not in ("hydra", "sweep")])
-        composed: Any = OmegaConf.to_container(settings, resolve=True, throw_on_missing=True)
-        refuse_ignored_encoder(overrides, composed["encoder"])
-        return composed
+        return OmegaConf.to_container(settings, resolve=True, throw_on_missing=True)
 
 
 class _JobsLauncher(IsolatedLauncher):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -11,9 +11,6 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
 
 from qa_arch.errors import ConfigError, UnavailableError
-
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
 
 
 class OptunaSweeper(Sweeper):
@@ -63,18 +60,15 @@ class OptunaSweeper(Sweeper):
         )
 
 
-def _dimension(override: Override) -> BaseDistribution:
+def _dimension(override: Override) -> Any:
     """Search dimension of an override: a number for ``interval`` and ``range``, else a categorical choice."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     swept = override.value()
     words = list(override.sweep_string_iterator()) if override.is_discrete_sweep() else []
     if isinstance(swept, IntervalSweep):
-        kind = (
-            IntDistribution
-            if isinstance(swept.start, int) and isinstance(swept.end, int)
-            else FloatDistribution
-        )
+        is_whole = isinstance(swept.start, int) and isinstance(swept.end, int)
+        kind = IntDistribution if is_whole else FloatDistribution
         return kind(swept.start, swept.end, log="log" in swept.tags)
     if isinstance(swept, RangeSweep) and words and all(isinstance(n, int) for n in (swept.start, swept.step)):
         return IntDistribution(int(words[0]), int(words[-1]), step=int(swept.step), log="log" in swept.tags)

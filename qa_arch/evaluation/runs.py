@@ -225,10 +225,10 @@ def _recorded_calibration(record: RunRecord, config: Config) -> Any:
     try:
         calibration = calibration_set(config)
     except (DataError, UnavailableError) as error:
-        log.warning("no threshold fitted, no heuristic scored: the calibration set is missing: %s", error)
+        log.warning("fitted no threshold and scored no heuristic: no calibration set (%s)", error)
         return None
     if calibration is None or calibration.fingerprint != recorded:
-        log.warning("no threshold fitted, no heuristic scored: the calibration set is not the run's own")
+        log.warning("fitted no threshold and scored no heuristic: the calibration set is not the run's own")
         return None
     return calibration
 

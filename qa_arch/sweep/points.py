@@ -113,10 +113,8 @@ def sources(config: Config) -> dict[str, str]:
             hashes["tokenizer"] = content_hash(path)
     if encoder := encoder_run(config.encoder.name):
         hashes[ENCODER] = encoder.config_hash
-    if config.distillation.teachers:
-        hashes["teacher"] = joint_hash(
-            [teacher_identity(teacher) for teacher in config.distillation.teachers]
-        )
+    if teachers := config.distillation.teachers:
+        hashes["teacher"] = joint_hash([teacher_identity(teacher) for teacher in teachers])
     return hashes
 
 

@@ -38,8 +38,6 @@ from qa_arch.sweep.view import watching
 from qa_arch.system import lock
 
 log = logging.getLogger(__name__)
-DRY_VALUE = 0.0
-"""Value of every point that a dry run returns to the sweeper."""
 
 
 class PointError(QaArchError):
@@ -124,7 +122,7 @@ class Sweep:
         if waiting:
             self.preflight(waiting, self.trusted, pool, self.local)
         if self.dry:
-            return [DRY_VALUE for _ in entries]
+            return [0.0] * len(entries)  # the sweeper needs a value of every point
         with lock.hold(folder, "sweep"):
             manifest = self._manifest(folder, entries)
             manifest.write(folder)

@@ -34,7 +34,7 @@ Process = subprocess.Popen[Any]
 SCRUBBED = (
     *("LOCAL_RANK", "RANK", "NODE_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
     *("MASTER_ADDR", "MASTER_PORT", "PL_GLOBAL_SEED", "PL_SEED_WORKERS"),
-    *("WANDB_RUN_ID", "WANDB_RESUME", "WANDB_SERVICE", "WANDB_RUN_GROUP"),
+    *("WANDB_RUN_ID", "WANDB_RESUME", "WANDB_SERVICE"),
     *("SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"),
 )
 """Variables of distributed training and of a single wandb run, which a point must not inherit.
@@ -70,8 +70,9 @@ class Plan:
 
     def needs(self, entry: Entry) -> int:
         """Number of devices that a point takes from the pool."""
-        pool = self.pool or []
-        return len(pool) if entry.devices == ALL_DEVICES else entry.devices if self.pool is not None else 0
+        if self.pool is None:
+            return 0
+        return len(self.pool) if entry.devices == ALL_DEVICES else entry.devices
 
 
 Engine = Callable[[Sequence[Entry], Plan, Callable[[Entry | None], Any]], None]
@@ -230,10 +231,12 @@ def point_environment(
     The cores are split among ``side_by_side`` points unless OMP_NUM_THREADS is set. ``group`` is the wandb
     group of the sweep's runs.
     """
-    variables = dict(environment) | {"WANDB_RUN_GROUP": group}
-    for name in environment:
-        if (name in SCRUBBED and name != "WANDB_RUN_GROUP") or name.startswith("TORCHELASTIC_"):
-            del variables[name]
+    variables = {
+        name: value
+        for name, value in environment.items()
+        if name not in SCRUBBED and not name.startswith("TORCHELASTIC_")
+    }
+    variables["WANDB_RUN_GROUP"] = group
     if devices is not None:
         variables[VISIBLE] = ",".join(devices)
     if side_by_side > 1:

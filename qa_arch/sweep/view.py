@@ -98,7 +98,6 @@ def table(heading: str, rows: Sequence[Row]) -> Any:
     if has_notes:
         grid.add_column("note", overflow="fold")
     for row in rows:
-        memory = f"{row.memory_mb:,.0f}" if row.memory_mb else ""
         grid.add_row(
             Text(row.point),
             Text(row.status, STYLES[row.status]),
@@ -106,7 +105,7 @@ def table(heading: str, rows: Sequence[Row]) -> Any:
             f"{row.epoch}/{row.epochs}" if row.epochs else "",
             f"{row.f1:.1f}" if row.f1 is not None else "",
             terminal.clock(row.seconds) if row.seconds is not None else "",
-            memory,
+            f"{row.memory_mb:,.0f}" if row.memory_mb else "",
             *([Text(row.note)] if has_notes else []),
         )
     return grid

@@ -134,11 +134,8 @@ class Teacher:
         self.records = [teacher_record(source) or predictor.record for source in sources]
         self.model = predictor.model.eval().requires_grad_(False)
         self.encoder = encoder_of(self.model)
-        self.tokenizer, self.vectors, self.segments = (
-            predictor.tokenizer,
-            predictor.vectors,
-            predictor.segments,
-        )
+        self.tokenizer, self.vectors = predictor.tokenizer, predictor.vectors
+        self.segments = predictor.segments
         recorded = {record.precision or record.setting("trainer", "precision") for record in self.records}
         precisions: Any = {precision if precision in HALVES else "fp32" for precision in recorded}
         if len(precisions) > 1:
@@ -181,14 +178,14 @@ class Teacher:
             trained |= record.trained_titles - set(record.facts(CALIBRATION).titles)
         if not all(record.trained_titles for record in self.records):
             log.warning(
-                "teacher %s: is not known to have been trained without the articles of calibration and dev",
+                "teacher %s: its training articles are unknown and may include those of calibration and dev",
                 self.facts.name,
             )
         evaluated = {split: questions.titles for split, questions in sets.items() if split != TRAIN}
         evaluated.update(closed)
         for split, titles in evaluated.items():
             known = frozenset(trained if split == CALIBRATION else seen)
-            require_disjoint(**{f"what the teacher {self.facts.name} was trained on": known, split: titles})
+            require_disjoint(**{f"the training data of teacher {self.facts.name}": known, split: titles})
         student_titles = {title for questions in sets.values() for title in questions.titles}
         self.facts = replace(self.facts, titles=tuple(sorted(seen - student_titles)))
 

@@ -57,12 +57,12 @@ class KeepLast(pl.Callback):
         self.stopped_after: int | None = None
         """Optimizer step after which a signal stopped the run; its checkpoint is saved."""
         self.handlers: dict[int, Any] = {}
-        """Signal -> what records it, within ``interruptible``."""
+        """Signal -> handler that records it, within ``interruptible``."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.saved = time.monotonic()
-        # Only here, in place of Lightning's own handler of SIGTERM: that one broadcasts to the other ranks,
-        # which may be in another exchange, so that all would wait for ever.
+        # Set here to replace Lightning's SIGTERM handler, which broadcasts to the other ranks: they may be in
+        # another collective operation, and all would wait for ever.
         for number, handler in self.handlers.items():
             signal.signal(number, handler)
 
@@ -182,10 +182,10 @@ def newest(folder: Path) -> Path | None:
 class BestWeights(pl.Callback):
     """Calls ``save`` with the trainer after each epoch that is the best so far on calibration.
 
-    ``select``: the calibration score that is to be highest, ``loss`` for the lowest loss, or ``last``. A
-    task's own ``monitor`` replaces these. Without a calibration split the last epoch is selected. With
-    ``patience``, training stops after that many validated epochs without improvement, and so does a resumed
-    run that had stopped for this reason; NaN is no improvement.
+    ``select``: the calibration score to maximise, ``loss``, which is minimised, or ``last``. A task's own
+    ``monitor`` replaces these. Without a calibration split the last epoch is selected. With ``patience``,
+    training stops after that many validated epochs without improvement, as does a resumed run that had
+    stopped for this reason; NaN is no improvement.
     """
 
     save: Callable[[pl.Trainer], Any]

@@ -53,10 +53,15 @@ def resolve(settings: Trainer, *, gpu: bool) -> Trainer:
     return replace(settings, precision=precision, optimizer_bits=bits)
 
 
-def require(settings: Trainer) -> None:
-    """Raise ConfigError or UnavailableError if the machine lacks what the settings need; loads nothing."""
+def require(settings: Trainer) -> tuple[Trainer, bool]:
+    """Return the settings resolved for this machine, and whether a GPU is used.
+
+    Raises ConfigError or UnavailableError if the machine lacks what they need; loads nothing.
+    """
     gpu = uses_gpu(settings)
-    require_strategy(resolve(settings, gpu=gpu), gpu=gpu)
+    settings = resolve(settings, gpu=gpu)
+    require_strategy(settings, gpu=gpu)
+    return settings, gpu
 
 
 def describe(gpu: bool) -> Device:

@@ -19,7 +19,6 @@ from typing import Any, Literal
 
 import torch
 from pytorch_lightning import loggers as lightning
-from pytorch_lightning.utilities import rank_zero_only
 from pytorch_lightning.utilities.seed import isolate_rng
 
 from qa_arch.config.check import suggest
@@ -119,9 +118,8 @@ class RunLogger(lightning.logger.Logger):
 class WandbLogger(lightning.WandbLogger):
     """A wandb run with its own mode: Lightning's ``offline=True`` sets that of the whole process.
 
-    ``mode`` auto is online with a login, else offline; WANDB_MODE overrides it. Only rank 0 starts a run,
-    and a run folder whose wandb run was online continues that run. A table of predictions and, as an
-    artifact, the record are logged too.
+    ``mode`` auto is online with a login, else offline; WANDB_MODE overrides it. A run folder whose wandb run
+    was online continues that run. A table of predictions and, as an artifact, the record are logged too.
     """
 
     def __init__(
@@ -139,21 +137,22 @@ class WandbLogger(lightning.WandbLogger):
         chosen = os.environ.get("WANDB_MODE") or mode
         if chosen == "auto":
             chosen = "online" if os.environ.get("WANDB_API_KEY") or _in_netrc() else "offline"
-        run: Any = None
-        if getattr(rank_zero_only, "rank", 0) == 0:
-            settings = {"project": project, "name": name, "group": group, "tags": tags, "dir": save_dir}
-            run_file = Path(save_dir) / WANDB_RUN
-            settings |= {"reinit": "create_new", **_resume_arguments(run_file, project, chosen)}
-            try:
-                run = wandb.init(mode=chosen, **settings)  # type: ignore[arg-type]
-            except wandb.Error as error:
-                raise UnavailableError(
-                    f"logger=wandb: cannot start a run in mode {chosen} ({one_line(error)});"
-                    " try wandb login, logger.mode=offline or logger=none, with --if-exists resume"
-                ) from error
-            # Keep the last point of each curve out of the summary, which holds the final scores.
-            run.define_metric("*", step_metric="trainer/global_step", summary="none")
-            write_json(run_file, {"id": run.id, "project": project, "mode": chosen, "url": run.url})
+        settings: dict[str, Any] = {"project": project, "name": name, "group": group, "tags": tags}
+        run_file = Path(save_dir) / WANDB_RUN
+        # Offline, every start is a new run; WANDB_RUN_ID, as set by `wandb agent`, already names the run.
+        can_continue = chosen == "online" and not os.environ.get("WANDB_RUN_ID")
+        if can_continue and (earlier := _earlier_run(run_file, mode=chosen, project=project)):
+            settings |= {"id": earlier, "resume": "allow"}
+        try:
+            run = wandb.init(mode=chosen, dir=save_dir, reinit="create_new", **settings)  # type: ignore[arg-type]
+        except wandb.Error as error:
+            raise UnavailableError(
+                f"logger=wandb: cannot start a run in mode {chosen} ({one_line(error)});"
+                " try wandb login, logger.mode=offline or logger=none, with --if-exists resume"
+            ) from error
+        # Keep the last point of each curve out of the summary, which holds the final scores.
+        run.define_metric("*", step_metric="trainer/global_step", summary="none")
+        write_json(run_file, {"id": run.id, "project": project, "mode": chosen, "url": run.url})
         super().__init__(experiment=run, project=project, save_dir=save_dir)
 
     def log_outcome(self, outcome: Outcome) -> None:
@@ -198,7 +197,6 @@ class CsvLogger(lightning.logger.Logger):
     def log_hyperparams(self, params: Any, *_: Any, **__: Any) -> None:
         """Do nothing: the run folder has its config."""
 
-    @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         step = step or 0
         row = {"step": step, **metrics}
@@ -221,20 +219,8 @@ class CsvLogger(lightning.logger.Logger):
         write_atomic(self.folder / "table.csv", outcome.tables("csv"))
 
 
-def _resume_arguments(run_file: Path, project: str, mode: str) -> dict[str, Any]:
-    """Arguments for wandb to continue the run in ``run_file``; empty if there is no such run.
-
-    wandb resumes only on its server: offline, every start is a new run. A WANDB_RUN_ID, as set by
-    ``wandb agent``, already names the run.
-    """
-    if mode != "online" or os.environ.get("WANDB_RUN_ID"):
-        return {}
-    earlier = _earlier_run(run_file, mode=mode, project=project)
-    return {"id": earlier, "resume": "allow"} if earlier else {}
-
-
 def _earlier_run(run_file: Path, **facts: str | None) -> str | None:
-    """Id of the service's run that ``run_file`` names, if it has these ``facts``; else None."""
+    """Id in ``run_file``, if the file exists and holds these ``facts``; else None."""
     if not run_file.is_file():
         return None
     earlier = json.loads(run_file.read_text(encoding="utf-8"))

@@ -35,7 +35,7 @@ class TrainingModule(pl.LightningModule):
     The loss of an optimizer step is the mean over its windows on all ranks and in all accumulated batches,
     whatever their sizes: ``window_total`` of the sampler gives their number beforehand. Lightning divides
     by ``accumulate`` and DDP averages over ranks, so the loss is first multiplied by both. With a
-    distiller, its weighted sum is minimised, of which the loss is a term.
+    distiller, the loss is one term of the weighted sum that is minimised.
     """
 
     def __init__(self, config: Config, parts: Parts, *, total_steps: int) -> None:
@@ -118,7 +118,7 @@ class TrainingModule(pl.LightningModule):
         self.random_states = []
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        if type(self.trainer.strategy) is DDPStrategy:  # which stops only at the next batch
+        if type(self.trainer.strategy) is DDPStrategy:  # DDP itself fails only at the next batch
             parameters = self.model.named_parameters()
             if unused := [name for name, p in parameters if p.requires_grad and p.grad is None]:
                 raise QaArchError(
@@ -133,13 +133,12 @@ class TrainingModule(pl.LightningModule):
         if batch_idx == 0:
             self.train_sums.zero_()
 
-    def losses_and_weight(self, batch: Any) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Loss and weight of each row of a batch, and each term of a distiller, all (B,)."""
-        weight = batch.weight
+    def losses_and_terms(self, batch: Any) -> tuple[Tensor, list[Tensor]]:
+        """(B,) loss of each row of a batch, and each term of a distiller."""
         if self.distiller is None:
-            return self._checked_loss(batch, self.model(batch)), weight, []
+            return self._checked_loss(batch, self.model(batch)), []
         values = self.distiller(self.model, batch, lambda logits: self._checked_loss(batch, logits))
-        return values["loss"], weight, [values[name] for name in self.terms]
+        return values["loss"], [values[name] for name in self.terms]
 
     def _checked_loss(self, batch: Any, logits: Any) -> Tensor:
         """(B,) loss of each row; on the first batch, check the shapes of logits and losses."""
@@ -152,7 +151,8 @@ class TrainingModule(pl.LightningModule):
         return losses
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        losses, weight, terms = self.losses_and_weight(batch)
+        losses, terms = self.losses_and_terms(batch)
+        weight = batch.weight
         total = (losses * weight).sum()
         sums = [total, weight.sum(), *(term.mul(weight).sum() for term in terms)]
         self.train_sums += torch.stack([value.detach() for value in sums]).double()
@@ -191,7 +191,7 @@ class TrainingModule(pl.LightningModule):
         sums = dict(zip(("loss", *self.terms), (loss, *terms), strict=True))
         means = {name: total / windows if windows else 0.0 for name, total in sums.items()}
         for name, mean in means.items():
-            if not math.isfinite(mean) and self.trainer.precision != "16-mixed":  # which skips such steps
+            if not math.isfinite(mean) and self.trainer.precision != "16-mixed":  # fp16 skips such steps
                 raise QaArchError(
                     f"epoch {self.current_epoch + 1}: the mean training {name} is {mean}; lower optim.lr, or"
                     " look for divisions by zero and completely masked rows in the model and the loss"

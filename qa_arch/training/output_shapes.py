@@ -1,7 +1,7 @@
 """Check the output shapes of models and losses against those that their task expects.
 
-Expected shapes are the annotations of the output's fields, ``Float[Tensor, "B T"]``; the batch sizes the
-axes.
+Expected shapes are the annotations of the output's fields, ``Float[Tensor, "B T"]``, with the sizes of the
+batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def check_output(model: nn.Module, batch: Any, output: Any, expected_type: Any) 
     place = f"{_source_line(type(model).forward)}: {type(model).__name__}.forward"
     fields = [("the output", output, expected_type)]
     if is_dataclass(expected_type):
-        name = getattr(expected_type, "__name__", "record")
+        name = expected_type.__name__
         if not isinstance(output, expected_type):  # type: ignore[arg-type]
             raise OutputError(f"{place} returns a {type(output).__name__}, expected a {name}")
         hints = get_type_hints(expected_type).items()

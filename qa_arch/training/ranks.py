@@ -122,9 +122,8 @@ def main(folder: str, how: str, *trusted: str) -> None:
 
 def train_rank(config: Config, folder: Path, *, resume: bool, trusted: Sequence[str]) -> None:
     """Train as a rank other than 0, in the process group described by the environment."""
-    gpu = devices.uses_gpu(config.trainer)
-    config = replace(config, trainer=devices.resolve(config.trainer, gpu=gpu))
-    devices.require_strategy(config.trainer, gpu=gpu)
+    settings, gpu = devices.require(config.trainer)
+    config = replace(config, trainer=settings)
     devices.seed_everything(config.seed)
     parts = task_of(config.model).assemble(config, trusted)
     try:
@@ -161,9 +160,8 @@ def exit_when_lost(
             # Ranks may fail because another ended: out of memory is the root cause.
             rank, code = min(lost.items(), key=lambda item: item[1] != OUT_OF_MEMORY)
             status: Status = "oom" if code == OUT_OF_MEMORY else "killed" if code < 0 else "failed"
-            reason = {"oom": "ran out of memory", "killed": f"was killed by signal {-code}"}.get(
-                status, f"failed (exit code {code})"
-            )
+            reasons = {"oom": "ran out of memory", "killed": f"was killed by signal {-code}"}
+            reason = reasons.get(status, f"failed (exit code {code})")
             error = f"rank {rank} {reason} while rank 0 waited for it"
             write_record(folder, replace(read_record(folder), status=status, error=error))
             for process in others:

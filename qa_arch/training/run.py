@@ -23,16 +23,7 @@ from qa_arch.config.target import TRUSTED, own_options
 from qa_arch.evaluation.scoring import evaluate_splits, load_references
 from qa_arch.models import store
 from qa_arch.nn.count import parameter_blocks
-from qa_arch.records import (
-    DEV,
-    MODEL,
-    RECORD,
-    BatchSizes,
-    Epoch,
-    RunRecord,
-    read_record,
-    write_record,
-)
+from qa_arch.records import DEV, MODEL, RECORD, BatchSizes, Epoch, RunRecord, read_record, write_record
 from qa_arch.results import provenance
 from qa_arch.results.pretrained_runs import encoder_run
 from qa_arch.tasks import Parts, task_of
@@ -82,9 +73,9 @@ def train(
 ) -> RunRecord:
     """Train, choose epoch and null threshold on calibration, score, and record everything.
 
-    The status of the record ends as ``ok``, ``oom``, ``failed`` or ``killed``. Running out of memory is a
-    result and returns; other errors are recorded and raised. A run that continues from a trained model has
-    a ``start`` and a single device. ``config_dir`` is named in the command that resumes an interrupted run.
+    The status of the record ends as ``ok``, ``oom``, ``failed`` or ``killed``. Errors are recorded and
+    raised, except for running out of memory, which is a result. A run that continues from a trained model
+    has a ``start`` and a single device. The command that resumes an interrupted run names ``config_dir``.
     """
     if start is None:
         require_trainable(config)
@@ -115,13 +106,11 @@ def train(
 
 def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start: Start | None) -> None:
     """Check, assemble, fit, load the best weights, score, record."""
-    gpu = devices.uses_gpu(config.trainer)
-    config = replace(config, trainer=devices.resolve(config.trainer, gpu=gpu))
-    settings, model_folder = config.trainer, run.folder / MODEL
-    devices.require_strategy(settings, gpu=gpu)
+    settings, gpu = devices.require(config.trainer)
+    config = replace(config, trainer=settings)
     check_logger(config.logger, trusted)
     load_references(config, trusted)
-    task = task_of(config.model)
+    task, model_folder = task_of(config.model), run.folder / MODEL
 
     devices.reset_peak_memory(gpu)
     devices.seed_everything(config.seed)

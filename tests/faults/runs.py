@@ -10,7 +10,7 @@ FAULTS = (
           new="folder.name in (MODEL,)"),
     Fault(name="sweep point inherits rank variables", at="point_environment",
           test="test_environment_of_a_point",
-          old='(name in SCRUBBED and name != "WANDB_RUN_GROUP") or',
+          old="name not in SCRUBBED and",
           new=""),
     Fault(name="lock can be held twice", at="_acquire", test="test_one_holder_at_a_time",
           old="fcntl.LOCK_EX | fcntl.LOCK_NB",
