@@ -2,7 +2,8 @@
 
 ``FOLDER/fits.json`` lists the fits: ``name``, ``config``, and optionally ``stop`` (after that many
 checkpoints) or ``resume``. Rank 0 writes the gradients of every step to ``NAME-gradients.pt`` and the epochs
-to ``NAME-epochs.json``, each rank the window numbers of its batches to ``NAME-order-RANK.json``.
+to ``NAME-epochs.json``, and logs to ``csv`` in the folder of the fit; each rank writes the window numbers of
+its batches to ``NAME-order-RANK.json``.
 """
 
 import json
@@ -19,6 +20,7 @@ from qa_arch.config.schema import validate
 from qa_arch.spans.task import TASK
 from qa_arch.training import devices
 from qa_arch.training.checkpoint import KeepLast
+from qa_arch.training.loggers import CsvLogger, RunLogger
 from qa_arch.training.loop import fit
 from qa_arch.training.module import TrainingModule
 
@@ -80,7 +82,8 @@ def main(folder: Path) -> None:
         epochs: list = []
         parts, resume = TASK.assemble(config), case.get("resume", False)
         with suppress(StoppedError):
-            fit(config, parts, run_folder, gpu=False, resume=resume, publish=epochs.extend)
+            logger = RunLogger(CsvLogger(str(run_folder / "csv"))) if rank == 0 else None
+            fit(config, parts, run_folder, gpu=False, resume=resume, publish=epochs.extend, logger=logger)
         (folder / f"{case['name']}-order-{rank}.json").write_text(json.dumps(recorder.order))
         if rank == 0:
             torch.save(recorder.gradients, folder / f"{case['name']}-gradients.pt")

@@ -193,18 +193,12 @@ def check_jobs(
             require_files(config)
         require_hub(to_train)
     with gc_disabled():  # import everything for training at once, after the checks that need no torch
-        from qa_arch.evaluation.scoring import load_references
         from qa_arch.models.build import check_encoder
-        from qa_arch.models.check import check_model
-        from qa_arch.nn.losses import build_loss
-        from qa_arch.training import devices, run  # noqa: F401
-        from qa_arch.training.loggers import check_logger
+        from qa_arch.training import devices
+        from qa_arch.training.run import check_components
 
     for job in jobs:
-        check_model(job.config.model, trusted, with_vectors=job.config.glove.use)
-        build_loss(job.config, trusted)
-        check_logger(job.config.logger, trusted)
-        load_references(job.config, trusted)
+        check_components(job.config, trusted)
     for config in to_train:
         with _warn_instead(dry):
             devices.require(config.trainer)

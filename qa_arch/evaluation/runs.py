@@ -127,9 +127,7 @@ def evaluate_runs(
         points = {name: replace(point, overlap=overlap) for name, point in points.items()}
     if (folder / RECORD).is_file():
         record = read_record(folder)  # another set may have been scored meanwhile
-    references = dict(record.references)
-    if record.fingerprint(split) != questions.fingerprint:
-        references.pop(split, None)  # the set has changed
+    references = {name: scores for name, scores in record.references.items() if name != split}
     if compares and (calibration is not None or record.fingerprint(CALIBRATION) is None):
         trusted = (*TRUSTED, *request.trust)
         references[split] = reference_scores(config, calibration, questions, trusted)

@@ -149,11 +149,8 @@ def _first_problem(request: Mapping[str, Any], trusted: Sequence[str]) -> str | 
     with gc_disabled():
         import torch
 
-        from qa_arch.evaluation.scoring import load_references
-        from qa_arch.models.check import check_model
-        from qa_arch.nn.losses import build_loss
         from qa_arch.training import devices
-        from qa_arch.training.loggers import check_logger
+        from qa_arch.training.run import check_components
 
     pool = request["pool"] or ()
     count = torch.cuda.device_count() if pool else 0  # counts up to the first missing device
@@ -165,18 +162,15 @@ def _first_problem(request: Mapping[str, Any], trusted: Sequence[str]) -> str | 
     seen: list[Any] = []
     for point in request["points"]:
         config = validate(point["config"])
-        checked = (config.model, config.loss, config.glove.use, config.trainer)
-        checked += (config.logger, config.references)
+        checked: list[Any] = [config.model, config.loss, config.glove.use, config.trainer]
+        checked += [config.logger, config.references]
         if checked in seen:
             continue
         seen.append(checked)
         try:
             if request["local"]:
                 devices.require(config.trainer)
-            check_model(config.model, trusted, with_vectors=config.glove.use)
-            build_loss(config, trusted)
-            check_logger(config.logger, trusted)
-            load_references(config, trusted)
+            check_components(config, trusted)
         except QaArchError as error:
             return f"{point['title']}: {error}"
     return None

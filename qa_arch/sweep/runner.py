@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from qa_arch.config.files import empty_folder, is_unfinished, write_atomic
+from qa_arch.config.files import empty_folder, is_unfinished, write_atomic, write_json
 from qa_arch.config.identity import NEUTRAL
 from qa_arch.config.schema import SweepSettings, refuse_ignored_encoder
 from qa_arch.errors import ConfigError, QaArchError, RunError
@@ -125,7 +125,7 @@ class Sweep:
             return [0.0] * len(entries)  # the sweeper needs a value of every point
         with lock.hold(folder, "sweep"):
             manifest = self._manifest(folder, entries)
-            manifest.write(folder)
+            write_json(folder / MANIFEST, asdict(manifest))
             self.accepted = True
             for point, entry in zip(points, entries, strict=True):
                 point_folder = folder / entry.name

@@ -80,9 +80,6 @@ class Manifest:
         points |= {entry.key: replace(entry, name=names.get(entry.key, entry.name)) for entry in entries}
         return replace(self, points=list(points.values()))
 
-    def write(self, folder: Path) -> None:
-        write_json(folder / MANIFEST, asdict(self))
-
 
 @dataclass(frozen=True)
 class Status:

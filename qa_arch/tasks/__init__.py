@@ -185,7 +185,7 @@ class Task(ABC):
 
     @abstractmethod
     def load(self, folder: Path, config: Config, trusted: Sequence[str]) -> Parts:
-        """What ``save`` wrote, and the model with random weights; no sets, tables or loss."""
+        """Load what ``save`` wrote, and build the model with random weights; no sets, tables or loss."""
 
     @abstractmethod
     def predictor(

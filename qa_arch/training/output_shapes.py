@@ -25,7 +25,7 @@ def check_output(model: nn.Module, batch: Any, output: Any, expected_type: Any) 
     place = f"{_source_line(type(model).forward)}: {type(model).__name__}.forward"
     fields = [("the output", output, expected_type)]
     if is_dataclass(expected_type):
-        name = expected_type.__name__
+        name = getattr(expected_type, "__name__", "record")
         if not isinstance(output, expected_type):  # type: ignore[arg-type]
             raise OutputError(f"{place} returns a {type(output).__name__}, expected a {name}")
         hints = get_type_hints(expected_type).items()

@@ -81,7 +81,7 @@ class History(pl.Callback):
         groups = enumerate(optimizer.param_groups)
         self.rates = {f"step/lr/{group.get('name', number)}": group["lr"] for number, group in groups}
         gradients = [p.grad for p in pl_module.parameters() if p.grad is not None]
-        if not pl_module.optim.clip and gradients and trainer.logger is not None:
+        if not pl_module.optim.clip and gradients:  # also on ranks without a logger, for sharded gradients
             pl_module.gradient_norm = torch.nn.utils.get_total_norm(gradients)
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:

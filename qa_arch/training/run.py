@@ -22,7 +22,9 @@ from qa_arch.config.schema import OOM_REMEDY, Config, cut_batch, require_trainab
 from qa_arch.config.target import TRUSTED, own_options
 from qa_arch.evaluation.scoring import evaluate_splits, load_references
 from qa_arch.models import store
+from qa_arch.models.check import check_model
 from qa_arch.nn.count import parameter_blocks
+from qa_arch.nn.losses import build_loss
 from qa_arch.records import DEV, MODEL, RECORD, BatchSizes, Epoch, RunRecord, read_record, write_record
 from qa_arch.results import provenance
 from qa_arch.results.pretrained_runs import encoder_run
@@ -60,6 +62,17 @@ class Start:
     callbacks: Sequence[pl.Callback] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of the record."""
+
+
+def check_components(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
+    """Raise ConfigError for the first of model, loss, logger and heuristics that cannot be built.
+
+    Reads no data and loads no weights.
+    """
+    check_model(config.model, trusted, with_vectors=config.glove.use)
+    build_loss(config, trusted)
+    check_logger(config.logger, trusted)
+    load_references(config, trusted)
 
 
 def train(
@@ -108,8 +121,7 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
     """Check, assemble, fit, load the best weights, score, record."""
     settings, gpu = devices.require(config.trainer)
     config = replace(config, trainer=settings)
-    check_logger(config.logger, trusted)
-    load_references(config, trusted)
+    check_components(config, trusted)
     task, model_folder = task_of(config.model), run.folder / MODEL
 
     devices.reset_peak_memory(gpu)

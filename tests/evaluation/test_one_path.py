@@ -93,16 +93,6 @@ def test_evaluate_reproduces_the_results_of_training(trained):
     assert task_named(name).has_null == (read_record(folder).threshold is not None)
 
 
-def test_heuristics_are_kept_where_the_calibration_set_is_missing(trained):
-    _, folder = trained
-    record = read_record(folder)
-    data = {**record.config["data"], "calibration": "nowhere.json"}
-    write_record(folder, replace(record, config={**record.config, "data": data}))
-    evaluate(folder)
-    assert read_record(folder).references == record.references
-    write_record(folder, record)
-
-
 def test_references_of_another_task_are_refused_before_training(tmp_path):
     ranker = "+references.mine._target_=qa_arch.nn.losses.SpanLoss"
     config = validate(compose(["debug=fast", "model=bert", ranker]))

@@ -1,5 +1,6 @@
 """A global batch takes the same step on one process, two ranks and FSDP; two ranks resume exactly."""
 
+import csv
 import json
 import os
 import socket
@@ -36,7 +37,7 @@ def pair(configure_once, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("pair")
     checkpoints = "trainer.checkpoint_minutes=1e-9"
     resumed = configure_once(*RESUMED, checkpoints)
-    fsdp = configure_once(*FROZEN, *SPLIT[8], checkpoints, "trainer.strategy=fsdp")
+    fsdp = configure_once(*FROZEN, *SPLIT[8], checkpoints, "trainer.strategy=fsdp", "trainer.log_every=1")
     fits = [
         *(
             {"name": f"ddp-{size}", "config": configure_once(*FROZEN, *split)}
@@ -111,12 +112,16 @@ def test_gradient_depends_on_the_global_batch_alone(pair, configure_once, tmp_pa
 
 
 def test_fsdp_matches_ddp(pair):
-    """FSDP on gloo, stopped and resumed: gradients, optimizer moments and the full weights on rank 0."""
+    """FSDP on gloo, stopped and resumed: gradients and their logged norms, optimizer moments, and the full
+    weights on rank 0."""
     ddp, first, second = (
         torch.load(pair / f"{name}-gradients.pt") for name in ("ddp-8", "fsdp-first", "fsdp-second")
     )
     assert (len(first), len(second)) == (4, 2)
     assert max(relative_errors(first + second, ddp)) < 1e-6
+    with (pair / "fsdp" / "csv" / "steps.csv").open(newline="") as file:
+        norms = [float(row["step/gradient_norm"]) for row in csv.DictReader(file)]
+    assert norms == pytest.approx([float(gradient.norm()) for gradient in first + second], rel=1e-5)
     first, second = (
         torch.load(pair / name / "last.ckpt", weights_only=True)["optimizer_states"][0]
         for name in ("ddp-8", "fsdp")
