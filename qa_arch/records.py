@@ -409,7 +409,7 @@ class RunRecord:
     members: tuple[str, ...] = ()
     """Runs, with their config hashes, behind an ensemble or another decoding."""
     strategy: str | None = None
-    """Distributed strategy: ``single``, ``ddp``, ``ddp_spawn``, ``fsdp`` or ``deepspeed``."""
+    """Distributed strategy: ``single``, ``ddp``, ``ddp_spawn`` or ``fsdp``."""
     precision: str | None = None
     """Precision of matrix products, even if the config leaves it to the machine."""
     optimizer_bits: int | None = None

@@ -11,7 +11,6 @@ from qa_arch.errors import UnavailableError
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "8bit": ("bitsandbytes",),
     "compress": ("torch_pruning",),
-    "deepspeed": ("deepspeed",),
     "mlflow": ("mlflow",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "plots": ("matplotlib",),
@@ -45,7 +44,5 @@ def require_logger(name: str) -> None:
 def require_extras(config: Config) -> None:
     """``require`` the extras that the settings need."""
     require_logger(str(config.logger["_target_"]).rpartition(".")[2])
-    if config.trainer.strategy == "deepspeed":
-        require("deepspeed", "trainer.strategy", ", or use trainer=fsdp")
     if config.trainer.optimizer_bits == 8:
         require("8bit", "trainer.optimizer_bits", ", or use 32")

@@ -169,7 +169,7 @@ class Trainer:
     """Calibration score that selects the epoch whose weights are kept. ``spans_auc`` needs no null threshold:
     F1 of the spans on answerable questions plus 100 times the area under the ROC curve of "answerable" by
     null odds. ``last``: the last epoch, regardless of its score."""
-    strategy: Literal["auto", "ddp", "ddp_spawn", "fsdp", "deepspeed"] = "auto"
+    strategy: Literal["auto", "ddp", "ddp_spawn", "fsdp"] = "auto"
     """Strategy for several devices; ``auto``: ddp, or one process for one device."""
     micro_batch: Count | Literal["auto"] | None = None
     """Maximum windows in one forward pass: a larger ``batch_size`` is divided and ``accumulate`` raised so
@@ -357,7 +357,7 @@ def _problems(config: Config) -> Iterator[str]:
             f" - max_question = {longest} (stride is the overlap of neighbouring windows)"
         )
     yield from _encoder_problems(config.encoder, bool(config.distillation.teachers))
-    if trainer.micro_batch == "auto" and (trainer.devices != 1 or trainer.strategy in ("fsdp", "deepspeed")):
+    if trainer.micro_batch == "auto" and (trainer.devices != 1 or trainer.strategy == "fsdp"):
         yield (
             "trainer.micro_batch: auto tries sizes on one device; give a number, or set trainer.devices=1 and"
             " trainer.strategy=auto"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import random
-import shutil
 import signal
 import threading
 import time
@@ -21,9 +20,8 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
-from pytorch_lightning.strategies import DeepSpeedStrategy
 
-from qa_arch.config.files import remove, replacing
+from qa_arch.config.files import replacing
 from qa_arch.errors import QaArchError, RunError
 
 log = logging.getLogger(__name__)
@@ -36,10 +34,9 @@ STOP_NOTICE = (
 
 
 def discard(folder: Path) -> None:
-    """Delete the checkpoints in ``folder``, which are files, or folders with DeepSpeed."""
-    for path in (folder / LAST, folder / PREVIOUS):
-        if path.exists():
-            remove(path)
+    """Delete the checkpoints in ``folder``."""
+    for name in (LAST, PREVIOUS):
+        (folder / name).unlink(missing_ok=True)
 
 
 class KeepLast(pl.Callback):
@@ -89,18 +86,7 @@ class KeepLast(pl.Callback):
         raise KeyboardInterrupt
 
     def _save(self, trainer: pl.Trainer) -> None:
-        if isinstance(trainer.strategy, DeepSpeedStrategy):  # a folder, to which every rank adds its shard
-            written = self.path.with_suffix(".partial")
-            trainer.save_checkpoint(written, weights_only=False)
-            if trainer.is_global_zero:
-                if self.path.exists():
-                    previous = self.path.with_name(PREVIOUS)
-                    shutil.rmtree(previous, ignore_errors=True)
-                    self.path.replace(previous)
-                written.replace(self.path)
-            trainer.strategy.barrier()
-        else:
-            trainer.save_checkpoint(self.path, weights_only=False)  # with optimizer and loop state
+        trainer.save_checkpoint(self.path, weights_only=False)  # with optimizer and loop state
         self.saved = time.monotonic()
 
     @contextmanager
@@ -163,8 +149,6 @@ def newest(folder: Path) -> Path | None:
     """
     paths = [path for path in (folder / LAST, folder / PREVIOUS) if path.exists()]
     for path in paths:
-        if path.is_dir():  # moved into place once all ranks had written
-            return path
         try:
             with zipfile.ZipFile(path) as archive:
                 if archive.testzip() is None:

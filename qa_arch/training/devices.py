@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from pytorch_lightning.strategies import DDPStrategy, DeepSpeedStrategy, ModelParallelStrategy
+from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy
 
 from qa_arch.config import extras
 from qa_arch.config.launched import launched
@@ -115,14 +115,10 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)
 
 
-SHARDED = ("fsdp", "deepspeed")
-"""Strategies that shard the optimizer state across ranks."""
-
-
 def strategy_name(settings: Trainer, world: int) -> str:
     """Strategy name for the record; ``single`` for one process."""
-    if settings.strategy in SHARDED:
-        return settings.strategy
+    if settings.strategy == "fsdp":
+        return "fsdp"
     return "single" if world == 1 else "ddp" if settings.strategy == "auto" else settings.strategy
 
 
@@ -134,21 +130,13 @@ def require_strategy(settings: Trainer, *, gpu: bool) -> None:
             f"trainer.devices: {settings.devices}, but {count} GPU{'s are' if count > 1 else ' is'} visible"
             " here; request at most that many, or trainer.devices=auto"
         )
-    if settings.strategy in SHARDED and not gpu:
+    if settings.strategy == "fsdp" and not gpu:
         raise ConfigError(
-            f"trainer.strategy: {settings.strategy} shards a model across GPUs, and none is available;"
-            " use trainer=ddp, or trainer=cpu"
+            "trainer.strategy: fsdp shards a model across GPUs, and none is available; use trainer=ddp, or"
+            " trainer=cpu"
         )
     if settings.strategy == "fsdp" and settings.precision == "fp16":
         raise ConfigError("trainer.precision: fsdp has no gradient scaler for fp16; use bf16 or fp32")
-    if settings.strategy == "deepspeed":
-        # Lightning and DeepSpeed would both divide by it, and an epoch's leftover batches would take no step.
-        if settings.accumulate > 1:
-            raise ConfigError(
-                f"trainer.accumulate: {settings.accumulate}, but deepspeed steps after every batch; use"
-                " trainer=fsdp, or trainer.accumulate=1 and trainer.micro_batch=null"
-            )
-        extras.require("deepspeed", "trainer.strategy", ", or use trainer=fsdp")
 
 
 def make_strategy(name: str, *, world: int) -> Any:
@@ -157,7 +145,5 @@ def make_strategy(name: str, *, world: int) -> Any:
         return ModelParallelStrategy(
             data_parallel_size=world, tensor_parallel_size=1, save_distributed_checkpoint=False
         )
-    if name == "deepspeed":
-        return DeepSpeedStrategy(stage=2)
     # Our only buffers are frozen word vectors, which need no broadcast.
     return "auto" if name == "single" else DDPStrategy(broadcast_buffers=False)

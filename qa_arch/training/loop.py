@@ -75,7 +75,7 @@ def fit(
     data = TrainingData(task.batches(config, parts), settings, seed=config.seed, pin=gpu)
     world = int(os.environ.get("WORLD_SIZE", 1))
     strategy = devices.strategy_name(settings, world)
-    sharded = strategy in devices.SHARDED
+    sharded = strategy == "fsdp"
     trained = copy.deepcopy(parts.model) if sharded else parts.model
 
     def save_best(trainer: pl.Trainer) -> None:
@@ -98,8 +98,6 @@ def fit(
         devices=launch.local_world if launch else settings.devices,
         num_nodes=launch.nodes if launch else 1,
         strategy=devices.make_strategy(strategy, world=world),
-        # DeepSpeed shards the gradients and clips them itself.
-        gradient_clip_val=config.optim.clip or None if strategy == "deepspeed" else None,
         precision=devices.PRECISIONS[settings.precision],  # type: ignore[arg-type]
         max_epochs=settings.epochs,
         max_steps=settings.max_steps,

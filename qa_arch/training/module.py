@@ -125,8 +125,7 @@ class TrainingModule(pl.LightningModule):
                     f"{', '.join(unused[:4])}: no gradient, but on several devices every parameter of a model"
                     f" needs one ({len(unused)} have none); use or remove them, then run qa-arch check-model"
                 )
-        # Not Lightning's clipping, which needlessly refuses fused optimizers; DeepSpeed has its own.
-        if self.optim.clip and self.trainer.gradient_clip_val is None:
+        if self.optim.clip:  # not Lightning's clipping, which needlessly refuses fused optimizers
             self.gradient_norm = torch.nn.utils.clip_grad_norm_(self.parameters(), self.optim.clip)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:

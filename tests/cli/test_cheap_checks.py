@@ -109,7 +109,6 @@ def test_missing_extras_are_reported_before_torch_is_imported():
     calls = {
         ("train", "debug=fast", "logger=tensorboard"): ("tensorboard", "[tensorboard]', or logger=none"),
         ("train", "-m", "debug=fast", "logger=mlflow", "seed=1,2"): ("mlflow", "[mlflow]', or logger=none"),
-        ("train", "data=demo", "trainer=deepspeed"): ("deepspeed", "[deepspeed]', or use trainer=fsdp"),
         ("train", "data=demo", "trainer.optimizer_bits=8"): ("bitsandbytes", "[8bit]', or use 32"),
         ("serve", "runs/x"): ("uvicorn", "[serve]'"),
         ("export", "runs/x", "--to", "onnx", "--out", "o"): ("onnxscript", "[onnx]'"),

@@ -70,9 +70,6 @@ def test_8gb_preset_keeps_the_global_batch(overrides, micro, accumulate):
     [
         (["trainer.strategy=fsdp"], False, "fsdp shards a model across GPUs, and none is available"),
         (["trainer.strategy=fsdp", "trainer.precision=fp16"], True, "no gradient scaler for fp16"),
-        (["trainer=deepspeed"], False, "deepspeed shards a model across GPUs"),
-        (["trainer=deepspeed", "trainer.accumulate=2"], True, "accumulate: 2, but deepspeed"),
-        (["trainer=deepspeed", "trainer.micro_batch=2"], True, "trainer.micro_batch=null"),
     ],
 )
 def test_unmet_requirements_of_a_strategy_are_refused(overrides, gpu, message):
@@ -116,7 +113,6 @@ def test_unusable_strategy_is_refused_before_anything_is_loaded(tmp_path, monkey
         ("auto", 2, "ddp"),
         ("ddp_spawn", 2, "ddp_spawn"),
         ("fsdp", 1, "fsdp"),
-        ("deepspeed", 2, "deepspeed"),
     ],
 )
 def test_strategy_name(strategy, world, name):

@@ -21,7 +21,7 @@ from qa_arch.errors import RunError
 from qa_arch.records import read_record, write_record
 from qa_arch.spans.task import SpanTask
 from qa_arch.training import checkpoint, loop
-from qa_arch.training.checkpoint import LAST, PREVIOUS, discard, newest, random_state
+from qa_arch.training.checkpoint import LAST, PREVIOUS, newest, random_state
 from qa_arch.training.module import TrainingModule
 
 TWO_EPOCHS = (
@@ -221,13 +221,3 @@ def test_killed_processes_resume(run_training, tiny_run, tmp_path, world):
 def _checkpoint_time(folder) -> int:
     path = folder / LAST
     return path.stat().st_mtime_ns if path.is_file() else 0
-
-
-def test_checkpoints_that_are_folders_are_discarded(tmp_path):
-    """DeepSpeed writes a folder with a file for each rank."""
-    (tmp_path / LAST).mkdir()
-    (tmp_path / LAST / "rank_0.pt").touch()
-    (tmp_path / PREVIOUS).touch()
-    discard(tmp_path)
-    discard(tmp_path)
-    assert list(tmp_path.iterdir()) == []
