@@ -26,7 +26,7 @@ from benchmarks.memory import STATUS, private_memory, sample_memory
 from benchmarks.targets import NotMeasuredError
 from benchmarks.timing import alternate, median_time
 from qa_arch.cli.runs import PRECISIONS, open_span_predictor
-from qa_arch.config.compression_steps import stored_in_int8
+from qa_arch.config.compression_steps import Int8
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
 from qa_arch.errors import QaArchError
@@ -159,7 +159,9 @@ def _trim() -> None:
 def _precision(run: str, requested: str | None) -> str | None:
     """Precision to load the run in; that of graphs and int8 runs is fixed."""
     record = read_record(run)
-    fixed = engine_of(run) == "onnx" or stored_in_int8(run_config(record.config).compression)
+    fixed = engine_of(run) == "onnx" or any(
+        isinstance(step, Int8) for step in run_config(record.config).compression or ()
+    )
     return record.precision if fixed or requested is None else requested
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from qa_arch.tasks import Predictor
 
 log = logging.getLogger(__name__)
+PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 
 
 def null_threshold(text: str) -> float:
@@ -59,7 +60,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--device": {"help": "cpu, cuda, cuda:1 (default: a GPU if available)"},
     "--precision": {
-        "choices": ("fp32", "bf16", "fp16", "int8"),
+        "choices": PRECISIONS,
         "help": "default: as in training (fp32 on a CPU if faster); int8 is for CPUs without bf16",
     },
     "--engine": {

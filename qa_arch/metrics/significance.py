@@ -10,8 +10,7 @@ means is
     V_articles        = J/(J-1) Σ_j d_j² / N²          d_j: sum over the article's questions, centred
     V_seeds           = Σ_r (m_r - m)² / (R (R-1))
     V_articles×seeds  = J/(J-1) Σ_rj e_rj² / (R (R-1) N²)
-    V_calibration     = (C-1)/C Σ_c (Δ_c - Δ)²         Δ_c: the difference, article c left out of the fit;
-                                                       Δ: their mean
+    V_calibration     = (C-1)/C Σ_c (Δ_c - Δ)²         Δ_c: without article c in the fit; Δ: their mean
 
 The article and the seed term both contain the interaction, so it is subtracted once (two-way clustering:
 Cameron, Gelbach & Miller 2011, eq. 2.11; Owen 2007 on why neither alone suffices); sums instead of means
