@@ -154,10 +154,10 @@ def _official_rows(path: Path) -> Iterator[Row]:
 
 
 def _csv_rows(path: Path, text: str) -> Iterator[Row]:
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    if not {"id", "answer"} <= set(reader.fieldnames or ()):
-        raise DataError(f"{path}: neither JSON nor CSV with the right columns; expected {FORMATS}")
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
+        if not {"id", "answer"} <= set(reader.fieldnames or ()):
+            raise DataError(f"{path}: neither JSON nor CSV with the right columns; expected {FORMATS}")
         for record in reader:
             line = f"line {reader.line_num}"
             yield line, _field(path, line, record, "id"), _field(path, line, record, "answer"), None

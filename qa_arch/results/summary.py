@@ -177,8 +177,8 @@ def _split_size(facts: SplitFacts) -> str:
     questions = f"{facts.questions or 0:,} questions"
     if facts.protocol == SELECTION:
         return f"{questions}, {facts.candidates or 0:,.1f} candidates each"
-    counts = (f", {count:,} {key.replace('_', ' ')}" for key, count in facts.counts.items())
-    extra = "".join(counts) + facts.rules
+    counts = {key: value for key, value in facts.extra.items() if isinstance(value, int | float)}
+    extra = "".join(f", {count:,} {key.replace('_', ' ')}" for key, count in counts.items()) + facts.rules
     return f"{questions} ({facts.unanswerable or 0:,} unanswerable), SQuAD {facts.protocol or '?'}{extra}"
 
 

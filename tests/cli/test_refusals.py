@@ -66,7 +66,7 @@ REFUSED = [
     ("list modle", 2, "nothing is called 'modle' (did you mean 'model'?)"),
     ("list settings batchsize", 2, "nothing matches 'batchsize' (did you mean 'trainer.batch_size'?)"),
     ("params --jsn", 2, "'--jsn'"),
-    ("power run --baseline bert --seeds 1,x", 2, "'1,x': give numbers >= 2"),
+    ("power run --baseline bert --seeds 5,x", 2, "'x': give numbers >= 2"),
     ("predict run --data lines.jsonl --out out.jsonl --max-answer-tokens 0", 2, "max_answer_tokens: 0"),
     ("predict run --out out.jsonl --data a.jsonl b.jsonl", 2, "give one file"),
     ("predict run --out out.jsonl --data none.jsonl", 4, "none.jsonl: cannot be read"),

@@ -185,7 +185,7 @@ def test_compare_command_prints_texts_and_json(two_seeds, qa_arch, tmp_path):
         (["{}", "--baseline", "nobody"], 5, "no system is called"),
         (["{}/poor-*", "--baseline", "poor"], 5, "no other system is finished"),
         (["{}/poor-1", "{}/good-1", "--split", "test"], 5, "no scores of test"),
-        (["{}/poor-1", "{}/good-1", "--spans"], 2, "a comparison of two shows every measure"),
+        (["{}/poor-1", "{}/good-1", "--spans"], 2, "a comparison of two systems shows every measure"),
         (["{}", "--baseline", "poor", "--order", "good,nobody"], 2, "'nobody' is not one of the systems"),
         (["{}/poor-1", "{}/good-1", "--unit", "article"], 5, "lack the article"),
     ],
