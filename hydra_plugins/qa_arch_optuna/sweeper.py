@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -11,6 +11,9 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
 
 from qa_arch.errors import ConfigError, UnavailableError
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
 
 
 class OptunaSweeper(Sweeper):
@@ -60,7 +63,7 @@ class OptunaSweeper(Sweeper):
         )
 
 
-def _dimension(override: Override) -> Any:
+def _dimension(override: Override) -> BaseDistribution:
     """Search dimension of an override: a number for ``interval`` and ``range``, else a categorical choice."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 

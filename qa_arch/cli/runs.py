@@ -268,7 +268,7 @@ def require_hub(configs: Sequence[Config]) -> None:
         if source is not None and not Path(source).is_dir():
             needed[source] = hub.cached("models", source)
         for part in (part for source in config.data.opened.values() for part in as_list(source)):
-            match = re.search(r"(?:^|:)hub:(.+)", part)  # also within language:CODE: and typos:SEED:
+            match = re.search(r"(?:^|:)hub:(.+)", part)  # also within language:, typos: and squad:
             if match and not Path(repository := split_source(match[1])[0]).is_dir():
                 needed[repository] = hub.cached("datasets", repository)
     problem = hub.state() if needed else ""

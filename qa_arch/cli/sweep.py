@@ -171,7 +171,7 @@ def _print_plan(folder: Path, entries: Sequence[Entry]) -> int:
     skipped = {"ok": "skip: done", "oom": "skip: out of memory", "running": "skip: running"}
     plan = []
     for row in rows(folder, entries, parent=lock.holder(folder) is not None):
-        has_checkpoint = (Path(row.folder) / CHECKPOINT).exists()
+        has_checkpoint = (Path(row.folder) / CHECKPOINT).is_file()
         action = skipped.get(row.status, "resume from its checkpoint" if has_checkpoint else "run")
         plan.append({"point": row.point, "action": action, "folder": Path(row.folder).name})
     print_table(Table(str(folder), [text(key, key) for key in ("point", "action", "folder")], plan))

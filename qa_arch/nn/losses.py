@@ -60,6 +60,9 @@ class SpanLoss:
     ``verifier_weight`` multiplies the verifier's term, a binary cross-entropy. ``verifier_null_weight``
     replaces ω in that term, with the same normalisation; ``balanced`` is ω = (1 - p) / p, which gives windows
     with and without an answer the same total weight.
+
+    Raises ConfigError for ``balanced`` if all training windows are of one class, and for ``joint`` with label
+    smoothing.
     """
 
     null_weight: Annotated[float, Range(0, above=True)] = 1.0

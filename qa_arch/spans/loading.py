@@ -115,7 +115,11 @@ def source_of(folder: Path, record: RunRecord) -> str:
 
 
 def require_graph(folder: Path, record: RunRecord, *, device: torch.device, precision: Precision) -> None:
-    """Raise a QaArchError unless the graph in the run folder can be used in place of the weights."""
+    """Raise a QaArchError unless the graph in the run folder can be used in place of the weights.
+
+    RunError if it is missing, or was exported from other weights or in int8; ConfigError for a device or a
+    precision other than the graph's; UnavailableError without ONNX Runtime.
+    """
     graph = folder / ONNX
     command = f"qa-arch export {shlex.quote(str(folder))} --to onnx"
     if not (graph / DESCRIPTION).is_file():
@@ -346,7 +350,8 @@ class Ensemble(nn.Module):
     """Averages its members' probabilities of start, end and "no answer", or of each step.
 
     ``rows`` maps, for each member, the rows of the shared table of words to those of its own word vectors;
-    None for a member without vectors.
+    None for a member without vectors. Raises ConfigError if members differ in kind: spans or sequences, with
+    or without a verifier.
     """
 
     def __init__(self, members: Sequence[nn.Module], rows: Sequence[Int[Tensor, "V"] | None]) -> None:

@@ -149,7 +149,7 @@ class Ranking:
             bests[question] = best
         ids = (example.id for example in self.examples)
         columns = ids, bests, self.null_odds.tolist(), self.windows.tolist(), candidates
-        return list(map(Prediction, *columns))
+        return [Prediction(*row) for row in zip(*columns, strict=True)]
 
     def _candidates(self, rows: np.ndarray, question: np.ndarray) -> Iterator[Candidate]:
         """Candidates in these ``rows`` of the columns, with their texts."""

@@ -43,6 +43,8 @@ def best_spans(
     pairs the ``n_best`` best starts with the ``n_best`` best ends, like the common SQuAD script; on a tie
     the better start wins. ``greedy`` takes the best start and then the best end for it, one span per
     window. NaN and +inf logits count as -inf.
+
+    Raises ConfigError if ``search`` is unknown or a limit is below 1.
     """
     if n_best < 1 or max_answer_tokens < 1:
         raise ConfigError(

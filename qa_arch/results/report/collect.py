@@ -356,7 +356,7 @@ def significance(
     articles = drawn_articles(list(scored.rows.values()), unit, scored.questions)
     samples = Samples(scored.split, known, articles)
     what = f"{'comparing' if baseline in known else 'intervals of'} {len(known)}"
-    log.info("%s: %s system%s over %s", scored.title, what, "s" * (len(known) > 1), f"{samples.unit}s")
+    log.info("%s: %s system%s over %ss", scored.title, what, "s" * (len(known) > 1), samples.unit)
     for measure in measures:
         if not samples.testable(samples.where(measure)):
             continue
