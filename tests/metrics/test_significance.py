@@ -192,9 +192,11 @@ def test_more_articles_never_detect_less(own):
 
 def test_a_single_article_or_question_is_refused():
     scores = np.ones((2, 4))
-    with pytest.raises(RunError, match="a single article"):
+    with pytest.raises(RunError, match="over articles needs several, and the scores are of a single article"):
         mean_interval(scores, np.zeros(4, dtype=np.int64))
-    with pytest.raises(RunError, match="a single question"):
+    with pytest.raises(
+        RunError, match="over questions needs several, and the scores are of a single question"
+    ):
         mean_interval(scores[:, :1])
 
 
