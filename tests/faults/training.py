@@ -180,7 +180,7 @@ FAULTS = (
           old="signal.signal(number, handler)",
           new="number == signal.SIGTERM or signal.signal(number, handler)"),
     Fault(name="outputs of any shape are accepted", at="TrainingModule._checked_loss",
-          test="test_wrong_output_shape_is_reported_with_field_and_location",
+          test="test_wrong_model_output_is_reported_with_field_and_location",
           old="check_output(self.model, batch, logits, self.task.output)",
           new="None"),
     Fault(name="contract ignores zero gradients", at="check_gradients",

@@ -214,23 +214,43 @@ def test_truncated_epoch_has_no_stale_scores(run_fit, caplog):
     assert caplog.text.rstrip().endswith("calibration: not validated")
 
 
-def test_wrong_output_shape_is_reported_with_field_and_location(configure, tmp_path, monkeypatch):
-    """Outputs of the model and of the loss, checked before the first step."""
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda logits: replace(logits, null_end=logits.null_end[1:]),
+            r"SpanLogits.null_end is \(3,\), expected \(B,\)",
+        ),
+        (
+            lambda logits: replace(logits, start=logits.start.long()),
+            "SpanLogits.start holds torch.int64; scores",
+        ),
+        (lambda logits: logits.start, "returns a Tensor, expected a SpanLogits"),
+    ],
+)
+def test_wrong_model_output_is_reported_with_field_and_location(
+    configure, tmp_path, monkeypatch, change, message
+):
+    """Checked before the first step."""
     config, forward = configure(), TransformerSpan.forward
-    parts = TASK.assemble(config)
+    monkeypatch.setattr(TransformerSpan, "forward", lambda self, batch: change(forward(self, batch)))
+    with pytest.raises(OutputError, match=rf"\.py:\d+: .*forward:? {message}"):
+        fit(config, TASK.assemble(config), tmp_path, gpu=False, resume=False, publish=lambda epochs: None)
 
-    def too_short(self, batch):
-        logits = forward(self, batch)
-        return replace(logits, null_end=logits.null_end[1:])
 
-    def run_fit(parts) -> None:
+def test_wrong_loss_shape_is_reported(configure, tmp_path):
+    config = configure()
+    parts = replace(TASK.assemble(config), loss=lambda logits, labels: logits.start.new_zeros(()))
+    with pytest.raises(OutputError, match=r"returns \(\), expected \(B,\) = \(4,\)"):
         fit(config, parts, tmp_path, gpu=False, resume=False, publish=lambda epochs: None)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(TransformerSpan, "forward", too_short)
-        with pytest.raises(
-            OutputError, match=r"\.py:\d+: .*forward: SpanLogits.null_end is \(3,\), expected \(B,\)"
-        ):
-            run_fit(parts)
-    with pytest.raises(OutputError, match=r"returns \(\), expected \(B,\) = \(4,\)"):
-        run_fit(replace(parts, loss=lambda logits, labels: logits.start.new_zeros(())))
+
+def test_last_epoch_is_kept_without_a_calibration_split(configure, tmp_path):
+    config = configure("trainer.epochs=2")
+    parts = TASK.assemble(config)
+    alone = replace(parts, sets={"train": parts.sets["train"]}, tables={"train": parts.tables["train"]})
+    epochs, best = fit(config, alone, tmp_path, gpu=False, resume=False, publish=lambda epochs: None)
+    assert (len(epochs), best) == (2, 1)
+    last = _copy(parts.model)
+    store.load_weights(tmp_path / "model", parts.model)
+    assert all(torch.equal(value, last[name]) for name, value in _copy(parts.model).items())
