@@ -190,7 +190,7 @@ def word_of(start: Longs, end: Longs, text: Longs, words: Words) -> Longs:
     first, last = words.first[text], words.first[text + 1] - 1
     after = np.clip(np.searchsorted(words.end, start, side="right"), first, np.maximum(last, first))
     after = np.minimum(after, len(words.start) - 1)
-    before = np.maximum(after - 1, first)
+    before = after - (after > first)
     no_overlap = words.start[after] >= np.maximum(end, start + 1)
     previous_is_nearer = (
         no_overlap & (start - words.end[before] < words.start[after] - end) & (before < after)
