@@ -77,7 +77,8 @@ def _unigram(texts: list[str], size: int) -> PreTrainedTokenizerFast:
     room = size - len(UNIGRAM_SPECIALS)
     pieces = _most_frequent(counts, room, is_character=lambda piece: len(piece) == 1)
     total = sum(counts.values()) + len(pieces)
-    scored = [(piece, math.log((counts[piece] + 1) / total)) for piece in pieces]
+    # tokenizer.json is read without the last bits of a double, which would decide between equal divisions.
+    scored = [(piece, round(math.log((counts[piece] + 1) / total), 12)) for piece in pieces]
     return transformers.AlbertTokenizer(vocab=[*((special, 0.0) for special in UNIGRAM_SPECIALS), *scored])
 
 

@@ -20,7 +20,7 @@ def test_the_same_texts_give_the_same_tokenizer(family):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_tokenizer_survives_save_and_load(family, tmp_path):
-    tokenizer = build(family, TEXTS, 300)
+    tokenizer = build(family, TEXTS, 350)
     tokenizer.save_pretrained(tmp_path)
     loaded = AutoTokenizer.from_pretrained(tmp_path)
     assert loaded.is_fast
