@@ -136,7 +136,7 @@ class PassageFeatures:
         unigram_match = _prefix_sums(self.idf * np.array([w in unigrams for w in self.words], dtype=float))
         # A bigram counts at its first word, with the weight of both words.
         next_idf = np.r_[self.idf[1:], 0.0]
-        in_question = [pair in bigrams for pair in zip(self.words, [*self.words[1:], ""], strict=True)]
+        in_question = [pair in bigrams for pair in pairwise([*self.words, ""])]
         bigram_match = _prefix_sums((self.idf + next_idf) * np.array(in_question, dtype=float))
         features = {
             "left length": position - low,

@@ -103,6 +103,7 @@ def test_feature_values_by_hand() -> None:
     assert values["bigrams left"][a] == (1 + 2) + (2 + 4)
     assert values["bigrams in sentence"][a] == 9
     assert (values["bigrams right"][b], values["bigrams inside"][place]) == (0, 0)
+    assert not any(map(len, features(" ").values("Who?").values()))
 
 
 def plain_score(passage_features: PassageFeatures, rows, weight, place: int) -> float:
