@@ -1,7 +1,7 @@
 """Trained tokenizers: pieces of their family, determinism, saving and loading."""
 
 import pytest
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from qa_arch.features import words
 from qa_arch.features.tokenizers import build
@@ -18,11 +18,12 @@ def test_the_same_texts_give_the_same_tokenizer(family):
     assert build(family, TEXTS[:50], 300).backend_tokenizer.to_str() != first
 
 
+@pytest.mark.parametrize("loader", [AutoTokenizer, PreTrainedTokenizerFast])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_tokenizer_survives_save_and_load(family, tmp_path):
+def test_tokenizer_survives_save_and_load(family, loader, tmp_path):
     tokenizer = build(family, TEXTS, 350)
     tokenizer.save_pretrained(tmp_path)
-    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    loaded = loader.from_pretrained(tmp_path)
     assert loaded.is_fast
     assert loaded(QUESTION, CONTEXT)["input_ids"] == tokenizer(QUESTION, CONTEXT)["input_ids"]
     assert loaded.pad_token_id == tokenizer.pad_token_id
