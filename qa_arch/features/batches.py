@@ -57,6 +57,8 @@ def plan(
     size = np.asarray(lengths, np.int64)
     if batch_size < 1:
         raise ConfigError("batch_size: must be at least 1")
+    if batch_size == 1 and mates is not None:
+        raise ConfigError("trainer.batch_size: 1 separates all twins; set at least 2, or omit loss=twins")
     rng = np.random.default_rng((seed, epoch))
     groups, leftover = _global_batches(size, batch_size * world * accumulate, rng if shuffle else None)
     if mates is not None:
