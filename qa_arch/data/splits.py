@@ -162,7 +162,7 @@ def _balance(parts: dict[str, list[str]], sizes: Mapping[str, int], fractions: M
         best, step = 1e-6, None
         for source, target in permutations(parts, 2):
             gap = surplus[source] - surplus[target]
-            for moved, returned in _steps(parts[source], parts[target]) if gap > 0 else ():
+            for moved, returned in _steps(parts[source], parts[target], sizes) if gap > 0 else ():
                 size = sizes[moved] - (sizes[returned] if returned is not None else 0)
                 if size * (gap - size) > best:
                     best, step = size * (gap - size), (source, target, moved, returned)
@@ -176,10 +176,23 @@ def _balance(parts: dict[str, list[str]], sizes: Mapping[str, int], fractions: M
             parts[source].append(returned)
 
 
-def _steps(source: list[str], target: list[str]) -> Iterator[tuple[str, str | None]]:
-    """(article to move, article returned in a swap or None); ``source`` keeps at least one article."""
-    for moved in source:
+def _steps(
+    source: list[str], target: list[str], sizes: Mapping[str, int]
+) -> Iterator[tuple[str, str | None]]:
+    """(article to move, article returned in a swap or None); ``source`` keeps at least one article.
+
+    Only the first article of each size: if every passage is one, there are 100,000 articles.
+    """
+    returns = _first_of_each_size(target, sizes)
+    for moved in _first_of_each_size(source, sizes):
         if len(source) > 1:
             yield moved, None
-        for returned in target:
+        for returned in returns:
             yield moved, returned
+
+
+def _first_of_each_size(titles: Iterable[str], sizes: Mapping[str, int]) -> Collection[str]:
+    first: dict[int, str] = {}
+    for title in titles:
+        first.setdefault(sizes[title], title)
+    return first.values()

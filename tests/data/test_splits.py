@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qa_arch.data.question_sets import fingerprint, question_set
-from qa_arch.data.splits import by_article, hold_out, require_disjoint, subset
+from qa_arch.data.splits import _steps, by_article, hold_out, require_disjoint, subset
 from qa_arch.data.squad import read
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.types.text import Example, Gold, QuestionSet
@@ -79,6 +79,12 @@ def test_no_single_move_or_swap_comes_closer_to_the_fractions(sizes, seed):
                 for title, name in changed.items():
                     counts[name] += sizes[int(title[1:])]
                 assert distance(counts) > actual - 1e-5
+
+
+def test_of_articles_of_equal_size_only_the_first_is_moved():
+    sizes = {"a": 1, "b": 2, "c": 1, "d": 3, "e": 3}
+    steps = [*_steps(["a", "b", "c"], ["d", "e"], sizes)]
+    assert steps == [("a", None), ("a", "d"), ("b", None), ("b", "d")]
 
 
 def test_hold_out_draws_the_recorded_articles():
