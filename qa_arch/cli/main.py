@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
 import sys
@@ -102,8 +103,9 @@ def _report(error: Exception, args: argparse.Namespace) -> int:
     """
     if isinstance(error, QaArchError):
         return _fail(str(error), error.exit_code)
-    if isinstance(error, PermissionError):
-        return _fail(f"{error.filename}: permission denied; --debug shows where", QaArchError.exit_code)
+    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
+        reason = os.strerror(error.errno).lower()
+        return _fail(f"{error.filename}: {reason}; --debug shows where", QaArchError.exit_code)
     if isinstance(error, OSError) and error.errno in FULL:
         _drop_output()
         place = error.filename or "output"

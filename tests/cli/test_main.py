@@ -50,6 +50,7 @@ def test_help_names_every_command_in_its_group(qa_arch):
     [
         (QaArchError("x"), 1, "x"),
         (PermissionError(13, "x", "closed.json"), 1, "closed.json: permission denied"),
+        (OSError(36, "x", "long"), 1, "long: file name too long"),
         (ConfigError("x"), 2, "x"),
         (DataError("x"), 4, "x"),
         (RunError("x"), 5, "x"),
