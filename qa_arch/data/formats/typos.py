@@ -64,7 +64,7 @@ def _parts(source: str) -> tuple[str, str]:
     seed, _, inner = source.partition(":")
     if not (seed.isascii() and seed.isdigit() and inner):
         raise DataError(f"typos:{source}: write typos:SEED:SOURCE, such as typos:13:FILE")
-    return str(int(seed)), inner
+    return seed.lstrip("0") or "0", inner
 
 
 def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> QuestionSet:
