@@ -41,6 +41,11 @@ def file_stem(name: str) -> str:
     return re.sub(r"[^\w.+-]", "_", name).strip(".") or "set"
 
 
+def user_path(path: str | os.PathLike[str]) -> Path:
+    """Path with ``~`` expanded; unchanged if it names an unknown user."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 (Path's method raises RuntimeError)
+
+
 def write_atomic(path: str | os.PathLike[str], content: str | bytes) -> Path:
     """Write ``content`` to a temporary file, then rename it to ``path``; creates the folder.
 

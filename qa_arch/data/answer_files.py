@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -12,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from qa_arch.data.input_files import Lines, load, read_text
+from qa_arch.data.input_files import Lines, csv_rows, load, read_text
 from qa_arch.data.question_sets import clip
 from qa_arch.errors import DataError
 from qa_arch.metrics.prediction_files import read_null_scores, read_predictions, shown_id
@@ -59,6 +57,11 @@ def read_answers(
     for position, id_, text, null_odds in rows:
         if id_ in texts:
             raise DataError(f"{path}: {position}: {shown_id(id_)} is answered twice; keep one answer")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            fault = f"contains a lone surrogate at character {error.start}; write the whole character"
+            raise DataError(f"{path}: {position}: the answer to {shown_id(id_)} {fault}") from None
         texts[id_] = text
         odds |= {} if null_odds is None else {id_: null_odds}
     if na_prob is not None:
@@ -154,15 +157,9 @@ def _official_rows(path: Path) -> Iterator[Row]:
 
 
 def _csv_rows(path: Path, text: str) -> Iterator[Row]:
-    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-    try:
-        if not {"id", "answer"} <= set(reader.fieldnames or ()):
-            raise DataError(f"{path}: neither JSON nor CSV with the right columns; expected {FORMATS}")
-        for record in reader:
-            line = f"line {reader.line_num}"
-            yield line, _field(path, line, record, "id"), _field(path, line, record, "answer"), None
-    except csv.Error as error:
-        raise DataError(f"{path}: line {reader.reader.line_num}: {error}; correct that line") from None
+    for number, record in csv_rows(path, text, ("id", "answer"), f"expected {FORMATS}", missing_cell=None):
+        line = f"line {number}"
+        yield line, _field(path, line, record, "id"), _field(path, line, record, "answer"), None
 
 
 def _predict_rows(

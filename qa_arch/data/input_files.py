@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from qa_arch.config.files import loads, read_unpacked
+from qa_arch.config.files import loads, read_unpacked, user_path
 from qa_arch.errors import DataError, UnavailableError
 
 PATTERNS = tuple(f"*.{kind}{packed}" for kind in ("json", "jsonl", "ndjson", "csv") for packed in ("", ".gz"))
@@ -54,7 +54,7 @@ def expand(paths: Paths, patterns: Sequence[str] = PATTERNS) -> tuple[Path, ...]
 def _expand(path: str, patterns: Sequence[str]) -> list[Path]:
     if not path.strip():  # Path("") is the working folder
         raise DataError("a data file has an empty name; name a file (an unset shell variable?)")
-    target = Path(path).expanduser()
+    target = user_path(path)
     if target.is_dir():
         files = sorted(file for p in patterns for file in target.glob(p) if file.is_file())
         if not files:
@@ -126,17 +126,23 @@ def _parse_json(path: Path, text: str, line: int | None = None) -> Any:
         ) from None
 
 
-def csv_rows(path: Path, columns: Sequence[str], remedy: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield (line, row) of a CSV file with a header; missing cells are empty.
+def csv_rows(
+    path: Path, text: str, columns: Sequence[str], remedy: str, missing_cell: str | None = ""
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line, row) of CSV ``text`` with a header; a short row is filled with ``missing_cell``.
 
-    Raises DataError for invalid CSV, and for missing ``columns`` with ``remedy`` appended.
+    Raises DataError for invalid CSV, for a row that is longer than the header, and for missing ``columns``
+    with ``remedy`` appended.
     """
-    rows = csv.DictReader(io.StringIO(read_text(path), newline=""), restval="", strict=True)
+    rows = csv.DictReader(io.StringIO(text, newline=""), restval=missing_cell, strict=True)
     try:
         if missing := [name for name in columns if name not in (rows.fieldnames or ())]:
             header = ", ".join(rows.fieldnames or ())[:200]
             raise DataError(f"{path}: has no column {', '.join(missing)}, but {header!r}; {remedy}")
         for row in rows:
+            if any(row.pop(None, ())):
+                fault = "more cells than columns; quote cells that contain a comma"
+                raise DataError(f"{path}: line {rows.line_num}: {fault}")
             yield rows.line_num, row
     except csv.Error as error:
         raise DataError(f"{path}: line {rows.reader.line_num}: {error}; correct that line") from None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.data.formats import Format, OnError
-from qa_arch.data.input_files import Lines, Paths, as_list, csv_rows, expand, load
+from qa_arch.data.input_files import Lines, Paths, as_list, csv_rows, expand, load, read_text
 from qa_arch.data.question_sets import (
     Questions,
     RawQuestion,
@@ -71,7 +71,7 @@ def _csv_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     ``answers`` and ``starts`` hold one value or a JSON list, and are empty for an unanswerable question.
     Without a column ``title``, each passage is its own article. Raises DataError.
     """
-    for line, row in csv_rows(path, _CSV, f"the columns are {', '.join(_CSV)}"):
+    for line, row in csv_rows(path, read_text(path), _CSV, f"the columns are {', '.join(_CSV)}"):
         starts = [_offset(start) for start in _parse_cell(row["starts"])]
         answers = {"text": _parse_cell(row["answers"]), "answer_start": starts}
         title = row.get("title") or passage_title(row["context"])

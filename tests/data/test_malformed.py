@@ -90,6 +90,7 @@ FILE_CASES = [
     ("none.json", b'{"data": []}', ["holds no questions"]),
     ("columns.csv", b"id,question,context,answer\n", ["no column answers, starts, but 'id, ", "columns are"]),
     ("header.csv", b'id,"question"x,context,answers,starts\n', ["line 1: ", "expected after"]),
+    ("comma.csv", b"id,question,answers,starts,context\na,Q?,,,Ada, who\n", ["line 2: more cells than"]),
     ("quote.csv", b'id,question,context,answers,starts\na,Q?,"T"x,,\n', ["line 2: ", "expected after"]),
 ]  # fmt: skip
 
@@ -183,6 +184,7 @@ def test_paths_without_data_are_refused(tmp_path, monkeypatch):
     (tmp_path / "folder").mkdir()
     for name, part in (("missing.json", "no such file or folder"), ("*.json", "the pattern matches no file")):
         assert_refused(tmp_path / name, [part])
+    assert_refused("~nobody of this name/set.json", ["no such file or folder"])
     assert_refused(tmp_path / "folder", ["holds no file *.json, *.json.gz"])
     flat = {**FLAT, "id": "flat"}
     (tmp_path / "folder/b.jsonl.gz").write_bytes(gzip.compress(json.dumps(flat).encode()))

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from qa_arch.data.formats import Format, OnError
-from qa_arch.data.input_files import Paths, as_list, csv_rows, expand
+from qa_arch.data.input_files import Paths, as_list, csv_rows, expand, read_text
 from qa_arch.data.question_sets import RawQuestion, RecordError, build, clip
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import QuestionSet
@@ -31,7 +31,7 @@ def _open(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> Quest
 
 def _questions(path: Path) -> Iterator[RawQuestion | RecordError]:
     seen: Counter[str] = Counter()
-    for line, row in csv_rows(path, _COLUMNS, "is it a SubjQA file?"):
+    for line, row in csv_rows(path, read_text(path), _COLUMNS, "is it a SubjQA file?"):
         item, identity, question, review, span, indices = (row[name] for name in _COLUMNS)
         seen[identity] += 1
         context, answers = review.removesuffix(_NOTHING).rstrip(), []
