@@ -17,7 +17,7 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 from qa_arch.cli.runs import add_options, use_config_dir
-from qa_arch.config.files import replacing_folder, write_atomic
+from qa_arch.config.files import replacing_folder, user_path, write_atomic
 from qa_arch.config.find import conf_folder, groups
 from qa_arch.config.schema import validate
 from qa_arch.config.target import TRUSTED, require_trusted, under
@@ -44,7 +44,7 @@ def add_new_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_new_model(args: argparse.Namespace) -> int:
     """Write the package ``DIR/NAME``, ``DIR/model/NAME.yaml`` and a test, and print the next commands."""
-    name, folder = args.name, Path(args.into).expanduser()
+    name, folder = args.name, user_path(args.into)
     _check_name(name)
     if folder.exists() and not folder.is_dir():
         raise QaArchError(f"{folder}: is a file; --into needs a folder")

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qa_arch.config.files import user_path
 from qa_arch.data.formats import OnError
 from qa_arch.data.formats.hub import split_source
 from qa_arch.data.input_files import as_list
@@ -108,7 +109,7 @@ def use_config_dir(config_dir: str | None, trusted: Sequence[str]) -> str | None
     process and all that it starts."""
     if config_dir is None:
         return None
-    folder = str(Path(config_dir).expanduser().resolve())
+    folder = str(user_path(config_dir).resolve())
     if trusted and folder not in sys.path:
         sys.path.insert(0, folder)
         paths = (folder, *filter(None, [os.environ.get("PYTHONPATH")]))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from qa_arch.config.files import read_yaml
+from qa_arch.config.files import read_yaml, user_path
 from qa_arch.errors import ConfigError
 from qa_arch.manifest import extras
 
@@ -39,7 +39,7 @@ def config_folders(own: str | Path | None = None) -> tuple[Path, ...]:
     folders = _own_folders()
     if own is None:
         return folders
-    folder = Path(own).expanduser().resolve()
+    folder = user_path(own).resolve()
     if not folder.is_dir():
         raise ConfigError(f"--config-dir {own}: no such folder")
     known, own_choices = groups(folders), groups([folder])

@@ -201,7 +201,7 @@ def _resolve(source: Paths) -> tuple[str, list[str]]:
 def _reject_unknown_scheme(path: str) -> None:
     """Raise DataError for a path that does not exist and starts with an unknown scheme."""
     match = re.match(r"([A-Za-z]\w+):", path)
-    if match and not Path(path).expanduser().exists() and not glob(path):  # noqa: PTH207 (it may be absolute)
+    if match and not Path(path).exists() and not glob(path):  # noqa: PTH207 (it may be absolute)
         hint = suggest(match[1], schemes())
         raise DataError(f"{path}: no such file, and no scheme '{match[1]}:'{hint}")
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from qa_arch.config.files import user_path
 from qa_arch.data.formats import Format, OnError
 from qa_arch.data.question_sets import clip
 from qa_arch.errors import DataError
@@ -28,7 +29,7 @@ def _split(source: str) -> tuple[Path, str]:
             f"insuranceqa:{source}: write insuranceqa:FOLDER:SPLIT, such as insuranceqa:InsuranceQA:dev"
             f" (splits: {', '.join(SPLITS)})"
         )
-    return Path(folder).expanduser(), split
+    return user_path(folder), split
 
 
 def _files(source: str) -> tuple[Path, Path, Path]:

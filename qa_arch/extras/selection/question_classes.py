@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from qa_arch.config.files import user_path
 from qa_arch.data.formats import Format, OnError
 from qa_arch.data.question_sets import clip
 from qa_arch.errors import ConfigError, DataError
@@ -43,12 +44,12 @@ def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> SelectionS
         if split not in SPLITS:
             raise ConfigError(f"types:{source} is unknown: write train, calibration or dev")
         return class_set(name or split, generated_questions(SIZES[split], SEED, split))
-    path = Path(source).expanduser()
+    path = user_path(source)
     return class_set(name or path.stem, _lines(path))
 
 
 def _files(source: str) -> tuple[Path, ...]:
-    return () if source.startswith(_SYNTHETIC) else (Path(source).expanduser(),)
+    return () if source.startswith(_SYNTHETIC) else (user_path(source),)
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from qa_arch.config.files import user_path
 from qa_arch.config.schema import Data, Source
 from qa_arch.data import splits
 from qa_arch.data.formats import Holds, OnError
@@ -192,7 +193,7 @@ def read_pairs(path: str | Path) -> list[Pair]:
     Blank lines are skipped. Raises DataError naming the file and the line.
     """
     try:
-        text = Path(path).expanduser().read_bytes().decode("utf-8-sig")
+        text = user_path(path).read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from None
     except UnicodeDecodeError as error:
