@@ -142,7 +142,10 @@ def load_questions(run: Path, record: RunRecord, split: str = DEV) -> Questions:
         raise RunError(f"{path}: rows of a run that selects answers, which has no spans; see qa-arch tables")
     if missing := [name for name in _NEEDED if name not in columns]:
         raise RunError(f"{path}: lacks the columns {', '.join(missing)}; score the run again")
-    return Questions.of(run, columns)
+    try:
+        return Questions.of(run, columns)
+    except (TypeError, ValueError) as error:
+        raise RunError(f"{path}: a column has the wrong type ({error}); score the run again") from None
 
 
 def load_aligned(runs: Runs, split: str) -> list[Questions]:

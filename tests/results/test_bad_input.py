@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from qa_arch.errors import RunError
-from qa_arch.records import QUESTIONS, RECORD
+from qa_arch.records import QUESTIONS, RECORD, read_questions, write_questions
 from qa_arch.results.questions import question_columns
 
 COMMANDS = {
@@ -108,8 +108,13 @@ def test_all_unreadable_records_are_named_at_once(runs, qa_arch):
     assert len(paths) > 1
 
 
-def test_truncated_or_missing_question_rows_are_refused(runs, call, make_record):
+def test_damaged_or_missing_question_rows_are_refused(runs, call, make_record):
     path = runs / "worse" / QUESTIONS
+    columns = read_questions(path.parent)
+    write_questions(path.parent, columns | {"start": ["x"] * len(columns["start"])})
+    code, out, err = call("baseline")
+    assert (code, out) == (5, "")
+    assert f"{path}: a column has the wrong type" in err
     path.write_bytes(path.read_bytes()[:100])
     code, out, err = call("compare")
     assert (code, out) == (5, "")
