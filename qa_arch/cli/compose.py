@@ -86,8 +86,8 @@ def _hydra(overrides: Sequence[str], config_dir: str | None) -> Iterator[list[st
     """Initialise Hydra and yield overrides to put first; its errors become one-line ConfigErrors."""
     folders = config_folders(config_dir)
     known = groups(folders)
-    for override in overrides:  # Hydra 1.3 accepts null in a file, but raises ValueError for GROUP=null
-        match = re.fullmatch(r"([\w/]+)=(null)?", override)
+    for override in overrides:  # Hydra 1.3 raises ValueError or TypeError for GROUP=null or GROUP=0
+        match = re.fullmatch(r"([\w/]+)=(null|true|false|[^a-z]*)", override, re.IGNORECASE)
         if override == "~experiment" or (match and match[1] in known):
             raise ConfigError(f"{override}: names no choice; leave it out (no experiment is the default)")
     try:

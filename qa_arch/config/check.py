@@ -169,7 +169,7 @@ def _union(hints: tuple[Any, ...], value: Any, where: str) -> Any:
 def _scalar(hint: Any, value: Any, where: str) -> Any:
     if hint is Any or not isinstance(hint, type):  # other types are not checked
         return value
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+    if hint is float and type(value) is int and abs(value) < 2**1023:
         return float(value)
     fits = isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
     if not fits or (hint is float and not math.isfinite(value)):

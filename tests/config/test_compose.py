@@ -100,6 +100,8 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
     ("overrides", "message"),
     [
         ("experiment=null", "experiment=null: names no choice"),
+        ("encoder=13", "encoder=13: names no choice"),
+        ("experiment=[[]]", "names no choice"),
         ("optim.Lr=1", "optim.Lr.*did you mean 'optim.lr'?"),
         ("model=propsed", "model=propsed does not exist .did you mean 'proposed'?"),
         ("trainr.batch_size=4", "'trainr.batch_size'.*did you mean 'trainer.batch_size'?"),
@@ -230,6 +232,7 @@ def test_values_are_converted_and_missing_ones_get_defaults():
         ({"inner": {"depth": True}}, "inner.depth: expected an integer, got True"),
         ({"inner": {"depth": 2, "rate": 0}}, "inner.rate: 0.0 is out of range, it must be > 0"),
         ({"inner": {"depth": 2, "rate": float("inf")}}, "inner.rate: expected a number, got inf"),
+        ({"inner": {"depth": 2, "rate": 10**400}}, "inner.rate: expected a number, got 1000"),
         ({"mode": "fst"}, "mode: 'fst' is not a choice (did you mean 'fast'?)"),
         ({"count": 0}, "count: 0 is not one of all or an integer >= 1"),
         ({"flag": 1}, "flag: expected true or false, got 1"),
