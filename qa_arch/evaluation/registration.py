@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qa_arch.config.files import parse_json
+from qa_arch.config.check import read
+from qa_arch.config.files import read_json
 from qa_arch.config.identity import config_hash
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.records import CALIBRATION, DEV, TRAIN
@@ -42,8 +43,8 @@ def read_registration(folder: Path) -> Registration | None:
     if not path.is_file():
         return None
     try:
-        return Registration(**parse_json(path.read_text(encoding="utf-8")))
-    except (TypeError, ValueError) as error:
+        return read(Registration, read_json(path, "restore the file"))
+    except ConfigError as error:
         raise RunError(f"{path}: not a registration ({error}); restore the file") from error
 
 
@@ -61,7 +62,7 @@ def require_registered(
     if identity(config, fingerprints) in planned:
         return
     sets = registration.sets.items()
-    others = [split for split, facts in sets if facts["fingerprint"] != fingerprints[split]]
+    others = [split for split, facts in sets if facts.get("fingerprint") != fingerprints[split]]
     what = f"other data: {' and '.join(others)}" if others else "other settings or another seed"
     raise ConfigError(
         f"--final: the run is not registered in {folder / REGISTERED} ({what}); give it another name= to make"

@@ -94,7 +94,10 @@ def test_invalid_plan_is_refused(qa_arch, plan, text, message):
     assert not path.with_name(REGISTERED).exists()
 
 
-def test_damaged_registration_is_reported(tmp_path):
-    (tmp_path / REGISTERED).write_text('{"date": "2026"}')
+@pytest.mark.parametrize(
+    "content", ['{"date": "2026"}', '{"date": "", "commit": "", "sets": {}, "runs": {"a": 1}}']
+)
+def test_damaged_registration_is_reported(tmp_path, content):
+    (tmp_path / REGISTERED).write_text(content)
     with pytest.raises(RunError, match=r"registered\.json: not a registration"):
         read_registration(tmp_path)
