@@ -91,9 +91,10 @@ class WordVectors:
             raise DataError(
                 f"{folder}: no saved word vectors ({error}): give the original text file"
             ) from error
-        if len(matrix) != len(words) + 1:
+        if matrix.ndim != 2 or len(matrix) != len(words) + 1 or not np.isfinite(matrix).all():
             raise DataError(
-                f"{folder}: {len(words)} words but {len(matrix) - 1} vectors: give the original text file"
+                f"{folder}: {len(words)} words, but vectors of shape {matrix.shape}, or not finite: give the"
+                " original text file"
             )
         return cls(tuple(words), matrix)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from safetensors.numpy import save
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
@@ -123,8 +124,10 @@ def test_saved_vectors_load_unchanged(tmp_path):
         assert loaded.words == vectors.words
         assert np.array_equal(loaded.matrix, vectors.matrix)
     (tmp_path / "run" / "words.txt").write_text("one\ntwo\n")
-    with pytest.raises(DataError, match="2 words but 5 vectors"):
-        WordVectors.load(tmp_path / "run")
+    for damaged in (vectors.matrix, np.zeros(3, np.float32), np.full((3, 2), np.nan, np.float32)):
+        (tmp_path / "run" / "vectors.safetensors").write_bytes(save({"vectors": damaged}))
+        with pytest.raises(DataError, match="2 words, but vectors of shape"):
+            WordVectors.load(tmp_path / "run")
     (tmp_path / "run" / "vectors.safetensors").write_bytes(b"junk")
     with pytest.raises(DataError, match="no saved word vectors"):
         WordVectors.load(tmp_path / "run")
