@@ -115,7 +115,7 @@ def checkpoint_config(place: str | Path, *, local_files_only: bool = True) -> Pr
             )
     except StrictDataclassError as error:  # its own message starts without the reason
         raise ValueError(first_line(error.__cause__ or error, BRIEF)) from error
-    except (TypeError, AttributeError, KeyError) as error:  # transformers does not validate the file
+    except (TypeError, AttributeError, LookupError) as error:  # transformers does not validate the file
         raise ValueError(f"{type(error).__name__}: {first_line(error, BRIEF)}") from error
     if not 0 < (getattr(config, "num_hidden_layers", None) or 1) <= MOST_LAYERS:
         raise ValueError(f"num_hidden_layers: {config.num_hidden_layers} is not between 1 and {MOST_LAYERS}")
