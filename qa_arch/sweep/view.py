@@ -65,7 +65,7 @@ def rows(folder: Path, entries: Sequence[Entry], *, parent: bool) -> list[Row]:
             point=title(entry.overrides),
             status=status.status,
             epoch=len(epochs),
-            epochs=record.config["trainer"]["epochs"] if record else None,
+            epochs=record.setting("trainer", "epochs") if record else None,
             f1=f1,
             seconds=_seconds(status),
             memory_mb=record.peak_memory_mb if record else None,
