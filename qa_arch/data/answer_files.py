@@ -127,7 +127,7 @@ def _field(path: Path, position: str, record: Any, name: str, want: type | tuple
     """Field of a record (dots descend into nested objects); DataError if missing or of the wrong type."""
     for key in name.split("."):
         record = record.get(key) if isinstance(record, dict) else None
-    if record is None or not isinstance(record, want):
+    if isinstance(record, bool) or not isinstance(record, want):  # a bool is an int to isinstance
         fault = "is missing" if record is None else "has the wrong type"
         raise DataError(f"{path}: {position}: {name}: {fault}; correct it, or remove the record")
     return record

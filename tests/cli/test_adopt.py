@@ -100,6 +100,7 @@ def test_each_format_is_recognised(tmp_path, content, form, odds):
         ),
         (lines({**PREDICTED[0], "null_odds": math.nan}), "null_odds: 'nan' is not a number"),
         (lines({**PREDICTED[0], "null_odds": "0.5"}), "null_odds: has the wrong type"),
+        (lines({**PREDICTED[0], "null_odds": True}), "null_odds: has the wrong type"),
         (lines({**HARNESS[0], "filtered_resps": ["x", ["y"]]}), "filtered_resps: 'y' is not a log-prob"),
         (lines({**HARNESS[0], "filtered_resps": ["x", ["999"]]}), "filtered_resps: '999' is not a log-prob"),
         (lines({**HARNESS[0], "filtered_resps": ["x", ["nan"]]}), "filtered_resps: 'nan' is not a log-prob"),

@@ -41,6 +41,7 @@ def test_perplexity_comes_from_the_n_best_file(evaluate, data, tmp_path):  # noq
     assert (code, json.loads(out)["text_metrics"]["perplexity"]) == (0, pytest.approx(4.0))
     code, _, err = evaluate(data, TEXTS, "--nbest", nbest)
     assert (code, "add --text-metrics" in err) == (2, True)
-    for fault in ({"q1": "mill"}, {"q1": ["mill"]}, {"q1": [{"text": "mill", "probability": 1.5}]}):
+    faults = ("mill", ["mill"], candidates(("mill", 1.5)), candidates(("mill", True)))
+    for fault in ({"q1": fault} for fault in faults):
         code, _, err = evaluate(data, TEXTS, "--text-metrics", "--nbest", write(tmp_path / "bad.json", fault))
         assert (code, "bad.json: q1: " in err) == (4, True)
