@@ -86,9 +86,11 @@ def _hydra(overrides: Sequence[str], config_dir: str | None) -> Iterator[list[st
     """Initialise Hydra and yield overrides to put first; its errors become one-line ConfigErrors."""
     folders = config_folders(config_dir)
     known = groups(folders)
-    for override in overrides:  # Hydra 1.3 raises ValueError or TypeError for GROUP=null or GROUP=0
-        match = re.fullmatch(r"([\w/]+)=(null|true|false|[^a-z]*)", override, re.IGNORECASE)
-        if override == "~experiment" or (match and match[1] in known):
+    for override in overrides:
+        group, equals, choice = override.partition("=")
+        # Hydra 1.3 raises ValueError or TypeError for GROUP=null, GROUP=true and GROUP=0.
+        unnamed = choice.lower() in ("null", "true", "false") or not any(map(str.isalpha, choice))
+        if override == "~experiment" or (equals and group in known and unnamed):
             raise ConfigError(f"{override}: names no choice; leave it out (no experiment is the default)")
     try:
         Plugins.instance()  # a broken plugin, used or not, stops every Hydra program
