@@ -191,7 +191,7 @@ class Prediction:
 def question_word(question: str) -> str:
     """First question word ("how many" and the like count as one); ``other`` if there is none."""
     words = re.findall(r"\w+", question.casefold())
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in zip(words, [*words, ""][1:], strict=True):
         if word in ASKING:
             if word == "how":
                 return _HOW.get(after, "how")

@@ -79,9 +79,10 @@ def test_every_measure_uses_its_own_questions_and_articles(with_articles, unit, 
 
 def test_untagged_questions_are_grouped_by_question_word(make_run, question_set):
     examples = [replace(example, kind=None) for example in question_set(copies=2).examples]
-    assert [question_word(text) for text in ("Who's there?", "In how many?", "Name it.")] == [
+    assert [question_word(text) for text in ("Who's there?", "In how many?", "Name it.", "?")] == [
         "who",
         "how many",
+        "other",
         "other",
     ]
     questions = build_set("made-up", examples, "2.0")
