@@ -166,7 +166,8 @@ def fit_answerability(
     negatives = len(answerable) - positives
     if not positives or not negatives:
         return None
-    centre, scale = float(odds.mean()), float(odds.std()) or 1.0
+    # The standard deviation of equal odds is often not 0 but a rounding error.
+    centre, scale = float(odds.mean()), float(odds.std()) if np.ptp(odds) else 1.0
     inputs = np.stack([(odds - centre) / scale, np.ones(len(odds))])
     target = np.where(answerable, (positives + 1) / (positives + 2), 1 / (negatives + 2))
     negative_weight, positive_weight = class_weights(answerable.tolist(), prior)

@@ -196,6 +196,13 @@ def test_answerability_slope_is_finite_for_separable_and_huge_odds():
     assert all(map(math.isfinite, huge))
 
 
+def test_answerability_of_equal_odds_is_the_share_of_answerable_questions():
+    odds = np.full(12, 0.1)
+    assert 0 < odds.std() < 1e-16, "no rounding error: try another number"
+    probability = answerable_probability(odds, *fit_answerability(odds, np.arange(12) < 8))
+    assert probability == pytest.approx((8 * 9 / 10 + 4 * 1 / 6) / 12)  # mean of Platt's targets
+
+
 def test_answerability_without_data_and_with_nan_odds():
     assert fit_answerability(np.array([1.0, 2]), np.array([True, True])) is None
     assert fit_answerability(np.array([np.inf, 2.0]), np.array([True, False])) is None
