@@ -145,14 +145,15 @@ def _calibrate(
     outputs = {CALIBRATION: ranking(calibration, calibration_answers), DEV: ranking(questions, answers)}
     fits, scores = TASK.fit(calibration, outputs[CALIBRATION]), {}
     fitted = replace(record, **vars(fits))
-    threshold, temperature = fitted.null_threshold, fitted.temperature
     for split, scored in ((CALIBRATION, calibration), (DEV, questions)):
+        threshold = ALWAYS_ANSWER if scored.protocol == "1.1" else fitted.null_threshold
         rows = TASK.rows(scored, outputs[split], threshold)
-        rows["confidence"] = TASK.confidence(outputs[split], threshold, temperature)
+        rows["confidence"] = TASK.confidence(outputs[split], threshold, fitted.temperature)
         known = {key: values for key, values in rows.items() if key not in ("windows", "probability")}
         write_questions(questions_folder(folder, split), known)
         scores[split] = TASK.points(scored, outputs[split], threshold)
-    TASK.write_predictions(folder, questions, outputs[DEV], threshold)
+        if split == DEV:
+            TASK.write_predictions(folder, scored, outputs[split], threshold)
     facts = replace(_facts(calibration, calibration_answers), titles=tuple(sorted(calibration.titles)))
     return replace(fitted, data={**record.data, CALIBRATION: facts}, scores=scores)
 

@@ -7,6 +7,7 @@ ensembles and other decodings. ``read`` returns the ranked answers, ``score`` th
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -70,7 +71,9 @@ def score(
     rows but no predictions.
     """
     task = task_of(predictor.config.model)
-    answered = (reading.questions, reading.outputs, predictor.null_threshold)
+    # A set of SQuAD 1.1 has its only scores, and so its rows and files, without "no answer".
+    threshold = math.inf if reading.questions.protocol == "1.1" else predictor.null_threshold
+    answered = (reading.questions, reading.outputs, threshold)
     target = questions_folder(folder, split)
     points = {
         name: replace(point, engine=predictor.engine) for name, point in task.points(*answered, given).items()
@@ -81,7 +84,7 @@ def score(
     if split != CALIBRATION:
         task.write_predictions(target, *answered)
     rows = task.rows(*answered)
-    confidence = task.confidence(reading.outputs, predictor.null_threshold, predictor.temperature)
+    confidence = task.confidence(reading.outputs, threshold, predictor.temperature)
     write_questions(target, rows if confidence is None else {**rows, "confidence": confidence})
     return points
 

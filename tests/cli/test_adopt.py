@@ -256,6 +256,16 @@ def test_threshold_does_not_depend_on_the_scored_set(adopt_arguments, tmp_path, 
     assert read_questions(tmp_path / "b")["null_odds"][0] == math.inf
 
 
+def test_set_without_unanswerable_questions_is_always_answered(adopt_arguments, tmp_path, qa_arch):
+    mixed = open_passages(str(tmp_path / "dev.json"))
+    spans = question_set("dev", [example for example in mixed.examples if example.answers], "1.1")
+    (tmp_path / "dev.json").write_text(json.dumps(write(spans)))
+    assert qa_arch(*adopt_arguments, "--folder", tmp_path / "copy")[0] == 0
+    f1 = read_record(tmp_path / "copy").compared_point(DEV).f1
+    assert 100 * np.mean(read_questions(tmp_path / "copy")["f1"]) == pytest.approx(f1)
+    assert all(json.loads((tmp_path / "copy/predictions.json").read_text()).values())
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

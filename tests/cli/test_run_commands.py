@@ -5,13 +5,21 @@ import re
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from qa_arch.config.files import write_json
 from qa_arch.data import synthetic
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import write
-from qa_arch.records import Confidence, Threshold, read_questions, read_record, write_record
+from qa_arch.records import (
+    Confidence,
+    Threshold,
+    questions_folder,
+    read_questions,
+    read_record,
+    write_record,
+)
 from qa_arch.results.provenance import DEV_ACCESS_LOG, read_dev_accesses
 from qa_arch.system import hub
 from qa_arch.types.text import question_word
@@ -221,8 +229,19 @@ def test_set_without_unanswerable_questions_takes_no_threshold_and_no_split_name
     file = write_json(tmp_path / "train.json", write(spans))
     code, _, err = qa_arch("evaluate", "--run", run_folder, "--data", file, "--null-threshold", "1")
     assert (code, "has no unanswerable questions (1.1)" in err) == (2, True)
+    record = read_record(run_folder)
+    write_record(run_folder, replace(record, threshold=replace(record.threshold, value=-99.0)))
     assert qa_arch("evaluate", "--run", run_folder, "--data", file)[0] == 0
-    assert set(read_record(run_folder).scores) == {"calibration", "dev", "train-set"}
+    record = read_record(run_folder)
+    assert set(record.scores) == {"calibration", "dev", "train-set"}
+    # Rows and files have the scores of the record, in which "no answer" is never given.
+    folder = questions_folder(run_folder, "train-set")
+    files = ("--predictions", folder / "predictions.json", "--data", file)
+    rescored = json.loads(qa_arch("evaluate", *files)[1])
+    f1 = record.compared_point("train-set").f1
+    assert f1 > 0
+    assert 100 * np.mean(read_questions(folder)["f1"]) == pytest.approx(f1)
+    assert rescored["f1"] == pytest.approx(f1)
 
 
 def test_decoding_with_a_changed_calibration_set_has_no_fitted_threshold(
