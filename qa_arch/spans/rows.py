@@ -1,16 +1,19 @@
-"""Scores of answers: operating points and the rows of ``questions.parquet``. No torch here."""
+"""Scores of answers: operating points and the rows of ``questions.parquet``. No torch here.
+
+``answers`` are one per question, in the order of the set.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from qa_arch.metrics.confidence import auroc
-from qa_arch.metrics.squad import METRIC_VERSION, QuestionScore, aggregate, score_questions
+from qa_arch.metrics.squad import METRIC_VERSION, aggregate, score_questions
 from qa_arch.metrics.threshold import at_thresholds, best_texts
 from qa_arch.records import NEVER_NULL, Point
 from qa_arch.types.text import Prediction, QuestionSet, question_word
@@ -28,20 +31,17 @@ def question_rows(
     record alone suffices to score other thresholds and to check calibration. Without a span, start and end
     are -1 and null_odds is +inf. ``article`` numbers the articles of the questions.
     """
-    ids = [answer.id for answer in answers]
-    scored = in_order(questions, {answer.id: answer.text(threshold) for answer in answers}, ids)
-    spans = in_order(questions, best_texts(answers), ids)
-    words = {example.id: question_word(example.question) for example in questions.examples}
-    articles = dict(zip((e.id for e in questions.examples), questions.article_numbers, strict=True))
+    scored = score_questions(questions, {answer.id: answer.text(threshold) for answer in answers})
+    spans = score_questions(questions, best_texts(answers))
     return {
-        "id": ids,
+        "id": [answer.id for answer in answers],
         "start": [answer.best.start if answer.best else -1 for answer in answers],
         "end": [answer.best.end if answer.best else -1 for answer in answers],
         "null_odds": [answer.null_odds for answer in answers],
         "windows": [answer.windows for answer in answers],
-        "article": [articles[id_] for id_ in ids],
+        "article": questions.article_numbers,
         "kind": [s.kind for s in scored],
-        "word": [words[id_] for id_ in ids],
+        "word": [question_word(example.question) for example in questions.examples],
         **{key: [getattr(s, key) for s in scored] for key in ("answerable", "abstained", "exact", "f1")},
         "span_exact": [s.exact for s in spans],
         "span_f1": [s.f1 for s in spans],
@@ -60,9 +60,8 @@ def odds_and_truth(
     questions: QuestionSet, answers: Sequence[Prediction]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     """(N,) null odds of the answers, and (N,) whether their questions are answerable."""
-    answerable = {example.id: example.answerable for example in questions.examples}
     odds = np.array([answer.null_odds for answer in answers], dtype=np.float64)
-    return odds, np.array([answerable[answer.id] for answer in answers], dtype=np.bool_)
+    return odds, np.array([example.answerable for example in questions.examples], dtype=np.bool_)
 
 
 def operating_points(
@@ -87,9 +86,3 @@ def operating_points(
         )
         for name, scores in points.items()
     }
-
-
-def in_order(questions: QuestionSet, texts: Mapping[str, str], ids: Sequence[str]) -> list[QuestionScore]:
-    """Scores of ``texts`` in the order of ``ids``."""
-    scored = {s.id: s for s in score_questions(questions, texts)}
-    return [scored[id_] for id_ in ids]
