@@ -71,7 +71,7 @@ def score(
     rows but no predictions.
     """
     task = task_of(predictor.config.model)
-    # A set of SQuAD 1.1 has its only scores, and so its rows and files, without "no answer".
+    # On SQuAD 1.1 a model always answers, whatever its threshold.
     threshold = math.inf if reading.questions.protocol == "1.1" else predictor.null_threshold
     answered = (reading.questions, reading.outputs, threshold)
     target = questions_folder(folder, split)
