@@ -14,6 +14,7 @@ from transformers import (
     DebertaV2Tokenizer,
     MPNetTokenizer,
     PreTrainedTokenizerFast,
+    SplinterTokenizer,
 )
 
 from qa_arch.features import tokenizers
@@ -36,6 +37,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "deberta": {"type_vocab_size": 0, **DEBERTA},
     "deberta-v2": {"type_vocab_size": 0, "position_buckets": 8, "share_att_key": True, **DEBERTA},
     "mpnet": {"max_position_embeddings": 66},
+    "splinter": {"type_vocab_size": 2, "question_token_id": 5},
     "modernbert": {"global_attn_every_n_layers": 2, "local_attention": 16},
 }
 """Model type -> sizes besides ``SIZES``; ``type_vocab_size`` as in the published checkpoints."""
@@ -52,6 +54,11 @@ def make_tokenizer(family: str, texts: Sequence[str], size: int = 320) -> PreTra
     if family == "mpnet":
         pieces = _model(tokenizers.build("wordpiece", texts, size))["vocab"]
         return MPNetTokenizer(vocab=_numbered(["<s>", "<pad>", "</s>", "[UNK]", "<mask>"], list(pieces)[5:]))
+    if family == "splinter":
+        pieces = _model(tokenizers.build("wordpiece", texts, size))["vocab"]
+        return SplinterTokenizer(
+            vocab=_numbered(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[QUESTION]"], list(pieces)[5:])
+        )
     if family == "deberta-v2":
         pieces = _model(tokenizers.build("unigram", texts, size))["vocab"][5:]
         specials = [(token, 0.0) for token in ("[PAD]", "[CLS]", "[SEP]", "[UNK]")]

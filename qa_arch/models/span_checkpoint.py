@@ -64,7 +64,10 @@ class SpanCheckpoint(WithBackbone):
 
 def _in_fp32(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """Pre-hook that casts the output of a half-precision backbone for the layers on top of it."""
-    return tuple(value.float() if isinstance(value, Tensor) else value for value in inputs)
+    return tuple(
+        value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
+        for value in inputs
+    )
 
 
 class LoadedCheckpoint(NamedTuple):

@@ -26,7 +26,7 @@ PAIRS = [
 TEXTS = [text for pair in PAIRS for text in pair]
 WINDOW = {"max_length": 56, "stride": 12}
 SETTINGS = {"features": {**WINDOW, "max_question": 36}}
-SEGMENTED = {"bert", "albert", "electra"}
+SEGMENTED = {"bert", "albert", "electra", "splinter"}
 
 
 class Case(NamedTuple):

@@ -38,7 +38,7 @@ IGNORED = {"framework", "max_question_len", "num_workers", "padding", "use_fast"
 """Accepted without effect; ``max_question_len`` had none with fast tokenizers either."""
 REFUSED = ("config", "device_map", "dtype", "model_kwargs", "torch_dtype", "trust_remote_code")
 """Arguments that raise ValueError: load a model object with them instead."""
-WITH_SEGMENTS = ("albert", "rembert")
+WITH_SEGMENTS = ("albert", "funnel", "nystromformer", "rembert", "roformer", "splinter", "xlnet", "yoso")
 """Model types whose tokenizers no longer return segment ids in transformers 5."""
 OUTSIDE = np.float32(-10000.0)
 """Logit of tokens outside the text."""

@@ -29,7 +29,7 @@ TEXT = (
 def folder(tmp_path_factory):
     """Models whose weights are sine waves, equal under every version of torch."""
     root = tmp_path_factory.mktemp("waves")
-    for family in ("bert", "roberta", "albert"):
+    for family in ("bert", "roberta", "albert", "splinter"):
         make_checkpoint(family, root / family, [TEXT, QUESTION], max_position_embeddings=162)
         model = AutoModelForQuestionAnswering.from_pretrained(root / family)
         with torch.no_grad():
@@ -83,6 +83,11 @@ TOP_3 = [
             "albert",
             {"top_k": 2},
             [answer(0.003782300162129104, 0, 49), answer(0.0019222836708649993, 0, 17)],
+        ),
+        (
+            "splinter",
+            {"top_k": 2},
+            [answer(0.006967347580939531, 76, 98), answer(0.006347200367599726, 76, 92)],
         ),
     ],
 )
