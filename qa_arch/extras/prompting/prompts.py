@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -77,8 +78,7 @@ def as_span(text: str, context: str) -> str:
     first line."""
     line = next(iter(text.strip().splitlines()), "")
     for attempt in (line, line.strip(" \"'*"), line.strip(" \"'*.")):
-        start = context.find(attempt)
-        start = context.casefold().find(attempt.casefold()) if start < 0 else start
-        if attempt and start >= 0 and context[start : start + len(attempt)].casefold() == attempt.casefold():
-            return context[start : start + len(attempt)]
+        exact = re.escape(attempt)
+        if attempt and (match := re.search(exact, context) or re.search(exact, context, re.IGNORECASE)):
+            return match[0]
     return line

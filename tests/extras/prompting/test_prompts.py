@@ -44,11 +44,13 @@ def test_prompt_of_shots_and_question():
         ("in the U.S.", "in the U.S."),
         ("1871\nbecause", "1871"),
         ("1872.", "1872."),
+        ("**", "**"),
         ("", ""),
     ],
 )
 def test_reply_becomes_the_span_it_repeats(reply, span):
     assert as_span(reply, "The mill burnt in 1871 in the U.S. again.") == span
+    assert as_span(reply, "Weiß: The mill burnt in 1871 in the U.S. again.") == span  # ß folds to two letters
 
 
 def test_replies_that_mean_no_answer():
