@@ -163,8 +163,9 @@ def sentence_selection(questions: QuestionSet) -> SelectionSet:
 
 
 def _question(example: Example, candidates: range, spans: list[tuple[int, int]]) -> SelectionQuestion:
-    sentences_of_golds = {sum(start <= gold.start for start, _ in spans) - 1 for gold in example.answers}
-    right = tuple(candidates[max(0, index)] for index in sorted(sentences_of_golds))
+    # White space before a sentence belongs to it; after the last one, to that.
+    indices = {sum(end <= gold.start for _, end in spans[:-1]) for gold in example.answers}
+    right = tuple(candidates[index] for index in sorted(indices))
     question = words(example.question)
     return SelectionQuestion(example.id, question, candidates, right, example.title)
 

@@ -46,12 +46,14 @@ def example(id_: str, *answers: str, context: str = TEXT, title: str = "t") -> E
 def test_sentences_where_an_answer_begins_are_right():
     assert words("Mira's 3.5 boats, où?") == ("Mira", "'", "s", "3", ".", "5", "boats", ",", "où", "?")
     task = sentence_selection(
-        question_set("set", [example("a", "Mira"), example("b", "bees", "boats! Old")], "1.1")
+        question_set(
+            "set", [example("a", "Mira"), example("b", "bees", "boats! Old"), example("c", " Old")], "1.1"
+        )
     )
-    first, second = task.questions
+    first, second, spaced = task.questions
     assert task.answers[0] == ("Dr", ".", "Mira", "Lom", "paints", ".")
     assert first.candidates == second.candidates == range(4)
-    assert (first.right, second.right) == ((0,), (1, 2))
+    assert (first.right, second.right, spaced.right) == ((0,), (1, 2), (2,))
     assert (first.id, first.title, first.question) == ("a", "t", ("Who", "paints", "?"))
 
 
