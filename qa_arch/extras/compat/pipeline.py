@@ -10,18 +10,19 @@ from __future__ import annotations
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from itertools import islice, product
 from pathlib import Path
-from types import ModuleType
+from types import GeneratorType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from tokenizers import Encoding
+from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from qa_arch.errors import ConfigError
@@ -194,9 +195,9 @@ class QuestionAnsweringPipeline:
         """Answer questions about texts; an answer is {"score", "start", "end", "answer"}.
 
         Input is ``question`` and ``context``, each a text or a list of texts (one context can serve all
-        questions), or two texts, a dict, a ``SquadExample``, or several of these. Several questions return a
-        list; ``top_k`` > 1 makes each answer a list of at most that many, best first. ``start`` and ``end``
-        are offsets in characters of the text.
+        questions), or two texts, a dict, a ``SquadExample``, or several of these. Several questions, a
+        generator and a torch dataset return a list; ``top_k`` > 1 makes each answer a list of at most that
+        many, best first. ``start`` and ``end`` are offsets in characters of the text.
 
         ``score`` is the probability within a window, summed over all spans with the same answer up to case.
         ``handle_impossible_answer`` adds "" with the lowest probability of "no answer" over windows;
@@ -222,7 +223,8 @@ class QuestionAnsweringPipeline:
                     empty = {"score": 0.0, "start": start, "end": end, "answer": text}
                     ranked[row].setdefault(text.lower(), empty)["score"] += score
         answers = [_best(texts.values(), score, settings) for texts, score in zip(ranked, null, strict=True)]
-        return answers[0] if len(answers) == 1 else answers
+        stream = len(args) == 1 and isinstance(args[0], GeneratorType | Dataset)
+        return answers[0] if len(answers) == 1 and not stream else answers
 
     @property
     def _question_first(self) -> bool:
@@ -301,6 +303,8 @@ def _items(args: tuple[Any, ...], question: Any, context: Any) -> list[Any]:
         raise ValueError("give question= and context=: texts, or lists of texts")
     if isinstance(items, dict | SquadExample):
         return [items]
+    if isinstance(items, Dataset) and isinstance(items, Sized):
+        return [items[row] for row in range(len(items))]
     if not isinstance(items, Iterable):
         raise ValueError(f"{items!r}: give a dict with question and context, or a list of them")
     return list(items)

@@ -12,6 +12,7 @@ import pytest
 import torch
 import transformers.pipelines
 from checkpoints import make_checkpoint
+from torch.utils.data import StackDataset
 from transformers import AutoModel, AutoModelForQuestionAnswering, AutoTokenizer, BertModel
 
 from qa_arch.errors import ConfigError, UnavailableError
@@ -148,6 +149,9 @@ def test_equivalent_forms_of_a_call(qa):
     assert both == qa(pair, {"question": "Why?", "context": TEXT})
     assert both[0] == single
     assert qa([]) == []
+    for count in (1, 2):
+        pairs = StackDataset(question=[QUESTION, "Why?"][:count], context=[TEXT] * count)
+        assert qa(pairs) == qa(pairs[row] for row in range(count)) == both[:count]
 
 
 @pytest.mark.parametrize(
