@@ -55,7 +55,9 @@ def search(
     existed = (folder / STUDY).is_file()
     study = _study(folder, seed, seeds, dry=dry)
     for trial in study.trials:  # before a trial that no space fits is written to the journal
-        if set(trial.params) != set(space):
+        # A killed process leaves a trial with some of its settings, which _next_trials leaves out.
+        fewer = trial.state == TrialState.RUNNING and trial.params.keys() < space.keys()
+        if trial.params.keys() != space.keys() and not fewer:
             raise ConfigError(
                 f"{folder}: searches {', '.join(trial.params)}; give this search its own sweep.folder=DIR"
             )
@@ -122,9 +124,10 @@ def _study(folder: Path, seed: int, seeds: int, *, dry: bool) -> optuna.Study:
 def _next_trials(study: optuna.Study, space: Space, trials: int, at_a_time: int) -> list[Any]:
     """Trials to run next, interrupted ones first."""
     ended = sum(trial.state.is_finished() for trial in study.trials)
-    interrupted = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    interrupted = [trial for trial in running if trial.params.keys() == space.keys()]
     count = max(0, min(at_a_time, trials - ended))
-    return list(interrupted[:count]) or [study.ask(dict(space)) for _ in range(count)]
+    return interrupted[:count] or [study.ask(dict(space)) for _ in range(count)]
 
 
 def _value(result: Any) -> float | None:

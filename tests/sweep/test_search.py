@@ -36,9 +36,9 @@ def run_search(folder, launcher, space=SPACE, *, trials, at_a_time=1, seed=3, dr
     return search(folder, space, launcher, trials=trials, at_a_time=at_a_time, seed=seed, dry=dry)
 
 
-def trials_of(folder):
+def study_in(folder):
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(folder / STUDY)))
-    return optuna.load_study(study_name="calibration", storage=storage).trials
+    return optuna.load_study(study_name="calibration", storage=storage)
 
 
 def test_longer_search_continues(tmp_path):
@@ -49,13 +49,13 @@ def test_longer_search_continues(tmp_path):
     run_search(tmp_path, third, trials=5)
     assert [len(launcher.points) for launcher in (first, second, third)] == [3, 2, 0]
     assert len({*first.points, *second.points}) == 5
-    assert [trial.value for trial in trials_of(tmp_path)] == [50.0] * 5
+    assert [trial.value for trial in study_in(tmp_path).trials] == [50.0] * 5
 
 
 def test_point_without_a_value_counts_as_a_trial(tmp_path):
     launcher = Launcher(lambda settings: PointError("out of memory"))
     assert run_search(tmp_path, launcher, trials=2) is None
-    assert [trial.state.name for trial in trials_of(tmp_path)] == ["FAIL", "FAIL"]
+    assert [trial.state.name for trial in study_in(tmp_path).trials] == ["FAIL", "FAIL"]
     again = Launcher()
     run_search(tmp_path, again, trials=3)
     assert len(again.points) == 1
@@ -69,7 +69,7 @@ def test_invalid_point_counts_as_a_trial(tmp_path):
     with pytest.raises(ConfigError, match="below 1"):
         run_search(tmp_path, refuse, trials=2)
     run_search(tmp_path, Launcher(), trials=3)
-    assert [trial.state.name for trial in trials_of(tmp_path)] == ["COMPLETE", "FAIL", "COMPLETE"]
+    assert [trial.state.name for trial in study_in(tmp_path).trials] == ["COMPLETE", "FAIL", "COMPLETE"]
 
 
 def test_interrupted_point_runs_first(tmp_path):
@@ -83,6 +83,15 @@ def test_interrupted_point_runs_first(tmp_path):
     run_search(tmp_path, second, trials=2)
     assert second.points[0] == first.points[0]
     assert len(set(second.points)) == 2
+
+
+@pytest.mark.parametrize("chosen", [(), ("optim.lr",)])
+def test_point_of_a_search_killed_while_it_was_chosen_is_left_out(tmp_path, chosen):
+    """The journal gets a trial first, then one setting at a time."""
+    run_search(tmp_path, Launcher(), trials=1)
+    study_in(tmp_path).ask({name: SPACE[name] for name in chosen})
+    run_search(tmp_path, launcher := Launcher(), trials=3)
+    assert len(launcher.points) == 2
 
 
 def test_fewer_trials_leave_interrupted_points(tmp_path):
@@ -100,7 +109,7 @@ def test_duplicates_in_a_batch_run_once(tmp_path):
     launcher = Launcher()
     run_search(tmp_path, launcher, {"model.dropout": Choice(("0.3",))}, trials=3, at_a_time=3)
     assert launcher.batches == [[("model.dropout=0.3",)]]
-    assert [trial.value for trial in trials_of(tmp_path)] == [50.0] * 3
+    assert [trial.value for trial in study_in(tmp_path).trials] == [50.0] * 3
 
 
 def test_other_search_space_is_refused(tmp_path):
@@ -151,8 +160,8 @@ def test_search_through_hydra(stubbed, train_m):
     entries = read_manifest(stubbed.folder).points
     assert len(entries) == len(stubbed.started()) == 3
     assert all(re.fullmatch(r"optim.lr=[-.e\d]+", next(o for o in e.overrides if "lr" in o)) for e in entries)
-    assert [trial.value for trial in trials_of(stubbed.folder)] == [
-        50.0 + trial.params["seed"] for trial in trials_of(stubbed.folder)
+    assert [trial.value for trial in study_in(stubbed.folder).trials] == [
+        50.0 + trial.params["seed"] for trial in study_in(stubbed.folder).trials
     ]
     assert "50." not in out.partition("\n")[0]
 
@@ -171,7 +180,7 @@ def test_value_is_the_mean_over_seeds(stubbed, train_m):
     train_m(*arguments, "hydra.sweeper.n_trials=1")
     stubbed.set_actions()
     assert train_m(*arguments, "hydra.sweeper.n_trials=2")[0] == 0
-    assert [trial.value for trial in trials_of(stubbed.folder)] == [None, 55.5]
+    assert [trial.value for trial in study_in(stubbed.folder).trials] == [None, 55.5]
     entries = read_manifest(stubbed.folder).points
     assert len({entry.name for entry in entries}) == len(stubbed.started()) == 4
     assert [entry.overrides[-1] for entry in entries][1::2] == ["seed=6"] * 2
