@@ -66,8 +66,10 @@ class KeepLast(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        # Checkpoints do not hold partly accumulated gradients: wait for the optimizer step.
-        if (batch_idx + 1) % self.accumulate or trainer.is_last_batch:
+        # Checkpoints do not hold partly accumulated gradients: wait for the optimizer step. After the last
+        # step of an epoch or of the run, wait for the end of the epoch, which a resumed run would not repeat.
+        is_last = trainer.is_last_batch or trainer.global_step == trainer.max_steps
+        if (batch_idx + 1) % self.accumulate or is_last:
             return
         due = time.monotonic() - self.saved >= self.seconds
         stop, due = trainer.strategy.broadcast((self.interrupted, due))
@@ -198,11 +200,9 @@ class BestWeights(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.val_dataloaders:
             self._consider(trainer, float(trainer.current_epoch))
-
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.epoch is None:  # stopped by max_steps in the first epoch, or all scores were NaN
-            self._consider(trainer, 0.0)
-            self.epoch = trainer.current_epoch - 1  # Lightning has already counted that epoch
+        elif self.best == float("-inf"):  # stopped by max_steps in the first epoch, or all scores are NaN
+            self.epoch = trainer.current_epoch
+            self.save(trainer)
 
     def _consider(self, trainer: pl.Trainer, value: float) -> None:
         if value > self.best:
