@@ -114,6 +114,8 @@ def fit(
         enable_checkpointing=False,
         default_root_dir=folder,
     )
+    # With max_steps Lightning would repeat, without batches, the epoch at whose end a checkpoint was saved.
+    trainer.fit_loop._iteration_based_training = lambda: False  # type: ignore[method-assign]
     if settings.compile:
         trained.compile()  # in place: torch.compile(model) would rename every weight
     # Optimizer steps in total; the last step of each epoch may be smaller.

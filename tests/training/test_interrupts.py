@@ -42,8 +42,14 @@ def press(monkeypatch):
 
 @pytest.mark.parametrize(
     ("batch", "number", "limit"),
-    [(1, signal.SIGINT, -1), (5, signal.SIGINT, -1), (3, signal.SIGINT, 2), (1, signal.SIGTERM, -1)],
-    ids=["inside an epoch", "last batch", "last step", "terminated"],
+    [
+        (1, signal.SIGINT, -1),
+        (1, signal.SIGTERM, -1),
+        (5, signal.SIGINT, -1),
+        (5, signal.SIGINT, 5),
+        (3, signal.SIGINT, 2),
+    ],
+    ids=["inside an epoch", "terminated", "last batch", "last batch with max_steps", "last step"],
 )
 def test_interrupted_run_resumes_exactly(
     train_once, run_training, press, caplog, capfd, tmp_path, batch, number, limit
