@@ -41,8 +41,9 @@ def hold(folder: Path, what: str, *, file: str = "") -> Iterator[None]:
         raise RunError(f"{folder / file}: this {what} is in use by {owner}")
     _descriptors.add(descriptor)
     try:
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+        with suppress(OSError):  # a full disk: the lock is held without a description of its holder
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield
     finally:
         path.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """Locks are released, and child processes end, however their process ends."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -43,6 +44,16 @@ def start(tmp_path):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def test_full_disk_leaves_the_holder_without_a_name(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with lock.hold(tmp_path, "run"):
+            assert lock.holder(tmp_path) == "another process"
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_one_holder_at_a_time(tmp_path):
