@@ -59,7 +59,8 @@ class Questions:
     kind: tuple[str | None, ...]
     answerable: Bools
     abstained: Bools
-    """At the run's own null threshold, as are ``exact`` and ``f1``, 0..1."""
+    """At the run's own null threshold, as are ``exact`` and ``f1``, 0..1; on SQuAD 1.1 not at all, except in
+    records made before version 0.2."""
     exact: Floats
     f1: Floats
     start: Ints
