@@ -15,8 +15,8 @@ means is
 The article and the seed term both contain the interaction, so it is subtracted once (two-way clustering:
 Cameron, Gelbach & Miller 2011, eq. 2.11; Owen 2007 on why neither alone suffices); sums instead of means
 account for unequal article sizes. The null threshold is fitted on few articles and shared by all seeds; a
-delete-one jackknife over these articles estimates its variance (Tukey 1958). Degrees of freedom are
-Satterthwaite's (1946). Rejection rates of a true null are simulated in
+delete-one jackknife over these articles, or ``GROUPS`` groups of them, estimates its variance (Tukey 1958).
+Degrees of freedom are Satterthwaite's (1946). Rejection rates of a true null are simulated in
 ``tests/metrics/test_significance.py``.
 
 Without ``articles`` each question is its own cluster. Questions of one article are not independent, and a new
@@ -26,7 +26,7 @@ test set would have other articles: such an interval holds only for the articles
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, sqrt
 from typing import Literal, NamedTuple
 
@@ -44,6 +44,8 @@ Unit = Literal["question", "article", "passage"]
 LEVEL = 0.95
 POWER = 0.8
 """Power at which ``Effect.detectable`` would be found."""
+GROUPS = 20
+"""Maximum number of groups of calibration articles: up to this many articles are left out one by one."""
 _TIE = 1e-9
 """Rounding tolerance: means that differ by less count as equal."""
 
@@ -73,6 +75,7 @@ class Variance:
     seeds: tuple[Seeds, ...] = ()
     """One item per system with several runs."""
     calibration_units: int = 0
+    """Calibration articles."""
     calibration_variance: float = 0.0
 
     @property
@@ -89,7 +92,7 @@ class Variance:
         """Satterthwaite's degrees of freedom, at least 1."""
         parts = [
             (self.unit_variance, self.units - 1),
-            (self.calibration_variance, self.calibration_units - 1),
+            (self.calibration_variance, min(self.calibration_units, GROUPS) - 1),
             *((max(0.0, part.own), part.runs - 1) for part in self.seeds),
         ]
         spread = sum(variance**2 / free for variance, free in parts if variance)
@@ -176,7 +179,11 @@ def mean_interval(scores: Scores, articles: Articles | None = None) -> Interval:
 
 
 def contrast(
-    systems: Sequence[Scores], *, articles: Articles | None = None, left_out: Sequence[float] = ()
+    systems: Sequence[Scores],
+    *,
+    articles: Articles | None = None,
+    left_out: Sequence[float] = (),
+    calibration_units: int | None = None,
 ) -> Effect:
     """Sum of the means of ``systems``, signed score arrays ``(R, N)`` on the same N questions.
 
@@ -184,12 +191,14 @@ def contrast(
     ``[b - a]`` is the paired form of the first, for run r of b derived from run r of a: what the runs of a
     pair share does not widen the interval. ``articles`` ``(N,)`` are the questions' article numbers. With one
     run of a system its seed variance is unknown: the test is then about that run. ``left_out`` ``(C,)`` are
-    the sums with null thresholds fitted without each calibration article in turn.
+    the sums with null thresholds fitted without each calibration article in turn, or each group of the
+    ``calibration_units`` articles.
 
     Raises RunError with a single article, or question.
     """
     delta = float(sum(scores.mean() for scores in systems))
-    return Effect(delta, _crossed_variance(systems, articles, left_out))
+    variance = _crossed_variance(systems, articles, left_out)
+    return Effect(delta, replace(variance, calibration_units=calibration_units or len(left_out)))
 
 
 def power(variance: Variance, difference: float) -> float:
@@ -200,8 +209,10 @@ def power(variance: Variance, difference: float) -> float:
         return 1.0 if difference else 0.0
     shift = abs(difference) / sqrt(variance.total)
     critical = _quantile(variance.freedom, (1 + LEVEL) / 2)
-    below = (float(nctdtr(variance.freedom, sign * shift, critical)) for sign in (1, -1))
-    return 2 - sum(below)
+    # SciPy gives NaN at some large shifts, which leave nothing below ``critical``, or above it.
+    missed = np.nan_to_num(nctdtr(variance.freedom, shift, critical), nan=0.0)
+    missed_below = np.nan_to_num(nctdtr(variance.freedom, -shift, critical), nan=1.0)
+    return float(2 - missed - missed_below)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

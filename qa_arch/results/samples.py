@@ -12,7 +12,7 @@ import numpy as np
 from qa_arch.config.check import convert
 from qa_arch.errors import RunError
 from qa_arch.metrics.confidence import Bools, Floats, Ints, area_values, auroc_values
-from qa_arch.metrics.significance import Effect, Interval, Unit, contrast, mean_interval
+from qa_arch.metrics.significance import GROUPS, Effect, Interval, Unit, contrast, mean_interval
 from qa_arch.metrics.threshold import fit_threshold
 from qa_arch.records import CALIBRATION, RunRecord
 from qa_arch.results.questions import Questions, load_aligned, load_questions
@@ -30,8 +30,6 @@ MEASURES: Mapping[MeasureName, str] = {
 """Headings. The first two are measured at the fitted null threshold, the others need none: best spans of
 answerable questions; separation of answerable from unanswerable; risk over coverage (lower is better)."""
 AT_THRESHOLD: tuple[MeasureName, ...] = ("exact", "f1")
-GROUPS = 20
-"""Maximum number of leave-out groups: up to this many calibration articles are left out one by one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,12 +51,17 @@ class Sample:
 
     @cached_property
     def thresholds(self) -> Floats | None:
-        """Null thresholds ``(R, C)`` fitted without each calibration article in turn; None if records lack
-        what they were fitted on, or the rows were scored at other thresholds."""
+        """Null thresholds ``(R, C)`` fitted without each calibration article (or group) in turn; None if
+        records lack what they were fitted on, or the rows were scored at other thresholds."""
         runs = zip(self.records, self.rows, strict=True)
         fitted = [_jackknife_thresholds(record, rows) for record, rows in runs]
         known = [thresholds for thresholds in fitted if thresholds is not None]
         return np.stack(known) if len(known) == len(fitted) and len({*map(len, known)}) == 1 else None
+
+    @cached_property
+    def calibration_articles(self) -> int:
+        """Number of articles that the thresholds were fitted on."""
+        return len(np.unique(load_questions(self.rows[0].folder, self.records[0], CALIBRATION).article))
 
     def left_out(self, measure: MeasureName, where: Bools) -> Floats:
         """Means ``(C,)`` in percent over the runs and the questions ``where``, at ``thresholds``."""
@@ -150,13 +153,15 @@ class Samples:
     def _contrast(
         self, scores: Sequence[Floats], weights: Mapping[str, float], measure: MeasureName, where: Bools
     ) -> Effect:
-        left_out: Sequence[float] = ()
+        left_out, counted = [], 0
         if measure in AT_THRESHOLD and self._varies_threshold([*weights]):
             parts = [
                 weight * self.systems[label].left_out(measure, where) for label, weight in weights.items()
             ]
             left_out = np.sum(parts, axis=0).tolist()
-        return contrast(scores, articles=self._articles_of(where), left_out=left_out)
+            counted = self.systems[next(iter(weights))].calibration_articles
+        articles = self._articles_of(where)
+        return contrast(scores, articles=articles, left_out=left_out, calibration_units=counted)
 
     def _articles_of(self, where: Bools) -> Ints | None:
         return None if self.articles is None else self.articles[where]

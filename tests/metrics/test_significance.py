@@ -9,6 +9,7 @@ import pytest
 from qa_arch.errors import RunError
 from qa_arch.metrics.confidence import area_values, auroc, auroc_values, thresholds
 from qa_arch.metrics.significance import (
+    GROUPS,
     Effect,
     Seeds,
     Variance,
@@ -162,6 +163,8 @@ def test_detectable_difference_has_a_power_of_80_percent():
     )
     assert 0.72 <= detected <= 0.88
     assert power(expected, 0.0) == pytest.approx(0.05)
+    assert power(Variance(5, 1.0), 58.5) == pytest.approx(1)  # SciPy's tails are NaN here, and at 7.75
+    assert power(Variance(2, 1.0), 7.75) == pytest.approx(0.4569, abs=1e-4)
 
 
 def test_planned_variance_matches_simulated_experiments():
@@ -178,6 +181,12 @@ def test_planned_variance_matches_simulated_experiments():
     calibrated = Variance(16, 1.0, (), 4, 0.5)
     assert calibrated.planned(units=32, runs=5, calibration_units=8).total == pytest.approx(0.5 + 0.25)
     assert calibrated.planned(units=16, runs=5) == calibrated
+    groups = contrast(
+        [np.eye(16)], left_out=list(range(GROUPS)), calibration_units=44
+    ).variance  # 44 articles, left out in groups
+    same, double = (groups.planned(units=16, runs=16, calibration_units=units) for units in (44, 88))
+    assert same.calibration_variance == groups.calibration_variance == 2 * double.calibration_variance
+    assert Variance(16, 0.0, (), 44, 1.0).freedom == GROUPS - 1
 
 
 @pytest.mark.parametrize("own", [(-0.232, 0.192), (-0.1, 0.192), (0.1, 0.192)])

@@ -55,6 +55,15 @@ def test_calibration_variance_enters_only_tests_with_a_threshold(answer):
     assert scores["bert"][0][0] == pytest.approx(np.mean(expected))
 
 
+def test_calibration_articles_are_counted_although_groups_of_them_are_left_out(answer, monkeypatch):
+    monkeypatch.setattr("qa_arch.results.samples.GROUPS", 3)
+    bert, proposed = group_by_system(answer)
+    samples = samples_of([bert, proposed], "dev")
+    assert samples.systems["bert"].thresholds.shape == (2, 3)
+    assert samples.effect("bert", "proposed", "f1").variance.calibration_units == 4
+    assert "over 4 calibration articles;" in against_baseline([bert, proposed], bert).notes[1]
+
+
 def test_rows_scored_at_another_threshold_have_no_leave_one_out_thresholds(answer):
     (folder, record), *_ = answer
     rows = load_questions(folder, record)
