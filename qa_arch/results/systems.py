@@ -116,10 +116,14 @@ def _differing(per_record: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 def group_by_system(runs: Runs) -> list[System]:
     """Systems in order of their first run, labelled by the model and its distinguishing settings."""
-    systems: dict[str, list[tuple[Path, RunRecord]]] = {}
+    systems: list[tuple[Mapping[str, Any], list[tuple[Path, RunRecord]]]] = []
     for run, own in zip(runs, _all_settings(record for _, record in runs), strict=True):
-        systems.setdefault(repr(sorted(own.items(), key=str)), []).append(run)
-    members = list(systems.values())
+        known = {key: value for key, value in own.items() if value is not None}  # as in differing
+        system = next((system for other, system in systems if other == known), [])
+        if not system:
+            systems.append((known, system))
+        system.append(run)
+    members = [system for _, system in systems]
     return [System(label, tuple(system)) for label, system in zip(_labels(members), members, strict=True)]
 
 
@@ -231,7 +235,7 @@ def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:
 
 
 def _distinct_rows(columns: Iterable[Sequence[Any]]) -> int:
-    return len(set(zip(*(map(str, values) for values in columns), strict=True)))
+    return len(set(zip(*(map(values.index, values) for values in columns), strict=True)))
 
 
 def _short_names(settings: Iterable[str]) -> list[str]:

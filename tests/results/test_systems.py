@@ -93,6 +93,17 @@ def test_record_without_a_newer_setting_joins_the_default_system(runs):
     ]
 
 
+def test_equal_and_empty_settings_do_not_divide_a_system(runs):
+    """``two_systems`` averages them, and two systems of one label would be mistaken for each other."""
+    settings = [{"model": {"name": "bert"} | more} for more in ({"drop": 1}, {"drop": 1.0, "mask": None})]
+    same = runs(*(("bert", seed, config) for seed, config in enumerate(settings)))
+    assert [len(system.runs) for system in group_by_system(same)] == [2]
+    unlike = [(1, 1), (1.0, 2), (5, 1)]
+    several = [{"drop": drop} | dict.fromkeys(("width", "depth", "heads"), size) for drop, size in unlike]
+    systems = group_by_system(runs(*(("bert", 1, {"optim": config}) for config in several)))
+    assert len({system.label for system in systems}) == 3
+
+
 def test_word_vectors_count_by_file_name_and_only_if_used(runs):
     paths = ("/a/glove.6B.50d.txt", "/b/glove.6B.50d.txt", "/a/glove.840B.300d.txt")
     specs = [("proposed", n, {"glove": {"use": True, "path": path}}) for n, path in enumerate(paths)]
