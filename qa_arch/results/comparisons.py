@@ -191,7 +191,8 @@ def changed_table(
     """
     samples = samples_of([replace(a, label="A"), replace(b, label="B")], split, None, questions)
     rows_of = {side: samples.systems[side.upper()].rows for side in "ab"}
-    first, f1 = samples.first, {side: stacked(rows, "f1").mean(0) for side, rows in rows_of.items()}
+    first = samples.first
+    f1 = {side: stacked(rows, "f1").mean(0).round(_PLACES) for side, rows in rows_of.items()}
     with np.errstate(invalid="ignore"):  # infinite on both sides: no change
         odds = (stacked(rows, "null_odds").mean(0) for rows in rows_of.values())
         moved = np.nan_to_num(np.abs(np.subtract(*odds)))

@@ -129,6 +129,15 @@ def test_most_changed_questions_come_first(make_run, question_set):
     assert [row["id"] for row in changed_table(*systems, top=1).rows] == ["q5-0"]
 
 
+def test_rounding_of_a_mean_over_seeds_is_no_change(make_run, question_set):
+    questions = question_set()
+    folders = [make_run(f"run{seed}", questions, seed=seed) for seed in range(4)]
+    for folder in folders:
+        write_questions(folder, read_questions(folder) | {"f1": [0.8] * len(questions)})
+    a, *b = find_runs(folders)  # 0.8 and 2.4000000000000004 / 3
+    assert changed_table(*two_systems([a], b)).rows == []
+
+
 def test_comparison_on_calibration_if_dev_is_held_out(two_seeds):
     folder, a, b, _ = two_seeds
     on_dev = compare(a, b)
