@@ -10,7 +10,7 @@ import shlex
 import numpy as np
 import pytest
 
-from qa_arch.records import find_runs
+from qa_arch.records import find_runs, read_questions, write_questions
 from qa_arch.results.report.page import write_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'qa-arch[dev]'")
@@ -281,6 +281,17 @@ def test_curves_show_mean_and_range_of_seeds(report, make_run, question_set, tmp
     )
     train, low, high, mean = curves
     assert (train, low, high, mean) == ([3, 3], [2, 1], [12, 6], [6, 3])
+
+
+def test_mark_on_a_curve_is_the_score_of_its_run(make_run, question_set, tmp_path, visit):
+    folder = make_run("only", question_set(copies=4))
+    rows = read_questions(folder)
+    odds = [0.6 if abstained else -9.0 for abstained in rows["abstained"]]  # around the threshold of 0.5
+    write_questions(folder, rows | {"null_odds": odds})
+    runs = find_runs([folder])
+    page = visit(write_report(runs, tmp_path / "r.html").path)
+    (mark,) = page.evaluate("document.querySelector('#figure-thresholds .plot').data.at(-1).y")
+    assert mark == pytest.approx(runs[0][1].compared_point("dev").f1, abs=0.01)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -87,7 +87,7 @@ function drawAbstention() {
   const of = (run, key) => curvesOf(run).thresholds[key];
   const points = (x, y) => (run) => of(run, x).map((value, i) => [value, of(run, y)[i]]);
   const cut = (set().partial ? " Curves end where the scores of abstained answers would be needed; --data FILE supplies them." : "") + bandNote(runs);
-  const at = runs.map((run) => nearest(of(run, "margin"), DATA.runs[run].margin));
+  const at = runs.map((run) => placeOf(of(run, "margin"), DATA.runs[run].margin));
   const marks = (x, y) => dots(runs, runs.map((run, i) => (at[i] === null ? null : of(run, x)[at[i]])), runs.map((run, i) => (at[i] === null ? null : of(run, y)[at[i]])));
   const margins = runs.flatMap((run) => of(run, "margin").filter(Number.isFinite));
   figure(parent, "thresholds", `${state.over} over the null threshold`, `“No answer” is given where the null odds exceed the threshold; a mark is a run's own.${cut}`,
@@ -101,11 +101,11 @@ function drawAbstention() {
     [...systemTraces(runs, points("recall", "precision")), marks("recall", "precision")],
     { xaxis: { title: "recall, %", range: [0, 101] }, yaxis: { title: "precision, %", range: [0, 102] } });
 }
-function nearest(values, wanted) {
-  if (wanted === null || wanted === undefined) return null;
-  let best = 0;
-  values.forEach((value, i) => { if (value !== null && Math.abs(value - wanted) < Math.abs(values[best] - wanted)) best = i; });
-  return best;
+/** Place of a null threshold on the curves: the last point that is not above it. Infinite points are null. */
+function placeOf(thresholds, own) {
+  if (own === null || own === undefined) return null;
+  const last = thresholds.findLastIndex((threshold) => threshold !== null && threshold <= own);
+  return last < 0 ? Math.max(0, thresholds.findIndex((threshold) => threshold !== null) - 1) : last;
 }
 /** The range without the outermost percent on each side. */
 function spread(values) {
