@@ -61,7 +61,9 @@ class Sample:
     @cached_property
     def calibration_articles(self) -> int:
         """Number of articles that the thresholds were fitted on."""
-        return len(np.unique(load_questions(self.rows[0].folder, self.records[0], CALIBRATION).article))
+        article = load_questions(self.rows[0].folder, self.records[0], CALIBRATION).article
+        assert article is not None, "thresholds were fitted without each"
+        return len(np.unique(article))
 
     def left_out(self, measure: MeasureName, where: Bools) -> Floats:
         """Means ``(C,)`` in percent over the runs and the questions ``where``, at ``thresholds``."""
