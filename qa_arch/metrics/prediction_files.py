@@ -74,7 +74,8 @@ def _is_candidate(entry: Any) -> bool:
     if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
         return False
     probability = entry.get("probability")
-    return type(probability) in (int, float) and 0 <= probability <= 1
+    is_number = isinstance(probability, float | int) and not isinstance(probability, bool)
+    return is_number and 0 <= probability <= 1
 
 
 def _checked(file: PredictionFile, valid: Callable[[Any], bool], what: str, wanted: str) -> PredictionFile:
