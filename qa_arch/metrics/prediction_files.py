@@ -74,8 +74,9 @@ def _is_candidate(entry: Any) -> bool:
     if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
         return False
     probability = entry.get("probability")
-    is_number = isinstance(probability, float | int) and not isinstance(probability, bool)
-    return is_number and 0 <= probability <= 1
+    if isinstance(probability, bool) or not isinstance(probability, float | int):
+        return False
+    return 0 <= probability <= 1
 
 
 def _checked(file: PredictionFile, valid: Callable[[Any], bool], what: str, wanted: str) -> PredictionFile:
