@@ -193,10 +193,11 @@ def check_vectors(settings: Glove) -> None:
 
 def _from_text(path: Path, dim: int | None, most: int | None = None) -> WordVectors:
     """Vectors in the first ``most`` lines, or in all."""
-    header, width = _detect_layout(path)
-    if dim is not None and width > dim:  # else the first numbers would be read as part of the word
-        raise DataError(f"{path}: line {header + 1}: {width} numbers, expected {dim}: set glove.dim")
-    width = dim or width
+    header, widths = _detect_layout(path)
+    if dim is not None and min(widths) > dim:  # else the first numbers would be read as part of the word
+        raise DataError(f"{path}: line {header + 1}: {min(widths)} numbers, expected {dim}: set glove.dim")
+    # The most common: a word may contain spaces, and a line may be cut short.
+    width = dim or max(sorted(set(widths)), key=widths.count)
     rows: dict[str, NDArray[np.float32]] = {}
     with path.open("rb") as file, warnings.catch_warnings():
         # For invalid text, older numpy warns and returns the numbers before it.
@@ -233,8 +234,8 @@ def _from_text(path: Path, dim: int | None, most: int | None = None) -> WordVect
     return WordVectors(tuple(rows), np.array([np.zeros(width), *rows.values()], np.float32))
 
 
-def _detect_layout(path: Path) -> tuple[int, int]:
-    """(header lines, width), detected in the first 100 lines."""
+def _detect_layout(path: Path) -> tuple[int, list[int]]:
+    """(header lines, widths of the first 100 lines)."""
     with path.open("rb") as file:
         lines = list(islice(file, 100))
     if lines and lines[0].startswith((b"PK\3\4", b"\x1f\x8b")):
@@ -243,7 +244,7 @@ def _detect_layout(path: Path) -> tuple[int, int]:
     widths = [len(line.rstrip(b" \r\n").split(b" ")) - 1 for line in lines[header:] if line.strip()]
     if not widths or min(widths) < 1:
         raise DataError(f"{path}: holds no word vectors: each line must be a word and its numbers")
-    return header, min(widths)  # the minimum: a word may contain spaces
+    return header, widths
 
 
 def _from_torchtext(path: Path) -> WordVectors:

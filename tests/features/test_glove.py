@@ -93,6 +93,7 @@ def test_lookup_falls_back_to_lower_case_then_zeros(tmp_path):
         (b"PK\3\4 1 2\nb 3 4\n", 2, "is compressed: unzip it first"),
         (b"\x1f\x8b 1 2\nb 3 4\n", 2, "is compressed: unzip it first"),
         (b"a 1 2\nb 3\n", 2, "line 2: 1 numbers, expected 2"),
+        (b"a 1 2\nb 3 4\nc 5\n", None, "line 3: 1 numbers, expected 2"),
         (b"a 1 2\nb 3 x\n", 2, "line 2: '3 x' is not 2 finite numbers"),
         (b"a 1 2\nb nan 1\n", 2, "line 2: 'nan 1' is not"),
         (b"a 1  2\nb 3  4\n", 2, "line 1"),
