@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -86,7 +87,9 @@ def _official_files(args: argparse.Namespace) -> int:
 
     questions = open_questions(args.data, args.on_error)
     predictor = open_span_predictor(args.run_folder, args)
-    threshold = predictor.null_threshold if args.null_threshold is None else args.null_threshold
+    threshold = args.null_threshold
+    if threshold is None:  # as in evaluation, a model always answers SQuAD 1.1
+        threshold = math.inf if questions.protocol == "1.1" else predictor.null_threshold
     with watching("predicting", "questions") as watch:
         parts = predictor.read_parts(questions, batch_size=args.batch_size, watch=watch)
         formats.write_parts(args.out, parts, threshold)

@@ -46,6 +46,17 @@ def test_predict_then_evaluate_gives_the_recorded_scores(qa_arch, trained, dev_f
     assert {k: json.loads(out)[k] for k in OFFICIAL} == {k: recorded[k] for k in OFFICIAL}
 
 
+def test_predict_always_answers_squad_1_1_unless_given_a_threshold(qa_arch, run_folder, tmp_path, read_json):
+    answerable = [example for example in synthetic.named("dev").examples if example.answerable][:9]
+    data = write_json(tmp_path / "dev.json", write(question_set("dev", answerable, "1.1")))
+    low = Threshold(value=-1e6, fitted_on="nothing")
+    write_record(run_folder, replace(read_record(run_folder), threshold=low))
+    for options, answers in ((), True), (("--null-threshold=-1e6",), False):
+        assert qa_arch("predict", run_folder, "--data", data, "--out", tmp_path / "out", *options)[0] == 0
+        predictions = read_json(tmp_path / "out" / "predictions.json")
+        assert {bool(text) for text in predictions.values()} == {answers}
+
+
 def test_question_rows_hold_question_words_and_no_text(trained):
     questions = {example.id: example.question for example in synthetic.named("dev").examples}
     rows = read_questions(trained)
