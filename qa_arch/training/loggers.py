@@ -201,9 +201,10 @@ class CsvLogger(lightning.logger.Logger):
         step = step or 0
         row = {"step": step, **metrics}
         path = self.folder / ("steps.csv" if "step/loss" in row else "epochs.csv")
-        # After a checkpoint was loaded, or the run started over, the file may hold this and later steps.
+        # After a checkpoint was loaded, or the run started over, the file may hold this and later steps, and
+        # end with a row cut short.
         if path.is_file() and step <= self.written.get(path, step):
-            lines = path.read_bytes().splitlines(keepends=True)
+            lines = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
             rows = (line for line in lines[1:] if int(line.partition(b",")[0]) < step)
             write_atomic(path, b"".join([*lines[:1], *rows]))
         self.written[path] = step

@@ -110,6 +110,15 @@ def test_csv_files_have_one_row_per_epoch_and_per_logged_step(run_training, monk
     assert len(rows["table"]) > 1
 
 
+def test_row_cut_short_by_a_full_disk_is_left_out_of_csv_files(tmp_path):
+    for step in (1, 2):
+        loggers.CsvLogger(str(tmp_path)).log_metrics({"step/loss": 0.25}, step)
+    content = (tmp_path / "steps.csv").read_bytes()
+    (tmp_path / "steps.csv").write_bytes(content[:-4])
+    loggers.CsvLogger(str(tmp_path)).log_metrics({"step/loss": 0.5}, 3)
+    assert (tmp_path / "steps.csv").read_text().split() == ["step,step/loss", "1,0.25", "3,0.5"]
+
+
 def test_tensorboard_has_grouped_curves_and_few_scores(run_training):
     event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     done = run_training("logger=tensorboard", "trainer.epochs=3", "trainer.log_every=2")
