@@ -102,7 +102,7 @@ class ServerModel:
             counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
             tokens = [None if count is None else int(count) for count in counts]
             return Reply(str(text).strip(), odds, *tokens)
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, ArithmeticError, TypeError, ValueError, AttributeError) as error:
             raise UnavailableError(
                 f"{self.url}: its response is not a chat completion ({error!r}); check --url, which should"
                 " end in /v1"

@@ -16,6 +16,7 @@ from qa_arch.types.text import Example
 
 EXAMPLES = [Example("a", "Who?", "Ada came."), Example("b", "When?", "Ada came.")]
 PROMPTS = [messages(example, []) for example in EXAMPLES]
+TEXT = {"message": {"content": "x"}}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -125,11 +126,8 @@ def test_transient_errors_are_retried(stub):
         ([401], "HTTP 401 .*check --model, --url and QA_ARCH_API_KEY", 1),
         ([302], "HTTP 302", 1),  # the key is not sent elsewhere
         ([{"choices": []}], "is not a chat completion", 1),
-        (
-            [{"choices": [{"message": {"content": "x"}, "logprobs": {"content": ["x"]}}]}],
-            "not a chat compl",
-            1,
-        ),
+        ([{"choices": [TEXT], "usage": {"prompt_tokens": math.inf}}], "is not a chat completion", 1),
+        ([{"choices": [TEXT | {"logprobs": {"content": ["x"]}}]}], "is not a chat completion", 1),
     ],
 )
 def test_permanent_errors_are_reported(stub, failures, message, requests):
