@@ -8,7 +8,7 @@ import torch
 
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import Config, validate
-from qa_arch.errors import ConfigError
+from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.records import read_record
 from qa_arch.training import devices, run
 
@@ -47,6 +47,26 @@ def test_8gb_preset_by_compute_capability(monkeypatch, bitsandbytes, capability,
     assert devices.resolve(trainer, gpu=True).optimizer_bits == 8
     on_cpu = devices.resolve(trainer, gpu=False)
     assert (on_cpu.precision, on_cpu.optimizer_bits) == ("fp32", 32)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("trainer.accelerator=gpu", "torch sees no CUDA device; use trainer=cpu"),
+        ("trainer.precision=fp16", "fp16 needs a GPU; use bf16 or fp32"),
+        ("trainer.optimizer_bits=8", "8 bits need a GPU; use 32"),
+    ],
+)
+def test_settings_for_gpus_are_refused_without_one(monkeypatch, override, message):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match=rf"^{override.partition('=')[0]}: .*{message}"):
+        devices.require(configured(override).trainer)
+
+
+def test_missing_bitsandbytes_is_named(bitsandbytes):
+    bitsandbytes(False)
+    with pytest.raises(UnavailableError, match=r"trainer\.optimizer_bits.*, or use 32"):
+        devices.resolve(configured("trainer.optimizer_bits=8").trainer, gpu=True)
 
 
 @pytest.mark.parametrize(
