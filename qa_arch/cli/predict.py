@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -84,12 +83,13 @@ def _official_files(args: argparse.Namespace) -> int:
     """Write predictions.json, nbest_predictions.json and null_odds.json."""
     from qa_arch.cli.watch import watching
     from qa_arch.spans import files as formats
+    from qa_arch.spans.rows import threshold_on
 
     questions = open_questions(args.data, args.on_error)
     predictor = open_span_predictor(args.run_folder, args)
     threshold = args.null_threshold
-    if threshold is None:  # as in evaluation, a model always answers SQuAD 1.1
-        threshold = math.inf if questions.protocol == "1.1" else predictor.null_threshold
+    if threshold is None:
+        threshold = threshold_on(questions, predictor.null_threshold)
     with watching("predicting", "questions") as watch:
         parts = predictor.read_parts(questions, batch_size=args.batch_size, watch=watch)
         formats.write_parts(args.out, parts, threshold)

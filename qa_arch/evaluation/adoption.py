@@ -34,7 +34,7 @@ from qa_arch.records import (
 from qa_arch.results.provenance import new_record
 from qa_arch.spans.files import PREDICTIONS
 from qa_arch.spans.ranking import Ranking, with_null
-from qa_arch.spans.rows import ALWAYS_ANSWER, question_rows
+from qa_arch.spans.rows import ALWAYS_ANSWER, question_rows, threshold_on
 from qa_arch.types.text import Candidate, Example, Prediction, QuestionSet
 
 
@@ -146,7 +146,7 @@ def _calibrate(
     fits, scores = TASK.fit(calibration, outputs[CALIBRATION]), {}
     fitted = replace(record, **vars(fits))
     for split, scored in ((CALIBRATION, calibration), (DEV, questions)):
-        threshold = ALWAYS_ANSWER if scored.protocol == "1.1" else fitted.null_threshold
+        threshold = threshold_on(scored, fitted.null_threshold)
         rows = TASK.rows(scored, outputs[split], threshold)
         rows["confidence"] = TASK.confidence(outputs[split], threshold, fitted.temperature)
         known = {key: values for key, values in rows.items() if key not in ("windows", "probability")}

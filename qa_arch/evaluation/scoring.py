@@ -7,7 +7,6 @@ ensembles and other decodings. ``read`` returns the ranked answers, ``score`` th
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +30,7 @@ from qa_arch.records import (
     questions_folder,
     write_questions,
 )
+from qa_arch.spans.rows import threshold_on
 from qa_arch.tasks import Parts, Predictor, Watch, task_of
 
 log = logging.getLogger(__name__)
@@ -71,8 +71,7 @@ def score(
     rows but no predictions.
     """
     task = task_of(predictor.config.model)
-    # On SQuAD 1.1 a model always answers, whatever its threshold.
-    threshold = math.inf if reading.questions.protocol == "1.1" else predictor.null_threshold
+    threshold = threshold_on(reading.questions, predictor.null_threshold)
     answered = (reading.questions, reading.outputs, threshold)
     target = questions_folder(folder, split)
     points = {

@@ -22,6 +22,11 @@ ALWAYS_ANSWER = math.inf
 """Null threshold at which "no answer" is never predicted."""
 
 
+def threshold_on(questions: QuestionSet, fitted: float) -> float:
+    """The null threshold ``fitted``, but on SQuAD 1.1 a model always answers."""
+    return ALWAYS_ANSWER if questions.protocol == "1.1" else fitted
+
+
 def question_rows(
     questions: QuestionSet, answers: Sequence[Prediction], threshold: float
 ) -> dict[str, list[Any]]:
