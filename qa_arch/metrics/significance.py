@@ -26,7 +26,7 @@ test set would have other articles: such an interval holds only for the articles
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf, sqrt
 from typing import Literal, NamedTuple
 
@@ -197,8 +197,7 @@ def contrast(
     Raises RunError with a single article, or question.
     """
     delta = float(sum(scores.mean() for scores in systems))
-    variance = _crossed_variance(systems, articles, left_out)
-    return Effect(delta, replace(variance, calibration_units=calibration_units or len(left_out)))
+    return Effect(delta, _crossed_variance(systems, articles, left_out, calibration_units or len(left_out)))
 
 
 def power(variance: Variance, difference: float) -> float:
@@ -239,7 +238,10 @@ def in_order(families: Iterable[Sequence[float]]) -> list[list[float]]:
 
 
 def _crossed_variance(
-    systems: Sequence[Scores], articles: Articles | None, left_out: Sequence[float] = ()
+    systems: Sequence[Scores],
+    articles: Articles | None,
+    left_out: Sequence[float] = (),
+    calibration_units: int = 0,
 ) -> Variance:
     """Variance of the sum of the means of ``systems``, signed score arrays ``(R, N)``."""
     questions = systems[0].shape[1]
@@ -259,7 +261,7 @@ def _crossed_variance(
             seeds.append(Seeds(runs, float(means.var(ddof=1)) / runs - crossed, crossed))
     calibration_variance = (len(left_out) - 1) * float(np.var(left_out)) if len(left_out) > 1 else 0.0
     unit_variance = corrected * float((summed**2).sum())
-    return Variance(units, unit_variance, tuple(seeds), len(left_out), calibration_variance)
+    return Variance(units, unit_variance, tuple(seeds), calibration_units, calibration_variance)
 
 
 def _quantile(freedom: float, share: float) -> float:
