@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 Protocol = Literal["1.1", "2.0"]
@@ -191,7 +192,7 @@ class Prediction:
 def question_word(question: str) -> str:
     """First question word ("how many" and the like count as one); ``other`` if there is none."""
     words = re.findall(r"\w+", question.casefold())
-    for word, after in zip(words, [*words, ""][1:], strict=True):
+    for word, after in pairwise([*words, ""]):
         if word in ASKING:
             if word == "how":
                 return _HOW.get(after, "how")
