@@ -4,8 +4,9 @@
 
 Primary: three contrasts of F1 in fixed order, each tested only if the previous one is significant.
 Secondary: the same contrasts of the AUROC of "no answer", and both parts against the plain head trained
-longer, corrected by Holm. Intervals are over articles, seeds and calibration articles. Nothing is tested
-until all runs are scored.
+longer, corrected by Holm. Without a test: the gain of longer training, and the means of all arms (± standard
+deviation over seeds). Intervals are over articles, seeds and calibration articles. Nothing is tested until
+all runs are scored.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from qa_arch.evaluation.registration import read_registration
 from qa_arch.metrics.significance import Effect, holm
 from qa_arch.records import DEV, find_runs
-from qa_arch.results.samples import samples_of
+from qa_arch.results.samples import MeasureName, samples_of
 from qa_arch.results.systems import System
 
 HERE = Path(__file__).parent
@@ -27,6 +28,7 @@ CONTRASTS = {
     "head": {"plain": -0.5, "plain_twins": -0.5, "together": 0.5, "together_twins": 0.5},
 }
 LONGER = {"plain_longer": -1.0, "together_twins": 1.0}
+REPORTED: dict[MeasureName, str] = {"f1": "F1", "spans": "answerable F1 (forced answer)", "auroc": "AUROC"}
 
 
 def main() -> None:
@@ -42,18 +44,24 @@ def main() -> None:
     tested = True
     for name, weights in CONTRASTS.items():
         effect = samples.contrast(weights, "f1")
-        print(describe("F1", name, effect), "" if tested else "(not tested: previous one not significant)")
+        p = f"p {effect.p:.3f}" if tested else "not tested: previous one not significant"
+        print(f"{describe('F1', name, effect)}, {p}")
         tested = tested and effect.p < LEVEL
     secondary = [("AUROC", name, samples.contrast(weights, "auroc")) for name, weights in CONTRASTS.items()]
     secondary.append(("F1", "together_twins - plain_longer", samples.contrast(LONGER, "f1")))
     corrected = holm([effect.p for *_, effect in secondary])
     for (measure, name, effect), p in zip(secondary, corrected, strict=True):
-        print(describe(measure, name, effect), f"Holm {p:.3f}")
+        print(f"{describe(measure, name, effect)}, p {effect.p:.3f}, Holm {p:.3f}")
+    print(describe("F1", "plain_longer - plain", samples.effect("plain", "plain_longer", "f1")))
+    for arm in registration.runs:
+        means = {name: samples.scores(arm, measure).mean(1) for measure, name in REPORTED.items()}
+        figures = (f"{name} {mean.mean():.1f} ± {mean.std(ddof=1):.1f}" for name, mean in means.items())
+        print(f"{arm}: {', '.join(figures)}")
 
 
 def describe(measure: str, name: str, effect: Effect) -> str:
     low, high = effect.interval
-    return f"{measure}, {name}: {effect.delta:+.2f} ({low:+.2f} .. {high:+.2f}), p {effect.p:.3f}"
+    return f"{measure}, {name}: {effect.delta:+.2f} ({low:+.2f} .. {high:+.2f})"
 
 
 if __name__ == "__main__":
