@@ -188,12 +188,11 @@ class Reader:
 
         Only the exact search may return more spans: with the others the best span would change.
         """
-        default = self.predictor.config.decode
-        longest = query.max_answer_tokens or default.max_answer_tokens
+        default, max_length = self.predictor.config.decode, self.predictor.config.features.max_length
+        longest = min(query.max_answer_tokens or default.max_answer_tokens, max_length)
         several = query.distinct and query.top_k > 1
         n_best = query.top_k * CANDIDATES_PER_SPAN if several else query.top_k + 1
-        max_length = self.predictor.config.features.max_length
-        n_best = min(n_best, max_length * min(longest, max_length)) if default.search == "band" else 0
+        n_best = min(n_best, max_length * longest) if default.search == "band" else 0
         return replace(default, n_best=max(default.n_best, n_best), max_answer_tokens=longest)
 
     def _answer(self, query: Query, predictions: Sequence[Prediction]) -> Answer:
@@ -222,7 +221,7 @@ class Reader:
             null_odds=min(prediction.null_odds for prediction in predictions),
             null_threshold=threshold,
             windows=sum(prediction.windows for prediction in predictions),
-            spans=tuple(islice(_distinct(spans) if query.distinct else spans, query.top_k)),
+            spans=tuple(_distinct(spans, query.top_k) if query.distinct else spans[: query.top_k]),
             query=query,
         )
 
@@ -275,13 +274,13 @@ def _documents(context: Documents) -> tuple[str, ...]:
     return tuple(context)
 
 
-def _distinct(spans: Iterable[Span]) -> Iterator[Span]:
-    """Drop spans that overlap an earlier one of their document by more than ``MAX_OVERLAP``."""
+def _distinct(spans: Iterable[Span], count: int) -> list[Span]:
+    """The first ``count`` spans that overlap no earlier one of them by more than ``MAX_OVERLAP``."""
     chosen: list[Span] = []
     for span in spans:
-        if all(_overlap(span, other) <= MAX_OVERLAP for other in chosen):
+        if len(chosen) < count and all(_overlap(span, other) <= MAX_OVERLAP for other in chosen):
             chosen.append(span)
-            yield span
+    return chosen
 
 
 def _overlap(span: Span, other: Span) -> float:
