@@ -77,7 +77,7 @@ def sizes(folder: Path) -> Counter[str]:
 
 
 class _Flat(nn.Module):
-    """The model with plain tensors as inputs and outputs; ``null_start`` includes a verifier's score."""
+    """The model with plain tensors as inputs and outputs, the latter in the order of ``OUTPUTS``."""
 
     def __init__(self, model: nn.Module, names: tuple[str, ...]) -> None:
         super().__init__()
@@ -88,7 +88,10 @@ class _Flat(nn.Module):
         logits = self.model(Batch(index=torch.arange(tensors[0].shape[0]), **fields))
         if not isinstance(logits, SpanLogits):
             return logits.token, logits.stop
-        return logits.start, logits.end, logits.null - logits.null_end, logits.null_end
+        scores = logits.start, logits.end, logits.null_start, logits.null_end
+        if logits.verifier is None:
+            return scores
+        return *scores, logits.verifier_weight * logits.verifier
 
 
 def write_graph(path: Path, predictor: SpanPredictor) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -24,8 +24,9 @@ from qa_arch.types.tensors import Batch, Logits, SpanLogits, StepLogits
 DESCRIPTION = "export.json"
 INPUTS = ("ids", "mask", "segments", "question", "context", "word", "overlap", "vector")
 """Fields of ``Batch`` that a graph may read."""
-OUTPUTS = (("start", "end", "null_start", "null_end"), ("token", "stop"))
-"""Possible outputs: boundaries or steps. The verifier is in ``null_start``."""
+BOUNDARIES = ("start", "end", "null_start", "null_end")
+OUTPUTS = (BOUNDARIES, (*BOUNDARIES, "verifier"), ("token", "stop"))
+"""Possible outputs: boundaries or steps. ``verifier`` is multiplied by its weight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

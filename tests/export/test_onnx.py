@@ -19,7 +19,7 @@ from qa_arch.features.batches import Collator
 from qa_arch.features.vectors import vector_rows
 from qa_arch.models.onnx_model import DESCRIPTION, OnnxModel, read_description
 from qa_arch.records import GRAPH
-from qa_arch.spans.loading import load_predictor
+from qa_arch.spans.loading import average, load_predictor
 from qa_arch.types.text import Candidate, Prediction
 from tests.export.conftest import CASES
 
@@ -67,6 +67,17 @@ def test_graph_in_an_ensemble_reads_batches_on_a_gpu(predictors, exported):
     batch = batches(predictors["bert"])[0]
     actual = logits_of(model, batch._map(lambda x: x.as_subclass(OnGpu)))
     assert torch.equal(actual.start, logits_of(model, batch).start)
+
+
+def test_graph_counts_in_an_ensemble_like_its_model(predictors, exported):
+    """The probabilities of a verifier are averaged apart from those of start and end."""
+    graph = OnnxModel(exported("proposed") / GRAPH, read_description(exported("proposed")))
+    batch = batches(predictors["proposed"])[1]
+    model = predictors["proposed"].model
+    ours, theirs = (logits_of(member, batch) for member in (model, graph))
+    other = replace(ours, verifier=-ours.verifier)
+    difference = largest_difference(average([ours, other]), average([theirs, other]))
+    assert difference < onnx_folder.MAX_DIFFERENCE
 
 
 @pytest.mark.parametrize("case", INPUTS)
