@@ -102,17 +102,19 @@ class Variance:
         """Variance expected with other numbers of articles, runs per system and calibration articles.
 
         The part of a seed variance that another system's negative estimate cancels is chance, which more
-        articles reduce as they do the interaction. At the present sizes the plan is the variance itself.
+        articles reduce as they do the interaction; so is the part of the interaction that exceeds the
+        variance over articles, which contains it. At the present sizes the plan is the variance itself.
         """
         interactions = sum(part.interaction for part in self.seeds)
         articles = max(0.0, self.unit_variance - interactions) * self.units / units
+        contained = min(1.0, self.unit_variance / interactions) if interactions else 1.0
         positive = sum(max(0.0, part.own) for part in self.seeds)
         share = self.seed_variance / positive if positive else 0.0
         seeds = tuple(
             Seeds(
                 runs,
                 (lasting + (own - lasting) * self.units / units) * current / runs,
-                interaction * current * self.units / (runs * units),
+                contained * interaction * current * self.units / (runs * units),
             )
             for current, own, interaction in self.seeds
             for lasting in [share * max(0.0, own)]

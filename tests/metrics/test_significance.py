@@ -189,9 +189,10 @@ def test_planned_variance_matches_simulated_experiments():
     assert Variance(16, 0.0, (), 44, 1.0).freedom == GROUPS - 1
 
 
+@pytest.mark.parametrize("interaction", [0.05, 0.4])
 @pytest.mark.parametrize("own", [(-0.232, 0.192), (-0.1, 0.192), (0.1, 0.192)])
-def test_more_articles_never_detect_less(own):
-    variance = Variance(16, 0.5, tuple(Seeds(3, part, 0.05) for part in own))
+def test_more_articles_never_detect_less(own, interaction):
+    variance = Variance(16, 0.5, tuple(Seeds(3, part, interaction) for part in own))
     planned = [variance.planned(units=units, runs=3) for units in (16, 32, 48, 96, 200)]
     detectable = [Effect(0.0, plan).detectable for plan in planned]
     assert detectable == sorted(detectable, reverse=True)
