@@ -111,7 +111,7 @@ class Conversation:
             except QaArchError as error:
                 if not self.interactive:
                     raise
-                self.console.print(plain(str(error)), markup=False)
+                self.console.print(plain(str(error)))
 
     def read_files(self, paths: Sequence[str]) -> None:
         """Use these files as texts, unchanged: converting line ends would shift the offsets of answers."""

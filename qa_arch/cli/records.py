@@ -316,15 +316,14 @@ def _print_sections(console: Console, sections: Sequence[Any]) -> None:
 
 def _grid(head: str, rows: Sequence[Sequence[str]]) -> Any:
     from rich.table import Table
-    from rich.text import Text
 
     grid = Table(
         title=head, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False
     )
     for column in range(len(rows[0]) if rows else 0):
         grid.add_column(style="dim" if column == 0 else "", overflow="fold")
-    for name, *values in rows:
-        grid.add_row(name, *map(Text, values))
+    for row in rows:
+        grid.add_row(*row)
     return grid
 
 

@@ -230,6 +230,8 @@ _LATEX = {c: rf"\{c}" for c in "&%$#_{}"} | {
     "±": r"$\pm$",
     "−": r"$-$",
     "Δ": r"$\Delta$",
+    "[": "{[}",  # an option, or a star, of the end of the row before
+    "*": "{*}",
 }
 _LATEX_CODE = _LATEX | {
     "_": r"\char95{}",  # \_ is a rule in the default font encoding, and is copied as a space
@@ -280,8 +282,9 @@ def _latex_note(note: str) -> str:
 def _escaped(text: str, replacements: Mapping[str, str] = _LATEX) -> str:
     """``text`` escaped for LaTeX."""
     special = "".join(map(re.escape, replacements))
-    # Two hyphens in a row would be a dash.
-    return re.sub(f"-(?=-)|[{special}]", lambda match: replacements.get(match[0], "-{}"), text)
+    # Two hyphens in a row would be a dash, two apostrophes a quotation mark.
+    pattern = f"-(?=-)|'(?=')|[{special}]"
+    return re.sub(pattern, lambda match: replacements.get(match[0], match[0] + "{}"), text)
 
 
 def terminal_width() -> int | None:
@@ -295,7 +298,8 @@ def _text(table: Table, width: int | None) -> str:
 
     layout = fit(table.columns, cells(table), width or inf)
     page = io.StringIO()
-    Console(file=page, width=width or _frame_width(layout.widths)).print(rich_table(table, width or inf))
+    console = Console(file=page, width=width or _frame_width(layout.widths), markup=False, emoji=False)
+    console.print(rich_table(table, width or inf))
     if width is None:
         return page.getvalue() + "".join(f"  {note}\n" for note in table.notes)
     notes = list(table.notes)
@@ -307,12 +311,10 @@ def _text(table: Table, width: int | None) -> str:
 
 
 def rich_table(table: Table, width: float) -> Any:
-    """The table for a rich console, within ``width``."""
-    from rich.markup import escape as escape_markup
+    """The table for a rich console without markup, within ``width``."""
     from rich.table import Table as RichTable
-    from rich.text import Text
 
-    result = RichTable(title=escape_markup(table.title) or None, title_justify="left")
+    result = RichTable(title=table.title or None, title_justify="left")
     lines = cells(table)
     layout = fit(table.columns, lines, width)
     for place, column_width in zip(layout.places, layout.widths, strict=True):
@@ -321,7 +323,7 @@ def rich_table(table: Table, width: float) -> Any:
             column.heading, justify="left" if column.left else "right", overflow="fold", width=column_width
         )
     for row in lines[1:]:
-        result.add_row(*(Text(row[place]) for place in layout.places))  # brackets are not markup
+        result.add_row(*(row[place] for place in layout.places))
     return result
 
 

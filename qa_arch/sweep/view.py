@@ -88,7 +88,7 @@ def table(heading: str, rows: Sequence[Row]) -> Any:
     counted = Counter(row.status for row in rows)
     states = ", ".join(f"{counted[status]} {status}" for status in STYLES if counted[status])
     caption = f"{len(rows)} point{'s' * (len(rows) != 1)}: {states}"
-    grid = Table(title=Text(heading), title_justify="left", caption=caption, caption_justify="left")
+    grid = Table(title=heading, title_justify="left", caption=caption, caption_justify="left")
     grid.add_column("point", overflow="fold")
     grid.add_column("status", no_wrap=True)
     retried = any(row.attempts > 1 for row in rows)
@@ -99,14 +99,14 @@ def table(heading: str, rows: Sequence[Row]) -> Any:
         grid.add_column("note", overflow="fold")
     for row in rows:
         grid.add_row(
-            Text(row.point),
+            row.point,
             Text(row.status, STYLES[row.status]),
             *([str(row.attempts or "")] if retried else []),
             f"{row.epoch}/{row.epochs}" if row.epochs else "",
             f"{row.f1:.1f}" if row.f1 is not None else "",
             terminal.clock(row.seconds) if row.seconds is not None else "",
             f"{row.memory_mb:,.0f}" if row.memory_mb else "",
-            *([Text(row.note)] if has_notes else []),
+            *([row.note] if has_notes else []),
         )
     return grid
 

@@ -70,7 +70,8 @@ def guarded() -> Iterator[None]:
 
 
 def console(**options: Any) -> Console:
-    """Create a rich console with these ``options`` that escapes control characters in texts."""
+    """Create a rich console with these ``options`` that escapes control characters in texts, and takes
+    neither brackets nor names between colons for markup."""
     from rich.console import Console
     from rich.segment import Segment
 
@@ -82,4 +83,4 @@ def console(**options: Any) -> Console:
 
     # Passed explicitly: while a bar is live, sys.stderr is the bar's console, not the stream.
     stream = sys.stderr if options.get("stderr") else sys.stdout
-    return GuardedConsole(**{"file": stream, **options})
+    return GuardedConsole(**{"file": stream, "markup": False, "emoji": False, **options})

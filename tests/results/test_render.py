@@ -39,6 +39,13 @@ def test_special_characters_are_escaped():
     ]
     assert r"\caption{a \textbar{} b \# c\_}" in latex(odd)
     assert "\nx \\textbar{}y & F1" in latex(odd)
+    stars = [{"name": "[2] ''x"}, {"name": "*"}]  # bare, they would be an option of the end of the row before
+    lines = latex(Table("t", [text("name", "[1]")], stars)).splitlines()
+    assert [line for line in lines if "{[}" in line or "*" in line] == [
+        r"{[}1] \\",
+        r"{[}2] '{}'x \\",
+        r"{*} \\",
+    ]
 
 
 @pytest.mark.parametrize("prefix", ["=", "+", "-", "@", "\t", "\r"])
@@ -52,11 +59,14 @@ def test_csv_cells_are_never_formulas(prefix):
 
 
 def test_text_is_neither_truncated_nor_wrapped(capsys):
-    long = Table("t", select_columns(["model", "exact"]), [{"model": "m" * 200, "exact": 1.0}], ["n" * 200])
+    columns = [*select_columns(["model", "exact"]), text("markup", "[/x]")]
+    row = {"model": "m" * 200, "exact": 1.0, "markup": "[/x]"}
+    long = Table("[/x]", columns, [row], ["n" * 200])
     print_table(long)
     for page in (capsys.readouterr().out, render([long], "text")):
         assert "m" * 200 in page
         assert "n" * 200 in page
+        assert page.count("[/x]") == 3
         assert "\x1b" not in page
 
 

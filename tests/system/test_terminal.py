@@ -48,6 +48,15 @@ def test_tables_are_escaped():
     assert "\x1b[1m" in drawn
 
 
+def test_brackets_and_colons_are_not_markup():
+    output = io.StringIO()
+    texts = ["[/x]", "[bold]", ":smile:", r"\[b]"]
+    table = Table(*texts, title="[/x] :smile:")
+    table.add_row(*texts)
+    terminal.console(file=output, width=100).print(table)
+    assert [output.getvalue().count(text) for text in texts] == [3, 2, 3, 2]
+
+
 def test_progress_bar_may_move_the_cursor(capsys):
     with terminal.guarded(), Progress(console=terminal.console(stderr=True, force_terminal=True)) as bar:
         bar.add_task("reading")
