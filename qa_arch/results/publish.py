@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from qa_arch.config.files import replacing_folder
+from qa_arch.config.files import replacing_folder, write_atomic
 from qa_arch.data import sources
 from qa_arch.errors import DataError, RunError
 from qa_arch.records import (
@@ -46,14 +45,12 @@ def publish(run: Path, folder: Path) -> Path:
     _require_same_run(target, run, record)
     config = map_texts(record.config, _portable, f"{run}: config")
     published = replace(record, config=config, error=shareable(record.error))
+    rows = {split: questions_folder(run, split) / QUESTIONS for split in {DEV, *record.scores} - {TRAIN}}
+    contents = {split: path.read_bytes() for split, path in rows.items() if path.is_file()}
     with replacing_folder(target) as copy:
         write_record(copy, published)
-        for split in dict.fromkeys([DEV, *(split for split in record.scores if split != TRAIN)]):
-            rows = questions_folder(run, split) / QUESTIONS
-            if rows.is_file():
-                place = questions_folder(copy, split)
-                place.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(rows, place / QUESTIONS)
+        for split, content in contents.items():
+            write_atomic(questions_folder(copy, split) / QUESTIONS, content)
     return target
 
 
