@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import glob
 import math
+import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -564,8 +566,8 @@ def read_record(folder: str | Path) -> RunRecord:
 
 def _missing_record(folder: Path) -> str:
     """Error message for a folder without a record: suggests the runs in it, else similar ones nearby."""
-    inside, siblings = (_records_below(place, f"*/{RECORD}") for place in (folder, folder.parent))
-    near = inside or {*siblings, *_records_below(Path("runs"), f"**/{RECORD}")}
+    inside, siblings = (_records_below(at, at.glob(f"*/{RECORD}")) for at in (folder, folder.parent))
+    near = inside or {*siblings, *_records_below(Path("runs"), Path("runs").glob(f"**/{RECORD}"))}
     hint = suggest("" if inside else str(folder), (str(path.parent) for path in near), limit=5)
     return f"{folder}: {f'holds no {RECORD}' if folder.is_dir() else 'no such run folder'}{hint}"
 
@@ -638,9 +640,10 @@ def find_runs(
 ) -> list[tuple[Path, RunRecord]]:
     """Every run at or below paths and globs (``runs/bert-s*``), in path order, each once.
 
-    Raises RunError if a pattern matches nothing, no run is found, or a record cannot be read; with
+    Raises RunError if a pattern matches nothing, no run is found, or a record or folder cannot be read; with
     ``unreadable``, the last is appended to that list instead, as long as one record can be read.
     """
+    problems: list[str] = [] if unreadable is None else unreadable
     paths: list[Path] = []
     for pattern in map(str, patterns):
         named = Path(pattern).exists()
@@ -649,10 +652,10 @@ def find_runs(
             raise RunError(f"{pattern}: no such run or folder, and nothing matches it as a pattern")
         for match in map(Path, matches):
             if match.is_dir():
-                paths += _records_below(match, f"**/{RECORD}")
+                paths += _walk(match, problems)
             elif named or match.name == RECORD:  # a pattern may also match other files
                 paths.append(match)
-    runs, problems = [], [] if unreadable is None else unreadable
+    runs = []
     for path in dict.fromkeys(paths):
         try:
             runs.append((path.parent, read_record(path)))
@@ -670,21 +673,34 @@ def find_runs(
 def recorded(folder: Path, records: Globs) -> Runs:
     """Committed runs of the experiment in ``folder``, in path order, with paths relative to it."""
     globs = [records] if isinstance(records, str) else records
-    patterns = [f"{glob.rstrip('/')}/**/{RECORD}" for glob in globs]
-    paths = {path for pattern in patterns for path in _records_below(folder / RECORDS, pattern)}
-    return [(path.parent.relative_to(folder), read_record(path)) for path in sorted(paths)]
+    top = folder / RECORDS
+    matches = (path for glob in globs for path in top.glob(f"{glob.rstrip('/')}/**/{RECORD}"))
+    return [(path.parent.relative_to(folder), read_record(path)) for path in _records_below(top, matches)]
 
 
-def _records_below(top: Path, pattern: str) -> list[Path]:
-    """Run records sorted by path, skipping files of this name below a run's model and wandb's folder, and
-    folders still being copied."""
+def _walk(top: Path, problems: list[str]) -> list[Path]:
+    """Run records below ``top``. Unlike a glob it finds links that lead nowhere, and adds folders that cannot
+    be read to ``problems``."""
+    failed: dict[Path, OSError] = {}
+    walk = os.walk(top, onerror=lambda error: failed.update({Path(error.filename, RECORD): error}))
+    matches = [Path(folder, RECORD) for folder, *names in walk if RECORD in chain(*names)]
+    problems += [
+        f"{path.parent}: cannot be read ({failed[path].strerror}), perhaps with runs; correct its permissions"
+        for path in _records_below(top, failed)
+        if not isinstance(failed[path], FileNotFoundError)  # removed meanwhile
+    ]
+    return _records_below(top, matches)
+
+
+def _records_below(top: Path, paths: Iterable[Path]) -> list[Path]:
+    """The run records among ``paths``, sorted, each once: not files of this name below a run's model and
+    wandb's folder, and in folders still being copied."""
 
     def is_skipped(folder: Path) -> bool:
         inside = folder.name in (MODEL, WANDB) and (top / folder.parent / RECORD).is_file()
         return inside or is_unfinished(folder)
 
-    paths = sorted(top.glob(pattern))
-    return [path for path in paths if not any(map(is_skipped, path.relative_to(top).parents))]
+    return [path for path in sorted({*paths}) if not any(map(is_skipped, path.relative_to(top).parents))]
 
 
 def questions_folder(run: Path, split: str = DEV) -> Path:

@@ -1,6 +1,8 @@
 """Reading records back: in full, or an error that names the remedy."""
 
+import errno
 import json
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -130,6 +132,31 @@ def test_records_inside_a_run_folder_are_skipped(make_record, tmp_path):
     assert [record.model for _, record in find_runs([f"{tmp_path}/{RECORDS}/x/*"])] == runs
     types = tmp_path / RECORDS / "x" / "a" / "model" / "types"
     assert [record.model for _, record in find_runs([types])] == ["x/a/model/types"]
+
+
+def test_runs_that_cannot_be_reached_are_named(make_record, tmp_path, monkeypatch):
+    """Without them a table would be another one. Folders without runs of their own do not matter."""
+    for name in ("a", "closed", "lost"):
+        write_record(tmp_path / name, make_record(name))
+    (tmp_path / "a" / "model").mkdir()
+    (tmp_path / "lost" / RECORD).rename(tmp_path / "record")
+    (tmp_path / "lost" / RECORD).symlink_to(tmp_path / "gone")
+    unreadable, scan = (tmp_path / "closed", tmp_path / "a" / "model"), os.scandir
+
+    def refuse(path):
+        if Path(path) in unreadable:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    problems = []
+    assert [record.model for _, record in find_runs([tmp_path], unreadable=problems)] == ["a"]
+    assert [problem.partition(": ")[0] for problem in problems] == [
+        str(tmp_path / "closed"),
+        str(tmp_path / "lost" / RECORD),
+    ]
+    with pytest.raises(RunError, match=f"{tmp_path}/closed: cannot be read .Permission denied.*; .*lost"):
+        find_runs([tmp_path])
 
 
 def test_question_rows_round_trip(tmp_path):

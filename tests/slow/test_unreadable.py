@@ -36,7 +36,7 @@ def test_unreadable_run_is_reported(tmp_path, is_folder):
     )
     path = closed if is_folder else closed / "run.json"
     path.chmod(0)
-    refused = call("tables", good, closed), call("show", closed)
+    refused = call("tables", good, closed), call("tables", tmp_path), call("show", closed)
     path.chmod(0o755)
     for done in refused:
         assert "Traceback" not in done.stderr, done.stderr
