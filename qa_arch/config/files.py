@@ -255,8 +255,10 @@ def _create_locked(target: Path, *, folder: bool) -> tuple[Path, int]:
             path.mkdir()
         try:
             descriptor = os.open(path, os.O_RDONLY if folder else os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        except FileNotFoundError:  # removed by another writer, as below
-            continue
+        except FileNotFoundError:
+            if not folder:
+                raise  # the parent folder is gone
+            continue  # removed by another writer, as below
         with suppress(OSError):  # without file locks nothing is removed as abandoned
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if path.exists():

@@ -95,6 +95,15 @@ def test_full_disk_is_a_one_line_error(tmp_path, save):
     assert not list(tmp_path.iterdir())
 
 
+def test_write_in_a_removed_folder_is_refused(tmp_path, monkeypatch):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    with pytest.raises(QaArchError, match=r"^x: cannot be written \(No such file or directory\)"):
+        write_atomic("x", "new")
+
+
 @pytest.mark.parametrize("error", [OSError(28, "No space left"), ValueError("x"), KeyboardInterrupt()])
 def test_failed_write_changes_nothing(tmp_path, error):
     path = write_atomic(tmp_path / "file.txt", "old")
