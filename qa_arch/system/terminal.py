@@ -8,11 +8,13 @@ consoles, which escape the text that they draw.
 from __future__ import annotations
 
 import codecs
+import os
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -57,8 +59,12 @@ class Guarded:
 def guarded() -> Iterator[None]:
     """Escape control characters on standard output and standard error within the block.
 
-    Where standard output is not UTF-8, characters that it cannot encode become question marks.
+    Where standard output is not UTF-8, characters that it cannot encode become question marks. Streams that
+    the caller closed (``>&-``) are the null device.
     """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # by file descriptor
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
     streams = sys.stdout, sys.stderr
     if isinstance(sys.stdout, TextIOWrapper) and codecs.lookup(sys.stdout.encoding).name != "utf-8":
         sys.stdout.reconfigure(errors="replace")
@@ -80,6 +86,9 @@ def console(**options: Any) -> Console:
             for segment in super().render(*arguments, **options):
                 is_safe = segment.control or segment.text.isprintable()
                 yield segment if is_safe else Segment(escape_controls(segment.text), segment.style)
+
+        def on_broken_pipe(self) -> None:
+            raise  # to ``main``; rich would exit with 1
 
     # Passed explicitly: while a bar is live, sys.stderr is the bar's console, not the stream.
     stream = sys.stderr if options.get("stderr") else sys.stdout

@@ -48,6 +48,24 @@ def test_tables_are_escaped():
     assert "\x1b[1m" in drawn
 
 
+def test_closed_streams_take_and_give_nothing(monkeypatch):
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    with terminal.guarded():
+        print("x", flush=True)
+        assert not sys.stdout.isatty()
+        assert sys.stdin.read() == ""
+
+
+def test_table_into_a_closed_pipe_raises_an_error_for_main():
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        terminal.console(file=Closed()).print("x")
+
+
 def test_brackets_and_colons_are_not_markup():
     output = io.StringIO()
     texts = ["[/x]", "[bold]", ":smile:", r"\[b]"]
