@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from qa_arch import __version__
 from qa_arch.config.check import suggest
-from qa_arch.errors import FULL, QaArchError, one_line
+from qa_arch.errors import FULL, ConfigError, QaArchError, one_line
 from qa_arch.manifest import Command, from_extras, packages
 from qa_arch.system import terminal
 
@@ -106,6 +106,11 @@ def _report(error: Exception, args: argparse.Namespace) -> int:
     if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
         reason = os.strerror(error.errno).lower()
         return _fail(f"{error.filename}: {reason}; --debug shows where", QaArchError.exit_code)
+    if isinstance(error, OSError) and (error.errno, error.filename) == (errno.ENOENT, None):  # of getcwd
+        return _fail("the working folder was removed; change to another", QaArchError.exit_code)
+    if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
+        around = error.object[max(0, error.start - 40) : error.end + 40]
+        return _fail(f"{around!r}: a name is not UTF-8; rename it", ConfigError.exit_code)
     if isinstance(error, OSError) and error.errno in FULL:
         _drop_output()
         place = error.filename or "output"

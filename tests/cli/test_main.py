@@ -51,6 +51,12 @@ def test_help_names_every_command_in_its_group(qa_arch):
         (QaArchError("x"), 1, "x"),
         (PermissionError(13, "x", "closed.json"), 1, "closed.json: permission denied"),
         (OSError(36, "x", "long"), 1, "long: file name too long"),
+        (FileNotFoundError(2, "x"), 1, "the working folder was removed"),
+        (
+            UnicodeEncodeError("utf-8", "a\udcff", 1, 2, "surrogates not allowed"),
+            2,
+            r"'a\udcff': a name is not",
+        ),
         (ConfigError("x"), 2, "x"),
         (DataError("x"), 4, "x"),
         (RunError("x"), 5, "x"),
