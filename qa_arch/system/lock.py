@@ -54,7 +54,7 @@ def hold(folder: Path, what: str, *, file: str = "") -> Iterator[None]:
 def holder(folder: Path, name: str = LOCK) -> str | None:
     """Description of the process that holds the lock of the folder; None if it is free."""
     try:
-        descriptor = os.open(folder / name, os.O_RDONLY)
+        descriptor = os.open(folder / name, os.O_RDONLY | os.O_NONBLOCK)  # a pipe has no holder
     except OSError:
         return None
     try:

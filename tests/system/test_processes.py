@@ -71,6 +71,8 @@ def test_one_holder_at_a_time(tmp_path):
     assert not list(folder.iterdir())
     with lock.hold(folder, "run"):
         pass
+    os.mkfifo(folder / lock.LOCK)
+    assert lock.holder(folder) is None
 
 
 def test_lock_of_another_process_is_released_by_its_death(tmp_path, start):
