@@ -75,11 +75,11 @@ def load_weights(folder: Path, model: nn.Module, precision: Precision = "fp32") 
     Weights stored in int8 stay so if ``precision`` is int8, else they become fp32.
     """
     path = folder / WEIGHTS
+    if not path.is_file():  # reading a pipe could wait for ever
+        raise RunError(f"{path}: is missing; the run has no saved model, train it again")
     try:
         state = load_file(path)
         model.load_state_dict(take_int8(model, state) if precision == "int8" else dequantised(state))
-    except FileNotFoundError as error:
-        raise RunError(f"{path}: is missing; the run has no saved model, train it again") from error
     except (OSError, SafetensorError) as error:
         raise RunError(f"{path}: is damaged ({error}); copy it again, or train the run again") from error
     except RuntimeError as error:

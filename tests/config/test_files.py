@@ -23,6 +23,7 @@ from qa_arch.config.files import (
     write_json,
 )
 from qa_arch.errors import QaArchError, RunError
+from qa_arch.models import store
 
 
 @pytest.mark.parametrize(("mask", "file_mode", "folder_mode"), [(0o077, 0o600, 0o700), (0o002, 0o664, 0o775)])
@@ -75,6 +76,9 @@ def test_pipe_is_not_read(tmp_path):
     os.mkfifo(tmp_path / "run.json")
     with pytest.raises(RunError, match=r"run\.json: cannot be read \(not a regular file\); fetch it again"):
         read_json(tmp_path / "run.json", "fetch it again")
+    os.mkfifo(tmp_path / store.WEIGHTS)
+    with pytest.raises(RunError, match=r"model\.safetensors: is missing; the run has no saved model"):
+        store.load_weights(tmp_path, torch.nn.Linear(1, 1))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
