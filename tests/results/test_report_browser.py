@@ -69,7 +69,8 @@ def test_every_figure_is_drawn_at_every_width(report, visit, scheme):
 
 
 PLOTS_FIT = """() => [...document.querySelectorAll(".figures .js-plotly-plot")].every(
-    (plot) => Math.abs(plot._fullLayout.width - plot.clientWidth) <= 1)"""
+    (plot) => [plot._fullLayout.width, plot.querySelector("svg").viewBox.baseVal.width].every(
+        (width) => Math.abs(width - plot.clientWidth) <= 1))"""
 
 
 def check_figures(page, width: int) -> None:

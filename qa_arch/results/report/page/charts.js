@@ -23,7 +23,7 @@ const fitting = new ResizeObserver((entries) => {
   for (const { target, contentRect } of entries) {
     if (matchMedia("print").matches) return; // print scales them
     const drawn = target._fullLayout?.width;
-    if (drawn && contentRect.width && Math.abs(drawn - contentRect.width) > 1) Plotly.Plots.resize(target);
+    if (drawn && contentRect.width && Math.abs(drawn - contentRect.width) > 1) Plotly.Plots.resize(target).then(scalable);
   }
 });
 
@@ -52,14 +52,12 @@ function figure(parent, name, title, caption, traces, changes) {
 
 /** Draws a plot that scales when printed. */
 function draw(plot, traces, changes) {
-  const first = !plot.on;
-  const scalable = () => {
-    const { width, height } = plot._fullLayout;
-    plot.querySelectorAll("svg.main-svg").forEach((svg) => svg.setAttribute("viewBox", `0 0 ${width} ${height}`));
-  };
-  Plotly.react(plot, traces, changes, PLAIN);
-  if (first) plot.on("plotly_afterplot", scalable);
-  scalable();
+  Plotly.react(plot, traces, changes, PLAIN).then(scalable);
+}
+
+function scalable(plot) {
+  const { width, height } = plot._fullLayout;
+  plot.querySelectorAll("svg.main-svg").forEach((svg) => svg.setAttribute("viewBox", `0 0 ${width} ${height}`));
 }
 
 /** Shows the reason instead of a figure that cannot be drawn. */
