@@ -17,7 +17,7 @@ from pathlib import Path
 from qa_arch.evaluation.registration import read_registration
 from qa_arch.metrics.significance import Effect, holm
 from qa_arch.records import DEV, find_runs
-from qa_arch.results.samples import MeasureName, samples_of
+from qa_arch.results.samples import MEASURES, MeasureName, samples_of
 from qa_arch.results.systems import System
 
 HERE = Path(__file__).parent
@@ -28,7 +28,7 @@ CONTRASTS = {
     "head": {"plain": -0.5, "plain_twins": -0.5, "together": 0.5, "together_twins": 0.5},
 }
 LONGER = {"plain_longer": -1.0, "together_twins": 1.0}
-REPORTED: dict[MeasureName, str] = {"f1": "F1", "spans": "answerable F1 (forced answer)", "auroc": "AUROC"}
+REPORTED: tuple[MeasureName, ...] = ("f1", "spans", "auroc")
 
 
 def main() -> None:
@@ -54,9 +54,9 @@ def main() -> None:
         print(f"{describe(measure, name, effect)}, p {effect.p:.3f}, Holm {p:.3f}")
     print(describe("F1", "plain_longer - plain", samples.effect("plain", "plain_longer", "f1")))
     for arm in registration.runs:
-        means = {name: samples.scores(arm, measure).mean(1) for measure, name in REPORTED.items()}
+        means = {MEASURES[measure]: samples.scores(arm, measure).mean(1) for measure in REPORTED}
         figures = (f"{name} {mean.mean():.1f} ± {mean.std(ddof=1):.1f}" for name, mean in means.items())
-        print(f"{arm}: {', '.join(figures)}")
+        print(f"{arm}: {'; '.join(figures)}")
 
 
 def describe(measure: str, name: str, effect: Effect) -> str:
