@@ -83,15 +83,17 @@ def wrong_type(value: object, wanted: type) -> str:
 def to_example(raw: RawQuestion, contexts: dict[str, str]) -> Example:
     """Validate ``raw``, including that every answer occurs at its offset in the context.
 
-    ``contexts`` holds the passages seen so far, so that equal passages share one string object.
+    ``contexts`` holds the passages seen so far, so that equal passages share one string object. Without a
+    title, each passage is its own article.
     Raises RecordError, whose ``where`` names the faulty field.
     """
     fields = raw.fields
-    identity, title = _text(fields, "id"), _text(fields, "title")
+    identity = _text(fields, "id")
     context = contexts.get(fields["context"]) if isinstance(fields.get("context"), str) else None
     if context is None:
         context = _text(fields, "context")
         contexts[context] = context
+    title = passage_title(context) if fields.get("title") in (None, "") else _text(fields, "title")
     question, answers = _text(fields, "question"), _golds(fields, "answers", context)
     impossible = not raw.nested and not answers
     if "is_impossible" in fields:

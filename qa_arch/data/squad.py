@@ -21,7 +21,6 @@ from qa_arch.data.question_sets import (
     RecordError,
     build,
     clip,
-    passage_title,
     require_field,
     wrong_type,
 )
@@ -69,13 +68,12 @@ def _csv_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line, flat record) of every row.
 
     ``answers`` and ``starts`` hold one value or a JSON list, and are empty for an unanswerable question.
-    Without a column ``title``, each passage is its own article. Raises DataError.
+    Raises DataError.
     """
     for line, row in csv_rows(path, read_text(path), _CSV, f"the columns are {', '.join(_CSV)}"):
         starts = [_offset(start) for start in _parse_cell(row["starts"])]
         answers = {"text": _parse_cell(row["answers"]), "answer_start": starts}
-        title = row.get("title") or passage_title(row["context"])
-        yield line, {**row, "title": title, "answers": answers}
+        yield line, {**row, "answers": answers}
 
 
 def _parse_cell(text: str) -> list[Any]:

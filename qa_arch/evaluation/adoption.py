@@ -83,7 +83,7 @@ def _hash(answers: Answers) -> str:
 
 def check_articles(questions: QuestionSet, calibration: QuestionSet) -> None:
     """Raise DataError if a threshold would be fitted on articles that are scored."""
-    shared = sorted(questions.titles & calibration.titles - {""})
+    shared = sorted(questions.titles & calibration.titles)
     if shared or questions.fingerprint == calibration.fingerprint:
         named = f" ({shared[0]!r}, ...)" if shared else ""
         raise DataError(

@@ -332,13 +332,20 @@ def power_table(
     experiments with other numbers of seeds (``runs``), articles (``units``; default: as many as here, and
     twice as many) and calibration articles, assuming the variances of ``systems`` against ``baseline``.
 
-    RunError without a system other than the baseline, or without a system of several runs.
+    RunError without a system other than the baseline, or without a system of several runs; ConfigError for
+    ``calibration`` if the runs or the measure have no threshold that varies.
     """
     samples = samples_of(systems, split)
     others = [system.label for system in systems if system.label != baseline.label]
     effects = {label: samples.effect(baseline.label, label, measure) for label in others}
     if not any(effect.variance.seeds for effect in effects.values()):
         raise RunError("power needs a baseline and another system, one of them with several seeds")
+    counted = max(effect.variance.calibration_units for effect in effects.values())
+    if calibration and not counted:
+        raise ConfigError(
+            f"--calibration-articles: no variance over calibration articles is known for {MEASURES[measure]}"
+            " of these runs; leave it out"
+        )
     rows: list[dict[str, Any]] = []
     for label, effect in effects.items():
         observed = effect.variance
@@ -358,7 +365,6 @@ def power_table(
             for size in DIFFERENCES
         ),
     ]
-    counted = max(effect.variance.calibration_units for effect in effects.values())
     counts = [f"{len(s.runs)} run{'s' * (len(s.runs) > 1)} of {s.label}" for s in systems]
     single = [system.label for system in systems if len(system.runs) == 1]
     notes = [

@@ -62,7 +62,7 @@ class Sample:
     def calibration_articles(self) -> int:
         """Number of articles that the thresholds were fitted on."""
         article = load_questions(self.rows[0].folder, self.records[0], CALIBRATION).article
-        assert article is not None, "thresholds were fitted without each"
+        assert article is not None, "thresholds leave out one article at a time"
         return len(np.unique(article))
 
     def left_out(self, measure: MeasureName, where: Bools) -> Floats:

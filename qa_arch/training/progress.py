@@ -213,8 +213,11 @@ class TrainingProgress(pl.Callback):
         loss, windows, *_ = pl_module.train_sums[0]
         read = done - (self.first_batch or 0)
         rate = read / max(1e-9, now - self.epoch_start)
-        left = f"{terminal.clock((trainer.num_training_batches - done) / rate)} left"
-        figures = [left] if read >= KNOWN_AFTER else []
+        batches = trainer.num_training_batches - done
+        if trainer.max_steps >= 0:
+            steps = trainer.max_steps - trainer.global_step
+            batches = min(batches, steps * trainer.accumulate_grad_batches)
+        figures = [f"{terminal.clock(batches / rate)} left"] if read >= KNOWN_AFTER else []
         figures.append(f"loss {float(loss / windows.clamp(min=1)):.3f}")
         key = pl_module.task.monitor or "calibration_f1"
         scores = [epoch[key] for epoch in self.history.epochs if key in epoch]

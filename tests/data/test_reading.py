@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from qa_arch.data.question_sets import fingerprint, question_set
 from qa_arch.data.sources import open_passages
+from qa_arch.data.splits import require_disjoint
 from qa_arch.data.squad import read, write
+from qa_arch.errors import DataError
 from qa_arch.types.text import Example, Gold, QuestionSet
 
 TOWER = "The north tower was raised in 1204 by masons from the coast."
@@ -116,6 +118,21 @@ def test_csv_rows_without_titles_are_grouped_by_passage(tmp_path):
     (tmp_path / "mine.csv").write_text("\n".join(rows))
     questions = read(tmp_path / "mine.csv")
     assert (questions.name, questions.article_numbers) == ("mine", [0, 0, 1])
+
+
+def test_json_questions_without_titles_are_grouped_by_passage(tmp_path):
+    """Annotation tools leave titles out or empty; articles named "" would count as shared."""
+    records = [flat("a"), flat("b"), flat("c", context=RIVER)]
+    del records[0]["title"]
+    records[1]["title"], records[2]["title"] = None, ""
+    article = nested(qa("d", is_impossible=True), qa("e", is_impossible=True), context="Third.")
+    del article["data"][0]["title"]
+    a = read(save_json(tmp_path / "flat.json", records))
+    b = read(save_json(tmp_path / "nested.json", article))
+    assert (a.article_numbers, b.article_numbers) == ([0, 0, 1], [0, 0])
+    require_disjoint(a=a, b=b)
+    with pytest.raises(DataError, match=r"a and c share 1 article \("):
+        require_disjoint(a=a, c=read(save_json(tmp_path / "river.json", records[2:])))
 
 
 def test_csv_may_have_any_line_ends_and_long_passages(tmp_path):

@@ -88,6 +88,12 @@ def test_power_command_extrapolates_from_the_records(answer, qa_arch):
         assert (code, "numbers >= 2" in error) == (2, True)
 
 
+def test_power_refuses_calibration_articles_that_change_nothing(answer, qa_arch):
+    options = ("--baseline", "bert", "--measure", "spans", "--calibration-articles", "8")
+    code, _, error = qa_arch("power", ANSWER, *options)
+    assert (code, "--calibration-articles: no variance" in error) == (2, True)
+
+
 def test_note_names_the_systems_whose_threshold_is_taken_as_fixed(answer):
     bert, proposed = group_by_system(answer)
     adopted = [(folder, replace(record, threshold=None)) for folder, record in proposed.runs]

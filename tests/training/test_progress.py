@@ -31,6 +31,8 @@ def trainer() -> SimpleNamespace:
         global_step=1,
         current_epoch=0,
         max_epochs=2,
+        max_steps=-1,
+        accumulate_grad_batches=1,
         num_training_batches=4,
     )
 
@@ -85,6 +87,15 @@ def test_log_shows_loss_speed_time_left_and_last_score(trainer, module, tick, mo
     )
     done = [line.partition("; ")[2] for line in caplog.messages if "done in" in line]
     assert done == ["calibration: f1 61.23, loss 1.50", "calibration: not validated"]
+
+
+def test_time_left_ends_with_the_last_allowed_step(trainer, module, tick, monkeypatch, caplog):
+    tick(1)
+    monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
+    trainer.num_training_batches, trainer.max_steps, trainer.accumulate_grad_batches = 100, 3, 4
+    with caplog.at_level("INFO", logger="qa_arch"):
+        run_epochs(progress.TrainingProgress("bert", history(), live=False), trainer, module, [{}])
+    assert "batch 4 of 100, 0:08 left" in caplog.messages[-2]
 
 
 @pytest.mark.parametrize(("seconds", "readings"), [(0.01, 1), (0.15, 2), (0.25, 4)])
