@@ -201,7 +201,7 @@ def aggregate(
     total = len(scored) + (missing if protocol == "1.1" else 0)
     if not total:
         raise DataError("no prediction belongs to any of the questions; do predictions and data match?")
-    final = scored if null_scores is None else _apply_threshold(scored, null_scores, threshold)
+    final = scored if null_scores is None else apply_threshold(scored, null_scores, threshold)
     mean = _mean_11 if protocol == "1.1" else _mean_20
     exact, f1 = mean((s.exact for s in final), total), mean((s.f1 for s in final), total)
     official: dict[str, Any] = {"exact_match": exact, "f1": f1}
@@ -276,7 +276,7 @@ def _mean_11(values: Iterable[float], total: int) -> float:
     return 100.0 * reduce(add, values, 0) / total
 
 
-def _apply_threshold(
+def apply_threshold(
     scored: Sequence[QuestionScore], null_scores: Mapping[str, float], threshold: float
 ) -> list[QuestionScore]:
     """Scores in which every null score above ``threshold`` is an abstention."""

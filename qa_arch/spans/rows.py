@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qa_arch.metrics.confidence import auroc
-from qa_arch.metrics.squad import METRIC_VERSION, aggregate, score_questions
+from qa_arch.metrics.squad import METRIC_VERSION, aggregate, apply_threshold, score_questions
 from qa_arch.metrics.threshold import at_thresholds, best_texts
 from qa_arch.records import NEVER_NULL, Point
 from qa_arch.types.text import Prediction, QuestionSet, question_word
@@ -36,8 +36,9 @@ def question_rows(
     record alone suffices to score other thresholds and to check calibration. Without a span, start and end
     are -1 and null_odds is +inf. ``article`` numbers the articles of the questions.
     """
-    scored = score_questions(questions, {answer.id: answer.text(threshold) for answer in answers})
     spans = score_questions(questions, best_texts(answers))
+    # As in the points: scored as a text, "no answer" would match a gold answer of articles and punctuation.
+    scored = apply_threshold(spans, {answer.id: answer.null_odds for answer in answers}, threshold)
     return {
         "id": [answer.id for answer in answers],
         "start": [answer.best.start if answer.best else -1 for answer in answers],

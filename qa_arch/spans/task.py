@@ -28,7 +28,7 @@ from qa_arch.features.batches import BucketBatchSampler, Collator, twin_windows
 from qa_arch.features.cache import windows_of
 from qa_arch.features.vectors import assumed_shape, passage_vectors, vector_rows
 from qa_arch.features.windows import FeatureTable, check_ids, check_lengths, probe
-from qa_arch.metrics.squad import METRIC_VERSION, score, score_questions
+from qa_arch.metrics.squad import METRIC_VERSION, score
 from qa_arch.metrics.threshold import calibrate, fit_answerability
 from qa_arch.models import store
 from qa_arch.models.build import build_model, make_encoder, make_tokenizer
@@ -240,8 +240,8 @@ class SpanTask(Task):
         answers = outputs.best_predictions
         threshold = self._threshold(questions, outputs, prior)
         logistic = fit_answerability(*odds_and_truth(questions, answers), prior)
-        scored = score_questions(questions, {a.id: a.text(threshold) for a in answers})
-        temperature = outputs.fit_temperature(np.array([s.exact > 0 for s in scored], bool), threshold)
+        right = np.array(question_rows(questions, answers, threshold)["exact"]) > 0
+        temperature = outputs.fit_temperature(right, threshold)
         value = threshold if math.isfinite(threshold) else None
         null = Threshold(value=value, fitted_on=CALIBRATION, prior=prior if logistic else None)
         confidence = Confidence(method="temperature", value=temperature, fitted_on=CALIBRATION)

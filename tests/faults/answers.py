@@ -113,7 +113,7 @@ FAULTS = (
     Fault(name="HasAns and NoAns are swapped", at="aggregate", test="test_squad_scores",
           old="([s for s in final if s.answerable], [s for s in final if not s.answerable])",
           new="([s for s in final if not s.answerable], [s for s in final if s.answerable])"),
-    Fault(name="abstains at the threshold itself", at="_apply_threshold", test="test_squad_scores",
+    Fault(name="abstains at the threshold itself", at="apply_threshold", test="test_squad_scores",
           old="null_scores[s.id] > threshold",
           new="null_scores[s.id] >= threshold"),
     Fault(name="F1 is taken from the worst gold answer", at="best_overlap", test="test_squad_scores",

@@ -6,7 +6,9 @@ import random
 import numpy as np
 import pytest
 
+from qa_arch.data.answer_files import Answers
 from qa_arch.errors import DataError
+from qa_arch.evaluation.adoption import ranking
 from qa_arch.metrics.confidence import reliability
 from qa_arch.metrics.squad import score
 from qa_arch.metrics.threshold import (
@@ -18,6 +20,8 @@ from qa_arch.metrics.threshold import (
     fit_answerability,
     fit_threshold,
 )
+from qa_arch.spans.rows import operating_points, question_rows
+from qa_arch.spans.task import TASK
 from qa_arch.types.text import Candidate, Prediction
 
 INF, NAN = math.inf, math.nan
@@ -118,6 +122,20 @@ def test_three_operating_points(gold_set):
     for scores in list(points.values())[:3]:
         texts = {a.id: a.text(scores.threshold) for a in answers}
         assert score(gold_set(golds), texts).f1 == scores.f1, "answers at that threshold score differently"
+
+
+def test_abstaining_is_wrong_even_if_the_gold_answer_is_only_an_article(gold_set):
+    """ "" and "A" are equal once normalised; rows and fits must agree with the scores at the threshold."""
+    texts, odds = dict.fromkeys("abcd", "mill"), {"a": 2.0, "b": -1.0, "c": 3.0, "d": 1.0}
+    answers = [answer(id_, texts[id_], odds[id_]) for id_ in texts]
+    fitted = []
+    for gold in ("A", "Dam"):
+        questions = gold_set({"a": [gold], "b": ["mill"], "c": [], "d": []})
+        rows = question_rows(questions, answers, 0.0)
+        assert (rows["exact"], rows["abstained"]) == ([0, 1, 1, 1], [True, False, True, True])
+        assert 100 * np.mean(rows["f1"]) == operating_points(questions, answers, 0.0)["calibrated"].f1
+        fitted.append(TASK.fit(questions, ranking(questions, Answers("", texts, odds, 0, 0))))
+    assert fitted[0] == fitted[1]
 
 
 def test_missing_or_duplicate_answers_are_refused(gold_set):
