@@ -95,7 +95,8 @@ def load(path: Path) -> Any:
     if not text.strip():
         raise DataError(f"{path}: the file is empty; fetch or write it again")
     first, _, rest = text.partition("\n")
-    if path.suffix in (".jsonl", ".ndjson") or (rest.strip() and _is_object(first)):
+    named_lines = path.name.removesuffix(".gz").endswith((".jsonl", ".ndjson"))
+    if named_lines or (rest.strip() and _is_object(first)):
         return Lines(json_lines(path, text))
     return _parse_json(path, text)
 
@@ -105,7 +106,7 @@ def json_lines(path: Path, text: str) -> Iterator[tuple[int, Any]]:
     # Only a line feed ends a record: str.splitlines would also cut at U+2028 or U+0085 inside a text.
     for number, line in enumerate(io.StringIO(text), start=1):
         if line.strip():
-            yield number, _parse_json(path, line, number)
+            yield number, _parse_json(path, line.rstrip("\r\n"), number)
 
 
 def _is_object(line: str) -> bool:

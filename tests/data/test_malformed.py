@@ -79,6 +79,8 @@ FILE_CASES = [
     ("empty.json", b"", ["the file is empty"]),
     ("cut_short.json", b'{"data": [\n  {"title": "A"', ["line 2, column 16", "fetch the file again"]),
     ("line.jsonl", json.dumps(FLAT).encode() + b"\n\n{,}\n", ["broken JSON at line 3, column 2"]),
+    ("short_line.jsonl", b'{"id": "a"\r\n{"id": "b"}\n', ["broken JSON at line 1, column 11"]),
+    ("first.jsonl.gz", gzip.compress(b'\n{"id": "a"\n{"id": "b"}\n'), ["broken JSON at line 2, column 11"]),
     ("bottomless.json", b"[" * 100_000, ["broken JSON", "recursion"]),
     ("digits.json", b'[{"id": %s}]' % (b"9" * 5000), ["broken JSON", "a number with more than 4300 digits;"]),
     ("latin_1.json", '{"data":\n"caf\u00e9"}'.encode("latin-1"), ["byte 13, line 2", "iconv"]),
