@@ -31,6 +31,7 @@ from qa_arch.types.text import Example, Gold, QuestionSet
 _EXPECTED = 'expected {"data": [{"title", "paragraphs"}]} or records of id, title, context, question, answers'
 _FLAT = {"context", "question"}
 _CSV = ("id", "question", "context", "answers", "starts")
+_FLAGS = {"true": True, "false": False}
 
 
 @gc_disabled()
@@ -67,13 +68,16 @@ def _read_file(path: Path) -> tuple[str, bool, Questions]:
 def _csv_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line, flat record) of every row.
 
-    ``answers`` and ``starts`` hold one value or a JSON list, and are empty for an unanswerable question.
-    Raises DataError.
+    ``answers`` and ``starts`` hold one value or a JSON list, and are empty for an unanswerable question. In
+    other columns an empty cell is a missing field. Raises DataError.
     """
     for line, row in csv_rows(path, read_text(path), _CSV, f"the columns are {', '.join(_CSV)}"):
         starts = [_offset(start) for start in _parse_cell(row["starts"])]
         answers = {"text": _parse_cell(row["answers"]), "answer_start": starts}
-        yield line, {**row, "answers": answers}
+        stated = {name: cell for name, cell in row.items() if cell or name in _CSV}
+        if "is_impossible" in stated:
+            stated["is_impossible"] = _FLAGS.get(row["is_impossible"].lower(), row["is_impossible"])
+        yield line, {**stated, "answers": answers}
 
 
 def _parse_cell(text: str) -> list[Any]:

@@ -120,6 +120,22 @@ def test_csv_rows_without_titles_are_grouped_by_passage(tmp_path):
     assert (questions.name, questions.article_numbers) == ("mine", [0, 0, 1])
 
 
+def test_csv_may_state_kind_and_is_impossible_in_some_rows(tmp_path):
+    header, file = "id,question,context,answers,starts,is_impossible,kind", tmp_path / "mine.csv"
+    rows = ["a,Q?,One text,text,4,False,", "b,Q?,One text,,,TRUE,swap", "c,Q?,One text,,,,"]
+    file.write_text("\n".join([header, *rows]))
+    assert [(e.answerable, e.kind) for e in read(file).examples] == [
+        (True, None),
+        (False, "swap"),
+        (False, None),
+    ]
+    file.write_text("\n".join([header, rows[0]]))
+    assert read(file).protocol == "2.0"
+    file.write_text("\n".join([header, rows[0].replace("False", "no")]))
+    with pytest.raises(DataError, match=r"is_impossible: is a string \('no'\)"):
+        read(file)
+
+
 def test_json_questions_without_titles_are_grouped_by_passage(tmp_path):
     """Annotation tools leave titles out or empty; articles named "" would count as shared."""
     records = [flat("a"), flat("b"), flat("c", context=RIVER)]
