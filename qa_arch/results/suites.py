@@ -79,7 +79,7 @@ def suite_tables(
 
 
 def _scored_systems(systems: Sequence[System], test: SuiteSet) -> Samples:
-    """Samples of the systems that were scored on the set."""
+    """Samples of the systems that were scored on the set; RunError if they allow no interval."""
     known = {}
     for system in systems:
         runs = [run for run in system.runs if test.split_in(run[1])]
@@ -87,10 +87,17 @@ def _scored_systems(systems: Sequence[System], test: SuiteSet) -> Samples:
         if runs:
             rows = [load_questions(folder, record, str(test.split_in(record))) for folder, record in runs]
             known[system.label] = Sample([record for _, record in runs], rows)
-    if test.passages is not None:
-        return Samples(test.name, known, test.passages, "passage")
     rows = [row for sample in known.values() for row in sample.rows]
-    return Samples(test.name, known, drawn_articles(rows, test.unit) if rows else None)
+    if test.passages is not None:
+        samples = Samples(test.name, known, test.passages, "passage")
+    else:
+        samples = Samples(test.name, known, drawn_articles(rows, test.unit) if rows else None)
+    if rows and not samples.testable(samples.where(test.measure)):
+        raise RunError(
+            f"{test.name}: an interval over {samples.unit}s needs several, and the scores are of a single"
+            f" {samples.unit}; change the set's unit, or leave it out of the suite"
+        )
+    return samples
 
 
 def _score_table(

@@ -1,6 +1,7 @@
 """``qa-arch suite``: systems on several sets; only scores missing from the records are computed."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -27,6 +28,20 @@ def suite(tmp_path):
     file = tmp_path / "small.yaml"
     file.write_text(yaml.safe_dump({"sets": sets}, sort_keys=False))
     return file
+
+
+@pytest.mark.parametrize(("size", "unit"), [(1, "question"), (2, "passage")])
+def test_set_without_intervals_is_named(tmp_path, qa_arch, size, unit):
+    first = generate(3, 4, 1, "dev").examples[0]
+    examples = [replace(first, id=str(number)) for number in range(size)]
+    write_json(tmp_path / "tiny.json", write(question_set("tiny", examples, "2.0")))
+    write_json(tmp_path / "answers.json", {example.id: "wrong" for example in examples})
+    arguments = ("--predictions", tmp_path / "answers.json", "--data", tmp_path / "tiny.json", "--name", "x")
+    assert qa_arch("adopt", *arguments, "--folder", tmp_path / "x")[0] == 0
+    sets = {"small": {"data": str(tmp_path / "tiny.json"), "unit": unit}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"sets": sets}))
+    code, _, err = qa_arch("suite", tmp_path / "mine.yaml", tmp_path / "x")
+    assert (code, f"small: an interval over {unit}s needs several" in err) == (5, True), err
 
 
 @pytest.fixture
