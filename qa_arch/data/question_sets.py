@@ -96,7 +96,7 @@ def to_example(raw: RawQuestion, contexts: dict[str, str]) -> Example:
     title = passage_title(context) if fields.get("title") in (None, "") else _text(fields, "title")
     question, answers = _text(fields, "question"), _golds(fields, "answers", context)
     impossible = not raw.nested and not answers
-    if "is_impossible" in fields:
+    if fields.get("is_impossible") is not None:
         impossible = require_field(fields, "is_impossible", bool)
     if impossible and answers:
         raise RecordError(
@@ -190,7 +190,7 @@ def build(name: str, files: Iterable[tuple[str, bool, Questions]], on_error: OnE
                 problems.append(problem)
                 continue
             positions[example.id] = f"{item.position} of {file}"
-            if "is_impossible" in item.fields or not example.answerable:
+            if item.fields.get("is_impossible") is not None or not example.answerable:
                 protocol = "2.0"
             examples.append(example)
         if before == len(examples) + len(problems):

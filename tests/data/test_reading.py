@@ -72,6 +72,7 @@ def test_squad_2_file_is_read(tmp_path):
         (None, {}, "1.1"),
         ("v2.0", {}, "2.0"),
         (None, {"is_impossible": False}, "2.0"),
+        (None, {"is_impossible": None}, "1.1"),
         ("1.1", {"is_impossible": False}, "2.0"),
     ],
 )
