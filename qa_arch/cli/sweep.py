@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import shlex
 import shutil
 import sys
@@ -12,12 +13,15 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import chdir
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from qa_arch.cli.runs import print_next_steps, require_hub, use_config_dir
+from qa_arch.cli.train import require_files
 from qa_arch.config.schema import validate
 from qa_arch.config.target import own_options
+from qa_arch.errors import QaArchError
 from qa_arch.records import read_record
 from qa_arch.results.tables import Table, print_table, text
 from qa_arch.sweep import points, runner
@@ -28,6 +32,7 @@ from qa_arch.sweep.state import CONFIG, Entry, read_manifest
 from qa_arch.sweep.view import Row, rows, table
 from qa_arch.system import lifeline, lock, terminal
 
+log = logging.getLogger(__name__)
 CHECKPOINT = "last.ckpt"
 WIDE = 1000
 """Table width without a terminal, so that no line is folded."""
@@ -99,7 +104,7 @@ def multirun(
         Grid(*split_grid(overrides)),
         command=point_command(trusted, folder),
         to_text=to_yaml,
-        preflight=points.preflight if dry else preflight,
+        preflight=partial(preflight, dry=dry),
         trusted=list(trusted),
         config_dir=folder,
         dry=dry,
@@ -122,11 +127,37 @@ def multirun(
     return (_print_plan if dry else _report)(sweep.folder, entries)
 
 
-def preflight(waiting: Sequence[Point], trusted: Sequence[str], pool: list[str] | None, local: bool) -> None:
-    """``points.preflight``, after checking that encoders and data sets are cached or available."""
-    if local:  # machines of a cluster may have another cache and other access to the hub
-        require_hub([point.config for point in waiting])
-    points.preflight(waiting, trusted, pool, local)
+def preflight(
+    waiting: Sequence[Point],
+    trusted: Sequence[str],
+    pool: list[str] | None,
+    local: bool,
+    *,
+    dry: bool = False,
+) -> None:
+    """``points.preflight``, after checking files, and that encoders and data sets are cached or available.
+
+    With ``dry``, only warn of what this machine lacks, and do not ask the hub.
+    """
+    try:
+        if local:  # machines of a cluster may have another cache and other access to the hub
+            for point in waiting:
+                _require_files(point)
+            if not dry:
+                require_hub([point.config for point in waiting])
+        points.preflight(waiting, trusted, pool, local)
+    except QaArchError as error:
+        if not (dry and local):
+            raise
+        points.preflight(waiting, trusted, None, False)  # raises the errors of any other machine
+        log.warning("training on this machine would fail: %s", error)
+
+
+def _require_files(point: Point) -> None:
+    try:
+        require_files(point.config)
+    except QaArchError as error:
+        raise type(error)(f"{points.title(point.overrides)}: {error}") from error
 
 
 def _read_point(folder: Path, entry: Entry) -> Point:

@@ -19,7 +19,7 @@ from typing import Any
 
 from qa_arch.config.extras import require_extras
 from qa_arch.config.identity import ENCODER, NEUTRAL, config_hash
-from qa_arch.config.schema import Config, Source, require_vectors, task_entry, validate
+from qa_arch.config.schema import Config, Source, require_trainable, require_vectors, task_entry, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.input_files import content_hash, packaged_files
 from qa_arch.errors import ConfigError, QaArchError, RunError
@@ -74,6 +74,7 @@ def make_points(composed: Iterable[tuple[tuple[str, ...], dict[str, Any]]]) -> l
     for overrides, raw in composed:
         try:
             config = validate(raw)
+            require_trainable(config)
             require_vectors(config)
             require_teacher(config)
             require_extras(config)
@@ -163,13 +164,17 @@ def _first_problem(request: Mapping[str, Any], trusted: Sequence[str]) -> str | 
     for point in request["points"]:
         config = validate(point["config"])
         checked: list[Any] = [config.model, config.loss, config.glove.use, config.trainer]
-        checked += [config.logger, config.references]
+        checked += [config.logger, config.references, config.encoder, config.features.max_length]
         if checked in seen:
             continue
         seen.append(checked)
         try:
             if request["local"]:
                 devices.require(config.trainer)
+                if config.encoder.init == "pretrained":
+                    from qa_arch.models.build import check_encoder  # imports transformers
+
+                    check_encoder(config)
             check_components(config, trusted)
         except QaArchError as error:
             return f"{point['title']}: {error}"

@@ -8,8 +8,11 @@ import sys
 import pytest
 from kills import contents
 
+from qa_arch.config.schema import RANDOM_ONLY
 from qa_arch.errors import ConfigError
 from qa_arch.records import RECORD
+
+RELOADED = ("encoder.init=pretrained", *(f"encoder.{key}=null" for key in RANDOM_ONLY))
 
 
 def test_repeated_grid_runs_only_failed_and_new_points(stubbed, train_m):
@@ -38,6 +41,26 @@ def test_unavailable_checkpoint_is_refused_before_any_point_starts(stubbed, trai
     assert not stubbed.folder.exists()
     assert train_m(*arguments, "--dry-run")[0] == 0
     assert len(queries) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["encoder.name=./nowhere", *RELOADED], 2, "encoder.name: ./nowhere is not a folder"),
+        (["model=proposed", "glove=file", "glove.path=words.txt"], 4, "words.txt: line 1: "),
+    ],
+)
+def test_unusable_files_are_refused_before_any_point_starts(
+    stubbed, train_m, monkeypatch, caplog, tmp_path, arguments, code, message
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words.txt").write_text("no vectors")
+    actual, out, err = train_m("seed=1,2", *arguments)
+    assert (actual, out) == (code, "")
+    assert f"seed=1: {message}" in err
+    assert train_m("seed=1,2", *arguments, "--dry-run")[0] == 0
+    assert f"training on this machine would fail: seed=1: {message}" in caplog.text
+    assert not stubbed.folder.exists()
 
 
 @pytest.mark.parametrize("content", ["other files", "another sweep"])

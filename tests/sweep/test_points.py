@@ -16,6 +16,8 @@ from qa_arch.sweep.runner import Grid
 from qa_arch.sweep.schedule import SCRUBBED, device_pool, point_environment, read_settings
 
 SMALL = ["model=bert", "debug=fast"]
+PRETRAINED = "encoder.init=pretrained encoder.layers=null encoder.width=null encoder.heads=null"
+PRETRAINED += " encoder.vocabulary=null"
 
 
 def make_point(*overrides: str, swept: tuple[str, ...] = ()):
@@ -147,15 +149,22 @@ def test_devices_of_other_machines_are_not_checked(monkeypatch, local, problem):
     [
         ("trainer.strategy=fsdp", "trainer.strategy: fsdp shards a model across GPUs"),
         ("+references.mine._target_=qa_arch.nn.losses.SpanLoss", "references.mine: SpanLoss has no method"),
+        (f"{PRETRAINED} features.max_length=600", "features.max_length: 600 is more than the 512 tokens"),
     ],
 )
 def test_point_that_could_not_start_is_reported(monkeypatch, overrides, problem):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     points = [
-        {"title": "seed=1", "config": asdict(make_point(change).config)} for change in ("seed=1", overrides)
+        {"title": "seed=1", "config": asdict(make_point(*change.split()).config)}
+        for change in ("seed=1", overrides)
     ]
     request = {"points": points, "pool": None, "local": True}
     assert str(sweep_points._first_problem(request, TRUSTED)).startswith(f"seed=1: {problem}")
+
+
+def test_compressed_config_is_refused():
+    with pytest.raises(ConfigError, match="compression: lists the steps of qa-arch compress"):
+        make_point("+compression=[{method: magnitude, sparsity: 0.5}]")
 
 
 def test_environment_of_a_point(monkeypatch):
