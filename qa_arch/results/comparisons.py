@@ -332,9 +332,11 @@ def power_table(
     experiments with other numbers of seeds (``runs``), articles (``units``; default: as many as here, and
     twice as many) and calibration articles, assuming the variances of ``systems`` against ``baseline``.
 
-    RunError without a system other than the baseline, or without a system of several runs; ConfigError for
-    ``calibration`` if the runs or the measure have no threshold that varies.
+    RunError without a system other than the baseline, without a system of several runs, or if a seed occurs
+    twice; ConfigError for ``calibration`` if the runs or the measure have no threshold that varies.
     """
+    for system in systems:
+        require_distinct_seeds(system, split)
     samples = samples_of(systems, split)
     others = [system.label for system in systems if system.label != baseline.label]
     effects = {label: samples.effect(baseline.label, label, measure) for label in others}

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from qa_arch.errors import RunError
 from qa_arch.metrics.threshold import fit_threshold
 from qa_arch.records import CALIBRATION, Runs, find_runs
 from qa_arch.results.comparisons import against_baseline, power_table
@@ -109,3 +110,10 @@ def test_power_names_systems_whose_seed_variance_is_unknown(answer):
     table = power_table([bert, replace(proposed, runs=proposed.runs[:1])], bert, runs=(5,))
     note = "variances as those of 2 runs of bert, 1 run of proposed on dev"
     assert table.notes[1:3] == [note, "one run of proposed: seed variance unknown, taken as zero"]
+
+
+def test_power_refuses_repeated_seeds(answer):
+    bert, proposed = group_by_system(answer)
+    repeated = replace(bert, runs=(*bert.runs, (Path("copy"), bert.record)))
+    with pytest.raises(RunError, match=r"bert: seed 13 occurs twice \(.*, copy\)"):
+        power_table([repeated, proposed], repeated, runs=(5,))
