@@ -49,6 +49,8 @@ NOT_FOR_SWEEPS = (
     (r"hydra\.(run|sweep)\.", "name the sweep's folder with sweep.folder=DIR"),
     (r"hydra/launcher=basic$", f"would train every point in this process; {LAUNCHER} does not"),
     (r"hydra/sweeper=optuna$", "the search of qa-arch is hydra/sweeper=qa_optuna"),
+    (r"\+*hydra\.sweeper\.max_batch_size=", "all points are checked first; sweep.n_jobs=N runs N at a time"),
+    (r"\+*hydra\.sweeper\.params\b", "name each swept setting as an argument, such as seed=1,2"),
     SEARCHPATH,
     ONE_LOGGER,
     (r"\+*hydra[./](?!launcher|sweeper)", NO_EFFECT),

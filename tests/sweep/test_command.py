@@ -86,6 +86,8 @@ def test_refused_sweep_folder_is_unchanged(stubbed, train_m, content):
         (["seed=1,1"], 2, "the same point, given twice"),
         (["seed=1,2", "sweep.job=1"], 2, "did you mean 'sweep.n_jobs'"),
         (["seed=1,2", "hydra.sweep.dir=x"], 2, "sweep.folder=DIR"),
+        (["seed=1,2", "hydra.sweeper.max_batch_size=1"], 2, "sweep.n_jobs=N runs N at a time"),
+        (["+hydra.sweeper.params.seed='1,2'"], 2, "as an argument, such as seed=1,2"),
         (["seed=1,2", "hydra/launcher=basic"], 2, "hydra/launcher=isolated"),
         (["seed=1,2", "hydra/sweeper=optuna"], 2, "hydra/sweeper=qa_optuna"),
         (["optim.lr=interval(1e-5,1e-3)"], 2, "add hydra/sweeper=qa_optuna"),
