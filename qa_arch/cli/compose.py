@@ -90,10 +90,14 @@ def _hydra(overrides: Sequence[str], config_dir: str | None) -> Iterator[list[st
     known = groups(folders)
     for override in overrides:
         group, equals, choice = override.partition("=")
-        # Hydra 1.3 raises ValueError or TypeError for GROUP=null, GROUP=true and GROUP=0.
-        unnamed = choice.lower() in ("null", "true", "false") or not any(map(str.isalpha, choice))
+        # Hydra 1.3 raises ValueError or TypeError for GROUP=null, GROUP=a,null, GROUP=true and GROUP=0.
+        words = {"null", "true", "false"}.intersection(re.split(r"[\s,()]+", choice.lower()))
+        unnamed = bool(words) or not any(map(str.isalpha, choice))
         if override == "~experiment" or (equals and group in known and unnamed):
-            raise ConfigError(f"{override}: names no choice; leave it out (no experiment is the default)")
+            word = f"{min(words)} " if words and "," in choice else ""
+            raise ConfigError(
+                f"{override}: {word}names no choice; leave it out (no experiment is the default)"
+            )
     try:
         Plugins.instance()  # a broken plugin, used or not, stops every Hydra program
     except Exception as error:

@@ -84,6 +84,7 @@ def test_refused_sweep_folder_is_unchanged(stubbed, train_m, content):
         (["optim.lrr=1,2"], 2, "did you mean 'optim.lr'"),
         (["seed=range(5,5)"], 2, "grid is empty"),
         (["seed=1,1"], 2, "the same point, given twice"),
+        (["loss=null,span"], 2, "loss=null,span: null names no choice; leave it out"),
         (["seed=1,2", "sweep.job=1"], 2, "did you mean 'sweep.n_jobs'"),
         (["seed=1,2", "hydra.sweep.dir=x"], 2, "sweep.folder=DIR"),
         (["seed=1,2", "hydra.sweeper.max_batch_size=1"], 2, "sweep.n_jobs=N runs N at a time"),
