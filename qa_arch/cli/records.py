@@ -218,7 +218,7 @@ def add_power_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_power(args: argparse.Namespace) -> int:
     """Print the power of the planned experiments."""
-    systems, _ = comparable(find_runs(args.runs or ["runs"]), args.split)
+    systems, left_out = comparable(find_runs(args.runs or ["runs"]), args.split)
     table = power_table(
         systems,
         find_system(systems, args.baseline),
@@ -228,7 +228,7 @@ def run_power(args: argparse.Namespace) -> int:
         units=args.articles,
         calibration=args.calibration_articles,
     )
-    print_table(table, form=args.format)
+    print_table(replace(table, notes=[*table.notes, *left_out]), form=args.format)
     return 0
 
 

@@ -192,7 +192,7 @@ def type_name(hint: Any) -> str:
     if origin in (dict, Mapping):
         return "a section"
     plain = {int: "an integer", float: "a number", str: "a string", bool: "true or false", type(None): "null"}
-    return plain.get(hint, str(hint))
+    return plain.get(hint, getattr(hint, "__name__", str(hint)))
 
 
 def _join(where: str, key: str) -> str:

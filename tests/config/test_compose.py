@@ -116,6 +116,7 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
         ("trainer.epochs=[1", "a value that contains"),
         ("model.name=modèle", "^model.name=modèle; a value that contains .* outside ASCII needs quotes"),
         ("encoder.freeze=some", "encoder.freeze: 'some' is not one of none|all or an integer >= 1"),
+        ("+compression=[{method:prune}]", "compression.0.: {'method': 'prune'} is not Magnitude or Heads"),
         ("~model.task", "model: has no task; name it in its YAML .known: span, "),
         ("model.task=tagging", "model.task: 'tagging' is not a choice .known: span, "),
         ("encoder.name=null", "encoder.name: missing"),

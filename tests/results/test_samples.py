@@ -9,7 +9,7 @@ import pytest
 
 from qa_arch.errors import RunError
 from qa_arch.metrics.threshold import fit_threshold
-from qa_arch.records import CALIBRATION, Runs, find_runs
+from qa_arch.records import CALIBRATION, Runs, find_runs, write_record
 from qa_arch.results.comparisons import against_baseline, power_table
 from qa_arch.results.questions import load_questions
 from qa_arch.results.samples import Sample, samples_of
@@ -93,6 +93,13 @@ def test_power_refuses_calibration_articles_that_change_nothing(answer, qa_arch)
     options = ("--baseline", "bert", "--measure", "spans", "--calibration-articles", "8")
     code, _, error = qa_arch("power", ANSWER, *options)
     assert (code, "--calibration-articles: no variance" in error) == (2, True)
+
+
+def test_power_names_the_runs_it_leaves_out(answer, qa_arch, tmp_path):
+    record = answer[0][1]
+    write_record(tmp_path / "waiting", replace(record, status="running", scores={}))
+    code, out, _ = qa_arch("power", ANSWER, tmp_path, "--baseline", "bert")
+    assert (code, f"left out, no scores of dev yet: {tmp_path}/waiting (running)" in out) == (0, True)
 
 
 def test_note_names_the_systems_whose_threshold_is_taken_as_fixed(answer):
