@@ -10,15 +10,16 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qa_arch.config.files import user_path
 from qa_arch.data.formats import OnError
 from qa_arch.data.formats.hub import split_source
-from qa_arch.data.input_files import as_list
-from qa_arch.data.sources import open_passages, usage
-from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.data.input_files import as_list, packaged_files
+from qa_arch.data.sources import open_passages, require, usage
+from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.records import CALIBRATION, DEV, Runs, read_record, read_trained, require_folder
 from qa_arch.results.tables import FORMATS
@@ -247,6 +248,34 @@ def next_steps(runs: Runs, options: Sequence[str] = ()) -> list[str]:
             baseline = "bert" if "bert" in labels else labels[0]
             commands.append(["compare", str(best.parent), "--baseline", baseline, *split_option])
     return [shlex.join(["qa-arch", *words]) for words in commands]
+
+
+def require_files(config: Config) -> None:
+    """Raise an error for the first that is missing: data, word vectors, a local encoder, a classifier's run.
+
+    DataError for data and vectors, and for data that does not fit the model's task, UnavailableError for
+    vectors of a package that is not installed, ConfigError for the encoder, RunError for the run.
+    """
+    from qa_arch.config.schema import task_entry
+    from qa_arch.nn.encoder_configs import resolve
+
+    task = task_entry(config.model["task"])
+    if task.reads != "corpus":  # first the kind of data, as another model could read these files
+        require(config.data.train, task.reads, "data.train")
+    require_present = import_module(task.sources).require_present
+    for setting, source in config.data.opened.items():
+        require_present(source, setting)
+    path = config.glove.path if config.glove.use else None
+    if path and packaged_files(path) is None:
+        if not Path(path).exists():
+            raise DataError(f"glove.path: {path} does not exist; check the path, or set glove=none")
+        from qa_arch.features.vectors import check_vectors
+
+        check_vectors(config.glove)
+    name = str(config.encoder.name if config.encoder.init == "pretrained" else "")
+    is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
+    if is_path and not Path(resolve(name)).is_dir():
+        raise ConfigError(f"encoder.name: {name} is not a folder; give one with a config.json and weights")
 
 
 def require_hub(configs: Sequence[Config]) -> None:

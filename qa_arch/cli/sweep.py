@@ -17,8 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from qa_arch.cli.runs import print_next_steps, require_hub, use_config_dir
-from qa_arch.cli.train import require_files
+from qa_arch.cli.runs import print_next_steps, require_files, require_hub, use_config_dir
 from qa_arch.config.schema import validate
 from qa_arch.config.target import own_options
 from qa_arch.errors import QaArchError

@@ -9,23 +9,26 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from qa_arch.cli.runs import add_options, print_next_steps, refuse_options, require_hub, use_config_dir
+from qa_arch.cli.runs import (
+    add_options,
+    print_next_steps,
+    refuse_options,
+    require_files,
+    require_hub,
+    use_config_dir,
+)
 from qa_arch.config.extras import require_extras
 from qa_arch.config.files import empty_folder, is_unfinished, read_yaml, write_atomic, write_json
 from qa_arch.config.identity import config_hash
 from qa_arch.config.launched import Launched, launched
-from qa_arch.config.schema import Config, require_trainable, require_vectors, task_entry, validate
+from qa_arch.config.schema import Config, require_trainable, require_vectors, validate
 from qa_arch.config.target import TRUSTED, own_options, require_trusted
-from qa_arch.data import sources
-from qa_arch.data.input_files import packaged_files
-from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
+from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.models.teacher_files import require_teacher
-from qa_arch.nn.encoder_configs import resolve
 from qa_arch.records import RECORD, RunRecord, Runs, read_record
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.system.lock import LOCK, hold
@@ -275,31 +278,6 @@ def train_job(
 def finished(folder: Path) -> bool:
     """Whether the folder contains a run that finished successfully."""
     return (folder / RECORD).is_file() and read_record(folder).status == "ok"
-
-
-def require_files(config: Config) -> None:
-    """Raise an error for the first that is missing: data, word vectors, a local encoder, a classifier's run.
-
-    DataError for data and vectors, and for data that does not fit the model's task, UnavailableError for
-    vectors of a package that is not installed, ConfigError for the encoder, RunError for the run.
-    """
-    task = task_entry(config.model["task"])
-    if task.reads != "corpus":  # first the kind of data, as another model could read these files
-        sources.require(config.data.train, task.reads, "data.train")
-    require_present = import_module(task.sources).require_present
-    for setting, source in config.data.opened.items():
-        require_present(source, setting)
-    path = config.glove.path if config.glove.use else None
-    if path and packaged_files(path) is None:
-        if not Path(path).exists():
-            raise DataError(f"glove.path: {path} does not exist; check the path, or set glove=none")
-        from qa_arch.features.vectors import check_vectors
-
-        check_vectors(config.glove)
-    name = str(config.encoder.name if config.encoder.init == "pretrained" else "")
-    is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
-    if is_path and not Path(resolve(name)).is_dir():
-        raise ConfigError(f"encoder.name: {name} is not a folder; give one with a config.json and weights")
 
 
 def add_params_arguments(parser: argparse.ArgumentParser) -> None:

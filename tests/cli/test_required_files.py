@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from qa_arch.cli.compose import compose
-from qa_arch.cli.runs import require_hub
-from qa_arch.cli.train import require_files
+from qa_arch.cli.runs import require_files, require_hub
 from qa_arch.config.schema import task_entries, validate
 from qa_arch.errors import DataError
 from qa_arch.manifest import from_extras
