@@ -1,0 +1,47 @@
+"""The ensemble of ``experiments/decision/effects.py``, from the answers of several runs."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qa_arch.metrics.confidence import auroc
+from qa_arch.records import DEV, find_runs
+from qa_arch.results.questions import Questions, load_questions
+
+RECORDS = Path(__file__).parents[2] / "experiments/decision/records"
+
+
+@pytest.fixture
+def effects(script):
+    return script("decision/effects.py")
+
+
+@pytest.fixture
+def run():
+    return find_runs([RECORDS])[0]
+
+
+def test_ensemble_of_one_run_scores_as_the_run_does(effects, run) -> None:
+    rows = load_questions(*run, DEV)
+    expected = {
+        "f1": rows.f1.mean(),
+        "spans": rows.span_f1[rows.answerable].mean(),
+        "auroc": auroc(-rows.null_odds, rows.answerable),
+    }
+    assert effects.ensemble([run]) == pytest.approx({name: 100 * value for name, value in expected.items()})
+
+
+def test_vote_sums_the_probabilities_of_equal_spans(effects, run) -> None:
+    rows = load_questions(*run, DEV)
+
+    def answers(probability: float, end: int, f1: float, odds: float) -> Questions:
+        constant = {"start": 0, "end": end, "probability": probability, "span_f1": f1, "null_odds": odds}
+        return replace(rows, **{name: np.full(len(rows), value) for name, value in constant.items()})
+
+    odds, f1 = effects.vote([answers(0.5, 9, 0.0, 3.0), answers(0.3, 4, 1.0, 0.0), answers(0.3, 4, 1.0, 0.0)])
+    assert set(f1) == {1.0}
+    assert set(odds) == {1.0}
+    odds, f1 = effects.vote([answers(0.7, 9, 0.0, 3.0), answers(0.3, 4, 1.0, 0.0), answers(0.3, 4, 1.0, 0.0)])
+    assert set(f1) == {0.0}
