@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qa_arch.cli.runs import add_options, use_config_dir
 from qa_arch.config.files import read_yaml, write_json
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.evaluation.registration import REGISTERED
+
+if TYPE_CHECKING:
+    from qa_arch.config.schema import Config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,41 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the identities of all planned runs; an earlier registration is never overwritten."""
     arms, seeds = _read_plan(args.plan)
-    from qa_arch.cli.compose import compose
-    from qa_arch.cli.train import plan_job
-    from qa_arch.config.schema import Config
-    from qa_arch.config.target import TRUSTED
     from qa_arch.evaluation.registration import Registration, identity, read_registration
     from qa_arch.results import provenance
     from qa_arch.tasks import task_of
 
     folder = use_config_dir(args.config_dir, args.trust)
-    trusted = (*TRUSTED, *args.trust)
-    configs: dict[str, dict[int, Config]] = {}
-    for name, settings in arms.items():
-        try:
-            words = shlex.split(settings)
-            if any(word.lstrip("+").startswith("seed=") for word in words):
-                raise ConfigError("contains seed=...; list seeds in seeds")
-            composed = {seed: compose([*words, f"seed={seed}"], folder) for seed in seeds}
-            configs[name] = {seed: plan_job(raw, trusted=trusted).config for seed, raw in composed.items()}
-        except (ConfigError, ValueError) as error:  # ValueError: an open quotation mark
-            raise ConfigError(f"{args.plan}: arm {name}: {error}") from None
-    (first, *rest) = [config for by_seed in configs.values() for config in by_seed.values()]
-    if any((config.data, config.name) != (first.data, first.name) for config in rest):
-        raise ConfigError(f"{args.plan}: the arms differ in name or data; an experiment has one of each")
-    if first.data.open_dev:
-        raise ConfigError(
-            f"{args.plan}: the dev set of its runs is not held out; add data.open_dev=false to each arm"
-        )
-    if first.name != (expected := args.plan.resolve().parent.name):
-        raise ConfigError(
-            f"{args.plan}: its runs belong to experiment {first.name}, so --final looks for the registration"
-            f" in experiments/{first.name}; add name={expected} to each arm, or move the plan there"
-        )
+    configs = _compose(args.plan, arms, seeds, folder, args.trust)
+    (first, *_) = configs[next(iter(arms))].values()
     sets = task_of(first.model).load_splits(replace(first.data, open_dev=True))
     fingerprints = {split: questions.fingerprint for split, questions in sets.items()}
-    commit, dirty = provenance.commit()
     runs = {
         name: {str(seed): identity(asdict(config), fingerprints) for seed, config in arm.items()}
         for name, arm in configs.items()
@@ -73,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
             raise RunError(f"{target}: has another plan or data; register a changed plan as a new experiment")
         print(f"{target}: already registered, nothing changed")
         return 0
+    commit, dirty = provenance.commit()
     registration = Registration(
         date=provenance.now(),
         commit=f"{commit}, changed" if dirty else commit,
@@ -85,6 +64,40 @@ def run(args: argparse.Namespace) -> int:
     write_json(target, asdict(registration))
     print(f"{len(arms)} arm{'s' * (len(arms) > 1)} of {len(seeds)} seed{'s' * (len(seeds) > 1)}: {target}")
     return 0
+
+
+def _compose(
+    plan: Path, arms: Mapping[str, str], seeds: Sequence[int], folder: str | None, trust: Sequence[str]
+) -> dict[str, dict[int, Config]]:
+    """Config of every arm and seed; ConfigError unless they share name and data, with a held-out dev set."""
+    from qa_arch.cli.compose import compose
+    from qa_arch.cli.train import plan_job
+    from qa_arch.config.target import TRUSTED
+
+    configs: dict[str, dict[int, Config]] = {}
+    for name, settings in arms.items():
+        try:
+            words = shlex.split(settings)
+            if any(word.lstrip("+").startswith("seed=") for word in words):
+                raise ConfigError("contains seed=...; list seeds in seeds")
+            composed = {seed: compose([*words, f"seed={seed}"], folder) for seed in seeds}
+            trusted = (*TRUSTED, *trust)
+            configs[name] = {seed: plan_job(raw, trusted=trusted).config for seed, raw in composed.items()}
+        except (ConfigError, ValueError) as error:  # ValueError: an open quotation mark
+            raise ConfigError(f"{plan}: arm {name}: {error}") from None
+    (first, *rest) = [config for by_seed in configs.values() for config in by_seed.values()]
+    if any((config.data, config.name) != (first.data, first.name) for config in rest):
+        raise ConfigError(f"{plan}: the arms differ in name or data; an experiment has one of each")
+    if first.data.open_dev:
+        raise ConfigError(
+            f"{plan}: the dev set of its runs is not held out; add data.open_dev=false to each arm"
+        )
+    if first.name != (expected := plan.resolve().parent.name):
+        raise ConfigError(
+            f"{plan}: its runs belong to experiment {first.name}, so --final looks for the registration"
+            f" in experiments/{first.name}; add name={expected} to each arm, or move the plan there"
+        )
+    return configs
 
 
 def _read_plan(plan: Path) -> tuple[Mapping[str, str], list[int]]:

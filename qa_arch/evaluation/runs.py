@@ -110,16 +110,7 @@ def evaluate_runs(
         log.info("%s: one more access to dev", log_dev_access(EXPERIMENTS / config.name, access))
     compares = bool(config.references) and not request.train
     calibration = _recorded_calibration(record, config) if compares or request.decode else None
-    fits: Fits | None = None
-    if request.decode is not None:
-        # Its null odds are on another scale, so the run's threshold does not apply.
-        predictor.null_threshold, predictor.temperature = 0.0, 1.0
-        fits = Fits(threshold=Threshold(value=0.0, fitted_on="nothing"))
-        if calibration is not None:
-            with watching() as watch:
-                fits = calibrate(predictor, read(predictor, calibration, watch=watch))
-    elif len(request.runs) > 1:
-        fits = _ensemble_fits(request.runs, predictor)
+    fits = _new_fits(request, predictor, calibration, watching)
     with watching() as watch:
         reading = read(predictor, questions, watch=watch)
     points = score(predictor, reading, folder, split=split, given=request.null_threshold)
@@ -289,6 +280,21 @@ def combined_record(request: Request, folder: Path) -> RunRecord:
     if existing.config_hash != combined.config_hash:
         raise RunError(f"{folder}: holds another record; choose another --record")
     return existing
+
+
+def _new_fits(
+    request: Request, predictor: Predictor, calibration: Any | None, watching: Watching
+) -> Fits | None:
+    """Null threshold and temperature of an ensemble or of another decoding, which is fitted on
+    ``calibration`` if that is known; None for a single run, whose record has them."""
+    if request.decode is None:
+        return _ensemble_fits(request.runs, predictor) if len(request.runs) > 1 else None
+    # Its null odds are on another scale, so the run's threshold does not apply.
+    predictor.null_threshold, predictor.temperature = 0.0, 1.0
+    if calibration is None:
+        return Fits(threshold=Threshold(value=0.0, fitted_on="nothing"))
+    with watching() as watch:
+        return calibrate(predictor, read(predictor, calibration, watch=watch))
 
 
 def _ensemble_fits(runs: Sequence[str], predictor: Predictor) -> Fits:

@@ -6,17 +6,20 @@ import copy
 import logging
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning.plugins.environments import LightningEnvironment
 
 from qa_arch.config.launched import launched
-from qa_arch.config.schema import Config
+from qa_arch.config.schema import Config, Trainer
 from qa_arch.errors import RunError
 from qa_arch.models import store
 from qa_arch.records import MODEL
@@ -64,10 +67,7 @@ def fit(
 
     ``publish`` and ``logger`` receive every epoch. ``callbacks`` run before those that save weights.
     """
-    for name in ANNOUNCING:
-        logging.getLogger(name).setLevel(logging.WARNING)
-    for message in KNOWN_WARNINGS:
-        warnings.filterwarnings("ignore", f".*{message}.*")
+    _silence_lightning()
     settings, task = config.trainer, task_of(config.model)
     checkpoint = newest(folder) if resume else None
     if resume and checkpoint is None:
@@ -77,18 +77,8 @@ def fit(
     strategy = devices.strategy_name(settings, world)
     sharded = strategy == "fsdp"
     trained = copy.deepcopy(parts.model) if sharded else parts.model
-
-    def save_best(trainer: pl.Trainer) -> None:
-        if sharded:  # all ranks take part in gathering, and rank 0 gets the weights
-            state = trainer.strategy.lightning_module_state_dict()
-            if trainer.is_global_zero:
-                prefix = "model."
-                weights = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-                parts.model.load_state_dict(weights)
-        if trainer.is_global_zero:
-            store.save_weights(folder / MODEL, parts.model)
-
-    best = BestWeights(save_best, settings.select, settings.patience)
+    save = partial(_save_best, parts.model, folder, sharded=sharded)
+    best = BestWeights(save, settings.select, settings.patience)
     history = History(publish, settings.log_every)
     label = f"{config.model.get('name', 'model')} seed {config.seed}"
     keep = KeepLast(folder, settings.checkpoint_minutes, settings.accumulate)
@@ -118,13 +108,45 @@ def fit(
     trainer.fit_loop._iteration_based_training = lambda: False  # type: ignore[method-assign]
     if settings.compile:
         trained.compile()  # in place: torch.compile(model) would rename every weight
-    # Optimizer steps in total; the last step of each epoch may be smaller.
-    steps = -(-len(data.sampler(world=trainer.world_size)) // settings.accumulate) * settings.epochs
-    steps = steps if settings.max_steps < 0 else min(steps, settings.max_steps)
+    steps = _total_steps(settings, batches=len(data.sampler(world=trainer.world_size)))
     module = TrainingModule(config, replace(parts, model=trained), total_steps=steps)
+    with _reporting_faults(checkpoint, keep, trainer), keep.interruptible(announce=trainer.is_global_zero):
+        trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    return history.epochs, best.epoch
+
+
+def _silence_lightning() -> None:
+    """Hide the messages of Lightning that repeat ours, and warnings about what is meant."""
+    for name in ANNOUNCING:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for message in KNOWN_WARNINGS:
+        warnings.filterwarnings("ignore", f".*{message}.*")
+
+
+def _save_best(model: torch.nn.Module, folder: Path, trainer: pl.Trainer, *, sharded: bool) -> None:
+    """Save the weights of ``model``; sharded ones are first gathered into it, for which every rank calls."""
+    if sharded:
+        state = trainer.strategy.lightning_module_state_dict()
+        if trainer.is_global_zero:
+            prefix = "model."
+            weights = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+            model.load_state_dict(weights)
+    if trainer.is_global_zero:
+        store.save_weights(folder / MODEL, model)
+
+
+def _total_steps(settings: Trainer, *, batches: int) -> int:
+    """Number of optimizer steps at ``batches`` an epoch; the last step of an epoch may be smaller."""
+    steps = -(-batches // settings.accumulate) * settings.epochs
+    return steps if settings.max_steps < 0 else min(steps, settings.max_steps)
+
+
+@contextmanager
+def _reporting_faults(checkpoint: Path | None, keep: KeepLast, trainer: pl.Trainer) -> Iterator[None]:
+    """Raise RunError for a checkpoint that is not loaded, and KeyboardInterrupt, after naming the last
+    checkpoint, where Lightning exits because of one."""
     try:
-        with keep.interruptible(announce=trainer.is_global_zero):
-            trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+        yield
     except UnpicklingError as error:
         if checkpoint is None:  # a message between ranks, cut short because one of them has ended
             raise
@@ -132,10 +154,9 @@ def fit(
             f"{checkpoint}: holds more than tensors and plain values, and is not loaded;"
             " use --if-exists replace to start over"
         ) from error
-    except (KeyboardInterrupt, SystemExit) as error:  # Lightning turns an interrupt into an exit
+    except (KeyboardInterrupt, SystemExit) as error:
         if not any(isinstance(cause, KeyboardInterrupt) for cause in (error, error.__context__)):
             raise
         if keep.stopped_after is not None and trainer.is_global_zero:
             log.info("%s: the checkpoint after step %d", keep.path, keep.stopped_after)
         raise KeyboardInterrupt from error
-    return history.epochs, best.epoch
