@@ -6,10 +6,31 @@ qa-arch tables runs/decision --publish experiments/decision/records
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
+from qa_arch.evaluation.registration import read_registration
+from qa_arch.metrics.confidence import Floats, auroc
+from qa_arch.metrics.significance import Effect, holm, in_order
+from qa_arch.metrics.threshold import fit_threshold
+from qa_arch.records import CALIBRATION, DEV, Runs, recorded
+from qa_arch.results.comparisons import (
+    P_HOLM,
+    P_VALUE,
+    delta_columns,
+    effect_figures,
+    mean_column,
+    mean_figures,
+)
 from qa_arch.results.experiments import Wanted, runs_table
-from qa_arch.results.tables import Table
+from qa_arch.results.figures import draw_differences, save_figure
+from qa_arch.results.questions import Questions, load_aligned, stacked
+from qa_arch.results.samples import MEASURES, MeasureName, Samples, samples_of
+from qa_arch.results.systems import System
+from qa_arch.results.tables import Table, number, text
 
 ARMS = {
     "plain": "model=bert",
@@ -18,6 +39,14 @@ ARMS = {
     "together_twins": "model=ablation/together loss=twins loss.verifier_null_weight=balanced",
     "plain_longer": "model=bert trainer.epochs=4",
 }
+CONTRASTS: Mapping[str, Mapping[str, float]] = {
+    "together_twins - plain": {"plain": -1, "together_twins": 1},
+    "main effect of twins": {"plain": -0.5, "plain_twins": 0.5, "together": -0.5, "together_twins": 0.5},
+    "main effect of the head": {"plain": -0.5, "plain_twins": -0.5, "together": 0.5, "together_twins": 0.5},
+}
+REPORTED: Sequence[MeasureName] = ("f1", "spans", "auroc")
+Effects = Mapping[tuple[str, MeasureName], Effect]
+"""Contrast, measure -> effect."""
 
 
 def tables(folder: Path) -> list[Table]:
@@ -26,15 +55,130 @@ def tables(folder: Path) -> list[Table]:
         Wanted(name, f"qa-arch train -m experiment=decision model.name={name} {settings} {seeds}")
         for name, settings in ARMS.items()
     ]
-    return [
-        runs_table(
-            folder,
-            "Head and twins: MiniLM-L6 on the swapped split, 15 articles of dev",
-            columns=(
-                *("model", "seed", "exact", "f1", "HasAns_f1", "NoAns_f1", "spans_f1", "auroc"),
-                *("null_threshold", "parameters", "seconds"),
-            ),
-            wanted=wanted,
-            sort=("model", "seed"),
-        )
+    runs = runs_table(
+        folder,
+        "Head and twins: MiniLM-L6 on the swapped split, 15 articles of dev",
+        columns=(
+            *("model", "seed", "exact", "f1", "HasAns_f1", "NoAns_f1", "spans_f1", "auroc"),
+            *("null_threshold", "parameters", "seconds"),
+        ),
+        wanted=wanted,
+        sort=("model", "seed"),
+    )
+    arms = scored_arms(folder)
+    if not arms:
+        return [runs]
+    samples = samples_of(arms, DEV)
+    return [runs, tests_table(samples), scores_table(samples, arms)]
+
+
+def figures(folder: Path) -> list[Sequence[Path]]:
+    """Draw the registered contrasts."""
+    arms = scored_arms(folder)
+    if not arms:
+        return []
+    tested = [row for row in tests_table(samples_of(arms, DEV)).rows if row["model"] in CONTRASTS]
+    panels = {
+        heading: Table("", [], [row for row in tested if row["measure"] == heading])
+        for heading in (MEASURES["f1"], MEASURES["auroc"])
+    }
+    caption = (
+        "Bars: 95% intervals, not corrected for the number of tests. Grey: p is 0.05 or more after correction"
+        " (F1: in the plan's fixed order; AUROC: Holm), so the difference may be chance."
+    )
+    title = "Head and twins: 15 articles never scored before, 11,209 training questions"
+    return [save_figure(lambda: draw_differences(panels, title, caption, {}), folder / "differences")]
+
+
+def scored_arms(folder: Path) -> list[System]:
+    """The registered arms with all their runs; none before the last registered run is scored."""
+    registration = read_registration(folder)
+    assert registration is not None
+    runs = [(folder / place, record) for place, record in recorded(folder, "**") if DEV in record.scores]
+    if len(runs) < sum(map(len, registration.runs.values())):
+        return []
+    return [System(arm, tuple(run for run in runs if run[1].model == arm)) for arm in registration.runs]
+
+
+def tests_table(samples: Samples) -> Table:
+    """The tests of plan.md: primary ones in fixed order, secondary ones corrected by Holm, and the gain of
+    longer training, which is reported without a test."""
+    primary = _effects(samples, CONTRASTS, "f1")
+    longer = {"together_twins - plain_longer": {"plain_longer": -1.0, "together_twins": 1.0}}
+    secondary = {**_effects(samples, CONTRASTS, "auroc"), **_effects(samples, longer, "f1")}
+    untested = _effects(samples, {"plain_longer - plain": {"plain": -1, "plain_longer": 1}}, "f1")
+    corrected = [p for (p,) in in_order([[effect.p] for effect in primary.values()])]
+    families = [
+        ("primary", primary, corrected),
+        ("secondary", secondary, holm([effect.p for effect in secondary.values()])),
+        ("not tested", untested, [None]),
     ]
+    rows = []
+    for family, effects, adjusted in families:
+        for ((name, measure), effect), p in zip(effects.items(), adjusted, strict=True):
+            row = {"family": family, "model": name, "measure": MEASURES[measure], **effect_figures(effect, p)}
+            rows.append(row if p is not None else row | {"p": None})
+    variance = next(iter(primary.values())).variance
+    notes = [
+        f"intervals and p: over {variance.units} articles and seeds, crossed, and for F1 the null threshold"
+        f" over {variance.calibration_units} calibration articles; Student's t",
+        "p, corrected: primary tests in this order, each only if those before it are significant; secondary"
+        f" ones by Holm over {len(secondary)}",
+    ]
+    columns = [
+        *(text("family", "tests"), text("model", "difference"), text("measure", "measure")),
+        *(*delta_columns("Δ"), P_VALUE, replace(P_HOLM, heading="p, corrected")),
+    ]
+    return Table("Registered tests", columns, rows, notes)
+
+
+def scores_table(samples: Samples, arms: Sequence[System]) -> Table:
+    """Means of the arms over seeds, and the ensemble of the first, the plain heads."""
+    rows = []
+    for arm in arms:
+        row = {"model": arm.label, "seeds": len(arm.runs)}
+        for measure in REPORTED:
+            row |= mean_figures(measure, samples.scores(arm.label, measure))
+        rows.append(row)
+    scores = {f"{measure}_mean": value for measure, value in ensemble(arms[0].runs).items()}
+    rows.append({"model": f"ensemble of {arms[0].label}", "seeds": len(arms[0].runs), **scores})
+    columns = [
+        *(text("model", "model"), number("seeds", "seeds")),
+        *(mean_column(measure, MEASURES[measure]) for measure in REPORTED),
+    ]
+    notes = ["± standard deviation over seeds; the ensemble votes among the answers of its runs, not tested"]
+    return Table("Scores of all arms", columns, rows, notes)
+
+
+def ensemble(runs: Runs) -> dict[MeasureName, float]:
+    """Scores on the test set, in percent, of the ``vote`` of ``runs`` at its own fitted null threshold."""
+    fitted_on, test = (load_aligned(runs, split) for split in (CALIBRATION, DEV))
+    fitted = runs[0][1].threshold
+    assert fitted is not None, "registered runs have a calibration split"
+    odds, spans = vote(fitted_on)
+    threshold = fit_threshold(
+        odds.tolist(), spans.tolist(), fitted_on[0].answerable.tolist(), prior=fitted.prior
+    )
+    odds, spans = vote(test)
+    answerable = test[0].answerable
+    area = auroc(-odds, answerable)
+    assert area is not None, "the test set has questions of both kinds"
+    f1 = np.where(odds > threshold, ~answerable, spans).mean()
+    return {"f1": 100 * f1, "spans": 100 * spans[answerable].mean(), "auroc": 100 * area}
+
+
+def vote(rows: Sequence[Questions]) -> tuple[Floats, Floats]:
+    """Ensemble from the answers of R runs, as their weights are not kept.
+
+    Returns the mean log odds of "no answer" and the F1 of the span, among the best spans of the runs, with
+    the largest sum of probabilities, shape (N,) each.
+    """
+    start, end, probability = (stacked(rows, name) for name in ("start", "end", "probability"))
+    same = (start[:, None] == start) & (end[:, None] == end)  # (R, R, N)
+    chosen = (same * probability).sum(1).argmax(0)
+    f1 = np.take_along_axis(stacked(rows, "span_f1"), chosen[None], 0)[0]
+    return stacked(rows, "null_odds").mean(0), f1
+
+
+def _effects(samples: Samples, contrasts: Mapping[str, Mapping[str, float]], measure: MeasureName) -> Effects:
+    return {(name, measure): samples.contrast(weights, measure) for name, weights in contrasts.items()}

@@ -1,4 +1,4 @@
-"""The ensemble of ``experiments/decision/effects.py``, from the answers of several runs."""
+"""The ensemble of ``experiments/decision/tables.py``, from the answers of several runs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +14,8 @@ RECORDS = Path(__file__).parents[2] / "experiments/decision/records"
 
 
 @pytest.fixture
-def effects(script):
-    return script("decision/effects.py")
+def decision(script):
+    return script("decision/tables.py")
 
 
 @pytest.fixture
@@ -23,25 +23,25 @@ def run():
     return find_runs([RECORDS])[0]
 
 
-def test_ensemble_of_one_run_scores_as_the_run_does(effects, run) -> None:
+def test_ensemble_of_one_run_scores_as_the_run_does(decision, run) -> None:
     rows = load_questions(*run, DEV)
     expected = {
         "f1": rows.f1.mean(),
         "spans": rows.span_f1[rows.answerable].mean(),
         "auroc": auroc(-rows.null_odds, rows.answerable),
     }
-    assert effects.ensemble([run]) == pytest.approx({name: 100 * value for name, value in expected.items()})
+    assert decision.ensemble([run]) == pytest.approx({name: 100 * value for name, value in expected.items()})
 
 
-def test_vote_sums_the_probabilities_of_equal_spans(effects, run) -> None:
+def test_vote_sums_the_probabilities_of_equal_spans(decision, run) -> None:
     rows = load_questions(*run, DEV)
 
     def answers(probability: float, end: int, f1: float, odds: float) -> Questions:
         constant = {"start": 0, "end": end, "probability": probability, "span_f1": f1, "null_odds": odds}
         return replace(rows, **{name: np.full(len(rows), value) for name, value in constant.items()})
 
-    odds, f1 = effects.vote([answers(0.5, 9, 0.0, 3.0), answers(0.3, 4, 1.0, 0.0), answers(0.3, 4, 1.0, 0.0)])
-    assert set(f1) == {1.0}
-    assert set(odds) == {1.0}
-    odds, f1 = effects.vote([answers(0.7, 9, 0.0, 3.0), answers(0.3, 4, 1.0, 0.0), answers(0.3, 4, 1.0, 0.0)])
-    assert set(f1) == {0.0}
+    equal = [answers(0.3, 4, 1.0, 0.0)] * 2
+    for probability, expected in ((0.5, 1.0), (0.7, 0.0)):
+        odds, f1 = decision.vote([answers(probability, 9, 0.0, 3.0), *equal])
+        assert set(odds) == {1.0}
+        assert set(f1) == {expected}
