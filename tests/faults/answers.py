@@ -272,8 +272,8 @@ FAULTS = (
           test="test_null_takes_a_slot_in_the_grid",
           old="null > top[:, -1]",
           new="null >= top[:, -1]"),
-    Fault(name="another decoding keeps the old threshold", at="evaluate_runs",
+    Fault(name="another decoding keeps the old threshold", at="runs:_new_fits",
           test="test_another_decoder_has_its_own_threshold",
-          old="request.decode is not None",
-          new="False"),
+          old="request.decode is None",
+          new="True"),
 )
