@@ -255,7 +255,7 @@ def _queries(pairs: Iterable[Any], options: Mapping[str, Any]) -> Iterator[Query
     """Queries of (question, documents); an error names the pair, counted from 0."""
     for number, pair in enumerate(pairs):
         try:
-            if isinstance(pair, str):  # two characters would unpack
+            if isinstance(pair, str | Mapping):  # two characters, or the names of two columns, would unpack
                 raise TypeError
             question, context = pair
         except (TypeError, ValueError):

@@ -214,6 +214,10 @@ def test_100_000_characters_are_read_in_full(reader):
         (lambda qa: qa(["Who?", ""], TEXT), "pair 1: question: is empty"),
         (lambda qa: list(qa.stream(["ab"])), r"pair 0: must be \(question, text\), not str"),
         (lambda qa: list(qa.stream([("Who?",)])), r"pair 0: must be \(question, text\)"),
+        (
+            lambda qa: list(qa.stream([{"question": "Who?", "context": TEXT}])),
+            r"pair 0: must be \(question, text\), not dict",
+        ),
         (lambda qa: list(qa.stream([5])), r"pair 0: must be \(question, text\), not int"),
         (lambda qa: qa(["Who?"], [TEXT, TEXT]), "context: there are 1 questions and 2 texts"),
         (lambda qa: qa(["Who?"], None), "context: .* not NoneType"),
