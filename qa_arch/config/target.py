@@ -71,7 +71,10 @@ def locate(target: Any, trusted: Sequence[str] = TRUSTED, where: str = "") -> ty
     try:
         located = getattr(importlib.import_module(module_name), name)
     except (ModuleNotFoundError, AttributeError) as error:
-        raise ConfigError(f"{key}: '{target}' cannot be imported ({error})") from error
+        absent = isinstance(error, ModuleNotFoundError) and error.name == target.partition(".")[0]
+        remedy = "; name the folder that holds it with --config-dir (in Python: add it to sys.path)"
+        message = f"{key}: '{target}' cannot be imported ({error}){remedy * absent}"
+        raise ConfigError(message) from error
     except SyntaxError as error:
         place = f"{error.filename}:{error.lineno}"
         raise ConfigError(f"{place}: {error.msg}; correct this file, which {key} imports") from error

@@ -50,6 +50,14 @@ def test_untrusted_class_is_refused_without_import(copied, booby_trap):
     assert "booby_trap" not in sys.modules
 
 
+def test_trusted_package_that_is_not_found_says_how_to_add_its_folder(copied):
+    change_record(copied, config__model___target_="elsewhere.model.Model")
+    with pytest.raises(ConfigError, match=r"'elsewhere'\); .* --config-dir \(in Python: add it to sys\.path"):
+        qa_arch.load(copied, trust=["elsewhere"])
+    with pytest.raises(ConfigError, match=r"cannot be imported \([^()]*\)$"):  # another folder would not help
+        locate("qa_arch.nowhere.Model")
+
+
 @pytest.mark.parametrize(
     "target",
     ["os.system", "qa_arch_evil.Model", "baselinesx.Model", "qa_arch", "qa_arch.", "qa_arch..x", "", None, 3,
