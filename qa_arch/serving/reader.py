@@ -229,7 +229,8 @@ class Reader:
         """Candidates with their confidences, at the model's own threshold whatever the query's.
 
         The softmax is over as many candidates as in evaluation, so that confidences do not depend on
-        ``top_k``.
+        ``top_k``; except where spans of different tokens have equal characters, as inside an emoji with
+        byte-level BPE: there, evaluation has fewer.
         """
         candidates = prediction.candidates
         if not candidates:
