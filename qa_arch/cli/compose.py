@@ -56,7 +56,9 @@ NOT_FOR_SWEEPS = (
     (r"\+*hydra[./](?!launcher|sweeper)", NO_EFFECT),
 )
 """(pattern, remedy) of overrides that a sweep rejects."""
-QUOTES = "a value that contains = , spaces or letters outside ASCII needs quotes: \"KEY='a=b'\""
+QUOTES = (
+    "a value that contains = , spaces or letters outside ASCII needs quotes: \"KEY='a=b'\"; write $HOME for ~"
+)
 
 
 def compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[str, Any]:

@@ -115,6 +115,7 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
         ("hydra/launcher=joblib", "hydra/launcher=joblib.*train -m"),
         ("trainer.epochs=[1", "a value that contains"),
         ("model.name=modèle", "^model.name=modèle; a value that contains .* outside ASCII needs quotes"),
+        ("glove.path=~/glove.txt", r"^glove.path=~/glove.txt; .*; write \$HOME for ~$"),
         ("encoder.freeze=some", "encoder.freeze: 'some' is not one of none|all or an integer >= 1"),
         ("+compression=[{method:prune}]", "compression.0.: {'method': 'prune'} is not Magnitude or Heads"),
         ("~model.task", "model: has no task; name it in its YAML .known: span, "),
