@@ -73,9 +73,7 @@ def _modernbert(byte_bpe: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
     """ModernBERT's tokenizer: generic byte-level BPE with BERT's template but without segment ids."""
     backend = byte_bpe.backend_tokenizer
     backend.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:0 [SEP]",
-        special_tokens=[("[CLS]", 1), ("[SEP]", 2)],
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:0 [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
     )
     names = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
     return PreTrainedTokenizerFast(

@@ -19,10 +19,7 @@ from qa_arch.models.check import check_model
 MODELS = models_of(("span", "sequence"))
 SAME_BRANCHES = ("glove", "match", "no_overlap", "plain_verifier", "pointer", "weighted_verifier")
 """Ablations that differ from another case only in a width, or combine the branches of two."""
-VARIANTS = {
-    "bi_boundary": ["head=bi_boundary"],
-    "joint": ["loss=joint"],
-}
+VARIANTS = {"bi_boundary": ["head=bi_boundary"], "joint": ["loss=joint"]}
 CASES = {name: (name, []) for name in MODELS if not name.endswith(SAME_BRANCHES)} | {
     f"proposed-{name}": ("proposed", overrides) for name, overrides in VARIANTS.items()
 }

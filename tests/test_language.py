@@ -39,9 +39,7 @@ BANNED = {
 }
 """Identifier -> suggestion. Compared without leading underscores and in lower case."""
 
-ALLOWED = {
-    ("qa_arch/cli/doctor.py", "found"): "key of doctor --json",
-}
+ALLOWED = {("qa_arch/cli/doctor.py", "found"): "key of doctor --json"}
 """(file, identifier) -> reason."""
 
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)

@@ -46,11 +46,9 @@ def placeholders(tmp_path, monkeypatch, feature_cache) -> dict[str, str]:
         Path(f"{split}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     copies = [str(shutil.copytree(proposed, name)) for name in ("second", "third")]
     ids = (example.id for example in dev.examples)
-    return {
-        "RUN": str(proposed),
-        "RUN_A": str(bert),
-        "RUN_B": str(proposed),
-    } | dict(zip(("RUN2", "RUN3", "ID1", "ID2"), (*copies, *ids), strict=False))
+    return {"RUN": str(proposed), "RUN_A": str(bert), "RUN_B": str(proposed)} | dict(
+        zip(("RUN2", "RUN3", "ID1", "ID2"), (*copies, *ids), strict=False)
+    )
 
 
 def test_commands_on_trained_runs_work(placeholders, capsys):

@@ -12,14 +12,7 @@ from qa_arch.config.files import write_json
 from qa_arch.data import synthetic
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import write
-from qa_arch.records import (
-    Confidence,
-    Threshold,
-    questions_folder,
-    read_questions,
-    read_record,
-    write_record,
-)
+from qa_arch.records import Confidence, Threshold, questions_folder, read_questions, read_record, write_record
 from qa_arch.results.provenance import DEV_ACCESS_LOG, read_dev_accesses
 from qa_arch.system import hub
 from qa_arch.types.text import question_word

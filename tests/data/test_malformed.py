@@ -45,11 +45,7 @@ RECORD_CASES = {
     ),
     "empty_answers": ((*Q1, "answers"), [], [AT_Q1, "answers: is empty", "set is_impossible to true"]),
     "text_as_answer": (GOLD, "mill", [AT_Q1, "answers[0]: is a string", "must be an object"]),
-    "number_as_text": (
-        (*GOLD, "text"),
-        1887,
-        ["answers[0].text: is an integer (1887); it must be a string"],
-    ),
+    "number_as_text": ((*GOLD, "text"), 1887, ["answers[0].text: is an integer (1887); it must be a string"]),
     "bool_as_start": ((*GOLD, "answer_start"), False, ["is a boolean (False)", "an integer"]),
     "negative_start": ((*GOLD, "answer_start"), -60, ["is -60, but 'The old mill' occurs at 0;"]),
     "several_places": (GOLD, {"text": "mill", "answer_start": 1}, ["at 8 and 35;", "correct answer_start"]),

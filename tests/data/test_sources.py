@@ -51,11 +51,7 @@ DIFFERENT = [
     "mrqa:n.jsonl",
     ["mrqa:m.jsonl", "mrqa:n.jsonl"],
 ]
-READ = {
-    "a.json": ["a.json"],
-    "?.json": ["a.json", "b.json"],
-    "mrqa:m.jsonl": ["m.jsonl"],
-}
+READ = {"a.json": ["a.json"], "?.json": ["a.json", "b.json"], "mrqa:m.jsonl": ["m.jsonl"]}
 
 
 def test_different_sources_have_different_identities(folder):

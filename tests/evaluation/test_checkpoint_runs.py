@@ -90,10 +90,7 @@ def test_threshold_is_fitted_on_the_calibration_set(work, qa_arch):
     assert (code, "shares 1 articles" in err) == (4, True)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [["--precision", "bf16"], ["--calibration", "calibration.json"]],
-)
+@pytest.mark.parametrize("options", [["--precision", "bf16"], ["--calibration", "calibration.json"]])
 def test_other_settings_need_another_record(work, qa_arch, options):
     qa_arch("evaluate", "--run", "tiny-electra", "--data", "dev.json")
     before = (RECORD / "run.json").read_bytes()

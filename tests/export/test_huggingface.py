@@ -81,9 +81,7 @@ def test_exported_tokenizer_sets_segment_ids(predictors, tmp_path):
     backend = predictor.tokenizer.backend_tokenizer
     names = [(name, backend.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
     backend.post_processor = TemplateProcessing(
-        single="[CLS]:0 $A:0 [SEP]:0",
-        pair="[CLS]:0 $A:0 [SEP]:0 $B:0 [SEP]:0",
-        special_tokens=names,
+        single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:0 [SEP]:0", special_tokens=names
     )
     export_hf(predictor, tmp_path / "out")
     exported, expected = (

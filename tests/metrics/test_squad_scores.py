@@ -19,13 +19,7 @@ GOLDS = {
     "q4": [],
     "q5": ["the"],  # normalises to nothing
 }
-TEXTS = {
-    "q1": "red mill house",
-    "q2": "Ferry!",
-    "q3": "",
-    "q4": "some lamp",
-    "q5": "",
-}
+TEXTS = {"q1": "red mill house", "q2": "Ferry!", "q3": "", "q4": "some lamp", "q5": ""}
 # exact: q1 0, q2 1, q3 1, q4 0, q5 1 (both empty)                     -> 3 / 5
 # F1: q1 against "red mill": p 2/3, r 2/2, F1 = (4/3) / (5/3) = 0.8
 #     q1 against "old red mill": p 2/3, r 2/3, F1 = 2/3; best 0.8

@@ -125,9 +125,7 @@ def test_null_is_read_at_the_cls_token(bert, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(bert)
     specials = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("[CLS]", "[SEP]", "[MASK]")]
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single="[MASK] [CLS] $A [SEP]",
-        pair="[MASK] [CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=specials,
+        single="[MASK] [CLS] $A [SEP]", pair="[MASK] [CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=specials
     )
     names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
     PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, **names).save_pretrained(folder)

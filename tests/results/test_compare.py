@@ -208,10 +208,7 @@ def test_invalid_compare_calls_are_refused(two_seeds, qa_arch, arguments, code, 
 
 @pytest.mark.parametrize(
     ("measure", "needed"),
-    [
-        ("auroc", "null odds (qa-arch adopt ... --na-prob), or"),
-        ("spans", "answers from a file that"),
-    ],
+    [("auroc", "null odds (qa-arch adopt ... --na-prob), or"), ("spans", "answers from a file that")],
 )
 def test_all_adopted_systems_without_a_measure_are_named(two_seeds, make_run, qa_arch, measure, needed):
     folder, _, _, questions = two_seeds

@@ -329,10 +329,7 @@ def test_report_compare_table_figure_and_readme_agree(call, qa_arch, tmp_path, m
 
 @pytest.mark.parametrize(
     "names",
-    [
-        ("demo",),
-        pytest.param(tuple(folder.parent.name for folder in COMMITTED), marks=pytest.mark.slow),
-    ],
+    [("demo",), pytest.param(tuple(folder.parent.name for folder in COMMITTED), marks=pytest.mark.slow)],
     ids=["demo", "all"],
 )
 def test_committed_records_are_reported_against_a_baseline(call, tmp_path, names):

@@ -114,8 +114,7 @@ def trained_run(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("count", [40, pytest.param(500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "interface",
-    [pytest.param(name, marks=[pytest.mark.slow] * ("ONNX" in name)) for name in INTERFACES],
+    "interface", [pytest.param(name, marks=[pytest.mark.slow] * ("ONNX" in name)) for name in INTERFACES]
 )
 def test_answers_match_the_evaluation(trained_run, tmp_path, monkeypatch, interface, count):
     scored = json.loads((trained_run / "predictions.json").read_text(encoding="utf-8"))

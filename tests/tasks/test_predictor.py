@@ -14,13 +14,7 @@ PLAIN = "The baker of Harn sold forty loaves before noon. Her brother keeps the 
 
 
 @pytest.mark.parametrize(
-    ("question", "context"),
-    [
-        ("Who?", ""),
-        ("Who?", " \n\t\u00a0"),
-        ("", PLAIN),
-        ("", ""),
-    ],
+    ("question", "context"), [("Who?", ""), ("Who?", " \n\t\u00a0"), ("", PLAIN), ("", "")]
 )
 def test_empty_question_or_passage_has_no_answer(predictor, question, context):
     answer = predictor(question, context)

@@ -31,10 +31,7 @@ def bitsandbytes(monkeypatch):
     return patch
 
 
-@pytest.mark.parametrize(
-    ("capability", "precision"),
-    [((6, 1), "fp16"), ((7, 5), "fp16"), ((8, 0), "bf16")],
-)
+@pytest.mark.parametrize(("capability", "precision"), [((6, 1), "fp16"), ((7, 5), "fp16"), ((8, 0), "bf16")])
 def test_8gb_preset_by_compute_capability(monkeypatch, bitsandbytes, capability, precision):
     """fp16 with a scaler below 8.0 (the thesis's GPU has 6.1), bf16 from 8.0 on."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)

@@ -89,8 +89,5 @@ def test_optimizer_step_matches_its_paper(name):
         before = weight.item()
         optimizer.step()
     mean = (0.9 * 0.1 * 3 - 0.1 * 1) / (1 - 0.9**2)
-    size = {
-        "adamw": ((0.999 * 0.001 * 9 + 0.001) / (1 - 0.999**2)) ** 0.5,
-        "adamax": max(0.999 * 3, 1),
-    }[name]
+    size = {"adamw": ((0.999 * 0.001 * 9 + 0.001) / (1 - 0.999**2)) ** 0.5, "adamax": max(0.999 * 3, 1)}[name]
     assert before - weight.item() == pytest.approx(0.002 * mean / size, rel=1e-6)

@@ -161,11 +161,7 @@ def test_threshold_and_confidence_are_refitted_on_calibration(parent, smaller, s
 
 
 @pytest.mark.parametrize(
-    ("method", "settings"),
-    [
-        ("layers", {"layers": 2}),
-        ("widths", {"width": 24, "windows": 8, "epochs": 1}),
-    ],
+    ("method", "settings"), [("layers", {"layers": 2}), ("widths", {"width": 24, "windows": 8, "epochs": 1})]
 )
 def test_compress_keeps_a_closed_dev_set_closed(altered, smaller, method, settings, monkeypatch):
     parent = altered("data", open_dev=False)

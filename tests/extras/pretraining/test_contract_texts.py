@@ -67,8 +67,7 @@ def targets_have_scores(subject: Subject) -> None:
     )
     require(logits.tokens.isfinite().all(), "a score is not finite")
     require(
-        (logits.follows is None) == (batch.follows is None),
-        "only one of model and batch has a sentence task",
+        (logits.follows is None) == (batch.follows is None), "only one of model and batch has a sentence task"
     )
 
 

@@ -79,10 +79,7 @@ def ours(reference) -> MaskedLM:
     )
     model.sentence.dense.load_state_dict(reference.bert.pooler.dense.state_dict())
     model.sentence.score.load_state_dict(  # the difference of the logits of "follows" (0) and "random" (1)
-        {
-            "weight": sentence.weight[:1] - sentence.weight[1:],
-            "bias": sentence.bias[:1] - sentence.bias[1:],
-        }
+        {"weight": sentence.weight[:1] - sentence.weight[1:], "bias": sentence.bias[:1] - sentence.bias[1:]}
     )
     return model
 
