@@ -2,8 +2,8 @@
 
 Each fault names the test that should catch it, so that a test file that has become ineffective shows even if
 another test catches the fault by chance. The place is a qualified name rather than a file (``planting.py``),
-so that faults survive moved code. Formatting is off in the tables, to keep code above its replacement. The
-faults of an extra are in ``tests/extras/NAME/faults.py``.
+so that faults survive moved code. Formatting is off in the tables, to keep code beside its replacement, or
+above it if both do not fit on a line. The faults of an extra are in ``tests/extras/NAME/faults.py``.
 """
 
 from importlib import import_module
