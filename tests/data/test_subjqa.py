@@ -55,7 +55,6 @@ def test_other_csv_files_are_refused(tmp_path):
 
 
 def test_published_counts(real_data):
-    """6,310 questions about reviews of six domains, 3,523 of them unanswerable."""
     questions = open_passages(f"subjqa:{real_data}/subjqa/*.csv")
     assert len(questions) == 6310
     assert sum(not example.answerable for example in questions.examples) == 3523

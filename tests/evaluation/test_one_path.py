@@ -124,7 +124,6 @@ def test_another_decoder_has_its_own_threshold(trained, tmp_path):
 
 
 def test_task_names_are_compared_only_in_tasks():
-    """Code that depends on the task lives in ``tasks/``; nothing else compares a task's name."""
     names = "|".join(task_entries())
     pattern = re.compile(rf"(==|!=|\bin) ?\(?['\"]({names})['\"]|SELECTING")
     hits = [

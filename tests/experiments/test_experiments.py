@@ -93,7 +93,6 @@ def test_every_experiment_has_a_page_and_a_script():
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=folder_name)
 def test_page_has_the_header_and_names_its_scripts(folder):
-    """The page has the header and names its scripts; ``tables.py`` names the command that fills it."""
     page = (folder / "README.md").read_text()
     fields = re.findall(r"^\*\*(\w+)\.\*\* ?", page, flags=re.MULTILINE)
     assert tuple(fields[: len(HEADER)]) == HEADER

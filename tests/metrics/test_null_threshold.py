@@ -158,7 +158,6 @@ def test_threshold_with_a_prior_by_hand():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_prior_equals_repeating_questions(seed):
-    """Fitting with a prior equals fitting on a set whose questions are repeated to reach that share."""
     rng = random.Random(seed)
     answerable = [n % 4 != 0 for n in range(40)]  # 30 of 40
     odds = [rng.gauss(0 if a else 1, 1.5) for a in answerable]

@@ -29,7 +29,6 @@ def encode(encoder, ids, mask=None):
     return encoder(ids, mask, torch.zeros_like(ids) if encoder.has_segments else None)
 
 
-# Published totals, less the library's pooler (768² + 768) if they include it.
 @pytest.mark.parametrize("family", FAMILIES)
 def test_random_encoder_has_no_pooler_and_is_rebuilt_from_its_description(family):
     encoder = tiny(family, initializer_range=0.3).eval()

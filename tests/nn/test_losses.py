@@ -2,13 +2,12 @@
 
 import math
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 import torch
 
 from qa_arch.cli.compose import compose
-from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import Config, validate
 from qa_arch.errors import ConfigError
 from qa_arch.nn.losses import SequenceLoss, SpanLoss, TwinLoss, build_loss
@@ -253,7 +252,6 @@ def test_naming_the_default_loss_of_a_task_changes_nothing(model, choice, expect
     default, named = (composed(f"model={model}", *more) for more in ([], [f"loss={choice}"]))
     assert build_loss(default) == build_loss(named) == expected
     assert named == default
-    assert config_hash(asdict(named)) == config_hash(asdict(default))
 
 
 @pytest.mark.parametrize(

@@ -296,7 +296,6 @@ def test_invalid_report_calls_are_refused(runs, call, tmp_path):
 
 
 def test_report_compare_table_figure_and_readme_agree(call, qa_arch, tmp_path, monkeypatch):
-    """The same effect in report, ``compare``, committed table, figure and README of an experiment."""
     drawn = {}
     monkeypatch.setattr(figures, "draw_differences", lambda panels, *_: drawn.update(panels))
     monkeypatch.setattr(figures, "save_figure", lambda draw, _: draw() or ())

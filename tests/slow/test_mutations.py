@@ -28,7 +28,6 @@ def test_planted_fault_is_caught(checkout, fault):
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_unchanged_and_broken_code_do_not_count_as_caught(tmp_path):
-    """Neither a change without effect nor one that breaks test collection counts as caught."""
     copy = mutations.Checkout(tmp_path)
     fault = mutations.Fault(
         name="no change",

@@ -242,7 +242,6 @@ def test_hidden_states_and_attention_equal_bert():
 
 @variants
 def test_encoder_saves_loads_and_freezes_like_any_other(settings, tmp_path):
-    """Saved, loaded and rebuilt from its description it gives equal states, and layers freeze in order."""
     encoder, inputs = Encoder(QaTransformerModel(settings)).eval(), tuple(windows().values())
     encoder.backbone.save_pretrained(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}
