@@ -4,6 +4,7 @@ import io
 import shlex
 import shutil
 import socket
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from line_answers import rows, write_lines
 from qa_arch.config.files import write_json
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
+from qa_arch.records import read_record, write_record
 
 QUESTION = "--question Who? --context Ada."
 HF = "export run --to hf --out hf"
@@ -67,6 +69,9 @@ REFUSED = [
     ("list settings batchsize", 2, "nothing matches 'batchsize' (did you mean 'trainer.batch_size'?)"),
     ("params --jsn", 2, "'--jsn'"),
     ("power run --baseline bert --seeds 5,x", 2, "'x': give numbers >= 2"),
+    ("predict run --data dev.json --out out --batch-size 0", 2, "--batch-size"),
+    ("predict run --data dev.json --out out --device abacus", 6, "--device cpu"),
+    ("predict killed --data dev.json --out out", 5, "killed"),
     ("predict run --data lines.jsonl --out out.jsonl --max-answer-tokens 0", 2, "max_answer_tokens: 0"),
     ("predict run --out out.jsonl --data a.jsonl b.jsonl", 2, "give one file"),
     ("predict run --out out.jsonl --data none.jsonl", 4, "none.jsonl: cannot be read"),
@@ -92,9 +97,10 @@ REFUSED = [
 
 @pytest.fixture(scope="module")
 def places(trained, tmp_path_factory) -> Path:
-    """Folder of a run, a downloaded checkpoint, questions and an empty folder."""
+    """Folder of a run, a killed run, a downloaded checkpoint, questions and an empty folder."""
     folder = tmp_path_factory.mktemp("places")
     shutil.copytree(trained, folder / "run")
+    write_record(folder / "killed", replace(read_record(trained), status="killed"))
     questions = generate(1, 4, 1, "dev")
     write_json(folder / "dev.json", write(questions))
     write_lines(folder / "lines.jsonl", rows(3))

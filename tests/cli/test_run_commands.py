@@ -61,20 +61,6 @@ def test_question_rows_hold_question_words_and_no_text(trained):
     assert not set(questions.values()) & {str(value) for values in rows.values() for value in values}
 
 
-def test_predict_refuses_invalid_requests(qa_arch, trained, run_folder, dev_file, tmp_path):
-    predict = ("--data", dev_file, "--out", tmp_path / "out")
-    assert qa_arch("predict", tmp_path / "none", *predict)[0] == 5
-    assert qa_arch("predict", trained, *predict, "--batch-size", "0")[0] == 2
-    code, _, err = qa_arch("predict", trained, *predict, "--device", "abacus")
-    assert code == 6
-    assert "--device cpu" in err
-    write_record(run_folder, replace(read_record(run_folder), status="killed"))
-    code, _, err = qa_arch("predict", run_folder, *predict)
-    assert code == 5
-    assert "killed" in err
-    assert not (tmp_path / "out").exists()
-
-
 def test_evaluate_run_prints_a_table_with_the_fitted_threshold_first(qa_arch, run_folder):
     code, out, err = qa_arch("evaluate", "--run", run_folder, "--null-threshold", "0.5")
     assert code == 0, err
