@@ -5,6 +5,7 @@ from itertools import cycle
 from pathlib import Path
 
 import pytest
+from broken_records import changed
 
 from qa_arch.errors import RunError
 from qa_arch.records import QUESTIONS, RECORD, read_questions, write_questions
@@ -33,24 +34,13 @@ def call(runs, qa_arch):
     return lambda command: qa_arch(*(word.format(**names) for word in COMMANDS[command]))
 
 
-def with_fields(**fields):
-    return lambda record: json.dumps(json.loads(record) | fields)
-
-
-def with_string_section(record: str) -> str:
-    values = json.loads(record)
-    return json.dumps(values | {"config": values["config"] | {"trainer": "x"}})
-
-
-def with_split_outside_the_run(record: str) -> str:
-    values = json.loads(record)
-    return json.dumps(values | {"scores": values["scores"] | {"../../../esc": values["scores"]["dev"]}})
+def with_field(*path, value):
+    return lambda record: json.dumps(changed(json.loads(record), path, value))
 
 
 def nested(depth: int):
-    return lambda record: record.replace(
-        '"config": {', '"config": {"deep": ' + "[" * depth + "]" * depth + ", "
-    )
+    deep = "[" * depth + "]" * depth
+    return lambda record: record.replace('"config": {', f'"config": {{"deep": {deep}, ')
 
 
 DAMAGE = {
@@ -60,23 +50,26 @@ DAMAGE = {
     ),
     "nested too deep": (nested(500), "cannot be read (nested more than 64 deep); run it again or delete"),
     "with a number of 400 digits": (
-        with_fields(seed=10**400),
+        with_field("seed", value=10**400),
         "cannot be read (int too large to convert to float)",
     ),
-    "with a lone surrogate as model": (with_fields(model="\ud800"), "surrogates not allowed"),
-    "with a string as section": (with_string_section, "config.trainer: expected a mapping; score the"),
+    "with a lone surrogate as model": (with_field("model", value="\ud800"), "surrogates not allowed"),
+    "with a string as section": (
+        with_field("config", "trainer", value="x"),
+        "config.trainer: expected a mapping; score the",
+    ),
     "with a split outside the run folder": (
-        with_split_outside_the_run,
+        with_field("scores", "../../../esc", value={}),
         "'../../../esc' cannot be the name of a folder",
     ),
     "of an experiment outside the checkout": (
-        with_fields(name="trial/../../esc"),
+        with_field("name", value="trial/../../esc"),
         "'trial/../../esc' cannot be the name",
     ),
-    "of an older schema": (with_fields(schema=0), "record of schema 0, this version reads 2 and 1"),
+    "of an older schema": (with_field("schema", value=0), "record of schema 0, this version reads 2 and 1"),
     "half written": (lambda record: record[: len(record) // 2], "cannot be read"),
-    "with an unknown status": (with_fields(status="splendid"), "splendid"),
-    "with an unknown field": (with_fields(surprise=1), "surprise"),
+    "with an unknown status": (with_field("status", value="splendid"), "splendid"),
+    "with an unknown field": (with_field("surprise", value=1), "surprise"),
 }
 
 
