@@ -4,7 +4,6 @@ import gc
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -146,17 +145,10 @@ def step_on_two_ranks(tmp_path) -> Callable[[list[tuple[str, Any, Any, list[Any]
 
     def step(models: list[tuple[str, Any, Any, list[Any]]]) -> list[dict[str, Any]]:
         import torch
+        from ranks import run_ranks
 
         torch.save(models, tmp_path / "models.pt")
-        program = Path(__file__).parent / "ranks.py"
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, program, "step", str(rank), "2", tmp_path], stderr=subprocess.PIPE, text=True
-            )
-            for rank in range(2)
-        ]
-        output = [rank.communicate(timeout=240)[1] for rank in ranks]
-        assert [rank.returncode for rank in ranks] == [0, 0], output
+        run_ranks("step", 2, tmp_path)
         return [json.loads((tmp_path / f"step-2-{rank}.json").read_text()) for rank in range(2)]
 
     return step

@@ -4,6 +4,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
@@ -47,6 +48,14 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def survivors(pids: Sequence[int], within: float = 10) -> list[int]:
+    """Processes still alive after ``within`` seconds."""
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline and any(map(alive, pids)):
+        time.sleep(0.02)
+    return [pid for pid in pids if alive(pid)]
 
 
 def check_recovery(

@@ -4,6 +4,7 @@ Tests start it once per rank; ``FOLDER`` contains the inputs of the task and rec
 """
 
 import json
+import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +19,17 @@ from qa_arch.tasks import gather
 
 IDLE = 1
 """Index of the reading in which the last rank reads nothing and rank 0 takes over its share."""
+
+
+def run_ranks(task: str, world: int, folder: Path) -> None:
+    """Run this program once per rank."""
+    command = [sys.executable, __file__, task]
+    ranks = [
+        subprocess.Popen([*command, str(rank), str(world), folder], stderr=subprocess.PIPE, text=True)
+        for rank in range(world)
+    ]
+    output = [rank.communicate(timeout=240)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0] * world, output
 
 
 def step(rank: int, world: int, folder: Path) -> dict[str, float]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Self
 
 import pytest
-from kills import alive
 
 sys.path.append(str(Path(__file__).parent))  # the stub is also run as a program
 stub = importlib.import_module("sweep_stub")
@@ -86,16 +85,3 @@ def train_m(stubbed, monkeypatch, qa_arch):
     monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda *_: stubbed.command)
     monkeypatch.setattr("qa_arch.sweep.points.preflight", lambda *_: None)
     return partial(qa_arch, "train", "-m", "debug=fast", f"sweep.folder={stubbed.folder}")
-
-
-@pytest.fixture
-def survivors():
-    """``survivors(pids)`` -> processes still alive after ``within`` seconds."""
-
-    def look(pids: list[int], within: float = 10) -> list[int]:
-        deadline = time.monotonic() + within
-        while time.monotonic() < deadline and any(map(alive, pids)):
-            time.sleep(0.02)
-        return [pid for pid in pids if alive(pid)]
-
-    return look

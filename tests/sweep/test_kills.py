@@ -5,6 +5,7 @@ import os
 import signal
 
 import pytest
+from kills import survivors
 
 from qa_arch.errors import RunError
 from qa_arch.sweep import runner, schedule
@@ -31,7 +32,7 @@ SLOW = [pytest.param(s, marks=pytest.mark.slow) for s in (signal.SIGTERM, signal
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, *SLOW])
-def test_all_processes_end_with_the_sweep(stubbed, survivors, number):
+def test_all_processes_end_with_the_sweep(stubbed, number):
     """One point is finished, two run, each with a child, and one is queued. Resuming finishes them all."""
     process = stubbed.set_actions(seed2="waits", seed3="stubborn").start(1, 2, 3, 4)
     lines = stubbed.wait_for(2, "waits")
@@ -63,7 +64,7 @@ def test_closed_terminal_is_ignored_under_nohup():
 
 
 @pytest.mark.slow
-def test_children_end_with_a_killed_point(stubbed, survivors):
+def test_children_end_with_a_killed_point(stubbed):
     process = stubbed.set_actions(seed1="waits").start(1, 2)
     (line,) = stubbed.wait_for(1, "waits")
     os.kill(line["pid"], signal.SIGKILL)
@@ -74,7 +75,7 @@ def test_children_end_with_a_killed_point(stubbed, survivors):
 
 
 @pytest.mark.slow
-def test_leftover_processes_of_a_point_are_killed(stubbed, survivors):
+def test_leftover_processes_of_a_point_are_killed(stubbed):
     """Such as a child that is not tied to the point and so does not end with it."""
     assert stubbed.set_actions(seed1="leaves").launch(1) == [51.0]
     (line,) = stubbed.events("end")

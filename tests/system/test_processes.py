@@ -5,11 +5,10 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 
 import pytest
-from kills import alive
+from kills import alive, survivors
 
 from qa_arch.errors import RunError
 from qa_arch.system import lifeline, lock
@@ -116,13 +115,6 @@ os._exit(0)
 """
 
 
-def ended(pid: int, within: float = 10) -> bool:
-    deadline = time.monotonic() + within
-    while time.monotonic() < deadline and alive(pid):
-        time.sleep(0.02)
-    return not alive(pid)
-
-
 @pytest.mark.skipif(not lifeline.LINUX, reason="reads /proc")
 def test_child_ends_with_its_killed_parent():
     command = [sys.executable, "-c", PARENT, CHILD]
@@ -132,7 +124,7 @@ def test_child_ends_with_its_killed_parent():
     assert alive(pid)
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
-    assert ended(pid)
+    assert not survivors([pid])
 
 
 @pytest.mark.skipif(not lifeline.LINUX, reason="reads /proc")
@@ -140,7 +132,7 @@ def test_child_ends_if_its_parent_ended_before_it_was_tied():
     done = subprocess.run(
         [sys.executable, "-c", LATE, TIED + "print('tied')"], stdout=subprocess.PIPE, text=True
     )
-    assert ended(int(done.stdout.splitlines()[0]))
+    assert not survivors([int(done.stdout.splitlines()[0])])
     assert "tied" not in done.stdout
 
 

@@ -5,11 +5,11 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from ranks import run_ranks
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.errors import RunError
@@ -24,7 +24,6 @@ from qa_arch.training import ranks
 from qa_arch.training.ranks import OUT_OF_MEMORY
 from qa_arch.types.tensors import SpanLogits
 
-PROGRAM = Path(__file__).parents[1] / "ranks.py"
 QUESTIONS = (1, 5, 7)
 SCRIPTS = "Zoë Ångström sang «Ωmega ½» in 東京 🎻 before the Łódź choir, naïve façade — там, где снег. " * 8
 
@@ -77,16 +76,6 @@ def test_gathered_ranking_matches_a_single_process(configure, tmp_path, world):
             assert single
     texts = json.loads((tmp_path / "said-1-0-3" / "nbest_predictions.json").read_text(encoding="utf-8"))
     assert any(not row["text"].isascii() for rows in texts.values() for row in rows)
-
-
-def run_ranks(task: str, world: int, folder: Path) -> None:
-    command = [sys.executable, PROGRAM, task]
-    ranks = [
-        subprocess.Popen([*command, str(rank), str(world), folder], stderr=subprocess.PIPE, text=True)
-        for rank in range(world)
-    ]
-    output = [rank.communicate(timeout=200)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0] * world, output
 
 
 FROZEN = ("trainer.epochs=2", "trainer.accumulate=2", "optim.clip=0", "optim.lr=1e-9")
