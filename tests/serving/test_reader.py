@@ -184,9 +184,22 @@ def test_confidence_is_the_calibrated_softmax(reader, pairs):
 
 
 @pytest.mark.parametrize("question", ["?", "Who?", "why " * 2000])
-@pytest.mark.parametrize("context", ["x", "?", "\x00", TEXT, "\u202eشكرا", "a\u0301" * 40])
+@pytest.mark.parametrize(
+    "context",
+    [
+        *("x", "x" * 3000, "?", "\x00", TEXT, "½ teaspoon … of naïve crème brûlée — 10½", "\u202eشكرا"),
+        *("a\u0301" * 40, "e\u0301tude cafe\u0301 \u200b zero\u200dwidth", "👩‍👩‍👧 family 🏴‍☠️ flag"),
+        "\x00\x07 control \ufeff characters \ud7ff",
+    ],
+)
 @pytest.mark.parametrize("threshold", [None, INF])
 def test_every_text_gets_a_result(reader, question, context, threshold):
+    (prediction,) = reader.predictor.predict([(question, context)])
+    assert prediction.windows >= 1
+    assert prediction.null_odds == prediction.null_odds  # not NaN
+    assert all(c.text == context[c.start : c.end] for c in prediction.candidates)
+    assert prediction.best is None or prediction.best.text
+    assert sum(c.probability for c in prediction.candidates) == pytest.approx(1, abs=1e-5)
     answer = reader(question, context, null_threshold=threshold, top_k=3)
     assert 0 <= answer.no_answer_probability <= 1
     assert answer.text == (context[answer.start : answer.end] if answer else "")
