@@ -242,7 +242,7 @@ def test_truncation_and_padding_of_the_tokenizer_are_suspended(make_set, passage
 
 
 def test_lone_surrogate_error_quotes_the_text(bert, make_set):
-    with pytest.raises(DataError, match="the mayor of"):
+    with pytest.raises(DataError, match=r"a lone surrogate after .*the mayor of"):
         prepare(make_set(("Who?", "the mayor of \ud83d", None)), bert, segments=True)
 
 
