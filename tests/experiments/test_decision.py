@@ -1,4 +1,4 @@
-"""The ensemble of ``experiments/decision/tables.py``, from the answers of several runs."""
+"""``experiments/decision/tables.py``: when it tests, and its ensemble from the answers of several runs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,7 @@ from qa_arch.metrics.confidence import auroc
 from qa_arch.records import DEV, find_runs
 from qa_arch.results.questions import Questions, load_questions
 
-RECORDS = Path(__file__).parents[2] / "experiments/decision/records"
+FOLDER = Path(__file__).parents[2] / "experiments/decision"
 
 
 @pytest.fixture
@@ -20,7 +20,15 @@ def decision(script):
 
 @pytest.fixture
 def run():
-    return find_runs([RECORDS])[0]
+    return find_runs([FOLDER / "records"])[0]
+
+
+def test_nothing_is_tested_before_the_last_run_is_scored(decision, monkeypatch) -> None:
+    runs = decision.recorded(FOLDER, "**")
+    assert [len(arm.runs) for arm in decision.scored_arms(FOLDER)] == [5] * 5
+    monkeypatch.setattr(decision, "recorded", lambda *_: runs[1:])
+    assert len(decision.tables(FOLDER)) == 1
+    assert not decision.figures(FOLDER)
 
 
 def test_ensemble_of_one_run_scores_as_the_run_does(decision, run) -> None:
