@@ -77,6 +77,39 @@ def test_added_settings_at_their_defaults_keep_the_hash():
         assert {key: known[f"{setting}.{key}".rstrip(".")] for key in section} == section
 
 
+def test_values_left_out_of_the_hash():
+    """Repeated here because changing a default along with ``OPTIONAL`` would change the hashes of records."""
+    sections = {key: OPTIONAL[key] for key in ("calibration", "pretraining", "distillation")}
+    assert sections == {
+        "calibration": {"prior": None},
+        "pretraining": {
+            "mask_share": 0.15,
+            "masked": 0.8,
+            "replaced": 0.1,
+            "whole_words": False,
+            "span_length": 3.0,
+            "permute_sentences": True,
+        },
+        "distillation": {
+            "teacher": None,
+            "soft_targets": 0.0,
+            "temperature": 1.0,
+            "labels": 1.0,
+            "layers": "none",
+            "hidden_states": 0.0,
+            "hidden_distance": "mse",
+            "outcomes": "boundaries",
+            "relations": 0.0,
+            "relation_layer": None,
+            "relation_heads": None,
+            "relation_pairs": None,
+        },
+    }
+    assert OPTIONAL["decode.null_odds"] == "best"
+    others = {*OPTIONAL} - {*sections, *RETIRED}
+    assert {OPTIONAL[key] for key in others} == {None}
+
+
 def test_key_order_is_ignored_and_data_and_teacher_are_hashed_by_content():
     backwards = {key: PLAIN[key] for key in reversed(PLAIN)}
     assert config_hash(backwards) == config_hash(PLAIN)
@@ -135,6 +168,7 @@ def test_old_config_equals_its_current_form(model, before):
     section = {key: value for key, value in today["model"].items() if key != "head"} | before
     config = {**today, "model": section}
     assert validate(config) == validate(today)
+    assert config_hash(asdict(validate(config))) == config_hash(asdict(validate(today)))
     assert config["model"]["pointer"] == before["pointer"]  # the argument is not modified
 
 

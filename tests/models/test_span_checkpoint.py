@@ -99,6 +99,17 @@ def test_windows_and_logits_match_the_library(case, predictor):
     torch.testing.assert_close(logits.null_end, end.gather(1, at_cls)[:, 0], rtol=0, atol=1e-6)
 
 
+def test_window_logits_are_the_same_alone_and_in_a_batch(predictor):
+    batch = windows(predictor)
+    together = logits_of(predictor, batch)
+    examples = [Example("0", *PAIRS[0])]
+    table = predictor.table(question_set("p", examples, "2.0"), cache=False)
+    alone = logits_of(predictor, Collator(table, labels=False)([0]))
+    width = alone.start.shape[1]
+    torch.testing.assert_close(alone.start[0], together.start[0, :width], rtol=0, atol=1e-5)
+    torch.testing.assert_close(alone.null[0], together.null[0], rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("case", ["bert", "deberta-v2"], indirect=True)
 @pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.15), ("int8", 0.3)])
 def test_lower_precision_changes_scores_little(case, predictor, precision, tolerance):

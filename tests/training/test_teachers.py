@@ -208,6 +208,11 @@ def test_checkpoint_as_teacher(run_training, student, checkpoint, caplog):
             r"distillation\.teacher: the teacher teacher and the student .* vocabular",
         ),
         (["encoder.width=8"], r"distillation\.layers: the teacher's hidden_size is 16, the student's 8"),
+        (["encoder.layers=5"], "the teacher has 4 layers and the student 5"),
+        (
+            ["encoder.family=distilbert", "encoder.name=null"],
+            "the teacher's model_type is bert, the student's distilbert",
+        ),
         (
             ["model=proposed", "glove=none", "model.no_answer=verifier", "model.hidden=6"],
             "only the student .* verifier",
