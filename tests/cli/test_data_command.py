@@ -1,6 +1,7 @@
 """``qa-arch data split``: parts share no article, and no file is overwritten."""
 
 import json
+from itertools import combinations
 
 import pytest
 
@@ -22,6 +23,11 @@ def test_three_parts_by_default(qa_arch, data_file, tmp_path):
     code, out, _ = qa_arch("data", "split", "--data", data_file, "--out", tmp_path / "parts")
     assert code == 0
     parts = {name: read(tmp_path / "parts" / f"{name}.json") for name in ("train", "calibration", "dev")}
+    assert sorted(e.id for p in parts.values() for e in p.examples) == sorted(
+        e.id for e in QUESTIONS.examples
+    )
+    assert all(not first.titles & second.titles for first, second in combinations(parts.values(), 2))
+    assert [len(part.titles) for part in parts.values()] == [6, 2, 2]
     expected = by_article(QUESTIONS, {"train": 0.64, "calibration": 0.16, "dev": 0.2}, 13)
     assert [p.fingerprint for p in parts.values()] == [p.fingerprint for p in expected.values()]
     negatives = sum(not example.answerable for example in parts["dev"].examples)

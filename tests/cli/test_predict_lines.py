@@ -1,5 +1,6 @@
 """``qa-arch predict --out FILE.jsonl``: one question per input line, one answer per output line."""
 
+import gzip
 import io
 from types import SimpleNamespace
 
@@ -20,7 +21,7 @@ def lines_file(tmp_path_factory):
     )
 
 
-def test_files_and_pipes_give_the_same_bytes(qa_arch, trained, lines_file, tmp_path, monkeypatch):
+def test_files_pipes_and_gzip_give_the_same_bytes(qa_arch, trained, lines_file, tmp_path, monkeypatch):
     out = tmp_path / "out.jsonl"
     predict = ("predict", trained, "--top-k", 2, "--data")
     code, message, _ = qa_arch(*predict, lines_file, "--out", out)
@@ -28,6 +29,10 @@ def test_files_and_pipes_give_the_same_bytes(qa_arch, trained, lines_file, tmp_p
     answers = read_lines(out)
     assert [answer["id"] for answer in answers][-1] == 41
     assert max(len(answer["spans"]) for answer in answers) == 2
+    packed = tmp_path / "data.jsonl.gz"
+    packed.write_bytes(gzip.compress(lines_file.read_bytes()))
+    assert qa_arch(*predict, packed, "--out", tmp_path / "b.jsonl")[0] == 0
+    assert (tmp_path / "b.jsonl").read_bytes() == out.read_bytes()
     monkeypatch.setattr(
         "sys.stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(lines_file.read_bytes())))
     )

@@ -16,7 +16,7 @@ from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import validate
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.records import RECORD, RunRecord, read_record, write_record
+from qa_arch.records import RECORD, RunRecord, read_questions, read_record, write_record
 
 
 @pytest.fixture
@@ -43,6 +43,8 @@ def test_contents_of_a_run_folder(trained):
     files = {"config.yaml", "run.json", "questions.parquet", "predictions.json", "null_odds.json"}
     assert files | {"nbest_predictions.json", "model"} <= {path.name for path in trained.iterdir()}
     record = read_record(trained)
+    assert record.status == "ok"
+    assert record.data["dev"].questions == len(read_questions(trained)["id"])
     assert set(record.scores) == {"calibration", "dev"}
     assert trained.name == f"bert-s13-{config_hash(record.config)[:8]}"
     assert not [path for path in trained.rglob("*") if path.suffix in {".pkl", ".bin", ".pt"}]

@@ -197,6 +197,7 @@ def test_compare_command_prints_texts_and_json(two_seeds, qa_arch, tmp_path):
         (["{}/poor-1", "{}/good-1", "--split", "test"], 5, "no scores of test"),
         (["{}/poor-1", "{}/good-1", "--spans"], 2, "a comparison of two systems shows every measure"),
         (["{}", "--baseline", "poor", "--order", "good,nobody"], 2, "'nobody' is not one of the systems"),
+        (["{}/poor-1", "{}/good-1", "--unit", "article"], 5, "lack the article"),
     ],
 )
 def test_invalid_compare_calls_are_refused(two_seeds, qa_arch, arguments, code, message):

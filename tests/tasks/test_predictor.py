@@ -7,6 +7,7 @@ import torch
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.synthetic import generate
+from qa_arch.errors import DataError
 from qa_arch.features.batches import BucketBatchSampler, Collator
 
 PLAIN = "The baker of Harn sold forty loaves before noon. Her brother keeps the mill."
@@ -20,6 +21,11 @@ def test_empty_question_or_passage_has_no_answer(predictor, question, context):
     assert answer.best is None
     assert answer.text(predictor.null_threshold) == answer.text(float("inf")) == ""
     assert answer.windows == 0
+
+
+def test_invalid_unicode_is_refused(predictor):
+    with pytest.raises(DataError, match="surrogate"):
+        predictor("Who?", "half a pair \ud83d of surrogates")
 
 
 def test_answers_do_not_depend_on_batching(predictor):
