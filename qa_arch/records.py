@@ -299,6 +299,8 @@ class Threshold:
     """A split, or ``nothing``."""
     prior: Number | None = None
     """Share that unanswerable questions were weighted to in the fit; None: their share of the split."""
+    width: Number | None = None
+    """Width of the smoothing in the fit, in standard deviations of the null odds; None: not smoothed."""
 
     @property
     def limit(self) -> float:

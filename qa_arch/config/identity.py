@@ -29,7 +29,8 @@ NEUTRAL = (
 OPTIONAL: Mapping[str, Any] = {
     "loss": None,
     "compression": None,
-    "calibration": {"prior": None},
+    "calibration": {"prior": None, "fit": "exact"},
+    "calibration.fit": "exact",
     "pretraining": with_retired({"pretraining": asdict(Pretraining())})["pretraining"],
     "data.made_up_share": RETIRED["data.made_up_share"],
     "data.made_up_kinds": RETIRED["data.made_up_kinds"],

@@ -42,6 +42,8 @@ CORE_TASKS: Mapping[str, TaskEntry] = {
 """Tasks of the core; extras add others."""
 TRIAL_STEPS = 50
 """Optimizer steps below which a run is a smoke test (``debug=fast``)."""
+SMOOTHING = 0.15
+"""Width with ``calibration.fit=smooth``, chosen by experiments/decision/threshold_smoothing.py."""
 RANDOM_ONLY = ("layers", "width", "heads", "vocabulary", "initializer_range", "positions", "pre_norm")
 """Settings that only a randomly initialised encoder takes."""
 
@@ -227,6 +229,14 @@ class Calibration:
     prior: Annotated[float, Range(0.01, 0.99)] | None = None
     """Share of unanswerable questions to fit for, by reweighting a split that has both kinds: 0.5 as in SQuAD
     2.0's dev set; None: the split's own share."""
+    fit: Literal["exact", "smooth"] = "exact"
+    """``exact``: the null threshold of the highest F1. ``smooth``: of the highest F1 smoothed over thresholds
+    (``metrics.threshold``), which varies less with the articles of the split."""
+
+    @property
+    def width(self) -> float | None:
+        """Width of the smoothing, in standard deviations of the null odds."""
+        return SMOOTHING if self.fit == "smooth" else None
 
 
 @dataclass(frozen=True)

@@ -302,13 +302,15 @@ def _ensemble_fits(runs: Sequence[str], predictor: Predictor) -> Fits:
     members = [read_record(run) for run in runs]
     thresholds = [member.threshold for member in members if member.threshold]
     confidences = [member.confidence for member in members if member.confidence]
-    value, priors = predictor.null_threshold, {threshold.prior for threshold in thresholds}
+    value = predictor.null_threshold
+    priors, widths = ({getattr(fit, name) for fit in thresholds} for name in ("prior", "width"))
     threshold = confidence = None
     if thresholds:
         threshold = Threshold(
             value=value if math.isfinite(value) else None,
             fitted_on=" and ".join(sorted({fit.fitted_on for fit in thresholds})),
             prior=priors.pop() if len(priors) == 1 else None,
+            width=widths.pop() if len(widths) == 1 else None,
         )
     if confidences:
         fitted_on = " and ".join(sorted({fit.fitted_on for fit in confidences}))

@@ -113,10 +113,9 @@ def evaluate_splits(
 
 
 def calibrate(predictor: Predictor, calibration: Reading) -> Fits:
-    """Fit with the config's ``calibration.prior``, and set the fitted values on the predictor."""
+    """Fit as the config's ``calibration`` says, and set the fitted values on the predictor."""
     config = predictor.config
-    task, prior = task_of(config.model), config.calibration.prior
-    fits = task.fit(calibration.questions, calibration.outputs, prior)
+    fits = task_of(config.model).fit(calibration.questions, calibration.outputs, config.calibration)
     if fits.threshold is not None:
         predictor.null_threshold = fits.threshold.limit
     if fits.confidence is not None:

@@ -43,6 +43,7 @@ def fit_threshold(
     f1: Sequence[float],
     answerable: Sequence[bool],
     prior: float | None = None,
+    width: float | None = None,
 ) -> float:
     """Null threshold with the highest mean F1, abstaining where ``null_odds > threshold``.
 
@@ -51,11 +52,16 @@ def fit_threshold(
         f1: F1 of the best span as the answer, in 0..1.
         answerable: whether the question has an answer; if not, abstaining is right.
         prior: share that the unanswerable questions are weighted to; None: their own share.
+        width: None, or the width of the smoothing in standard deviations of the finite null odds.
 
     Only cuts between distinct odds are considered. The threshold lies midway between the odds on its two
     sides, or 1 beyond the outermost. On ties the threshold nearest 0 wins, and of two equally near the
     negative one. Questions with NaN or infinite odds behave the same at every threshold and are left out; if
     no other questions remain, the threshold is 0.
+
+    F1 is a step function of the threshold t, whose highest step depends on single questions: a jackknife over
+    articles then overstates the variance of its argmax. With ``width`` the function is smoothed, and the
+    threshold is that of the highest Σ_i gain_i σ((t - odds_i) / h), h = width times the standard deviation.
     """
     rows = zip(null_odds, f1, answerable, strict=True)
     weights = class_weights(answerable, prior)
@@ -66,6 +72,8 @@ def fit_threshold(
     )
     if not ranked:
         return 0.0
+    if width is not None and ranked[0][0] < ranked[-1][0]:
+        return _smooth_argmax(*np.array(ranked).T, width)
     gain = best_gain = 0.0  # from answering the questions so far, over abstaining everywhere
     lowest = ranked[0][0]
     best = min(lowest - 1, nextafter(lowest, -inf))
@@ -81,12 +89,33 @@ def fit_threshold(
     return best
 
 
-def calibrate(questions: QuestionSet, answers: Sequence[Prediction], prior: float | None = None) -> float:
-    """Null threshold with the highest F1 on a calibration split: ``questions`` and the model's ``answers``.
+def _smooth_argmax(odds: Floats, gains: Floats, width: float) -> float:
+    """Threshold of the highest sum of ``gains`` (of answering), each smoothed around its ``odds``."""
+    from scipy.optimize import minimize_scalar
+    from scipy.special import expit
+
+    scale = width * float(odds.std())
+
+    def lost(threshold: float) -> float:
+        return -float(gains @ expit((threshold - odds) / scale))
+
+    step = scale / 4  # finer than anything that the smoothing leaves
+    grid = np.arange(odds[0] - 4 * scale, odds[-1] + 4 * scale + step, step)
+    start = float(min(grid, key=lost))
+    return float(minimize_scalar(lost, bounds=(start - step, start + step), method="bounded").x)
+
+
+def calibrate(
+    questions: QuestionSet,
+    answers: Sequence[Prediction],
+    prior: float | None = None,
+    width: float | None = None,
+) -> float:
+    """Null threshold fitted on a calibration split: ``questions`` and the model's ``answers``.
 
     Raises DataError if a question has no answer record, or several.
     """
-    return _fit(*_score(questions, answers), prior)
+    return _fit(*_score(questions, answers), prior, width)
 
 
 def at_thresholds(
@@ -125,9 +154,14 @@ def _score(
     return score_questions(questions, texts, "2.0"), {answer.id: answer.null_odds for answer in answers}
 
 
-def _fit(scored: Sequence[QuestionScore], odds: Mapping[str, float], prior: float | None = None) -> float:
+def _fit(
+    scored: Sequence[QuestionScore],
+    odds: Mapping[str, float],
+    prior: float | None = None,
+    width: float | None = None,
+) -> float:
     columns = [odds[s.id] for s in scored], [s.f1 for s in scored], [s.answerable for s in scored]
-    return fit_threshold(*columns, prior)
+    return fit_threshold(*columns, prior, width)
 
 
 def _between(low: float, high: float) -> float:

@@ -28,6 +28,7 @@ Loss = Callable[[Any, Any], Tensor]
 """``(logits, labels) -> (B,)``."""
 TWIN_SPANS = 30
 """Longest span in ``TwinLoss``, in tokens; equal to the longest answer in ``conf/decode``."""
+NEEDS_VERIFIER = "needs a model with a verifier (model.no_answer=verifier or both)"
 
 
 @dataclass(frozen=True)
@@ -147,21 +148,33 @@ class TwinLoss(SpanLoss):
     the difference of v has to come from the few words in which they differ. λ (``twin_weight``) is the weight
     of a pair relative to a window, m is ``twin_margin``. Twins are questions on one passage that share at
     least ``twin_likeness`` of their words (``features.batches``). Cf. the pairs of Zhu et al. 2019.
+
+    With ``twin_odds: verifier``, v is the verifier's log-odds alone: the margin then trains no span score,
+    which with all odds costs answerable F1 (``experiments/decision``). The model must have a verifier.
     """
 
     twin_weight: Annotated[float, Range(0, above=True)] = 1.0
     twin_margin: Annotated[float, Range(0)] = 1.0
     twin_likeness: Annotated[float, Range(0, 1, above=True)] = 0.4
+    twin_odds: Literal["all", "verifier"] = "all"
 
     def __call__(self, logits: SpanLogits, labels: SpanLabels) -> Float[Tensor, "B"]:
         loss = super().__call__(logits, labels)
         if labels.twin is None:
             return loss
-        start, end = at_least_float32(logits.start), at_least_float32(logits.end)
-        value = at_least_float32(logits.null) - log_sum_of_spans(start, end, TWIN_SPANS)
+        value = self._odds(logits)
         twins = labels.twin.clamp(min=0)
         ranking = functional.softplus(self.twin_margin - value + value[twins])
         return loss + self.twin_weight * ranking * (labels.twin >= 0)
+
+    def _odds(self, logits: SpanLogits) -> Float[Tensor, "B"]:
+        """v of each window."""
+        if self.twin_odds == "verifier":
+            if logits.verifier is None:
+                raise ConfigError(f"loss.twin_odds: verifier {NEEDS_VERIFIER}")
+            return at_least_float32(logits.verifier)
+        start, end = at_least_float32(logits.start), at_least_float32(logits.end)
+        return at_least_float32(logits.null) - log_sum_of_spans(start, end, TWIN_SPANS)
 
 
 def cross_entropy(
@@ -240,6 +253,8 @@ def build_loss(config: Config, trusted: Sequence[str] = TRUSTED, *, null_share: 
             "loss.joint: without a sentinel the null score is neutral in the softmaxes of start and end, but"
             " not in one over spans; set model.no_answer=sentinel or both, or leave loss.joint out"
         )
+    if getattr(loss, "twin_odds", None) == "verifier" and config.model.get("no_answer", "both") == "sentinel":
+        raise ConfigError(f"loss.twin_odds: verifier {NEEDS_VERIFIER}")
     if not callable(loss):
         raise ConfigError(f"loss._target_: {target.__name__} cannot be called as (logits, labels)")
     return loss

@@ -429,6 +429,8 @@ def _fitted_on(records: Sequence[RunRecord]) -> str:
         fit = threshold.fitted_on if threshold else "nothing"
         if threshold and threshold.prior is not None:
             fit += f", its unanswerable questions counted as {threshold.prior:.0%}"
+        if threshold and threshold.width is not None:
+            fit += f", F1 smoothed over {threshold.width:g} s.d. of the null odds"
         models.setdefault(fit, {})[record.model] = None
     first, *others = models
     rest = "".join(f"; of {', '.join(models[fit])} on {fit}" for fit in others)

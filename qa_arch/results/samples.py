@@ -259,5 +259,5 @@ def _jackknife_thresholds(record: RunRecord, rows: Questions) -> Floats | None:
     thresholds = []
     for group in range(int(groups.max()) + 1):
         odds, spans, answerable = (values[groups != group].tolist() for values in columns)
-        thresholds.append(fit_threshold(odds, spans, answerable, fitted.prior))
+        thresholds.append(fit_threshold(odds, spans, answerable, fitted.prior, fitted.width))
     return np.array(thresholds) if len(thresholds) > 1 else None

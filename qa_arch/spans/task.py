@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from qa_arch.config.schema import Config, Data
+from qa_arch.config.schema import Calibration, Config, Data
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import load_splits
@@ -236,14 +236,21 @@ class SpanTask(Task):
             scores |= {"spans_f1": spans_f1, "auroc": auroc, "spans_auc": (spans_f1 or 0.0) + (auroc or 0.0)}
         return {f"calibration_{name}": value for name, value in scores.items() if value is not None}
 
-    def fit(self, questions: QuestionSet, outputs: Ranking, prior: float | None = None) -> Fits:
+    def fit(self, questions: QuestionSet, outputs: Ranking, settings: Calibration | None = None) -> Fits:
         answers = outputs.best_predictions
-        threshold = self._threshold(questions, outputs, prior)
+        settings = settings or Calibration()
+        prior, width = settings.prior, settings.width
+        threshold = self._threshold(questions, outputs, prior, width)
         logistic = fit_answerability(*odds_and_truth(questions, answers), prior)
         right = np.array(question_rows(questions, answers, threshold)["exact"]) > 0
         temperature = outputs.fit_temperature(right, threshold)
         value = threshold if math.isfinite(threshold) else None
-        null = Threshold(value=value, fitted_on=CALIBRATION, prior=prior if logistic else None)
+        null = Threshold(
+            value=value,
+            fitted_on=CALIBRATION,
+            prior=prior if logistic else None,
+            width=None if value is None else width,
+        )
         confidence = Confidence(method="temperature", value=temperature, fitted_on=CALIBRATION)
         if logistic is None:
             return Fits(null, confidence)
@@ -251,11 +258,17 @@ class SpanTask(Task):
         answerability = Answerability(slope=slope, intercept=intercept, fitted_on=CALIBRATION, prior=prior)
         return Fits(null, confidence, answerability)
 
-    def _threshold(self, questions: QuestionSet, outputs: Ranking, prior: float | None = None) -> float:
+    def _threshold(
+        self,
+        questions: QuestionSet,
+        outputs: Ranking,
+        prior: float | None = None,
+        width: float | None = None,
+    ) -> float:
         """The null threshold of the highest F1; ``ALWAYS_ANSWER`` for SQuAD 1.1."""
         if questions.protocol == "1.1":
             return ALWAYS_ANSWER
-        return calibrate(questions, outputs.best_predictions, prior)
+        return calibrate(questions, outputs.best_predictions, prior, width)
 
     def confidence(self, outputs: Ranking, threshold: float, temperature: float) -> list[float]:
         return outputs.confidence(threshold, temperature).round(6).tolist()

@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from qa_arch.config.schema import Config, Data, task_entry
+from qa_arch.config.schema import Calibration, Config, Data, task_entry
 from qa_arch.config.target import TRUSTED
 from qa_arch.features.batches import BucketBatchSampler
 from qa_arch.features.vectors import WordVectors
@@ -213,10 +213,10 @@ class Task(ABC):
 
     # Scoring ------------------------------------------------------------------------------------
 
-    def fit(self, questions: Any, outputs: Any, prior: float | None = None) -> Fits:
+    def fit(self, questions: Any, outputs: Any, settings: Calibration | None = None) -> Fits:
         """Fit null threshold, answerability and the temperature at that threshold on a calibration split.
 
-        Unanswerable questions are weighted to the share ``prior`` if there are questions of both kinds.
+        Unanswerable questions are weighted to the share ``settings.prior`` if there are both kinds.
         """
         return Fits()
 

@@ -81,7 +81,7 @@ def test_values_left_out_of_the_hash():
     """Repeated here because changing a default along with ``OPTIONAL`` would change the hashes of records."""
     sections = {key: OPTIONAL[key] for key in ("calibration", "pretraining", "distillation")}
     assert sections == {
-        "calibration": {"prior": None},
+        "calibration": {"prior": None, "fit": "exact"},
         "pretraining": {
             "mask_share": 0.15,
             "masked": 0.8,

@@ -33,10 +33,10 @@ def predictions(questions) -> list[Prediction]:
     return results
 
 
-def calibrated_record(folder, prior, questions=QUESTIONS):
+def calibrated_record(folder, prior, questions=QUESTIONS, fit="exact"):
     """Record of a span model with these predictions, calibrated for ``prior``."""
     config = validate(compose(["experiment=demo"]))
-    config = replace(config, calibration=Calibration(prior=prior), references={})
+    config = replace(config, calibration=Calibration(prior, fit), references={})
     outputs = SimpleNamespace(
         best_predictions=predictions(questions),
         fit_temperature=lambda right, threshold: 1.0,
@@ -72,6 +72,17 @@ def test_threshold_and_probability_are_fitted_for_the_prior(prior, tmp_path):
     note = "" if prior is None else f", its unanswerable questions counted as {prior:.0%}"
     table = comparison([(tmp_path, record)], split=CALIBRATION)
     assert f"null threshold fitted on calibration{note}" in table.notes
+
+
+def test_smooth_fit_is_recorded_and_noted(tmp_path):
+    record = calibrated_record(tmp_path, 0.5, fit="smooth")
+    rows = load_questions(tmp_path, record, CALIBRATION)
+    columns = rows.null_odds.tolist(), rows.span_f1.tolist(), rows.answerable.tolist()
+    assert record.threshold.width == 0.15
+    assert record.threshold.value == pytest.approx(fit_threshold(*columns, 0.5, 0.15))
+    assert record.threshold.value != pytest.approx(fit_threshold(*columns, 0.5))
+    (note,) = [n for n in comparison([(tmp_path, record)], split=CALIBRATION).notes if "fitted on" in n]
+    assert note.endswith("counted as 50%, F1 smoothed over 0.15 s.d. of the null odds")
 
 
 def test_answerable_ece_column_matches_the_fit(tmp_path):

@@ -47,6 +47,8 @@ FAULTS = (
           old="end.flip(1).logcumsumexp(1).flip(1)", new="end.logcumsumexp(1)"),
     Fault(name="twin ranking loss has the wrong sign", at="TwinLoss.__call__", test="test_losses",
           old="self.twin_margin - value + value[twins]", new="self.twin_margin + value - value[twins]"),
+    Fault(name="twins by the verifier are ranked by all odds", at="TwinLoss._odds", test="test_losses",
+          old='if self.twin_odds == "verifier":', new="if False:"),
     Fault(name="word vectors are ignored", at="WordFeatures.forward", test="test_bert_match",
           old="nn.functional.embedding(vector, self.vectors, padding_idx=0)",
           new="nn.functional.embedding(0 * vector, self.vectors, padding_idx=0)"),

@@ -168,6 +168,38 @@ def test_prior_equals_repeating_questions(seed):
     assert fit_threshold(odds, f1, answerable, prior=0.5) == fit_threshold(*repeated)
 
 
+def answered_odds(rng, questions=600):
+    """Null odds, F1 of the best spans and answerability."""
+    answerable = rng.random(questions) < 0.6
+    return rng.normal(np.where(answerable, -1.0, 1.0), 2.0), answerable * rng.random(questions), answerable
+
+
+def test_smooth_threshold_is_the_argmax_of_smoothed_f1():
+    odds, f1, answerable = answered_odds(np.random.default_rng(3))
+    odds[:2] = np.inf, np.nan  # the same at every threshold
+    fitted = fit_threshold(odds.tolist(), f1.tolist(), answerable.tolist(), 0.5, 0.2)
+    unanswerable_weight, answerable_weight = class_weights(answerable.tolist(), 0.5)
+    finite, h = odds[2:], 0.2 * odds[2:].std()
+    weight = np.where(answerable, answerable_weight, unanswerable_weight)[2:]
+    grid = np.linspace(-6, 6, 4001)
+    share = 1 / (1 + np.exp(-(grid[:, None] - finite) / h))  # of answering
+    smoothed = (share * f1[2:] + (1 - share) * ~answerable[2:]) @ weight
+    assert fitted == pytest.approx(grid[smoothed.argmax()], abs=0.01)
+    assert fit_threshold([1.0, 1.0], [1, 0], [True, False], None, 0.2) == fit_threshold(
+        [1.0, 1.0], [1, 0], [True, False]
+    ), "equal odds have no spread to smooth over"
+    always = fit_threshold([-1.0, 0.0, 1.0], [1, 1, 1], [True] * 3, None, 0.2)
+    assert always > 1.0
+
+
+def test_smooth_threshold_varies_less_with_the_questions():
+    rng, deviations = np.random.default_rng(4), []
+    for width in (None, 0.15):
+        fits = [fit_threshold(*(c.tolist() for c in answered_odds(rng)), None, width) for _ in range(40)]
+        deviations.append(np.std(fits))
+    assert deviations[1] < 0.8 * deviations[0]
+
+
 def sample_odds(questions=4000, *, share=0.4, slope=-0.7, intercept=0.3, seed=0):
     """Null odds and answerability of questions from a logistic model, ``share`` of them unanswerable."""
     rng = np.random.default_rng(seed)

@@ -232,6 +232,25 @@ def test_twins_are_ranked_by_no_answer_odds():
     assert torch.equal(TwinLoss()(logits, alone), span_loss(logits, alone))
 
 
+def test_twins_by_the_verifier_train_no_span_score():
+    logits, gold = windows([True, False, True, False, False])
+    scores = {name: getattr(logits, name).clone().requires_grad_() for name in ("start", "end", "null_start")}
+    verifier = torch.tensor([0.5, -1.0, 2.0, 0.0, 0.0], requires_grad=True)
+    logits = replace(logits, **scores, verifier=verifier)
+    paired = replace(gold, twin=torch.tensor([-1, 2, -1, 0, -1]))
+    loss = TwinLoss(twin_weight=0.7, twin_margin=2.0, twin_odds="verifier")
+    added = loss(logits, paired) - loss(logits, gold)
+    odds = verifier.detach()
+    expected = [0.0, float(odds[1] - odds[2]), 0.0, float(odds[3] - odds[0]), 0.0]
+    pairs = torch.tensor([0.0, 1.0, 0.0, 1.0, 0.0])
+    torch.testing.assert_close(added, 0.7 * pairs * torch.log1p(torch.exp(2 - torch.tensor(expected))))
+    added.sum().backward()
+    assert all(float(score.grad.abs().nan_to_num().sum()) < 1e-6 for score in scores.values())
+    assert float(verifier.grad.abs().sum()) > 0.1
+    with pytest.raises(ConfigError, match=r"loss\.twin_odds: verifier needs a model with a verifier"):
+        loss(replace(logits, verifier=None), paired)
+
+
 def test_impossible_loss_options_are_refused():
     for share, named in ((0.0, "all have one"), (1.0, "none have one")):
         with pytest.raises(ConfigError, match=named):
@@ -261,6 +280,10 @@ def test_naming_the_default_loss_of_a_task_changes_nothing(model, choice, expect
         (["loss=joint"], SpanLoss(joint=True, null_share=0.25)),
         (["loss=weighted_verifier"], SpanLoss(verifier_null_weight="balanced", null_share=0.25)),
         (["loss=twins", "loss.twin_weight=2"], TwinLoss(null_share=0.25, twin_weight=2.0)),
+        (
+            ["model=ablation/together", "loss=verifier_twins"],
+            TwinLoss(null_share=0.25, verifier_null_weight="balanced", twin_odds="verifier"),
+        ),
     ],
 )
 def test_config_group_selects_the_loss(overrides, expected):
@@ -274,6 +297,7 @@ def test_config_group_selects_the_loss(overrides, expected):
         (["loss=null_weight", "+loss.nul_weight=2"], "'loss.nul_weight' (did you mean 'loss.null_weight'?)"),
         (["loss=sequence"], "loss._target_: SequenceLoss is a loss for task sequence, but"),
         (["model=ablation/verifier", "loss=joint"], "loss.joint: without a sentinel the null score"),
+        (["model=proposed", "loss=verifier_twins"], "loss.twin_odds: verifier needs a model with a verifier"),
         (["loss=span", "loss._target_=os.system"], "loss._target_: 'os.system' is outside qa_arch"),
         (["loss=sequence", "loss._target_=qa_arch.errors.RunError"], "RunError cannot be called"),
     ],

@@ -12,7 +12,7 @@ from qa_arch.metrics.threshold import fit_threshold
 from qa_arch.records import CALIBRATION, Runs, find_runs, write_record
 from qa_arch.results.comparisons import against_baseline, power_table
 from qa_arch.results.questions import load_questions
-from qa_arch.results.samples import Sample, samples_of
+from qa_arch.results.samples import Sample, _jackknife_thresholds, _scores_at_threshold, samples_of
 from qa_arch.results.systems import System, group_by_system
 
 ANSWER = Path(__file__).resolve().parents[2] / "experiments/answer/records"
@@ -36,6 +36,20 @@ def test_thresholds_are_fitted_leaving_out_each_calibration_article(answer):
                 rest = rows.article != article
                 columns = (rows.null_odds[rest], rows.span_f1[rest], rows.answerable[rest])
                 assert threshold == fit_threshold(*(column.tolist() for column in columns), 0.5)
+
+
+def test_thresholds_are_left_out_as_they_were_fitted(answer):
+    (folder, record), *_ = answer
+    rows = load_questions(folder, record, CALIBRATION)
+
+    def fitted(where, width):
+        columns = (rows.null_odds[where], rows.span_f1[where], rows.answerable[where])
+        return fit_threshold(*(column.tolist() for column in columns), 0.5, width)
+
+    smooth = replace(record.threshold, value=fitted(np.ones(len(rows), dtype=bool), 0.15), width=0.15)
+    rescored = replace(rows, f1=_scores_at_threshold(rows, "f1", smooth.value))
+    left_out = _jackknife_thresholds(replace(record, threshold=smooth), rescored)
+    assert left_out.tolist() == [fitted(rows.article != one, 0.15) for one in np.unique(rows.article)]
 
 
 def test_calibration_variance_enters_only_tests_with_a_threshold(answer):
