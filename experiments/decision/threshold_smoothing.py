@@ -8,8 +8,9 @@ standard deviations of the null odds (0: not smoothed):
 - *lost*: the threshold is fitted without one article in turn; F1 that it loses on that article against the
   article's own best threshold, mean over articles and runs, and the largest mean of one run;
 - *standard error*, of F1 of a run and of the difference of ``together`` and ``plain`` (means over seeds): two
-  articles are set aside, and thresholds are fitted on two disjoint sets of 3 of the others. Half the mean square
-  of the difference of what they give on the two articles is the variance of one, over all 560 such choices.
+  articles are set aside, and thresholds are fitted on two disjoint sets of 3 of the others. Half the mean
+  square of the difference of what they give on the two articles is the variance of one, over all 560 such
+  choices.
 - *jackknife / true*: ratio of the variance that the delete-one jackknife of each set estimates to that one.
 
 Unanswerable questions count as one half throughout, as the runs' ``calibration.prior`` has it.
@@ -79,7 +80,7 @@ class Fits:
 
 
 def variances(weighted: Sequence[tuple[float, Fits]]) -> tuple[float, float]:
-    """Jackknife estimate and true variance of a weighted sum of F1 on two articles, fitted on three others."""
+    """Jackknife estimate and true variance of a sum of F1 on two articles, fitted on three others."""
     estimated, squares = [], []
     articles = weighted[0][1].articles
     for tested in combinations(articles, 2):

@@ -24,6 +24,7 @@ from qa_arch.results.comparisons import (
     comparable,
     compare,
     finished,
+    pooled_table,
     power_table,
     settings_table,
 )
@@ -155,6 +156,12 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
     add("--order", type=_names, default=(), metavar="NAME,...", help=order)
     equivalence = "with --baseline: also test equivalence within this many points (two one-sided tests)"
     add("--equivalence", type=float, metavar="POINTS", help=equivalence)
+    components = "with --baseline: also show the standard error of each difference by source"
+    add("--components", action="store_true", help=components)
+    pooled = (
+        "RUN are pairs A B A B ..., one for each experiment on articles of its own: pool their differences"
+    )
+    add("--pool", action="store_true", help=pooled)
     texts = "the scored questions, to show their texts and group untagged ones by question word"
     add("--data", nargs="+", metavar="FILE", help=f"{texts}: {usage()}")
     add_options(parser, "--unit")
@@ -175,14 +182,17 @@ def run_compare(args: argparse.Namespace) -> int:
             unit=args.unit,
             order=args.order,
             equivalence=args.equivalence,
+            components=args.components,
         )
         print_table(table, form=args.format)
         return 0
-    if args.measure != "f1" or args.order or args.equivalence is not None:
+    if args.measure != "f1" or args.order or args.equivalence is not None or args.components:
         raise ConfigError(
-            "--measure, --spans, --order and --equivalence need --baseline; a comparison of two systems shows"
-            " every measure"
+            "--measure, --spans, --order, --equivalence and --components need --baseline; a comparison of two"
+            " systems shows every measure"
         )
+    if args.pool:
+        return _print_pooled(args)
     if len(args.runs) != 2:
         raise ConfigError(
             "name two runs, or two quoted globs of seeds (qa-arch compare A B), or a folder of runs with"
@@ -198,6 +208,24 @@ def run_compare(args: argparse.Namespace) -> int:
         changed_table(a, b, split=args.split, top=max(args.top, 0), questions=questions),
     ]
     print_table(*(table for table in tables if table.rows), form=args.format)
+    return 0
+
+
+def _print_pooled(args: argparse.Namespace) -> int:
+    if len(args.runs) < 4 or len(args.runs) % 2:
+        raise ConfigError(
+            "--pool: name A and B of each of several experiments: qa-arch compare A B A B --pool"
+        )
+    if args.data:
+        raise ConfigError("--pool does not show questions; leave out --data")
+    sides, notes = [], []
+    for side in args.runs:
+        runs, left_out = finished(find_runs([side]), args.split)
+        sides.append(runs)
+        notes += left_out
+    pairs = [two_systems(a, b) for a, b in zip(sides[::2], sides[1::2], strict=True)]
+    table = pooled_table(pairs, split=args.split, unit=args.unit)
+    print_table(replace(table, notes=[*table.notes, *notes]), form=args.format)
     return 0
 
 

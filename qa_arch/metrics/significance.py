@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
-from typing import Literal, NamedTuple
+from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,7 @@ Articles = npt.NDArray[np.int64]
 Unit = Literal["question", "article", "passage"]
 """Sampling unit of intervals and tests, besides the seeds."""
 
+V = TypeVar("V", bound="Spread", covariant=True)
 LEVEL = 0.95
 POWER = 0.8
 """Power at which ``Effect.detectable`` would be found."""
@@ -79,6 +80,11 @@ class Variance:
     calibration_variance: float = 0.0
 
     @property
+    def interaction(self) -> float:
+        """Between seeds and articles, of all systems; ``unit_variance`` contains it."""
+        return sum(part.interaction for part in self.seeds)
+
+    @property
     def seed_variance(self) -> float:
         """Of all systems; a negative estimate of one lowers that of the others."""
         return max(0.0, sum(part.own for part in self.seeds))
@@ -105,7 +111,7 @@ class Variance:
         articles reduce as they do the interaction; so is the part of the interaction that exceeds the
         variance over articles, which contains it. At the present sizes the plan is the variance itself.
         """
-        interactions = sum(part.interaction for part in self.seeds)
+        interactions = self.interaction
         articles = max(0.0, self.unit_variance - interactions) * self.units / units
         contained = min(1.0, self.unit_variance / interactions) if interactions else 1.0
         positive = sum(max(0.0, part.own) for part in self.seeds)
@@ -126,13 +132,30 @@ class Variance:
         return Variance(units, unit_variance, seeds, planned, calibration_variance)
 
 
+class Spread(Protocol):
+    """What a test needs of a variance."""
+
+    @property
+    def total(self) -> float: ...
+
+    @property
+    def freedom(self) -> float: ...
+
+
+class Known(NamedTuple):
+    """A variance without its sources."""
+
+    total: float
+    freedom: float
+
+
 @dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(Generic[V]):
     """Difference of system B from system A; two-sided tests by Student's t."""
 
     delta: float
     """Mean of B minus mean of A."""
-    variance: Variance
+    variance: V
 
     @property
     def interval(self) -> Interval:
@@ -186,7 +209,7 @@ def contrast(
     articles: Articles | None = None,
     left_out: Sequence[float] = (),
     calibration_units: int | None = None,
-) -> Effect:
+) -> Effect[Variance]:
     """Sum of the means of ``systems``, signed score arrays ``(R, N)`` on the same N questions.
 
     ``[-a, b]`` is how much better b is, ``[a, -b, -c, d]`` how much more d gains over c than b over a.
@@ -200,6 +223,26 @@ def contrast(
     """
     delta = float(sum(scores.mean() for scores in systems))
     return Effect(delta, _crossed_variance(systems, articles, left_out, calibration_units or len(left_out)))
+
+
+def pool(effects: Sequence[Effect]) -> tuple[Effect[Known], float]:
+    """The effect common to independent experiments, and the p-value of its heterogeneity.
+
+    Fixed effect with weights w_k = 1 / V_k: δ = Σ w_k δ_k / Σ w_k, V = 1 / Σ w_k; degrees of freedom as
+    Satterthwaite's. Heterogeneity: Q = Σ w_k (δ_k - δ)², chi-square with K - 1 degrees of freedom (Cochran
+    1954). Raises RunError if an effect has no variance.
+    """
+    from scipy.special import chdtrc
+
+    if not all(effect.variance.total for effect in effects):
+        raise RunError("an experiment's difference has no variance, so it cannot be weighted against others")
+    weights = np.array([1 / effect.variance.total for effect in effects])
+    deltas, shares = np.array([effect.delta for effect in effects]), weights / weights.sum()
+    delta, variance = float(shares @ deltas), float(1 / weights.sum())
+    freedoms = np.array([effect.variance.freedom for effect in effects])
+    freedom = float(1 / (shares**2 / freedoms).sum())  # V_k w_k² / (Σ w)² = V share_k
+    heterogeneity = float(weights @ (deltas - delta) ** 2)
+    return Effect(delta, Known(variance, freedom)), float(chdtrc(len(effects) - 1, heterogeneity))
 
 
 def power(variance: Variance, difference: float) -> float:

@@ -73,7 +73,7 @@ def fit_threshold(
     if not ranked:
         return 0.0
     if width is not None and ranked[0][0] < ranked[-1][0]:
-        return _smooth_argmax(*np.array(ranked).T, width)
+        return _smooth_argmax(np.array(ranked), width)
     gain = best_gain = 0.0  # from answering the questions so far, over abstaining everywhere
     lowest = ranked[0][0]
     best = min(lowest - 1, nextafter(lowest, -inf))
@@ -89,11 +89,13 @@ def fit_threshold(
     return best
 
 
-def _smooth_argmax(odds: Floats, gains: Floats, width: float) -> float:
-    """Threshold of the highest sum of ``gains`` (of answering), each smoothed around its ``odds``."""
+def _smooth_argmax(ranked: Floats, width: float) -> float:
+    """Threshold of the highest sum of gains (of answering), each smoothed around its null odds; ``ranked``
+    holds pairs of the two, shape (N, 2), by increasing odds."""
     from scipy.optimize import minimize_scalar
     from scipy.special import expit
 
+    odds, gains = ranked.T
     scale = width * float(odds.std())
 
     def lost(threshold: float) -> float:

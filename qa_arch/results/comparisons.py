@@ -17,7 +17,7 @@ import numpy.typing as npt
 from qa_arch.config.check import Range, convert
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.confidence import Bools, Floats
-from qa_arch.metrics.significance import POWER, Effect, Interval, Unit, holm, in_order, power
+from qa_arch.metrics.significance import POWER, Effect, Interval, Unit, Variance, holm, in_order, pool, power
 from qa_arch.records import CALIBRATION, DEV, Runs
 from qa_arch.results.questions import Questions, stacked
 from qa_arch.results.samples import AT_THRESHOLD, MEASURES, MeasureName, Samples, samples_of
@@ -32,6 +32,12 @@ _DETECTABLE = f"minimum detectable effect on {{}}, {POWER:.0%} power, before cor
 _PLACES = 6
 """Decimals kept: more than anyone reads, few enough to hide the rounding differences between processors."""
 DIFFERENCES = (0.5, 1.0, 2.0)
+_SOURCES = ("units", "interaction", "seeds", "calibration", "total")
+_COMPONENTS = (
+    "s.e.: standard error of the difference by source; that of articles and that of seeds both contain their"
+    " interaction, which is subtracted once"
+)
+_POOLED: tuple[MeasureName, ...] = ("f1", "spans", "auroc")
 _SHOWN = 60
 """Maximum characters of a text in a table."""
 
@@ -250,6 +256,7 @@ def against_baseline(
     paired: bool = False,
     order: Sequence[str] = (),
     equivalence: float | None = None,
+    components: bool = False,
     title: str | None = None,
 ) -> Table:
     """Table with one row per system: mean ± s.d. over seeds with the 95% interval over articles (or
@@ -259,7 +266,8 @@ def against_baseline(
     With ``paired``, each run was derived from the baseline's run of the same seed and is compared with it.
     With ``order`` (labels), systems are tested in this order, fixed in advance, each only after those before
     it, and all others after them by Holm. ``equivalence`` is the difference within which a system counts as
-    equal to the baseline, above 0; its p-value gets a column.
+    equal to the baseline, above 0; its p-value gets a column. ``components`` adds the standard error of each
+    difference by source, and its degrees of freedom.
     """
     equivalence = convert(Annotated[float, Range(0, above=True)] | None, equivalence, "equivalence")
     measure = convert(MeasureName, measure, "measure")
@@ -290,6 +298,8 @@ def against_baseline(
             row |= effect_figures(effect, corrected[system.label])
             if equivalence is not None:
                 row["p_equivalent"] = round(effect.p_equivalent(equivalence), _PLACES)
+            if components:
+                row |= _standard_errors(effect.variance)
         rows.append(row)
     where, name, rules = samples.where(measure), MEASURES[measure], baseline.record.facts(split).rules
     detectable = sorted(effect.detectable for effect in effects.values())
@@ -304,6 +314,7 @@ def against_baseline(
         f"{_DETECTABLE.format(name)}: {sizes}",
         *([SINGLE_RUN] if any(len(system.runs) == 1 for system in systems) else []),
         *([FITTED] if split == CALIBRATION else []),
+        *([_COMPONENTS] if components else []),
     ]
     columns = [text("model", "model"), number("seeds", "seeds")]
     for key in shown:
@@ -315,7 +326,73 @@ def against_baseline(
     columns.append(replace(P_HOLM, heading="p, in order") if order else P_HOLM)
     if equivalence is not None:
         columns.append(number("p_equivalent", f"p, within ±{equivalence:g}", _p_value))
+    if components:
+        headings = (f"{samples.unit}s", f"seeds × {samples.unit}s", "seeds", "calibration", "total")
+        columns += [
+            *(
+                number(f"se_{key}", f"s.e. {head}", two_decimals)
+                for key, head in zip(_SOURCES, headings, strict=True)
+            ),
+            number("freedom", "d.f.", lambda freedom: f"{freedom:.1f}"),
+        ]
     return Table(title or f"{split}: every system against {baseline.label}", columns, rows, notes)
+
+
+def _standard_errors(variance: Variance) -> dict[str, float]:
+    """Standard errors of a difference by source, and its degrees of freedom."""
+    parts = (
+        variance.unit_variance,
+        variance.interaction,
+        variance.seed_variance,
+        variance.calibration_variance,
+        variance.total,
+    )
+    errors = {f"se_{key}": round(part**0.5, _PLACES) for key, part in zip(_SOURCES, parts, strict=True)}
+    return {**errors, "freedom": round(variance.freedom, _PLACES)}
+
+
+def pooled_table(
+    pairs: Sequence[tuple[System, System]], *, split: str = DEV, unit: Unit | None = None
+) -> Table:
+    """Table of B - A in each experiment, a pair of systems on a set of its own, and over all of them.
+
+    The last row of a measure is the fixed effect with the test of its heterogeneity (``significance.pool``).
+    RunError if two experiments share questions.
+    """
+    loaded = [samples_of([replace(a, label="A"), replace(b, label="B")], split, unit) for a, b in pairs]
+    seen: dict[str, str] = {}
+    names = [f"{b.label} - {a.label}" for a, b in pairs]
+    for index, samples in enumerate(loaded):
+        name = names[index] = f"{index + 1}: {names[index]}"
+        if shared := seen.keys() & set(samples.first.ids):
+            raise RunError(
+                f"--pool: experiments {seen[min(shared)]} and {name} share {len(shared)} questions; only"
+                " experiments on disjoint articles can be pooled"
+            )
+        seen |= dict.fromkeys(samples.first.ids, name)
+    rows: list[dict[str, Any]] = []
+    for measure in _POOLED:
+        effects = [samples.effect("A", "B", measure) for samples in loaded]
+        common, p_heterogeneity = pool(effects)
+        for name, effect in zip(names, effects, strict=True):
+            row = {"measure": MEASURES[measure], "experiment": name, "units": effect.variance.units}
+            row["weight"] = round(100 * common.variance.total / effect.variance.total, _PLACES)
+            rows.append(row | effect_figures(effect, None))
+        row = {"measure": MEASURES[measure], "experiment": "pooled", "weight": 100.0}
+        row["units"] = sum(effect.variance.units for effect in effects)
+        rows.append(row | effect_figures(common, None) | {"p_heterogeneity": round(p_heterogeneity, _PLACES)})
+    columns = [
+        *(text("measure", "measure"), text("experiment", "experiment")),
+        number("units", f"{loaded[0].unit}s"),
+        number("weight", "weight", lambda share: f"{share:.0f}%"),
+        *(*delta_columns("Δ"), P_VALUE, number("p_heterogeneity", "p, heterogeneity", _p_value)),
+    ]
+    notes = [
+        "pooled: fixed effect, each experiment weighted by the inverse of its variance; p, heterogeneity: of"
+        " the experiments having one difference (Cochran's Q); not corrected for the number of measures",
+        "calibration articles that experiments share are counted as independent",
+    ]
+    return Table(f"{split}: differences pooled over {len(pairs)} experiments", columns, rows, notes)
 
 
 def power_table(

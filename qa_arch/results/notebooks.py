@@ -160,12 +160,14 @@ def compare(
     unit: Unit | None = None,
     order: Sequence[str] = (),
     equivalence: float | None = None,
+    components: bool = False,
 ) -> Table:
     """Test every system below ``folders`` against the one called ``baseline``, as ``qa-arch compare`` does.
 
     Differences in ``measure`` (exact, f1, spans, auroc, aurc) come with 95% intervals and p-values over seeds
     and articles (or questions, if no article is known or ``unit="question"``), corrected for the number of
-    systems (Holm 1979); ``order`` and ``equivalence`` are those of ``results.comparisons.against_baseline``.
+    systems (Holm 1979); ``order``, ``equivalence`` and ``components`` are those of
+    ``results.comparisons.against_baseline``.
     A notebook shows the table; ``.rows`` are its values. Raises RunError for runs that were not scored on the
     same set by the same protocol; a note names unfinished runs, which are left out.
     """
@@ -173,7 +175,14 @@ def compare(
     parent = find_system(systems, baseline)
     order = as_list(order)
     table = against_baseline(
-        systems, parent, split=split, measure=measure, unit=unit, order=order, equivalence=equivalence
+        systems,
+        parent,
+        split=split,
+        measure=measure,
+        unit=unit,
+        order=order,
+        equivalence=equivalence,
+        components=components,
     )
     return replace(table, notes=[*table.notes, *notes])
 

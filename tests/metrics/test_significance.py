@@ -17,6 +17,7 @@ from qa_arch.metrics.significance import (
     holm,
     in_order,
     mean_interval,
+    pool,
     power,
 )
 
@@ -258,6 +259,19 @@ def test_area_intervals_match_the_bootstrap_over_articles(name):
     values = auroc_values(-odds, answerable) if name == "auroc" else area_values(odds, value, answerable)
     low, high = mean_interval(values[None], articles)
     assert (high - low) / 2 == pytest.approx(2.0227 * statistics.stdev(areas), rel=0.08)
+
+
+def test_pooled_effect_by_hand():
+    first, second = Effect(1.0, Variance(5, 1.0)), Effect(3.0, Variance(9, 0.25))  # weights 1 and 4
+    common, p = pool([first, second])
+    assert common.delta == pytest.approx((1 + 4 * 3) / 5)
+    assert common.variance.total == pytest.approx(1 / 5)
+    assert common.variance.freedom == pytest.approx(1 / (0.2**2 / 4 + 0.8**2 / 8))
+    assert p == pytest.approx(0.0736, abs=1e-4)  # Q = 1.6² + 4 · 0.4² = 3.2, one degree of freedom
+    twice, p = pool([first, first])
+    assert (twice.delta, twice.variance.total, twice.variance.freedom, p) == (1.0, 0.5, 8.0, 1.0)
+    with pytest.raises(RunError, match="no variance"):
+        pool([first, Effect(1.0, Variance(5, 0.0))])
 
 
 CASES = {

@@ -16,7 +16,7 @@ from qa_arch.metrics.significance import contrast, holm
 from qa_arch.records import QUESTIONS, RECORD, find_runs, read_questions, write_questions
 from qa_arch.results.comparisons import FITTED, SINGLE_RUN, against_baseline, changed_table, compare
 from qa_arch.results.questions import load_aligned, load_questions
-from qa_arch.results.samples import MEASURES
+from qa_arch.results.samples import MEASURES, samples_of
 from qa_arch.results.systems import find_system, group_by_system, two_systems
 from qa_arch.results.tables import markdown, render
 from qa_arch.types.text import question_word
@@ -281,6 +281,37 @@ def test_fixed_order_and_equivalence_tests(with_articles):
     for margin in (0, -1.0, np.nan, np.inf, "1", True):
         with pytest.raises(ConfigError, match=r"^equivalence: "):
             against_baseline(systems, systems[0], equivalence=margin)
+
+
+def test_components_are_the_standard_errors_of_the_variance(with_articles):
+    _, a, b = with_articles
+    (row,) = [row for row in against_baseline([a, b], a, components=True).rows if "p" in row]
+    variance = samples_of([a, b], "dev").effect(a.label, b.label, "f1").variance
+    errors = [row[f"se_{key}"] for key in ("units", "interaction", "seeds", "calibration", "total")]
+    interaction = sum(part.interaction for part in variance.seeds)
+    parts = (variance.unit_variance, interaction, variance.seed_variance, 0.0, variance.total)
+    assert errors == pytest.approx(np.sqrt(parts), abs=1e-5)
+    assert row["freedom"] == pytest.approx(variance.freedom, abs=1e-5)
+
+
+def test_experiments_on_disjoint_articles_are_pooled(qa_arch):
+    """The figures of an independent computation on the committed records."""
+    answer, decision = (f"experiments/{name}/records" for name in ("answer", "decision"))
+    first = (f"{answer}/*-bert", f"{answer}/*-ablation_together")
+    pairs = (*first, f"{decision}/plain-*", f"{decision}/together-*")
+    (table,) = json.loads(qa_arch("compare", *pairs, "--pool", "--json")[1])
+    pooled = {row["measure"]: row for row in table["rows"] if row["experiment"] == "pooled"}
+    for heading, expected in (
+        (MEASURES["f1"], (1.2, 0.3, 2.1)),
+        (MEASURES["spans"], (2.4, 1.6, 3.3)),
+        (MEASURES["auroc"], (1.0, 0.2, 1.8)),
+    ):
+        row = pooled[heading]
+        figures = (row["delta"], row["delta_95_low"], row["delta_95_high"])
+        assert tuple(round(value, 1) for value in figures) == expected
+        assert row["units"] == 31
+    code, _, err = qa_arch("compare", *first, *first, "--pool")
+    assert (code, "share 6078 questions" in err) == (5, True), err
 
 
 def test_paired_comparison_matches_runs_by_unique_seed(two_seeds):
