@@ -388,6 +388,8 @@ class RunRecord:
     commit: str | None = None
     dirty: bool | None = None
     """Whether the checkout had uncommitted changes; None outside a checkout."""
+    code: str | None = None
+    """Hash of the code and configs that made the run (``provenance.code_hash``)."""
     created: str = ""
     data: Mapping[str, SplitFacts] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -133,8 +133,7 @@ def tests_table(samples: Samples) -> Table:
 
 
 def scores_table(samples: Samples, arms: Sequence[System]) -> Table:
-    """Means of the arms over seeds, and the ensembles of each and of all, which were not registered except for
-    the first."""
+    """Means of the arms over seeds, and the ensembles of each and of all; only the first was registered."""
     rows = []
     for arm in arms:
         row = {"model": arm.label, "seeds": len(arm.runs)}

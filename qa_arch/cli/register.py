@@ -60,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
             for split, questions in sets.items()
         },
         runs=runs,
+        code=provenance.code_hash(),
     )
     write_json(target, asdict(registration))
     print(f"{len(arms)} arm{'s' * (len(arms) > 1)} of {len(seeds)} seed{'s' * (len(seeds) > 1)}: {target}")

@@ -1,8 +1,8 @@
 """Pre-registered experiments: which runs may be scored on a closed dev set, fixed before they are trained.
 
 ``experiments/NAME/registered.json`` holds the identity of each planned run: a hash over its settings and over
-the content of its training, calibration and dev set. ``qa-arch evaluate --final`` scores no other run of
-that experiment on dev.
+the content of its training, calibration and dev set, and a hash of the code. ``qa-arch evaluate --final``
+scores no other run of that experiment on dev, and none that was trained, or would be scored, by other code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from qa_arch.config.check import read
 from qa_arch.config.files import read_json
 from qa_arch.config.identity import config_hash
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.records import CALIBRATION, DEV, TRAIN
+from qa_arch.records import CALIBRATION, DEV, TRAIN, RunRecord
+from qa_arch.results.provenance import code_hash
 
 REGISTERED = "registered.json"
 
@@ -30,6 +31,8 @@ class Registration:
     """Split -> name, number of questions, fingerprint."""
     runs: dict[str, dict[str, str]]
     """Name of an arm -> seed -> identity of the run."""
+    code: str | None = None
+    """Hash of the code that trains and scores (``provenance.code_hash``); None in the first registrations."""
 
 
 def identity(config: Mapping[str, Any], fingerprints: Mapping[str, str | None]) -> str:
@@ -48,18 +51,23 @@ def read_registration(folder: Path) -> Registration | None:
         raise RunError(f"{path}: not a registration ({error}); restore the file") from error
 
 
-def require_registered(
-    folder: Path, config: Mapping[str, Any], fingerprints: Mapping[str, str | None]
-) -> None:
-    """Raise ConfigError if the experiment in ``folder`` has a registration without this run.
+def require_registered(folder: Path, record: RunRecord, dev: str | None) -> None:
+    """Raise ConfigError if the experiment in ``folder`` has a registration, but not of this run and code.
 
-    The message says which sets differ, or that the settings do.
+    ``dev`` is the fingerprint of the set to score. The message says what differs.
     """
     registration = read_registration(folder)
     if registration is None:
         return
+    fingerprints = {TRAIN: record.fingerprint(TRAIN), CALIBRATION: record.fingerprint(CALIBRATION), DEV: dev}
     planned = {value for seeds in registration.runs.values() for value in seeds.values()}
-    if identity(config, fingerprints) in planned:
+    if identity(record.config, fingerprints) in planned:
+        for code, does in ((record.code, "was trained by"), (code_hash(), "would be scored by")):
+            if registration.code not in (None, code):
+                raise ConfigError(
+                    f"--final: the run {does} other code than {folder / REGISTERED} pins; train and score in"
+                    f" a checkout of commit {registration.commit}"
+                )
         return
     sets = registration.sets.items()
     others = [split for split, facts in sets if facts.get("fingerprint") != fingerprints[split]]

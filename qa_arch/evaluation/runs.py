@@ -99,10 +99,7 @@ def evaluate_runs(
         )
     questions, split, overlap = open_set(record, config, request)
     for run in request.runs if request.final else ():
-        member = read_record(run)
-        fingerprints = {TRAIN: member.fingerprint(TRAIN), CALIBRATION: member.fingerprint(CALIBRATION)}
-        fingerprints[DEV] = questions.fingerprint
-        require_registered(EXPERIMENTS / config.name, member.config, fingerprints)
+        require_registered(EXPERIMENTS / config.name, read_record(run), questions.fingerprint)
     predictor = load()
     predictor.config = replace(predictor.config, decode=config.decode)
     if request.final:

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.config.files import parse_json
-from qa_arch.config.identity import config_hash
+from qa_arch.config.find import conf_folder
+from qa_arch.config.identity import config_hash, files_hash
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import RunError
 from qa_arch.records import RunRecord
@@ -63,6 +64,17 @@ def commit() -> tuple[str | None, bool | None]:
         return git("rev-parse", "HEAD"), bool(changed)
     except (OSError, subprocess.SubprocessError):
         return None, None
+
+
+def code_hash() -> str:
+    """Hex SHA-256 over the code that trains and scores and its configs: ``qa_arch``, ``baselines``, ``conf``."""
+    baselines = find_spec("baselines")
+    places = (baselines and baselines.submodule_search_locations) or []
+    total = sha256()
+    for folder in (Path(__file__).resolve().parents[1], *map(Path, places), conf_folder()):
+        files = [path for path in folder.rglob("*") if path.suffix in (".py", ".yaml")]
+        total.update(files_hash(folder, files).encode())
+    return total.hexdigest()
 
 
 def versions(more: Sequence[str] = ()) -> dict[str, str]:
@@ -110,6 +122,7 @@ def new_record(
         config_hash=config_hash(config, hashes),
         commit=head,
         dirty=dirty,
+        code=code_hash(),
         created=now(),
         versions=versions() | own_versions(config),
         **fields,

@@ -27,7 +27,7 @@ def plan(tmp_path, monkeypatch):
     return write
 
 
-def test_only_registered_runs_are_scored_on_dev(qa_arch, plan, closed_run, read_json):
+def test_only_registered_runs_are_scored_on_dev(qa_arch, plan, closed_run, read_json, monkeypatch):
     longer = f"{CLOSED} trainer.epochs=2 model.name='two epochs'"
     path = plan(f"arms:\n  plain: {CLOSED}\n  2: {longer}\nseeds: [13, 14]\n")
     final = ("evaluate", "--run", closed_run, "--final")
@@ -45,12 +45,17 @@ def test_only_registered_runs_are_scored_on_dev(qa_arch, plan, closed_run, read_
     for changed, message in (
         ({"config": {**record.config, "optim": optim}}, "other settings"),
         ({"config": {**record.config, "seed": 15}}, "another seed"),
+        ({"code": "0"}, "the run was trained by other code than"),
         ({"data": {**record.data, "train": other}}, "other data: train"),
     ):
         write_record(closed_run, replace(record, **changed))
         code, _, err = qa_arch(*final)
         assert code == 2, err
         assert message in err
+    write_record(closed_run, record)
+    monkeypatch.setattr("qa_arch.evaluation.registration.code_hash", lambda: "0")
+    code, _, err = qa_arch(*final)
+    assert (code, "would be scored by other code than" in err) == (2, True), err
     assert log.read_text() == before
     written = path.with_name(REGISTERED).read_bytes()
     code, out, _ = qa_arch("register", path)

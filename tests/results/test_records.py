@@ -63,9 +63,9 @@ def test_committed_schema_1_records_are_read_losslessly(tmp_path):
                 for name, point in points.items():
                     expected = point if point["protocol"] == "selection" else {"threshold": None} | point
                     assert getattr(record, key)[split][name].flat() == expected
-        no_prior = {"prior": None}
+        later = {"prior": None, "width": None}
         margin = {} if record.threshold is None else asdict(record.threshold)
-        assert raw["margin"] | no_prior == margin | no_prior
+        assert raw["margin"] | later == margin | later
         assert record.answerability is None
         for split, facts in raw["data"].items():
             ours = asdict(record.data[split])
