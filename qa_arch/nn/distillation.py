@@ -53,15 +53,10 @@ def soft_target_loss(
 
     The factor τ² keeps the scale of the gradients, which softening divides by τ². As in ``SpanLoss``, the
     outcomes of start and end are the context positions and the null; their two divergences are averaged, and
-    the verifier's, if any, is added.
-    Raises ConfigError if only one of the two models has a verifier.
+    the verifier's, if any, is added. If only one of the two models has a verifier, it is part of its null.
     """
-    if (student.verifier is None) != (teacher.verifier is None):
-        which = "teacher" if student.verifier is None else "student"
-        raise ConfigError(
-            f"distillation.soft_targets: only the {which} has a no-answer verifier; choose a teacher of"
-            " the student's kind, or set distillation.soft_targets=0"
-        )
+    if student.verifier is None or teacher.verifier is None:
+        student, teacher = student.folded(), teacher.folded()
     start, end = (
         divergence(_with_null(student, which), _with_null(teacher, which), temperature)
         for which in ("start", "end")

@@ -67,7 +67,7 @@ def commit() -> tuple[str | None, bool | None]:
 
 
 def code_hash() -> str:
-    """Hex SHA-256 over the code that trains and scores and its configs: ``qa_arch``, ``baselines``, ``conf``."""
+    """Hex SHA-256 over the code that trains and scores, and its configs: qa_arch, baselines and conf."""
     baselines = find_spec("baselines")
     places = (baselines and baselines.submodule_search_locations) or []
     total = sha256()

@@ -350,8 +350,8 @@ class Ensemble(nn.Module):
     """Averages its members' probabilities of start, end and "no answer", or of each step.
 
     ``rows`` maps, for each member, the rows of the shared table of words to those of its own word vectors;
-    None for a member without vectors. Raises ConfigError if members differ in kind: spans or sequences, with
-    or without a verifier.
+    None for a member without vectors. Raises ConfigError if members differ in kind: spans or sequences. If
+    only some have a verifier, it is part of their null scores.
     """
 
     def __init__(self, members: Sequence[nn.Module], rows: Sequence[Int[Tensor, "V"] | None]) -> None:
@@ -376,11 +376,13 @@ def average(members_logits: Sequence[Logits]) -> Logits:
     if steps and not spans and len({logits.stop.shape[1] for logits in steps}) == 1:
         choices = _log_mean(torch.stack([log_choices(logits) for logits in steps]))
         return StepLogits(choices[..., :-1], choices[..., -1])
-    if steps or len({logits.verifier is None for logits in spans}) > 1:
+    if steps:
         raise ConfigError(
-            "the models of an ensemble must all choose spans, with or without a verifier (model.no_answer),"
-            " or all choose sequences of the same length (model.limit)"
+            "the models of an ensemble must all choose spans, or all choose sequences of the same length"
+            " (model.limit)"
         )
+    if any(logits.verifier is None for logits in spans):
+        spans = [logits.folded() for logits in spans]
     start = _average_scores([(logits.start, logits.null_start) for logits in spans])
     end = _average_scores([(logits.end, logits.null_end) for logits in spans])
     weighted = [logits.verifier_weight * logits.verifier for logits in spans if logits.verifier is not None]

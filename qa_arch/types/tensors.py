@@ -102,6 +102,14 @@ class SpanLogits(Movable):
         null = self.null_start + self.null_end
         return null if self.verifier is None else null + self.verifier_weight * self.verifier
 
+    def folded(self) -> SpanLogits:
+        """The same without a verifier: half of its weighted log-odds in each null logit, so that ``null`` is
+        unchanged. Models with and without a verifier can then be compared."""
+        if self.verifier is None:
+            return self
+        half = self.verifier_weight * self.verifier / 2
+        return SpanLogits(self.start, self.end, self.null_start + half, self.null_end + half)
+
 
 LOWEST = -1e30
 """Replaces -inf where gradients flow: a sum of two stays finite, and its exponential is 0."""

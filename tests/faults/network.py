@@ -128,6 +128,8 @@ FAULTS = (
     Fault(name="exported graph attends to padding", at="translation:match_lstm",
           test="test_graph_gives_the_logits_of_the_model",
           old="op.Where(mask, 0.0, LOWEST)", new="op.Where(mask, 0.0, 0.0)"),
+    Fault(name="a lone verifier counts twice in the null", at="SpanLogits.folded", test="test_ensemble",
+          old="self.verifier / 2", new="self.verifier"),
     Fault(name="exported graph omits the verifier", at="_Flat.forward",
           test="test_graph_gives_the_logits_of_the_model",
           old="logits.verifier is None", new="True"),

@@ -53,6 +53,17 @@ def test_verifier_probabilities_are_averaged():
         )
 
 
+def test_verifier_of_some_members_is_part_of_their_null():
+    plain, verified = random_logits(0), random_logits(1, verifier=True)
+    folded = verified.folded()
+    torch.testing.assert_close(folded.null, verified.null)
+    assert folded.verifier is None
+    actual, expected = average([plain, verified]), average([plain, folded])
+    for name in ("start", "end", "null_start", "null_end"):
+        torch.testing.assert_close(getattr(actual, name), getattr(expected, name))
+    assert actual.verifier is None
+
+
 def test_probabilities_of_each_step_are_averaged():
     torch.manual_seed(0)
     members = [StepLogits(torch.randn(2, 3, 4), torch.randn(2, 3)) for _ in range(2)]
@@ -80,9 +91,8 @@ def test_ensemble_of_equal_members_equals_each_member(count):
     [
         [random_logits(0), StepLogits(torch.zeros(3, 2, 4), torch.zeros(3, 2))],
         [StepLogits(torch.zeros(3, n, 4), torch.zeros(3, n)) for n in (2, 3)],
-        [random_logits(0), random_logits(1, verifier=True)],
     ],
-    ids=["kinds", "lengths", "verifiers"],
+    ids=["kinds", "lengths"],
 )
 def test_members_with_different_outputs_are_refused(members):
     with pytest.raises(ConfigError, match="must all"):

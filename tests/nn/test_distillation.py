@@ -121,13 +121,13 @@ def test_half_precision_scores_are_compared_in_fp32():
     assert torch.equal(loss, soft_target_loss(*wide, temperature=2.0))
 
 
-@pytest.mark.parametrize(
-    ("student", "teacher", "message"),
-    [
-        ({"verifier": torch.zeros(2)}, {}, "only the student .*verifier"),
-        ({}, {"verifier": torch.zeros(2)}, "only the teacher .*verifier"),
-    ],
-)
-def test_verifier_in_only_one_model_is_refused(student, teacher, message):
-    with pytest.raises(ConfigError, match=message):
-        soft_target_loss(logits(1, **student), logits(2, **teacher))
+@pytest.mark.parametrize("has_verifier", ["student", "teacher"])
+def test_verifier_of_only_one_model_is_part_of_its_null(has_verifier):
+    odds = torch.tensor([0.5, -1.0], dtype=torch.float64)
+    models = {"student": logits(1), "teacher": logits(2)}
+    models[has_verifier] = replace(models[has_verifier], verifier=odds, verifier_weight=3.0)
+    actual = soft_target_loss(models["student"], models["teacher"])
+    plain = replace(models[has_verifier], verifier=None)
+    halves = {name: getattr(plain, name) + 1.5 * odds for name in ("null_start", "null_end")}
+    models[has_verifier] = replace(plain, **halves)
+    torch.testing.assert_close(actual, soft_target_loss(models["student"], models["teacher"]))

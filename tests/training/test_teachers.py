@@ -214,10 +214,6 @@ def test_checkpoint_as_teacher(run_training, student, checkpoint, caplog):
             "the teacher's model_type is bert, the student's distilbert",
         ),
         (
-            ["model=proposed", "glove=none", "model.no_answer=verifier", "model.hidden=6"],
-            "only the student .* verifier",
-        ),
-        (
             ["encoder.family=words", "encoder.vocabulary=300", "model=match_lstm/boundary", "model.hidden=6"],
             "do not produce the same tokens",
         ),
