@@ -1,17 +1,20 @@
 """Swapped split: test on 15 articles that were previously only trained on, train on most of fold A.
 
-    python experiments/decision/split.py
+    python experiments/decision/split.py [--rejoin]
 
 Reads the files of experiments/real_part below QA_ARCH_DATA and writes the folder swapped beside them. Test:
 the articles of the official dev set that are in neither fold A nor calibration. Calibration also gets every
 fourth article of fold A. Train: the other articles of fold A, and the balanced set without the articles of
-the test.
+the test. With ``--rejoin``, in the folder swapped_rejoined, "does n't" in training questions, as UnAnsQ's
+pairs have it, is "doesn't": 193 unanswerable and 8 answerable questions have the former, which twins learn.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
+from dataclasses import replace
 from pathlib import Path
 
 from qa_arch.config.files import write_json
@@ -47,14 +50,27 @@ def swapped(
     return sets
 
 
+def rejoined(questions: QuestionSet) -> QuestionSet:
+    """The set with contractions of "not" in its questions as one word."""
+    examples = [replace(e, question=re.sub(r" n't\b", "n't", e.question)) for e in questions.examples]
+    return question_set(f"{questions.name}.rejoined", examples, "2.0")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     data = Path(os.environ.get("QA_ARCH_DATA", "data"))
-    parser.add_argument("--out", default=data / "swapped", type=Path, help="folder to write to: %(default)s")
+    parser.add_argument(
+        "--rejoin", action="store_true", help='write "does n\'t" of training questions as one word'
+    )
+    out = "folder to write to (default: swapped or swapped_rejoined, beside the files read)"
+    parser.add_argument("--out", type=Path, help=out)
     folder = data / "squad"
     names = ("dev-v2.0", "dev-v2.0.fold_a", "calibration-v2.0", "train-v2.0.balanced")
-    out = parser.parse_args().out
+    options = parser.parse_args()
+    out = options.out or data / ("swapped_rejoined" if options.rejoin else "swapped")
     for name, questions in swapped(*(read(folder / f"{name}.json") for name in names)).items():
+        if options.rejoin and name == "train":
+            questions = rejoined(questions)
         write_json(out / f"{name}-v2.0.json", write(questions))
         unanswerable = sum(not example.answerable for example in questions.examples)
         articles, digest = len(questions.titles), questions.fingerprint[:16]

@@ -6,9 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from qa_arch.data.question_sets import question_set
 from qa_arch.metrics.confidence import auroc
 from qa_arch.records import DEV, find_runs
 from qa_arch.results.questions import Questions, load_questions
+from qa_arch.types.text import Example
 
 FOLDER = Path(__file__).parents[2] / "experiments/decision"
 
@@ -39,6 +41,18 @@ def test_ensemble_of_one_run_scores_as_the_run_does(decision, run) -> None:
         "auroc": auroc(-rows.null_odds, rows.answerable),
     }
     assert decision.ensemble([run]) == pytest.approx({name: 100 * value for name, value in expected.items()})
+
+
+def test_contractions_of_not_are_rejoined(script) -> None:
+    asked = ("who does n't own it ?", "what isn't there ?", "who has ten n'ths ?")
+    questions = question_set("asked", [Example(q, q, "Nobody.", "Mill") for q in asked], "2.0")
+    rejoined = script("decision/split.py").rejoined(questions)
+    assert [example.question for example in rejoined.examples] == [
+        "who doesn't own it ?",
+        "what isn't there ?",
+        "who has ten n'ths ?",
+    ]
+    assert rejoined.fingerprint != questions.fingerprint
 
 
 def test_vote_sums_the_probabilities_of_equal_spans(decision, run) -> None:

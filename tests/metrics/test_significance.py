@@ -314,7 +314,7 @@ def test_false_positive_rate_at_the_size_of_our_records_is_4_to_6_percent(design
 
 
 def scored_systems(rng, sizes, runs):
-    """Two systems drawn alike: null odds (2, R, N), F1 of the best spans (2, R, N), answerability (N,), article.
+    """Two systems drawn alike: null odds and F1 of the best spans (2, R, N), answerability and article (N,).
 
     Odds have an effect of the article, of the system on it, of the run on it, and of the question, in the
     proportions of the calibration rows of ``experiments/decision``.

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from qa_arch.errors import ConfigError
 from qa_arch.nn.distillation import divergence, soft_target_loss
 from qa_arch.types.tensors import SpanLogits
 
