@@ -218,12 +218,12 @@ def _print_pooled(args: argparse.Namespace) -> int:
         )
     if args.data:
         raise ConfigError("--pool does not show questions; leave out --data")
-    sides, notes = [], []
+    named, notes = [], []
     for side in args.runs:
         runs, left_out = finished(find_runs([side]), args.split)
-        sides.append(runs)
+        named.append(runs)
         notes += left_out
-    pairs = [two_systems(a, b) for a, b in zip(sides[::2], sides[1::2], strict=True)]
+    pairs = [two_systems(a, b) for a, b in zip(named[::2], named[1::2], strict=True)]
     table = pooled_table(pairs, split=args.split, unit=args.unit)
     print_table(replace(table, notes=[*table.notes, *notes]), form=args.format)
     return 0
