@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from qa_arch.data.formats import Format, OnError
+from qa_arch.data.formats import Format, OnError, Use
 from qa_arch.data.input_files import Lines, Paths, as_list, csv_rows, expand, load, read_text
 from qa_arch.data.question_sets import (
     Questions,
@@ -31,11 +31,12 @@ from qa_arch.types.text import Example, Gold, QuestionSet
 _EXPECTED = 'expected {"data": [{"title", "paragraphs"}]} or records of id, title, context, question, answers'
 _FLAT = {"context", "question"}
 _CSV = ("id", "question", "context", "answers", "starts")
-_FLAGS = {"true": True, "false": False}
+_VERSION_TWO = re.compile(r"v?2(\.\d){0,2}", re.IGNORECASE)
+"""Not the date that some files have as their version."""
 
 
 @gc_disabled()
-def read(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet:
+def read(paths: Paths, *, name: str = "", on_error: OnError = "raise", use: Use = "training") -> QuestionSet:
     """Read JSON, JSON Lines or CSV files into a single question set.
 
     ``paths``: a file, a folder (every JSON, JSON Lines and CSV file, sorted), a glob, or a list of these.
@@ -43,7 +44,7 @@ def read(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> Questi
     questions are listed in ``skipped``, and only faults of a whole file raise.
     """
     stems = (re.sub(r"\.(jsonl?|csv)(\.gz)?$", "", Path(path).name) for path in as_list(paths))
-    return build(name or "+".join(stems), map(_read_file, expand(paths)), on_error)
+    return build(name or "+".join(stems), map(_read_file, expand(paths)), on_error, use)
 
 
 def _read_file(path: Path) -> tuple[str, bool, Questions]:
@@ -52,9 +53,9 @@ def _read_file(path: Path) -> tuple[str, bool, Questions]:
     Raises DataError if the file as a whole is neither SQuAD JSON nor flat records.
     """
     value = Lines(_csv_records(path)) if path.name.removesuffix(".gz").endswith(".csv") else load(path)
-    version = str(value.get("version")) if isinstance(value, dict) else ""
     if isinstance(value, dict) and isinstance(value.get("data"), list):
-        return str(path), version.lower().startswith(("2", "v2")), _nested_questions(value["data"])
+        version_two = _VERSION_TWO.fullmatch(str(value.get("version")).strip()) is not None
+        return str(path), version_two, _nested_questions(value["data"], not version_two)
     if isinstance(value, Lines):
         records = [(f"line {number}", record) for number, record in value]
     else:
@@ -72,11 +73,8 @@ def _csv_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     other columns an empty cell is a missing field. Raises DataError.
     """
     for line, row in csv_rows(path, read_text(path), _CSV, f"the columns are {', '.join(_CSV)}"):
-        starts = [_offset(start) for start in _parse_cell(row["starts"])]
-        answers = {"text": _parse_cell(row["answers"]), "answer_start": starts}
+        answers = {"text": _parse_cell(row["answers"]), "answer_start": _parse_cell(row["starts"])}
         stated = {name: cell for name, cell in row.items() if cell or name in _CSV}
-        if "is_impossible" in stated:
-            stated["is_impossible"] = _FLAGS.get(row["is_impossible"].lower(), row["is_impossible"])
         yield line, {**stated, "answers": answers}
 
 
@@ -85,14 +83,6 @@ def _parse_cell(text: str) -> list[Any]:
         return json.loads(text) if text.startswith("[") else [text] * bool(text)
     except (ValueError, RecursionError):  # a text that begins with a bracket
         return [text]
-
-
-def _offset(start: Any) -> Any:
-    """A whole number, also as pandas writes it (``32.0``); anything else as it is, for the record's check."""
-    try:
-        return int(number) if (number := float(start)).is_integer() else start
-    except (ValueError, TypeError, OverflowError):
-        return start
 
 
 def _is_flat(record: object) -> bool:
@@ -105,8 +95,11 @@ def _flat_question(position: str, record: Any) -> RawQuestion | RecordError:
     return RecordError(position, wrong_type(record, dict))
 
 
-def _nested_questions(articles: list[Any]) -> Iterator[RawQuestion | RecordError]:
-    """Yield the questions of SQuAD's nested JSON, and a RecordError for every malformed part."""
+def _nested_questions(articles: list[Any], flagged: bool) -> Iterator[RawQuestion | RecordError]:
+    """Yield the questions of SQuAD's nested JSON, and a RecordError for every malformed part.
+
+    ``flagged``: whether unanswerable questions need the flag of version 2.0.
+    """
     for index, article in enumerate(articles):
         position = f"data[{index}]"
         if _is_flat(article):
@@ -118,11 +111,11 @@ def _nested_questions(articles: list[Any]) -> Iterator[RawQuestion | RecordError
             yield fault
             continue
         for number, paragraph in enumerate(paragraphs):
-            yield from _paragraph_questions(article, paragraph, f"{position}.paragraphs[{number}]")
+            yield from _paragraph_questions(article, paragraph, f"{position}.paragraphs[{number}]", flagged)
 
 
 def _paragraph_questions(
-    article: dict[str, Any], paragraph: Any, where: str
+    article: dict[str, Any], paragraph: Any, where: str, flagged: bool
 ) -> Iterator[RawQuestion | RecordError]:
     try:
         qas = _require_list(paragraph, "qas", where)
@@ -134,7 +127,7 @@ def _paragraph_questions(
     for index, qa in enumerate(qas):
         position = f"{where}.qas[{index}]"
         if isinstance(qa, dict):
-            yield RawQuestion(position, {**qa, **shared}, nested=True)
+            yield RawQuestion(position, {**qa, **shared}, flagged)
         else:
             yield RecordError(position, wrong_type(qa, dict))
 

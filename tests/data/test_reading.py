@@ -16,7 +16,7 @@ from qa_arch.data.question_sets import fingerprint, question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import require_disjoint
 from qa_arch.data.squad import read, write
-from qa_arch.errors import DataError
+from qa_arch.errors import DataError, FaultyRecordError
 from qa_arch.types.text import Example, Gold, QuestionSet
 
 TOWER = "The north tower was raised in 1204 by masons from the coast."
@@ -79,6 +79,96 @@ def test_squad_2_file_is_read(tmp_path):
 def test_protocol_follows_version_and_is_impossible(tmp_path, version, flag, protocol):
     file = save_json(tmp_path / "a.json", nested(qa("a", "1204", 30, **flag), version=version))
     assert read(file).protocol == protocol
+
+
+@pytest.mark.parametrize(
+    ("version", "protocol"),
+    [
+        (2, "2.0"),
+        (" V2.1 ", "2.0"),
+        ("2.0.1", "2.0"),
+        ("2019-03-02", "1.1"),
+        ("20230101", "1.1"),
+        ("1.2", "1.1"),
+    ],
+)
+def test_a_version_is_not_a_date(tmp_path, version, protocol):
+    file = save_json(tmp_path / "a.json", nested(qa("a", "1204", 30), version=version))
+    assert read(file).protocol == protocol
+
+
+NO_ANSWER = [{"text": "", "answer_start": 0}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "identity", "answers"),
+    [
+        ({"id": 262}, "262", ["1204"]),
+        ({"id": 262.0}, "262", ["1204"]),
+        ({"id": 2**60 + 1}, str(2**60 + 1), ["1204"]),
+        ({"answers": [{"text": "1204", "answer_start": "30"}]}, "a", ["1204"]),
+        ({"answers": [{"text": "1204", "answer_start": 30.0}]}, "a", ["1204"]),
+        ({"answers": [{"text": "1204"}]}, "a", ["1204"]),
+        ({"answers": [*NO_ANSWER, {"text": "1204", "answer_start": 30}]}, "a", ["1204"]),
+        ({"is_impossible": "False"}, "a", ["1204"]),
+        ({"is_impossible": 0}, "a", ["1204"]),
+        ({"answers": [], "is_impossible": "true"}, "a", []),
+        ({"answers": [], "is_impossible": 1.0}, "a", []),
+        ({"answers": NO_ANSWER, "is_impossible": True}, "a", []),
+        ({"answers": [{"text": " ", "answer_start": -1}]}, "a", []),
+    ],
+)
+def test_values_as_annotation_tools_and_pandas_write_them(tmp_path, fields, identity, answers):
+    question = {**qa("a", "1204", 30), **fields}
+    for value in (nested(question, version=None), [{"context": TOWER, **question}]):
+        questions = read(save_json(tmp_path / "a.json", value))
+        (example,) = questions.examples
+        assert (example.id, [gold.text for gold in example.answers]) == (identity, answers)
+        assert all(TOWER.startswith(gold.text, gold.start) for gold in example.answers)
+        assert questions.protocol == ("2.0" if not answers or "is_impossible" in fields else "1.1")
+
+
+def test_version_2_needs_no_flag(tmp_path):
+    questions = read(save_json(tmp_path / "a.json", nested(qa("a", "1204", 30), qa("b"))))
+    assert ([e.answerable for e in questions.examples], questions.protocol) == ([True, False], "2.0")
+    with pytest.raises(DataError, match="answers: is empty; give an answer, or set is_impossible to true"):
+        read(save_json(tmp_path / "a.json", nested(qa("a", "1204", 30), qa("b"), version="1.1")))
+
+
+@pytest.mark.parametrize("prefix", ["", "language:de:", "typos:3:"])
+def test_scoring_needs_texts_where_training_needs_places(tmp_path, prefix):
+    golds = [("raised by masons", -1), ("masons", 37), ("masons", None), ("1204", 30)]
+    answers = [{"text": text, "answer_start": start} for text, start in golds]
+    value = nested(qa("a", "1204", 30), {**qa("b"), "answers": answers})
+    source = f"{prefix}{save_json(tmp_path / 'a.json', value)}"
+    expected = (Gold("raised by masons", -1), Gold("masons", -1), Gold("masons", 38), Gold("1204", 30))
+    for use in ("scoring", "answering"):
+        _, example = open_passages(source, use=use).examples
+        assert (example.answers, example.located) == (expected, expected[2])
+    assert (expected[0].end, expected[2].end) == (-1, 44)
+    with pytest.raises(FaultyRecordError, match="is -1, but 'raised by masons' occurs nowhere"):
+        open_passages(source)
+    for use in ("training", "scoring"):  # records of sets read so keep their fingerprints
+        assert len(open_passages(source, use=use, on_error="skip").skipped) == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "answers", "protocol"),
+    [
+        ("1.1", {}, "1.1"),
+        ("1.1", {"answers": []}, "1.1"),
+        ("v2.0", {}, "2.0"),
+        (None, {"answers": None}, "1.1"),
+    ],
+)
+def test_questions_without_labels_can_be_answered(tmp_path, version, answers, protocol):
+    question = {"id": "a", "question": "Who?", **answers}
+    file = str(save_json(tmp_path / "a.json", nested(question, version=version)))
+    questions = open_passages(file, use="answering")
+    assert ([e.answers for e in questions.examples], questions.protocol) == ([()], protocol)
+    if not (version == "v2.0" and answers):
+        with pytest.raises(DataError, match="answers: is "):
+            open_passages(file, use="scoring")
 
 
 def test_flat_formats_give_the_same_set(tmp_path):

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from qa_arch.data.formats import Format, OnError
+from qa_arch.data.formats import Format, OnError, Use
 from qa_arch.data.input_files import Paths, as_list, expand, json_lines, read_text
 from qa_arch.data.question_sets import (
     RawQuestion,
@@ -36,7 +36,9 @@ _FIELDS = {"id": "id", "qid": "id", "question": "question", "is_impossible": "is
 
 
 @gc_disabled()
-def read_mrqa(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet:
+def read_mrqa(
+    paths: Paths, *, name: str = "", on_error: OnError = "raise", use: Use = "training"
+) -> QuestionSet:
     """Read files into a single question set.
 
     Raises DataError for the first fault; with ``on_error="skip"`` faulty questions are listed in ``skipped``,
@@ -44,7 +46,7 @@ def read_mrqa(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> Q
     """
     files = ((str(path), False, _questions(path)) for path in expand(paths))
     stems = (Path(path).name.removesuffix(".gz").removesuffix(".jsonl") for path in as_list(paths))
-    return build(name or "+".join(stems), files, on_error)
+    return build(name or "+".join(stems), files, on_error, use)
 
 
 def _questions(path: Path) -> Iterator[RawQuestion | RecordError]:
