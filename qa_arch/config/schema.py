@@ -449,10 +449,10 @@ def refuse_mixed_sources(overrides: Sequence[str], data: Mapping[str, Any]) -> N
     named = {key: value for key, _, value in (word.lstrip("+").partition("=") for word in overrides)}
     sources = {f"data.{split}": data[split] for split in ("train", "calibration", "dev")}
     typed = [key for key in sources if named.get(key, "null") != "null"]
-    kept = {} if "data" in named else sources
+    others = {} if "data" in named else sources
     if "data.train" in typed and "debug" not in named:
-        kept = {**kept, "data.train_questions": data["train_questions"]}
-    stays = [f"{key}={value}" for key, value in kept.items() if key not in named and value]
+        others = {**others, "data.train_questions": data["train_questions"]}
+    stays = [f"{key}={value}" for key, value in others.items() if key not in named and value]
     if typed and stays:
         choice = "" if "data" in named else "add data=files, or "
         raise ConfigError(
