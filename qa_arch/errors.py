@@ -29,6 +29,13 @@ class DataError(QaArchError):
     exit_code = 4
 
 
+class FaultyRecordError(DataError):
+    """A record of a data file is faulty; ``on_error="skip"`` would leave it out.
+
+    Only the caller knows how its user sets that, so the command line appends the option (``cli.main``).
+    """
+
+
 class RunError(QaArchError):
     """A run folder is missing or incomplete, comes from another version, or already exists."""
 

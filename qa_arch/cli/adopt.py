@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     file = Path(args.predictions)
     default_folder = system_folder(ADOPTED, args.name, args.seed)  # also checks the name
     folder = Path(args.folder or default_folder)
-    questions = open_questions(args.data, args.on_error, name=DEV)
+    questions = open_questions(args.data, args.on_error, DEV, "scoring")
     if questions.protocol == "1.1" and args.na_prob and not args.calibration:
         raise ConfigError("--na-prob: SQuAD 1.1 has no unanswerable questions; leave it out")
     if bool(args.calibration) != bool(args.calibration_predictions):
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     answers = read_answers(file, questions, na_prob=args.na_prob, empty=args.missing == "empty")
     calibration = None
     if args.calibration:
-        fitted_on = open_questions(args.calibration, args.on_error, name=CALIBRATION)
+        fitted_on = open_questions(args.calibration, args.on_error, CALIBRATION, "scoring")
         path = Path(args.calibration_predictions)
         calibration = fitted_on, read_answers(path, fitted_on, na_prob=args.calibration_na_prob)
     with gc_disabled():

@@ -21,7 +21,7 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 from qa_arch.config import extras
 from qa_arch.config.check import short, suggest, suggest_setting
 from qa_arch.config.find import config_folders, groups
-from qa_arch.config.schema import refuse_ignored_encoder
+from qa_arch.config.schema import refuse_ignored_encoder, refuse_mixed_sources
 from qa_arch.errors import ConfigError, UnavailableError, one_line
 from qa_arch.records import RECORD, read_trained
 
@@ -74,6 +74,7 @@ def compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[str
     if "head" in plain:
         raise ConfigError("head: its YAML must begin with the line '# @package model.head'")
     refuse_ignored_encoder(overrides, plain["encoder"])
+    refuse_mixed_sources(overrides, plain["data"])
     return {str(key): value for key, value in plain.items() if key != "sweep"}
 
 

@@ -115,7 +115,7 @@ def _score_files(args: argparse.Namespace) -> int:
     families = {name: family for name, family in METRICS.items() if getattr(args, name.replace("-", "_"))}
     if METRICS and args.nbest and not families:
         raise ConfigError(f"--nbest is only used for perplexity: add --{', --'.join(METRICS)}")
-    questions = open_passages(args.data if len(args.data) > 1 else args.data[0])
+    questions = open_passages(args.data if len(args.data) > 1 else args.data[0], use="scoring")
     protocol: Protocol = questions.protocol if args.protocol == "auto" else args.protocol
     source = "from the data" if args.protocol == "auto" else "from --protocol"
     _say(f"protocol: SQuAD {protocol} ({source}){SplitFacts.of(questions).rules}")

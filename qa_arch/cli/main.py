@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from qa_arch import __version__
 from qa_arch.config.check import suggest
-from qa_arch.errors import FULL, ConfigError, QaArchError, one_line
+from qa_arch.errors import FULL, ConfigError, FaultyRecordError, QaArchError, one_line
 from qa_arch.manifest import Command, from_extras, packages
 from qa_arch.system import terminal
 
@@ -102,7 +102,8 @@ def _report(error: Exception, args: argparse.Namespace) -> int:
     An error in the packages of ``--trust`` and of entry points is not a bug in qa-arch.
     """
     if isinstance(error, QaArchError):
-        return _fail(str(error), error.exit_code)
+        skip = _skip_option(args) if isinstance(error, FaultyRecordError) else ""
+        return _fail(f"{error}{f' ({skip} leaves out faulty records)' if skip else ''}", error.exit_code)
     if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
         reason = os.strerror(error.errno).lower()
         return _fail(f"{error.filename}: {reason}; --debug shows where", QaArchError.exit_code)
@@ -121,6 +122,13 @@ def _report(error: Exception, args: argparse.Namespace) -> int:
         return _fail(f"{place}; --debug shows the traceback", QaArchError.exit_code)
     message = f"unexpected {type(error).__name__}: {one_line(error, 300)}"
     return _fail(f"{message}; --debug shows where, please report it", INTERNAL)
+
+
+def _skip_option(args: argparse.Namespace) -> str:
+    """What makes this command leave out faulty records; empty if nothing does."""
+    if hasattr(args, "on_error"):
+        return "--on-error skip"
+    return "data.on_error=skip" if hasattr(args, "overrides") else ""
 
 
 def _run(arguments: list[str], args: argparse.Namespace) -> int:

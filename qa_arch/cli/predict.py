@@ -85,7 +85,7 @@ def _official_files(args: argparse.Namespace) -> int:
     from qa_arch.spans import files as formats
     from qa_arch.spans.rows import threshold_on
 
-    questions = open_questions(args.data, args.on_error)
+    questions = open_questions(args.data, args.on_error, use="answering")
     predictor = open_span_predictor(args.run_folder, args)
     threshold = args.null_threshold
     if threshold is None:

@@ -407,7 +407,7 @@ def run_report(args: argparse.Namespace) -> int:
     report = write_report(
         runs,
         args.out,
-        questions=open_passages(args.data, on_error=on_error) if args.data else None,
+        questions=open_passages(args.data, on_error=on_error, use="scoring") if args.data else None,
         baseline=args.baseline,
         measure=args.measure,
         unit=args.unit,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qa_arch.config.files import user_path
-from qa_arch.data.formats import OnError
+from qa_arch.data.formats import OnError, Use
 from qa_arch.data.formats.hub import split_source
 from qa_arch.data.input_files import as_list, packaged_files
 from qa_arch.data.sources import open_passages, require, usage
@@ -126,9 +126,11 @@ def add_questions(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--data", nargs="+", required=True, metavar="SOURCE", help=usage())
 
 
-def open_questions(source: str | Sequence[str], on_error: OnError, name: str = "") -> QuestionSet:
+def open_questions(
+    source: str | Sequence[str], on_error: OnError, name: str = "", use: Use = "training"
+) -> QuestionSet:
     """Read a set with passages; faulty records that are left out are listed on stderr."""
-    questions = open_passages(source, name=name, on_error=on_error)
+    questions = open_passages(source, name=name, on_error=on_error, use=use)
     for problem in questions.skipped:
         print(f"left out: {problem}", file=sys.stderr)
     return questions

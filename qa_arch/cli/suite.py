@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _open_set(name: str, entry: SetFile) -> SuiteSet:
-    questions = open_passages(entry.sources, name=name, on_error=entry.on_error)
+    questions = open_passages(entry.sources, name=name, on_error=entry.on_error, use="scoring")
     passages = np.array(questions.passage_numbers) if entry.unit == "passage" else None
     numbers = np.array(questions.contrast_numbers)
     contrasts = numbers if len(np.unique(numbers)) < len(numbers) else None

@@ -451,6 +451,26 @@ def refuse_ignored_encoder(overrides: Sequence[str], encoder: Any) -> None:
         )
 
 
+def refuse_mixed_sources(overrides: Sequence[str], data: Mapping[str, Any]) -> None:
+    """Raise ConfigError if an override names a source, but others or a limit come from another choice.
+
+    ``data=CHOICE`` states where the others come from, ``debug=CHOICE`` that few questions are wanted.
+    """
+    named = {key: value for key, _, value in (word.lstrip("+").partition("=") for word in overrides)}
+    sources = {f"data.{split}": data[split] for split in ("train", "calibration", "dev")}
+    typed = [key for key in sources if named.get(key, "null") != "null"]
+    others = {} if "data" in named else sources
+    if "data.train" in typed and "debug" not in named:
+        others = {**others, "data.train_questions": data["train_questions"]}
+    stays = [f"{key}={value}" for key, value in others.items() if key not in named and value]
+    if typed and stays:
+        choice = "" if "data" in named else "add data=files, or "
+        raise ConfigError(
+            f"{typed[0]}={named[typed[0]]}: {' and '.join(stays)} would stay, set for other data; {choice}"
+            f"give {' and '.join(word.partition('=')[0] for word in stays)} as well"
+        )
+
+
 def _distillation_problems(settings: Distillation, task: Any) -> Iterator[str]:
     distils = task_entry(task).distils
     if not settings.teachers:

@@ -19,12 +19,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from qa_arch.config.files import loads, read_unpacked, user_path
-from qa_arch.errors import DataError, UnavailableError
+from qa_arch.errors import BRIEF, DataError, UnavailableError, first_line
 
-PATTERNS = tuple(f"*.{kind}{packed}" for kind in ("json", "jsonl", "ndjson", "csv") for packed in ("", ".gz"))
-"""Names of the data files of a folder."""
+TABLES = (".parquet", ".arrow")
+"""Suffixes of files with rows in typed columns."""
+TEXTS = tuple(f"*.{kind}{packed}" for kind in ("json", "jsonl", "ndjson", "csv") for packed in ("", ".gz"))
+PATTERNS = (*TEXTS, "*.parquet")
+"""Names of the data files of a folder, with those of ``TABLES`` but Arrow, which ``save_to_disk`` lists."""
 
 csv.field_size_limit(2**31 - 1)  # a passage may be longer than the default of 131,072 characters
+
+_SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab"}
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -56,6 +61,8 @@ def _expand(path: str, patterns: Sequence[str]) -> list[Path]:
         raise DataError("a data file has an empty name; name a file (an unset shell variable?)")
     target = user_path(path)
     if target.is_dir():
+        if saved := _saved_files(path, target):
+            return saved
         files = sorted(file for p in patterns for file in target.glob(p) if file.is_file())
         if not files:
             kinds = ", ".join(patterns)
@@ -70,6 +77,31 @@ def _expand(path: str, patterns: Sequence[str]) -> list[Path]:
             raise DataError(f"{path}: the pattern matches no file; check the folder and quote the pattern")
         return files
     raise DataError(f"{path}: no such file or folder (looked in {Path.cwd()}); check the path")
+
+
+def _saved_files(path: str, folder: Path) -> list[Path]:
+    """Files of a set that ``datasets`` saved with ``save_to_disk``; empty for any other folder."""
+    if (folder / "dataset_dict.json").is_file():
+        names = sorted(f"{path.rstrip('/')}/{state.parent.name}" for state in folder.glob("*/state.json"))
+        raise DataError(f"{path}: holds several splits of a data set; name one of {', '.join(names)}")
+    state = load(folder / "state.json") if (folder / "state.json").is_file() else None
+    files = state.get("_data_files") if isinstance(state, dict) else None
+    return [folder / Path(file["filename"]).name for file in files or ()]
+
+
+def table_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of a file of ``TABLES``. Raises DataError."""
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        if path.suffix == ".arrow":
+            with pyarrow.OSFile(str(path)) as file, pyarrow.ipc.open_stream(file) as reader:
+                return reader.read_all().to_pylist()
+        return parquet.read_table(path).to_pylist()
+    except (pyarrow.ArrowException, OSError) as error:
+        reason = first_line(error, BRIEF)
+        raise DataError(f"{path}: cannot be read ({reason}); fetch or write the file again") from None
 
 
 def content_hash(path: Path) -> str:
@@ -132,17 +164,23 @@ def csv_rows(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line, row) of CSV ``text`` with a header; a short row is filled with ``missing_cell``.
 
+    Cells are separated by commas, semicolons or tabs, whichever the header has most of.
+
     Raises DataError for invalid CSV, for a row that is longer than the header, and for missing ``columns``
     with ``remedy`` appended.
     """
-    rows = csv.DictReader(io.StringIO(text, newline=""), restval=missing_cell, strict=True)
+    header = io.StringIO(text, newline=None).readline()
+    separator = max(_SEPARATORS, key=header.count)  # a comma unless the header has more of another
+    rows = csv.DictReader(
+        io.StringIO(text, newline=""), restval=missing_cell, strict=True, delimiter=separator
+    )
     try:
         if missing := [name for name in columns if name not in (rows.fieldnames or ())]:
-            header = ", ".join(rows.fieldnames or ())[:200]
-            raise DataError(f"{path}: has no column {', '.join(missing)}, but {header!r}; {remedy}")
+            given = ", ".join(rows.fieldnames or ())[:200]
+            raise DataError(f"{path}: has no column {', '.join(missing)}, but {given!r}; {remedy}")
         for row in rows:
             if any(row.pop(None, ())):
-                fault = "more cells than columns; quote cells that contain a comma"
+                fault = f"more cells than columns; quote cells that contain {_SEPARATORS[separator]}"
                 raise DataError(f"{path}: line {rows.line_num}: {fault}")
             yield rows.line_num, row
     except csv.Error as error:
@@ -158,7 +196,7 @@ def read_text(path: Path) -> str:
         line = data.count(b"\n", 0, error.start) + 1
         raise DataError(
             f"{path}: is not UTF-8 text (byte {error.start}, line {line}); convert it (iconv -t UTF-8),"
-            " unpack a zip file, or write a Parquet file as JSON"
+            " unpack a zip file, or name a Parquet file *.parquet"
         ) from None
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(

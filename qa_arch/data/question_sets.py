@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from qa_arch.data.formats import OnError
-from qa_arch.errors import DataError
+from qa_arch.data.formats import OnError, Use
+from qa_arch.errors import DataError, FaultyRecordError
 from qa_arch.metrics.languages import ENGLISH
 from qa_arch.types.text import Example, Gold, Problem, Protocol, QuestionSet
 
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _NOUN = {str: "a string", int: "an integer", bool: "a boolean", list: "a list", dict: "an object"}
 
 
@@ -40,14 +41,14 @@ class RawQuestion:
     position: str
     """Position in the file, for messages: ``data[0].paragraphs[2].qas[1]``."""
     fields: Mapping[str, Any]
-    nested: bool = False
-    """True for SQuAD's nested JSON, where only ``is_impossible`` makes a question unanswerable; in flat
-    records an empty list of answers does too."""
+    flagged: bool = False
+    """True for SQuAD 1.1's nested JSON, where only ``is_impossible`` makes a question unanswerable; elsewhere
+    an empty list of answers does too."""
 
     @property
     def label(self) -> str:
         """Position and, if present, the id."""
-        identity = self.fields.get("id")
+        identity = _as_text(self.fields.get("id"))
         has_id = isinstance(identity, str) and identity.strip()
         return f"{self.position}, question {clip(identity)}" if has_id else self.position
 
@@ -77,14 +78,14 @@ def require_field(fields: Mapping[str, Any], name: str, wanted: type, where: str
 
 def wrong_type(value: object, wanted: type) -> str:
     """Message for a ``value`` that is not of the JSON type ``wanted``."""
-    return f"is {json_type(value)} ({clip(value)}); it must be {_NOUN[wanted]}: correct or remove it"
+    return f"is {json_type(value)} ({clip(value)}); it must be {_NOUN[wanted]}: correct it"
 
 
-def to_example(raw: RawQuestion, contexts: dict[str, str]) -> Example:
-    """Validate ``raw``, including that every answer occurs at its offset in the context.
+def to_example(raw: RawQuestion, contexts: dict[str, str], use: Use = "training") -> tuple[Example, bool]:
+    """Validate what ``use`` needs of ``raw``; also returns whether the question is one of SQuAD 2.0.
 
     ``contexts`` holds the passages seen so far, so that equal passages share one string object. Without a
-    title, each passage is its own article.
+    title, each passage is its own article. An answer without offset is at its only occurrence.
     Raises RecordError, whose ``where`` names the faulty field.
     """
     fields = raw.fields
@@ -94,29 +95,61 @@ def to_example(raw: RawQuestion, contexts: dict[str, str]) -> Example:
         context = _text(fields, "context")
         contexts[context] = context
     title = passage_title(context) if fields.get("title") in (None, "") else _text(fields, "title")
-    question, answers = _text(fields, "question"), _golds(fields, "answers", context)
-    impossible = not raw.nested and not answers
-    if fields.get("is_impossible") is not None:
-        impossible = require_field(fields, "is_impossible", bool)
+    question = _text(fields, "question")
+    unlabelled = use == "answering" and fields.get("answers") is None
+    given = [] if unlabelled else _listed(fields, "answers")
+    answers = _golds(given, "answers", context, use)
+    flag = _as_flag(fields.get("is_impossible"))
+    stated = None if flag is None else require_field({"is_impossible": flag}, "is_impossible", bool)
+    # A list of empty texts is how many annotation tools write "no answer"; an empty one may lack labels.
+    impossible = not (answers or unlabelled or (raw.flagged and not given)) if stated is None else stated
     if impossible and answers:
         raise RecordError(
             "is_impossible",
             f"is true, but {clip(answers[0].text)} is given as an answer; move it to plausible_answers or set"
             " is_impossible to false",
         )
-    if not impossible and not answers:
+    if not (impossible or answers or use == "answering"):
         raise RecordError("answers", "is empty; give an answer, or set is_impossible to true")
-    has_plausible = fields.get("plausible_answers") is not None
-    plausible = _golds(fields, "plausible_answers", context) if has_plausible else ()
+    seeming = _listed(fields, "plausible_answers") if fields.get("plausible_answers") is not None else []
+    plausible = _golds(seeming, "plausible_answers", context, use)
     kind = _text(fields, "kind") if fields.get("kind") is not None else None
     original = _text(fields, "original_id") if fields.get("original_id") else None
-    return Example(identity, question, context, title, answers, plausible, kind, original)
+    example = Example(identity, question, context, title, answers, plausible, kind, original)
+    return example, impossible or stated is not None
+
+
+_NAMES = {"id", "title", "original_id"}
+"""Fields whose numbers are names: annotation tools and pandas write 22 or 22.0 for "22"."""
+
+
+def _as_integer(value: Any) -> Any:
+    """The integer that a number or a text stands for (``"22"``, ``22.0``), else the value itself."""
+    if type(value) in (bool, int):  # a float would round long integers
+        return value
+    try:
+        return int(number) if (number := float(value)).is_integer() else value
+    except (ValueError, TypeError, OverflowError):
+        return value
+
+
+def _as_text(value: Any) -> Any:
+    """A whole number as text, anything else as it is."""
+    number = value if isinstance(value, str) else _as_integer(value)
+    return str(number) if type(number) is int else value
+
+
+def _as_flag(value: Any) -> Any:
+    """The boolean that a text or a number stands for; None for an empty text."""
+    return _FLAGS.get(str(_as_integer(value)).lower(), None if value == "" else value)
 
 
 def _text(fields: Mapping[str, Any], name: str, where: str = "") -> str:
+    if name in _NAMES and type(fields.get(name)) is not str:
+        fields = {key: _as_text(value) for key, value in fields.items() if key == name}
     value = require_field(fields, name, str, where)
     if not value.strip():
-        raise RecordError(f"{where}{name}", f"is empty ({clip(value)}); fill it in or remove it")
+        raise RecordError(f"{where}{name}", f"is empty ({clip(value)}); fill it in")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -125,44 +158,65 @@ def _text(fields: Mapping[str, Any], name: str, where: str = "") -> str:
     return value
 
 
-def _golds(fields: Mapping[str, Any], name: str, context: str) -> tuple[Gold, ...]:
-    """Verified answers from a list of objects (SQuAD) or an object of two lists (Hugging Face hub)."""
+def _listed(fields: Mapping[str, Any], name: str) -> list[Any]:
+    """Answers from a list of objects (SQuAD) or an object of lists (Hugging Face hub), as the former."""
     value = fields.get(name)
-    if isinstance(value, dict):
-        texts, starts = (require_field(value, key, list, f"{name}.") for key in ("text", "answer_start"))
-        if len(texts) != len(starts):
-            message = f"has {len(texts)} text and {len(starts)} answer_start; give equally many"
-            raise RecordError(name, message)
-        value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
-    else:
-        value = require_field(fields, name, list)
-    return tuple(_gold(answer, f"{name}[{index}]", context) for index, answer in enumerate(value))
+    if not isinstance(value, dict):
+        return list(require_field(fields, name, list))
+    texts = require_field(value, "text", list, f"{name}.")
+    starts = [None] * len(texts)
+    if value.get("answer_start") is not None:
+        starts = require_field(value, "answer_start", list, f"{name}.")
+    if len(texts) != len(starts):
+        message = f"has {len(texts)} text and {len(starts)} answer_start; give equally many"
+        raise RecordError(name, message)
+    return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
 
 
-def _gold(answer: Any, where: str, context: str) -> Gold:
+def _golds(answers: list[Any], name: str, context: str, use: Use) -> tuple[Gold, ...]:
+    """Answers that are not empty, verified as far as ``use`` needs it."""
+    golds = (_gold(answer, f"{name}[{index}]", context, use) for index, answer in enumerate(answers))
+    return tuple(gold for gold in golds if gold is not None)
+
+
+def _gold(answer: Any, where: str, context: str, use: Use) -> Gold | None:
+    """The answer, without a place if it is not at its offset and ``use`` needs none; None if it is empty."""
     if not isinstance(answer, dict):
         raise RecordError(where, wrong_type(answer, dict))
-    text = _text(answer, "text", f"{where}.")
-    start = require_field(answer, "answer_start", int, f"{where}.")
-    if start < 0 or not context.startswith(text, start):
-        offsets = [str(match.start()) for match in islice(re.finditer(f"(?={re.escape(text)})", context), 3)]
-        remedy = "occurs nowhere in the context; correct the text or the context"
-        if offsets:
-            remedy = f"occurs at {' and '.join(offsets)}; correct answer_start"
-        raise RecordError(f"{where}.answer_start", f"is {start}, but {clip(text)} {remedy}")
-    return Gold(text, start)
+    if not require_field(answer, "text", str, f"{where}.").strip():
+        return None
+    text, start = _text(answer, "text", f"{where}."), _as_integer(answer.get("answer_start"))
+    if type(start) is int and start >= 0 and context.startswith(text, start):
+        return Gold(text, start)
+    offsets = [match.start() for match in islice(re.finditer(f"(?={re.escape(text)})", context), 3)]
+    if start is None and len(offsets) == 1:
+        return Gold(text, offsets[0])
+    if use != "training":
+        return Gold(text, -1)
+    if start is not None:
+        require_field({"answer_start": start}, "answer_start", int, f"{where}.")
+    remedy = "occurs nowhere in the context; correct the text or the context"
+    if offsets:
+        places = " and ".join(map(str, offsets))
+        remedy = f"occurs at {places}; {'add' if start is None else 'correct'} answer_start"
+    given = "is missing" if start is None else f"is {start}"
+    raise RecordError(f"{where}.answer_start", f"{given}, but {clip(text)} {remedy}")
 
 
 Questions = Iterable[RawQuestion | RecordError]
 
 
-def build(name: str, files: Iterable[tuple[str, bool, Questions]], on_error: OnError) -> QuestionSet:
+def build(
+    name: str, files: Iterable[tuple[str, bool, Questions]], on_error: OnError, use: Use = "training"
+) -> QuestionSet:
     """Build a set from the questions of one or more files, with the faulty records that were skipped.
 
-    ``files`` are (name, whether it declares version 2.0, questions); ids must be unique across files.
-    Raises DataError for a file without questions, for the first fault with ``on_error="raise"``, and if all
-    records are faulty.
+    ``files`` are (name, whether it declares version 2.0, questions); ids must be unique across files. A set
+    to score is read as strictly as one to train on if faulty records are to be skipped.
+    Raises DataError for a file without questions and if all records are faulty, FaultyRecordError for the
+    first fault with ``on_error="raise"``.
     """
+    use = "training" if use == "scoring" and on_error == "skip" else use
     examples: list[Example] = []
     problems: list[Problem] = []
     positions: dict[str, str] = {}
@@ -175,7 +229,7 @@ def build(name: str, files: Iterable[tuple[str, bool, Questions]], on_error: OnE
             try:
                 if isinstance(item, RecordError):
                     raise item
-                example = to_example(item, contexts)
+                example, is_two = to_example(item, contexts, use)
                 if example.id in positions:
                     first = positions[example.id]
                     fault = f"is a duplicate: {first} has it too; give each question its own id"
@@ -184,14 +238,11 @@ def build(name: str, files: Iterable[tuple[str, bool, Questions]], on_error: OnE
                 where = f"{item.label}, {fault.where}" if isinstance(item, RawQuestion) else fault.where
                 problem = Problem(file, where, fault.message)
                 if on_error == "raise":
-                    raise DataError(
-                        f"{problem} (to skip faulty records, set --on-error skip or data.on_error=skip)"
-                    ) from None
+                    raise FaultyRecordError(str(problem)) from None
                 problems.append(problem)
                 continue
             positions[example.id] = f"{item.position} of {file}"
-            if item.fields.get("is_impossible") is not None or not example.answerable:
-                protocol = "2.0"
+            protocol = "2.0" if is_two else protocol
             examples.append(example)
         if before == len(examples) + len(problems):
             raise DataError(f"{file}: holds no questions; fetch or write the file again")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from qa_arch.config.check import suggest
 from qa_arch.data import formats, squad
-from qa_arch.data.formats import Format, Holds, OnError
+from qa_arch.data.formats import Format, Holds, OnError, Use
 from qa_arch.data.input_files import Paths, as_list, content_hash
 from qa_arch.errors import DataError
 from qa_arch.manifest import from_extras
@@ -33,19 +33,23 @@ _EXAMPLES: Mapping[Holds, tuple[str, str]] = {
 """Example data and model of each kind, for messages."""
 
 
-def open_source(source: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet | SelectionSet:
-    """Open the set of ``source``; ``name`` is used by formats whose sets have no name.
+def open_source(
+    source: Paths, *, name: str = "", on_error: OnError = "raise", use: Use = "training"
+) -> QuestionSet | SelectionSet:
+    """Open the set of ``source`` for ``use``; ``name`` is used by formats whose sets have no name.
 
     Raises DataError if it cannot be read or joined, UnavailableError without a required network.
     """
     scheme, parts = _resolve(source)
-    return _format(scheme).open(parts, name=name, on_error=on_error)
+    return _format(scheme).open(parts, name=name, on_error=on_error, use=use)
 
 
-def open_passages(source: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet:
+def open_passages(
+    source: Paths, *, name: str = "", on_error: OnError = "raise", use: Use = "training"
+) -> QuestionSet:
     """Open a source with passages. Raises DataError before reading for a source without."""
     require(source, "passages")
-    questions = open_source(source, name=name, on_error=on_error)
+    questions = open_source(source, name=name, on_error=on_error, use=use)
     assert isinstance(questions, QuestionSet)
     return questions
 

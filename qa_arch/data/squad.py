@@ -1,20 +1,31 @@
 """Read and write SQuAD 1.1 and 2.0 JSON (Rajpurkar et al. 2016, 2018).
 
-Also reads flat records with the columns of the Hugging Face hub, as JSON, JSON Lines or CSV. Text is
-preserved byte for byte.
+Also reads lists of articles or paragraphs, and flat records with the columns of the Hugging Face hub, as
+JSON, JSON Lines, CSV, Parquet or Arrow (``_LAYOUTS``). Text is preserved byte for byte.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from itertools import groupby
+from collections.abc import Callable, Iterator
+from itertools import chain, groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from qa_arch.data.formats import Format, OnError
-from qa_arch.data.input_files import Lines, Paths, as_list, csv_rows, expand, load, read_text
+from qa_arch.data.formats import Format, OnError, Use
+from qa_arch.data.formats.mrqa import mrqa_questions
+from qa_arch.data.input_files import (
+    TABLES,
+    Lines,
+    Paths,
+    as_list,
+    csv_rows,
+    expand,
+    load,
+    read_text,
+    table_rows,
+)
 from qa_arch.data.question_sets import (
     Questions,
     RawQuestion,
@@ -30,39 +41,71 @@ from qa_arch.types.text import Example, Gold, QuestionSet
 
 _EXPECTED = 'expected {"data": [{"title", "paragraphs"}]} or records of id, title, context, question, answers'
 _FLAT = {"context", "question"}
-_CSV = ("id", "question", "context", "answers", "starts")
-_FLAGS = {"true": True, "false": False}
+_CSV = ("id", "question", "context", "answers")
+_VERSION_TWO = re.compile(r"v?2(\.\d){0,2}", re.IGNORECASE)
+"""Not the date that some files have as their version."""
+Record = tuple[str, Any]
+"""(position in the file for messages, value)."""
 
 
 @gc_disabled()
-def read(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet:
-    """Read JSON, JSON Lines or CSV files into a single question set.
+def read(paths: Paths, *, name: str = "", on_error: OnError = "raise", use: Use = "training") -> QuestionSet:
+    """Read JSON, JSON Lines, CSV, Parquet or Arrow files into a single question set.
 
-    ``paths``: a file, a folder (every JSON, JSON Lines and CSV file, sorted), a glob, or a list of these.
-    ``name`` defaults to the file names. Raises DataError for the first fault; with ``on_error="skip"`` faulty
-    questions are listed in ``skipped``, and only faults of a whole file raise.
+    ``paths``: a file, a folder (of ``save_to_disk``, or every such file but Arrow, sorted), a glob, or a list
+    of these. ``name`` defaults to the file names. Raises DataError for the first fault; with
+    ``on_error="skip"`` faulty questions are listed in ``skipped``, and only faults of a whole file raise.
     """
-    stems = (re.sub(r"\.(jsonl?|csv)(\.gz)?$", "", Path(path).name) for path in as_list(paths))
-    return build(name or "+".join(stems), map(_read_file, expand(paths)), on_error)
+    stems = (re.sub(r"\.(jsonl?|csv|parquet|arrow)(\.gz)?$", "", Path(path).name) for path in as_list(paths))
+    return build(name or "+".join(stems), map(_read_file, expand(paths)), on_error, use)
 
 
 def _read_file(path: Path) -> tuple[str, bool, Questions]:
     """(name, whether it declares version 2 (``"v2.0"``, ``"2.0"``), questions) of a file.
 
-    Raises DataError if the file as a whole is neither SQuAD JSON nor flat records.
+    Raises DataError if no record has one of ``_LAYOUTS``, or one has a layout that is known, but not read.
     """
-    value = Lines(_csv_records(path)) if path.name.removesuffix(".gz").endswith(".csv") else load(path)
-    version = str(value.get("version")) if isinstance(value, dict) else ""
-    if isinstance(value, dict) and isinstance(value.get("data"), list):
-        return str(path), version.lower().startswith(("2", "v2")), _nested_questions(value["data"])
-    if isinstance(value, Lines):
-        records = [(f"line {number}", record) for number, record in value]
+    if path.suffix in TABLES:
+        value: Any = table_rows(path)
     else:
-        listed = value if isinstance(value, list) else [value]
-        records = [(f"record [{index}]", record) for index, record in enumerate(listed)]
-    if not any(_is_flat(record) for _, record in records) and records:
+        value = Lines(_csv_records(path)) if path.name.removesuffix(".gz").endswith(".csv") else load(path)
+    first = value[0][1] if isinstance(value, Lines) and value else None
+    if isinstance(first, dict) and first.keys() == {"header"}:
+        return str(path), False, mrqa_questions(path, value)
+    records, is_squad = _records(value), isinstance(value, dict) and isinstance(value.get("data"), list)
+    version_two = is_squad and _VERSION_TWO.fullmatch(str(value.get("version")).strip()) is not None
+    layouts = [_layout(record) for _, record in records]
+    for layout in filter(None, layouts):
+        if layout.refused:
+            raise DataError(f"{path}: is {layout.refused}, which is not read; {_EXPECTED}")
+    if records and not any(layouts) and not is_squad:
         raise DataError(f"{path}: holds {clip(records[0][1])}, not a SQuAD set; {_EXPECTED}")
-    return str(path), False, [_flat_question(position, record) for position, record in records]
+    other = _ARTICLE if is_squad else _RECORD
+    questions = (
+        (layout or other).questions(position, record, not version_two)
+        for (position, record), layout in zip(records, layouts, strict=True)
+    )
+    return str(path), version_two, chain.from_iterable(questions)
+
+
+def _records(value: Any) -> list[Record]:
+    """Records of a file: lines, items of a list or of SQuAD's ``data``, or a table as pandas writes it."""
+    if isinstance(value, Lines):
+        return [(f"line {number}", record) for number, record in value]
+    if isinstance(value, dict):
+        data, names = value.get("data"), value.get("columns")
+        if isinstance(data, list):
+            if isinstance(names, list) and all(isinstance(row, list) for row in data):
+                data = [dict(zip(map(str, names), row, strict=False)) for row in data]
+            return [(f"data[{index}]", record) for index, record in enumerate(data)]
+        if not _FLAT.isdisjoint(value) and all(isinstance(column, (dict, list)) for column in value.values()):
+            table = {key: dict(enumerate(v)) if isinstance(v, list) else v for key, v in value.items()}
+            keys = dict.fromkeys(key for column in table.values() for key in column)
+            value = {key: {name: column.get(key) for name, column in table.items()} for key in keys}
+        if value and all(isinstance(row, dict) for row in value.values()):
+            return [(f"record [{key}]", record) for key, record in value.items()]
+    listed = value if isinstance(value, list) else [value]
+    return [(f"record [{index}]", record) for index, record in enumerate(listed)]
 
 
 def _csv_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -71,13 +114,10 @@ def _csv_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     ``answers`` and ``starts`` hold one value or a JSON list, and are empty for an unanswerable question. In
     other columns an empty cell is a missing field. Raises DataError.
     """
-    for line, row in csv_rows(path, read_text(path), _CSV, f"the columns are {', '.join(_CSV)}"):
-        starts = [_offset(start) for start in _parse_cell(row["starts"])]
-        answers = {"text": _parse_cell(row["answers"]), "answer_start": starts}
+    for line, row in csv_rows(path, read_text(path), _CSV, f"the columns are {', '.join(_CSV)}, starts"):
+        texts, starts = _parse_cell(row["answers"]), _parse_cell(row.get("starts", ""))
         stated = {name: cell for name, cell in row.items() if cell or name in _CSV}
-        if "is_impossible" in stated:
-            stated["is_impossible"] = _FLAGS.get(row["is_impossible"].lower(), row["is_impossible"])
-        yield line, {**stated, "answers": answers}
+        yield line, {**stated, "answers": {"text": texts, "answer_start": starts or None}}
 
 
 def _parse_cell(text: str) -> list[Any]:
@@ -87,62 +127,77 @@ def _parse_cell(text: str) -> list[Any]:
         return [text]
 
 
-def _offset(start: Any) -> Any:
-    """A whole number, also as pandas writes it (``32.0``); anything else as it is, for the record's check."""
+def _article_questions(where: str, article: Any, flagged: bool) -> Iterator[RawQuestion | RecordError]:
+    """Yield the questions of an article of SQuAD, and a RecordError for every malformed part.
+
+    ``flagged``: whether unanswerable questions need the flag of version 2.0.
+    """
     try:
-        return int(number) if (number := float(start)).is_integer() else start
-    except (ValueError, TypeError, OverflowError):
-        return start
+        paragraphs = _require_list(article, "paragraphs", where)
+    except RecordError as fault:
+        yield fault
+        return
+    title = {"title": article["title"]} if "title" in article else {}
+    for number, paragraph in enumerate(paragraphs):
+        part = {**paragraph, **title} if isinstance(paragraph, dict) else paragraph
+        yield from _paragraph_questions(f"{where}.paragraphs[{number}]", part, flagged)
 
 
-def _is_flat(record: object) -> bool:
-    return isinstance(record, dict) and "paragraphs" not in record and not _FLAT.isdisjoint(record)
-
-
-def _flat_question(position: str, record: Any) -> RawQuestion | RecordError:
-    if isinstance(record, dict):
-        return RawQuestion(position, record)
-    return RecordError(position, wrong_type(record, dict))
-
-
-def _nested_questions(articles: list[Any]) -> Iterator[RawQuestion | RecordError]:
-    """Yield the questions of SQuAD's nested JSON, and a RecordError for every malformed part."""
-    for index, article in enumerate(articles):
-        position = f"data[{index}]"
-        if _is_flat(article):
-            yield RawQuestion(position, article)
-            continue
-        try:
-            paragraphs = _require_list(article, "paragraphs", position)
-        except RecordError as fault:
-            yield fault
-            continue
-        for number, paragraph in enumerate(paragraphs):
-            yield from _paragraph_questions(article, paragraph, f"{position}.paragraphs[{number}]")
-
-
-def _paragraph_questions(
-    article: dict[str, Any], paragraph: Any, where: str
-) -> Iterator[RawQuestion | RecordError]:
+def _paragraph_questions(where: str, paragraph: Any, flagged: bool) -> Iterator[RawQuestion | RecordError]:
     try:
         qas = _require_list(paragraph, "qas", where)
     except RecordError as fault:
         yield fault
         return
-    parts = (("title", article), ("context", paragraph))
-    shared = {name: part[name] for name, part in parts if name in part}
+    shared = {name: paragraph[name] for name in ("title", "context") if name in paragraph}
     for index, qa in enumerate(qas):
         position = f"{where}.qas[{index}]"
         if isinstance(qa, dict):
-            yield RawQuestion(position, {**qa, **shared}, nested=True)
+            yield RawQuestion(position, {**qa, **shared}, flagged)
         else:
             yield RecordError(position, wrong_type(qa, dict))
+
+
+def _flat_question(where: str, record: Any, flagged: bool) -> Iterator[RawQuestion | RecordError]:
+    yield (
+        RawQuestion(where, record)
+        if isinstance(record, dict)
+        else RecordError(where, wrong_type(record, dict))
+    )
 
 
 def _require_list(value: Any, name: str, where: str) -> list[Any]:
     if not isinstance(value, dict):
         raise RecordError(where, wrong_type(value, dict))
     return require_field(value, name, list, f"{where}.")
+
+
+class Layout(NamedTuple):
+    """How the records of a file hold questions."""
+
+    keys: set[str]
+    """A record with these keys has the layout, unless an earlier one fits."""
+    questions: Callable[[str, Any, bool], Iterator[RawQuestion | RecordError]] = _flat_question
+    refused: str = ""
+    """What a file is that cannot be read without knowing more than it says."""
+
+
+_ARTICLE, _RECORD = Layout({"paragraphs"}, _article_questions), Layout({"question"})
+_LAYOUTS = (
+    Layout({"_input_hash"}, refused="a Prodigy export"),
+    Layout({"annotations", "data"}, refused="a Label Studio export"),
+    Layout({"annotation_id", "annotator"}, refused="a Label Studio export (JSON-MIN)"),
+    Layout({"context_text"}, refused="CMRC 2018's own layout (its folder squad-style-data has SQuAD's)"),
+    _ARTICLE,
+    Layout({"qas"}, _paragraph_questions),
+    _RECORD,
+    Layout({"context"}),
+)
+
+
+def _layout(record: Any) -> Layout | None:
+    keys = record.keys() if isinstance(record, dict) else {}.keys()
+    return next((layout for layout in _LAYOUTS if keys >= layout.keys), None)
 
 
 def write(questions: QuestionSet) -> dict[str, Any]:

@@ -212,16 +212,16 @@ def _windows(offsets: Longs, context: Ints, room: Ints, stride: int) -> tuple[Lo
 
 
 def _gold_tokens(questions: QuestionSet, columns: TokenColumns, context: Ints) -> tuple[Longs, Longs]:
-    """First and last token (rows of the columns) of each example's first answer; (0, -1) without one.
+    """First and last token (rows of the columns) of each example's first located answer; (0, -1) without one.
 
     Answers are widened to whole tokens: from the first token that ends after the answer begins to the last
     one that begins before it ends. Zero-width tokens are ignored.
     """
     first, last = np.zeros(len(context), np.int64), np.full(len(context), -1)
-    rows = np.array([i for i, e in enumerate(questions.examples) if e.answers], np.int64)
-    if not len(rows):
+    located = {i: gold for i, e in enumerate(questions.examples) if (gold := e.located)}
+    if not located:
         return first, last
-    golds = [questions.examples[i].answers[0] for i in rows.tolist()]
+    rows, golds = np.array([*located], np.int64), located.values()
     start = np.fromiter((gold.start for gold in golds), np.int64, len(golds))
     end = np.fromiter((gold.end for gold in golds), np.int64, len(golds))
     # One character axis for all texts: text x begins at x * span, after the end of text x - 1.

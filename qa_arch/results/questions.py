@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from qa_arch.data.formats import OnError
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import DataError, RunError
 from qa_arch.metrics.confidence import Bools, Floats, Ints
@@ -171,7 +172,8 @@ def open_scored(source: Sequence[str], record: RunRecord, split: str) -> Questio
     """Open the set on which the run's ``split`` was scored; DataError if ``source`` is another set."""
     facts = record.facts(split)
     try:
-        questions = open_passages(list(source), on_error="skip" if facts.skipped else "raise")
+        on_error: OnError = "skip" if facts.skipped else "raise"
+        questions = open_passages(list(source), on_error=on_error, use="scoring")
     except DataError as error:
         named = record.setting("data", split)
         raise DataError(f"{error}" + (f"; the run's {split} is {named}" if named else "")) from None

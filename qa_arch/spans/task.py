@@ -95,7 +95,7 @@ class SpanTask(Task):
     has_search = True
 
     def open(self, source: str | list[str], *, name: str = "", on_error: Any = "raise") -> QuestionSet:
-        return open_passages(source, name=name, on_error=on_error)
+        return open_passages(source, name=name, on_error=on_error, use="scoring")
 
     def load_splits(self, data: Data) -> dict[str, QuestionSet]:
         return load_splits(data)

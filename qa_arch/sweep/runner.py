@@ -12,7 +12,7 @@ from typing import Any
 
 from qa_arch.config.files import empty_folder, is_unfinished, write_atomic, write_json
 from qa_arch.config.identity import NEUTRAL
-from qa_arch.config.schema import SweepSettings, refuse_ignored_encoder
+from qa_arch.config.schema import SweepSettings, refuse_ignored_encoder, refuse_mixed_sources
 from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.records import RECORD
 from qa_arch.results import provenance
@@ -110,6 +110,7 @@ class Sweep:
         """
         for overrides, raw in composed:
             refuse_ignored_encoder(overrides, raw["encoder"])
+            refuse_mixed_sources(overrides, raw["data"])
         points = make_points((self.grid.point_overrides(overrides), raw) for overrides, raw in composed)
         entries = [Entry(p.name, p.key, list(p.overrides), p.devices) for p in points]
         folder = self.set_folder(points[0].config.runs_dir, points[0].config.name)

@@ -19,14 +19,17 @@ _HOW = {"many": "how many", "much": "how much", "long": "how long"}
 
 @dataclass(frozen=True, slots=True)
 class Gold:
-    """One annotated answer: ``context[start:start + len(text)] == text``."""
+    """One annotated answer: ``context[start:end] == text``, or -1 for both if it is known as a text only.
+
+    Such an answer can be scored, but not learned.
+    """
 
     text: str
     start: int
 
     @property
     def end(self) -> int:
-        return self.start + len(self.text)
+        return self.start + len(self.text) if self.start >= 0 else -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,11 @@ class Example:
     @property
     def answerable(self) -> bool:
         return bool(self.answers)
+
+    @property
+    def located(self) -> Gold | None:
+        """The first answer whose place in the passage is known."""
+        return next((gold for gold in self.answers if gold.start >= 0), None)
 
 
 @dataclass(frozen=True, slots=True)

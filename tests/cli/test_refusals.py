@@ -21,6 +21,7 @@ from qa_arch.records import read_record, write_record
 QUESTION = "--question Who? --context Ada."
 HF = "export run --to hf --out hf"
 TINY = "evaluate --run tiny-electra"
+OWN = "model=bert debug=fast data=files data.train=faulty.json trainer.progress=false features.cache_dir=null"
 
 REFUSED = [
     ("Who?\n| ask run", 2, "--context or --file"),
@@ -108,6 +109,39 @@ def places(trained, tmp_path_factory) -> Path:
     make_checkpoint("electra", folder / "tiny-electra", texts, max_position_embeddings=96)
     (folder / "empty").mkdir()
     return folder
+
+
+READERS = [
+    ("stats --data faulty.json", "--on-error skip"),
+    ("data split --data faulty.json --out parts", "--on-error skip"),
+    ("predict run --data faulty.json --out answers", "--on-error skip"),
+    ("adopt --data faulty.json --predictions answers.json --name x", "--on-error skip"),
+    ("evaluate --data faulty.json --predictions answers.json", ""),
+    ("evaluate --run run --data faulty.json", ""),
+    ("compare run run --data faulty.json", ""),
+    ("report run --data faulty.json", ""),
+    (f"train {OWN} runs_dir=own", "data.on_error=skip"),
+    (f"params {OWN}", "data.on_error=skip"),
+]
+"""(command that reads a set with a faulty record, what makes it leave that out)."""
+
+
+@pytest.mark.parametrize(("command", "remedy"), READERS)
+def test_remedy_for_a_faulty_record_is_one_that_the_command_accepts(
+    places, tmp_path, qa_arch, monkeypatch, command, remedy
+):
+    shutil.copytree(places, tmp_path / "places")
+    monkeypatch.chdir(tmp_path / "places")
+    questions = generate(4, 4, 1, "dev")
+    content = write(questions)
+    content["data"][0]["paragraphs"][0]["qas"][0]["question"] = " "
+    write_json("faulty.json", content)
+    write_json("answers.json", {example.id: "" for example in questions.examples})
+    code, _, err = qa_arch(*shlex.split(command))
+    assert (code, err.count("question: is empty (' '); fill it in")) == (4, 1)
+    assert ("skip" in err, f"({remedy} leaves out faulty records)" in err) == (bool(remedy), bool(remedy))
+    if remedy:
+        assert qa_arch(*shlex.split(f"{command} {remedy}"))[0] == 0
 
 
 @pytest.mark.parametrize(("command", "code", "message"), REFUSED)

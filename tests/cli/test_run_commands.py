@@ -39,9 +39,15 @@ def test_predict_then_evaluate_gives_the_recorded_scores(qa_arch, trained, dev_f
     assert {k: json.loads(out)[k] for k in OFFICIAL} == {k: recorded[k] for k in OFFICIAL}
 
 
-def test_predict_always_answers_squad_1_1_unless_given_a_threshold(qa_arch, run_folder, tmp_path, read_json):
+@pytest.mark.parametrize("labelled", [True, False])
+def test_predict_always_answers_squad_1_1_unless_given_a_threshold(
+    qa_arch, run_folder, tmp_path, read_json, labelled
+):
     answerable = [example for example in synthetic.named("dev").examples if example.answerable][:9]
-    data = write_json(tmp_path / "dev.json", write(question_set("dev", answerable, "1.1")))
+    content = write(question_set("dev", answerable, "1.1"))
+    for qa in (q for a in content["data"] for p in a["paragraphs"] for q in p["qas"] if not labelled):
+        del qa["answers"]
+    data = write_json(tmp_path / "dev.json", content)
     low = Threshold(value=-1e6, fitted_on="nothing")
     write_record(run_folder, replace(read_record(run_folder), threshold=low))
     for options, answers in ((), True), (("--null-threshold=-1e6",), False):

@@ -22,6 +22,7 @@ OVERLAYS = ("experiment", "debug")
 SEPARATE = ("encoder", "distillation", "special")
 """Groups with choices that need, or only work with, certain choices of other groups."""
 TEACHER = "distillation.teacher=runs/teacher"
+OWN = "data.train=a.json data.dev=b.json"
 REQUIRED = {
     "data=files": ["data.train=some.json"],
     "encoder=minilm_l3": ["distillation=layers", TEACHER],
@@ -127,6 +128,10 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
         ("debug=fast encoder.name=./mine", "name=./mine: would not be loaded.*encoder.init=pretrained"),
         ("experiment=demo encoder.name=org/model", "org/model: would not be loaded"),
         ("experiment=demo encoder=minilm", "encoder=minilm: would not be loaded"),
+        (f"debug=fast {OWN}", "a.json: data.calibration=synthetic:calibration would .* add data=files, or"),
+        (f"experiment=demo {OWN}", "calibration and data.train_questions=12000 would .* add data=files"),
+        (f"experiment=demo data=files {OWN}", "data.train_questions=12000 .* give data.train_questions"),
+        ("experiment=squad2 data.dev=b.json", "b.json: data.train=hub:.*add data=files, or give data.train"),
         ("model=match_lstm/boundary encoder.name=minilm", "minilm: would not be loaded.*a new words"),
         ("encoder.layers=3 encoder.width=8", "encoder.layers, encoder.width: a pretrained encoder has"),
         ("features.stride=320", "features.stride: 320 leaves no step.*must be below"),
@@ -154,6 +159,20 @@ def test_settings_just_inside_the_limits_are_accepted():
     assert validate(compose([*SIZES, TEACHER])).encoder.vocabulary is None  # taken from the teacher
     explicit = [*SIZES, "encoder=minilm", "encoder.vocabulary=99"]
     assert validate(compose(explicit)).encoder.title == "bert, randomly initialised: 1 layer, hidden size 8"
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        f"debug=fast data=files {OWN}",
+        f"experiment=demo data=files data.train_questions=0 {OWN}",
+        f"experiment=squad2 {OWN}",
+        "data=demo data.train=a.json",
+        "experiment=demo data.calibration=null data.dev=null",
+    ],
+)
+def test_sources_that_belong_together_are_accepted(overrides):
+    validate(compose(overrides.split(" ")))
 
 
 def test_an_encoder_of_ones_own_is_a_file_in_its_group(tmp_path):

@@ -73,9 +73,10 @@ def file(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["Mills.jsonl", "Mills.jsonl.gz"])
-def test_detected_answers_become_offsets(file, name):
+def test_detected_answers_become_offsets(file, tmp_path, name):
     questions = open_passages(f"mrqa:{file(HEADER, PASSAGE, name=name)}")
     assert (questions.name, questions.protocol, len(questions)) == ("Mills", "1.1", 2)
+    assert open_passages(str(tmp_path / name)).examples == questions.examples
     first, second = questions.examples
     assert first.context == CONTEXT, "byte for byte"
     assert first.context is second.context

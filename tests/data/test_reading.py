@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import shutil
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -13,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qa_arch.data.question_sets import fingerprint, question_set
-from qa_arch.data.sources import open_passages
+from qa_arch.data.sources import identity, open_passages
 from qa_arch.data.splits import require_disjoint
 from qa_arch.data.squad import read, write
-from qa_arch.errors import DataError
+from qa_arch.errors import DataError, FaultyRecordError
 from qa_arch.types.text import Example, Gold, QuestionSet
 
 TOWER = "The north tower was raised in 1204 by masons from the coast."
@@ -81,6 +82,98 @@ def test_protocol_follows_version_and_is_impossible(tmp_path, version, flag, pro
     assert read(file).protocol == protocol
 
 
+@pytest.mark.parametrize(
+    ("version", "protocol"),
+    [
+        (2, "2.0"),
+        (" V2.1 ", "2.0"),
+        ("2.0.1", "2.0"),
+        ("2019-03-02", "1.1"),
+        ("20230101", "1.1"),
+        ("1.2", "1.1"),
+    ],
+)
+def test_a_version_is_not_a_date(tmp_path, version, protocol):
+    file = save_json(tmp_path / "a.json", nested(qa("a", "1204", 30), version=version))
+    assert read(file).protocol == protocol
+
+
+NO_ANSWER = [{"text": "", "answer_start": 0}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "identity", "answers"),
+    [
+        ({"id": 262}, "262", ["1204"]),
+        ({"id": 262.0}, "262", ["1204"]),
+        ({"id": 2**60 + 1}, str(2**60 + 1), ["1204"]),
+        ({"answers": [{"text": "1204", "answer_start": "30"}]}, "a", ["1204"]),
+        ({"answers": [{"text": "1204", "answer_start": 30.0}]}, "a", ["1204"]),
+        ({"answers": [{"text": "1204"}]}, "a", ["1204"]),
+        ({"answers": [*NO_ANSWER, {"text": "1204", "answer_start": 30}]}, "a", ["1204"]),
+        ({"is_impossible": "False"}, "a", ["1204"]),
+        ({"is_impossible": 0}, "a", ["1204"]),
+        ({"answers": [], "is_impossible": "true"}, "a", []),
+        ({"answers": [], "is_impossible": 1.0}, "a", []),
+        ({"answers": NO_ANSWER, "is_impossible": True}, "a", []),
+        ({"answers": [{"text": " ", "answer_start": -1}]}, "a", []),
+    ],
+)
+def test_values_as_annotation_tools_and_pandas_write_them(tmp_path, fields, identity, answers):
+    question = {**qa("a", "1204", 30), **fields}
+    for value in (nested(question, version=None), [{"context": TOWER, **question}]):
+        questions = read(save_json(tmp_path / "a.json", value))
+        (example,) = questions.examples
+        assert (example.id, [gold.text for gold in example.answers]) == (identity, answers)
+        assert all(TOWER.startswith(gold.text, gold.start) for gold in example.answers)
+        assert questions.protocol == ("2.0" if not answers or "is_impossible" in fields else "1.1")
+
+
+def test_version_2_needs_no_flag(tmp_path):
+    questions = read(save_json(tmp_path / "a.json", nested(qa("a", "1204", 30), qa("b"))))
+    assert ([e.answerable for e in questions.examples], questions.protocol) == ([True, False], "2.0")
+    with pytest.raises(DataError, match="answers: is empty; give an answer, or set is_impossible to true"):
+        read(save_json(tmp_path / "a.json", nested(qa("a", "1204", 30), qa("b"), version="1.1")))
+
+
+@pytest.mark.parametrize("prefix", ["", "language:de:", "typos:3:"])
+def test_scoring_needs_texts_where_training_needs_places(tmp_path, prefix):
+    golds = [("raised by masons", -1), ("masons", 37), ("masons", None), ("1204", 30)]
+    answers = [{"text": text, "answer_start": start} for text, start in golds]
+    value = nested(qa("a", "1204", 30), {**qa("b"), "answers": answers})
+    source = f"{prefix}{save_json(tmp_path / 'a.json', value)}"
+    expected = (Gold("raised by masons", -1), Gold("masons", -1), Gold("masons", 38), Gold("1204", 30))
+    for use in ("scoring", "answering"):
+        _, example = open_passages(source, use=use).examples
+        assert (example.answers, example.located) == (expected, expected[2])
+    assert (expected[0].end, expected[2].end) == (-1, 44)
+    with pytest.raises(FaultyRecordError, match="is -1, but 'raised by masons' occurs nowhere"):
+        open_passages(source)
+    for use in ("training", "scoring"):  # records of sets read so keep their fingerprints
+        assert len(open_passages(source, use=use, on_error="skip").skipped) == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "answers", "protocol"),
+    [
+        ("1.1", {}, "1.1"),
+        ("1.1", {"answers": []}, "1.1"),
+        ("v2.0", {}, "2.0"),
+        (None, {"answers": None}, "1.1"),
+    ],
+)
+def test_questions_without_labels_can_be_answered(tmp_path, version, answers, protocol):
+    question = {"id": "a", "question": "Who?", **answers}
+    record = save_json(tmp_path / "record.json", {"context": TOWER, "question": "Who?", "id": "a"})
+    assert open_passages(str(record), use="answering").protocol == "1.1"
+    file = str(save_json(tmp_path / "a.json", nested(question, version=version)))
+    questions = open_passages(file, use="answering")
+    assert ([e.answers for e in questions.examples], questions.protocol) == ([()], protocol)
+    if not (version == "v2.0" and answers):
+        with pytest.raises(DataError, match="answers: is "):
+            open_passages(file, use="scoring")
+
+
 def test_flat_formats_give_the_same_set(tmp_path):
     records = [flat("a", {"1204": 30, "in 1204": 27}), flat("b"), flat("c", {"river": 2}, RIVER, "River")]
     lines = "\n".join(json.dumps(record) for record in records)
@@ -112,6 +205,71 @@ def test_flat_formats_give_the_same_set(tmp_path):
         assert [example.title for example in questions.examples] == ["Tower", "Tower", "River"]
         assert questions.protocol == "2.0"
         assert questions.examples[0].context is questions.examples[1].context
+
+
+COLUMNS = ("id", "title", "context", "question", "answers")
+RECORDS = [flat("a", {"1204": 30}), flat("b", {"1204": 30, "masons": 38}), flat("c")]
+QAS = [
+    qa("a", "1204", 30, is_impossible=False),
+    {**qa("b", "1204", 30), "answers": [{"text": "1204", "answer_start": 30}, {"text": "masons"}]},
+    qa("c", is_impossible=True),
+]
+PARAGRAPH = {"title": "Tower", "context": TOWER, "qas": QAS}
+LAYOUTS = {
+    "articles.json": [{"title": "Tower", "paragraphs": [{"context": TOWER, "qas": QAS}]}],
+    "article.json": {"title": "Tower", "paragraphs": [{"context": TOWER, "qas": QAS}]},
+    "paragraphs.json": [PARAGRAPH],
+    "data.json": {"data": [PARAGRAPH]},
+    "paragraphs.jsonl": PARAGRAPH,
+    "columns.json": {name: {str(n): r[name] for n, r in enumerate(RECORDS)} for name in COLUMNS},
+    "lists.json": {name: [r[name] for r in RECORDS] for name in COLUMNS},
+    "split.json": {
+        "columns": COLUMNS,
+        "index": [0, 1, 2],
+        "data": [[r[n] for n in COLUMNS] for r in RECORDS],
+    },
+    "index.json": {str(n): record for n, record in enumerate(RECORDS)},
+}
+"""JSON of other tools: SQuAD without its outer objects, and what pandas and datasets write."""
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_json_of_other_tools_is_read_where_it_is_unambiguous(tmp_path, name):
+    examples = read(save_json(tmp_path / "flat.json", RECORDS)).examples
+    assert read(save_json(tmp_path / name, LAYOUTS[name])).examples == examples
+
+
+@pytest.mark.parametrize("separator", [";", "\t", ","])
+def test_csv_needs_starts_only_where_an_answer_occurs_twice(tmp_path, separator):
+    rows = ["id,question,context,answers", "a,Q?,One text,text", "b,Q?,Two by two,T", "c,Q?,Two by two,"]
+    (tmp_path / "mine.csv").write_text("\n".join(rows).replace(",", separator))
+    found = [example.answers for example in read(tmp_path / "mine.csv").examples]
+    assert found == [(Gold("text", 4),), (Gold("T", 0),), ()]
+    (tmp_path / "mine.csv").write_text("\n".join([*rows[:2], "b,Q?,Two by two,o"]).replace(",", separator))
+    with pytest.raises(DataError, match=r"line 3, .* is missing, but 'o' occurs at 2 and 9; add"):
+        read(tmp_path / "mine.csv")
+
+
+def test_tables_and_saved_sets_are_paths(tmp_path, monkeypatch):
+    import datasets
+
+    monkeypatch.chdir(tmp_path)
+    examples = read(save_json(tmp_path / "flat.json", RECORDS)).examples
+    table = datasets.Dataset.from_list(RECORDS)
+    table.to_parquet("rows/b.parquet")
+    table.select([1]).save_to_disk("saved", num_shards=1)
+    datasets.DatasetDict(train=table, dev=table.select([0])).save_to_disk("splits")
+    for source in ("rows/b.parquet", "rows", "splits/train", "splits/train/data-00000-of-00001.arrow"):
+        assert open_passages(source).examples == examples
+    shutil.copy("rows/b.parquet", "saved/cache-1.arrow")  # left over: the set's own files are listed in it
+    saved = open_passages("saved")
+    assert (saved.name, saved.examples) == ("saved", examples[1:2])
+    assert identity("saved") != identity("splits/train") != identity("rows")
+    with pytest.raises(DataError, match=r"holds several splits .* name one of splits/dev, splits/train$"):
+        open_passages("splits/")
+    datasets.Dataset.from_list([RECORDS[0] | {"question": ""}]).to_parquet("rows/b.parquet")
+    with pytest.raises(DataError, match=r"^rows/b.parquet: record \[0\], question 'a', question: is empty"):
+        open_passages("rows")
 
 
 def test_csv_rows_without_titles_are_grouped_by_passage(tmp_path):

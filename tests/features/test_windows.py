@@ -1,6 +1,7 @@
 """Windows and labels against the tokenizer's own pair encoding and a plain version of the definition."""
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -135,6 +136,15 @@ def test_answer_that_fits_in_no_window_is_counted(bert, make_set, passage):
     assert not table.answerable[table.example == 0].any()
     assert ceiling(questions, table).lost == ("q0",)
     assert ceiling(questions, table).exact == 50
+
+
+def test_first_answer_with_a_place_is_labelled(bert, make_set, passage):
+    questions = make_set(("Who dug the harbour?", passage, ("by hand", 2)))
+    (example,) = questions.examples
+    for extra, lost in ((example.answers, 0), ((), 1)):
+        changed = replace(example, answers=(Gold("by the people", -1), *extra))
+        table = prepare(replace(questions, examples=(changed,)), bert, segments=True)
+        assert (table.lost_answers, table.answerable.any()) == (lost, not lost)
 
 
 def test_long_questions_are_truncated_and_counted(bert, make_set, passage):

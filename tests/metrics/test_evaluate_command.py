@@ -66,6 +66,15 @@ def test_official_json(evaluate, data):
     assert evaluate(f"language:de:{data}", TEXTS)[2] == f"{err.rstrip()}, {rules}\n"
 
 
+def test_what_only_training_needs_is_not_required(evaluate, tmp_path):
+    """As the official scripts, which read ids and texts: wrong offsets, no flag, integer ids."""
+    elsewhere = [{"text": "Mr Théodore", "answer_start": -1}]
+    qas = [{"id": 1, "question": "?", "answers": elsewhere}, {"id": 2, "question": "?", "answers": []}]
+    code, out, _ = evaluate(squad(tmp_path / "data.json", "v2.0", qas), {"1": "Mr. Théodore", "2": ""})
+    scores = json.loads(out)
+    assert (code, scores["exact"], scores["HasAns_total"], scores["NoAns_total"]) == (0, 100.0, 1, 1)
+
+
 def test_protocol_from_the_data_or_the_option(evaluate, data, data_11):
     code, out, err = evaluate(data_11, {"q1": "mill", "q2": "Théodore"})
     assert (code, json.loads(out)["exact_match"], json.loads(out)["f1"]) == (0, 50.0, pytest.approx(500 / 6))

@@ -103,9 +103,9 @@ def test_more_devices_than_processes_are_refused(few_questions, monkeypatch, cap
 
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", **RENDEZVOUS}.items():
         monkeypatch.setenv(name, value)
-    assert main(["train", *few_questions, "trainer.devices=4", "experiment=demo"]) == 2
+    assert main(["train", *few_questions, "trainer.devices=4", "debug=fast"]) == 2
     assert "trainer.devices=4, but 2 processes were started" in capsys.readouterr().err
-    assert main(["train", "--models", "bert,albert", *few_questions, "experiment=demo"]) == 2
+    assert main(["train", "--models", "bert,albert", *few_questions, "debug=fast"]) == 2
     assert "--models asks for several" in capsys.readouterr().err
 
 

@@ -16,6 +16,9 @@ from qa_arch.types.text import QuestionSet, SelectionSet
 
 OnError = Literal["raise", "skip"]
 """Raise at the first faulty record, or skip faulty records and list them in the set."""
+Use = Literal["training", "scoring", "answering"]
+"""What a set is opened for. Training needs the place of every answer in its passage, scoring only ids and
+answers, answering only ids, questions and passages."""
 Holds = Literal["passages", "candidates", "classes"]
 """Kind of set: questions on passages, with candidate answers, or with classes."""
 
@@ -24,7 +27,7 @@ class Opener(Protocol):
     """Open sources (without their scheme) as one set. Raises DataError naming file, position and remedy."""
 
     def __call__(
-        self, sources: Sequence[str], /, *, name: str, on_error: OnError
+        self, sources: Sequence[str], /, *, name: str, on_error: OnError, use: Use
     ) -> QuestionSet | SelectionSet: ...
 
 

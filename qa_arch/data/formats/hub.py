@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qa_arch.data.formats import Format, OnError
+from qa_arch.data.formats import Format, OnError, Use
 from qa_arch.data.question_sets import RawQuestion, build
 from qa_arch.errors import DataError, UnavailableError, first_line
 from qa_arch.types.text import QuestionSet
@@ -22,7 +22,7 @@ def split_source(source: str) -> tuple[str, str, str]:
     return _NAMES.get(dataset, dataset), revision, split
 
 
-def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> QuestionSet:
+def _open(sources: Sequence[str], *, name: str, on_error: OnError, use: Use) -> QuestionSet:
     """Read a split with SQuAD's columns; NAME may be a local folder that ``datasets`` loads.
 
     Raises UnavailableError if the hub cannot be reached and nothing is cached, DataError for an unknown split
@@ -45,7 +45,7 @@ def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> QuestionSe
             "or give SQuAD JSON files by path instead"
         ) from error
     questions = (RawQuestion(f"row {index}", row) for index, row in enumerate(rows))
-    return build(name or f"{dataset}:{split}", [(source, False, questions)], on_error)
+    return build(name or f"{dataset}:{split}", [(source, False, questions)], on_error, use)
 
 
 FORMAT = Format("hub:NAME:SPLIT", "a hub set", open=_open, files=lambda source: (), offline=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qa_arch.config.check import suggest
-from qa_arch.data.formats import Format, OnError
+from qa_arch.data.formats import Format, OnError, Use
 from qa_arch.data.question_sets import question_set
 from qa_arch.errors import DataError
 from qa_arch.metrics.languages import LANGUAGES
@@ -26,11 +26,11 @@ def _parts(source: str) -> tuple[str, str]:
     return language, inner
 
 
-def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> QuestionSet:
+def _open(sources: Sequence[str], *, name: str, on_error: OnError, use: Use) -> QuestionSet:
     from qa_arch.data.sources import open_passages
 
     language, inner = _parts(sources[0])
-    questions = open_passages(inner, name=name, on_error=on_error)
+    questions = open_passages(inner, name=name, on_error=on_error, use=use)
     return question_set(
         questions.name, questions.examples, questions.protocol, questions.skipped, language=language
     )

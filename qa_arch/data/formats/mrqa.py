@@ -11,11 +11,11 @@ splits by article keep passages whole, but may separate passages of the same Wik
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from qa_arch.data.formats import Format, OnError
+from qa_arch.data.formats import Format, OnError, Use
 from qa_arch.data.input_files import Paths, as_list, expand, json_lines, read_text
 from qa_arch.data.question_sets import (
     RawQuestion,
@@ -36,20 +36,25 @@ _FIELDS = {"id": "id", "qid": "id", "question": "question", "is_impossible": "is
 
 
 @gc_disabled()
-def read_mrqa(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet:
+def read_mrqa(
+    paths: Paths, *, name: str = "", on_error: OnError = "raise", use: Use = "training"
+) -> QuestionSet:
     """Read files into a single question set.
 
     Raises DataError for the first fault; with ``on_error="skip"`` faulty questions are listed in ``skipped``,
     and only faults of a whole file (header, compression, encoding, JSON) raise.
     """
-    files = ((str(path), False, _questions(path)) for path in expand(paths))
+    files = (
+        (str(path), False, mrqa_questions(path, json_lines(path, read_text(path)))) for path in expand(paths)
+    )
     stems = (Path(path).name.removesuffix(".gz").removesuffix(".jsonl") for path in as_list(paths))
-    return build(name or "+".join(stems), files, on_error)
+    return build(name or "+".join(stems), files, on_error, use)
 
 
-def _questions(path: Path) -> Iterator[RawQuestion | RecordError]:
+def mrqa_questions(path: Path, lines: Iterable[tuple[int, Any]]) -> Iterator[RawQuestion | RecordError]:
+    """Questions of a file's lines, given as (number, value). Raises DataError if no header names a set."""
     dataset = ""
-    for number, record in json_lines(path, read_text(path)):
+    for number, record in lines:
         if isinstance(record, dict) and "header" in record:
             header = record["header"]
             dataset = str(header.get("dataset") or "").strip() if isinstance(header, dict) else ""

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from qa_arch.data.formats import Format, OnError
+from qa_arch.data.formats import Format, OnError, Use
 from qa_arch.data.input_files import Paths, as_list, csv_rows, expand, read_text
 from qa_arch.data.question_sets import RawQuestion, RecordError, build, clip
 from qa_arch.system.garbage import gc_disabled
@@ -24,9 +24,9 @@ _NOTHING = "ANSWERNOTFOUND"
 
 
 @gc_disabled()
-def _open(paths: Paths, *, name: str = "", on_error: OnError = "raise") -> QuestionSet:
+def _open(paths: Paths, *, name: str = "", on_error: OnError = "raise", use: Use = "training") -> QuestionSet:
     files = ((str(path), True, _questions(path)) for path in expand(paths))
-    return build(name or "+".join(Path(path).stem for path in as_list(paths)), files, on_error)
+    return build(name or "+".join(Path(path).stem for path in as_list(paths)), files, on_error, use)
 
 
 def _questions(path: Path) -> Iterator[RawQuestion | RecordError]:
@@ -36,11 +36,12 @@ def _questions(path: Path) -> Iterator[RawQuestion | RecordError]:
         seen[identity] += 1
         context, answers = review.removesuffix(_NOTHING).rstrip(), []
         if _NOTHING not in span:
-            if not (pair := re.fullmatch(r"\((\d{1,9}), *(\d{1,9})\)", indices)):
-                fault = f"{clip(indices)} is not a pair of offsets"
+            pair = re.fullmatch(r"\((\d{1,9}), *(\d{1,9})\)", indices)
+            start, end = map(int, pair.groups()) if pair else (0, 0)
+            if not context[start:end].strip():
+                fault = f"{clip(indices)} is not a pair of offsets around a text"
                 yield RecordError(f"line {line}, human_ans_indices", fault)
                 continue
-            start, end = map(int, pair.groups())
             answers = [{"text": context[start:end], "answer_start": start}]
         fields = {"id": f"{identity}-{seen[identity]}", "title": item, "question": question}
         yield RawQuestion(f"line {line}", {**fields, "context": context, "answers": answers})

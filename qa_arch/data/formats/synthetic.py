@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qa_arch.data.formats import Format, OnError
+from qa_arch.data.formats import Format, OnError, Use
 from qa_arch.types.text import QuestionSet
 
 
-def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> QuestionSet:
+def _open(sources: Sequence[str], *, name: str, on_error: OnError, use: Use) -> QuestionSet:
     from qa_arch.data import synthetic
 
     return synthetic.named(sources[0])

@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from qa_arch.data.formats import Format, OnError
+from qa_arch.data.formats import Format, OnError, Use
 from qa_arch.data.question_sets import question_set
 from qa_arch.errors import DataError
 from qa_arch.types.text import QuestionSet
@@ -67,11 +67,11 @@ def _parts(source: str) -> tuple[str, str]:
     return seed.lstrip("0") or "0", inner
 
 
-def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> QuestionSet:
+def _open(sources: Sequence[str], *, name: str, on_error: OnError, use: Use) -> QuestionSet:
     from qa_arch.data.sources import open_passages
 
     seed, inner = _parts(sources[0])
-    questions = open_passages(inner, on_error=on_error)
+    questions = open_passages(inner, on_error=on_error, use=use)
     examples = []
     for example in questions.examples:
         draw = int.from_bytes(hashlib.sha256(f"{seed}:{example.id}".encode()).digest())

@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     if args.data is None:
         example = Example("question", args.question, args.context)
     else:
-        questions = open_passages(args.data)
+        questions = open_passages(args.data, use="answering")
         by_id = {example.id: example for example in questions.examples}
         if args.id not in by_id:
             raise DataError(f"--id: {questions.name} has no question {args.id}")

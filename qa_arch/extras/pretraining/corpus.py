@@ -117,7 +117,7 @@ def _digest(*parts: str) -> str:
 
 
 def _passages(source: str) -> Iterator[str]:
-    questions = sources.open_passages(source)
+    questions = sources.open_passages(source, use="answering")
     passages = dict.fromkeys(example.context for example in questions.examples)
     return (passage for passage in passages if passage.strip())
 

@@ -81,8 +81,8 @@ def run(args: argparse.Namespace) -> int:
     default = system_folder("prompted", args.name, args.seed)
     _check_options(args)
     folder = Path(args.folder or default)
-    sets = [open_passages(source) for source in (args.data, args.calibration) if source]
-    train = open_passages(args.train) if args.shots else None
+    sets = [open_passages(source, use="scoring") for source in (args.data, args.calibration) if source]
+    train = open_passages(args.train, use="scoring") if args.shots else None
     shots = draw_shots(train, args.shots, args.seed, sets) if train else []
     with gc_disabled():
         from qa_arch.evaluation.adoption import adopt, check_articles

@@ -32,7 +32,7 @@ def add_types_arguments(parser: argparse.ArgumentParser) -> None:
 def run_types(args: argparse.Namespace) -> int:
     """Write the class of every question and print the counts per main class."""
     require_runs([args.run_folder])
-    questions = open_passages(args.data)
+    questions = open_passages(args.data, use="answering")
     with gc_disabled():
         from qa_arch.extras.selection.task import SelectionPredictor
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from qa_arch.config.files import user_path
-from qa_arch.data.formats import Format, OnError
+from qa_arch.data.formats import Format, OnError, Use
 from qa_arch.data.question_sets import clip
 from qa_arch.errors import DataError
 from qa_arch.extras.selection.sets import selection_set
@@ -39,7 +39,7 @@ def _files(source: str) -> tuple[Path, Path, Path]:
     return folder / stem, folder / "answers.label.token_idx", folder / "vocabulary"
 
 
-def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> SelectionSet:
+def _open(sources: Sequence[str], *, name: str, on_error: OnError, use: Use) -> SelectionSet:
     """Read a split; candidates are the question's pool, or in train, which has no pools, all answers.
 
     An answer is a candidate once, however often a pool names it. Questions with a single candidate, or

@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from qa_arch.config.files import user_path
-from qa_arch.data.formats import Format, OnError
+from qa_arch.data.formats import Format, OnError, Use
 from qa_arch.data.question_sets import clip
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.extras.selection.sets import CLASSES, class_set
@@ -34,7 +34,7 @@ _PURSUITS = "weaving rowing archery pottery baking fencing sailing carving dyein
 _BEASTS = "otter heron badger falcon salmon lynx beetle tortoise weasel raven mole viper"
 
 
-def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> SelectionSet:
+def _open(sources: Sequence[str], *, name: str, on_error: OnError, use: Use) -> SelectionSet:
     """Open a file or ``synthetic:SPLIT`` (train, calibration, dev). Raises DataError naming file and line."""
     (source,) = sources
     if source.startswith(_SYNTHETIC):

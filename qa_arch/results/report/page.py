@@ -162,8 +162,8 @@ def pack_texts(questions: QuestionSet) -> str:
         [
             example.question,
             contexts.setdefault(example.context, len(contexts)),
-            sorted({(gold.start, gold.end) for gold in example.answers}),
-            sorted({(gold.start, gold.end) for gold in example.plausible}),
+            sorted({(gold.start, gold.end) for gold in example.answers if gold.start >= 0}),
+            sorted({(gold.start, gold.end) for gold in example.plausible if gold.start >= 0}),
             example.title,
         ]
         for example in questions.examples

@@ -103,7 +103,7 @@ SELECTED, CLASSIFIED, SPANS, OUT = "SELECTED", "CLASSIFIED", "SPANS", "OUT"
                 find_spec("qa_arch.extras.text_metrics") is None, reason="another extra"
             ),
         ),
-        (["train", "model=bert", "data.train=insuranceqa:x:train"], "model=qa_lstm/c"),
+        (["train", "model=bert", "data=squad2", "data.train=insuranceqa:x:train"], "model=qa_lstm/c"),
         (["train", "model=bert", "data=question_types"], "not passages; use model=question_types"),
         (["train", "model=question_types", "data=squad2"], "not classes; use model=bert with it"),
         (["train", "model=qa_lstm/a", "data=question_types", "glove=none"], "use model=question_types"),
