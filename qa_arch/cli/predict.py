@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from qa_arch.errors import ConfigError
 from qa_arch.serving.answers import Query
 from qa_arch.serving.lines import AnsweredPart, Answering, Part, actors, answer_file, answer_part
 
+log = logging.getLogger(__name__)
 SETTINGS = ("precision", "engine", "batch_size")
 """Options that change answers in JSON lines, besides those of a query."""
 
@@ -82,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
 def _official_files(args: argparse.Namespace) -> int:
     """Write predictions.json, nbest_predictions.json and null_odds.json."""
     from qa_arch.cli.watch import watching
+    from qa_arch.metrics.squad import abstention_warning
     from qa_arch.spans import files as formats
     from qa_arch.spans.rows import threshold_on
 
@@ -92,7 +95,9 @@ def _official_files(args: argparse.Namespace) -> int:
         threshold = threshold_on(questions, predictor.null_threshold)
     with watching("predicting", "questions") as watch:
         parts = predictor.read_parts(questions, batch_size=args.batch_size, watch=watch)
-        formats.write_parts(args.out, parts, threshold)
+        abstained = formats.write_parts(args.out, parts, threshold)
+    if fact := abstention_warning([example.answerable for example in questions.examples], abstained):
+        log.warning("%s: %s; does the null threshold suit these questions?", questions.name, fact)
     written = Path(args.out) / "predictions.json"
     print(f"{written}: {len(questions)} questions answered at null threshold {threshold:g}")
     return 0

@@ -21,7 +21,6 @@ from qa_arch.errors import ConfigError
 from qa_arch.records import (
     CALIBRATION,
     DEV,
-    TRAIN,
     Fits,
     Points,
     RunRecord,
@@ -78,7 +77,7 @@ def score(
         name: replace(point, engine=predictor.engine) for name, point in task.points(*answered, given).items()
     }
     warning = task.warning(*answered)
-    if warning and split in (TRAIN, CALIBRATION, DEV) and not predictor.config.trainer.is_trial:
+    if warning and not predictor.config.trainer.is_trial:
         log.warning("%s: %s", split, warning)
     if split != CALIBRATION:
         task.write_predictions(target, *answered)

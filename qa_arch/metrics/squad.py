@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import inf, isnan
@@ -26,6 +26,8 @@ METRIC_VERSION = "1.0"
 """Bumped whenever the score of the same predictions could change."""
 OFFICIAL_THRESHOLD = 1.0
 """Default null threshold of the official script: no probability lies above it."""
+NEARLY_ALL = 0.98
+"""Share of "no answer" above which a system has probably not learned, or not been read, to answer."""
 ARTICLES = frozenset(("a", "an", "the"))
 
 _DROP_ARTICLES = re.compile(r"\b(?:a|an|the)\b").sub
@@ -338,6 +340,20 @@ def _rank_metrics(scored: Sequence[QuestionScore], null_scores: Mapping[str, flo
         for key, question_scores in (("exact", exact), ("f1", f1), ("oracle", list(map(float, answerable)))):
             values[f"pr_{key}_ap"] = average_precision(question_scores, answerable, probabilities)
     return values
+
+
+def abstention_warning(answerable: Collection[bool], abstained: Collection[bool]) -> str | None:
+    """Text if nearly all answers, but not the gold answers, are "no answer"; else None.
+
+    Half of a balanced set then counts as right, whatever was learned, or read from a file.
+    """
+    total, silent, unanswerable = len(answerable), sum(abstained), len(answerable) - sum(answerable)
+    if silent <= NEARLY_ALL * total or unanswerable > NEARLY_ALL * total:
+        return None
+    return (
+        f'{silent / total:.1%} of the answers are "no answer", which is right for'
+        f" {unanswerable / total:.1%} of the questions"
+    )
 
 
 def best_threshold(

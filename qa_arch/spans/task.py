@@ -28,7 +28,7 @@ from qa_arch.features.batches import BucketBatchSampler, Collator, twin_windows
 from qa_arch.features.cache import windows_of
 from qa_arch.features.vectors import assumed_shape, passage_vectors, vector_rows
 from qa_arch.features.windows import FeatureTable, check_ids, check_lengths, probe
-from qa_arch.metrics.squad import METRIC_VERSION, score
+from qa_arch.metrics.squad import METRIC_VERSION, abstention_warning, score
 from qa_arch.metrics.threshold import calibrate, fit_answerability
 from qa_arch.models import store
 from qa_arch.models.build import build_model, make_encoder, make_tokenizer
@@ -73,8 +73,6 @@ if TYPE_CHECKING:
     from qa_arch.tasks.teacher import Teacher
 
 log = logging.getLogger(__name__)
-NEARLY_ALL = 0.98
-"""Share of "no answer" above which ``SpanTask.warning`` warns."""
 
 
 @dataclass(frozen=True)
@@ -287,18 +285,15 @@ class SpanTask(Task):
     def warning(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> str | None:
         """Warn if nearly all answers are "no answer", but not the gold answers.
 
-        Fine-tuning sometimes fails to learn anything (google-research/albert#135), and half of a balanced set
-        then still counts as right.
+        Fine-tuning sometimes fails to learn anything (google-research/albert#135).
         """
-        total = len(questions)
-        abstained = sum(answer.at(threshold) is None for answer in outputs.best_predictions) / total
-        unanswerable = sum(not example.answerable for example in questions.examples) / total
-        if abstained <= NEARLY_ALL or unanswerable > NEARLY_ALL:
-            return None
-        return (
-            f"{abstained:.1%} of the predictions are 'no answer', which is right for {unanswerable:.1%} of"
-            " the questions: the model has learned nothing else; try a lower optim.lr, a longer optim.warmup"
-            " or another seed"
+        fact = abstention_warning(
+            [example.answerable for example in questions.examples],
+            [answer.at(threshold) is None for answer in outputs.best_predictions],
+        )
+        return fact and (
+            f"{fact}: the model has learned nothing else, or texts unlike these; try a lower optim.lr, a"
+            " longer optim.warmup or another seed"
         )
 
 
