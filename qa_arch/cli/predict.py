@@ -30,7 +30,7 @@ from qa_arch.serving.answers import Query
 from qa_arch.serving.lines import AnsweredPart, Answering, Part, actors, answer_file, answer_part
 
 log = logging.getLogger(__name__)
-SETTINGS = ("precision", "engine", "batch_size")
+SETTINGS = ("precision", "engine", "batch_size", "max_question")
 """Options that change answers in JSON lines, besides those of a query."""
 
 
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--out", required=True, metavar="PATH", help=out)
     add("--batch-size", type=int, metavar="N", help="windows in one forward pass (default: the run's)")
-    add_options(parser, "--on-error", "--null-threshold", *DEVICE, "--engine")
+    add_options(parser, "--on-error", "--null-threshold", "--max-question", *DEVICE, "--engine")
     group = parser.add_argument_group("JSON lines", "options for --out FILE.jsonl")
     add_answer_options(group)
     add = group.add_argument
@@ -129,6 +129,7 @@ def _json_lines(args: argparse.Namespace, options: dict[str, Any]) -> int:
     parts = [f"{args.out}: {summary.lines:,} lines"]
     parts += [f"{summary.before:,} of them from an earlier call"] if summary.before else []
     parts += [f'{summary.problems:,} left out (see their "error")'] if summary.problems else []
+    parts += [f'{summary.cut:,} questions cut (see their "question_cut")'] if summary.cut else []
     print(", ".join(parts), file=sys.stderr if args.out == "-" else sys.stdout)
     return 0
 

@@ -98,6 +98,12 @@ class FeatureTable(TokenColumns):
         return self.question_length + np.int32(len(self.template.before) + len(self.template.between))
 
     @property
+    def question_cut(self) -> Ints:
+        """(N,) tokens of the question that the window leaves out."""
+        full_length = np.diff(self.text_offsets)[self.question_text]
+        return (full_length - self.question_length).astype(np.int32)
+
+    @property
     def lengths(self) -> Ints:
         """(N,) tokens of each assembled window, special tokens included."""
         context = (self.token_end - self.token_start).astype(np.int32)
@@ -151,12 +157,17 @@ def prepare(
     stride: int = 128,
     max_question: int = 64,
     segments: bool,
+    longest_question: int = 0,
+    longest_window: int = 0,
 ) -> FeatureTable:
     """Tokenise ``questions`` and split every passage into windows of at most ``max_length`` tokens.
 
     ``stride`` is the overlap of neighbouring windows in tokens. Questions are stripped on the left and
     truncated to ``max_question`` tokens; passages are never changed. ``segments``: the encoder has segment
-    ids. Raises ConfigError for inconsistent lengths, and for tokenizers without offsets or that do not encode
+    ids. ``longest_question`` is a higher limit of questions, whose windows grow by what they exceed
+    ``max_question``, up to ``longest_window`` tokens; other windows stay the same.
+
+    Raises ConfigError for inconsistent lengths, and for tokenizers without offsets or that do not encode
     a pair as the concatenation of its texts.
     """
     template = probe(tokenizer, segments)
@@ -171,8 +182,9 @@ def prepare(
     )
     columns = tokenize(list(texts), backend_of(tokenizer))
     full_length = np.diff(columns.text_offsets)[question_text]
-    question_length = np.minimum(full_length, max_question).astype(np.int32)
-    room = max_length - template.specials - question_length
+    question_length = np.minimum(full_length, max(max_question, longest_question)).astype(np.int32)
+    grown = np.minimum(max_length + np.maximum(question_length - max_question, 0), longest_window)
+    room = np.maximum(grown, max_length).astype(np.int32) - template.specials - question_length
     example, token_start, token_end = _windows(columns.text_offsets, context_text, room, stride)
     context_at = (question_length + len(template.before) + len(template.between))[example]
     gold = _gold_tokens(questions, columns, context_text)
@@ -192,7 +204,7 @@ def prepare(
         label_start=label_start,
         label_end=label_end,
         answerable=has_answer,
-        truncated_questions=int((full_length > max_question).sum()),
+        truncated_questions=int((full_length > question_length).sum()),
         lost_answers=int((answerable & ~labelled).sum()),
     )
     _check_against_tokenizer(tokenizer, questions, table)

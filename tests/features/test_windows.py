@@ -147,6 +147,25 @@ def test_long_questions_are_truncated_and_counted(bert, make_set, passage):
     assert table.lengths.max() <= 64
 
 
+def test_a_higher_limit_of_questions_changes_no_window_of_shorter_ones(bert, make_set, passage):
+    """Windows grow by what a question exceeds ``max_question``, up to what the encoder reads."""
+    questions = make_set((passage[:200], passage, None), ("Who?", passage, None))
+    lengths = {"max_length": 64, "stride": 8, "max_question": 12, "segments": True}
+    table = prepare(questions, bert, **lengths)
+    whole = len(bert(passage[:200], add_special_tokens=False)["input_ids"])
+    assert {*table.question_cut[table.example == 0].tolist()} == {whole - 12}
+    raised = prepare(questions, bert, **lengths, longest_question=20, longest_window=500)
+    assert raised.truncated_questions == 1
+    assert {*raised.question_cut[raised.example == 0].tolist()} == {whole - 20}
+    room = (table.token_end - table.token_start)[0]
+    assert (raised.token_end - raised.token_start)[0] == room
+    assert raised.lengths[0] == 72
+    assert prepare(questions, bert, **lengths, longest_question=20, longest_window=68).lengths[0] == 68
+    for name in ("token_start", "token_end", "question_length"):
+        before, after = (getattr(t, name)[t.example == 1].tolist() for t in (table, raised))
+        assert before == after
+
+
 VOCABULARY = "harbour Velmora dug 1811 crème e\u0301te\u0301 ½ 3½ 🦀 שלום ( ) can't \u00a0  lighthouse"
 words = st.sampled_from(VOCABULARY.split(" "))
 texts = st.lists(words, min_size=1, max_size=60).map(" ".join).filter(str.strip)
