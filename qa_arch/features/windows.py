@@ -97,6 +97,11 @@ class FeatureTable(TokenColumns):
         """
         return self.question_length + np.int32(len(self.template.before) + len(self.template.between))
 
+    def long_answers(self, most: int) -> int:
+        """Number of questions whose gold answer has more than ``most`` tokens."""
+        too_long = self.answerable & (self.label_end - self.label_start >= most)
+        return len(np.unique(self.example[too_long]))
+
     @property
     def question_cut(self) -> Ints:
         """(N,) tokens of the question that the window leaves out."""
@@ -397,18 +402,21 @@ def position_of_cls(source: str, tokenizer: PreTrainedTokenizerBase) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """Best possible scores with a tokenizer: mean over the answerable questions, in percent."""
+    """Best possible scores with a tokenizer and a limit of answers: mean over the answerable questions, in
+    percent."""
 
     exact: float
     f1: float
     lost: tuple[str, ...]
     """Ids of questions without a window that contains the whole gold; scored with an empty answer."""
     inexact: tuple[str, ...]
-    """Ids of questions whose gold, widened to whole tokens, is not an exact match."""
+    """Ids of questions whose gold, widened to whole tokens and cut to the longest answer, is not an exact
+    match."""
 
 
-def ceiling(questions: QuestionSet, table: FeatureTable) -> Ceiling:
-    """Score the first gold answers, widened to the tokens labelled in ``table``, as predictions."""
+def ceiling(questions: QuestionSet, table: FeatureTable, max_answer_tokens: int | None = None) -> Ceiling:
+    """Score the first gold answers as predictions: widened to the tokens labelled in ``table``, of which
+    decoding finds at most the first ``max_answer_tokens``; None: all."""
     window = np.full(len(questions), -1)
     rows = np.flatnonzero(table.answerable)
     window[table.example[rows]] = rows  # any window will do: all hold the same gold tokens
@@ -420,7 +428,8 @@ def ceiling(questions: QuestionSet, table: FeatureTable) -> Ceiling:
             lost.append(example.id)
             continue
         golds = [normal[gold.text] for gold in example.answers]
-        best = best_overlap(normal[labelled_text(table, row, example.context)], golds, "2.0")
+        text = labelled_text(table, row, example.context, max_answer_tokens)
+        best = best_overlap(normal[text], golds, "2.0")
         exact, f1 = exact + best.exact, f1 + best.f1
         if not best.exact:
             inexact.append(example.id)
@@ -428,8 +437,9 @@ def ceiling(questions: QuestionSet, table: FeatureTable) -> Ceiling:
     return Ceiling(100 * exact / count, 100 * f1 / count, tuple(lost), tuple(inexact))
 
 
-def labelled_text(table: FeatureTable, row: int, context: str) -> str:
-    """Text of the tokens labelled as the answer of the answerable window ``row``."""
+def labelled_text(table: FeatureTable, row: int, context: str, most: int | None = None) -> str:
+    """Text of the tokens, or the first ``most``, labelled as the answer of the answerable window ``row``."""
     shift = int(table.token_start[row]) - int(table.context_at[row])
     first, last = shift + int(table.label_start[row]), shift + int(table.label_end[row])
+    last = last if most is None else min(last, first + most - 1)
     return context[table.char_start[first] : table.char_end[last]]

@@ -126,7 +126,7 @@ class SpanTask(Task):
         for split, questions in sets.items():
             tables[split] = windows_of(questions, tokenizer, windows, segments=encoder.has_segments)
             check_ids(tables[split], encoder.vocab_size, f"encoder.name: {config.encoder.name}")
-        _log_sizes(sets, tables)
+        self._log_sizes(config, sets, tables)
         vectors = passage_vectors(config, tables)
         model = build_model(config.model, encoder, vectors, trusted)
         parts = SpanParts(sets, tables, vectors, model, _loss(config, tables, trusted), tokenizer, encoder)
@@ -152,10 +152,25 @@ class SpanTask(Task):
     ) -> SpanParts:
         """Parts of a run that continues from a trained model, with new question sets."""
         tables = {split: predictor.table(questions) for split, questions in sets.items()}
-        _log_sizes(sets, tables)
+        self._log_sizes(config, sets, tables)
         model: Any = predictor.model
         loss = _loss(config, tables, trusted)
         return SpanParts(sets, tables, predictor.vectors, model, loss, predictor.tokenizer, model.encoder)
+
+    def _log_sizes(
+        self, config: Config, sets: Mapping[str, QuestionSet], tables: Mapping[str, FeatureTable]
+    ) -> None:
+        most = config.decode.max_answer_tokens
+        for split, table in tables.items():
+            notes = {
+                "questions truncated": table.truncated_questions,
+                "answers in no window": table.lost_answers,
+                f"answers longer than decode.max_answer_tokens={most}, which no prediction can be": (
+                    table.long_answers(most) if self.has_search else 0
+                ),
+            }
+            counted = "".join(f", {count} {note}" for note, count in notes.items() if count)
+            log.info("%s: %d questions, %d windows%s", split, len(sets[split]), len(table), counted)
 
     def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> Parameters:
         """Counts on the meta device. ``word_vectors`` is None if they are configured without a file.
@@ -301,16 +316,6 @@ def _loss(config: Config, tables: Mapping[str, FeatureTable], trusted: Sequence[
     """The configured loss, which may depend on the share of training windows without an answer."""
     null_share = float(1 - tables["train"].answerable.mean()) if "train" in tables else None
     return build_loss(config, trusted, null_share=null_share)
-
-
-def _log_sizes(sets: Mapping[str, QuestionSet], tables: Mapping[str, FeatureTable]) -> None:
-    for split, table in tables.items():
-        notes = ""
-        if table.truncated_questions:
-            notes += f", {table.truncated_questions} questions truncated"
-        if table.lost_answers:
-            notes += f", {table.lost_answers} answers in no window"
-        log.info("%s: %d questions, %d windows%s", split, len(sets[split]), len(table), notes)
 
 
 TASK = SpanTask()

@@ -137,6 +137,19 @@ def test_answer_that_fits_in_no_window_is_counted(bert, make_set, passage):
     assert ceiling(questions, table).exact == 50
 
 
+def test_answer_longer_than_decoding_allows_lowers_the_ceiling(bert, make_set, passage):
+    short, long = " ".join(passage.split()[:2]), " ".join(passage.split()[:40])
+    questions = make_set(("What?", passage, long), ("Who?", passage, short))
+    table = prepare(questions, bert, max_length=300, stride=8, max_question=8, segments=True)
+    assert (table.lost_answers, table.long_answers(10), table.long_answers(300)) == (0, 1, 0)
+    tokens = int((table.label_end - table.label_start)[0]) + 1
+    assert (table.long_answers(tokens), table.long_answers(tokens - 1)) == (0, 1)
+    assert ceiling(questions, table).exact == ceiling(questions, table, tokens).exact == 100
+    measured = ceiling(questions, table, 10)
+    assert (measured.exact, measured.inexact) == (50, ("q0",))
+    assert 50 < measured.f1 < 80
+
+
 def test_long_questions_are_truncated_and_counted(bert, make_set, passage):
     questions = make_set((passage[:200], passage, None), ("Who?", passage, None))
     table = prepare(questions, bert, max_length=64, stride=8, max_question=12, segments=True)
