@@ -8,20 +8,25 @@ if the normalised text is empty: two empty answers match in 2.0 and have F1 0 in
 
 from __future__ import annotations
 
+import logging
 import re
 import string
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import islice
 from math import inf, isnan
 from operator import add, itemgetter
 from typing import Any, NamedTuple
 
 from qa_arch.errors import DataError
-from qa_arch.metrics.languages import ENGLISH, normaliser
+from qa_arch.metrics.languages import ENGLISH, by_characters, normaliser
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import Protocol, QuestionSet
 
+log = logging.getLogger(__name__)
+_warned: set[str] = set()
+"""Names of sets that were reported."""
 METRIC_VERSION = "1.0"
 """Bumped whenever the score of the same predictions could change."""
 OFFICIAL_THRESHOLD = 1.0
@@ -149,6 +154,8 @@ def score_questions(
     to that of ``questions``. Raises DataError for a question without answers under protocol 1.1.
     """
     protocol = protocol or questions.protocol
+    if questions.language == ENGLISH:
+        _warn_about_script(questions)
     normal = Normalised(questions.language)
     scored = []
     for example in questions.examples:
@@ -168,6 +175,20 @@ def score_questions(
             )
         )
     return tuple(scored)
+
+
+def _warn_about_script(questions: QuestionSet) -> None:
+    """Log, once per set, if English rules compare answers that white space does not separate into words."""
+    answered = (example for example in questions.examples if example.answers)
+    first = islice(answered, 100)
+    code = by_characters(f"{example.question} {example.answers[0].text}" for example in first)
+    if code and questions.name not in _warned:
+        _warned.add(questions.name)
+        log.warning(
+            "%s: answers look like language %s, and English rules compare what spaces separate; name the set"
+            " language:%s:SOURCE to compare characters",
+            *(questions.name, code, code),
+        )
 
 
 class Normalised(dict[str, str]):
