@@ -255,8 +255,17 @@ class SpanTask(Task):
         logistic = fit_answerability(*odds_and_truth(questions, answers), prior)
         right = np.array(question_rows(questions, answers, threshold)["exact"]) > 0
         temperature = outputs.fit_temperature(right, threshold)
-        value = threshold if math.isfinite(threshold) else None
-        null = Threshold(value=value, fitted_on=CALIBRATION, prior=prior if logistic else None)
+        value, fitted_on = threshold if math.isfinite(threshold) else None, CALIBRATION
+        classes = {example.answerable for example in questions.examples}
+        if len(classes) == 1:
+            fitted_on += f", all {'answerable' if classes.pop() else 'unanswerable'}"
+        if fitted_on != CALIBRATION and questions.protocol == "2.0":
+            log.warning(
+                "%s: the questions are %s, so the null threshold %.3g tells nothing about when to abstain;"
+                " calibrate on a set with both (data.calibration), or always answer (null threshold inf)",
+                *(questions.name, fitted_on.partition(", ")[2], threshold),
+            )
+        null = Threshold(value=value, fitted_on=fitted_on, prior=prior if logistic else None)
         confidence = Confidence(method="temperature", value=temperature, fitted_on=CALIBRATION)
         if logistic is None:
             return Fits(null, confidence)

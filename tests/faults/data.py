@@ -4,6 +4,12 @@ from planting import Fault
 
 # fmt: off
 FAULTS = (
+    Fault(name="calibration split may lack unanswerable questions", at="splits:_with_both_classes",
+          test="test_every_part_has_answerable_and_unanswerable_questions_if_articles_allow_it",
+          old="not _one_class(parts, titles)", new="parts"),
+    Fault(name="passages of a single article are divided between parts", at="splits:_of_several_articles",
+          test="test_a_single_article_is_split_by_passage",
+          old="passage_title(example.context)", new="example.id"),
     Fault(name="ceiling holds answers that decoding cannot give", at="windows:labelled_text",
           test="test_answer_longer_than_decoding_allows_lowers_the_ceiling",
           old="min(last, first + most - 1)", new="last"),
@@ -22,12 +28,12 @@ FAULTS = (
           old="sorted(titles[a] & titles[b])", new="sorted(titles[a] - titles[b])"),
     Fault(name="run on splits that share articles", at="load_splits",
           test="test_run::test_splits_that_share_an_article_are_refused",
-          old="require_disjoint(**sets, **closed_titles(data))", new="pass"),
+          old="require_disjoint(**titles, **closed_titles(data))", new="pass"),
     Fault(name="closed dev set may share articles", at="load_splits",
           test="test_run::test_splits_that_share_an_article_are_refused",
-          old="require_disjoint(**sets, **closed_titles(data))", new="require_disjoint(**sets)"),
+          old="require_disjoint(**titles, **closed_titles(data))", new="require_disjoint(**titles)"),
     Fault(name="held-out article is also kept", at="hold_out", test="test_splits",
-          old="rest = titles[articles:]", new="rest = titles[articles - 1:]"),
+          old='"rest": titles[articles:]', new='"rest": titles[articles - 1:]'),
     Fault(name="saved Unigram scores differ in the last bits", at="_unigram", test="test_tokenizers",
           old="round(math.log((counts[piece] + 1) / total), 12)",
           new="math.log((counts[piece] + 1) / total)"),

@@ -4,6 +4,9 @@ from planting import Fault
 
 # fmt: off
 FAULTS = (
+    Fault(name="threshold of one kind of question counts as fitted", at="SpanTask.fit",
+          test="test_threshold_fitted_on_a_single_kind_of_question_says_so",
+          old="len(classes) == 1", new="len(classes) == 0"),
     Fault(name="wandb's files are taken for a record", at="_records_below",
           test="test_wandb_has_curves_predictions_and_tables",
           old="folder.name in (MODEL, WANDB)", new="folder.name in (MODEL,)"),
