@@ -31,7 +31,7 @@ from qa_arch.features.windows import FeatureTable, Special, Template, array_name
 from qa_arch.features.words import backend_of, unlimited
 from qa_arch.types.text import QuestionSet
 
-FEATURES_VERSION = 2
+FEATURES_VERSION = 3
 """Part of every key; increment when the same inputs give different features or files."""
 
 log = logging.getLogger(__name__)

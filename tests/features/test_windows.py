@@ -1,12 +1,13 @@
 """Windows and labels against the tokenizer's own pair encoding and a plain version of the definition."""
 
 import logging
+import unicodedata
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import processors
+from tokenizers import normalizers, processors
 
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.features import tokenizers
@@ -116,6 +117,26 @@ def test_gold_to_tokens_to_text_is_exact(gold, make_set):
         assert text in ((gold, "3½") if gold == "½" else (gold, f"{gold}.")), kind
         if gold != "½":
             assert ceiling(questions, table).exact == 100
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFKC"])
+@pytest.mark.parametrize(
+    "gold",
+    [
+        unicodedata.normalize("NFD", "한국"),
+        "e\u0301te\u0301",
+        pytest.param("ｶﾞﾗｽ ﾊﾟﾊﾞ", id="half-width"),
+    ],
+)
+def test_composing_tokenizers_keep_the_whole_of_a_decomposed_answer(make_set, form, gold):
+    """Their offsets cover the first code point of what they compose alone."""
+    context = f"{gold} {unicodedata.normalize('NFD', '어문장')} {gold}."
+    tokenizer = tokenizers.build("unigram", [unicodedata.normalize(form, context)] * 50, 400)
+    tokenizer.backend_tokenizer.normalizer = getattr(normalizers, form)()
+    questions = make_set(("무엇?", context, gold))
+    table = prepare(questions, tokenizer, segments=True)
+    assert labelled_text(table, 0, context) == gold
+    assert ceiling(questions, table).exact == 100
 
 
 def test_gold_inside_a_token_is_widened_to_the_token(make_set):
