@@ -17,7 +17,7 @@ from itertools import chain, combinations, permutations
 from math import isclose
 
 from qa_arch.config.schema import Data, Source
-from qa_arch.data.question_sets import passage_title, question_set
+from qa_arch.data.question_sets import article_names, passage_title, question_set
 from qa_arch.data.sources import available, holds, open_passages, require
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.types.text import QuestionSet
@@ -41,7 +41,8 @@ def load_splits(data: Data) -> dict[str, QuestionSet]:
         require(source, "passages", setting)
     sets = {"train": _open(data.train, "train", data)}
     share, seed = data.hold_out_share, data.split_seed
-    if data.calibration is None and _titled_by_passage(sets["train"]):
+    examples = sets["train"].examples
+    if data.calibration is None and all(e.title == passage_title(e.context) for e in examples):
         log.info("train: without titles, so each passage counts as an article")
     if data.calibration is not None:
         sets["calibration"] = _open(data.calibration, "calibration", data)
@@ -54,14 +55,10 @@ def load_splits(data: Data) -> dict[str, QuestionSet]:
     if "data.dev" in data.opened:
         sets["dev"] = _open(data.opened["data.dev"], "dev", data)
     titles = {split: questions.titles for split, questions in sets.items()}
-    if "dev" in sets and _titled_by_passage(sets["train"]):  # titles of dev would say nothing
-        titles["dev"] |= {passage_title(example.context) for example in sets["dev"].examples}
+    if "dev" in sets:  # train may have been split by passage
+        titles["dev"] = article_names(sets["dev"])
     require_disjoint(**titles, **closed_titles(data))
     return sets
-
-
-def _titled_by_passage(questions: QuestionSet) -> bool:
-    return all(example.title == passage_title(example.context) for example in questions.examples)
 
 
 def _open(source: Source, split: str, data: Data) -> QuestionSet:
@@ -78,7 +75,7 @@ def closed_titles(data: Data) -> dict[str, frozenset[str]]:
     if not available(data.dev):
         log.info("data.dev: not on disk; articles shared with training are checked only when it is scored")
         return {}
-    return {"dev (closed)": open_passages(data.dev, name="dev", on_error=data.on_error).titles}
+    return {"dev (closed)": article_names(open_passages(data.dev, name="dev", on_error=data.on_error))}
 
 
 def by_article(questions: QuestionSet, fractions: Mapping[str, float], seed: int) -> dict[str, QuestionSet]:

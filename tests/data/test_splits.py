@@ -2,15 +2,18 @@
 
 import re
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qa_arch.config.files import write_json
+from qa_arch.config.schema import Data
 from qa_arch.data.question_sets import fingerprint, question_set
-from qa_arch.data.splits import _steps, by_article, hold_out, require_disjoint, subset
-from qa_arch.data.squad import read
+from qa_arch.data.splits import _steps, by_article, hold_out, load_splits, require_disjoint, subset
+from qa_arch.data.squad import read, write
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.types.text import Example, Gold, QuestionSet
 
@@ -155,6 +158,22 @@ def test_a_single_article_is_split_by_passage(caplog):
         by_article(one, {"a": 0.8, "b": 0.2}, 3)
     with pytest.raises(ConfigError, match=r"1 articles of set; name a calibration set \(data.calibration\)"):
         hold_out(one, 1, 3)
+
+
+def test_passages_of_a_single_article_may_not_recur_under_another_title(tmp_path):
+    for name, title, numbers in (
+        ("train", "Test", range(4)),
+        ("fresh", "Test", range(4, 6)),
+        ("dev", "Dev", [3]),
+    ):
+        examples = [Example(f"{name}{n}", "Q?", f"Text {n}.", title, (Gold("Text", 0),)) for n in numbers]
+        write_json(tmp_path / f"{name}.json", write(question_set(name, examples, "1.1")))
+    paths = [str(tmp_path / f"{name}.json") for name in ("train", "fresh", "dev")]
+    data = Data("x", paths[0], paths[1], None, 0, 0.25, 1, 0, "raise", True)
+    assert [len(questions) for questions in load_splits(data).values()] == [3, 1, 2]
+    for changed in (replace(data, dev=paths[2]), replace(data, dev=paths[2], open_dev=False)):
+        with pytest.raises(DataError, match=r"and dev.* share 1 article"):
+            load_splits(changed)
 
 
 @settings(max_examples=60, deadline=None)
