@@ -26,7 +26,7 @@ from qa_arch.types.text import Protocol, QuestionSet
 
 log = logging.getLogger(__name__)
 _warned: set[str] = set()
-"""Names of sets that were reported."""
+"""Fingerprints of sets that were reported."""
 METRIC_VERSION = "1.0"
 """Bumped whenever the score of the same predictions could change."""
 OFFICIAL_THRESHOLD = 1.0
@@ -182,8 +182,8 @@ def _warn_about_script(questions: QuestionSet) -> None:
     answered = (example for example in questions.examples if example.answers)
     first = islice(answered, 100)
     code = by_characters(f"{example.question} {example.answers[0].text}" for example in first)
-    if code and questions.name not in _warned:
-        _warned.add(questions.name)
+    if code and questions.fingerprint not in _warned:
+        _warned.add(questions.fingerprint)
         log.warning(
             "%s: answers look like language %s, and English rules compare what spaces separate; name the set"
             " language:%s:SOURCE to compare characters",
