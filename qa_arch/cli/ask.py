@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--file", nargs="+", action="extend", metavar="FILE", help=files)
     add_answer_options(parser, TOP_K)
     add("--json", action="store_true", help="print one JSON object per question (docs/asking.md)")
-    add_options(parser, "--null-threshold", *DEVICE, "--engine")
+    add_options(parser, "--null-threshold", "--max-question", *DEVICE, "--engine")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -169,6 +169,8 @@ class Conversation:
         for other in answer.alternatives:
             text = f"  {percent(other.confidence):>6}  {plain(other.text)}"
             lines.append(Text(text + self._source(other.document)))
+        if answer.warning:
+            lines.append(Text(f"  {answer.warning}"))
         for line in lines:
             self.console.print(line)
 

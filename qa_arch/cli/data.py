@@ -93,7 +93,10 @@ def add_stats_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", nargs="+", required=True, metavar="SOURCE", help=f"one set per source: {sources}")
     add("--json", action="store_true", help="print the statistics as JSON, for several sets by source")
     add_options(parser, "--on-error")
-    ceiling = "also print this encoder's score ceiling: the score of gold answers widened to whole tokens"
+    ceiling = (
+        "also print this encoder's score ceiling: the score of gold answers widened to whole tokens, without"
+        " those beyond decode.max_answer_tokens"
+    )
     add("--encoder", metavar="NAME", help=ceiling)
 
 
@@ -109,7 +112,7 @@ def run_stats(args: argparse.Namespace) -> int:
 
 
 def _statistics(source: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Statistics of one set; with ``--encoder`` also the scores of gold answers widened to whole tokens."""
+    """Statistics of one set; with ``--encoder`` also the scores of gold answers that decoding could find."""
     if holds(source) != "passages":
         if args.encoder:
             raise ConfigError(f"--encoder: {source} has no passages to tokenise")
@@ -117,17 +120,22 @@ def _statistics(source: str, args: argparse.Namespace) -> dict[str, Any]:
     questions = open_questions(source, args.on_error)
     values = statistics(questions)
     if args.encoder:
+        from qa_arch.config.find import choice
         from qa_arch.features.windows import ceiling, prepare
         from qa_arch.models.build import load_tokenizer
 
         # Windows as in conf/features/windows.yaml; segment ids do not matter here.
-        best = ceiling(questions, prepare(questions, load_tokenizer(args.encoder), segments=False))
+        table = prepare(questions, load_tokenizer(args.encoder), segments=False)
+        longest = choice("decode/band")["max_answer_tokens"]
+        best = ceiling(questions, table, longest)
         values["ceiling"] = {
             "encoder": args.encoder,
             "exact": best.exact,
             "f1": best.f1,
             "inexact": len(best.inexact),
             "in_no_window": len(best.lost),
+            "max_answer_tokens": longest,
+            "too_long": table.long_answers(longest),
         }
     return values
 
@@ -154,6 +162,7 @@ def _cells(values: Mapping[str, Any]) -> list[tuple[str, str]]:
             cells.append(
                 (f"best EM / F1 with {value['encoder']}", f"{value['exact']:.2f} / {value['f1']:.2f}")
             )
+            cells.append((f"answers above {value['max_answer_tokens']} tokens", f"{value['too_long']:,}"))
         elif key.endswith("_words") and isinstance(value, Mapping):
             lengths = f"{value['mean']:.1f} / {value['median']:g} / {value['p95']} / {value['max']}"
             cells.append((key.replace("_", " "), lengths))

@@ -25,7 +25,14 @@ from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError
 from qa_arch.manifest import Metrics, from_extras
 from qa_arch.metrics.prediction_files import read_nbest, read_null_scores, read_predictions, shown_id
-from qa_arch.metrics.squad import OFFICIAL_THRESHOLD, aggregate, final_texts, missing_ids, score_questions
+from qa_arch.metrics.squad import (
+    OFFICIAL_THRESHOLD,
+    abstention_warning,
+    aggregate,
+    final_texts,
+    missing_ids,
+    score_questions,
+)
 from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.records import SplitFacts
 from qa_arch.system.garbage import gc_disabled
@@ -35,8 +42,6 @@ EXIT_MISSING = 3
 """Exit code if questions have no prediction."""
 _SHOWN_IDS = 20
 """Maximum ids in a message: predictions for a whole set, scored on a part, have thousands of extra ids."""
-_NEARLY_ALL = 98.0
-"""Percentage of abstentions above which a system has probably not learned to answer."""
 METRICS: Mapping[str, Metrics] = from_extras("metrics")
 _FILE_OPTIONS = ("predictions", "na_prob", "protocol", "nbest", *(name.replace("-", "_") for name in METRICS))
 _CHECKPOINT_OPTIONS = ("calibration", "set")
@@ -149,15 +154,11 @@ def _score_files(args: argparse.Namespace) -> int:
         missing=len(missing),
     )
     values = scores.flat()
-    answered, abstained = (
-        sum(values[f"{decision}_{kind}"] for kind in ("answerable", "unanswerable"))
-        for decision in ("answered", "abstained")
-    )
-    percent = 100.0 * abstained / (answered + abstained)
-    if percent > _NEARLY_ALL and values["answered_answerable"] + values["abstained_answerable"]:
-        _say(f'warning: {percent:.1f}% of the answers are "no answer"; has the system learned to answer?')
+    texts = final_texts(questions, predictions.values, odds, threshold, protocol)
+    answered = [(e.answerable, not texts[e.id]) for e in questions.examples if e.id in texts]
+    if fact := abstention_warning(*zip(*answered, strict=True)):
+        _say(f"warning: {fact}; has the system learned to answer?")
     if families:
-        texts = final_texts(questions, predictions.values, odds, threshold, protocol)
         candidates = read_nbest(args.nbest) if args.nbest else None
         for name, family in families.items():
             score = import_module(family.module).score

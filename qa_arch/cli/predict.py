@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,7 +29,8 @@ from qa_arch.errors import ConfigError
 from qa_arch.serving.answers import Query
 from qa_arch.serving.lines import AnsweredPart, Answering, Part, actors, answer_file, answer_part
 
-SETTINGS = ("precision", "engine", "batch_size")
+log = logging.getLogger(__name__)
+SETTINGS = ("precision", "engine", "batch_size", "max_question")
 """Options that change answers in JSON lines, besides those of a query."""
 
 
@@ -43,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--out", required=True, metavar="PATH", help=out)
     add("--batch-size", type=int, metavar="N", help="windows in one forward pass (default: the run's)")
-    add_options(parser, "--on-error", "--null-threshold", *DEVICE, "--engine")
+    add_options(parser, "--on-error", "--null-threshold", "--max-question", *DEVICE, "--engine")
     group = parser.add_argument_group("JSON lines", "options for --out FILE.jsonl")
     add_answer_options(group)
     add = group.add_argument
@@ -82,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
 def _official_files(args: argparse.Namespace) -> int:
     """Write predictions.json, nbest_predictions.json and null_odds.json."""
     from qa_arch.cli.watch import watching
+    from qa_arch.metrics.squad import abstention_warning
     from qa_arch.spans import files as formats
     from qa_arch.spans.rows import threshold_on
 
@@ -92,7 +95,9 @@ def _official_files(args: argparse.Namespace) -> int:
         threshold = threshold_on(questions, predictor.null_threshold)
     with watching("predicting", "questions") as watch:
         parts = predictor.read_parts(questions, batch_size=args.batch_size, watch=watch)
-        formats.write_parts(args.out, parts, threshold)
+        abstained = formats.write_parts(args.out, parts, threshold)
+    if fact := abstention_warning([example.answerable for example in questions.examples], abstained):
+        log.warning("%s: %s; does the null threshold suit these questions?", questions.name, fact)
     written = Path(args.out) / "predictions.json"
     print(f"{written}: {len(questions)} questions answered at null threshold {threshold:g}")
     return 0
@@ -124,6 +129,7 @@ def _json_lines(args: argparse.Namespace, options: dict[str, Any]) -> int:
     parts = [f"{args.out}: {summary.lines:,} lines"]
     parts += [f"{summary.before:,} of them from an earlier call"] if summary.before else []
     parts += [f'{summary.problems:,} left out (see their "error")'] if summary.problems else []
+    parts += [f'{summary.cut:,} questions cut (see their "question_cut")'] if summary.cut else []
     print(", ".join(parts), file=sys.stderr if args.out == "-" else sys.stdout)
     return 0
 

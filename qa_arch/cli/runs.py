@@ -77,6 +77,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "T",
         "help": "null threshold (default: the run's, fitted on the calibration split)",
     },
+    "--max-question": {
+        "type": int,
+        "metavar": "N",
+        "help": "read questions of up to N tokens whole, if the encoder can (default: the run's limit, beyond"
+        " which they are cut)",
+    },
     "--on-error": {
         "choices": ("raise", "skip"),
         "default": "raise",
@@ -199,7 +205,10 @@ def open_span_predictor(folders: Sequence[str], args: argparse.Namespace) -> Spa
     predictor = open_predictor(folders, args)
     from qa_arch.spans.loading import require_spans
 
-    return require_spans(folders[0], predictor)
+    spans = require_spans(folders[0], predictor)
+    if getattr(args, "max_question", None) is not None:
+        spans.raise_question_limit(args.max_question)
+    return spans
 
 
 def open_reader(folders: Sequence[str], args: argparse.Namespace) -> Reader:

@@ -21,8 +21,15 @@ UNANSWERABLE = "unanswerable"
 """The answer that lm-evaluation-harness's task squadv2 prescribes for unanswerable questions."""
 FORMATS = (
     "official predictions, JSON lines of qa-arch predict, a list for evaluate's squad_v2 metric, samples of"
-    " lm-evaluation-harness, ExtractedAnswers of haystack, or CSV with the columns id and answer"
+    " lm-evaluation-harness, answers of haystack or of transformers' pipeline, n-best lists with scores, or"
+    " CSV with the columns id and answer"
 )
+RANKED: Mapping[str, str] = {
+    "data": "haystack answers",
+    "answer": "answers of haystack 1 or transformers' pipeline",
+    "text": "n-best lists with scores",
+}
+"""Key of the text of a ranked answer -> description of the format. A null or empty text is "no answer"."""
 Row = tuple[str, str, str, float | None]
 """(position in the file for messages, such as ``line 3``; question id; answer, "" for none; null odds)."""
 
@@ -98,11 +105,12 @@ def _detect_format(path: Path, questions: QuestionSet) -> tuple[str, Iterable[Ro
         return "CSV", _csv_rows(path, text)
     content = load(path)
     if isinstance(content, dict) and not content.keys() & {"doc", "id", "answers"}:
-        if all(isinstance(value, list) for value in content.values()):
-            best = [span for spans in content.values() for span in spans[:1]]
+        if all(isinstance(value, list | dict) for value in content.values()):
+            lists = {id_: value if isinstance(value, list) else [value] for id_, value in content.items()}
+            best = [span for spans in lists.values() for span in spans[:1]]
             if any(isinstance(span, dict) and "probability" in span for span in best):
                 raise DataError(f"{path}: is an n-best file; give the predictions.json written with it")
-            return "haystack answers", _haystack_rows(path, content)
+            return _ranked_rows(path, lists)
         return "official predictions", _official_rows(path)
     noun = "line" if isinstance(content, Lines) else "record"
     if not isinstance(content, Lines):
@@ -119,7 +127,7 @@ def _detect_format(path: Path, questions: QuestionSet) -> tuple[str, Iterable[Ro
             return "predictions for evaluate's metrics", _predict_rows(path, records, *names)
         return "JSON lines of qa-arch predict", _predict_rows(path, records)
     if keys & {"answers", "query", "init_parameters"}:
-        return "haystack answers", _haystack_rows(path, _group_by_question(path, records, questions))
+        return _ranked_rows(path, _group_by_question(path, records, questions))
     raise DataError(f"{path}: unknown format; expected {FORMATS}")
 
 
@@ -205,17 +213,36 @@ def _innermost(value: Any) -> Any:
     return value
 
 
-def _haystack_rows(path: Path, answers: Mapping[str, list[Any]]) -> Iterator[Row]:
-    """Best answer per question id. An answer without ``data`` is "no answer"; its score is the null odds."""
-    for id_, candidates in answers.items():
-        candidates = [*map(_unwrapped, candidates)]
+def _ranked_rows(path: Path, answers: Mapping[str, list[Any]]) -> tuple[str, list[Row]]:
+    """Description of the format, and the answer of highest score per question id.
+
+    The score of haystack's "no answer" is a probability, and so the null odds; other scores of it are
+    compared with that of the best span. A list without "no answer" says nothing about its score, and null
+    odds of some questions only are worthless: all are then unknown.
+    """
+    form, rows, unknown = RANKED["data"], [], 0
+    for id_, ranked in answers.items():
+        candidates = [*map(_unwrapped, ranked)]
         fields = [_field(path, id_, answer, "score", (int, float)) for answer in candidates]
         scores = [_number(path, id_, "score", score) for score in fields]
-        texts = [
-            "" if answer.get("data") is None else _field(path, id_, answer, "data") for answer in candidates
-        ]
+        texts = []
+        for answer in candidates:
+            key = next((key for key in RANKED if key in answer), None)
+            if key is None:
+                raise DataError(
+                    f"{path}: {id_}: an answer has none of {', '.join(RANKED)}; expected {FORMATS}"
+                )
+            form = RANKED[key]
+            texts.append("" if answer[key] is None else _field(path, id_, answer, key))
         best = texts[scores.index(max(scores))] if scores else ""
-        yield id_, id_, best, scores[texts.index("")] if "" in texts else None
+        odds = scores[texts.index("")] if "" in texts else None
+        if odds is not None and form != RANKED["data"]:
+            odds -= max((s for s, text in zip(scores, texts, strict=True) if text), default=-math.inf)
+        unknown += odds is None and best != ""
+        rows.append((id_, best, odds))
+    if unknown and any(odds is not None for _, _, odds in rows):
+        form += f'; no null odds, as {unknown} lists have no score of "no answer"'
+    return form, [(id_, id_, text, None if unknown else odds) for id_, text, odds in rows]
 
 
 def _group_by_question(
@@ -233,8 +260,11 @@ def _group_by_question(
         answers = record.get("answers", [record]) if isinstance(record, dict) else record
         for answer in answers if isinstance(answers, list) else ():
             fields = _unwrapped(answer)
+            if isinstance(fields, dict) and isinstance(record, dict):  # haystack 1 names the query once
+                fields = {"query": record.get("query"), **fields}
             query = _field(path, position, fields, "query")
-            passage = fields["document"].get("content") if isinstance(fields.get("document"), dict) else None
+            document = fields.get("document")
+            passage = document.get("content") if isinstance(document, dict) else fields.get("context")
             matches = [e.id for e in examples_by_text[query] if (passage or "") in e.context]
             if len(matches) != 1:
                 fault = f"{len(matches)} questions of the data are {clip(query)}"

@@ -1,7 +1,9 @@
 """Train, calibration and dev sets of a run, and splits by article; no two sets share an article.
 
 Articles are drawn in the order of a hash of seed and title, so the draw does not depend on their order in the
-file, and adding an article does not reorder the others.
+file, and adding an article does not reorder the others. If a part would lack answerable or unanswerable
+questions, which the null threshold is fitted on, the draw is repeated. A set of one article is split by
+passage.
 """
 
 from __future__ import annotations
@@ -9,17 +11,21 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import combinations, permutations
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain, combinations, permutations
 from math import isclose
 
 from qa_arch.config.schema import Data, Source
-from qa_arch.data.question_sets import question_set
+from qa_arch.data.formats import Use
+from qa_arch.data.question_sets import article_names, passage_title, question_set
 from qa_arch.data.sources import available, holds, open_passages, require
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.types.text import QuestionSet
 
 log = logging.getLogger(__name__)
+DRAWS = 20
+"""Draws of a split that is to have answerable and unanswerable questions in every part."""
 
 
 def load_splits(data: Data) -> dict[str, QuestionSet]:
@@ -36,6 +42,9 @@ def load_splits(data: Data) -> dict[str, QuestionSet]:
         require(source, "passages", setting)
     sets = {"train": _open(data.train, "train", data)}
     share, seed = data.hold_out_share, data.split_seed
+    examples = sets["train"].examples
+    if data.calibration is None and all(e.title == passage_title(e.context) for e in examples):
+        log.info("train: without titles, so each passage counts as an article")
     if data.calibration is not None:
         sets["calibration"] = _open(data.calibration, "calibration", data)
     elif data.hold_out_articles:
@@ -46,12 +55,16 @@ def load_splits(data: Data) -> dict[str, QuestionSet]:
         sets["train"] = subset(sets["train"], data.train_questions, seed)
     if "data.dev" in data.opened:
         sets["dev"] = _open(data.opened["data.dev"], "dev", data)
-    require_disjoint(**sets, **closed_titles(data))
+    titles = {split: questions.titles for split, questions in sets.items()}
+    if "dev" in sets:  # train may have been split by passage
+        titles["dev"] = article_names(sets["dev"])
+    require_disjoint(**titles, **closed_titles(data))
     return sets
 
 
 def _open(source: Source, split: str, data: Data) -> QuestionSet:
-    questions = open_passages(source, name=split, on_error=data.on_error)
+    use: Use = "training" if split == "train" else "scoring"
+    questions = open_passages(source, name=split, on_error=data.on_error, use=use)
     for problem in questions.skipped:
         log.warning("left out: %s", problem)
     return questions
@@ -64,7 +77,11 @@ def closed_titles(data: Data) -> dict[str, frozenset[str]]:
     if not available(data.dev):
         log.info("data.dev: not on disk; articles shared with training are checked only when it is scored")
         return {}
-    return {"dev (closed)": open_passages(data.dev, name="dev", on_error=data.on_error).titles}
+    return {
+        "dev (closed)": article_names(
+            open_passages(data.dev, name="dev", on_error=data.on_error, use="scoring")
+        )
+    }
 
 
 def by_article(questions: QuestionSet, fractions: Mapping[str, float], seed: int) -> dict[str, QuestionSet]:
@@ -75,6 +92,7 @@ def by_article(questions: QuestionSet, fractions: Mapping[str, float], seed: int
     gets at least one article. Raises ConfigError for invalid fractions, DataError for fewer articles than
     parts.
     """
+    questions = _of_several_articles(questions)
     if any(value <= 0 for value in fractions.values()) or not isclose(
         sum(fractions.values()), 1, abs_tol=1e-6
     ):
@@ -82,25 +100,75 @@ def by_article(questions: QuestionSet, fractions: Mapping[str, float], seed: int
     sizes = Counter(example.title for example in questions.examples)
     if len(sizes) < len(fractions):
         raise DataError(
-            f"{questions.name}: {len(sizes)} article(s) cannot be split into {len(fractions)} parts; use more"
-            " articles or fewer parts, or set data.calibration to train"
+            f"{questions.name}: {len(sizes)} article{'s'[: len(sizes) > 1]} cannot be split into"
+            f" {len(fractions)} parts; use more articles or fewer parts, or name a calibration set of other"
+            " articles (data.calibration)"
         )
-    parts = _initial_assignment(sizes, fractions, seed)
-    _balance(parts, sizes, fractions)
+
+    def draw(seed: str) -> dict[str, list[str]]:
+        parts = _initial_assignment(sizes, fractions, seed)
+        _balance(parts, sizes, fractions)
+        return parts
+
+    parts = _with_both_classes(questions, draw, seed)
     return {name: _select(questions, titles, f"{questions.name}.{name}") for name, titles in parts.items()}
 
 
 def hold_out(questions: QuestionSet, articles: int, seed: int) -> tuple[QuestionSet, QuestionSet]:
     """Hold out ``articles`` whole articles drawn by ``seed``; returns (rest, held out)."""
-    titles = _shuffled(questions.titles, seed)
-    if not 0 < articles < len(titles):
-        raise ConfigError(
-            f"cannot hold out {articles} of the {len(titles)} articles of {questions.name}; "
-            f"choose 1 to {len(titles) - 1}"
+    questions = _of_several_articles(questions)
+    count = len(questions.titles)
+    if not 0 < articles < count:
+        remedy = f"choose 1 to {count - 1}" if count > 1 else "name a calibration set (data.calibration)"
+        raise ConfigError(f"cannot hold out {articles} of the {count} articles of {questions.name}; {remedy}")
+
+    def draw(seed: str) -> dict[str, list[str]]:
+        titles = _shuffled(questions.titles, seed)
+        return {"rest": titles[articles:], "held": titles[:articles]}
+
+    parts = _with_both_classes(questions, draw, seed)
+    rest, held = (_select(questions, titles, f"{questions.name}.{name}") for name, titles in parts.items())
+    return rest, held
+
+
+def _of_several_articles(questions: QuestionSet) -> QuestionSet:
+    """``questions``; if all are of one article, with each passage as an article."""
+    if len(questions.titles) > 1 or len({example.context for example in questions.examples}) == 1:
+        return questions
+    log.warning("%s: has a single article, and is split by passage", questions.name)
+    examples = [replace(example, title=passage_title(example.context)) for example in questions.examples]
+    return question_set(questions.name, examples, questions.protocol, language=questions.language)
+
+
+def _with_both_classes(
+    questions: QuestionSet, draw: Callable[[str], dict[str, list[str]]], seed: int
+) -> dict[str, list[str]]:
+    """The first draw (part -> titles) in which every part has answerable and unanswerable questions; without
+    any among ``DRAWS``, or if too few articles have both, the first of all, with a warning."""
+    titles = {
+        answerable: {e.title for e in questions.examples if e.answerable == answerable}
+        for answerable in (True, False)
+    }
+    first = draw(str(seed))
+    if not all(titles.values()):  # all questions are of one class
+        return first
+    several = all(len(having) >= len(first) for having in titles.values())
+    redraws = (draw(f"{seed}.{number}") for number in range(1, DRAWS if several else 1))
+    for parts in chain([first], redraws):
+        if not _one_class(parts, titles):
+            return parts
+    for name in _one_class(first, titles):
+        log.warning(
+            "%s: all questions of the part %s are answerable, or all are unanswerable, as few articles have"
+            " both; a null threshold cannot be fitted on it",
+            *(questions.name, name),
         )
-    rest = titles[articles:]
-    held_out = _select(questions, titles[:articles], f"{questions.name}.held")
-    return _select(questions, rest, f"{questions.name}.rest"), held_out
+    return first
+
+
+def _one_class(parts: Mapping[str, Collection[str]], titles: Mapping[bool, set[str]]) -> list[str]:
+    """Names of the parts without an answerable or without an unanswerable question."""
+    return [name for name, own in parts.items() if any(having.isdisjoint(own) for having in titles.values())]
 
 
 def subset(questions: QuestionSet, n: int, seed: int) -> QuestionSet:
@@ -127,7 +195,7 @@ def require_disjoint(**sets: QuestionSet | Collection[str]) -> None:
         raise DataError(f"{'; '.join(faults)}; remove them from one of the sets or split by article")
 
 
-def _shuffled(titles: Iterable[str], seed: int) -> list[str]:
+def _shuffled(titles: Iterable[str], seed: int | str) -> list[str]:
     return sorted(titles, key=lambda title: (hashlib.sha256(f"{seed}\0{title}".encode()).digest(), title))
 
 
@@ -138,7 +206,7 @@ def _select(questions: QuestionSet, titles: Iterable[str], name: str) -> Questio
 
 
 def _initial_assignment(
-    sizes: Mapping[str, int], fractions: Mapping[str, float], seed: int
+    sizes: Mapping[str, int], fractions: Mapping[str, float], seed: str
 ) -> dict[str, list[str]]:
     """Assign one article to every part, then each other one to the part that lacks the most questions."""
     titles = _shuffled(sizes, seed)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +15,7 @@ from qa_arch.config.files import write_json
 from qa_arch.config.identity import config_hash
 from qa_arch.data.answer_files import Answers
 from qa_arch.errors import DataError, RunError
-from qa_arch.metrics.squad import METRIC_VERSION, aggregate, score_questions
+from qa_arch.metrics.squad import METRIC_VERSION, abstention_warning, aggregate, score_questions
 from qa_arch.records import (
     ADOPTED,
     CALIBRATION,
@@ -36,6 +39,8 @@ from qa_arch.spans.files import PREDICTIONS
 from qa_arch.spans.ranking import Ranking, with_null
 from qa_arch.spans.rows import ALWAYS_ANSWER, question_rows, threshold_on
 from qa_arch.types.text import Candidate, Example, Prediction, QuestionSet
+
+log = logging.getLogger(__name__)
 
 
 def adopt(
@@ -114,6 +119,7 @@ def _score_as_given(record: RunRecord, questions: QuestionSet, answers: Answers,
         scores[NEVER_NULL] = aggregate(scored, protocol)
     unknown = {"windows", "probability", *(() if odds else ("null_odds",))}
     rows = question_rows(questions, predictions, ALWAYS_ANSWER)
+    _warn(questions, rows)
     if protocol == "2.0":  # the span behind "no answer" is unknown
         for key in ("span_exact", "span_f1"):
             rows[key] = [
@@ -148,6 +154,7 @@ def _calibrate(
     for split, scored in ((CALIBRATION, calibration), (DEV, questions)):
         threshold = threshold_on(scored, fitted.null_threshold)
         rows = TASK.rows(scored, outputs[split], threshold)
+        _warn(scored, rows)
         rows["confidence"] = TASK.confidence(outputs[split], threshold, fitted.temperature)
         known = {key: values for key, values in rows.items() if key not in ("windows", "probability")}
         write_questions(questions_folder(folder, split), known)
@@ -156,6 +163,11 @@ def _calibrate(
             TASK.write_predictions(folder, scored, outputs[split], threshold)
     facts = replace(_facts(calibration, calibration_answers), titles=tuple(sorted(calibration.titles)))
     return replace(fitted, data={**record.data, CALIBRATION: facts}, scores=scores)
+
+
+def _warn(questions: QuestionSet, rows: Mapping[str, list[Any]]) -> None:
+    if fact := abstention_warning(rows["answerable"], rows["abstained"]):
+        log.warning("%s: %s; do the answers belong to these questions?", questions.name, fact)
 
 
 def ranking(questions: QuestionSet, answers: Answers) -> Ranking:

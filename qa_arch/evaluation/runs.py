@@ -21,6 +21,7 @@ from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.formats import OnError
+from qa_arch.data.question_sets import article_names
 from qa_arch.errors import ConfigError, DataError, RunError, UnavailableError
 from qa_arch.evaluation.registration import require_registered
 from qa_arch.evaluation.scoring import calibrate, read, reference_scores, score
@@ -45,6 +46,7 @@ from qa_arch.records import (
 from qa_arch.results import provenance
 from qa_arch.results.provenance import EXPERIMENTS, DevAccess, log_dev_access
 from qa_arch.tasks import Predictor, Watch, task_named, task_of
+from qa_arch.types.text import QuestionSet
 
 log = logging.getLogger(__name__)
 Watching = Callable[[], AbstractContextManager[Watch]]
@@ -157,7 +159,9 @@ def open_set(record: RunRecord, config: Config, request: Request) -> tuple[Any, 
     name, protocol = questions.name, questions.protocol
     is_dev = questions.fingerprint == (dev.fingerprint if dev else record.fingerprint(DEV))
     closed = not config.data.open_dev and dev is not None and (is_dev or bool(dev.titles & questions.titles))
-    overlap = () if request.train else tuple(sorted(record.trained_titles & questions.titles))
+    # Training data of a single article is split by passage.
+    names = article_names(questions) if isinstance(questions, QuestionSet) else questions.titles
+    overlap = () if request.train else tuple(sorted(record.trained_titles & names))
     if overlap and not request.allow_overlap:
         titles = ", ".join(map(repr, overlap[:5])) + (", ..." if len(overlap) > 5 else "")
         raise DataError(

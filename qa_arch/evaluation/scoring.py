@@ -21,7 +21,6 @@ from qa_arch.errors import ConfigError
 from qa_arch.records import (
     CALIBRATION,
     DEV,
-    TRAIN,
     Fits,
     Points,
     RunRecord,
@@ -49,8 +48,8 @@ class Reading:
 
 def read(predictor: Predictor, questions: Any, *, table: Any = None, watch: Watch | None = None) -> Reading:
     """Run the predictor on a set; ``table`` holds its features if they already exist."""
-    task = task_of(predictor.config.model)
-    table = predictor.table(questions) if table is None else table
+    task, known = task_of(predictor.config.model), table is not None
+    table = table if known else predictor.table(questions)
     gpu = torch.cuda.is_available()
     if gpu:  # time all the work submitted during inference, and nothing from before
         torch.cuda.synchronize()
@@ -59,7 +58,12 @@ def read(predictor: Predictor, questions: Any, *, table: Any = None, watch: Watc
     if gpu:
         torch.cuda.synchronize()
     seconds = time.perf_counter() - begun
-    return Reading(questions, outputs, task.facts(questions, table, titles=False), seconds)
+    facts = task.facts(questions, table, titles=False)
+    if facts.truncated_questions and not known:  # else logged with the features
+        log.warning(
+            "%s: %d questions were cut to the limit of the run", questions.name, facts.truncated_questions
+        )
+    return Reading(questions, outputs, facts, seconds)
 
 
 def score(
@@ -78,7 +82,7 @@ def score(
         name: replace(point, engine=predictor.engine) for name, point in task.points(*answered, given).items()
     }
     warning = task.warning(*answered)
-    if warning and split in (TRAIN, CALIBRATION, DEV) and not predictor.config.trainer.is_trial:
+    if warning and not predictor.config.trainer.is_trial:
         log.warning("%s: %s", split, warning)
     if split != CALIBRATION:
         task.write_predictions(target, *answered)

@@ -31,7 +31,7 @@ from qa_arch.features.windows import FeatureTable, Special, Template, array_name
 from qa_arch.features.words import backend_of, unlimited
 from qa_arch.types.text import QuestionSet
 
-FEATURES_VERSION = 2
+FEATURES_VERSION = 3
 """Part of every key; increment when the same inputs give different features or files."""
 
 log = logging.getLogger(__name__)
@@ -39,13 +39,20 @@ Content = TypeVar("Content")
 
 
 def windows_of(
-    questions: QuestionSet, tokenizer: PreTrainedTokenizerBase, settings: Features, *, segments: bool
+    questions: QuestionSet,
+    tokenizer: PreTrainedTokenizerBase,
+    settings: Features,
+    *,
+    segments: bool,
+    **longest: int,
 ) -> FeatureTable:
     """Run ``prepare`` with a run's feature settings, cached on disk if they set ``cache_dir``.
 
+    ``longest``: ``longest_question`` and ``longest_window``.
+
     A damaged file is rebuilt. If the folder is not writable, the table is built without caching.
     """
-    lengths: dict[str, Any] = {**asdict(settings), "segments": segments}
+    lengths: dict[str, Any] = {**asdict(settings), "segments": segments, **longest}
     if (cache_dir := lengths.pop("cache_dir")) is None:
         return prepare(questions, tokenizer, **lengths)
     key_parts = {

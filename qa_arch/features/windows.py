@@ -97,6 +97,17 @@ class FeatureTable(TokenColumns):
         """
         return self.question_length + np.int32(len(self.template.before) + len(self.template.between))
 
+    def long_answers(self, most: int) -> int:
+        """Number of questions whose gold answer has more than ``most`` tokens."""
+        too_long = self.answerable & (self.label_end - self.label_start >= most)
+        return len(np.unique(self.example[too_long]))
+
+    @property
+    def question_cut(self) -> Ints:
+        """(N,) tokens of the question that the window leaves out."""
+        full_length = np.diff(self.text_offsets)[self.question_text]
+        return (full_length - self.question_length).astype(np.int32)
+
     @property
     def lengths(self) -> Ints:
         """(N,) tokens of each assembled window, special tokens included."""
@@ -151,12 +162,17 @@ def prepare(
     stride: int = 128,
     max_question: int = 64,
     segments: bool,
+    longest_question: int = 0,
+    longest_window: int = 0,
 ) -> FeatureTable:
     """Tokenise ``questions`` and split every passage into windows of at most ``max_length`` tokens.
 
     ``stride`` is the overlap of neighbouring windows in tokens. Questions are stripped on the left and
     truncated to ``max_question`` tokens; passages are never changed. ``segments``: the encoder has segment
-    ids. Raises ConfigError for inconsistent lengths, and for tokenizers without offsets or that do not encode
+    ids. ``longest_question`` is a higher limit of questions, whose windows grow by what they exceed
+    ``max_question``, up to ``longest_window`` tokens; other windows stay the same.
+
+    Raises ConfigError for inconsistent lengths, and for tokenizers without offsets or that do not encode
     a pair as the concatenation of its texts.
     """
     template = probe(tokenizer, segments)
@@ -171,8 +187,9 @@ def prepare(
     )
     columns = tokenize(list(texts), backend_of(tokenizer))
     full_length = np.diff(columns.text_offsets)[question_text]
-    question_length = np.minimum(full_length, max_question).astype(np.int32)
-    room = max_length - template.specials - question_length
+    question_length = np.minimum(full_length, max(max_question, longest_question)).astype(np.int32)
+    grown = np.minimum(max_length + np.maximum(question_length - max_question, 0), longest_window)
+    room = np.maximum(grown, max_length).astype(np.int32) - template.specials - question_length
     example, token_start, token_end = _windows(columns.text_offsets, context_text, room, stride)
     context_at = (question_length + len(template.before) + len(template.between))[example]
     gold = _gold_tokens(questions, columns, context_text)
@@ -192,7 +209,7 @@ def prepare(
         label_start=label_start,
         label_end=label_end,
         answerable=has_answer,
-        truncated_questions=int((full_length > max_question).sum()),
+        truncated_questions=int((full_length > question_length).sum()),
         lost_answers=int((answerable & ~labelled).sum()),
     )
     _check_against_tokenizer(tokenizer, questions, table)
@@ -385,18 +402,21 @@ def position_of_cls(source: str, tokenizer: PreTrainedTokenizerBase) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """Best possible scores with a tokenizer: mean over the answerable questions, in percent."""
+    """Best possible scores with a tokenizer and a limit of answers: mean over the answerable questions, in
+    percent."""
 
     exact: float
     f1: float
     lost: tuple[str, ...]
     """Ids of questions without a window that contains the whole gold; scored with an empty answer."""
     inexact: tuple[str, ...]
-    """Ids of questions whose gold, widened to whole tokens, is not an exact match."""
+    """Ids of questions whose gold, widened to whole tokens and cut to the longest answer, is not an exact
+    match."""
 
 
-def ceiling(questions: QuestionSet, table: FeatureTable) -> Ceiling:
-    """Score the first gold answers, widened to the tokens labelled in ``table``, as predictions."""
+def ceiling(questions: QuestionSet, table: FeatureTable, max_answer_tokens: int | None = None) -> Ceiling:
+    """Score the first gold answers as predictions: widened to the tokens labelled in ``table``, of which
+    decoding finds at most the first ``max_answer_tokens``; None: all."""
     window = np.full(len(questions), -1)
     rows = np.flatnonzero(table.answerable)
     window[table.example[rows]] = rows  # any window will do: all hold the same gold tokens
@@ -408,7 +428,8 @@ def ceiling(questions: QuestionSet, table: FeatureTable) -> Ceiling:
             lost.append(example.id)
             continue
         golds = [normal[gold.text] for gold in example.answers]
-        best = best_overlap(normal[labelled_text(table, row, example.context)], golds, "2.0")
+        text = labelled_text(table, row, example.context, max_answer_tokens)
+        best = best_overlap(normal[text], golds, "2.0")
         exact, f1 = exact + best.exact, f1 + best.f1
         if not best.exact:
             inexact.append(example.id)
@@ -416,8 +437,9 @@ def ceiling(questions: QuestionSet, table: FeatureTable) -> Ceiling:
     return Ceiling(100 * exact / count, 100 * f1 / count, tuple(lost), tuple(inexact))
 
 
-def labelled_text(table: FeatureTable, row: int, context: str) -> str:
-    """Text of the tokens labelled as the answer of the answerable window ``row``."""
+def labelled_text(table: FeatureTable, row: int, context: str, most: int | None = None) -> str:
+    """Text of the tokens, or the first ``most``, labelled as the answer of the answerable window ``row``."""
     shift = int(table.token_start[row]) - int(table.context_at[row])
     first, last = shift + int(table.label_start[row]), shift + int(table.label_end[row])
+    last = last if most is None else min(last, first + most - 1)
     return context[table.char_start[first] : table.char_end[last]]

@@ -7,6 +7,7 @@ vectorised over arrays of code points, many texts at a time.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +36,8 @@ CHUNK = 1024
 BUNDLE = 128
 """Runs encoded as one text, as a call per run costs more than the tokenisation."""
 _SPACE, _LETTER, _MARK, _SYMBOL = 0, 1, 2, 3
+_JAMO = re.compile("[\u1160-\u11ff\ud7b0-\ud7ff]")
+"""Vowels and final consonants of decomposed Hangul, which compose with what precedes them, like marks."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +123,8 @@ class Words:
     space: Bools
     """True on white space characters."""
     mark: Bools
-    """True on combining marks (decomposed accents)."""
+    """True on characters that compose with the one before: combining marks (decomposed accents, voiced kana)
+    and the jamo that follow the first of a syllable."""
 
 
 def split(texts: Sequence[str]) -> Words:
@@ -155,7 +159,8 @@ def _kind(character: str) -> int:
     if character.isspace():
         return _SPACE
     category = unicodedata.category(character)[0]
-    if category == "M":
+    first = unicodedata.normalize("NFKD", character)[0]
+    if unicodedata.category(first)[0] == "M" or _JAMO.match(first):
         return _MARK
     return _LETTER if character == "_" or category in "LN" else _SYMBOL
 
@@ -164,8 +169,8 @@ def fit(start: Longs, end: Longs, words: Words) -> tuple[Longs, Longs]:
     """Trim white space from the offsets ``[start, end)`` of pieces and extend them by combining marks.
 
     Pieces of only white space get zero width. Combining marks that no piece covers are added to the piece
-    before them: tokenizers that strip accents exclude them from the offsets, and an answer would lose the
-    accent of its last letter.
+    before them: tokenizers that strip or compose accents (or Hangul) exclude them from the offsets, and an
+    answer would lose the accent of its last letter.
     """
     start, end = start.copy(), end.copy()
     while (blank := (start < end) & words.space[start]).any():

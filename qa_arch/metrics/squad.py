@@ -8,24 +8,31 @@ if the normalised text is empty: two empty answers match in 2.0 and have F1 0 in
 
 from __future__ import annotations
 
+import logging
 import re
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import islice
 from math import inf, isnan
 from operator import add, itemgetter
 from typing import Any, NamedTuple
 
 from qa_arch.errors import DataError
-from qa_arch.metrics.languages import ENGLISH, normaliser
+from qa_arch.metrics.languages import ENGLISH, by_characters, normaliser
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import Protocol, QuestionSet
 
+log = logging.getLogger(__name__)
+_warned: set[str] = set()
+"""Fingerprints of sets that were reported."""
 METRIC_VERSION = "1.0"
 """Bumped whenever the score of the same predictions could change."""
 OFFICIAL_THRESHOLD = 1.0
 """Default null threshold of the official script: no probability lies above it."""
+NEARLY_ALL = 0.98
+"""Share of "no answer" above which a system has probably not learned, or not been read, to answer."""
 ARTICLES = frozenset(("a", "an", "the"))
 
 _DROP_ARTICLES = re.compile(r"\b(?:a|an|the)\b").sub
@@ -147,6 +154,8 @@ def score_questions(
     to that of ``questions``. Raises DataError for a question without answers under protocol 1.1.
     """
     protocol = protocol or questions.protocol
+    if questions.language == ENGLISH:
+        _warn_about_script(questions)
     normal = Normalised(questions.language)
     scored = []
     for example in questions.examples:
@@ -166,6 +175,20 @@ def score_questions(
             )
         )
     return tuple(scored)
+
+
+def _warn_about_script(questions: QuestionSet) -> None:
+    """Log, once per set, if English rules compare answers that white space does not separate into words."""
+    answered = (example for example in questions.examples if example.answers)
+    first = islice(answered, 100)
+    code = by_characters(f"{example.question} {example.answers[0].text}" for example in first)
+    if code and questions.fingerprint not in _warned:
+        _warned.add(questions.fingerprint)
+        log.warning(
+            "%s: answers look like language %s, and English rules compare what spaces separate; name the set"
+            " language:%s:SOURCE to compare characters",
+            *(questions.name, code, code),
+        )
 
 
 class Normalised(dict[str, str]):
@@ -338,6 +361,20 @@ def _rank_metrics(scored: Sequence[QuestionScore], null_scores: Mapping[str, flo
         for key, question_scores in (("exact", exact), ("f1", f1), ("oracle", list(map(float, answerable)))):
             values[f"pr_{key}_ap"] = average_precision(question_scores, answerable, probabilities)
     return values
+
+
+def abstention_warning(answerable: Collection[bool], abstained: Collection[bool]) -> str | None:
+    """Text if nearly all answers, but not the gold answers, are "no answer"; else None.
+
+    Half of a balanced set then counts as right, whatever was learned, or read from a file.
+    """
+    total, silent, unanswerable = len(answerable), sum(abstained), len(answerable) - sum(answerable)
+    if silent <= NEARLY_ALL * total or unanswerable > NEARLY_ALL * total:
+        return None
+    return (
+        f'{silent / total:.1%} of the answers are "no answer", which is right for'
+        f" {unanswerable / total:.1%} of the questions"
+    )
 
 
 def best_threshold(

@@ -20,7 +20,7 @@ from qa_arch.config.identity import files_hash
 from qa_arch.config.retired import upgrade
 from qa_arch.config.schema import Config, Decode, Features, validate
 from qa_arch.errors import ConfigError, RunError, UnavailableError, first_line
-from qa_arch.nn.encoder_configs import CONFIG, INDEX, check_files
+from qa_arch.nn.encoder_configs import ADAPTER, CONFIG, INDEX, check_files
 from qa_arch.records import CHECKPOINTS, RECORD, Confidence, Threshold
 
 WEIGHTS = ("model.safetensors", INDEX)
@@ -90,7 +90,7 @@ def names_checkpoint(source: str | Path) -> bool:
     """Whether ``source`` is a checkpoint: a folder with ``config.json`` that is not a run, or a hub id."""
     path = Path(source)
     if path.is_dir():
-        return (path / CONFIG).is_file() and not (path / RECORD).is_file()
+        return any((path / name).is_file() for name in (CONFIG, ADAPTER)) and not (path / RECORD).is_file()
     return _is_hub_id(str(source))
 
 
@@ -118,12 +118,12 @@ def open_checkpoint(source: str | Path, revision: str | None = None) -> Checkpoi
             f"{source}: is not the checkpoint that was scored (its files have changed since); score it again:"
             f" qa-arch evaluate --run {shlex.quote(str(source))} --record DIR --data FILE"
         )
+    check_files(path)
     if not any((path / name).is_file() for name in WEIGHTS):
         raise UnavailableError(
             f"{source}: holds no {WEIGHTS[0]}; weights in other formats, such as pickles (pytorch_model.bin),"
             " are not loaded, as they can run code: save them with save_pretrained of transformers 5"
         )
-    check_files(path)
     return files
 
 

@@ -25,7 +25,13 @@ from qa_arch.features.windows import has_segment_ids, position_of_cls
 from qa_arch.models.build import load_tokenizer
 from qa_arch.models.checkpoint_files import CheckpointFiles
 from qa_arch.nn.encoder import WithBackbone, check_padding, not_finite
-from qa_arch.nn.encoder_factory import LOADING_ERRORS, checkpoint_config, quiet_loading, reason_of
+from qa_arch.nn.encoder_factory import (
+    LOADING_ERRORS,
+    checkpoint_config,
+    load_unwrapped,
+    quiet_loading,
+    reason_of,
+)
 from qa_arch.types.tensors import Batch, SpanLogits
 
 BEYOND_TEXT = {"bbox", "visual_feats", "xpath_tags_seq"}
@@ -124,14 +130,14 @@ def _load(files: CheckpointFiles, config: PretrainedConfig) -> PreTrainedModel:
     source = files.source
     try:
         with quiet_loading():
-            model, report = AutoModelForQuestionAnswering.from_pretrained(
+            model, report = load_unwrapped(
+                AutoModelForQuestionAnswering,
                 files.folder,
                 config=config,
                 dtype=torch.float32,
                 use_safetensors=True,
                 local_files_only=True,
                 trust_remote_code=False,
-                output_loading_info=True,
                 ignore_mismatched_sizes=True,  # so that the report names them
             )
     except LOADING_ERRORS as error:

@@ -14,7 +14,7 @@ from qa_arch.config.files import read_json
 from qa_arch.errors import RunError
 from qa_arch.results.pretrained_runs import encoder_folder
 
-CONFIG, INDEX = "config.json", "model.safetensors.index.json"
+CONFIG, INDEX, ADAPTER = "config.json", "model.safetensors.index.json", "adapter_config.json"
 HUB_IDS = {
     "minilm": "sentence-transformers/all-MiniLM-L6-v2",
     "mpnet": "sentence-transformers/all-mpnet-base-v2",
@@ -83,11 +83,17 @@ def known_config(name: str) -> dict[str, Any] | None:
 
 
 def check_files(folder: Path) -> None:
-    """Raise RunError for a malformed ``config.json`` or weight index in ``folder``.
+    """Raise RunError for a malformed ``config.json`` or weight index in ``folder``, and for a PEFT adapter,
+    whose base model would be fetched from wherever it names.
 
     The index may list only safetensors files in that folder: transformers would also open a pickle or a file
     elsewhere.
     """
+    if (folder / ADAPTER).is_file():
+        raise RunError(
+            f"{folder}: holds a PEFT adapter ({ADAPTER}) without its base model; merge the two and name the"
+            " result: PeftModel.from_pretrained(BASE, FOLDER).merge_and_unload().save_pretrained(RESULT)"
+        )
     remedy = "fetch the checkpoint again"
     if (path := folder / CONFIG).is_file() and not isinstance(read_json(path, remedy), dict):
         raise RunError(f"{path}: is not a JSON object; {remedy}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,9 @@ from qa_arch.nn.encoder import (
 )
 from qa_arch.nn.encoder_configs import WITHOUT_HUB, check_files, known_config, resolve
 
+log = logging.getLogger(__name__)
+_WRAPPERS = re.compile(r"(?:(?:_orig_mod|module|model|base_model)\.)+")
+"""Prefix that torch.compile, DataParallel, Lightning and PEFT give to the names of a model's tensors."""
 MOST_LAYERS = 1000
 """Limit on the layers in a checkpoint's configuration: building a larger model would never end."""
 _DROPOUT = {
@@ -175,11 +179,11 @@ def _load(name: str, config: PretrainedConfig) -> transformers.PreTrainedModel:
     backbone_class: Any = class_of(config)
     try:
         with quiet_loading():
-            backbone, report = backbone_class.from_pretrained(
+            backbone, report = load_unwrapped(
+                backbone_class,
                 resolve(name),
                 config=config,
                 dtype=torch.float32,
-                output_loading_info=True,
                 **without_pooler(backbone_class),
             )
     except LOADING_ERRORS as error:
@@ -193,6 +197,23 @@ def _load(name: str, config: PretrainedConfig) -> transformers.PreTrainedModel:
     if weight := not_finite(backbone):
         raise UnavailableError(f"encoder {name}: {weight} is not finite; fetch the checkpoint again")
     return backbone
+
+
+def load_unwrapped(
+    model_class: Any, source: str | Path, **options: Any
+) -> tuple[transformers.PreTrainedModel, dict[str, Any]]:
+    """``from_pretrained`` with ``options``, and its report. Tensors may have the names of a wrapped model."""
+    options["output_loading_info"] = True
+    model, report = model_class.from_pretrained(source, **options)
+    matches = (_WRAPPERS.match(name) for name in report["unexpected_keys"])
+    prefix = min((match[0] if match else "" for match in matches), key=len, default="")
+    if report["missing_keys"] and prefix:
+        log.info("%s: its weights are named %s*, as in a wrapped model; read without that", source, prefix)
+        model, report = model_class.from_pretrained(
+            source, **options, key_mapping={f"^{re.escape(prefix)}": ""}
+        )
+        vars(model).pop("_weight_conversions", None)  # save_pretrained would write the prefix again
+    return model, report
 
 
 @contextmanager

@@ -120,6 +120,8 @@ class Answer:
     spans: tuple[Span, ...] = ()
     """The best ``top_k`` spans, most probable first, even if the answer is "no answer"."""
     query: Query | None = field(default=None, compare=False)
+    question_cut: int = 0
+    """Tokens at the end of the question that were not read, as it exceeds ``features.max_question``."""
 
     @property
     def alternatives(self) -> tuple[Span, ...]:
@@ -137,15 +139,23 @@ class Answer:
     def __bool__(self) -> bool:
         return bool(self.text)
 
+    @property
+    def warning(self) -> str:
+        """What the reader of the answer must know; empty if nothing."""
+        if not self.question_cut:
+            return ""
+        return f"the last {self.question_cut} tokens of the question were not read; raise max_question"
+
     def __repr__(self) -> str:
+        cut = f", question_cut={self.question_cut}" if self.question_cut else ""
         if not self:
             return (
                 f"Answer(no answer, no_answer_probability={self.no_answer_probability:.3f},"
-                f" null_odds={self.null_odds:.2f})"
+                f" null_odds={self.null_odds:.2f}{cut})"
             )
         return (
             f"Answer({self.text!r}, start={self.start}, end={self.end}, document={self.document},"
-            f" confidence={self.confidence:.3f})"
+            f" confidence={self.confidence:.3f}{cut})"
         )
 
     def _repr_html_(self) -> str:
@@ -161,6 +171,7 @@ class Answer:
         )
         others = (f"{escape(plain(span.text))} ({span.confidence:.0%})" for span in self.alternatives)
         lines += [answered, *(f"<small>{other}</small>" for other in others)]
+        lines += [f"<em>{self.warning}</em>"] if self.warning else []
         return "".join(f'<div dir="auto">{line}</div>' for line in lines)
 
     def as_dict(self) -> dict[str, Any]:

@@ -169,6 +169,7 @@ class AnswerMessage(BaseModel):
     null_threshold: float | None = Field(description="Null odds above it mean no answer; null: infinite.")
     windows: int = Field(description="Number of windows read.")
     spans: list[SpanMessage] = Field(description="The best spans, even if there is no answer.")
+    question_cut: int = Field(description="Tokens at the end of the question that were not read.")
 
 
 class AnswersMessage(BaseModel):

@@ -72,6 +72,8 @@ class AnsweredPart:
     content: bytes
     position: int
     problems: tuple[Problem, ...] = ()
+    cut: int = 0
+    """Number of questions of which the end was not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ class Summary:
     """Lines answered by an earlier call."""
     problems: int
     """Lines this call could not answer."""
+    cut: int = 0
+    """Questions of which this call did not read the end."""
 
 
 AnswerPart = Callable[[Part], AnsweredPart]
@@ -120,7 +124,7 @@ def answer_file(
                 return None
         parts, size = stack.enter_context(open_input(data))
         answering = stack.enter_context(start())
-        before = problems = 0
+        before = problems = cut = 0
         file: BinaryIO = sys.stdout.buffer
         if out != STANDARD:
             if if_exists == "replace":  # the origin last, so that no answers remain without it
@@ -145,10 +149,11 @@ def answer_file(
             if out != STANDARD:
                 os.fsync(file.fileno())
             lines, problems = lines + part.content.count(b"\n"), problems + len(part.problems)
+            cut += part.cut
             watch(part.position, size, lines - before)
         if out != STANDARD:
             partial.replace(path)
-    return Summary(lines, before, problems)
+    return Summary(lines, before, problems, cut)
 
 
 @contextmanager
@@ -275,12 +280,14 @@ def answer_part(
             message = f"{fault.where}: {fault.message}" if fault.where else fault.message
             row["error"] = f"line {number}: {message}"
             problems.append(Problem(file, f"line {number}", message))
-    answers = iter(answer_queries(queries) if queries else ())
+    answers = answer_queries(queries) if queries else ()
+    answered = iter(answers)
     for row in rows:
         if "error" not in row:
-            row.update(next(answers).as_dict())
+            row.update(next(answered).as_dict())
     content = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
-    return AnsweredPart(content, part.position, tuple(problems))
+    cut = sum(answer.question_cut > 0 for answer in answers)
+    return AnsweredPart(content, part.position, tuple(problems), cut)
 
 
 def _query(line: bytes, row: dict[str, Any], options: Mapping[str, Any]) -> Query:

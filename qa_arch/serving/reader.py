@@ -53,12 +53,14 @@ def load(
     precision: Precision = "fp32",
     trust: Sequence[str] = (),
     engine: Engine = "auto",
+    max_question: int | None = None,
 ) -> Reader:
     """Load a trained span model: a run, or a downloaded checkpoint.
 
     ``engine`` is ``torch``, ``onnx`` for the graph that ``qa-arch export RUN --to onnx`` wrote into the run's
     folder, or ``auto``, which uses the graph if it gives torch's answers faster: in fp32, on a CPU, exported
-    from the run's current weights.
+    from the run's current weights. ``max_question`` is a higher limit of a question, in tokens, than the
+    run's own, up to what its encoder can read; what is cut off is counted in ``Answer.question_cut``.
 
     Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
     ``int8`` requires a CPU, which is then the default device. Raises RunError if the folder is not a finished
@@ -66,8 +68,11 @@ def load(
     UnavailableError for a precision the device does not support.
     """
     source = fspath(source)
-    predictor = load_predictor(source, device=device, precision=precision, trust=trust, engine=engine)
-    return Reader(require_spans(source, predictor))
+    loaded = load_predictor(source, device=device, precision=precision, trust=trust, engine=engine)
+    predictor = require_spans(source, loaded)
+    if max_question is not None:
+        predictor.raise_question_limit(max_question)
+    return Reader(predictor)
 
 
 class Reader:
@@ -222,6 +227,7 @@ class Reader:
             null_threshold=threshold,
             windows=sum(prediction.windows for prediction in predictions),
             spans=tuple(_distinct(spans, query.top_k) if query.distinct else spans[: query.top_k]),
+            question_cut=max(prediction.question_cut for prediction in predictions),
             query=query,
         )
 

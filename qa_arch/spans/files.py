@@ -52,12 +52,13 @@ def nbest(ranking: Ranking) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         yield example.id, candidates
 
 
-def write_parts(folder: str | os.PathLike[str], rankings: Iterable[Ranking], threshold: float) -> None:
-    """Write predictions.json, nbest_predictions.json and null_odds.json of a set, each atomically.
+def write_parts(folder: str | os.PathLike[str], rankings: Iterable[Ranking], threshold: float) -> list[bool]:
+    """Write predictions.json, nbest_predictions.json and null_odds.json of a set, each atomically; return
+    whether each answer is "no answer".
 
     The set may be predicted in parts, of which one at a time is in memory.
     """
-    target = Path(folder)
+    target, abstained = Path(folder), []
     with (
         json_items(target / PREDICTIONS) as add_text,
         json_items(target / "null_odds.json") as add_odds,
@@ -66,8 +67,10 @@ def write_parts(folder: str | os.PathLike[str], rankings: Iterable[Ranking], thr
         for ranking in rankings:
             for id_, text in predictions(ranking, threshold).items():
                 add_text(id_, text)
+                abstained.append(not text)
             for id_, odds in null_odds(ranking).items():
                 add_odds(id_, odds)
             for id_, candidates in nbest(ranking):
                 add_list(id_, candidates)
             del ranking  # free it before the next part is read
+    return abstained

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
+from typing import Any
 
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config, Decode
 from qa_arch.data.question_sets import question_set
+from qa_arch.errors import ConfigError
 from qa_arch.features.batches import Collator
 from qa_arch.features.cache import windows_of
 from qa_arch.features.vectors import WordVectors, vector_rows
-from qa_arch.features.windows import FeatureTable, check_ids
+from qa_arch.features.windows import FeatureTable, check_ids, probe
 from qa_arch.nn.precision import Precision
 from qa_arch.records import RunRecord
 from qa_arch.spans.ranking import Ranking
@@ -23,6 +26,7 @@ from qa_arch.spans.search import SpanCollector
 from qa_arch.tasks import Predictor, Watch
 from qa_arch.types.text import Example, Prediction, QuestionSet
 
+log = logging.getLogger(__name__)
 PART_SIZE = 1000
 """Questions in memory at once in ``read_parts``: enough to sort windows by length."""
 
@@ -53,6 +57,24 @@ class SpanPredictor(Predictor):
         self.temperature = record.temperature if record else 1.0
         self.precision: Precision = precision
         self.vocab_size, self.library = vocab_size, library
+        self.longest: dict[str, int] = {}
+        """Limits of ``prepare`` beyond those of the config."""
+
+    def raise_question_limit(self, max_question: int) -> None:
+        """Read questions of up to ``max_question`` tokens whole, if the encoder can; answers to shorter ones
+        stay the same.
+
+        Raises ConfigError unless it is at least the run's own limit, and leaves room for the passage.
+        """
+        windows, specials = self.config.features, probe(self.tokenizer, self.segments).specials
+        longest = _longest_window(self.model, windows.max_length, windows.max_length + max_question)
+        largest = longest - specials - windows.stride - 1
+        if not windows.max_question <= max_question <= largest:
+            raise ConfigError(
+                f"max_question: {max_question} is out of range; give at least {windows.max_question}, the"
+                f" run's limit, and at most {largest}, which leave room for a passage in windows of {longest}"
+            )
+        self.longest = {"longest_question": max_question, "longest_window": longest}
 
     def __call__(self, question: str, context: str) -> Prediction:
         """Predict the answer to a single question about a text."""
@@ -84,8 +106,9 @@ class SpanPredictor(Predictor):
             reader = copy(self)
             reader.config = replace(self.config, decode=decode or self.config.decode)
             ranking = reader.read(questions, table=table, batch_size=batch_size)
-            for prediction in ranking.predictions():
-                predictions[int(prediction.id)] = prediction
+            cut = dict(zip(table.example.tolist(), table.question_cut.tolist(), strict=True))
+            for row, prediction in enumerate(ranking.predictions()):
+                predictions[int(prediction.id)] = replace(prediction, question_cut=cut[row])
         return predictions
 
     def table(self, questions: QuestionSet, *, cache: bool = True) -> FeatureTable:
@@ -94,7 +117,7 @@ class SpanPredictor(Predictor):
         Raises ConfigError for a token id beyond the model's ``vocab_size``, if that is known.
         """
         settings = self.config.features if cache else replace(self.config.features, cache_dir=None)
-        table = windows_of(questions, self.tokenizer, settings, segments=self.segments)
+        table = windows_of(questions, self.tokenizer, settings, segments=self.segments, **self.longest)
         if self.vocab_size is not None:
             check_ids(table, self.vocab_size, str(self.config.encoder.name))
         return table
@@ -114,11 +137,25 @@ class SpanPredictor(Predictor):
     ) -> Iterator[Ranking]:
         """``read`` any number of questions in parts of ``size``, to bound memory; one ranking per part.
 
-        Features are not cached. ``watch`` counts questions.
+        Features are not cached. ``watch`` counts questions. Questions that are cut are counted in the log.
         """
+        cut = 0
         for begin in range(0, len(questions), size):
             examples = questions.examples[begin : begin + size]
             part = question_set(questions.name, examples, questions.protocol, language=questions.language)
-            yield self.read(part, table=self.table(part, cache=False), batch_size=batch_size)
+            table = self.table(part, cache=False)
+            cut += table.truncated_questions
+            yield self.read(part, table=table, batch_size=batch_size)
             if watch is not None:
                 watch(begin + len(examples), len(questions))
+        if cut:
+            limit = self.longest.get("longest_question", self.config.features.max_question)
+            log.warning("%s: %d questions were cut to %d tokens", questions.name, cut, limit)
+
+
+def _longest_window(model: nn.Module, stated: int, unlimited: int) -> int:
+    """Tokens of the longest window that a model, or every member of an ensemble, can read: ``stated`` if it
+    is not known (a graph), ``unlimited`` if nothing limits it."""
+    members: Any = getattr(model, "members", [model])
+    limits = [getattr(getattr(member, "encoder", member), "max_tokens", stated) for member in members]
+    return min(unlimited if limit is None else limit for limit in limits)

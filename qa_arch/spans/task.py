@@ -28,7 +28,7 @@ from qa_arch.features.batches import BucketBatchSampler, Collator, twin_windows
 from qa_arch.features.cache import windows_of
 from qa_arch.features.vectors import assumed_shape, passage_vectors, vector_rows
 from qa_arch.features.windows import FeatureTable, check_ids, check_lengths, probe
-from qa_arch.metrics.squad import METRIC_VERSION, score
+from qa_arch.metrics.squad import METRIC_VERSION, abstention_warning, score
 from qa_arch.metrics.threshold import calibrate, fit_answerability
 from qa_arch.models import store
 from qa_arch.models.build import build_model, make_encoder, make_tokenizer
@@ -73,8 +73,6 @@ if TYPE_CHECKING:
     from qa_arch.tasks.teacher import Teacher
 
 log = logging.getLogger(__name__)
-NEARLY_ALL = 0.98
-"""Share of "no answer" above which ``SpanTask.warning`` warns."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,7 @@ class SpanTask(Task):
         for split, questions in sets.items():
             tables[split] = windows_of(questions, tokenizer, windows, segments=encoder.has_segments)
             check_ids(tables[split], encoder.vocab_size, f"encoder.name: {config.encoder.name}")
-        _log_sizes(sets, tables)
+        self._log_sizes(config, sets, tables)
         vectors = passage_vectors(config, tables)
         model = build_model(config.model, encoder, vectors, trusted)
         parts = SpanParts(sets, tables, vectors, model, _loss(config, tables, trusted), tokenizer, encoder)
@@ -154,10 +152,25 @@ class SpanTask(Task):
     ) -> SpanParts:
         """Parts of a run that continues from a trained model, with new question sets."""
         tables = {split: predictor.table(questions) for split, questions in sets.items()}
-        _log_sizes(sets, tables)
+        self._log_sizes(config, sets, tables)
         model: Any = predictor.model
         loss = _loss(config, tables, trusted)
         return SpanParts(sets, tables, predictor.vectors, model, loss, predictor.tokenizer, model.encoder)
+
+    def _log_sizes(
+        self, config: Config, sets: Mapping[str, QuestionSet], tables: Mapping[str, FeatureTable]
+    ) -> None:
+        most = config.decode.max_answer_tokens
+        for split, table in tables.items():
+            notes = {
+                "questions truncated": table.truncated_questions,
+                "answers in no window": table.lost_answers,
+                f"answers longer than decode.max_answer_tokens={most}, which no prediction can be": (
+                    table.long_answers(most) if self.has_search else 0
+                ),
+            }
+            counted = "".join(f", {count} {note}" for note, count in notes.items() if count)
+            log.info("%s: %d questions, %d windows%s", split, len(sets[split]), len(table), counted)
 
     def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> Parameters:
         """Counts on the meta device. ``word_vectors`` is None if they are configured without a file.
@@ -244,10 +257,19 @@ class SpanTask(Task):
         logistic = fit_answerability(*odds_and_truth(questions, answers), prior)
         right = np.array(question_rows(questions, answers, threshold)["exact"]) > 0
         temperature = outputs.fit_temperature(right, threshold)
-        value = threshold if math.isfinite(threshold) else None
+        value, fitted_on = threshold if math.isfinite(threshold) else None, CALIBRATION
+        classes = {example.answerable for example in questions.examples}
+        if len(classes) == 1:
+            fitted_on += f", all {'answerable' if classes.pop() else 'unanswerable'}"
+        if fitted_on != CALIBRATION and questions.protocol == "2.0":
+            log.warning(
+                "%s: the questions are %s, so the null threshold %.3g tells nothing about when to abstain;"
+                " calibrate on a set with both (data.calibration), or always answer (null threshold inf)",
+                *(questions.name, fitted_on.partition(", ")[2], threshold),
+            )
         null = Threshold(
             value=value,
-            fitted_on=CALIBRATION,
+            fitted_on=fitted_on,
             prior=prior if logistic else None,
             width=None if value is None else width,
         )
@@ -300,18 +322,15 @@ class SpanTask(Task):
     def warning(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> str | None:
         """Warn if nearly all answers are "no answer", but not the gold answers.
 
-        Fine-tuning sometimes fails to learn anything (google-research/albert#135), and half of a balanced set
-        then still counts as right.
+        Fine-tuning sometimes fails to learn anything (google-research/albert#135).
         """
-        total = len(questions)
-        abstained = sum(answer.at(threshold) is None for answer in outputs.best_predictions) / total
-        unanswerable = sum(not example.answerable for example in questions.examples) / total
-        if abstained <= NEARLY_ALL or unanswerable > NEARLY_ALL:
-            return None
-        return (
-            f"{abstained:.1%} of the predictions are 'no answer', which is right for {unanswerable:.1%} of"
-            " the questions: the model has learned nothing else; try a lower optim.lr, a longer optim.warmup"
-            " or another seed"
+        fact = abstention_warning(
+            [example.answerable for example in questions.examples],
+            [answer.at(threshold) is None for answer in outputs.best_predictions],
+        )
+        return fact and (
+            f"{fact}: the model has learned nothing else, or texts unlike these; try a lower optim.lr, a"
+            " longer optim.warmup or another seed"
         )
 
 
@@ -319,16 +338,6 @@ def _loss(config: Config, tables: Mapping[str, FeatureTable], trusted: Sequence[
     """The configured loss, which may depend on the share of training windows without an answer."""
     null_share = float(1 - tables["train"].answerable.mean()) if "train" in tables else None
     return build_loss(config, trusted, null_share=null_share)
-
-
-def _log_sizes(sets: Mapping[str, QuestionSet], tables: Mapping[str, FeatureTable]) -> None:
-    for split, table in tables.items():
-        notes = ""
-        if table.truncated_questions:
-            notes += f", {table.truncated_questions} questions truncated"
-        if table.lost_answers:
-            notes += f", {table.lost_answers} answers in no window"
-        log.info("%s: %d questions, %d windows%s", split, len(sets[split]), len(table), notes)
 
 
 TASK = SpanTask()

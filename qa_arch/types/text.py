@@ -186,6 +186,8 @@ class Prediction:
     """Number of windows of the passage."""
     candidates: tuple[Candidate, ...] = field(default=(), repr=False)
     """n-best, most probable first; includes the empty candidate once."""
+    question_cut: int = 0
+    """Tokens at the end of the question that were not read, if that was counted."""
 
     def at(self, threshold: float) -> Candidate | None:
         """Answer at a null threshold: None ("no answer") if ``null_odds`` exceeds it."""

@@ -61,6 +61,13 @@ HAYSTACK = [
 FOR_METRIC = [
     {"id": id_, "prediction_text": text, "no_answer_probability": ODDS[id_]} for id_, text in TEXTS.items()
 ]
+WHO = {"query": "When did it burn again?", "no_ans_gap": 1.5}
+HAYSTACK_1 = [
+    {"answer": "1902", "type": "extractive", "score": 0.75, "context": "and again in 1902."},
+    {"answer": "", "type": "extractive", "score": 0.5, "context": None},
+]
+PIPELINE = [{"score": 0.75, "start": 37, "end": 41, "answer": "1902"}]
+NULL = {"score": 0.25, "start": 0, "end": 0, "answer": ""}
 PREDICTED = [{"id": id_, "text": text, "null_odds": ODDS[id_]} for id_, text in TEXTS.items()]
 
 
@@ -87,6 +94,33 @@ def test_each_format_is_recognised(tmp_path, content, form, odds):
 
 
 @pytest.mark.parametrize(
+    ("content", "form", "odds"),
+    [
+        ({"a": HAYSTACK_1}, "answers of haystack 1 or transformers' pipeline", -0.25),
+        ({**WHO, "answers": HAYSTACK_1}, "answers of haystack 1 or transformers' pipeline", -0.25),
+        ({"a": [*PIPELINE, NULL]}, "answers of haystack 1 or transformers' pipeline", -0.5),
+        ({"a": PIPELINE}, "answers of haystack 1 or transformers' pipeline", None),
+        ({"a": PIPELINE[0]}, "answers of haystack 1 or transformers' pipeline", None),
+        ({"a": [{"text": "1902", "score": 9}, {"text": None, "score": 2}]}, "n-best lists with scores", -7),
+    ],
+)
+def test_ranked_answers_are_read_by_the_keys_they_have(tmp_path, content, form, odds):
+    """With null odds that order questions, or none; a text that is not named is not a null."""
+    (tmp_path / "answers.json").write_text(json.dumps(content))
+    questions = question_set("made", QUESTIONS.examples[:1], "2.0")
+    answers = read_answers(tmp_path / "answers.json", questions)
+    assert (answers.form, answers.texts) == (form, {"a": "1902"})
+    assert answers.null_odds == (None if odds is None else {"a": odds})
+
+
+def test_lists_without_a_score_of_no_answer_have_no_null_odds(tmp_path):
+    (tmp_path / "answers.json").write_text(json.dumps({"a": PIPELINE, "b": [NULL], "c": PIPELINE}))
+    answers = read_answers(tmp_path / "answers.json", QUESTIONS)
+    assert (answers.texts, answers.null_odds) == ({"a": "1902", "b": "", "c": "1902"}, None)
+    assert answers.form.endswith('; no null odds, as 2 lists have no score of "no answer"')
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ('{"a": "x"}', "2 ids (b, c) without an answer; complete it, or use --missing empty"),
@@ -108,6 +142,7 @@ def test_each_format_is_recognised(tmp_path, content, form, odds):
         (json.dumps({"a": [{"data": "1902"}]}), "a: score: is missing"),
         (json.dumps({"a": [{"text": "1902", "probability": 0.9}]}), "is an n-best file"),
         (json.dumps({"a": [1902]}), "a: score: is missing"),
+        (json.dumps({"a": [{"span": "1902", "score": 1}]}), "a: an answer has none of data, answer, text"),
         (
             '{"a": [{"data": "1902", "score": 1' + "0" * 400 + "}]}",
             "a: score: '10000000000000000000' is not a number",
@@ -150,6 +185,14 @@ def test_missing_answers_and_answers_not_in_the_passage(tmp_path, monkeypatch, q
     assert "1 answers not in passage" in qa_arch("show", folder)[1]
     (tmp_path / "p.json").write_text(json.dumps({**TEXTS, "b": "1871"}))
     assert "holds another record" in qa_arch(*command)[2]
+
+
+def test_answers_that_are_all_empty_are_reported(tmp_path, monkeypatch, qa_arch, caplog):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.json").write_text(json.dumps(write(QUESTIONS)))
+    (tmp_path / "p.json").write_text(json.dumps(dict.fromkeys(TEXTS, "")))
+    assert qa_arch("adopt", "--predictions", "p.json", "--data", "data.json", "--name", "x")[0] == 0
+    assert '100.0% of the answers are "no answer", which is right for 33.3% of the questions' in caplog.text
 
 
 def test_adopted_predictions_score_like_their_run(trained, tmp_path, monkeypatch, qa_arch):

@@ -66,6 +66,21 @@ def test_unfinished_file_resumes_only_with_the_same_run_and_settings(
     assert (code, "was made with models" in err) == (5, True)
 
 
+def test_questions_that_are_cut_are_counted(qa_arch, trained, tmp_path, caplog):
+    long = [{**row, "question": "in a word, " * 30 + row["question"]} for row in rows(2)]
+    data = write_lines(tmp_path / "data.jsonl", [*long, *rows(1)])
+    code, out, _ = qa_arch("predict", trained, "--data", data, "--out", tmp_path / "out.jsonl")
+    assert (code, '3 lines, 2 questions cut (see their "question_cut")' in out) == (0, True)
+    cut = [row["question_cut"] for row in read_lines(tmp_path / "out.jsonl")]
+    assert (cut[0] > 0, cut[2]) == (True, 0)
+    ask = ("ask", trained, "--question", long[0]["question"], "--context", long[0]["context"])
+    assert f"the last {cut[0]} tokens of the question were not read" in qa_arch(*ask)[1]
+    example = {**rows(1)[0], **long[0], "id": "a", "answers": {"text": [], "answer_start": []}}
+    write_lines(data, [{key: example[key] for key in ("id", "question", "context", "answers")}])
+    assert qa_arch("predict", trained, "--data", data, "--out", tmp_path / "folder")[0] == 0
+    assert "data: 1 questions were cut to" in caplog.text
+
+
 def test_faulty_line_is_reported_or_skipped(qa_arch, trained, tmp_path):
     data = write_lines(tmp_path / "data.jsonl", [*rows(3), {"id": "x", "question": "Who?"}, *rows(1)])
     predict = ("predict", trained, "--data", data, "--out", tmp_path / "out.jsonl")

@@ -1,15 +1,19 @@
 """Splits: disjoint articles, nothing lost, reproducible, as close to the fractions as single moves allow."""
 
+import re
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qa_arch.config.files import write_json
+from qa_arch.config.schema import Data
 from qa_arch.data.question_sets import fingerprint, question_set
-from qa_arch.data.splits import _steps, by_article, hold_out, require_disjoint, subset
-from qa_arch.data.squad import read
+from qa_arch.data.splits import _steps, by_article, hold_out, load_splits, require_disjoint, subset
+from qa_arch.data.squad import read, write
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.types.text import Example, Gold, QuestionSet
 
@@ -106,6 +110,82 @@ def test_hold_out_takes_whole_articles_and_not_all():
     for fractions in ({"a": 0.5, "b": 0.4}, {"a": 1.2, "b": -0.2}, {"a": 1.0, "b": 0.0}, {}):
         with pytest.raises(ConfigError, match="positive and sum to 1"):
             by_article(make_set([1, 1]), fractions, 0)
+
+
+def mixed_set(articles: list[str]) -> QuestionSet:
+    """A question for every letter of every article: ``a`` answerable, ``n`` not."""
+    examples = [
+        Example(f"{n}-{i}", "Q?", f"Text of {n}.", f"A{n}", (Gold("Text", 0),) if kind == "a" else ())
+        for n, kinds in enumerate(articles)
+        for i, kind in enumerate(kinds)
+    ]
+    return question_set("set", examples, "2.0")
+
+
+def one_class(part: QuestionSet) -> bool:
+    return len({example.answerable for example in part.examples}) == 1
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_part_has_answerable_and_unanswerable_questions_if_articles_allow_it(seed, caplog):
+    questions = mixed_set(["aaaa"] * 12 + ["nn", "nn", "an"])
+    fractions = {"train": 0.8, "calibration": 0.2}
+    for parts in (by_article(questions, fractions, seed).values(), hold_out(questions, 3, seed)):
+        assert not any(map(one_class, parts))
+    assert not caplog.messages
+    assert (
+        by_article(questions, fractions, seed)["train"].titles
+        == by_article(questions, fractions, seed)["train"].titles
+    )
+    parts = by_article(mixed_set(["aaaa"] * 12 + ["nn"]), fractions, seed)
+    lacking = [name for name, part in parts.items() if one_class(part)]
+    assert lacking
+    assert [
+        re.search(r"the part (\w+) are answerable, or all", message)[1] for message in caplog.messages
+    ] == lacking
+
+
+def test_a_single_article_is_split_by_passage(caplog):
+    passages = [Example(str(n), "Q?", f"Text {n // 2}.", "Test", (Gold("Text", 0),)) for n in range(20)]
+    questions = question_set("set", passages, "1.1")
+    for train, held in (by_article(questions, {"a": 0.8, "b": 0.2}, 3).values(), hold_out(questions, 2, 3)):
+        assert (len(train), len(held)) == (16, 4)
+        require_disjoint(train=train, held=held)
+        assert not {e.context for e in train.examples} & {e.context for e in held.examples}
+    assert set(caplog.messages) == {"set: has a single article, and is split by passage"}
+    one = question_set("set", passages[:2], "1.1")
+    with pytest.raises(DataError, match=r"1 article cannot be split into 2 parts; .* \(data.calibration\)"):
+        by_article(one, {"a": 0.8, "b": 0.2}, 3)
+    with pytest.raises(ConfigError, match=r"1 articles of set; name a calibration set \(data.calibration\)"):
+        hold_out(one, 1, 3)
+
+
+def test_passages_of_a_single_article_may_not_recur_under_another_title(tmp_path):
+    for name, title, numbers in (
+        ("train", "Test", range(4)),
+        ("fresh", "Test", range(4, 6)),
+        ("dev", "Dev", [3]),
+    ):
+        examples = [Example(f"{name}{n}", "Q?", f"Text {n}.", title, (Gold("Text", 0),)) for n in numbers]
+        write_json(tmp_path / f"{name}.json", write(question_set(name, examples, "1.1")))
+    paths = [str(tmp_path / f"{name}.json") for name in ("train", "fresh", "dev")]
+    data = Data("x", paths[0], paths[1], None, 0, 0.25, 1, 0, "raise", True)
+    assert [len(questions) for questions in load_splits(data).values()] == [3, 1, 2]
+    for changed in (replace(data, dev=paths[2]), replace(data, dev=paths[2], open_dev=False)):
+        with pytest.raises(DataError, match=r"and dev.* share 1 article"):
+            load_splits(changed)
+
+
+def test_only_training_questions_need_places_of_answers(tmp_path):
+    sound, misplaced = (tmp_path / name for name in ("sound.json", "misplaced.json"))
+    write_json(sound, write(make_set([2, 2])))
+    content = write(make_set([0, 0, 2]))
+    content["data"][0]["paragraphs"][0]["qas"][0]["answers"] = [{"text": "Elsewhere", "answer_start": 3}]
+    write_json(misplaced, content)
+    data = Data("files", str(sound), str(misplaced), None, 1, 0.0, 13, 0, "raise", True)
+    assert load_splits(data)["dev"].examples[0].answers == (Gold("Elsewhere", -1),)
+    with pytest.raises(DataError, match=r"misplaced\.json"):
+        load_splits(replace(data, train=str(misplaced), dev=str(sound)))
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,6 +1,7 @@
 """Statistics counted by hand and on the published sets, and the command that prints them."""
 
 import json
+import re
 
 import pytest
 
@@ -79,9 +80,21 @@ def test_ceiling_of_a_tokenizer(encoder, tmp_path, qa_arch, monkeypatch):
     _, out, _ = qa_arch("stats", "--data", path, "--encoder", encoder, "--json")
     reached = json.loads(out)["ceiling"]
     assert reached.pop("exact") == reached.pop("f1") == pytest.approx(100 * 2 / 3)
-    assert reached == {"encoder": str(encoder), "inexact": 1, "in_no_window": 0}
+    facts = {"inexact": 1, "in_no_window": 0, "max_answer_tokens": 30, "too_long": 0}
+    assert reached == {"encoder": str(encoder), **facts}
     monkeypatch.setenv("COLUMNS", "200")
     assert "66.67 / 66.67" in qa_arch("stats", "--data", path, "--encoder", encoder)[1]
+
+
+def test_answer_that_decoding_excludes_is_not_in_the_ceiling(encoder, tmp_path, qa_arch):
+    """40 tokens; conf/decode allows 30."""
+    text = "Velmoran sailors left a " * 10
+    examples = [Example("1", "what", f"{text}mill-wheel.", "X", (Gold(text.strip(), 0),))]
+    path = write_json(tmp_path / "long.json", write(question_set("long", examples, "1.1")))
+    reached = json.loads(qa_arch("stats", "--data", path, "--encoder", encoder, "--json")[1])["ceiling"]
+    assert (reached["exact"], reached["inexact"], reached["too_long"]) == (0, 1, 1)
+    table = qa_arch("stats", "--data", path, "--encoder", encoder)[1]
+    assert re.search(r"answers above 30 tokens\D+1\b", table)
 
 
 def test_faulty_records_fail_or_are_skipped(file, qa_arch):

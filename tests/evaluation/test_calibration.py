@@ -98,6 +98,17 @@ def test_answerable_ece_column_matches_the_fit(tmp_path):
     assert row["answerable_ece"] is None
 
 
+@pytest.mark.parametrize(("answerable", "kind"), [(True, "answerable"), (False, "unanswerable")])
+def test_threshold_fitted_on_a_single_kind_of_question_says_so(tmp_path, caplog, answerable, kind):
+    """In log, record and table."""
+    examples = tuple(example for example in QUESTIONS.examples if example.answerable == answerable)
+    record = calibrated_record(tmp_path, None, replace(QUESTIONS, examples=examples))
+    assert record.threshold.fitted_on == f"calibration, all {kind}"
+    assert f"the questions are all {kind}, so the null threshold" in caplog.text
+    table = comparison([(tmp_path, record)], split=CALIBRATION)
+    assert f"null threshold fitted on calibration, all {kind}" in table.notes
+
+
 def test_single_kind_of_question_has_no_prior_and_no_answerability(tmp_path):
     answerable = tuple(example for example in QUESTIONS.examples if example.answerable)
     assert 0 < len(answerable) < len(QUESTIONS)

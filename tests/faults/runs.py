@@ -4,6 +4,9 @@ from planting import Fault
 
 # fmt: off
 FAULTS = (
+    Fault(name="threshold of one kind of question counts as fitted", at="SpanTask.fit",
+          test="test_threshold_fitted_on_a_single_kind_of_question_says_so",
+          old="len(classes) == 1", new="len(classes) == 0"),
     Fault(name="wandb's files are taken for a record", at="_records_below",
           test="test_wandb_has_curves_predictions_and_tables",
           old="folder.name in (MODEL, WANDB)", new="folder.name in (MODEL,)"),
@@ -302,6 +305,12 @@ FAULTS = (
     Fault(name="new files are executable", at="files:create_locked",
           test="test_written_files_follow_the_umask",
           old="O_EXCL, 0o666", new="O_EXCL"),
+    Fault(name="weights of a wrapped model are saved wrapped again", at="encoder_factory:load_unwrapped",
+          test="test_weights_of_a_wrapped_model_are_read",
+          old='vars(model).pop("_weight_conversions", None)', new="pass"),
+    Fault(name="adapter without its base model is not named", at="encoder_configs:check_files",
+          test="test_adapter_without_its_base_model_is_named",
+          old="(folder / ADAPTER).is_file()", new="False"),
     Fault(name="weight index may name a pickle", at="encoder_configs:check_files",
           test="test_weight_index_may_only_name_safetensors_in_its_folder",
           old='re.fullmatch(r"[^/\\\\\\0]+\\.safetensors", str(n))', new="n"),

@@ -4,6 +4,12 @@ from planting import Fault
 
 # fmt: off
 FAULTS = (
+    Fault(name="answer hides that its question was cut", at="Reader._answer",
+          test="test_question_that_is_cut_says_so_until_the_limit_is_raised",
+          old="max(prediction.question_cut for prediction in predictions)", new="0"),
+    Fault(name="a higher limit of questions takes room from the passage", at="windows:prepare",
+          test="test_a_higher_limit_of_questions_changes_no_window_of_shorter_ones",
+          old="np.maximum(question_length - max_question, 0)", new="0"),
     Fault(name="queue is unbounded", at="Batcher.reserve", test="test_full_queue_gets_429",
           old="self.size + count > self.options.max_queue", new="count > self.options.max_queue"),
     Fault(name="queue slots are never released", at="Batcher.release",

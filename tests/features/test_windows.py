@@ -1,13 +1,14 @@
 """Windows and labels against the tokenizer's own pair encoding and a plain version of the definition."""
 
 import logging
+import unicodedata
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import processors
+from tokenizers import normalizers, processors
 
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.features import tokenizers
@@ -119,6 +120,26 @@ def test_gold_to_tokens_to_text_is_exact(gold, make_set):
             assert ceiling(questions, table).exact == 100
 
 
+@pytest.mark.parametrize("form", ["NFC", "NFKC"])
+@pytest.mark.parametrize(
+    "gold",
+    [
+        unicodedata.normalize("NFD", "한국"),
+        "e\u0301te\u0301",
+        pytest.param("ｶﾞﾗｽ ﾊﾟﾊﾞ", id="half-width"),
+    ],
+)
+def test_composing_tokenizers_keep_the_whole_of_a_decomposed_answer(make_set, form, gold):
+    """Their offsets cover the first code point of what they compose alone."""
+    context = f"{gold} {unicodedata.normalize('NFD', '어문장')} {gold}."
+    tokenizer = tokenizers.build("unigram", [unicodedata.normalize(form, context)] * 50, 400)
+    tokenizer.backend_tokenizer.normalizer = getattr(normalizers, form)()
+    questions = make_set(("무엇?", context, gold))
+    table = prepare(questions, tokenizer, segments=True)
+    assert labelled_text(table, 0, context) == gold
+    assert ceiling(questions, table).exact == 100
+
+
 def test_gold_inside_a_token_is_widened_to_the_token(make_set):
     context = "Velmoran sailors left."
     tokenizer = tokenizers.build("wordpiece", [context] * 50, 400)
@@ -147,6 +168,19 @@ def test_first_answer_with_a_place_is_labelled(bert, make_set, passage):
         assert (table.lost_answers, table.answerable.any()) == (lost, not lost)
 
 
+def test_answer_longer_than_decoding_allows_lowers_the_ceiling(bert, make_set, passage):
+    short, long = " ".join(passage.split()[:2]), " ".join(passage.split()[:40])
+    questions = make_set(("What?", passage, long), ("Who?", passage, short))
+    table = prepare(questions, bert, max_length=300, stride=8, max_question=8, segments=True)
+    assert (table.lost_answers, table.long_answers(10), table.long_answers(300)) == (0, 1, 0)
+    tokens = int((table.label_end - table.label_start)[0]) + 1
+    assert (table.long_answers(tokens), table.long_answers(tokens - 1)) == (0, 1)
+    assert ceiling(questions, table).exact == ceiling(questions, table, tokens).exact == 100
+    measured = ceiling(questions, table, 10)
+    assert (measured.exact, measured.inexact) == (50, ("q0",))
+    assert 50 < measured.f1 < 80
+
+
 def test_long_questions_are_truncated_and_counted(bert, make_set, passage):
     questions = make_set((passage[:200], passage, None), ("Who?", passage, None))
     table = prepare(questions, bert, max_length=64, stride=8, max_question=12, segments=True)
@@ -155,6 +189,25 @@ def test_long_questions_are_truncated_and_counted(bert, make_set, passage):
     whole = bert(passage[:200], add_special_tokens=False)["input_ids"]
     assert assemble(table, np.array([0])).ids[0, 1:13].tolist() == whole[:12]
     assert table.lengths.max() <= 64
+
+
+def test_a_higher_limit_of_questions_changes_no_window_of_shorter_ones(bert, make_set, passage):
+    """Windows grow by what a question exceeds ``max_question``, up to what the encoder reads."""
+    questions = make_set((passage[:200], passage, None), ("Who?", passage, None))
+    lengths = {"max_length": 64, "stride": 8, "max_question": 12, "segments": True}
+    table = prepare(questions, bert, **lengths)
+    whole = len(bert(passage[:200], add_special_tokens=False)["input_ids"])
+    assert {*table.question_cut[table.example == 0].tolist()} == {whole - 12}
+    raised = prepare(questions, bert, **lengths, longest_question=20, longest_window=500)
+    assert raised.truncated_questions == 1
+    assert {*raised.question_cut[raised.example == 0].tolist()} == {whole - 20}
+    room = (table.token_end - table.token_start)[0]
+    assert (raised.token_end - raised.token_start)[0] == room
+    assert raised.lengths[0] == 72
+    assert prepare(questions, bert, **lengths, longest_question=20, longest_window=68).lengths[0] == 68
+    for name in ("token_start", "token_end", "question_length"):
+        before, after = (getattr(t, name)[t.example == 1].tolist() for t in (table, raised))
+        assert before == after
 
 
 VOCABULARY = "harbour Velmora dug 1811 crème e\u0301te\u0301 ½ 3½ 🦀 שלום ( ) can't \u00a0  lighthouse"

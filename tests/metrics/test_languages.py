@@ -10,6 +10,7 @@ import pytest
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import identity, open_passages, portable
 from qa_arch.errors import DataError
+from qa_arch.metrics import squad
 from qa_arch.metrics.languages import LANGUAGES, normaliser
 from qa_arch.metrics.squad import aggregate, normalise, score_questions
 from qa_arch.types.text import Example, Gold
@@ -27,6 +28,9 @@ MLQA = ("ar", "de", "es", "hi", "vi", "zh")
         ("zh", "北京大学，1898 年 Peking U.", "北 京 大 学 1898 年 peking u"),
         ("hi", "हिन्दी। भाषा", "हिन्दी भाषा"),
         ("ru", "«Дом» у реки — 12%", "дом у реки 12"),
+        ("ja", "「東大寺」、752 年", "東 大 寺 7 5 2  年"),
+        ("ko", "《한국》의 ‘서울’. A-B。", "한 국  의  서 울  a b 。"),  # KorQuAD keeps other punctuation
+        ("th", "กรุงเทพ ๑ (Bkk)", "ก ร ุ ง เ ท พ  ๑  b k k"),
     ],
 )
 def test_normalisation_follows_the_language(language, text, expected):
@@ -42,6 +46,51 @@ def test_scores_follow_the_language_of_the_set():
     assert german.fingerprint != english.fingerprint
 
 
+KOREAN = "한국어 문장은 서울에서 쓴다."
+
+
+@pytest.mark.parametrize(
+    ("predicted", "exact", "f1"),
+    [("서울에서", 0, 200 / 3), ("서울", 100, 100), ("서 울", 0, 100), ("《서울》", 100, 100)],
+)
+def test_korean_answers_are_compared_by_characters_but_for_exact_match(predicted, exact, f1):
+    """By KorQuAD's evaluation: 2 of 4 characters; another division into words is not an exact match."""
+    examples = [Example("q", "어디?", KOREAN, "T", (Gold("서울", KOREAN.index("서울")),))]
+    scores = aggregate(
+        score_questions(question_set("set", examples, "1.1", language="ko"), {"q": predicted}), "1.1"
+    )
+    assert (scores.exact, scores.f1) == (exact, pytest.approx(f1))
+
+
+@pytest.mark.parametrize(
+    ("question", "context", "language"),
+    [
+        ("東大寺はどこか。", "東大寺は奈良市にある。", "ja"),
+        ("어디?", KOREAN, "ko"),
+        ("ที่ไหน", "กรุงเทพ", "th"),
+        ("北京在哪里？", "北京大学", "zh"),
+        ("Where is 北京大学?", "It is in Peking.", None),
+        ("Wo?", "Neben der Mühle.", None),
+    ],
+)
+def test_text_that_is_not_divided_by_spaces_is_reported_once(
+    question, context, language, caplog, monkeypatch
+):
+    monkeypatch.setattr(squad, "_warned", set())
+    example = Example("q", question, context, "T", (Gold(context, 0),))
+    english = Example("r", "Who?", "Ada.", "T", (Gold("Ada", 0),))
+    for rules in ("en", language or "en"):
+        questions = question_set(
+            "set", [example, *([english] if language is None else [])], "1.1", language=rules
+        )
+        for _ in range(2):
+            score_questions(questions, {"q": "x"})
+    expected = [f"language:{language}:SOURCE"] if language else []
+    assert [
+        code for message, code in zip(caplog.messages, expected, strict=True) if code in message
+    ] == expected
+
+
 def test_source_prefix_sets_the_language(tmp_path, monkeypatch):
     qas = [{"id": "q", "question": "Wo?", "answers": [{"text": "der Mühle", "answer_start": 6}]}]
     articles = [{"title": "T", "paragraphs": [{"context": "Neben der Mühle.", "qas": qas}]}]
@@ -52,8 +101,8 @@ def test_source_prefix_sets_the_language(tmp_path, monkeypatch):
     assert german.name == "set"
     assert open_passages(f"language:en:{file}").fingerprint == open_passages(str(file)).fingerprint
     assert identity(f"language:de:{file}") != identity(str(file))
-    with pytest.raises(DataError, match=r"language:ja:.*: language 'ja' is not supported \(known: ar, de"):
-        open_passages(f"language:ja:{file}")
+    with pytest.raises(DataError, match=r"language:xx:.*: language 'xx' is not supported \(known: ar, de"):
+        open_passages(f"language:xx:{file}")
     monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path))
     assert portable(f"language:de:{tmp_path}/set.json") == "language:de:$QA_ARCH_DATA/set.json"
 

@@ -1,11 +1,14 @@
 """Unusable checkpoints are refused in one line; windows, segments and null follow the checkpoint."""
 
 import json
+import logging
 import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from checkpoints import make_checkpoint, make_tokenizer
+from families import new_encoder
 from safetensors.torch import load_file, save_file
 from tokenizers import processors
 from transformers import (
@@ -17,7 +20,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.errors import ConfigError, RunError, UnavailableError
 from qa_arch.features import tokenizers
 from qa_arch.models.checkpoint_files import open_checkpoint
 from qa_arch.models.span_checkpoint import load_span_checkpoint
@@ -52,6 +55,37 @@ def test_checkpoint_without_all_layers_is_refused(bert, tmp_path):
     folder = shutil.copytree(bert, tmp_path / "short")
     edit_json(folder, "config.json", num_hidden_layers=3)
     assert_refused(folder, "lack 16 of the tensors of 'bert', such as bert", UnavailableError)
+
+
+@pytest.mark.parametrize("prefix", ["_orig_mod.", "module._orig_mod.", "model.", "base_model.model."])
+def test_weights_of_a_wrapped_model_are_read(bert, tmp_path, prefix, caplog):
+    """As a span model and as an encoder; what is saved again has the usual names."""
+    caplog.set_level(logging.INFO, "qa_arch")
+    folder = shutil.copytree(bert, tmp_path / "wrapped")
+    state = load_file(folder / "model.safetensors")
+    wrapped = {prefix + name: value for name, value in state.items()}
+    save_file(wrapped, folder / "model.safetensors", {"format": "pt"})
+    model = load_span_checkpoint(open_checkpoint(folder)).model.model
+    assert f"its weights are named {prefix}*" in caplog.text
+    model.save_pretrained(tmp_path / "again")
+    again = load_file(tmp_path / "again/model.safetensors")
+    assert again.keys() == state.keys()
+    assert all(again[name].equal(value) for name, value in state.items())
+    encoder = new_encoder(name=str(folder)).backbone.state_dict()
+    assert all(value.equal(state[f"bert.{name}"]) for name, value in encoder.items())
+
+
+def test_adapter_without_its_base_model_is_named(bert, tmp_path):
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "velmora/bert"}')
+    save_file({"x": torch.zeros(1)}, folder / "adapter_model.safetensors")
+    whole = shutil.copytree(folder, tmp_path / "whole", dirs_exist_ok=True)
+    shutil.copytree(bert, whole, dirs_exist_ok=True)
+    for place in (folder, whole):
+        for load in (load_predictor, lambda folder: new_encoder(name=str(folder))):
+            with pytest.raises(RunError, match=r"holds a PEFT adapter .*merge_and_unload\(\)"):
+                load(place)
 
 
 def test_truncated_weights_are_refused(bert, tmp_path):

@@ -43,6 +43,26 @@ def same(actual, expected) -> bool:
     )
 
 
+def test_question_that_is_cut_says_so_until_the_limit_is_raised(span_run, reader, pairs):
+    """Two questions that differ only beyond the limit of 24 tokens."""
+    long = [f"{'a ' * 24}{end}?" for end in "bc"]
+    cut = reader(long, TEXT)
+    assert cut[0].null_odds == cut[1].null_odds
+    assert all(answer.question_cut > 0 for answer in cut)
+    assert all(f"question_cut={answer.question_cut}" in repr(answer) for answer in cut)
+    assert f"the last {cut[0].question_cut} tokens" in cut[0]._repr_html_()
+    longer = load(span_run, device="cpu", max_question=24 + cut[0].question_cut)
+    whole = longer(long, TEXT)
+    assert whole[0].null_odds != whole[1].null_odds
+    assert [answer.question_cut for answer in whole] == [0, 0]
+    questions, contexts = zip(*pairs[:20], strict=True)
+    answers = zip(longer(questions, contexts), reader(questions, contexts), strict=True)
+    assert all(same(*pair) and not pair[1].question_cut for pair in answers)
+    for limit in (23, 29):
+        with pytest.raises(ConfigError, match=f"max_question: {limit} is out of range; give at least 24"):
+            load(span_run, device="cpu", max_question=limit)
+
+
 def test_all_ways_of_calling_agree(reader, pairs):
     questions, contexts = zip(*pairs, strict=True)
     single = [reader(question, context, top_k=2) for question, context in pairs]

@@ -1,6 +1,7 @@
 """Records of runs that finish, fail or run out of memory, and warnings about models that always abstain."""
 
 import logging
+import re
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 
@@ -130,6 +131,13 @@ def test_warning_for_a_model_that_nearly_always_abstains(nulls, margin, warned):
     warning = TASK.warning(questions, outputs, margin)
     assert (warning is not None) == warned
     assert not warned or "learned nothing else" in warning
+
+
+def test_answers_that_decoding_excludes_are_counted_in_the_log(run_training, caplog):
+    with caplog.at_level(logging.INFO, "qa_arch"):
+        run_training("decode.max_answer_tokens=1", "trainer.max_steps=1")
+    found = r"train: 21 questions, \d+ windows, \d+ answers longer than decode.max_answer_tokens=1, which no"
+    assert any(re.match(found, message) for message in caplog.messages), caplog.messages
 
 
 def test_run_that_always_abstains_warns_unless_it_is_a_smoke_test(run_training, caplog, monkeypatch):

@@ -6,6 +6,9 @@ import { element, percent, unitsOf } from "./text.js";
 export function card(model, answer, question, context) {
   const node = element("article", { class: "card", "aria-label": `Answer of ${model.name}` });
   node.append(element("h2", {}, model.name), ...verdict(answer), passage(answer, context));
+  if (answer.question_cut) {
+    node.append(element("p", { class: "confidence" }, `The last ${answer.question_cut} tokens of the question were not read.`));
+  }
   // Compare texts too: a sequence model's offsets may all be -1.
   const isOther = (span) => ["text", "start", "end"].some((name) => span[name] !== answer[name]);
   const others = answer.spans.filter(isOther).slice(0, 3);
