@@ -94,11 +94,11 @@ def multirun(
 ) -> int:
     """Run or resume a sweep; exit code 1 if a point failed or was not run. With ``dry``, only check it and
     print what would be done."""
-    from qa_arch.cli.compose import NOT_FOR_SWEEPS, refuse, split_grid, to_yaml
     from qa_arch.cli.compose import multirun as hydra_multirun
+    from qa_arch.cli.compose import split_grid, sweep_arguments, to_yaml
 
-    refuse(overrides, NOT_FOR_SWEEPS)
     folder = use_config_dir(config_dir, trusted)
+    overrides = sweep_arguments(overrides, folder)
     sweep = Sweep(
         Grid(*split_grid(overrides)),
         command=point_command(trusted, folder),
