@@ -297,8 +297,7 @@ class SpanTask(Task):
             return None
         return (
             f"{abstained:.1%} of the predictions are 'no answer', which is right for {unanswerable:.1%} of"
-            " the questions: the model has learned nothing else; try a lower optim.lr, a longer optim.warmup"
-            " or another seed"
+            " the questions: the model has learned nothing else"
         )
 
 

@@ -7,12 +7,13 @@ batch.
 from __future__ import annotations
 
 import inspect
-from dataclasses import is_dataclass
-from pathlib import Path
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, get_args, get_type_hints
 
+import torch
 from torch import Tensor, nn
 
+from qa_arch.config.target import source_line
 from qa_arch.errors import QaArchError
 
 
@@ -22,7 +23,7 @@ class OutputError(QaArchError):
 
 def check_output(model: nn.Module, batch: Any, output: Any, expected_type: Any) -> None:
     """Raise OutputError unless ``output`` fits its type: a dataclass of tensors or a tensor of named axes."""
-    place = f"{_source_line(type(model).forward)}: {type(model).__name__}.forward"
+    place = f"{source_line(type(model).forward)}: {type(model).__name__}.forward"
     fields = [("the output", output, expected_type)]
     if is_dataclass(expected_type):
         name = getattr(expected_type, "__name__", "record")
@@ -48,16 +49,65 @@ def check_output(model: nn.Module, batch: Any, output: Any, expected_type: Any) 
             raise OutputError(f"{place}: {field} is {_shown(value)}, {shapes}")
         if not value.is_floating_point():
             raise OutputError(f"{place}: {field} holds {value.dtype}; scores must be floating point")
+        if number := int(value.isnan().sum()):
+            raise OutputError(
+                f"{place}: {field} is NaN in {number:,} of {value.numel():,} places; look for divisions by"
+                " zero and rows that are masked completely"
+            )
 
 
 def check_losses(loss: Any, batch: Any, losses: Any) -> None:
     """Raise OutputError unless a loss returns one value per row of the batch."""
     if not isinstance(losses, Tensor) or losses.shape != (len(batch),):
-        place = _source_line(type(loss).__call__ if not inspect.isroutine(loss) else loss)
+        place = source_line(type(loss).__call__ if not inspect.isroutine(loss) else loss)
         raise OutputError(
             f"{place}: {type(loss).__name__} returns {_shown(losses)}, expected (B,) = ({len(batch)},):"
             " one loss per row, not reduced"
         )
+
+
+def padding_effect(model: nn.Module, batch: Any) -> float | None:
+    """Largest change of the scores of the batch's shortest row when the batch's padding is taken away,
+    relative to its largest score; None without padding. Computed in fp32 without dropout."""
+    mask = getattr(batch, "mask", None)
+    if not isinstance(mask, Tensor) or mask.ndim != 2 or mask.all():
+        return None
+    lengths = mask.sum(1)
+    short, longest = int(lengths.argmin()), int(lengths.argmax())
+    length = int(lengths[short])
+    if not mask[short, :length].all():
+        return None
+    modes = {module: module.training for module in model.modules()}
+    try:
+        with torch.no_grad(), torch.autocast(mask.device.type, enabled=False):
+            padded, alone = (
+                _tensors(model.eval()(_rows(batch, rows, width)))
+                for rows, width in (([short, longest], mask.shape[1]), ([short], length))
+            )
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    changes = [0.0]
+    for before, after in zip(alone, padded, strict=True):
+        kept = after[0][tuple(map(slice, before[0].shape))]
+        finite = before[0].isfinite() & kept.isfinite()
+        scale = float(before[0][finite].abs().max()) if finite.any() else 0.0
+        changes.append(float((kept - before[0])[finite].abs().max()) / scale if scale else 0.0)
+    return max(changes)
+
+
+def _rows(batch: Any, rows: list[int], width: int) -> Any:
+    """The ``rows`` of a batch, with ``width`` tokens."""
+    parts = {f.name: getattr(batch, f.name) for f in fields(batch)}
+    kept = {name: part[rows] for name, part in parts.items() if isinstance(part, Tensor)}
+    tokens = {name: part[:, :width] for name, part in kept.items() if parts[name].shape == batch.mask.shape}
+    return replace(batch, **{**kept, **tokens})
+
+
+def _tensors(output: Any) -> list[Tensor]:
+    """The tensors of a model's output."""
+    values = [getattr(output, f.name) for f in fields(output)] if is_dataclass(output) else [output]
+    return [value for value in values if isinstance(value, Tensor)]
 
 
 def _axes(hint: Any) -> tuple[str, ...] | None:
@@ -66,16 +116,6 @@ def _axes(hint: Any) -> tuple[str, ...] | None:
         if (axes := getattr(part, "dim_str", None)) is not None:
             return tuple(axes.split())
     return None
-
-
-def _source_line(function: Any) -> str:
-    """``FILE:LINE`` of a function or method, relative to the current folder if inside it."""
-    try:
-        path = Path(inspect.getsourcefile(function) or "?")
-        line = inspect.getsourcelines(function)[1]
-    except (OSError, TypeError):
-        return "?"
-    return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}:{line}"
 
 
 def _shown(value: Any) -> str:

@@ -52,9 +52,9 @@ REFUSED = [
     (f"{TINY} --data dev.json --set stride", 2, "is not SECTION.KEY=VALUE"),
     (f"{TINY} --data dev.json --set optim.lr=1", 2, "optim: describes"),
     (
-        f"{TINY} --data dev.json --set features.stride=8 --set features.stride=9",
+        f"{TINY} --data dev.json --set optim.lr=8 --set optim.lr=9",
         2,
-        "give features.stride once",
+        "give optim.lr once",
     ),
     (f"{TINY} tiny-electra --data dev.json", 2, "score it alone"),
     ("evaluate --run mistyped --data dev.json", 5, "mistyped: no such run folder"),
