@@ -28,7 +28,7 @@ from qa_arch.errors import ConfigError, UnavailableError, one_line
 from qa_arch.records import RECORD, read_trained
 
 OURS, SUBMITIT = "hydra_plugins.qa_arch_isolated.launcher", "hydra_plugins.hydra_submitit_launcher"
-PLUGINS = {
+PLUGINS: dict[str, dict[str, str | None]] = {
     "launcher": {
         f"{OURS}.IsolatedLauncher": None,
         f"{SUBMITIT}.submitit_launcher.LocalLauncher": f"{OURS}.LocalJobsLauncher",

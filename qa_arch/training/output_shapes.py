@@ -87,21 +87,21 @@ def padding_effect(model: nn.Module, batch: Any) -> float | None:
     finally:
         for module, mode in modes.items():
             module.training = mode
-    changes = [0.0]
+    changes, largest = [0.0], [0.0]
     for before, after in zip(alone, padded, strict=True):
-        kept = after[0][tuple(map(slice, before[0].shape))]
-        finite = before[0].isfinite() & kept.isfinite()
-        scale = float(before[0][finite].abs().max()) if finite.any() else 0.0
-        changes.append(float((kept - before[0])[finite].abs().max()) / scale if scale else 0.0)
-    return max(changes)
+        again = after[0][tuple(map(slice, before[0].shape))]
+        if (finite := before[0].isfinite() & again.isfinite()).any():
+            changes.append(float((again - before[0])[finite].abs().max()))
+            largest.append(float(before[0][finite].abs().max()))
+    return max(changes) / (max(largest) or 1.0)
 
 
 def _rows(batch: Any, rows: list[int], width: int) -> Any:
     """The ``rows`` of a batch, with ``width`` tokens."""
     parts = {f.name: getattr(batch, f.name) for f in fields(batch)}
-    kept = {name: part[rows] for name, part in parts.items() if isinstance(part, Tensor)}
-    tokens = {name: part[:, :width] for name, part in kept.items() if parts[name].shape == batch.mask.shape}
-    return replace(batch, **{**kept, **tokens})
+    chosen = {name: part[rows] for name, part in parts.items() if isinstance(part, Tensor)}
+    tokens = {name: part[:, :width] for name, part in chosen.items() if parts[name].shape == batch.mask.shape}
+    return replace(batch, **{**chosen, **tokens})
 
 
 def _tensors(output: Any) -> list[Tensor]:
