@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from qa_arch.config.target import source_line
 from qa_arch.errors import QaArchError
+from qa_arch.types.tensors import Batch
 
 
 class OutputError(QaArchError):
@@ -68,10 +69,10 @@ def check_losses(loss: Any, batch: Any, losses: Any) -> None:
 
 def padding_effect(model: nn.Module, batch: Any) -> float | None:
     """Largest change of the scores of the batch's shortest row when the batch's padding is taken away,
-    relative to its largest score; None without padding. Computed in fp32 without dropout."""
-    mask = getattr(batch, "mask", None)
-    if not isinstance(mask, Tensor) or mask.ndim != 2 or mask.all():
+    relative to its largest score, in fp32 without dropout; None without padding or windows."""
+    if not isinstance(batch, Batch) or batch.mask.all():
         return None
+    mask = batch.mask
     lengths = mask.sum(1)
     short, longest = int(lengths.argmin()), int(lengths.argmax())
     length = int(lengths[short])
