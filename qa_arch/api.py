@@ -9,6 +9,7 @@ from typing import get_args
 from qa_arch.cli.compose import compose
 from qa_arch.cli.runs import use_config_dir
 from qa_arch.cli.train import IfExists, check_jobs, plan_job, train_job
+from qa_arch.config.check import refuse_repeated
 from qa_arch.config.launched import launched
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.input_files import as_list
@@ -38,6 +39,7 @@ def train(
     """
     if isinstance(overrides, str):
         raise ConfigError(f"overrides: must be a list of settings, such as {overrides.split()}")
+    refuse_repeated(overrides)
     if if_exists not in get_args(IfExists):
         raise ConfigError(f"if_exists: '{if_exists}' is not one of {', '.join(get_args(IfExists))}")
     if launched() is not None:

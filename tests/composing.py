@@ -28,10 +28,10 @@ def cached(hydra_compose: Callable[..., Any]) -> Callable[..., Any]:
     composed: dict[tuple[str, ...], Any] = {}
     group_names: dict[tuple[Path, ...], set[str]] = {}
 
-    def compose(name: str, overrides: Sequence[str] = ()) -> Any:
+    def compose(name: str, overrides: Sequence[str] = (), **options: Any) -> Any:
         folders = tuple(config_folders())
         if list(overrides[:1]) != _search_path(folders):  # the user's own folder, or none
-            return hydra_compose(name, overrides=overrides)
+            return hydra_compose(name, overrides=overrides, **options)
         if folders not in group_names:
             group_names[folders] = set(groups(folders))
         search, *remaining = overrides
@@ -43,13 +43,13 @@ def cached(hydra_compose: Callable[..., Any]) -> Callable[..., Any]:
             for override in parsed
         )
         if not is_usual or not all(folder.is_relative_to(ROOT) for folder in folders):
-            return hydra_compose(name, overrides=overrides)
+            return hydra_compose(name, overrides=overrides, **options)
         choices = [
             override.input_line for override in parsed if override.key_or_group in group_names[folders]
         ]
         key = (name, search, *choices)
         if key not in composed:
-            composed[key] = hydra_compose(name, overrides=[search, *choices])
+            composed[key] = hydra_compose(name, overrides=[search, *choices], **options)
         config = deepcopy(composed[key])
         try:
             settings = [override for override in parsed if override.input_line not in choices]

@@ -28,6 +28,6 @@ def tables(folder: Path) -> list[Table]:
 def figures(folder: Path) -> list[Sequence[Path]]:
     scores, losses = ("calibration_exact", "calibration_f1"), ("train_loss", "calibration_loss")
     return [
-        learning_curves(folder, "scores", "EM and F1 by epoch, as in Figures 5.1 and 5.2", scores),
-        learning_curves(folder, "losses", "Losses by epoch, as in Figure 5.3", losses),
+        learning_curves(folder, "scores", "EM and F1 by epoch", scores),
+        learning_curves(folder, "losses", "Losses by epoch", losses),
     ]

@@ -62,7 +62,7 @@ def _wanted(model: str) -> list[Wanted]:
 def figures(folder: Path) -> list[Sequence[Path]]:
     losses = ("train_loss", "calibration_loss")
     return [
-        learning_curves(folder, "figure_5_1", "Figure 5.1: EM by epoch", ["calibration_exact"]),
-        learning_curves(folder, "figure_5_2", "Figure 5.2: F1 by epoch", ["calibration_f1"]),
-        learning_curves(folder, "figure_5_3", "Figure 5.3: losses by epoch", losses),
+        learning_curves(folder, "exact", "EM by epoch", ["calibration_exact"]),
+        learning_curves(folder, "f1", "F1 by epoch", ["calibration_f1"]),
+        learning_curves(folder, "losses", "Losses by epoch", losses),
     ]

@@ -1,8 +1,10 @@
 """Hydra's default sweeper and launcher of ``train -m``: each point runs in its own processes."""
 
-from __future__ import annotations
+# Without postponed annotations: Hydra executes a plugin before it is in sys.modules, where dataclasses would
+# look for the names in them.
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -17,6 +19,9 @@ from qa_arch.errors import ConfigError
 
 class GridSweeper(BasicSweeper):
     """Hydra's sweeper without its check that points compose: our launchers compose all before one starts."""
+
+    def __init__(self, params: dict[str, str] | None) -> None:
+        super().__init__(max_batch_size=None, params=params)
 
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None: ...
 
@@ -51,7 +56,11 @@ class IsolatedLauncher(Launcher):
         return [(run, self._compose(run)) for run in seeded]
 
     def _compose(self, overrides: Sequence[str]) -> Any:
+        from qa_arch.cli.compose import changed
+
         config = self.loader.load_sweep_config(self.config, list(overrides))
+        for change in changed(config.hydra, self.config.hydra):
+            raise ConfigError(f"{change}: is set by a YAML file of some points; it holds for a whole sweep")
         settings = OmegaConf.masked_copy(config, [key for key in config if key not in ("hydra", "sweep")])
         return OmegaConf.to_container(settings, resolve=True, throw_on_missing=True)
 
@@ -103,9 +112,16 @@ def _mean(values: Sequence[float | Exception]) -> float | Exception:
     return errors[0] if errors else fmean(values)
 
 
-ConfigStore.instance().store(
-    group="hydra/launcher",
-    name="isolated",
-    node={"_target_": f"{IsolatedLauncher.__module__}.{IsolatedLauncher.__name__}"},
-    provider="qa_arch",
-)
+@dataclass
+class IsolatedSettings:
+    _target_: str = f"{IsolatedLauncher.__module__}.{IsolatedLauncher.__name__}"
+
+
+@dataclass
+class GridSettings:
+    _target_: str = f"{GridSweeper.__module__}.{GridSweeper.__name__}"
+    params: dict[str, str] | None = None
+
+
+for group, name, settings in (("launcher", "isolated", IsolatedSettings), ("sweeper", "grid", GridSettings)):
+    ConfigStore.instance().store(group=f"hydra/{group}", name=name, node=settings, provider="qa_arch")

@@ -1,7 +1,9 @@
 """``hydra/sweeper=qa_optuna``: Optuna searches the space of the swept settings for the best point."""
 
-from __future__ import annotations
+# Without postponed annotations: Hydra executes a plugin before it is in sys.modules, where dataclasses would
+# look for the names in them.
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.config_store import ConfigStore
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
 class OptunaSweeper(Sweeper):
     """Translates a Hydra sweep into a search space of ``qa_arch.sweep.search``, and its points into jobs."""
 
-    def __init__(self, n_trials: int, n_jobs: int, seed: int) -> None:
+    def __init__(self, n_trials: int, n_jobs: int, seed: int, params: object) -> None:
+        """``params`` are among the arguments of ``sweep``."""
         self.trials, self.at_a_time, self.seed = n_trials, n_jobs, seed
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: Any) -> None:
@@ -63,7 +66,7 @@ class OptunaSweeper(Sweeper):
         )
 
 
-def _dimension(override: Override) -> BaseDistribution:
+def _dimension(override: Override) -> "BaseDistribution":
     """Search dimension of an override: a number for ``interval`` and ``range``, else a categorical choice."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
@@ -78,14 +81,13 @@ def _dimension(override: Override) -> BaseDistribution:
     return CategoricalDistribution(words)
 
 
-ConfigStore.instance().store(
-    group="hydra/sweeper",
-    name="qa_optuna",
-    node={
-        "_target_": f"{OptunaSweeper.__module__}.{OptunaSweeper.__name__}",
-        "n_trials": 20,
-        "n_jobs": 1,
-        "seed": 13,
-    },
-    provider="qa_arch",
-)
+@dataclass
+class OptunaSettings:
+    _target_: str = f"{OptunaSweeper.__module__}.{OptunaSweeper.__name__}"
+    n_trials: int = 20
+    n_jobs: int = 1
+    seed: int = 13
+    params: dict[str, str] | None = None
+
+
+ConfigStore.instance().store(group="hydra/sweeper", name="qa_optuna", node=OptunaSettings, provider="qa_arch")

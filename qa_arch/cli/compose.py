@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,48 +15,58 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from qa_arch.config import extras
-from qa_arch.config.check import short, suggest, suggest_setting
+from qa_arch.config.check import refuse_repeated, short, suggest, suggest_setting
 from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import refuse_ignored_encoder, refuse_mixed_sources
 from qa_arch.errors import ConfigError, UnavailableError, one_line
 from qa_arch.records import RECORD, read_trained
 
-LAUNCHER = "hydra/launcher=isolated"
-"""Our launcher in ``hydra_plugins``, which runs each point in its own processes."""
-SWEEPER = "hydra.sweeper._target_=hydra_plugins.qa_arch_isolated.launcher.GridSweeper"
-SUBMITTED = {
-    "hydra/launcher=submitit_local": "hydra_plugins.qa_arch_isolated.launcher.LocalJobsLauncher",
-    "hydra/launcher=submitit_slurm": "hydra_plugins.qa_arch_isolated.launcher.SlurmJobsLauncher",
+OURS, SUBMITIT = "hydra_plugins.qa_arch_isolated.launcher", "hydra_plugins.hydra_submitit_launcher"
+PLUGINS: dict[str, dict[str, str | None]] = {
+    "launcher": {
+        f"{OURS}.IsolatedLauncher": None,
+        f"{SUBMITIT}.submitit_launcher.LocalLauncher": f"{OURS}.LocalJobsLauncher",
+        f"{SUBMITIT}.submitit_launcher.SlurmLauncher": f"{OURS}.SlurmJobsLauncher",
+    },
+    "sweeper": {f"{OURS}.GridSweeper": None, "hydra_plugins.qa_arch_optuna.sweeper.OptunaSweeper": None},
 }
-"""Launchers of Hydra's submitit plugin -> our replacements with the same settings: the plugin would run a
-point inside the job's own process."""
+"""What may launch and choose the points of a sweep -> our replacement with the same settings: the submitit
+plugin would run a point inside the job's own process."""
+AT_HAND = {
+    "launcher": "each point runs in its own processes, with hydra/launcher=isolated (the default),"
+    " submitit_local or submitit_slurm",
+    "sweeper": "the sweepers are hydra/sweeper=grid (the default) and hydra/sweeper=qa_optuna",
+}
 SEARCHPATH = (r"\+*hydra\.searchpath", "name the folder of your own configs with --config-dir DIR")
 ONE_LOGGER = (r"logger=(\[|.*,)", "a run has one logger; name one, such as logger=csv")
 NO_EFFECT = "has no effect; a sweep (train -m) takes hydra/launcher and hydra/sweeper"
+MULTIRUN = (r"\+*hydra\.mode=MULTIRUN", "add -m, which trains every point of a grid")
 NOT_FOR_RUNS = (
     (r"\+*sweep\.", "is a setting of sweeps; use it with train -m"),
-    (r"hydra\.(run|sweep)\.", "name the run folder with --folder DIR, or its parent with runs_dir=DIR"),
+    (r"\+*hydra\.(run|sweep)\.", "name the run folder with --folder DIR, or its parent with runs_dir=DIR"),
     SEARCHPATH,
     ONE_LOGGER,
-    (r"\+*hydra[./]", NO_EFFECT),
+    MULTIRUN,
+    (r"\+*hydra[./](?!mode)", NO_EFFECT),
 )
-"""(pattern, remedy) of overrides that a run rejects, even if Hydra would accept them."""
+"""(pattern, remedy) of overrides, and of what YAML files set, that a run rejects."""
 NOT_FOR_SWEEPS = (
-    (r"hydra\.(run|sweep)\.", "name the sweep's folder with sweep.folder=DIR"),
-    (r"hydra/launcher=basic$", f"would train every point in this process; {LAUNCHER} does not"),
-    (r"hydra/sweeper=optuna$", "the search of qa-arch is hydra/sweeper=qa_optuna"),
+    (r"\+*hydra\.(run|sweep)\.", "name the sweep's folder with sweep.folder=DIR"),
     (r"\+*hydra\.sweeper\.max_batch_size=", "all points are checked first; sweep.n_jobs=N runs N at a time"),
-    (r"\+*hydra\.sweeper\.params\b", "name each swept setting as an argument, such as seed=1,2"),
     SEARCHPATH,
     ONE_LOGGER,
-    (r"\+*hydra[./](?!launcher|sweeper)", NO_EFFECT),
+    (r"\+*hydra\.mode=(?!MULTIRUN)", "leave out -m"),
+    (r"\+*hydra[./](?!launcher|sweeper|mode)", NO_EFFECT),
 )
-"""(pattern, remedy) of overrides that a sweep rejects."""
+"""The same for sweeps."""
+NOT_CHOSEN = re.compile(r"hydra\.(overrides|runtime|searchpath|job\.(config_name|override_dirname))\b")
+"""What Hydra itself sets for each composition."""
 QUOTES = (
     "a value that contains = , spaces or letters outside ASCII needs quotes: \"KEY='a=b'\"; write $HOME for ~"
 )
@@ -68,8 +79,10 @@ def compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[str
     """
     refuse(overrides, NOT_FOR_RUNS)
     with _hydra(overrides, config_dir) as search:
-        composed = hydra_compose("train", overrides=[*search, *overrides])
-        plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+        composed = hydra_compose("train", overrides=[*search, *overrides], return_hydra_config=True)
+        _refuse_chosen(composed.hydra, NOT_FOR_RUNS, config_folders(config_dir))
+        own = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
+        plain = OmegaConf.to_container(own, resolve=True, throw_on_missing=True)
     assert isinstance(plain, dict)
     if "head" in plain:
         raise ConfigError("head: its YAML must begin with the line '# @package model.head'")
@@ -84,6 +97,42 @@ def refuse(overrides: Sequence[str], refused: Sequence[tuple[str, str]]) -> None
         for pattern, remedy in refused:
             if re.match(pattern, override):
                 raise ConfigError(f"{override}: {remedy}")
+
+
+def _refuse_chosen(hydra: Any, refused: Sequence[tuple[str, str]], folders: Sequence[Path]) -> None:
+    """``refuse`` what YAML files set of Hydra's own settings, naming the file."""
+    for change in changed(hydra, _hydra_defaults().hydra):
+        try:
+            refuse([change], refused)
+        except ConfigError as error:
+            name = re.split(r"[./]", change.partition("=")[0])[-1]
+            chosen = hydra.runtime.choices.items()
+            files = (
+                folder / f"{group.partition('@')[0]}/{it}.yaml" for group, it in chosen for folder in folders
+            )
+            texts = {file: file.read_text(encoding="utf-8") for file in files if file.is_file()}
+            place = next((file for file, text in texts.items() if "hydra" in text and name in text), "a YAML")
+            raise ConfigError(f"{place}: {error}") from None
+
+
+@cache
+def _hydra_defaults() -> Any:
+    """What ``_refuse_chosen`` compares with: Hydra's settings where nobody has set any."""
+    return hydra_compose("launch", return_hydra_config=True)
+
+
+def changed(hydra: Any, default: Any) -> Iterator[str]:
+    """The choices and settings of Hydra's node ``hydra`` that differ from ``default``, as overrides."""
+    plain, other = (OmegaConf.to_container(node, enum_to_str=True) for node in (hydra, default))
+    assert isinstance(plain, dict)
+    assert isinstance(other, dict)
+    for group, choice in plain["runtime"]["choices"].items():
+        if group.startswith("hydra/") and choice != other["runtime"]["choices"].get(group):
+            yield f"{group}={choice}"
+    before = dict(_dotted(other, "hydra."))
+    for key, value in _dotted(plain, "hydra."):
+        if not (isinstance(value, dict) or NOT_CHOSEN.match(key) or value == before.get(key)):
+            yield f"{key}={value}"
 
 
 @contextmanager
@@ -137,29 +186,42 @@ def split_grid(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     return fixed, [override.get_key_element() for override in settings if override.is_sweep_override()]
 
 
-def multirun(overrides: Sequence[str], task: Any, output: Path, config_dir: str | None) -> None:
-    """Run Hydra's sweeper over the points of ``overrides``, with its own files in ``output``.
-
-    The default launcher is ``isolated``. Errors of points propagate.
-    """
+def sweep_arguments(overrides: Sequence[str], config_dir: str | None) -> list[str]:
+    """``overrides`` of a sweep, checked, and as overrides what its YAML files choose: the settings that
+    ``hydra.sweeper.params`` sweeps, and our replacement of a launcher."""
+    refuse(overrides, NOT_FOR_SWEEPS)
     with _hydra(overrides, config_dir) as search:
-        arguments = [*_default_plugins(overrides), *search, *overrides, f"hydra.sweep.dir={output}"]
-        GlobalHydra.instance().hydra.multirun("train", task, arguments, with_log_configuration=False)
+        composed = GlobalHydra.instance().hydra.compose_config(
+            "train", [*search, *overrides], run_mode=RunMode.MULTIRUN, with_log_configuration=False
+        )
+        hydra = composed.hydra
+        _refuse_chosen(hydra, NOT_FOR_SWEEPS, config_folders(config_dir))
+        typed = {override.partition("=")[0] for override in overrides}
+        swept = (hydra.sweeper.params or {}).items()
+        arguments = [*(f"{key}={values}" for key, values in swept if key not in typed), *overrides]
+        for plugin, known in PLUGINS.items():
+            group, target = f"hydra/{plugin}", hydra[plugin]._target_
+            choice = f"{group}={hydra.runtime.choices[group]}"
+            if target not in known:
+                raise ConfigError(f"{choice}: {target} is not supported; {AT_HAND[plugin]}")
+            if replacement := known[target]:
+                extras.require("slurm", choice)
+                arguments.append(f"hydra.{plugin}._target_={replacement}")
+        is_grid = hydra.sweeper._target_ == f"{OURS}.GridSweeper"
+    for argument in arguments if is_grid else ():
+        if "interval(" in argument.partition("=")[2]:
+            raise ConfigError(f"{argument}: intervals are for a search; add hydra/sweeper=qa_optuna")
+    return arguments
 
 
-def _default_plugins(overrides: Sequence[str]) -> Iterator[str]:
-    """Overrides that select our sweeper and launcher, unless ``overrides`` select others."""
-    if not any(override.startswith("hydra/sweeper=") for override in overrides):
-        for override in overrides:
-            if "interval(" in override.partition("=")[2]:
-                raise ConfigError(f"{override}: intervals are for a search; add hydra/sweeper=qa_optuna")
-        yield SWEEPER
-    for chosen, target in SUBMITTED.items():
-        if chosen in overrides:
-            extras.require("slurm", chosen)
-            yield f"hydra.launcher._target_={target}"
-    if not any(override.startswith("hydra/launcher=") for override in overrides):
-        yield LAUNCHER
+def multirun(arguments: Sequence[str], task: Any, output: Path, config_dir: str | None) -> None:
+    """Run Hydra's sweeper over the points of ``sweep_arguments``, with its own files in ``output``.
+
+    Errors of points propagate.
+    """
+    with _hydra(arguments, config_dir) as search:
+        words = [*search, *arguments, f"hydra.sweep.dir={output}"]
+        GlobalHydra.instance().hydra.multirun("train", task, words, with_log_configuration=False)
 
 
 def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
@@ -201,6 +263,7 @@ def parse_sections(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
     for override in overrides:
         if not re.match(r"\w+\.\w+=.", override):
             raise ConfigError(f"'{override}' is not SECTION.KEY=VALUE, such as features.max_length=512")
+    refuse_repeated(overrides)
     try:
         plain = OmegaConf.to_container(OmegaConf.from_dotlist(list(overrides)), resolve=True)
     except (OmegaConfBaseException, YAMLError) as error:
@@ -220,6 +283,10 @@ def _explain(error: Exception, overrides: Sequence[str], folders: Sequence[Path]
     if match := re.search(r"Could not find '([^']+)'", text):
         split = match[1].rpartition if match[1].startswith("hydra/") else match[1].partition
         group, _, choice = split("/")
+        if choice.startswith("submitit_"):
+            extras.require("slurm", f"{group}={choice}")
+        if plugin := AT_HAND.get(group.removeprefix("hydra/")):
+            return f"{group}={choice} does not exist; {plugin}"
         return f"{group}={choice} does not exist{suggest(choice, groups(folders).get(group, ()))}"
     if match := re.search(r"Could not override '([^']+)'", text):
         chosen = [word for word in overrides if word.partition("=")[0] in groups(folders)]
@@ -241,12 +308,12 @@ def _setting_names(chosen: Sequence[str], folders: Sequence[Path]) -> list[str]:
             composed = hydra_compose("train", overrides=[*_search_path(folders), *chosen])
         except (HydraException, OmegaConfBaseException):
             composed = hydra_compose("train")
-    return [*_dotted_keys(OmegaConf.to_container(composed))]
+    return [key for key, _ in _dotted(OmegaConf.to_container(composed))]
 
 
-def _dotted_keys(value: Any, prefix: str = "") -> Iterator[str]:
-    """Keys of nested mappings joined by dots: sections as well as their settings."""
+def _dotted(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Keys of nested mappings joined by dots, with their values: sections as well as their settings."""
     for key, item in value.items():
-        yield f"{prefix}{key}"
+        yield f"{prefix}{key}", item
         if isinstance(item, dict):
-            yield from _dotted_keys(item, f"{prefix}{key}.")
+            yield from _dotted(item, f"{prefix}{key}.")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from qa_arch import __version__
-from qa_arch.config.check import suggest
+from qa_arch.config.check import refuse_repeated, suggest
 from qa_arch.errors import FULL, ConfigError, FaultyRecordError, QaArchError, one_line
 from qa_arch.manifest import Command, from_extras, packages
 from qa_arch.system import terminal
@@ -71,6 +71,16 @@ exit codes: 0 success, 1 a run failed or a file cannot be written, 2 wrong usage
 3 questions without a prediction, 4 unusable data, 5 unusable run folder, 6 something needed is
 unavailable (an encoder, a package, a device, the hub), 70 a bug in qa-arch, 130 interrupted"""
 INTERNAL, INTERRUPTED = 70, 130
+HYDRA_FLAGS = {
+    ("--cfg", "-c", "--resolve", "--package", "-p"): "train --dry-run prints the config, resolved",
+    ("--config-name", "-cn", "--experimental-rerun"): "choose experiment=NAME, or --config-from RUN",
+    ("--config-path", "-cp", "-cd"): "the folder of your own configs is --config-dir DIR",
+    ("--info", "-i"): "see qa-arch doctor and qa-arch list",
+    ("--hydra-help",): "see qa-arch train --help and qa-arch list",
+    ("--shell-completion", "-sc"): "see qa-arch completion --help",
+    ("--run", "-r"): "leave it out; -m trains a grid",
+}
+"""Flags of Hydra's programs -> what does the same here."""
 
 
 @terminal.guarded()
@@ -142,6 +152,7 @@ def _run(arguments: list[str], args: argparse.Namespace) -> int:
     if args.command is None:
         parser.print_help()
         return 0
+    refuse_repeated(getattr(args, "overrides", ()))
     # stderr shows our own messages from level INFO, and warnings of other libraries.
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     for package in ("qa_arch", "baselines"):
@@ -217,8 +228,10 @@ def _take_settings(
     unknown = [word for word in unparsed if not has_settings or word.startswith("-") or "=" not in word]
     if unknown:
         parser.prog = " ".join(filter(None, ("qa-arch", args.command)))
-        key = unknown[0].strip("-").partition("=")[0]
-        hint = f"; a setting is written {key}=VALUE" if has_settings else ""
+        flag = unknown[0].partition("=")[0]
+        hint = f"; a setting is written {flag.strip('-')}=VALUE" if has_settings else ""
+        for flags, equivalent in HYDRA_FLAGS.items() if has_settings else ():
+            hint = f" of Hydra; {equivalent}" if flag in flags else hint
         parser.error(f"unrecognized argument {unknown[0]!r}{hint}")
     args.overrides = [*args.overrides, *unparsed]
 

@@ -37,7 +37,7 @@ from qa_arch.results.questions import open_scored
 from qa_arch.results.samples import MEASURES
 from qa_arch.results.summary import Summary, summarise
 from qa_arch.results.systems import find_system, labelled, two_systems
-from qa_arch.results.tables import Table, fill, print_table, render, rich_table, terminal_width
+from qa_arch.results.tables import Table, fill, print_table, render, terminal_width
 from qa_arch.system import terminal
 
 if TYPE_CHECKING:
@@ -316,13 +316,13 @@ def _print_run(summary: Summary) -> None:
     if summary.record.error:
         console.print(Text(summary.record.error.strip().splitlines()[-1], style="red"))
     if summary.scores.rows:
-        console.print(rich_table(summary.scores, console.width))
+        print_table(summary.scores)
     sections = [_grid(head, summary.facts[head]) for head in ("run", "settings")]
     sections += [_curves(summary), _errors(summary.mistakes)]
     _print_sections(console, [section for section in sections if section])
     if summary.mistakes is not None:
         for table in summary.mistakes.tables():
-            console.print(rich_table(table, console.width))
+            print_table(table)
         missing = f"; {_MORE}" if summary.mistakes.articles is None else ""
         console.print(Text(f"{LEGEND}{missing}\n", style="dim"))
     console.print(_grid("provenance", summary.facts["provenance"]))

@@ -19,7 +19,7 @@ from qa_arch.data.formats import OnError, Use
 from qa_arch.data.formats.hub import split_source
 from qa_arch.data.input_files import as_list, packaged_files
 from qa_arch.data.sources import open_passages, require, usage
-from qa_arch.errors import ConfigError, DataError, UnavailableError
+from qa_arch.errors import ConfigError, DataError, QaArchError, UnavailableError
 from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.records import CALIBRATION, DEV, Runs, read_record, read_trained, require_folder
 from qa_arch.results.tables import FORMATS
@@ -259,6 +259,13 @@ def next_steps(runs: Runs, options: Sequence[str] = ()) -> list[str]:
             baseline = "bert" if "bert" in labels else labels[0]
             commands.append(["compare", str(best.parent), "--baseline", baseline, *split_option])
     return [shlex.join(["qa-arch", *words]) for words in commands]
+
+
+def report_missing(missing: Sequence[QaArchError]) -> int:
+    """Log what this machine lacks for training, and return the exit code of the first."""
+    for problem in dict.fromkeys(map(str, missing)):
+        log.warning("training on this machine would fail: %s", problem)
+    return missing[0].exit_code if missing else 0
 
 
 def require_files(config: Config) -> None:

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from qa_arch.cli.runs import print_next_steps, require_files, require_hub, use_config_dir
+from qa_arch.cli.runs import print_next_steps, report_missing, require_files, require_hub, use_config_dir
 from qa_arch.config.schema import validate
 from qa_arch.config.target import own_options
 from qa_arch.errors import QaArchError
@@ -94,16 +94,17 @@ def multirun(
 ) -> int:
     """Run or resume a sweep; exit code 1 if a point failed or was not run. With ``dry``, only check it and
     print what would be done."""
-    from qa_arch.cli.compose import NOT_FOR_SWEEPS, refuse, split_grid, to_yaml
     from qa_arch.cli.compose import multirun as hydra_multirun
+    from qa_arch.cli.compose import split_grid, sweep_arguments, to_yaml
 
-    refuse(overrides, NOT_FOR_SWEEPS)
     folder = use_config_dir(config_dir, trusted)
+    overrides = sweep_arguments(overrides, folder)
+    missing: list[QaArchError] | None = [] if dry else None
     sweep = Sweep(
         Grid(*split_grid(overrides)),
         command=point_command(trusted, folder),
         to_text=to_yaml,
-        preflight=partial(preflight, dry=dry),
+        preflight=partial(preflight, missing=missing),
         trusted=list(trusted),
         config_dir=folder,
         dry=dry,
@@ -123,7 +124,10 @@ def multirun(
     assert sweep.folder is not None
     # A search that has ended requests nothing.
     entries = sweep.requested or read_manifest(sweep.folder).points
-    return (_print_plan if dry else _report)(sweep.folder, entries)
+    if missing is None:
+        return _report(sweep.folder, entries)
+    _print_plan(sweep.folder, entries)
+    return report_missing(missing)
 
 
 def preflight(
@@ -132,24 +136,24 @@ def preflight(
     pool: list[str] | None,
     local: bool,
     *,
-    dry: bool = False,
+    missing: list[QaArchError] | None = None,
 ) -> None:
     """``points.preflight``, after checking files, and that encoders and data sets are cached or available.
 
-    With ``dry``, only warn of what this machine lacks, and do not ask the hub.
+    With a list ``missing``, of a dry run, append what this machine lacks, and do not ask the hub.
     """
     try:
         if local:  # machines of a cluster may have another cache and other access to the hub
             for point in waiting:
                 _require_files(point)
-            if not dry:
+            if missing is None:
                 require_hub([point.config for point in waiting])
         points.preflight(waiting, trusted, pool, local)
     except QaArchError as error:
-        if not (dry and local):
+        if missing is None or not local:
             raise
         points.preflight(waiting, trusted, None, False)  # raises the errors of any other machine
-        log.warning("training on this machine would fail: %s", error)
+        missing.append(error)
 
 
 def _require_files(point: Point) -> None:
@@ -196,7 +200,7 @@ def _report(folder: Path, entries: Sequence[Entry], *, as_json: bool = False) ->
     return 0 if states <= {"ok", "oom"} else 1
 
 
-def _print_plan(folder: Path, entries: Sequence[Entry]) -> int:
+def _print_plan(folder: Path, entries: Sequence[Entry]) -> None:
     """Print what would be done with each point."""
     skipped = {"ok": "skip: done", "oom": "skip: out of memory", "running": "skip: running"}
     plan = []
@@ -205,7 +209,6 @@ def _print_plan(folder: Path, entries: Sequence[Entry]) -> int:
         action = skipped.get(row.status, "resume from its checkpoint" if has_checkpoint else "run")
         plan.append({"point": row.point, "action": action, "folder": Path(row.folder).name})
     print_table(Table(str(folder), [text(key, key) for key in ("point", "action", "folder")], plan))
-    return 0
 
 
 def _print_rows(folder: Path, results: Sequence[Row], *, as_json: bool) -> None:

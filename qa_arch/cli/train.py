@@ -17,6 +17,7 @@ from qa_arch.cli.runs import (
     add_options,
     print_next_steps,
     refuse_options,
+    report_missing,
     require_files,
     require_hub,
     use_config_dir,
@@ -57,7 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--resume", dest="if_exists", action="store_const", const="resume", help=resume)
     add("--folder", metavar="DIR", help="run folder (default: RUNS_DIR/NAME/MODEL-sSEED-HASH)")
     add_options(parser, "--config-dir", "--trust")
-    dry = "run all checks that load no weights and print the config; only warn of what this machine lacks"
+    dry = (
+        "run all checks that load no weights and print the config; the last lines name what this machine"
+        " lacks, and the exit code is that of training"
+    )
     add("--dry-run", action="store_true", help=dry)
 
 
@@ -81,12 +85,17 @@ def run(args: argparse.Namespace) -> int:
     first_rank = launch is None or not launch.rank  # only this process checks, records and scores the run
     for job in jobs if first_rank and not args.dry_run else ():
         require_usable(job, args.if_exists)
-    check_jobs(jobs, args.if_exists, trusted, dry=args.dry_run)
-    if args.dry_run:
+    missing: list[QaArchError] | None = [] if args.dry_run else None
+    check_jobs(jobs, args.if_exists, trusted, missing=missing)
+    if missing is not None:
         from qa_arch.cli.compose import to_yaml
 
-        print("---\n".join(to_yaml(job.raw) for job in jobs), end="")
-        return 0
+        print("---\n".join(to_yaml(job.raw) for job in jobs), end="", flush=True)
+        for job in jobs:
+            log.info("%s: %s", job.folder, _brief(job.config))
+        _warn_of_max_steps(jobs[0].config, args.overrides)
+        return report_missing(missing)
+    _warn_of_max_steps(jobs[0].config, args.overrides)
     if not first_rank:
         if args.if_exists != "resume" or not finished(jobs[0].folder):
             from qa_arch.training.ranks import train_rank
@@ -131,15 +140,26 @@ def _plan(args: argparse.Namespace, launch: Launched | None, trusted: Sequence[s
                 " out"
             )
         trainer["devices"] = launch.world
-    jobs = [plan_job(raw, args.folder, trusted) for raw in composed]
-    trainer = jobs[0].config.trainer
-    if trainer.max_steps > 0 and any(word.startswith("trainer.epochs=") for word in args.overrides):
+    return [plan_job(raw, args.folder, trusted) for raw in composed]
+
+
+def _warn_of_max_steps(config: Config, overrides: Sequence[str]) -> None:
+    trainer = config.trainer
+    if trainer.max_steps > 0 and any(word.startswith("trainer.epochs=") for word in overrides):
         log.warning(
             "trainer.max_steps=%d may end training before epoch %d; trainer.max_steps=-1 sets no limit",
             trainer.max_steps,
             trainer.epochs,
         )
-    return jobs
+
+
+def _brief(config: Config) -> str:
+    """The settings to look at before a run starts."""
+    trainer, data = config.trainer, config.data
+    return (
+        f"{config.model.get('name')} on {config.encoder.title}, {data.train} to {data.dev}, {trainer.epochs}"
+        f" epochs of batch {trainer.batch_size} x {trainer.accumulate}, optim.lr={config.optim.lr}"
+    )
 
 
 def _print_results(runs: Runs, options: Sequence[str], *, compared: bool) -> None:
@@ -184,14 +204,18 @@ def plan_job(
 
 
 def check_jobs(
-    jobs: Sequence[Job], if_exists: IfExists, trusted: Sequence[str], *, dry: bool = False
+    jobs: Sequence[Job],
+    if_exists: IfExists,
+    trusted: Sequence[str],
+    *,
+    missing: list[QaArchError] | None = None,
 ) -> None:
     """Raise an error for anything that would stop a job, with the cheap checks of all jobs first.
 
-    With ``dry`` nothing will be trained here, so what only this machine lacks is a warning.
+    With a list ``missing`` nothing will be trained here, and it receives what only this machine lacks.
     """
     to_train = [job.config for job in jobs if not (if_exists == "resume" and finished(job.folder))]
-    with _warn_instead(dry):
+    with _collecting(missing):
         for config in to_train:
             require_files(config)
         require_hub(to_train)
@@ -203,20 +227,20 @@ def check_jobs(
     for job in jobs:
         check_components(job.config, trusted)
     for config in to_train:
-        with _warn_instead(dry):
+        with _collecting(missing):
             devices.require(config.trainer)
             check_encoder(config)
 
 
 @contextmanager
-def _warn_instead(dry: bool) -> Iterator[None]:
-    """With ``dry``, only warn of an error in the block: the machine that trains may have what is missing."""
+def _collecting(missing: list[QaArchError] | None) -> Iterator[None]:
+    """Append an error in the block to ``missing``, unless that is None."""
     try:
         yield
     except QaArchError as error:
-        if not dry:
+        if missing is None:
             raise
-        log.warning("training on this machine would fail: %s", error)
+        missing.append(error)
 
 
 def require_usable(job: Job, if_exists: IfExists) -> None:

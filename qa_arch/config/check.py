@@ -10,7 +10,7 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from reprlib import Repr
@@ -49,6 +49,16 @@ class Range:
 
 def _bound(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else f"{value:g}"
+
+
+def refuse_repeated(overrides: Sequence[str]) -> None:
+    """Raise ConfigError for a setting or choice that two of ``overrides`` give: one would be ignored."""
+    given: dict[str, str] = {}
+    for override in overrides:
+        key = override.lstrip("+").partition("=")[0]
+        if key in given:
+            raise ConfigError(f"{given[key]} and {override}: give {key} once (in a sweep: {key}=A,B)")
+        given[key] = override
 
 
 def suggest(name: str, known: typing.Iterable[str], where: str = "", limit: int | None = None) -> str:

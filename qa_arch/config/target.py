@@ -12,6 +12,8 @@ import typing
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 from qa_arch.config.check import convert, suggest
@@ -70,7 +72,11 @@ def locate(target: Any, trusted: Sequence[str] = TRUSTED, where: str = "") -> ty
     module_name, _, name = target.rpartition(".")
     try:
         located = getattr(importlib.import_module(module_name), name)
-    except (ModuleNotFoundError, AttributeError) as error:
+    except (ImportError, AttributeError) as error:
+        if place := _line_in(target.partition(".")[0], error):
+            raise ConfigError(
+                f"{place}: {error}; correct this line, or install what it imports ({key})"
+            ) from error
         absent = isinstance(error, ModuleNotFoundError) and error.name == target.partition(".")[0]
         remedy = "; name the folder that holds it with --config-dir (in Python: add it to sys.path)"
         message = f"{key}: '{target}' cannot be imported ({error}){remedy * absent}"
@@ -82,6 +88,31 @@ def locate(target: Any, trusted: Sequence[str] = TRUSTED, where: str = "") -> ty
     if not isinstance(located, type) or not under(f"{located.__module__}.", trusted):
         raise ConfigError(f"{key}: '{target}' is not a class of that module")
     return located
+
+
+def _line_in(package: str, error: Exception) -> str:
+    """``FILE:LINE`` where a module of ``package`` failed while it was imported; empty if none did."""
+    frames = [*walk_tb(error.__traceback__)][1:]  # after the caller of importlib
+    places = [
+        f"{shown_path(frame.f_code.co_filename)}:{line}"
+        for frame, line in frames
+        if frame.f_globals.get("__name__", "").partition(".")[0] == package
+    ]
+    return places[-1] if places else ""
+
+
+def source_line(function: Any) -> str:
+    """``FILE:LINE`` of a function or method; ``?`` if unknown."""
+    try:
+        return f"{shown_path(inspect.getsourcefile(function) or '?')}:{inspect.getsourcelines(function)[1]}"
+    except (OSError, TypeError):
+        return "?"
+
+
+def shown_path(file: str) -> Path:
+    """A path relative to the current folder if it is inside."""
+    path = Path(file)
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def under(name: str, prefixes: Sequence[str]) -> bool:
@@ -158,5 +189,6 @@ def _partial(section: Any, marker: Given, where: str, trusted: Sequence[str]) ->
         raise ConfigError(f"{where}: expected a mapping with a _target_, got {section!r}")
     target = locate(section.get("_target_"), trusted, where)
     if missing := [name for name in marker.arguments if not accepts(target, name)]:
-        raise ConfigError(f"{where}._target_: {target.__name__} does not take {', '.join(missing)}")
+        place = source_line(target.__init__)  # type: ignore[misc]
+        raise ConfigError(f"{where}._target_: {target.__name__} does not take {', '.join(missing)} ({place})")
     return partial(target, **arguments(target, section, marker.arguments, where=where, trusted=trusted))

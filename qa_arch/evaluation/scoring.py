@@ -33,6 +33,8 @@ from qa_arch.spans.rows import threshold_on
 from qa_arch.tasks import Parts, Predictor, Watch, task_of
 
 log = logging.getLogger(__name__)
+FEW_STEPS = 300
+"""Optimizer steps below which a model that has learned nothing needs longer training first."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,18 @@ def read(predictor: Predictor, questions: Any, *, table: Any = None, watch: Watc
 
 
 def score(
-    predictor: Predictor, reading: Reading, folder: Path, *, split: str, given: float | None = None
+    predictor: Predictor,
+    reading: Reading,
+    folder: Path,
+    *,
+    split: str,
+    given: float | None = None,
+    steps: int | None = None,
 ) -> Points:
     """Score at every operating point, and write rows of questions and predictions below ``folder``.
 
     ``given`` is a further null threshold, scored as an operating point of its own. The calibration split gets
-    rows but no predictions.
+    rows but no predictions. ``steps``: of the training that has just ended.
     """
     task = task_of(predictor.config.model)
     threshold = threshold_on(reading.questions, predictor.null_threshold)
@@ -83,7 +91,10 @@ def score(
     }
     warning = task.warning(*answered)
     if warning and not predictor.config.trainer.is_trial:
-        log.warning("%s: %s", split, warning)
+        few = steps is not None and steps < FEW_STEPS
+        longer = f"train longer than {steps} steps, with more trainer.epochs or more questions"
+        remedy = longer if few else "try a lower optim.lr, a longer optim.warmup or another seed"
+        log.warning("%s: %s; %s", split, warning, remedy)
     if split != CALIBRATION:
         task.write_predictions(target, *answered)
     rows = task.rows(*answered)
@@ -103,13 +114,14 @@ def evaluate_splits(
     scores, references, seconds = {}, {}, 0.0
     fits = Fits(threshold=Threshold(value=0.0, fitted_on="nothing") if task.has_null else None)
     calibration = parts.sets.get(CALIBRATION)
+    steps = record.epochs[-1].step if record.epochs else None
     for split in (CALIBRATION, DEV):
         if split not in parts.sets:
             continue
         reading = read(predictor, parts.sets[split], table=parts.tables[split])
         if split == CALIBRATION:
             fits = calibrate(predictor, reading)
-        scores[split] = score(predictor, reading, folder, split=split)
+        scores[split] = score(predictor, reading, folder, split=split, steps=steps)
         references[split] = reference_scores(predictor.config, calibration, parts.sets[split], trusted)
         seconds = round(reading.seconds, 3)
     times = replace(record.seconds, predict=seconds)

@@ -36,7 +36,7 @@ from qa_arch.features.words import Longs
 
 log = logging.getLogger(__name__)
 GLOVE_DIM = 300
-"""Default width without a file: that of GloVe 840B 300d, used in the thesis."""
+"""Default width without a file: that of GloVe 840B 300d, used by Wang & Jiang (2016)."""
 WORDS, MATRIX = "words.txt", "vectors.safetensors"
 """Files of saved vectors."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from qa_arch.config.schema import task_entry
-from qa_arch.config.target import TRUSTED, accepts, arguments, locate
+from qa_arch.config.target import TRUSTED, accepts, arguments, locate, source_line
 from qa_arch.errors import ConfigError
 
 
@@ -19,9 +19,10 @@ def check_model(
     target = locate(section.get("_target_"), trusted, where="model")
     inputs = task_entry(section.get("task", "span")).inputs
     if not issubclass(target, nn.Module) or not accepts(target, inputs[0]):
+        place = source_line(target.__init__)  # type: ignore[misc]
         raise ConfigError(
-            f"model._target_: {target.__name__} is not a model for task {section.get('task', 'span')},"
-            f" which needs a torch module that takes {inputs[0]}"
+            f"model._target_: {target.__name__} is not a model for task {section.get('task', 'span')}, which"
+            f" needs a torch module with an argument named {inputs[0]} ({place})"
         )
     arguments(target, section, inputs, trusted=trusted)
     if with_vectors and not accepts(target, "vectors"):

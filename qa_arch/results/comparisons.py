@@ -27,6 +27,8 @@ from qa_arch.types.text import QuestionSet, question_word
 
 FITTED = "null threshold and epoch were chosen on these same questions"
 """Note on the calibration split, where the threshold is equally optimistic for every system."""
+FEW_UNITS = 6
+"""Articles below which Student's t alone multiplies an interval by more than 1.3."""
 SINGLE_RUN = "one run of a system: interval and p are for that run, seed variance unknown"
 _DETECTABLE = f"minimum detectable effect on {{}}, {POWER:.0%} power, before correction"
 _PLACES = 6
@@ -138,7 +140,8 @@ def _test_note(samples: Samples, effects: Mapping[str, Effect], threshold: str |
     """Note on the sampling units of intervals and p; ``threshold`` says where a null threshold is involved,
     None: nowhere."""
     variances = {label: effect.variance for label, effect in effects.items()}
-    units = f"{max(variance.units for variance in variances.values()):,} {samples.unit}s"
+    number = max(variance.units for variance in variances.values())
+    units = f"{number:,} {samples.unit}s"
     counted = max(variance.calibration_units for variance in variances.values())
     fixed = [label for label, variance in variances.items() if not variance.calibration_units]
     null = f", the null threshold{f' ({threshold})' if threshold else ''}"
@@ -147,7 +150,10 @@ def _test_note(samples: Samples, effects: Mapping[str, Effect], threshold: str |
     if fixed and involved and samples.split != CALIBRATION:
         ignored = "taken as fixed, its uncertainty ignored"
         drawn += f" (for {', '.join(fixed)}: {ignored})" if counted else f"{null} {ignored}"
-    return f"intervals of differences and p: over {units} and seeds, crossed{drawn}; Student's t"
+    few = f"; with only {units} intervals are very wide, whatever the number of questions: score more"
+    return f"intervals of differences and p: over {units} and seeds, crossed{drawn}; Student's t" + (
+        few if number < FEW_UNITS else ""
+    )
 
 
 def _kinds(rows: Questions, questions: QuestionSet | None) -> tuple[str, npt.NDArray[np.str_]]:

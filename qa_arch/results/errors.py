@@ -43,7 +43,7 @@ BOUNDARIES = {
 NEAR_MISS = 0.5
 """Minimum F1 of a near miss."""
 _COLUMNS = {
-    "questions": "questions",
+    "questions": "asked",
     "right": "right, %",
     "wrong_span": "wrong span",
     "overlapping": "boundary",
@@ -55,6 +55,8 @@ _COLUMNS = {
     "plausible": "plausible",
 }
 """Columns of an error table, narrow enough for a screen."""
+_WEIGHTS = {"overlapping": -1, "near_misses": -1, "plausible": -1, "questions": 0, "right": 0}
+"""A narrow terminal first leaves out columns that count a part of another one, and last (1) the errors."""
 WORST = 20
 """Maximum rows of an error table; ``as_dict`` has all."""
 
@@ -126,7 +128,11 @@ class Mistakes:
             rows.append(row)
         rows.sort(key=lambda row: row["right"])
         selection = "the worst first" if len(rows) <= WORST else f"the {WORST} worst of {len(rows):,}"
-        shown = [number(key, head) for key, head in _COLUMNS.items() if rows and key in rows[0]]
+        shown = [
+            number(key, head, weight=_WEIGHTS.get(key, 1))
+            for key, head in _COLUMNS.items()
+            if rows and key in rows[0]
+        ]
         if not any(row.get("with_plausible") for row in rows):
             shown = [column for column in shown if column.key != "plausible"]
         return Table(f"By {heading}, {selection}", [text("name", heading), *shown], rows[:WORST])

@@ -328,10 +328,7 @@ class SpanTask(Task):
             [example.answerable for example in questions.examples],
             [answer.at(threshold) is None for answer in outputs.best_predictions],
         )
-        return fact and (
-            f"{fact}: the model has learned nothing else, or texts unlike these; try a lower optim.lr, a"
-            " longer optim.warmup or another seed"
-        )
+        return fact and f"{fact}: the model has learned nothing else, or texts unlike these"
 
 
 def _loss(config: Config, tables: Mapping[str, FeatureTable], trusted: Sequence[str]) -> Loss:

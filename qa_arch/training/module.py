@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from dataclasses import asdict, dataclass
@@ -26,7 +27,11 @@ from qa_arch.records import CALIBRATION
 from qa_arch.system.lifeline import die_with
 from qa_arch.tasks import Batches, Collator, Parts, gather, task_of
 from qa_arch.training.checkpoint import random_state, restore_random_state
-from qa_arch.training.output_shapes import check_losses, check_output
+from qa_arch.training.output_shapes import check_losses, check_output, padding_effect
+
+log = logging.getLogger(__name__)
+PADDING_EFFECT = 1e-3
+"""Relative change of scores by padding that cannot be rounding."""
 
 
 class TrainingModule(pl.LightningModule):
@@ -54,6 +59,8 @@ class TrainingModule(pl.LightningModule):
         far, and since its last log entry. Not a buffer: DDP would overwrite it with that of rank 0."""
         self.is_first = True
         """Whether the next training batch is the first."""
+        self.unpadded = True
+        """Whether no training batch had padding yet."""
         self.gradient_norm: torch.Tensor | None = None
         """Gradient norm of the last step, before clipping."""
         self.random_states: list[dict[str, Any]] = []
@@ -144,10 +151,25 @@ class TrainingModule(pl.LightningModule):
         first, self.is_first = self.is_first, False
         if first:
             check_output(self.model, batch, logits, self.task.output)
+        if self.unpadded:
+            self._warn_of_padding(batch)
         losses = self.loss(logits, batch.labels)
         if first:
             check_losses(self.loss, batch, losses)
         return losses
+
+    def _warn_of_padding(self, batch: Any) -> None:
+        """Not where it would compile the model again, gather shards on one rank or disturb a distiller."""
+        sharded = isinstance(self.trainer.strategy, ModelParallelStrategy)
+        unfit = self.config.trainer.compile or sharded or self.distiller is not None
+        effect = 0.0 if unfit or not self.trainer.is_global_zero else padding_effect(self.model, batch)
+        self.unpadded = effect is None
+        if effect is not None and effect > PADDING_EFFECT:
+            log.warning(
+                "padding changes the scores of a window by %.2g%%, so they depend on the batch that it is in;"
+                " apply the batch's masks wherever tokens are mixed: qa-arch check-model shows details",
+                100 * effect,
+            )
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         losses, terms = self.losses_and_terms(batch)

@@ -45,6 +45,11 @@ def test_help_names_every_command_in_its_group(qa_arch):
     assert qa_arch("train", "--help")[1].startswith("usage: qa-arch train [-h]")
 
 
+def test_package_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "qa_arch", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout[:8]) == (0, "qa-arch "), done.stderr
+
+
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [

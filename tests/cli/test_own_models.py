@@ -17,6 +17,7 @@ from qa_arch.config.schema import validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.contract import CHECKS, ContractError, Subject, trial_settings
 from qa_arch.spans.task import TASK
+from qa_arch.training.output_shapes import OutputError
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
@@ -102,18 +103,15 @@ def subject(name: str, folder: Path) -> Subject:
     return Subject(config, TASK.assemble(config, trusted), trusted)
 
 
+LEAK = ("masked_softmax(self.query(tokens)[..., 0], batch.question)", "self.query(tokens)[..., 0].softmax(1)")
 MISTAKES = {
-    "open": ("scores_lie_on_the_context", [("fill(start, batch.context)", "start")], "finite at .* outside"),
-    "mixing": (
-        "same_alone_and_padded",
-        [
-            (
-                "masked_softmax(self.query(tokens)[..., 0], batch.question)",
-                "self.query(tokens)[..., 0].softmax(1)",
-            )
-        ],
-        "differs by .* depends on padding",
+    "undefined": (
+        "output_has_its_shape",
+        [("torch.tanh(mixed)", "torch.tanh(mixed) * 0 / 0")],
+        r"model\.py:\d+: \w+\.forward: SpanLogits.start is NaN in .* divisions by zero",
     ),
+    "open": ("scores_lie_on_the_context", [("fill(start, batch.context)", "start")], "finite at .* outside"),
+    "mixing": ("same_alone_and_padded", [LEAK], "differs by .* depends on padding"),
     "idle": (
         "gradients_reach_all_parameters",
         [("        self.dropout = ", "        self.idle = nn.Linear(2, 2)\n        self.dropout = ")],
@@ -145,8 +143,17 @@ def test_contract_catches_mistakes(tmp_path, mistake):
     check, changes, message = MISTAKES[mistake]
     plant(f"own_{mistake}", *changes)
     checks = {check.__name__: check for check in CHECKS}
-    with pytest.raises(ContractError, match=message):
+    with pytest.raises((ContractError, OutputError), match=message):
         checks[check](subject(f"own_{mistake}", tmp_path))
+
+
+@pytest.mark.parametrize("changes", [[LEAK], []])
+def test_training_warns_of_scores_that_depend_on_padding(quick, caplog, changes):
+    plant("own_padding", *changes)
+    options = ["--config-dir", "mine", "--trust", "own_padding"]
+    assert main(["train", "model=own_padding", *quick, *options]) == 0
+    warned = [message for message in caplog.messages if message.startswith("padding changes the scores")]
+    assert len(warned) == len(changes)
 
 
 def test_failed_check_and_wrong_output_are_reported(quick, capsys):
@@ -171,6 +178,21 @@ def test_failed_check_and_wrong_output_are_reported(quick, capsys):
     ("file", "text", "message"),
     [
         ("bad/model.py", "import torch\ndef f(:\n", r"bad/model\.py:2: invalid syntax"),
+        (
+            "bad/model.py",
+            "import torch\nimport nowhere_at_all\n",
+            r"bad/model\.py:2: No module named 'nowhere",
+        ),
+        (
+            "bad/model.py",
+            "from torch import nn, nothing_at_all\n",
+            r"bad/model\.py:1: cannot import name 'noth",
+        ),
+        (
+            "bad/model.py",
+            "from torch import nn\nclass Bad(nn.Module):\n    def __init__(self, enc): ...\n",
+            r"an argument named encoder \(mine/bad/model\.py:3\)",
+        ),
         ("model/bad.yaml", "task: span\n\tname: bad\n", r'bad\.yaml", line 2'),
     ],
 )

@@ -64,6 +64,13 @@ def test_a_baseline_comparison_keeps_the_difference(drawn):
     assert any("Holm" in cell for cell in cells(lines))
 
 
+def test_show_keeps_the_columns_of_errors(drawn):
+    (run,) = (ROOT / "experiments/synthetic/records").glob("bert-*")
+    lines = drawn(["show", run], 80)
+    assert {"kind", "asked", "abstained", "missed", "false"} <= cells(lines)
+    assert "not shown in 80 characters: boundary, near miss" in " ".join(" ".join(lines).split())
+
+
 def test_show_truncates_no_word(drawn):
     lines = drawn(["show", A], 80)
     text = "\n".join(lines)

@@ -135,7 +135,8 @@ def test_refusals_leave_no_folder_and_a_dry_run_warns_of_them(
     refused, _, err = qa_arch(*call)
     assert (refused, message in err, [*tmp_path.iterdir()]) == (code, True, [])
     caplog.clear()
-    assert qa_arch(*call, "--dry-run")[0] == 0
+    assert qa_arch(*call, "--dry-run")[0] == code
+    assert caplog.messages[-1].startswith("training on this machine would fail")
     assert f"training on this machine would fail: {message}" in caplog.text
 
 
@@ -147,7 +148,7 @@ def test_config_from_accepts_a_published_record(qa_arch, trained, tmp_path, monk
     monkeypatch.setenv("QA_ARCH_DATA", "/here")
     for source in (tmp_path / "published", tmp_path / "published" / "run.json"):
         code, out, _ = qa_arch("train", "--config-from", source, "optim.lr=0.5", "--dry-run")
-        assert code == 0
+        assert code == 4, "there is no /here/train.json"
         config = yaml.safe_load(out)
         assert (config["data"]["train"], config["optim"]["lr"]) == ("/here/train.json", 0.5)
         assert config["model"] == record.config["model"]
@@ -165,6 +166,18 @@ def test_one_failing_model_does_not_stop_the_others(qa_arch, settings, tmp_path,
     for refused in (["--models", "bert,bert"], ["--models", "bert", "--folder", "x"]):
         assert qa_arch("train", *refused, *settings)[0] == 2
     assert len(stub_training.calls) == 2
+
+
+def test_dry_run_ends_with_the_settings_that_matter_and_warnings(
+    qa_arch, settings, tmp_path, caplog, monkeypatch
+):
+    monkeypatch.setattr("qa_arch.cli.compose.to_yaml", lambda raw: f"after {caplog.messages}")
+    code, out, _ = qa_arch("train", "model=bert", *settings, "trainer.epochs=2", "--dry-run")
+    assert (code, out) == (0, "after []")
+    brief, warning = caplog.messages
+    assert brief.startswith(f"{tmp_path}/debug/bert-s13-")
+    assert "2 epochs of batch 4" in brief
+    assert warning.startswith("trainer.max_steps=3 may end training before epoch 2")
 
 
 def test_max_steps_that_cut_training_short_are_logged(qa_arch, settings, stub_training, caplog):

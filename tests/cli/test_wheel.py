@@ -35,12 +35,14 @@ def test_wheel_contains_configs_and_baselines(tmp_path):
     assert (site / "hydra_plugins" / "qa_arch_isolated" / "launcher.py").is_file()
     # hydra_plugins is a namespace package, shared with other plugins.
     assert not (site / "hydra_plugins" / "__init__.py").exists()
-    program = "import sys; from qa_arch.cli.main import main; sys.exit(main(['train', '--dry-run']))"
+    program = (
+        "import sys; from qa_arch.cli.main import main; sys.exit(main(['train', 'debug=fast', '--dry-run']))"
+    )
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, cwd=site, env={"PYTHONPATH": str(site)})
     assert done.returncode == 0, done.stderr
     assert "TransformerSpan" in done.stdout
-    grid = program.replace("['train',", "['train', '-m', 'model=bert,proposed', 'glove=none',")
+    grid = program.replace("['train', 'debug=fast',", "['train', '-m', 'model=bert,proposed', 'glove=none',")
     done = subprocess.run(
         [*command[:-1], grid], capture_output=True, text=True, cwd=site, env={"PYTHONPATH": str(site)}
     )

@@ -19,6 +19,8 @@ CHOICES = {
     for group, choices in groups(config_folders()).items()
 }
 OVERLAYS = ("experiment", "debug")
+SEARCHES = CHOICES.pop("hparams_search")
+"""For ``train -m`` alone."""
 SEPARATE = ("encoder", "distillation", "special")
 """Groups with choices that need, or only work with, certain choices of other groups."""
 TEACHER = "distillation.teacher=runs/teacher"

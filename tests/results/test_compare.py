@@ -367,3 +367,14 @@ def test_articles_are_read_from_the_set_if_rows_lack_them(two_seeds):
     single_article = build_set("made-up", [replace(e, title="") for e in questions.examples], "2.0")
     with pytest.raises(RunError, match="all questions come from one article"):
         compare(a, b, unit="article", questions=single_article)
+
+
+@pytest.mark.parametrize(("articles", "noted"), [(2, True), (6, False)])
+def test_intervals_over_few_articles_are_noted(two_seeds, articles, noted):
+    """Over two articles they may be -100 to 100."""
+    _, a, b, _ = two_seeds
+    for run in (path for path, _ in [*a.runs, *b.runs]):
+        write_questions(run, {**read_questions(run), "article": (np.arange(120) % articles).tolist()})
+    for table in (compare(a, b), against_baseline([a, b], a)):
+        assert f"with only {articles} articles intervals are very wide" in " ".join(table.notes) or not noted
+        assert ("intervals are very wide" in " ".join(table.notes)) == noted

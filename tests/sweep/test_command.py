@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 from kills import contents
@@ -11,6 +12,7 @@ from kills import contents
 from qa_arch.config.schema import RANDOM_ONLY
 from qa_arch.errors import ConfigError
 from qa_arch.records import RECORD
+from qa_arch.sweep.state import read_manifest
 
 RELOADED = ("encoder.init=pretrained", *(f"encoder.{key}=null" for key in RANDOM_ONLY))
 
@@ -58,7 +60,8 @@ def test_unusable_files_are_refused_before_any_point_starts(
     actual, out, err = train_m("seed=1,2", *arguments)
     assert (actual, out) == (code, "")
     assert f"seed=1: {message}" in err
-    assert train_m("seed=1,2", *arguments, "--dry-run")[0] == 0
+    assert train_m("seed=1,2", *arguments, "--dry-run")[0] == code
+    assert caplog.messages[-1].startswith("training on this machine would fail")
     assert f"training on this machine would fail: seed=1: {message}" in caplog.text
     assert not stubbed.folder.exists()
 
@@ -88,9 +91,17 @@ def test_refused_sweep_folder_is_unchanged(stubbed, train_m, content):
         (["seed=1,2", "sweep.job=1"], 2, "did you mean 'sweep.n_jobs'"),
         (["seed=1,2", "hydra.sweep.dir=x"], 2, "sweep.folder=DIR"),
         (["seed=1,2", "hydra.sweeper.max_batch_size=1"], 2, "sweep.n_jobs=N runs N at a time"),
-        (["+hydra.sweeper.params.seed='1,2'"], 2, "as an argument, such as seed=1,2"),
         (["seed=1,2", "hydra/launcher=basic"], 2, "hydra/launcher=isolated"),
+        (
+            ["seed=1,2", "hydra/launcher=jobs"],
+            2,
+            "does not exist; each point runs in its own",
+        ),
         (["seed=1,2", "hydra/sweeper=optuna"], 2, "hydra/sweeper=qa_optuna"),
+        (["seed=1,2", "hydra.launcher.n_jobs=2"], 2, "hydra.launcher.n_jobs"),
+        (["seed=1,2", "seed=3"], 2, "seed=1,2 and seed=3: give seed once (in a sweep: seed=A,B)"),
+        (["seed=1", "seed=1"], 2, "give seed once"),
+        (["seed=1,2", "hydra.mode=RUN"], 2, "leave out -m"),
         (["optim.lr=interval(1e-5,1e-3)"], 2, "add hydra/sweeper=qa_optuna"),
         (["seed=1,2", "--if-exists", "replace"], 2, "keeps its results"),
         (["seed=1,2", "encoder=minilm"], 2, "encoder=minilm: would not be loaded"),
@@ -105,6 +116,121 @@ def test_invalid_sweep_is_refused_before_any_point_starts(stubbed, train_m, argu
     assert message in err
     assert len(err.splitlines()) == 1
     assert not stubbed.folder.exists()
+
+
+@pytest.fixture
+def with_yaml(tmp_path):
+    """``with_yaml(text, group)``: arguments that choose a file of the group with this text."""
+
+    def write(text: str, group: str = "experiment") -> list[str]:
+        path = tmp_path / "conf" / group / "mine.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"# @package _global_\n{text}\n")
+        return [f"{group}=mine", "--config-dir", str(tmp_path / "conf")]
+
+    return write
+
+
+def choosing(**choices: str) -> str:
+    return "defaults:" + "".join(f"\n  - override /hydra/{name}: {choices[name]}" for name in choices)
+
+
+@pytest.mark.parametrize(
+    ("text", "in_sweep", "in_run"),
+    [
+        (choosing(launcher="basic"), "hydra/launcher=basic: .* hydra/launcher=isolated", "has no effect"),
+        (
+            choosing(launcher="joblib"),
+            "joblib does not exist; each point .* submitit_slurm",
+            "does not exist",
+        ),
+        (
+            choosing(launcher="submitit_slurm"),
+            "there is no srun on this machine|is not installed",
+            "has no effect; a sweep",
+        ),
+        (choosing(sweeper="optuna"), "does not exist; .* hydra/sweeper=qa_optuna", "does not exist"),
+        (choosing(sweeper="qa_optuna"), "nothing to search", "sweeper=qa_optuna: has no effect"),
+        (choosing(job_logging="none"), "hydra/job_logging=none: has no effect", "job_logging=none: has no"),
+        ("hydra: {run: {dir: x}}", "hydra.run.dir=x: .* sweep.folder=DIR", "hydra.run.dir=x: .*--folder DIR"),
+        ("hydra: {sweep: {dir: x}}", "sweep.dir=x: .* sweep.folder=DIR", "hydra.sweep.dir=x: .*--folder DIR"),
+        ("hydra: {job: {chdir: true}}", "hydra.job.chdir=True: has no effect", "chdir=True: has no effect"),
+        ("hydra: {mode: RUN}", "hydra.mode=RUN: leave out -m", None),
+        ("hydra: {mode: MULTIRUN}", None, "hydra.mode=MULTIRUN: add -m"),
+        ("hydra: {sweeper: {params: {seed: '3,4'}}}", None, "hydra.sweeper.params.* has no effect"),
+        ("hydra: {sweeper: {max_batch_size: 2}}", "max_batch_size", "max_batch_size"),
+        ("hydra: {sweeper: {_target_: a.B}}", "hydra/sweeper=grid: a.B is not supported", "has no effect"),
+        ("hydra: {launcher: {n_jobs: 2}}", "hydra.launcher.n_jobs", "hydra.launcher.n_jobs"),
+    ],
+)
+def test_yaml_counts_as_what_is_typed(
+    stubbed, train_m, qa_arch, with_yaml, monkeypatch, tmp_path, text, in_sweep, in_run
+):
+    """Refused by name, before anything is written, unless it is honoured (``None``)."""
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    chosen = with_yaml(text)
+    swept = [] if "params" in text or "qa_optuna" in text else ["seed=1,2"]
+    for run, message in ((train_m, in_sweep), (partial(qa_arch, "train", "debug=fast", "--dry-run"), in_run)):
+        code, out, err = run(*chosen, *(swept if run is train_m else ()))
+        if message is None:
+            assert code == 0, err
+        else:
+            assert (code in (2, 6), out, len(err.splitlines())) == (True, "", 1), err
+            assert re.search(message, err), err
+    assert stubbed.folder.exists() == (in_sweep is None)
+
+
+def test_file_that_sets_hydra_is_named(train_m, with_yaml, tmp_path):
+    _, _, err = train_m("seed=1,2", *with_yaml("hydra: {job: {chdir: true}}"))
+    assert f"{tmp_path}/conf/experiment/mine.yaml: hydra.job.chdir=True" in err
+
+
+def test_launcher_of_some_points_is_refused(stubbed, train_m, with_yaml):
+    """Hydra leaves a swept file out when it chooses the launcher."""
+    chosen = with_yaml(choosing(launcher="submitit_slurm"))
+    code, _, err = train_m(*chosen[1:], "experiment=mine,demo")
+    assert (code, "hydra/launcher=submitit_slurm: is set by a YAML file of some points" in err) == (2, True)
+    assert not stubbed.folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("typed", "points"),
+    [
+        ((), [["seed=3"], ["seed=4"]]),
+        (("seed=5,6",), [["seed=5"], ["seed=6"]]),
+        (("seed=5", "optim.lr=1,2"), [["optim.lr=1"], ["optim.lr=2"]]),
+        (("optim.lr=1,2",), [["seed=3", "optim.lr=1"], ["seed=3", "optim.lr=2"], ["seed=4", "optim.lr=1"]]),
+    ],
+)
+def test_sweep_in_a_yaml(stubbed, train_m, with_yaml, typed, points):
+    """Typed settings replace those of ``hydra.sweeper.params``, or add to the grid."""
+    chosen = with_yaml("hydra: {mode: MULTIRUN, sweeper: {params: {seed: '3,4'}}}")
+    assert train_m(*chosen, *typed)[0] == 0
+    manifest = read_manifest(stubbed.folder)
+    assert [entry.overrides for entry in manifest.points][:3] == points
+    assert len(manifest.swept) == len(points[0])
+
+
+FLAGS = {
+    "--cfg job": "--dry-run",
+    "-c job": "--dry-run",
+    "--resolve": "--dry-run",
+    "-p model": "--dry-run",
+    "-cn train": "experiment=NAME",
+    "-cp conf": "--config-dir DIR",
+    "-cd conf": "--config-dir DIR",
+    "--info": "qa-arch doctor",
+    "--hydra-help": "qa-arch train --help",
+    "--shell-completion install=bash": "qa-arch completion",
+}
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_flag_of_hydra_names_its_equivalent(train_m, flag):
+    code, out, err = train_m("seed=1,2", *flag.split())
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert f"unrecognized argument '{flag.split()[0]}' of Hydra; " in err
+    assert FLAGS[flag] in err
 
 
 def test_dry_run_writes_nothing_and_lists_what_would_run(stubbed, train_m):

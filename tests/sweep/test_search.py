@@ -166,6 +166,31 @@ def test_search_through_hydra(stubbed, train_m):
     assert "50." not in out.partition("\n")[0]
 
 
+HPARAMS_SEARCH = """\
+# @package _global_
+defaults:
+  - override /hydra/sweeper: qa_optuna
+hydra:
+  mode: MULTIRUN
+  sweeper: {n_trials: 2, seed: 7, params: {optim.lr: 'interval(1e-4,1e-3)', seed: 'range(1,50)'}}
+"""
+
+
+def test_search_in_a_yaml(stubbed, train_m, tmp_path):
+    """The pattern of lightning-hydra-template: sweeper and space in one file."""
+    path = tmp_path / "conf/hparams_search/mine.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(HPARAMS_SEARCH)
+    chosen = ["hparams_search=mine", "--config-dir", tmp_path / "conf"]
+    code, out, err = train_m(*chosen, "seed=8,9")
+    assert (code, "2 points: 2 ok" in out) == (0, True), err
+    assert [trial.params.keys() for trial in study_in(stubbed.folder).trials] == [{"optim.lr", "seed"}] * 2
+    assert {trial.params["seed"] for trial in study_in(stubbed.folder).trials} <= {"8", "9"}
+    path.write_text(HPARAMS_SEARCH.replace("seed: 7", "sampler: null"))
+    code, _, err = train_m(*chosen)
+    assert (code, "hydra.sweeper.sampler" in err, len(err.splitlines())) == (2, True, 1), err
+
+
 @pytest.mark.parametrize("values", ["interval(1e-1,1e-4)", "tag(log,interval(0,1))", "range(5,1)"])
 def test_invalid_range_is_named(train_m, values):
     code, _, err = train_m("hydra/sweeper=qa_optuna", f"optim.lr={values}")

@@ -147,6 +147,7 @@ def test_run_that_always_abstains_warns_unless_it_is_a_smoke_test(run_training, 
         run_training()
     output = [r.getMessage() for r in caplog.records if "learned nothing else" in r.getMessage()]
     assert [line.split(":")[0] for line in output] == ["calibration", "dev"]
+    assert all("train longer than " in line and "optim.lr" not in line for line in output)
     caplog.clear()
     run_training("trainer.max_steps=3", name="smoke_test")
     assert not any("learned nothing else" in message for message in caplog.messages)
