@@ -11,23 +11,22 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import chdir
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from qa_arch.cli.runs import print_next_steps, require_files, require_hub, use_config_dir
+from qa_arch.cli.runs import add_options, print_next_steps, require_files, require_hub, use_config_dir
 from qa_arch.config.schema import validate
 from qa_arch.config.target import own_options
-from qa_arch.errors import QaArchError
+from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.records import read_record
 from qa_arch.results.tables import Table, print_table, text
 from qa_arch.sweep import points, runner
 from qa_arch.sweep.points import Point
 from qa_arch.sweep.runner import Grid, PointError, Sweep
 from qa_arch.sweep.schedule import Command, read_settings
-from qa_arch.sweep.state import CONFIG, Entry, read_manifest
+from qa_arch.sweep.state import CONFIG, MANIFEST, Entry, Manifest, read_manifest
 from qa_arch.sweep.view import Row, rows, table
 from qa_arch.system import lifeline, lock, terminal
 
@@ -55,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if subparser is not status:
             add("--n-jobs", type=int, metavar="N", help="points at a time (default: as before)")
             add("--devices", metavar="0,1,...", help="GPUs to assign to points (default: as before)")
+            add_options(subparser, "--config-dir", "--trust")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,25 +68,46 @@ def run(args: argparse.Namespace) -> int:
     if args.devices:
         names = args.devices.split(",")
         changes["devices"] = [int(name) if name.isdecimal() else name for name in names]
+    options = own_options(args.trust, args.config_dir)
     with lock.hold(folder, "sweep"):
         manifest = read_manifest(folder)
-        use_config_dir(manifest.config_dir, manifest.trusted)
+        _require_same_start(folder / MANIFEST, manifest, args.trust, args.config_dir)
+        command = point_command(args.trust, use_config_dir(args.config_dir, args.trust))
         settings = read_settings({**manifest.settings, **changes})
-        command = point_command(manifest.trusted, manifest.config_dir)
         retry = args.action == "retry"
         to_run = (runner.unsuccessful if retry else runner.unfinished)(folder, manifest.points)
         begun = [_read_point(folder, entry) for entry in to_run if (folder / entry.name / CONFIG).is_file()]
         pool = runner.check_devices(to_run, settings)
-        with chdir(manifest.cwd if Path(manifest.cwd).is_dir() else "."):  # base of relative paths
-            preflight(begun, manifest.trusted, pool, True)
+        preflight(begun, args.trust, pool, True)
         for entry in to_run if retry else ():
             runner.reset_point(folder / entry.name)
         try:
             runner.run_points(folder, manifest, to_run, settings, command)
         except KeyboardInterrupt:
-            _report(folder, manifest.points, as_json=args.json)
+            _report(folder, manifest.points, options, as_json=args.json)
             raise
-    return _report(folder, manifest.points, as_json=args.json)
+    return _report(folder, manifest.points, options, as_json=args.json)
+
+
+def _require_same_start(
+    path: Path, manifest: Manifest, trusted: Sequence[str], config_dir: str | None
+) -> None:
+    """Raise ConfigError if the sweep was started in another working folder, or with packages or a config
+    folder that the command line does not name: the manifest may come from anyone, and both execute code."""
+    untold = own_options(
+        [prefix for prefix in manifest.trusted if prefix not in trusted],
+        None if config_dir else manifest.config_dir,
+    )
+    if untold:
+        raise ConfigError(
+            f"{path}: was started with {shlex.join(untold)}, which is not taken from a file; if you trust it,"
+            " add it to this command"
+        )
+    if manifest.cwd != str(Path.cwd()):
+        raise ConfigError(
+            f"{path}: was started in {manifest.cwd}, where its relative paths begin; run this command there,"
+            " or repeat here the train -m that started it"
+        )
 
 
 def multirun(
@@ -98,7 +119,7 @@ def multirun(
     from qa_arch.cli.compose import multirun as hydra_multirun
 
     refuse(overrides, NOT_FOR_SWEEPS)
-    folder = use_config_dir(config_dir, trusted)
+    folder, options = use_config_dir(config_dir, trusted), own_options(trusted, config_dir)
     sweep = Sweep(
         Grid(*split_grid(overrides)),
         command=point_command(trusted, folder),
@@ -115,7 +136,7 @@ def multirun(
             pass  # reported below with all other points
         except KeyboardInterrupt:
             if sweep.folder is not None:
-                _report(sweep.folder, sweep.requested)
+                _report(sweep.folder, sweep.requested, options)
             raise
         finally:
             if sweep.accepted and sweep.folder is not None:
@@ -123,7 +144,7 @@ def multirun(
     assert sweep.folder is not None
     # A search that has ended requests nothing.
     entries = sweep.requested or read_manifest(sweep.folder).points
-    return (_print_plan if dry else _report)(sweep.folder, entries)
+    return _print_plan(sweep.folder, entries) if dry else _report(sweep.folder, entries, options)
 
 
 def preflight(
@@ -178,19 +199,17 @@ def point_command(trusted: Sequence[str], config_dir: str | None) -> Command:
     return command
 
 
-def _report(folder: Path, entries: Sequence[Entry], *, as_json: bool = False) -> int:
-    """Print the results and the next commands, and return the exit code."""
+def _report(folder: Path, entries: Sequence[Entry], options: Sequence[str], *, as_json: bool = False) -> int:
+    """Print the results and the next commands with ``options``, and return the exit code."""
     results = rows(folder, entries, parent=False)
     _print_rows(folder, results, as_json=as_json)
     states = {row.status for row in results}
     if not as_json:
         finished = [Path(row.folder) for row in results if row.status == "ok"]
         if finished:
-            manifest = read_manifest(folder)
-            options = own_options(manifest.trusted, manifest.config_dir)
             print_next_steps([(run, read_record(run)) for run in finished], options)
         if states & {"queued", "killed", "failed"}:
-            print(f"resume:  qa-arch sweep resume {shlex.quote(str(folder))}")
+            print(f"resume:  {shlex.join(['qa-arch', 'sweep', 'resume', str(folder), *options])}")
         for failed in [row for row in results if row.status == "failed"][:1]:
             print(f"log:     {failed.folder}/log.txt")
     return 0 if states <= {"ok", "oom"} else 1

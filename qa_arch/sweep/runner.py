@@ -230,15 +230,11 @@ def run_points(
     for point in [folder / entry.name for entry in to_run]:
         if (point / RECORD).is_file() and record_of(point) is None:  # damaged: nothing to go on from
             reset_point(point)
-    cwd = Path(manifest.cwd)
-    if not cwd.is_dir():
-        log.warning("%s no longer exists; relative paths are now relative to %s", cwd, Path.cwd())
-        cwd = Path.cwd()
     pool = schedule.device_pool(settings)
     plan = schedule.Plan(
         folder=folder.absolute(),
         command=command,
-        cwd=cwd,
+        cwd=Path.cwd(),
         jobs=settings.n_jobs or len(pool or [None]),
         pool=pool,
         fail_fast=settings.fail_fast,

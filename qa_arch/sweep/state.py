@@ -58,8 +58,9 @@ class Manifest:
     """Names of the swept settings."""
     created: str
     cwd: str
-    """Base folder of relative paths in the configs."""
+    """Base folder of relative paths in the configs; only there can the sweep be resumed."""
     trusted: list[str]
+    """The ``--trust`` it was started with; this and ``config_dir`` must be given again to resume it."""
     settings: dict[str, Any]
     points: list[Entry] = field(default_factory=list)
     commit: str | None = None

@@ -8,9 +8,11 @@ import sys
 import pytest
 from kills import contents
 
+from qa_arch.config.files import write_atomic
 from qa_arch.config.schema import RANDOM_ONLY
 from qa_arch.errors import ConfigError
 from qa_arch.records import RECORD
+from qa_arch.sweep.state import MANIFEST
 
 RELOADED = ("encoder.init=pretrained", *(f"encoder.{key}=null" for key in RANDOM_ONLY))
 
@@ -166,7 +168,7 @@ def test_point_with_a_damaged_or_missing_record_runs_again(stubbed, train_m, qa_
 
 @pytest.mark.parametrize("action", ["resume", "retry"])
 def test_checkpoint_gone_from_the_hub_is_refused_before_any_point_resumes(
-    stubbed, train_m, monkeypatch, qa_arch, tmp_path, action
+    stubbed, train_m, monkeypatch, qa_arch, action
 ):
     monkeypatch.setattr("qa_arch.system.hub.cached", lambda kind, name: False)
     monkeypatch.setattr("qa_arch.system.hub.state", lambda: "")
@@ -174,11 +176,41 @@ def test_checkpoint_gone_from_the_hub_is_refused_before_any_point_resumes(
     train_m("seed=1,2", "encoder.tokenizer=not/here")
     before = stubbed.started()
     monkeypatch.setattr("qa_arch.system.hub.state", lambda: "the hub does not answer")
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
     code, _, err = qa_arch("sweep", action, stubbed.folder)
     assert (code, "not/here: no such folder, not downloaded before" in err) == (6, True)
     assert stubbed.started() == before
+
+
+@pytest.mark.parametrize(
+    ("planted", "message"),
+    [
+        ({"trusted": ["evil"]}, "was started with --trust evil, which is not taken from a file"),
+        ({"config_dir": "/a b"}, "was started with --config-dir '/a b', which is not"),
+        ({"cwd": "/"}, "was started in /, where its relative paths begin; run this command there"),
+    ],
+)
+@pytest.mark.parametrize("action", ["resume", "retry"])
+def test_manifest_cannot_choose_what_is_imported(stubbed, train_m, qa_arch, planted, message, action):
+    stubbed.set_actions(seed1="failed")
+    train_m("seed=1,2")
+    manifest = json.loads((stubbed.folder / MANIFEST).read_text())
+    (stubbed.folder / MANIFEST).write_text(json.dumps(manifest | planted))
+    before = contents(stubbed.folder)
+    code, out, err = qa_arch("sweep", action, stubbed.folder)
+    assert (code, out, message in err) == (2, "", True)
+    assert contents(stubbed.folder) == before
+
+
+def test_resumed_sweep_needs_and_repeats_its_options(stubbed, train_m, qa_arch, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    write_atomic(tmp_path / "conf" / "optim" / "slow.yaml", "lr: 1e-5\n")
+    stubbed.set_actions(seed1="failed")
+    options = ("--config-dir", "conf", "--trust", "mine")
+    line = f"resume:  qa-arch sweep resume {stubbed.folder} {' '.join(options)}\n"
+    assert line in train_m("seed=1,2", *options)[1]
+    assert "--trust mine, which" in qa_arch("sweep", "resume", stubbed.folder, *options[:2])[2]
+    assert line in qa_arch("sweep", "resume", stubbed.folder, *options)[1]
 
 
 def test_resume_checks_the_given_devices(stubbed, train_m, monkeypatch, qa_arch):
