@@ -256,6 +256,8 @@ def unsuccessful(folder: Path, entries: Sequence[Entry]) -> list[Entry]:
 
 def reset_point(folder: Path) -> None:
     """Queue a point again: clear its folder except for config, log and number of attempts."""
+    if folder.is_symlink():
+        raise RunError(f"{folder}: is a link, whose target is not cleared; put the folder itself here")
     with lock.hold(folder, "run"):
         empty_folder(folder, keep=(CONFIG, STATUS, LOG, lock.LOCK))
         Status(attempts=read_status(folder).attempts).write(folder)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from qa_arch.config.check import read
+from qa_arch.config.check import FolderName, read
 from qa_arch.config.files import read_json, write_json
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.records import CALIBRATION, RECORD, RunRecord, read_record
@@ -42,7 +42,7 @@ T = TypeVar("T")
 class Entry:
     """A point in the manifest; ``name`` is its folder."""
 
-    name: str
+    name: Annotated[str, FolderName()]
     key: str
     overrides: list[str]
     devices: int
@@ -153,4 +153,4 @@ def _build(kind: type[T], raw: Any, path: Path) -> T:
     try:
         return read(kind, raw)
     except ConfigError as error:
-        raise RunError(f"{path}: has a format that this version does not read ({error})") from error
+        raise RunError(f"{path}: {error}; {AGAIN}") from error

@@ -201,6 +201,38 @@ def test_manifest_cannot_choose_what_is_imported(stubbed, train_m, qa_arch, plan
     assert contents(stubbed.folder) == before
 
 
+@pytest.mark.parametrize("name", ["../victim", "VICTIM", "..", "seed1/..", "a/b", "", "a\0"])
+def test_name_of_a_point_leads_nowhere(stubbed, train_m, qa_arch, name):
+    stubbed.set_actions(seed1="failed")
+    train_m("seed=1")
+    victim = stubbed.base / "victim"
+    write_atomic(victim / "config.yaml", "years of work")
+    write_atomic(victim / RECORD, "{")
+    manifest = json.loads((stubbed.folder / MANIFEST).read_text())
+    name = name.replace("VICTIM", str(victim))
+    manifest["points"][0]["name"] = name
+    (stubbed.folder / MANIFEST).write_text(json.dumps(manifest))
+    before = contents(stubbed.base)
+    for action in ("status", "resume", "retry"):
+        code, out, err = qa_arch("sweep", action, stubbed.folder)
+        assert (code, out) == (5, "")
+        assert f"sweep.json: points[0].name: {name!r} cannot be the name of a folder" in err
+    assert train_m("seed=1")[0] == 5
+    assert contents(stubbed.base) == before
+
+
+def test_link_in_place_of_a_point_is_not_emptied(stubbed, train_m, qa_arch):
+    stubbed.set_actions(seed1="failed")
+    train_m("seed=1,2")
+    point, victim = stubbed.point(1), stubbed.base / "victim"
+    point.rename(victim)
+    point.symlink_to(victim)
+    before = contents(victim)
+    code, _, err = qa_arch("sweep", "retry", stubbed.folder)
+    assert (code, f"{point.name}: is a link" in err) == (5, True)
+    assert contents(victim) == before
+
+
 def test_resumed_sweep_needs_and_repeats_its_options(stubbed, train_m, qa_arch, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path[:])
