@@ -10,13 +10,14 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from qa_arch.cli.runs import add_options, print_next_steps, require_files, require_hub, use_config_dir
+from qa_arch.config.machine import MACHINE, machine_overrides, machine_settings
 from qa_arch.config.schema import validate
 from qa_arch.config.target import own_options
 from qa_arch.errors import ConfigError, QaArchError
@@ -55,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             add("--n-jobs", type=int, metavar="N", help="points at a time (default: as before)")
             add("--devices", metavar="0,1,...", help="GPUs to assign to points (default: as before)")
             add_options(subparser, "--config-dir", "--trust")
+            settings = f"logger and folders ({', '.join(MACHINE)}) as they were given to train -m"
+            add("overrides", nargs="*", metavar="KEY=VALUE", help=settings)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,25 +71,36 @@ def run(args: argparse.Namespace) -> int:
     if args.devices:
         names = args.devices.split(",")
         changes["devices"] = [int(name) if name.isdecimal() else name for name in names]
+    machine = machine_overrides(args.overrides)
+    if other := [word for word in args.overrides if word not in machine]:
+        raise ConfigError(f"{other[0]}: points keep their settings, except for {', '.join(MACHINE)}")
     options = own_options(args.trust, args.config_dir)
     with lock.hold(folder, "sweep"):
         manifest = read_manifest(folder)
         _require_same_start(folder / MANIFEST, manifest, args.trust, args.config_dir)
-        command = point_command(args.trust, use_config_dir(args.config_dir, args.trust))
+        config_dir = use_config_dir(args.config_dir, args.trust)
         settings = read_settings({**manifest.settings, **changes})
         retry = args.action == "retry"
         to_run = (runner.unsuccessful if retry else runner.unfinished)(folder, manifest.points)
-        begun = [_read_point(folder, entry) for entry in to_run if (folder / entry.name / CONFIG).is_file()]
+        begun = {
+            entry.name: _read_point(folder, entry, machine, config_dir)
+            for entry in to_run
+            if (folder / entry.name / CONFIG).is_file()
+        }
+        command = point_command(
+            [*own_options(args.trust, config_dir), *machine],
+            {name: machine_settings(point.raw) for name, point in begun.items()},
+        )
         pool = runner.check_devices(to_run, settings)
-        preflight(begun, args.trust, pool, True)
+        preflight([*begun.values()], args.trust, pool, True)
         for entry in to_run if retry else ():
             runner.reset_point(folder / entry.name)
         try:
             runner.run_points(folder, manifest, to_run, settings, command)
         except KeyboardInterrupt:
-            _report(folder, manifest.points, options, as_json=args.json)
+            _report(folder, manifest.points, options, machine, as_json=args.json)
             raise
-    return _report(folder, manifest.points, options, as_json=args.json)
+    return _report(folder, manifest.points, options, machine, as_json=args.json)
 
 
 def _require_same_start(
@@ -119,10 +133,11 @@ def multirun(
     from qa_arch.cli.compose import multirun as hydra_multirun
 
     refuse(overrides, NOT_FOR_SWEEPS)
-    folder, options = use_config_dir(config_dir, trusted), own_options(trusted, config_dir)
+    folder, machine = use_config_dir(config_dir, trusted), machine_overrides(overrides)
+    options = own_options(trusted, config_dir)
     sweep = Sweep(
         Grid(*split_grid(overrides)),
-        command=point_command(trusted, folder),
+        command=partial(point_command, [*own_options(trusted, folder), *machine]),
         to_text=to_yaml,
         preflight=partial(preflight, dry=dry),
         trusted=list(trusted),
@@ -136,7 +151,7 @@ def multirun(
             pass  # reported below with all other points
         except KeyboardInterrupt:
             if sweep.folder is not None:
-                _report(sweep.folder, sweep.requested, options)
+                _report(sweep.folder, sweep.requested, options, machine)
             raise
         finally:
             if sweep.accepted and sweep.folder is not None:
@@ -144,7 +159,7 @@ def multirun(
     assert sweep.folder is not None
     # A search that has ended requests nothing.
     entries = sweep.requested or read_manifest(sweep.folder).points
-    return _print_plan(sweep.folder, entries) if dry else _report(sweep.folder, entries, options)
+    return _print_plan(sweep.folder, entries) if dry else _report(sweep.folder, entries, options, machine)
 
 
 def preflight(
@@ -180,27 +195,40 @@ def _require_files(point: Point) -> None:
         raise type(error)(f"{points.title(point.overrides)}: {error}") from error
 
 
-def _read_point(folder: Path, entry: Entry) -> Point:
-    """A point that was started, with the config in its folder."""
+def _read_point(folder: Path, entry: Entry, machine: Sequence[str], config_dir: str | None) -> Point:
+    """A point that was started, with the config in its folder and the settings ``machine``."""
     from qa_arch.cli.compose import merge
 
-    raw = merge(folder / entry.name / CONFIG, ())
+    raw = merge(folder / entry.name / CONFIG, machine, config_dir, resumes=True)
     return Point(tuple(entry.overrides), raw, validate(raw), entry.key)
 
 
-def point_command(trusted: Sequence[str], config_dir: str | None) -> Command:
-    """Function from a point's folder to the ``qa-arch train`` command that trains or resumes it."""
-    options = own_options(trusted, config_dir)
+def point_command(options: Sequence[str], machine: Mapping[str, Any]) -> Command:
+    """Function from a point's folder to the ``qa-arch train`` command that trains or resumes it.
+
+    ``options`` are those of the sweep, ``machine`` the ``machine_settings`` of each point, by name.
+    """
 
     def command(folder: Path) -> list[str]:
         run = ["--config-from", str(folder / CONFIG), "--folder", str(folder), "--if-exists", "resume"]
+        run += ["--machine", json.dumps(machine[folder.name])] if folder.name in machine else []
         return lifeline.module_command("qa_arch.cli.main", "train", *run, *options)
 
     return command
 
 
-def _report(folder: Path, entries: Sequence[Entry], options: Sequence[str], *, as_json: bool = False) -> int:
-    """Print the results and the next commands with ``options``, and return the exit code."""
+def _report(
+    folder: Path,
+    entries: Sequence[Entry],
+    options: Sequence[str],
+    machine: Sequence[str],
+    *,
+    as_json: bool = False,
+) -> int:
+    """Print the results and the next commands, and return the exit code.
+
+    ``options`` are those needed to load a run; to resume, the settings ``machine`` are too.
+    """
     results = rows(folder, entries, parent=False)
     _print_rows(folder, results, as_json=as_json)
     states = {row.status for row in results}
@@ -209,7 +237,7 @@ def _report(folder: Path, entries: Sequence[Entry], options: Sequence[str], *, a
         if finished:
             print_next_steps([(run, read_record(run)) for run in finished], options)
         if states & {"queued", "killed", "failed"}:
-            print(f"resume:  {shlex.join(['qa-arch', 'sweep', 'resume', str(folder), *options])}")
+            print(f"resume:  {shlex.join(['qa-arch', 'sweep', 'resume', str(folder), *options, *machine])}")
         for failed in [row for row in results if row.status == "failed"][:1]:
             print(f"log:     {failed.folder}/log.txt")
     return 0 if states <= {"ok", "oom"} else 1

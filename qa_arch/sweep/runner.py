@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from qa_arch.config.files import empty_folder, is_unfinished, write_atomic, write_json
-from qa_arch.config.identity import NEUTRAL
+from qa_arch.config.identity import NEUTRAL, within
+from qa_arch.config.machine import machine_settings
 from qa_arch.config.schema import SweepSettings, refuse_ignored_encoder
 from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.records import RECORD
@@ -55,7 +56,7 @@ class Grid:
     def identity(self) -> tuple[list[str], list[str]]:
         """Key of the sweep, independent of the swept values and of the folder."""
         ignored = ("sweep", *NEUTRAL)
-        relevant = [override for override in self.fixed if not _within(override.partition("=")[0], ignored)]
+        relevant = [override for override in self.fixed if not within(override.partition("=")[0], ignored)]
         return sorted(relevant), sorted(self.swept)
 
     def point_overrides(self, overrides: Sequence[str]) -> tuple[str, ...]:
@@ -66,7 +67,7 @@ class Grid:
             word
             for word, key in keyed
             if (key not in shared or (key == "seed" and overrides.count(word) > self.fixed.count(word)))
-            and not _within(key, ("hydra", "sweep"))
+            and not within(key, ("hydra", "sweep"))
         ]
         return tuple(word for n, word in enumerate(own) if word not in own[n + 1 :])  # one of sweep.seeds
 
@@ -85,7 +86,8 @@ class Sweep:
     """Task of Hydra's sweepers, called once with all points or once per batch of points."""
 
     grid: Grid
-    command: schedule.Command
+    command: Callable[[Mapping[str, Any]], schedule.Command]
+    """Function from the ``machine_settings`` of points, by name, to the command that runs one."""
     to_text: Callable[[dict[str, Any]], str]
     preflight: Callable[[Sequence[Point], Sequence[str], list[str] | None, bool], Any]
     settings: SweepSettings = field(default_factory=SweepSettings)
@@ -135,7 +137,8 @@ class Sweep:
                     Status().write(point_folder)
             # Checked again under the lock: another process may have run the same sweep meanwhile.
             to_run = unfinished(folder, entries)
-            run_points(folder, manifest, to_run, self.settings, self.command, self.engine)
+            machine = {e.name: machine_settings(p.raw) for p, e in zip(points, entries, strict=True)}
+            run_points(folder, manifest, to_run, self.settings, self.command(machine), self.engine)
         results: list[float | Exception] = []
         for entry in entries:
             status = actual_status(folder / entry.name, parent=False)
@@ -261,7 +264,3 @@ def reset_point(folder: Path) -> None:
     with lock.hold(folder, "run"):
         empty_folder(folder, keep=(CONFIG, STATUS, LOG, lock.LOCK))
         Status(attempts=read_status(folder).attempts).write(folder)
-
-
-def _within(key: str, sections: Sequence[str]) -> bool:
-    return any(key == section or key.startswith((f"{section}.", f"{section}/")) for section in sections)

@@ -245,6 +245,30 @@ def test_resumed_sweep_needs_and_repeats_its_options(stubbed, train_m, qa_arch, 
     assert line in qa_arch("sweep", "resume", stubbed.folder, *options)[1]
 
 
+def test_points_keep_the_logger_of_the_command_line_alone(stubbed, train_m, qa_arch, monkeypatch):
+    given = []
+    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda *a: given.append(a) or stubbed.command)
+    stubbed.set_actions(seed1="failed")
+    code, out, _ = train_m("seed=1,2", "logger=csv", "logger.folder=here")
+    line = f"resume:  qa-arch sweep resume {stubbed.folder} logger=csv logger.folder=here\n"
+    assert (code, line in out) == (1, True)
+    config = stubbed.point(1) / "config.yaml"
+    assert config.read_text().count("folder: here") == 1
+    config.write_text(config.read_text().replace("folder: here", "folder: /elsewhere"))
+    before = stubbed.started()
+    code, _, err = qa_arch("sweep", "resume", stubbed.folder)
+    assert (code, "config.yaml: its logger settings (csv) are not taken from a file" in err) == (2, True)
+    code, _, err = qa_arch("sweep", "resume", stubbed.folder, "optim.lr=1")
+    assert (code, "optim.lr=1: points keep their settings" in err) == (2, True)
+    assert stubbed.started() == before
+    given.clear()
+    code, out, _ = qa_arch("sweep", "resume", stubbed.folder, "logger=csv", "logger.folder=here")
+    assert (code, line in out) == (1, True)
+    ((options, machine),) = given
+    assert options == ["logger=csv", "logger.folder=here"]
+    assert machine[stubbed.point(1).name]["logger"]["folder"] == "here"
+
+
 def test_resume_checks_the_given_devices(stubbed, train_m, monkeypatch, qa_arch):
     """Before a point is cleared or started; without ``--devices`` there is nothing to check."""
     checked = []
