@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from qa_arch.sweep import schedule
 from qa_arch.sweep.points import Point, make_points, title
 from qa_arch.sweep.state import (
     CONFIG,
+    DAMAGED,
     LOG,
     MANIFEST,
     RESULTS,
@@ -231,7 +233,7 @@ def run_points(
         log.warning("%s: is still running (%s), skipped", entry.name, lock.holder(folder / entry.name))
     to_run = [entry for entry in to_run if entry not in running]
     for point in [folder / entry.name for entry in to_run]:
-        if (point / RECORD).is_file() and record_of(point) is None:  # damaged: nothing to go on from
+        if _is_damaged(point):  # nothing to go on from
             reset_point(point)
     pool = schedule.device_pool(settings)
     plan = schedule.Plan(
@@ -258,9 +260,27 @@ def unsuccessful(folder: Path, entries: Sequence[Entry]) -> list[Entry]:
 
 
 def reset_point(folder: Path) -> None:
-    """Queue a point again: clear its folder except for config, log and number of attempts."""
+    """Queue a point again: clear its folder except for config, log and number of attempts.
+
+    If its record is damaged, everything is moved into the sweep's folder ``DAMAGED`` instead.
+    """
     if folder.is_symlink():
         raise RunError(f"{folder}: is a link, whose target is not cleared; put the folder itself here")
+    remaining = (CONFIG, STATUS, LOG, lock.LOCK)
     with lock.hold(folder, "run"):
-        empty_folder(folder, keep=(CONFIG, STATUS, LOG, lock.LOCK))
+        if _is_damaged(folder):
+            names = (folder.parent / DAMAGED / f"{folder.name}-{n}" for n in count(1))
+            aside = next(path for path in names if not path.exists())
+            aside.mkdir(parents=True)
+            paths = [path for path in folder.iterdir() if path.name not in remaining]
+            for path in sorted(paths, key=lambda path: path.name == RECORD):  # last, in case of a kill
+                path.rename(aside / (f"{path.name}.{DAMAGED}" if path.name == RECORD else path.name))
+            log.warning(
+                "%s: its %s is not JSON; the run starts over, its files are in %s", folder, RECORD, aside
+            )
+        empty_folder(folder, keep=remaining)
         Status(attempts=read_status(folder).attempts).write(folder)
+
+
+def _is_damaged(folder: Path) -> bool:
+    return (folder / RECORD).exists() and record_of(folder) is None

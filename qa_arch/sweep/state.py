@@ -7,8 +7,8 @@ stored status may be outdated: a point is ``running`` while its lock is held, an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -22,6 +22,8 @@ SCHEMA_VERSION = 1
 MANIFEST = "sweep.json"
 STATUS = "status.json"
 LOG = "log.txt"
+DAMAGED = "damaged"
+"""Folder of a sweep with what was moved out of points whose records are damaged."""
 CONFIG = "config.yaml"
 TRACEBACK = "traceback.txt"
 STUDY = "study.journal"
@@ -126,7 +128,7 @@ def actual_status(folder: Path, *, parent: bool) -> Status:
     if record is not None and record.status == "ok":
         return replace(status, status="ok", error=None)
     if status.status == "ok":
-        return replace(status, status="failed", error=f"its {RECORD} is missing or cannot be read")
+        return replace(status, status="failed", error=f"its {RECORD} is missing or damaged")
     if status.status != "running" or parent:
         return status
     if record is not None and record.status in ("oom", "failed"):
@@ -135,10 +137,18 @@ def actual_status(folder: Path, *, parent: bool) -> Status:
 
 
 def record_of(folder: Path) -> RunRecord | None:
-    """Record of the run; None if there is none yet, or none that can be read."""
-    with suppress(RunError):
-        return read_record(folder) if (folder / RECORD).is_file() else None
-    return None
+    """Record of the run; None if there is none yet, or if its file is not JSON.
+
+    Raises RunError for a record that may be a good one: of another version, or unreadable for the moment.
+    """
+    try:
+        return read_record(folder) if (folder / RECORD).exists() else None
+    except OSError as error:
+        raise RunError(f"{folder / RECORD}: cannot be read ({error.strerror}); correct the folder") from error
+    except RunError as error:
+        if isinstance(error.__cause__, JSONDecodeError):
+            return None
+        raise
 
 
 def value_of(record: RunRecord | None) -> float | None:

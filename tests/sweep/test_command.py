@@ -11,7 +11,7 @@ from kills import contents
 from qa_arch.config.files import write_atomic
 from qa_arch.config.schema import RANDOM_ONLY
 from qa_arch.errors import ConfigError
-from qa_arch.records import RECORD
+from qa_arch.records import RECORD, find_runs
 from qa_arch.sweep.state import MANIFEST
 
 RELOADED = ("encoder.init=pretrained", *(f"encoder.{key}=null" for key in RANDOM_ONLY))
@@ -157,13 +157,45 @@ def test_point_with_a_damaged_or_missing_record_runs_again(stubbed, train_m, qa_
     assert train_m("seed=1,2,3")[0] == 0
     (stubbed.point(1) / RECORD).write_text("{")
     (stubbed.point(1) / "last.ckpt").write_text("")
+    moved = {f"damaged/{stubbed.point(1).name}-1/{name}" for name in ("run.json.damaged", "last.ckpt")}
     (stubbed.point(2) / RECORD).unlink()
     code, out, _ = qa_arch("sweep", "status", stubbed.folder)
-    assert (code, out.count("its run.json is missing or cannot be read")) == (0, 2)
+    assert (code, out.count("its run.json is missing or damaged")) == (0, 2)
     assert "1 ok, 2 failed" in out
     assert qa_arch("sweep", action, stubbed.folder)[0] == 0
     assert not (stubbed.point(1) / "last.ckpt").exists(), "the run cannot go on without its record"
+    assert moved <= contents(stubbed.folder).keys()
+    assert len(find_runs([stubbed.folder])) == 3
     assert sorted(stubbed.started()) == ["seed1", "seed1", "seed2", "seed2", "seed3"]
+
+
+UNREADABLE = {
+    "of a later version": '{"schema": 3}',
+    "with an unknown field": '{"schema": 2, "surprise": 1}',
+    "of binary data": b"\xff",
+    "nested too deep": "[" * 99 + "]" * 99,
+    "that is a folder": None,
+}
+
+
+@pytest.mark.parametrize("record", UNREADABLE)
+def test_finished_point_is_never_cleared_because_it_cannot_be_read(stubbed, train_m, qa_arch, record):
+    stubbed.set_actions(seed2="failed")
+    train_m("seed=1,2")
+    path = stubbed.point(1) / RECORD
+    path.unlink()
+    if (content := UNREADABLE[record]) is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    before = contents(stubbed.folder)
+    code, out, _ = qa_arch("sweep", "status", stubbed.folder)
+    assert (code, "2 failed" in out, f"{path}: " in out) == (0, True, True)
+    for command in (("sweep", "resume", stubbed.folder), ("sweep", "retry", stubbed.folder)):
+        code, out, err = qa_arch(*command)
+        assert (code, out, err.count("\n"), f"{path}: " in err) == (5, "", 1, True)
+    assert train_m("seed=1,2")[0] == 5
+    assert contents(stubbed.folder) == before
 
 
 @pytest.mark.parametrize("action", ["resume", "retry"])
