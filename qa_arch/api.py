@@ -11,7 +11,7 @@ from qa_arch.cli.runs import use_config_dir
 from qa_arch.cli.train import IfExists, check_jobs, plan_job, train_job
 from qa_arch.config.check import refuse_repeated
 from qa_arch.config.launched import launched
-from qa_arch.config.target import TRUSTED
+from qa_arch.config.target import TRUSTED, own_options
 from qa_arch.data.input_files import as_list
 from qa_arch.errors import ConfigError
 from qa_arch.results.notebooks import Run
@@ -47,7 +47,7 @@ def train(
     trust = as_list(trust)
     own_conf = use_config_dir(None if config_dir is None else str(config_dir), trust)
     trusted = (*TRUSTED, *trust)
-    job = plan_job(compose(overrides, own_conf), folder, trusted)
+    job = plan_job(compose(overrides, own_conf), folder, trusted, overrides)
     check_jobs([job], if_exists, trusted)
-    train_job(job, if_exists, trusted, own_conf)
+    train_job(job, if_exists, trusted, own_options(trust, own_conf))
     return Run(job.folder)

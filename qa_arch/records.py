@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from qa_arch.config.check import read, suggest
+from qa_arch.config.check import FolderName, read, suggest
 from qa_arch.config.files import is_unfinished, read_json, replacing, write_json
 from qa_arch.errors import ConfigError, RunError, first_line
 from qa_arch.system.lock import LOCK, holder
@@ -632,10 +632,8 @@ def _check_names(record: RunRecord, path: str | Path) -> None:
     """
     experiments = {record.name, str(record.config.get("name", record.name))}
     sets = {*record.data, *record.scores, *record.references}
-    split = [name for name in sets if "/" in name]
-    if wrong := split + [
-        name for name in experiments | sets if "\0" in name or {"", ".", ".."} & {*name.split("/")}
-    ]:
+    wrong = [name for name in experiments if not FolderName(nested=True).contains(name)]
+    if wrong := wrong + [name for name in sets if not FolderName().contains(name)]:
         raise RunError(f"{path}: {min(wrong)!r} cannot be the name of a folder; do not use this record")
 
 

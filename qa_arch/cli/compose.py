@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -23,10 +24,12 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 from qa_arch.config import extras
 from qa_arch.config.check import refuse_repeated, short, suggest, suggest_setting
 from qa_arch.config.find import config_folders, groups
+from qa_arch.config.machine import MACHINE, lost_logger, machine_overrides, with_machine
 from qa_arch.config.schema import refuse_ignored_encoder, refuse_mixed_sources
 from qa_arch.errors import ConfigError, UnavailableError, one_line
 from qa_arch.records import RECORD, read_trained
 
+log = logging.getLogger(__name__)
 OURS, SUBMITIT = "hydra_plugins.qa_arch_isolated.launcher", "hydra_plugins.hydra_submitit_launcher"
 PLUGINS: dict[str, dict[str, str | None]] = {
     "launcher": {
@@ -224,20 +227,30 @@ def multirun(arguments: Sequence[str], task: Any, output: Path, config_dir: str 
         GlobalHydra.instance().hydra.multirun("train", task, words, with_log_configuration=False)
 
 
-def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+def merge(
+    path: Path,
+    overrides: Sequence[str],
+    config_dir: str | None = None,
+    *,
+    machine: Mapping[str, Any] | None = None,
+    resumes: bool = False,
+) -> dict[str, Any]:
     """Apply ``overrides`` of single settings to the config in ``path``; ``validate`` reports unknown keys.
 
-    ``path`` is a config, or a record that contains one.
+    ``path`` is a config, or a record that contains one, of anyone. Therefore its ``machine_settings`` are
+    replaced by ``machine``, by default those composed here from ``overrides``. Raises ConfigError if that
+    costs a run that ``resumes`` its logger; other runs log it.
     """
     from qa_arch.results.publish import local, map_texts
 
     try:
-        recorded = path.name == RECORD
-        base = OmegaConf.create(local(read_trained(path).config)) if recorded else OmegaConf.load(path)
+        is_record = path.name == RECORD
+        base = OmegaConf.create(local(read_trained(path).config)) if is_record else OmegaConf.load(path)
         if not isinstance(base, DictConfig):
             raise ConfigError(f"{path}: contains no settings")
         map_texts(OmegaConf.to_container(base), _require_plain, f"{path}: config")
-        changes = OmegaConf.from_dotlist(list(overrides))
+        typed = machine_overrides(overrides)
+        changes = OmegaConf.from_dotlist([word for word in overrides if word not in typed])
         for key in map(str, changes):
             if isinstance(base.get(key), DictConfig) and not isinstance(changes[key], DictConfig):
                 raise ConfigError(
@@ -248,7 +261,20 @@ def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
         raise ConfigError(f"{path}: {one_line(error)}") from error
     assert isinstance(plain, dict)
     refuse_ignored_encoder(overrides, plain.get("encoder"))
-    return {str(key): value for key, value in plain.items()}
+    recorded = {str(key): value for key, value in plain.items()}
+    if machine is not None:
+        return with_machine(recorded, machine, MACHINE)
+    merged = with_machine(recorded, _compose_once(tuple(typed), config_dir), typed)
+    if lost := lost_logger(recorded, merged, typed):
+        if resumes:
+            raise ConfigError(f"{path}: {lost}")
+        log.info("%s: %s", path, lost)
+    return merged
+
+
+@cache
+def _compose_once(overrides: tuple[str, ...], config_dir: str | None) -> dict[str, Any]:
+    return compose(overrides, config_dir)
 
 
 def _require_plain(text: str, where: str) -> str:

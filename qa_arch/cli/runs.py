@@ -113,14 +113,12 @@ def add_options(parser: argparse._ActionsContainer, *names: str) -> None:
 
 def use_config_dir(config_dir: str | None, trusted: Sequence[str]) -> str | None:
     """Return the absolute path of the folder; with trusted packages, make them importable from it, in this
-    process and all that it starts."""
+    process and its children (see ``lifeline.start``)."""
     if config_dir is None:
         return None
     folder = str(user_path(config_dir).resolve())
     if trusted and folder not in sys.path:
         sys.path.insert(0, folder)
-        paths = (folder, *filter(None, [os.environ.get("PYTHONPATH")]))
-        os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     return folder
 
 

@@ -10,24 +10,31 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import chdir
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from qa_arch.cli.runs import print_next_steps, report_missing, require_files, require_hub, use_config_dir
+from qa_arch.cli.runs import (
+    add_options,
+    print_next_steps,
+    report_missing,
+    require_files,
+    require_hub,
+    use_config_dir,
+)
+from qa_arch.config.machine import MACHINE, machine_overrides, machine_settings
 from qa_arch.config.schema import validate
 from qa_arch.config.target import own_options
-from qa_arch.errors import QaArchError
+from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.records import read_record
 from qa_arch.results.tables import Table, print_table, text
 from qa_arch.sweep import points, runner
 from qa_arch.sweep.points import Point
 from qa_arch.sweep.runner import Grid, PointError, Sweep
 from qa_arch.sweep.schedule import Command, read_settings
-from qa_arch.sweep.state import CONFIG, Entry, read_manifest
+from qa_arch.sweep.state import CONFIG, MANIFEST, Entry, Manifest, read_manifest
 from qa_arch.sweep.view import Row, rows, table
 from qa_arch.system import lifeline, lock, terminal
 
@@ -55,6 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if subparser is not status:
             add("--n-jobs", type=int, metavar="N", help="points at a time (default: as before)")
             add("--devices", metavar="0,1,...", help="GPUs to assign to points (default: as before)")
+            add_options(subparser, "--config-dir", "--trust")
+            settings = f"logger and folders ({', '.join(MACHINE)}) as they were given to train -m"
+            add("overrides", nargs="*", metavar="KEY=VALUE", help=settings)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,25 +78,57 @@ def run(args: argparse.Namespace) -> int:
     if args.devices:
         names = args.devices.split(",")
         changes["devices"] = [int(name) if name.isdecimal() else name for name in names]
+    machine = machine_overrides(args.overrides)
+    if other := [word for word in args.overrides if word not in machine]:
+        raise ConfigError(f"{other[0]}: points keep their settings, except for {', '.join(MACHINE)}")
+    options = own_options(args.trust, args.config_dir)
     with lock.hold(folder, "sweep"):
         manifest = read_manifest(folder)
-        use_config_dir(manifest.config_dir, manifest.trusted)
+        _require_same_start(folder / MANIFEST, manifest, args.trust, args.config_dir)
+        config_dir = use_config_dir(args.config_dir, args.trust)
         settings = read_settings({**manifest.settings, **changes})
-        command = point_command(manifest.trusted, manifest.config_dir)
         retry = args.action == "retry"
         to_run = (runner.unsuccessful if retry else runner.unfinished)(folder, manifest.points)
-        begun = [_read_point(folder, entry) for entry in to_run if (folder / entry.name / CONFIG).is_file()]
+        begun = {
+            entry.name: _read_point(folder, entry, machine, config_dir)
+            for entry in to_run
+            if (folder / entry.name / CONFIG).is_file()
+        }
+        command = point_command(
+            [*own_options(args.trust, config_dir), *machine],
+            {name: machine_settings(point.raw) for name, point in begun.items()},
+        )
         pool = runner.check_devices(to_run, settings)
-        with chdir(manifest.cwd if Path(manifest.cwd).is_dir() else "."):  # base of relative paths
-            preflight(begun, manifest.trusted, pool, True)
+        preflight([*begun.values()], args.trust, pool, True)
         for entry in to_run if retry else ():
             runner.reset_point(folder / entry.name)
         try:
             runner.run_points(folder, manifest, to_run, settings, command)
         except KeyboardInterrupt:
-            _report(folder, manifest.points, as_json=args.json)
+            _report(folder, manifest.points, options, machine, as_json=args.json)
             raise
-    return _report(folder, manifest.points, as_json=args.json)
+    return _report(folder, manifest.points, options, machine, as_json=args.json)
+
+
+def _require_same_start(
+    path: Path, manifest: Manifest, trusted: Sequence[str], config_dir: str | None
+) -> None:
+    """Raise ConfigError if the sweep was started in another working folder, or with packages or a config
+    folder that the command line does not name: the manifest may come from anyone, and both execute code."""
+    untold = own_options(
+        [prefix for prefix in manifest.trusted if prefix not in trusted],
+        None if config_dir else manifest.config_dir,
+    )
+    if untold:
+        raise ConfigError(
+            f"{path}: was started with {shlex.join(untold)}, which is not taken from a file; if you trust it,"
+            " add it to this command"
+        )
+    if manifest.cwd != str(Path.cwd()):
+        raise ConfigError(
+            f"{path}: was started in {manifest.cwd}, where its relative paths begin; run this command there,"
+            " or repeat here the train -m that started it"
+        )
 
 
 def multirun(
@@ -97,12 +139,13 @@ def multirun(
     from qa_arch.cli.compose import multirun as hydra_multirun
     from qa_arch.cli.compose import split_grid, sweep_arguments, to_yaml
 
-    folder = use_config_dir(config_dir, trusted)
+    folder, machine = use_config_dir(config_dir, trusted), machine_overrides(overrides)
+    options = own_options(trusted, config_dir)
     overrides = sweep_arguments(overrides, folder)
     missing: list[QaArchError] | None = [] if dry else None
     sweep = Sweep(
         Grid(*split_grid(overrides)),
-        command=point_command(trusted, folder),
+        command=partial(point_command, [*own_options(trusted, folder), *machine]),
         to_text=to_yaml,
         preflight=partial(preflight, missing=missing),
         trusted=list(trusted),
@@ -116,7 +159,7 @@ def multirun(
             pass  # reported below with all other points
         except KeyboardInterrupt:
             if sweep.folder is not None:
-                _report(sweep.folder, sweep.requested)
+                _report(sweep.folder, sweep.requested, options, machine)
             raise
         finally:
             if sweep.accepted and sweep.folder is not None:
@@ -125,7 +168,7 @@ def multirun(
     # A search that has ended requests nothing.
     entries = sweep.requested or read_manifest(sweep.folder).points
     if missing is None:
-        return _report(sweep.folder, entries)
+        return _report(sweep.folder, entries, options, machine)
     _print_plan(sweep.folder, entries)
     return report_missing(missing)
 
@@ -163,38 +206,49 @@ def _require_files(point: Point) -> None:
         raise type(error)(f"{points.title(point.overrides)}: {error}") from error
 
 
-def _read_point(folder: Path, entry: Entry) -> Point:
-    """A point that was started, with the config in its folder."""
+def _read_point(folder: Path, entry: Entry, machine: Sequence[str], config_dir: str | None) -> Point:
+    """A point that was started, with the config in its folder and the settings ``machine``."""
     from qa_arch.cli.compose import merge
 
-    raw = merge(folder / entry.name / CONFIG, ())
+    raw = merge(folder / entry.name / CONFIG, machine, config_dir, resumes=True)
     return Point(tuple(entry.overrides), raw, validate(raw), entry.key)
 
 
-def point_command(trusted: Sequence[str], config_dir: str | None) -> Command:
-    """Function from a point's folder to the ``qa-arch train`` command that trains or resumes it."""
-    options = own_options(trusted, config_dir)
+def point_command(options: Sequence[str], machine: Mapping[str, Any]) -> Command:
+    """Function from a point's folder to the ``qa-arch train`` command that trains or resumes it.
+
+    ``options`` are those of the sweep, ``machine`` the ``machine_settings`` of each point, by name.
+    """
 
     def command(folder: Path) -> list[str]:
         run = ["--config-from", str(folder / CONFIG), "--folder", str(folder), "--if-exists", "resume"]
+        run += ["--machine", json.dumps(machine[folder.name])] if folder.name in machine else []
         return lifeline.module_command("qa_arch.cli.main", "train", *run, *options)
 
     return command
 
 
-def _report(folder: Path, entries: Sequence[Entry], *, as_json: bool = False) -> int:
-    """Print the results and the next commands, and return the exit code."""
+def _report(
+    folder: Path,
+    entries: Sequence[Entry],
+    options: Sequence[str],
+    machine: Sequence[str],
+    *,
+    as_json: bool = False,
+) -> int:
+    """Print the results and the next commands, and return the exit code.
+
+    ``options`` are those needed to load a run; to resume, the settings ``machine`` are too.
+    """
     results = rows(folder, entries, parent=False)
     _print_rows(folder, results, as_json=as_json)
     states = {row.status for row in results}
     if not as_json:
         finished = [Path(row.folder) for row in results if row.status == "ok"]
         if finished:
-            manifest = read_manifest(folder)
-            options = own_options(manifest.trusted, manifest.config_dir)
             print_next_steps([(run, read_record(run)) for run in finished], options)
         if states & {"queued", "killed", "failed"}:
-            print(f"resume:  qa-arch sweep resume {shlex.quote(str(folder))}")
+            print(f"resume:  {shlex.join(['qa-arch', 'sweep', 'resume', str(folder), *options, *machine])}")
         for failed in [row for row in results if row.status == "failed"][:1]:
             print(f"log:     {failed.folder}/log.txt")
     return 0 if states <= {"ok", "oom"} else 1

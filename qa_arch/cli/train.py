@@ -26,6 +26,7 @@ from qa_arch.config.extras import require_extras
 from qa_arch.config.files import empty_folder, is_unfinished, read_yaml, write_atomic, write_json
 from qa_arch.config.identity import config_hash
 from qa_arch.config.launched import Launched, launched
+from qa_arch.config.machine import lost_logger, machine_overrides
 from qa_arch.config.schema import Config, require_trainable, require_vectors, validate
 from qa_arch.config.target import TRUSTED, own_options, require_trusted
 from qa_arch.errors import ConfigError, QaArchError, RunError
@@ -48,11 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-m", "--multirun", action="store_true", help=grid)
     models = f"train several models and compare them; 'all' is {','.join(ALL_MODELS)}"
     add("--models", metavar="A,B,...", help=models)
-    add("--config-from", metavar="RUN", help="repeat the config of a run or a record (overrides still apply)")
+    config_from = "repeat the config of a run or a record, but for logger and folders (overrides still apply)"
+    add("--config-from", metavar="RUN", help=config_from)
     if_exists = (
         "what to do if the run folder exists (default: fail); resume continues an unfinished run of this"
         " config, starts a new one if there is none, and does nothing if it is finished"
     )
+    add("--machine", type=json.loads, help=argparse.SUPPRESS)  # of a sweep's point, as the sweep composed it
     add("--if-exists", choices=get_args(IfExists), default="fail", help=if_exists)
     resume = "the same as --if-exists resume"
     add("--resume", dest="if_exists", action="store_const", const="resume", help=resume)
@@ -79,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         if args.if_exists == "replace":
             raise ConfigError("--if-exists replace: a sweep keeps its results; give another sweep.folder=DIR")
         return multirun(args.overrides, args.trust, args.config_dir, dry=args.dry_run)
-    config_dir = use_config_dir(args.config_dir, args.trust)
+    use_config_dir(args.config_dir, args.trust)
     trusted = (*TRUSTED, *args.trust)
     jobs = _plan(args, launch, trusted)
     first_rank = launch is None or not launch.rank  # only this process checks, records and scores the run
@@ -103,12 +106,11 @@ def run(args: argparse.Namespace) -> int:
             logging.getLogger("qa_arch").setLevel(logging.WARNING)
             train_rank(jobs[0].config, jobs[0].folder, resume=args.if_exists == "resume", trusted=trusted)
         return 0
-    log_errors = len(jobs) > 1 and not args.debug
+    log_errors, options = len(jobs) > 1 and not args.debug, own_options(args.trust, args.config_dir)
     runs = [
-        (job.folder, train_job(job, args.if_exists, trusted, config_dir, log_errors=log_errors))
-        for job in jobs
+        (job.folder, train_job(job, args.if_exists, trusted, options, log_errors=log_errors)) for job in jobs
     ]
-    _print_results(runs, own_options(args.trust, args.config_dir), compared=bool(args.models))
+    _print_results(runs, options, compared=bool(args.models))
     return 0 if all(record.status == "ok" for _, record in runs) else 1
 
 
@@ -124,7 +126,9 @@ def _plan(args: argparse.Namespace, launch: Launched | None, trusted: Sequence[s
         path = next((path for path in (source / CONFIG, source / RECORD) if path.is_file()), source)
         if not path.is_file():
             raise RunError(f"{source}: no such config; give a run folder, a {CONFIG} or a record's {RECORD}")
-        composed = [merge(path, args.overrides)]
+        resumes = args.if_exists == "resume" and not (args.folder and finished(Path(args.folder)))
+        options = {"machine": args.machine, "resumes": resumes}
+        composed = [merge(path, args.overrides, args.config_dir, **options)]
     elif args.models:
         names = ALL_MODELS if args.models == "all" else [name.strip() for name in args.models.split(",")]
         if not all(names) or len(set(names)) < len(names):
@@ -140,7 +144,7 @@ def _plan(args: argparse.Namespace, launch: Launched | None, trusted: Sequence[s
                 " out"
             )
         trainer["devices"] = launch.world
-    return [plan_job(raw, args.folder, trusted) for raw in composed]
+    return [plan_job(raw, args.folder, trusted, args.overrides) for raw in composed]
 
 
 def _warn_of_max_steps(config: Config, overrides: Sequence[str]) -> None:
@@ -179,15 +183,20 @@ def _print_results(runs: Runs, options: Sequence[str], *, compared: bool) -> Non
 
 @dataclass(frozen=True)
 class Job:
-    """A run to train: its validated config, the raw config to save, and its folder."""
+    """A run to train: its validated config, the raw config to save, its folder, and how it chose the settings
+    that belong to this machine."""
 
     config: Config
     raw: dict[str, Any]
     folder: Path
+    machine: Sequence[str] = ()
 
 
 def plan_job(
-    raw: dict[str, Any], folder: str | PathLike[str] | None = None, trusted: Sequence[str] = TRUSTED
+    raw: dict[str, Any],
+    folder: str | PathLike[str] | None = None,
+    trusted: Sequence[str] = TRUSTED,
+    overrides: Sequence[str] = (),
 ) -> Job:
     """Validate a composed config and make it a job; nothing is imported or read for it."""
     config = validate(raw)
@@ -200,7 +209,7 @@ def plan_job(
     if folder is None:
         model, digest = config.model.get("name", "model"), config_hash(asdict(config))
         folder = Path(config.runs_dir) / config.name / f"{model}-s{config.seed}-{digest[:8]}"
-    return Job(config, raw, Path(folder))
+    return Job(config, raw, Path(folder), machine_overrides(overrides))
 
 
 def check_jobs(
@@ -259,21 +268,28 @@ def require_usable(job: Job, if_exists: IfExists) -> None:
         state = "is finished;" if finished(folder) else "already exists; --if-exists resume continues it,"
         raise RunError(f"{folder}: {state} --if-exists replace trains it from the beginning")
     if if_exists == "resume" and (folder / RECORD).is_file():
-        recorded = config_hash(asdict(validate(read_record(folder).config)))  # adds defaults of new settings
+        record = read_record(folder)
+        recorded = config_hash(asdict(validate(record.config)))  # adds defaults of new settings
         if recorded != config_hash(asdict(job.config)):
             word = shlex.quote(str(folder))
             raise RunError(f"{folder}: was started with another config; resume with --config-from {word}")
+        lost = lost_logger(record.config, asdict(job.config), job.machine)
+        if lost and record.status != "ok":
+            raise RunError(f"{folder}: {lost}")
 
 
 def train_job(
     job: Job,
     if_exists: IfExists,
     trusted: Sequence[str],
-    config_dir: str | None = None,
+    options: Sequence[str] = (),
     *,
     log_errors: bool = False,
 ) -> RunRecord:
-    """Train and return the record; with ``log_errors`` log a failure instead of raising it."""
+    """Train and return the record; with ``log_errors`` log a failure instead of raising it.
+
+    ``options`` are those needed to load the run, which the command that resumes it repeats.
+    """
     require_usable(job, if_exists)  # before the folder is created and locked
     with hold(job.folder, "run"):
         require_usable(job, if_exists)  # again: another process may have used the folder meanwhile
@@ -289,9 +305,8 @@ def train_job(
         log.info("run: %s", job.folder)
         try:
             resume = if_exists == "resume"
-            return train_run(
-                job.config, folder=job.folder, resume=resume, trusted=trusted, config_dir=config_dir
-            )
+            repeated = [*options, *job.machine]
+            return train_run(job.config, folder=job.folder, resume=resume, trusted=trusted, options=repeated)
         except Exception as error:
             if not log_errors:
                 raise

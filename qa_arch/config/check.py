@@ -41,10 +41,30 @@ class Range:
             value < self.high if self.below else value <= self.high
         )
 
+    @property
+    def requirement(self) -> str:
+        return f"is out of range, it must be {self}"
+
     def __str__(self) -> str:
         low = "" if self.low == -math.inf else f"{'> ' if self.above else '>= '}{_bound(self.low)}"
         high = "" if self.high == math.inf else f"{'< ' if self.below else '<= '}{_bound(self.high)}"
         return " and ".join(part for part in (low, high) if part)
+
+
+@dataclass(frozen=True)
+class FolderName:
+    """A name that becomes a folder within another and cannot lead out of it; ``nested``: or several folders,
+    ``a/b``."""
+
+    nested: bool = False
+    requirement = "cannot be the name of a folder"
+
+    def contains(self, value: str) -> bool:
+        parts = value.split("/")
+        return (self.nested or len(parts) == 1) and "\0" not in value and not {"", ".", ".."} & {*parts}
+
+    def __str__(self) -> str:
+        return "that is the name of a folder"
 
 
 def _bound(value: float) -> str:
@@ -135,8 +155,9 @@ def convert(hint: Any, value: Any, where: str) -> Any:
             return value
         value = convert(base, value, where)
         for note in notes:
-            if isinstance(note, Range) and value is not None and not note.contains(value):
-                raise ConfigError(f"{where}: {value!r} is out of range, it must be {note}")
+            checked = isinstance(note, (Range, FolderName)) and value is not None
+            if checked and not note.contains(value):
+                raise ConfigError(f"{where}: {value!r} {note.requirement}")
         return value
     if origin in (Union, types.UnionType):
         return _union(get_args(hint), value, where)

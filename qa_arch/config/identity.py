@@ -69,6 +69,11 @@ def files_hash(folder: Path, files: Iterable[Path]) -> str:
     return total.hexdigest()
 
 
+def within(key: str, sections: Collection[str]) -> bool:
+    """Whether the dotted ``key`` is one of ``sections`` or a setting or choice within them."""
+    return any(key == section or key.startswith((f"{section}.", f"{section}/")) for section in sections)
+
+
 def _without(value: Any, path: str, dropped: Collection[str]) -> Any:
     if not isinstance(value, Mapping):
         return value

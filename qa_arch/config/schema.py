@@ -13,7 +13,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_type_hints
 
-from qa_arch.config.check import Range, read
+from qa_arch.config.check import FolderName, Range, read
 from qa_arch.config.compression_steps import Step
 from qa_arch.config.retired import upgrade
 from qa_arch.errors import ConfigError
@@ -272,7 +272,7 @@ class Decode:
 
 @dataclass(frozen=True)
 class Config:
-    name: str
+    name: Annotated[str, FolderName(nested=True)]
     """Experiment, and its folder below ``runs_dir``."""
     seed: Annotated[int, Range(0, 2**32 - 1)]
     runs_dir: str
@@ -373,6 +373,8 @@ def _problems(config: Config) -> Iterator[str]:
             " trainer.strategy=auto"
         )
     yield from _distillation_problems(config.distillation, config.model.get("task"))
+    if not FolderName(nested=True).contains(str(config.model.get("name", "model"))):  # also a run's folder
+        yield f"model.name: {config.model['name']!r} {FolderName.requirement}"
     if "_target_" not in config.logger:
         yield "logger: missing _target_; give the class of a Lightning logger, or null for none"
     if trainer.patience and not (data.calibration or data.hold_out_articles or data.hold_out_share):

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from qa_arch.config.find import choice
 from qa_arch.config.identity import files_hash
+from qa_arch.config.machine import with_machine
 from qa_arch.config.schema import task_entry, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.input_files import as_list
@@ -173,7 +174,7 @@ def load_predictor(
             )
         return checkpoint_predictor(run, device=target, precision=precision, settings=settings)
     folder = Path(run)
-    record = _with_own_cache(read_finished(folder))
+    record = _of_this_machine(read_finished(folder))
     if (folder / GRAPH).exists() or (folder / DESCRIPTION).exists():
         if engine == "torch":
             raise ConfigError(f"--engine torch: {folder} holds a graph and no weights; name the exported run")
@@ -196,13 +197,10 @@ def load_predictor(
     return task.predictor(config, parts, record, precision)
 
 
-def _with_own_cache(record: RunRecord) -> RunRecord:
-    """Use this machine's cache folder, which a run from elsewhere must not choose."""
-    features = record.config.get("features", {})
-    if not features.get("cache_dir"):
-        return record
-    features = {**features, "cache_dir": choice("features/windows")["cache_dir"]}
-    return replace(record, config={**record.config, "features": features})
+def _of_this_machine(record: RunRecord) -> RunRecord:
+    """Use this machine's cache folder and no logger, as a run from elsewhere must choose neither."""
+    machine = {"logger": choice("logger/none"), "runs_dir": "runs", "features": choice("features/windows")}
+    return replace(record, config=with_machine(record.config, machine))
 
 
 def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:

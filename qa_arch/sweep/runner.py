@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from qa_arch.config.files import empty_folder, is_unfinished, write_atomic, write_json
-from qa_arch.config.identity import NEUTRAL
+from qa_arch.config.identity import NEUTRAL, within
+from qa_arch.config.machine import machine_settings
 from qa_arch.config.schema import SweepSettings, refuse_ignored_encoder, refuse_mixed_sources
 from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.records import RECORD
@@ -20,6 +22,7 @@ from qa_arch.sweep import schedule
 from qa_arch.sweep.points import Point, make_points, title
 from qa_arch.sweep.state import (
     CONFIG,
+    DAMAGED,
     LOG,
     MANIFEST,
     RESULTS,
@@ -55,7 +58,7 @@ class Grid:
     def identity(self) -> tuple[list[str], list[str]]:
         """Key of the sweep, independent of the swept values and of the folder."""
         ignored = ("sweep", *NEUTRAL)
-        relevant = [override for override in self.fixed if not _within(override.partition("=")[0], ignored)]
+        relevant = [override for override in self.fixed if not within(override.partition("=")[0], ignored)]
         return sorted(relevant), sorted(self.swept)
 
     def point_overrides(self, overrides: Sequence[str]) -> tuple[str, ...]:
@@ -66,7 +69,7 @@ class Grid:
             word
             for word, key in keyed
             if (key not in shared or (key == "seed" and overrides.count(word) > self.fixed.count(word)))
-            and not _within(key, ("hydra", "sweep"))
+            and not within(key, ("hydra", "sweep"))
         ]
         return tuple(word for n, word in enumerate(own) if word not in own[n + 1 :])  # one of sweep.seeds
 
@@ -85,7 +88,8 @@ class Sweep:
     """Task of Hydra's sweepers, called once with all points or once per batch of points."""
 
     grid: Grid
-    command: schedule.Command
+    command: Callable[[Mapping[str, Any]], schedule.Command]
+    """Function from the ``machine_settings`` of points, by name, to the command that runs one."""
     to_text: Callable[[dict[str, Any]], str]
     preflight: Callable[[Sequence[Point], Sequence[str], list[str] | None, bool], Any]
     settings: SweepSettings = field(default_factory=SweepSettings)
@@ -136,7 +140,8 @@ class Sweep:
                     Status().write(point_folder)
             # Checked again under the lock: another process may have run the same sweep meanwhile.
             to_run = unfinished(folder, entries)
-            run_points(folder, manifest, to_run, self.settings, self.command, self.engine)
+            machine = {e.name: machine_settings(p.raw) for p, e in zip(points, entries, strict=True)}
+            run_points(folder, manifest, to_run, self.settings, self.command(machine), self.engine)
         results: list[float | Exception] = []
         for entry in entries:
             status = actual_status(folder / entry.name, parent=False)
@@ -229,17 +234,13 @@ def run_points(
         log.warning("%s: is still running (%s), skipped", entry.name, lock.holder(folder / entry.name))
     to_run = [entry for entry in to_run if entry not in running]
     for point in [folder / entry.name for entry in to_run]:
-        if (point / RECORD).is_file() and record_of(point) is None:  # damaged: nothing to go on from
+        if _is_damaged(point):  # nothing to go on from
             reset_point(point)
-    cwd = Path(manifest.cwd)
-    if not cwd.is_dir():
-        log.warning("%s no longer exists; relative paths are now relative to %s", cwd, Path.cwd())
-        cwd = Path.cwd()
     pool = schedule.device_pool(settings)
     plan = schedule.Plan(
         folder=folder.absolute(),
         command=command,
-        cwd=cwd,
+        cwd=Path.cwd(),
         jobs=settings.n_jobs or len(pool or [None]),
         pool=pool,
         fail_fast=settings.fail_fast,
@@ -260,11 +261,27 @@ def unsuccessful(folder: Path, entries: Sequence[Entry]) -> list[Entry]:
 
 
 def reset_point(folder: Path) -> None:
-    """Queue a point again: clear its folder except for config, log and number of attempts."""
+    """Queue a point again: clear its folder except for config, log and number of attempts.
+
+    If its record is damaged, everything is moved into the sweep's folder ``DAMAGED`` instead.
+    """
+    if folder.is_symlink():
+        raise RunError(f"{folder}: is a link, whose target is not cleared; put the folder itself here")
+    remaining = (CONFIG, STATUS, LOG, lock.LOCK)
     with lock.hold(folder, "run"):
-        empty_folder(folder, keep=(CONFIG, STATUS, LOG, lock.LOCK))
+        if _is_damaged(folder):
+            names = (folder.parent / DAMAGED / f"{folder.name}-{n}" for n in count(1))
+            aside = next(path for path in names if not path.exists())
+            aside.mkdir(parents=True)
+            paths = [path for path in folder.iterdir() if path.name not in remaining]
+            for path in sorted(paths, key=lambda path: path.name == RECORD):  # last, in case of a kill
+                path.rename(aside / (f"{path.name}.{DAMAGED}" if path.name == RECORD else path.name))
+            log.warning(
+                "%s: its %s is not JSON; the run starts over, its files are in %s", folder, RECORD, aside
+            )
+        empty_folder(folder, keep=remaining)
         Status(attempts=read_status(folder).attempts).write(folder)
 
 
-def _within(key: str, sections: Sequence[str]) -> bool:
-    return any(key == section or key.startswith((f"{section}.", f"{section}/")) for section in sections)
+def _is_damaged(folder: Path) -> bool:
+    return (folder / RECORD).exists() and record_of(folder) is None

@@ -19,7 +19,7 @@ from typing import Any
 from qa_arch.config.check import read
 from qa_arch.config.files import write_atomic
 from qa_arch.config.schema import SweepSettings
-from qa_arch.errors import ConfigError
+from qa_arch.errors import ConfigError, RunError
 from qa_arch.records import RECORD
 from qa_arch.results import provenance
 from qa_arch.sweep.state import ALL_DEVICES, LOG, TRACEBACK, VISIBLE, Entry, Status, read_status, record_of
@@ -167,7 +167,12 @@ def _stop(running: Sequence[Running], watch: Callable[[Entry | None], Any]) -> N
 def _settle(point: Running, code: int, *, stopped: bool = False) -> Status:
     """Write and return the final status of a point: that of its record if this attempt wrote one."""
     status = replace(read_status(point.folder), ended=provenance.now())
-    record = record_of(point.folder)
+    try:
+        record = record_of(point.folder)
+    except RunError as error:  # the other points go on
+        status = replace(status, status="failed", error=str(error))
+        status.write(point.folder)
+        return status
     is_new = record is not None and (point.folder / RECORD).stat().st_mtime >= point.started
     if record is not None and record.status == "ok":
         status = replace(status, status="ok")

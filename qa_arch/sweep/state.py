@@ -7,12 +7,12 @@ stored status may be outdated: a point is ``running`` while its lock is held, an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from json import JSONDecodeError
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from qa_arch.config.check import read
+from qa_arch.config.check import FolderName, read
 from qa_arch.config.files import read_json, write_json
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.records import CALIBRATION, RECORD, RunRecord, read_record
@@ -22,6 +22,8 @@ SCHEMA_VERSION = 1
 MANIFEST = "sweep.json"
 STATUS = "status.json"
 LOG = "log.txt"
+DAMAGED = "damaged"
+"""Folder of a sweep with what was moved out of points whose records are damaged."""
 CONFIG = "config.yaml"
 TRACEBACK = "traceback.txt"
 STUDY = "study.journal"
@@ -42,7 +44,7 @@ T = TypeVar("T")
 class Entry:
     """A point in the manifest; ``name`` is its folder."""
 
-    name: str
+    name: Annotated[str, FolderName()]
     key: str
     overrides: list[str]
     devices: int
@@ -58,8 +60,9 @@ class Manifest:
     """Names of the swept settings."""
     created: str
     cwd: str
-    """Base folder of relative paths in the configs."""
+    """Base folder of relative paths in the configs; only there can the sweep be resumed."""
     trusted: list[str]
+    """The ``--trust`` it was started with; this and ``config_dir`` must be given again to resume it."""
     settings: dict[str, Any]
     points: list[Entry] = field(default_factory=list)
     commit: str | None = None
@@ -125,7 +128,7 @@ def actual_status(folder: Path, *, parent: bool) -> Status:
     if record is not None and record.status == "ok":
         return replace(status, status="ok", error=None)
     if status.status == "ok":
-        return replace(status, status="failed", error=f"its {RECORD} is missing or cannot be read")
+        return replace(status, status="failed", error=f"its {RECORD} is missing or damaged")
     if status.status != "running" or parent:
         return status
     if record is not None and record.status in ("oom", "failed"):
@@ -134,10 +137,18 @@ def actual_status(folder: Path, *, parent: bool) -> Status:
 
 
 def record_of(folder: Path) -> RunRecord | None:
-    """Record of the run; None if there is none yet, or none that can be read."""
-    with suppress(RunError):
-        return read_record(folder) if (folder / RECORD).is_file() else None
-    return None
+    """Record of the run; None if there is none yet, or if its file is not JSON.
+
+    Raises RunError for a record that may be a good one: of another version, or unreadable for the moment.
+    """
+    try:
+        return read_record(folder) if (folder / RECORD).exists() else None
+    except OSError as error:
+        raise RunError(f"{folder / RECORD}: cannot be read ({error.strerror}); correct the folder") from error
+    except RunError as error:
+        if isinstance(error.__cause__, JSONDecodeError):
+            return None
+        raise
 
 
 def value_of(record: RunRecord | None) -> float | None:
@@ -152,4 +163,4 @@ def _build(kind: type[T], raw: Any, path: Path) -> T:
     try:
         return read(kind, raw)
     except ConfigError as error:
-        raise RunError(f"{path}: has a format that this version does not read ({error})") from error
+        raise RunError(f"{path}: {error}; {AGAIN}") from error

@@ -6,6 +6,7 @@ there.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import time
@@ -19,7 +20,7 @@ from qa_arch.errors import ConfigError, one_line
 from qa_arch.results import provenance
 from qa_arch.sweep import schedule
 from qa_arch.sweep.state import RESULTS, Entry, actual_status
-from qa_arch.system import lock
+from qa_arch.system import lifeline, lock
 
 Cluster = Literal["local", "slurm"]
 SHARED = (
@@ -114,6 +115,7 @@ def run(
     SLURM gets all points at once and runs ``at_a_time`` of them (None: as many as it can); this machine runs
     ``plan.jobs`` at a time. If this process is killed, jobs on a cluster continue and write their results.
     """
+    os.environ[lifeline.SAFE_PATH] = "1"  # submitit starts its jobs with ``python -m``
     executor = _executor(plan, cluster, parameters, at_a_time)
     job_plan = replace(plan, jobs=1, pool=None)  # each job runs a single point
     waiting, running = list(entries), dict[str, tuple[Entry, Any]]()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.config.schema import OOM_REMEDY
+from qa_arch.errors import RunError
 from qa_arch.results import provenance
 from qa_arch.sweep.points import title
 from qa_arch.sweep.state import VALUES, Entry, Status, actual_status, record_of, value_of
@@ -56,7 +57,10 @@ def rows(folder: Path, entries: Sequence[Entry], *, parent: bool) -> list[Row]:
     status_rows = []
     for entry in entries:
         point_folder = folder / entry.name
-        status, record = actual_status(point_folder, parent=parent), record_of(point_folder)
+        try:
+            status, record = actual_status(point_folder, parent=parent), record_of(point_folder)
+        except RunError as error:
+            status, record = Status("failed", error=str(error)), None
         epochs, f1 = record.epochs if record else (), value_of(record)
         if f1 is None and epochs:
             last = (epochs[-1].value(f"calibration_{name}") for name in VALUES)

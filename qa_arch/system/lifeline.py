@@ -4,6 +4,8 @@ On Linux the kernel sends each child a SIGKILL at its parent's death (prctl(2), 
 sent when the *thread* that started the child ends, so children are started from long-lived threads.
 Elsewhere a child outlives a parent that is killed.
 
+A child imports from where its parent does, and never from the working folder, which may be anyone's.
+
 ``python -m qa_arch.system.lifeline MODULE ...`` runs a module as such a child, tied before the module's
 slow imports.
 """
@@ -21,20 +23,26 @@ from typing import Any
 
 PARENT = "QA_ARCH_LIFELINE"
 """Environment variable with the id of the process that a child ends with."""
+SAFE_PATH = "PYTHONSAFEPATH"
+"""Environment variable that keeps the working folder out of ``sys.path``, as ``python -P`` does."""
 LINUX = sys.platform == "linux"
 _PR_SET_PDEATHSIG = 1
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
     """Command that runs ``module`` as a program, tied to its parent before any slow import."""
-    return [sys.executable, "-m", "qa_arch.system.lifeline", module, *arguments]
+    return [sys.executable, "-P", "-m", "qa_arch.system.lifeline", module, *arguments]
 
 
 def start(
     command: Sequence[str], *, env: Mapping[str, str] | None = None, **options: Any
 ) -> subprocess.Popen[Any]:
     """Start a program that calls ``tie``; ``options`` are those of Popen."""
-    environment = dict(os.environ if env is None else env) | {PARENT: str(os.getpid())}
+    environment = dict(os.environ if env is None else env) | {
+        PARENT: str(os.getpid()),
+        SAFE_PATH: "1",  # also for programs that the child starts
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
     return subprocess.Popen(command, env=environment, **options)
 
 

@@ -19,7 +19,7 @@ import pytorch_lightning as pl
 from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import ENCODER, config_hash
 from qa_arch.config.schema import OOM_REMEDY, Config, cut_batch, require_trainable
-from qa_arch.config.target import TRUSTED, own_options
+from qa_arch.config.target import TRUSTED
 from qa_arch.evaluation.scoring import evaluate_splits, load_references
 from qa_arch.models import store
 from qa_arch.models.check import check_model
@@ -81,14 +81,14 @@ def train(
     folder: Path,
     resume: bool = False,
     trusted: Sequence[str] = TRUSTED,
-    config_dir: str | None = None,
+    options: Sequence[str] = (),
     start: Start | None = None,
 ) -> RunRecord:
     """Train, choose epoch and null threshold on calibration, score, and record everything.
 
     The status of the record ends as ``ok``, ``oom``, ``failed`` or ``killed``. Errors are recorded and
     raised, except for running out of memory, which is a result. A run that continues from a trained model
-    has a ``start`` and a single device. The command that resumes an interrupted run names ``config_dir``.
+    has a ``start`` and a single device. The command that resumes an interrupted run ends with ``options``.
     """
     if start is None:
         require_trainable(config)
@@ -107,7 +107,7 @@ def train(
         run.update(status=status, error=f"{type(error).__name__}: {error}".strip().splitlines()[0])
         if (folder / LAST).exists():
             command = ["qa-arch", "train", "--config-from", str(folder), "--folder", str(folder)]
-            command += [*own_options(trusted, config_dir), "--if-exists", "resume"]
+            command += [*options, "--if-exists", "resume"]
             log.info("resume: %s", "the same command" if start else shlex.join(command))
         if not oom:
             raise

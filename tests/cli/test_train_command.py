@@ -11,6 +11,7 @@ from terminals import ROOT
 
 import qa_arch as qa_arch_in_python
 import qa_arch.training.run as training
+from qa_arch.cli.compose import compose
 from qa_arch.cli.runs import next_steps
 from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import config_hash
@@ -24,7 +25,7 @@ def stub_training(monkeypatch):
     """Replace training by a stub that only writes a record; models in ``stub.failing`` raise."""
     stub = SimpleNamespace(calls=[], failing=())
 
-    def train(config, *, folder, resume=False, trusted=(), config_dir=None):
+    def train(config, *, folder, resume=False, trusted=(), options=()):
         name = str(config.model["name"])
         stub.calls.append((name, resume))
         about = {"name": config.name, "model": name, "seed": config.seed, "config": asdict(config)}
@@ -154,6 +155,65 @@ def test_config_from_accepts_a_published_record(qa_arch, trained, tmp_path, monk
         assert config["model"] == record.config["model"]
     code, _, err = qa_arch("train", "--config-from", tmp_path / "none", "--dry-run")
     assert (code, "no such config" in err) == (5, True)
+
+
+FOREIGN = {
+    "logger": {
+        "_target_": "qa_arch.training.loggers.WandbLogger",
+        "project": "p",
+        "settings": {"base_url": "http://elsewhere"},
+    },
+    "runs_dir": "/elsewhere",
+    "features": {"cache_dir": "/elsewhere"},
+}
+
+
+def with_foreign_settings(folder: Path, **changes) -> Path:
+    """Give the run in ``folder`` the settings of another machine."""
+    record = read_record(folder)
+    features = {**record.config["features"], **FOREIGN["features"]}
+    config = {**record.config, **FOREIGN, "features": features}
+    write_record(folder, replace(record, config=config, **changes))
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    return folder
+
+
+@pytest.mark.parametrize("file", ["config.yaml", "run.json"])
+def test_config_from_takes_loggers_and_folders_from_the_command_line(qa_arch, run_folder, caplog, file):
+    source = with_foreign_settings(run_folder) / file
+    caplog.set_level("INFO", "qa_arch")
+    code, out, _ = qa_arch("train", "--config-from", source, "--dry-run")
+    config, own = yaml.safe_load(out), compose([])
+    assert (code, config["logger"], config["runs_dir"]) == (0, own["logger"], "runs")
+    assert config["features"]["cache_dir"] == ".cache/features"
+    assert "elsewhere" not in out
+    assert f"{source}: its logger settings (wandb) are not taken from a file" in caplog.text
+    caplog.clear()
+    typed = ("logger=csv", "logger.folder=here", "runs_dir=here", "features.cache_dir=null")
+    config = yaml.safe_load(qa_arch("train", "--config-from", source, "--dry-run", *typed)[1])
+    assert (config["logger"]["folder"], config["runs_dir"]) == ("here", "here")
+    assert (config["features"]["cache_dir"], "settings" in config["logger"]) == (None, False)
+    assert "logger settings" not in caplog.text
+
+
+def test_config_without_logger_and_cache_stays_without(qa_arch, trained):
+    config = yaml.safe_load(qa_arch("train", "--config-from", trained, "--dry-run")[1])
+    assert config["logger"] == {"_target_": None}
+
+
+def test_logger_is_never_lost_silently(qa_arch, run_folder, settings, stub_training):
+    folder = with_foreign_settings(run_folder, status="killed")
+    again = ("train", "--config-from", folder, "--folder", folder, "--resume")
+    same = ("train", "model=bert", *settings, "--folder", folder, "--resume")
+    for command, expected in ((again, 2), (same, 5)):
+        code, _, err = qa_arch(*command)
+        assert (code, "repeat those it was started with, such as logger=wandb, or" in err) == (expected, True)
+        assert len(err.splitlines()) == 1
+        assert not stub_training.calls
+    assert qa_arch(*again, "logger=none")[0] == 0
+    assert stub_training.calls == [("bert", True)]
+    with_foreign_settings(folder)  # which is finished by now
+    assert qa_arch(*same)[0] == 0
 
 
 def test_one_failing_model_does_not_stop_the_others(qa_arch, settings, tmp_path, stub_training, read_json):

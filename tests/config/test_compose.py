@@ -140,6 +140,8 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
         ("trainer=cpu trainer.precision=fp16", "fp16 needs a GPU"),
         ("data.hold_out_share=1.0", "data.hold_out_share: 1.0 is out of range, it must be >= 0 and < 1"),
         ("trainer.max_steps=0", "0 trains nothing"),
+        ("name=../up", "name: '../up' cannot be the name of a folder"),
+        ("model.name=/up", "model.name: '/up' cannot be the name of a folder"),
         ("trainer.select=last trainer.patience=2", "trainer.patience.*trainer.select=last"),
         ("data=demo data.calibration=null trainer.patience=2", "trainer.patience"),
         (

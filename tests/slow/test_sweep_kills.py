@@ -54,11 +54,11 @@ class Sweep:
     def start(self) -> subprocess.Popen[bytes]:
         """Begin or resume the sweep."""
         command = [sys.executable, "-m", "qa_arch.cli.main"]
+        cache = f"features.cache_dir={self.cache}"
         if (self.folder / "sweep.json").is_file():
-            command += ["sweep", "resume", str(self.folder)]
+            command += ["sweep", "resume", str(self.folder), cache]
         else:
-            folders = [f"sweep.folder={self.folder}", f"features.cache_dir={self.cache}"]
-            command += ["train", "-m", *GRID, *folders]
+            command += ["train", "-m", *GRID, f"sweep.folder={self.folder}", cache]
         environment = {**os.environ, self.mark: "1", "OMP_NUM_THREADS": "1"}
         with (self.folder.parent / f"{self.folder.name}.log").open("ab") as log:
             return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)

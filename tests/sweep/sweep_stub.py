@@ -25,7 +25,7 @@ def make_sweep(folder: Path, plan: Path, **settings):
     from qa_arch.sweep.runner import Grid, Sweep  # not at the top, so that points start faster
     from qa_arch.sweep.schedule import read_settings
 
-    sweep = Sweep(Grid(FIXED, ["seed"]), point_command(plan), json.dumps, preflight=lambda *_: None)
+    sweep = Sweep(Grid(FIXED, ["seed"]), lambda _: point_command(plan), json.dumps, preflight=lambda *_: None)
     sweep.settings = read_settings({"folder": str(folder), **settings})
     return sweep
 

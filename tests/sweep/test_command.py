@@ -9,10 +9,11 @@ from functools import partial
 import pytest
 from kills import contents
 
+from qa_arch.config.files import write_atomic
 from qa_arch.config.schema import RANDOM_ONLY
 from qa_arch.errors import ConfigError
-from qa_arch.records import RECORD
-from qa_arch.sweep.state import read_manifest
+from qa_arch.records import RECORD, find_runs
+from qa_arch.sweep.state import MANIFEST, read_manifest
 
 RELOADED = ("encoder.init=pretrained", *(f"encoder.{key}=null" for key in RANDOM_ONLY))
 
@@ -282,18 +283,50 @@ def test_point_with_a_damaged_or_missing_record_runs_again(stubbed, train_m, qa_
     assert train_m("seed=1,2,3")[0] == 0
     (stubbed.point(1) / RECORD).write_text("{")
     (stubbed.point(1) / "last.ckpt").write_text("")
+    moved = {f"damaged/{stubbed.point(1).name}-1/{name}" for name in ("run.json.damaged", "last.ckpt")}
     (stubbed.point(2) / RECORD).unlink()
     code, out, _ = qa_arch("sweep", "status", stubbed.folder)
-    assert (code, out.count("its run.json is missing or cannot be read")) == (0, 2)
+    assert (code, out.count("its run.json is missing or damaged")) == (0, 2)
     assert "1 ok, 2 failed" in out
     assert qa_arch("sweep", action, stubbed.folder)[0] == 0
     assert not (stubbed.point(1) / "last.ckpt").exists(), "the run cannot go on without its record"
+    assert moved <= contents(stubbed.folder).keys()
+    assert len(find_runs([stubbed.folder])) == 3
     assert sorted(stubbed.started()) == ["seed1", "seed1", "seed2", "seed2", "seed3"]
+
+
+UNREADABLE = {
+    "of a later version": '{"schema": 3}',
+    "with an unknown field": '{"schema": 2, "surprise": 1}',
+    "of binary data": b"\xff",
+    "nested too deep": "[" * 99 + "]" * 99,
+    "that is a folder": None,
+}
+
+
+@pytest.mark.parametrize("record", UNREADABLE)
+def test_finished_point_is_never_cleared_because_it_cannot_be_read(stubbed, train_m, qa_arch, record):
+    stubbed.set_actions(seed2="failed")
+    train_m("seed=1,2")
+    path = stubbed.point(1) / RECORD
+    path.unlink()
+    if (content := UNREADABLE[record]) is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    before = contents(stubbed.folder)
+    code, out, _ = qa_arch("sweep", "status", stubbed.folder)
+    assert (code, "2 failed" in out, f"{path}: " in out) == (0, True, True)
+    for command in (("sweep", "resume", stubbed.folder), ("sweep", "retry", stubbed.folder)):
+        code, out, err = qa_arch(*command)
+        assert (code, out, err.count("\n"), f"{path}: " in err) == (5, "", 1, True)
+    assert train_m("seed=1,2")[0] == 5
+    assert contents(stubbed.folder) == before
 
 
 @pytest.mark.parametrize("action", ["resume", "retry"])
 def test_checkpoint_gone_from_the_hub_is_refused_before_any_point_resumes(
-    stubbed, train_m, monkeypatch, qa_arch, tmp_path, action
+    stubbed, train_m, monkeypatch, qa_arch, action
 ):
     monkeypatch.setattr("qa_arch.system.hub.cached", lambda kind, name: False)
     monkeypatch.setattr("qa_arch.system.hub.state", lambda: "")
@@ -301,11 +334,97 @@ def test_checkpoint_gone_from_the_hub_is_refused_before_any_point_resumes(
     train_m("seed=1,2", "encoder.tokenizer=not/here")
     before = stubbed.started()
     monkeypatch.setattr("qa_arch.system.hub.state", lambda: "the hub does not answer")
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
     code, _, err = qa_arch("sweep", action, stubbed.folder)
     assert (code, "not/here: no such folder, not downloaded before" in err) == (6, True)
     assert stubbed.started() == before
+
+
+@pytest.mark.parametrize(
+    ("planted", "message"),
+    [
+        ({"trusted": ["evil"]}, "was started with --trust evil, which is not taken from a file"),
+        ({"config_dir": "/a b"}, "was started with --config-dir '/a b', which is not"),
+        ({"cwd": "/"}, "was started in /, where its relative paths begin; run this command there"),
+    ],
+)
+@pytest.mark.parametrize("action", ["resume", "retry"])
+def test_manifest_cannot_choose_what_is_imported(stubbed, train_m, qa_arch, planted, message, action):
+    stubbed.set_actions(seed1="failed")
+    train_m("seed=1,2")
+    manifest = json.loads((stubbed.folder / MANIFEST).read_text())
+    (stubbed.folder / MANIFEST).write_text(json.dumps(manifest | planted))
+    before = contents(stubbed.folder)
+    code, out, err = qa_arch("sweep", action, stubbed.folder)
+    assert (code, out, message in err) == (2, "", True)
+    assert contents(stubbed.folder) == before
+
+
+@pytest.mark.parametrize("name", ["../victim", "VICTIM", "..", "seed1/..", "a/b", "", "a\0"])
+def test_name_of_a_point_leads_nowhere(stubbed, train_m, qa_arch, name):
+    stubbed.set_actions(seed1="failed")
+    train_m("seed=1")
+    victim = stubbed.base / "victim"
+    write_atomic(victim / "config.yaml", "years of work")
+    write_atomic(victim / RECORD, "{")
+    manifest = json.loads((stubbed.folder / MANIFEST).read_text())
+    name = name.replace("VICTIM", str(victim))
+    manifest["points"][0]["name"] = name
+    (stubbed.folder / MANIFEST).write_text(json.dumps(manifest))
+    before = contents(stubbed.base)
+    for action in ("status", "resume", "retry"):
+        code, out, err = qa_arch("sweep", action, stubbed.folder)
+        assert (code, out) == (5, "")
+        assert f"sweep.json: points[0].name: {name!r} cannot be the name of a folder" in err
+    assert train_m("seed=1")[0] == 5
+    assert contents(stubbed.base) == before
+
+
+def test_link_in_place_of_a_point_is_not_emptied(stubbed, train_m, qa_arch):
+    stubbed.set_actions(seed1="failed")
+    train_m("seed=1,2")
+    point, victim = stubbed.point(1), stubbed.base / "victim"
+    point.rename(victim)
+    point.symlink_to(victim)
+    before = contents(victim)
+    code, _, err = qa_arch("sweep", "retry", stubbed.folder)
+    assert (code, f"{point.name}: is a link" in err) == (5, True)
+    assert contents(victim) == before
+
+
+def test_resumed_sweep_needs_and_repeats_its_options(stubbed, train_m, qa_arch, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    write_atomic(tmp_path / "conf" / "optim" / "slow.yaml", "lr: 1e-5\n")
+    stubbed.set_actions(seed1="failed")
+    options = ("--config-dir", "conf", "--trust", "mine")
+    line = f"resume:  qa-arch sweep resume {stubbed.folder} {' '.join(options)}\n"
+    assert line in train_m("seed=1,2", *options)[1]
+    assert "--trust mine, which" in qa_arch("sweep", "resume", stubbed.folder, *options[:2])[2]
+    assert line in qa_arch("sweep", "resume", stubbed.folder, *options)[1]
+
+
+def test_points_keep_the_logger_of_the_command_line_alone(stubbed, train_m, qa_arch, monkeypatch):
+    given = []
+    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda *a: given.append(a) or stubbed.command)
+    stubbed.set_actions(seed1="failed")
+    code, out, _ = train_m("seed=1,2", "logger=csv", "logger.folder=here")
+    line = f"resume:  qa-arch sweep resume {stubbed.folder} logger=csv logger.folder=here\n"
+    assert (code, line in out) == (1, True)
+    config = stubbed.point(1) / "config.yaml"
+    assert config.read_text().count("folder: here") == 1
+    config.write_text(config.read_text().replace("folder: here", "folder: /elsewhere"))
+    before = stubbed.started()
+    code, _, err = qa_arch("sweep", "resume", stubbed.folder)
+    assert (code, "config.yaml: its logger settings (csv) are not taken from a file" in err) == (2, True)
+    code, _, err = qa_arch("sweep", "resume", stubbed.folder, "optim.lr=1")
+    assert (code, "optim.lr=1: points keep their settings" in err) == (2, True)
+    assert stubbed.started() == before
+    given.clear()
+    code, out, _ = qa_arch("sweep", "resume", stubbed.folder, "logger=csv", "logger.folder=here")
+    assert (code, line in out) == (1, True)
+    ((options, machine),) = given
+    assert options == ["logger=csv", "logger.folder=here"]
+    assert machine[stubbed.point(1).name]["logger"]["folder"] == "here"
 
 
 def test_resume_checks_the_given_devices(stubbed, train_m, monkeypatch, qa_arch):

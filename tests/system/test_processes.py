@@ -144,3 +144,19 @@ def test_started_program_does_not_inherit_the_parent_variable():
     ):
         process = lifeline.start(command, stdout=subprocess.PIPE, text=True)
         assert process.communicate(timeout=60)[0].splitlines()[0] == "False"
+
+
+@pytest.mark.parametrize("module", ["timeit", "own_module"])
+def test_children_import_from_where_their_parent_does(tmp_path, monkeypatch, module):
+    """Not from their working folder; so do the programs that they start."""
+    again = "import os, subprocess, sys; subprocess.run([sys.executable, '-m', 'timeit', '-n1', 'os'])"
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "own_module.py").write_text(again)
+    monkeypatch.syspath_prepend(tmp_path / "own")
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    for name in ("ctypes", "runpy", "timeit", "qa_arch", "own_module"):
+        (foreign / f"{name}.py").write_text("open('planted', 'w')")
+    child = lifeline.start(lifeline.module_command(module), cwd=foreign)
+    assert child.wait(60) == 0
+    assert not (foreign / "planted").exists()

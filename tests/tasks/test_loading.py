@@ -37,9 +37,12 @@ def test_record_without_weights_says_how_to_train_them(copied):
         qa_arch.load(copied)
 
 
-def test_run_folder_does_not_choose_the_cache_folder(copied, tmp_path):
+def test_run_folder_chooses_neither_cache_nor_logger(copied, tmp_path):
+    """``compress`` trains on with the settings of a loaded run."""
     change_record(copied, config__features__cache_dir=str(tmp_path / "anywhere"))
-    assert load_predictor(copied, device="cpu").config.features.cache_dir == ".cache/features"
+    change_record(copied, config__logger={"_target_": "pytorch_lightning.loggers.CometLogger"})
+    config = load_predictor(copied, device="cpu").config
+    assert (config.features.cache_dir, config.logger) == (".cache/features", {"_target_": None})
 
 
 def test_untrusted_class_is_refused_without_import(copied, booby_trap):

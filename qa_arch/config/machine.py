@@ -1,0 +1,67 @@
+"""Settings of a machine, which a config or record from elsewhere cannot choose: its folders and its logger.
+
+A logger may send the user's credentials to any address, and a folder may lie anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from qa_arch.config.find import choice, conf_folder, groups
+from qa_arch.config.identity import within
+
+MACHINE = ("logger", "runs_dir", "features.cache_dir")
+
+
+def machine_overrides(overrides: Sequence[str], settings: Sequence[str] = MACHINE) -> list[str]:
+    """Those of ``overrides`` that choose one of ``settings``, as they were typed."""
+    return [word for word in overrides if within(word.lstrip("+~").partition("=")[0], settings)]
+
+
+def machine_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a machine in a complete config, as ``with_machine`` takes them."""
+    cache_dir = config["features"]["cache_dir"]
+    return {"logger": config["logger"], "runs_dir": config["runs_dir"], "features": {"cache_dir": cache_dir}}
+
+
+def with_machine(
+    config: Mapping[str, Any], machine: Mapping[str, Any], overrides: Sequence[str] = ()
+) -> dict[str, Any]:
+    """``config`` from elsewhere with the settings of this ``machine``.
+
+    It stays without a logger or cache if it has none, unless ``overrides`` choose one.
+    """
+    changed = {**config, "runs_dir": machine["runs_dir"]}
+    if has_logger(config) or machine_overrides(overrides, ["logger"]):
+        changed["logger"] = machine["logger"]
+    features = config.get("features")
+    if isinstance(features, Mapping) and (
+        features.get("cache_dir") or machine_overrides(overrides, ["features.cache_dir"])
+    ):
+        changed["features"] = {**features, "cache_dir": machine["features"]["cache_dir"]}
+    return changed
+
+
+def has_logger(config: Mapping[str, Any]) -> bool:
+    return _target(config) is not None
+
+
+def lost_logger(before: Mapping[str, Any], now: Mapping[str, Any], overrides: Sequence[str]) -> str | None:
+    """What to say if the config ``before`` has a logger that the config ``now``, made from it, has not, and
+    ``overrides`` choose none; else None."""
+    same = before.get("logger") == now["logger"]
+    if not has_logger(before) or same or machine_overrides(overrides, ["logger"]):
+        return None
+    named = {choice(f"logger/{name}")["_target_"]: name for name in groups([conf_folder()])["logger"]}
+    old, new = (named.get(_target(config), _target(config)) for config in (before, now))
+    return (
+        f"its logger settings ({old}) are not taken from a file, and this command has {new}; repeat those it"
+        f" was started with, such as logger={old}, or choose with logger={new}"
+    )
+
+
+def _target(config: Mapping[str, Any]) -> Any:
+    """Class of the logger; a config that is not valid counts as having one."""
+    logger = config.get("logger")
+    return logger.get("_target_") if isinstance(logger, Mapping) else ""
