@@ -20,6 +20,7 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 
 from qa_arch.config import extras
 from qa_arch.config.check import short, suggest, suggest_setting
+from qa_arch.config.files import read_yaml
 from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import refuse_ignored_encoder
 from qa_arch.errors import ConfigError, UnavailableError, one_line
@@ -170,6 +171,8 @@ def merge(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
 
     try:
         recorded = path.name == RECORD
+        if not recorded:
+            read_yaml(path)  # has limits
         base = OmegaConf.create(local(read_trained(path).config)) if recorded else OmegaConf.load(path)
         if not isinstance(base, DictConfig):
             raise ConfigError(f"{path}: contains no settings")

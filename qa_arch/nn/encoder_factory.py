@@ -35,6 +35,7 @@ from qa_arch.nn.encoder import (
 )
 from qa_arch.nn.encoder_configs import WITHOUT_HUB, check_files, known_config, resolve
 from qa_arch.nn.weight_files import bounded, require_floats
+from qa_arch.system.hub import transfers
 
 _DROPOUT = {
     "attention_dropout": ("attention_probs_dropout_prob", "attention_dropout"),
@@ -113,23 +114,19 @@ def checkpoint_config(place: str | Path, *, local_files_only: bool = True) -> Pr
     """
     if Path(place).is_dir():
         check_files(Path(place))
-    try:
-        with quiet_loading():
-            written, _ = PretrainedConfig.get_config_dict(place, local_files_only=local_files_only)
-            register(str(written.get("model_type")))
-            check_layers(written)
-            config = transformers.AutoConfig.from_pretrained(
-                place, local_files_only=local_files_only, trust_remote_code=False
-            )
-    except StrictDataclassError as error:  # its own message starts without the reason
-        raise ValueError(first_line(error.__cause__ or error, BRIEF)) from error
-    except (
-        TypeError,
-        AttributeError,
-        LookupError,
-        ArithmeticError,
-    ) as error:  # unvalidated values
-        raise ValueError(f"{type(error).__name__}: {first_line(error, BRIEF)}") from error
+    with transfers():
+        try:
+            with quiet_loading():
+                written, _ = PretrainedConfig.get_config_dict(place, local_files_only=local_files_only)
+                register(str(written.get("model_type")))
+                check_layers(written)
+                config = transformers.AutoConfig.from_pretrained(
+                    place, local_files_only=local_files_only, trust_remote_code=False
+                )
+        except StrictDataclassError as error:  # its own message starts without the reason
+            raise ValueError(first_line(error.__cause__ or error, BRIEF)) from error
+        except (TypeError, AttributeError, LookupError, ArithmeticError) as error:  # unvalidated values
+            raise ValueError(f"{type(error).__name__}: {first_line(error, BRIEF)}") from error
     if (layers := getattr(config, "num_hidden_layers", None)) is not None and layers < 1:
         raise ValueError(f"num_hidden_layers: {layers} is less than 1")
     set_attention(config)
@@ -189,7 +186,7 @@ def _load(name: str, config: PretrainedConfig) -> transformers.PreTrainedModel:
     try:
         folder = Path(resolve(name))
         require_floats(folder)
-        with quiet_loading(), bounded(folder) if folder.is_dir() else nullcontext():
+        with quiet_loading(), transfers(), bounded(folder) if folder.is_dir() else nullcontext():
             backbone, report = backbone_class.from_pretrained(
                 resolve(name),
                 config=config,
