@@ -94,7 +94,7 @@ class WordVectors:
         shaped = matrix.ndim == 2 and len(matrix) == len(words) + 1 and matrix.dtype == np.float32
         if not shaped or not np.isfinite(matrix).all():
             raise DataError(
-                f"{folder}: {len(words)} words, but {matrix.dtype} vectors of shape {matrix.shape}, or not"
+                f"{folder}: {len(words)} words, but vectors of shape {matrix.shape} in {matrix.dtype}, or not"
                 " finite: give the original text file"
             )
         return cls(tuple(words), matrix)

@@ -263,5 +263,5 @@ def test_vectors_without_matching_words_are_refused(tmp_path, copied):
         qa_arch.load(copied)
     WordVectors(("alone",), np.ones((2, 3), np.float32)).save(folder)
     relabel(folder / "vectors.safetensors", "I32")
-    with pytest.raises(DataError, match="1 words, but int32 vectors"):
+    with pytest.raises(DataError, match=r"1 words, but vectors of shape \(2, 3\) in int32"):
         qa_arch.load(copied)
