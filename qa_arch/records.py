@@ -752,7 +752,7 @@ def read_questions(folder: str | Path) -> dict[str, list[Any]]:
         OSError,
         ValueError,
         MemoryError,
-    ) as error:  # ValueError: also of invalid UTF-8
+    ) as error:  # ValueError: invalid UTF-8
         reason = first_line(error)
         raise RunError(
             f"{path}: not readable ({reason}); score the run again (qa-arch evaluate --run) or copy it again"
