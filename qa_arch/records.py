@@ -520,6 +520,10 @@ ADOPTED = "adopted"
 NO_SPANS, SCORED_EMPTY = "answers_not_in_passage", "questions_scored_as_empty"
 """Extra facts of a set that an adopted system answered."""
 QUESTIONS = "questions.parquet"
+MOST_QUESTIONS = 10**7
+"""Limit on the rows that ``read_questions`` reads: a few bytes can repeat a value any number of times."""
+TEXT_COLUMNS, WHOLE_COLUMNS = ("id", "kind", "word"), ("start", "end", "article", "windows")
+"""Columns of question rows whose type matters to all readers."""
 RECORDS = "records"
 """Folder of an experiment's committed runs."""
 MODEL = "model"
@@ -723,7 +727,8 @@ def write_questions(folder: str | Path, columns: Mapping[str, Sequence[Any]]) ->
 
 
 def read_questions(folder: str | Path) -> dict[str, list[Any]]:
-    """Read the columns written by ``write_questions``; RunError if the file is missing or damaged."""
+    """Read the columns written by ``write_questions``; RunError if the file is missing, damaged or has values
+    of other types: texts, numbers and booleans, an id for every row, whole and finite numbers as offsets."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -731,8 +736,25 @@ def read_questions(folder: str | Path) -> dict[str, list[Any]]:
     if not path.is_file():
         raise RunError(f"{path}: missing; the run did not finish scoring")
     try:
-        return pq.read_table(path).to_pydict()
-    except (pa.ArrowException, OSError) as error:
+        with pq.ParquetFile(path) as file:
+            if file.metadata.num_rows > MOST_QUESTIONS:
+                raise ValueError(f"{file.metadata.num_rows:,} rows, more than {MOST_QUESTIONS:,}")
+            table = file.read()
+        for column in table.schema:
+            kind, is_text = column.type, pa.types.is_string(column.type) or pa.types.is_null(column.type)
+            known = column.name in TEXT_COLUMNS or column.name in WHOLE_COLUMNS
+            fits = is_text if column.name in TEXT_COLUMNS else pa.types.is_integer(kind)
+            if not (fits if known else is_text or pa.types.is_primitive(kind)):
+                raise ValueError(f"a column has the wrong type: {column.name} is {kind}")
+        if "id" in table.column_names and table["id"].null_count:
+            raise ValueError("a row has no id")
+        return table.to_pydict()
+    except (
+        pa.ArrowException,
+        OSError,
+        ValueError,
+        MemoryError,
+    ) as error:  # ValueError: invalid UTF-8
         reason = first_line(error)
         raise RunError(
             f"{path}: not readable ({reason}); score the run again (qa-arch evaluate --run) or copy it again"

@@ -99,6 +99,18 @@ def make_checkpoint(
     return folder
 
 
+def relabel(weights: Path, new: str, names: str = "") -> None:
+    """Give the tensors whose name ends with ``names`` the type ``new`` in the header; no value changes."""
+    content = weights.read_bytes()
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    for name, tensor in header.items():
+        if name != "__metadata__" and name.endswith(names):
+            tensor["dtype"] = new
+    text = json.dumps(header).encode()
+    weights.write_bytes(len(text).to_bytes(8, "little") + text + content[end:])
+
+
 def _model(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
     return json.loads(tokenizer.backend_tokenizer.to_str())["model"]
 

@@ -23,6 +23,7 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 
 from qa_arch.config import extras
 from qa_arch.config.check import refuse_repeated, short, suggest, suggest_setting
+from qa_arch.config.files import read_yaml
 from qa_arch.config.find import config_folders, groups
 from qa_arch.config.machine import MACHINE, lost_logger, machine_overrides, with_machine
 from qa_arch.config.schema import refuse_ignored_encoder, refuse_mixed_sources
@@ -245,6 +246,8 @@ def merge(
 
     try:
         is_record = path.name == RECORD
+        if not is_record:
+            read_yaml(path)  # has limits
         base = OmegaConf.create(local(read_trained(path).config)) if is_record else OmegaConf.load(path)
         if not isinstance(base, DictConfig):
             raise ConfigError(f"{path}: contains no settings")

@@ -21,7 +21,7 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
-from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
+from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, one_line
 
 UNFINISHED = ".unfinished"
 """Suffix of temporary files and folders; one without a lock was left by a killed process."""
@@ -30,6 +30,9 @@ REPLACED = f".replaced{UNFINISHED}"
 REPEAT = "free space or correct the permissions, then repeat or resume"
 MAX_JSON_BYTES = 2**28
 """Largest file that ``read_json`` reads."""
+MAX_YAML_BYTES = 2**20
+"""Largest file that ``read_yaml`` reads."""
+LONG_NUMBER = "a number with more than 4300 digits"
 MAX_RATIO = 100
 """Largest ratio of content to gzip file that ``read_unpacked`` reads beyond ``MAX_JSON_BYTES``."""
 MAX_JSON_DEPTH = 64
@@ -73,29 +76,45 @@ def read_json(path: str | os.PathLike[str], remedy: str) -> Any:
     Raises RunError, ending with ``remedy``, if the file cannot be read or parsed (see ``parse_json``).
     """
     try:
-        info = Path(path).stat()
-        if not stat.S_ISREG(info.st_mode):  # reading a pipe could wait for ever
-            raise ValueError("not a regular file")
-        if info.st_size > MAX_JSON_BYTES:
-            raise ValueError(f"{info.st_size >> 20} MiB, more than {MAX_JSON_BYTES >> 20}")
-        return parse_json(Path(path).read_text(encoding="utf-8"))
+        return parse_json(_read_limited(Path(path), MAX_JSON_BYTES))
     except (OSError, ValueError) as error:
         raise RunError(f"{path}: cannot be read ({error}); {remedy}") from error
 
 
 def read_yaml(path: Path) -> Any:
-    """Read a YAML file of plain values.
+    """Read a YAML file of plain values, limited like those of ``parse_json``.
 
     Raises DataError if the file cannot be read, ConfigError if it is not YAML.
     """
     import yaml  # type: ignore[import-untyped]  # slow to import
 
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = _read_limited(path, MAX_YAML_BYTES)
+        value = yaml.safe_load(text)
+        _require_plain(value, max(len(text), 10_000))  # a short file may repeat its values by aliases
+        return value
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    except (ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: is not valid YAML: {error}") from error
+    except Exception as error:  # the constructors of tagged values raise anything
+        mark = getattr(error, "problem_mark", None)
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        reason = f"{place}{getattr(error, 'problem', None) or _reason(error)}"
+        raise ConfigError(f"{path}: is not valid YAML: {reason}; correct it") from error
+
+
+def _read_limited(path: Path, most: int) -> str:
+    """Text of a file; raises ValueError if it is larger than ``most`` bytes or not a file."""
+    info = path.stat()
+    if not stat.S_ISREG(info.st_mode):  # reading a pipe could wait for ever
+        raise ValueError("not a regular file")
+    if info.st_size > most:
+        raise ValueError(f"{info.st_size >> 20} MiB, more than {most >> 20}")
+    return path.read_text(encoding="utf-8")
+
+
+def _reason(error: Exception) -> str:
+    """One line; for a long integer without the advice to change Python's settings."""
+    return LONG_NUMBER if "set_int_max_str_digits" in str(error) else one_line(error)
 
 
 def loads(text: str | bytes, **options: Any) -> Any:
@@ -103,8 +122,8 @@ def loads(text: str | bytes, **options: Any) -> Any:
     try:
         return json.loads(text, **options)
     except ValueError as error:
-        if "set_int_max_str_digits" in str(error):
-            raise ValueError("a number with more than 4300 digits") from None
+        if _reason(error) == LONG_NUMBER:
+            raise ValueError(LONG_NUMBER) from None
         raise
 
 
@@ -113,6 +132,16 @@ def parse_json(text: str | bytes) -> Any:
     surrogate or an integer too large for a float."""
     try:
         value = loads(text)
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
+    _require_plain(value, len(text))
+    return value
+
+
+def _require_plain(value: Any, most: int) -> None:
+    """Raise ValueError for values that ``parse_json`` refuses, and for more than ``most`` at one depth, which
+    only repeated aliases make of a text of that length."""
+    try:
         level = [value]
         for _ in range(MAX_JSON_DEPTH):
             for item in level:
@@ -122,10 +151,12 @@ def parse_json(text: str | bytes) -> Any:
                     float(item)
             mappings = [item for item in level if isinstance(item, dict)]
             lists = [item for item in level if isinstance(item, list)]
+            if sum(map(len, lists)) + 2 * sum(map(len, mappings)) > most:
+                raise ValueError("its aliases repeat too many values")
             level = [*chain(*mappings, *(item.values() for item in mappings), *lists)]
             if not level:
-                return value
-    except (RecursionError, OverflowError) as error:
+                return
+    except OverflowError as error:
         raise ValueError(str(error)) from None
     raise ValueError(f"nested more than {MAX_JSON_DEPTH} deep")
 

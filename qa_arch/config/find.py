@@ -54,6 +54,8 @@ def config_folders(own: str | Path | None = None) -> tuple[Path, ...]:
                 f"--config-dir {own}: {group}/{min(shared)}.yaml has the name of one of qa_arch's own,"
                 " which would take precedence; rename it"
             )
+        for name in names:
+            read_yaml(folder / group / f"{name}.yaml")  # Hydra's reader has no limits
     return *folders, folder
 
 

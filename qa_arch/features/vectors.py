@@ -87,14 +87,15 @@ class WordVectors:
         try:
             words = (Path(folder) / WORDS).read_bytes().decode().split("\n")[:-1]
             matrix = load_file(Path(folder) / MATRIX)["vectors"]
-        except (OSError, UnicodeDecodeError, SafetensorError, KeyError) as error:
+        except (OSError, UnicodeDecodeError, SafetensorError, KeyError, TypeError) as error:
             raise DataError(
                 f"{folder}: no saved word vectors ({error}): give the original text file"
             ) from error
-        if matrix.ndim != 2 or len(matrix) != len(words) + 1 or not np.isfinite(matrix).all():
+        shaped = matrix.ndim == 2 and len(matrix) == len(words) + 1 and matrix.dtype == np.float32
+        if not shaped or not np.isfinite(matrix).all():
             raise DataError(
-                f"{folder}: {len(words)} words, but vectors of shape {matrix.shape}, or not finite: give the"
-                " original text file"
+                f"{folder}: {len(words)} words, but vectors of shape {matrix.shape} in {matrix.dtype}, or not"
+                " finite: give the original text file"
             )
         return cls(tuple(words), matrix)
 

@@ -99,13 +99,18 @@ def make_encoder(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> A
         max_positions=config.features.max_length,
         gradient_checkpointing=config.trainer.gradient_checkpointing,
     )
-    limit = encoder.max_tokens
+    check_window(config, encoder)
+    return encoder
+
+
+def check_window(config: Config, encoder: AnyEncoder) -> None:
+    """Raise ConfigError if windows are longer than ``encoder`` can read."""
+    settings, limit = config.encoder, encoder.max_tokens
     if limit is not None and config.features.max_length > limit:
         raise ConfigError(
             f"features.max_length: {config.features.max_length} is more than the {limit} tokens"
             f" that {settings.name or settings.family} can read"
         )
-    return encoder
 
 
 def check_encoder(config: Config) -> None:

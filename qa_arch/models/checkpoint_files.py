@@ -22,6 +22,7 @@ from qa_arch.config.schema import Config, Decode, Features, validate
 from qa_arch.errors import ConfigError, RunError, UnavailableError, first_line
 from qa_arch.nn.encoder_configs import ADAPTER, CONFIG, INDEX, check_files
 from qa_arch.records import CHECKPOINTS, RECORD, Confidence, Threshold
+from qa_arch.system.hub import transfers
 
 WEIGHTS = ("model.safetensors", INDEX)
 FILE_PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model")
@@ -139,8 +140,9 @@ def _download(source: str, revision: str | None) -> Path:
     try:
         # Files in subfolders are other formats of the same weights.
         patterns: Any = {"allow_patterns": list(FILE_PATTERNS), "ignore_patterns": "*/*"}
-        return Path(snapshot_download(source, revision=revision, **patterns))
-    except (OSError, ValueError) as error:
+        with transfers():
+            return Path(snapshot_download(source, revision=revision, **patterns))
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: hf_xet
         raise UnavailableError(
             f"{source}: neither a local folder nor available from the hub ({first_line(error)}); check the"
             " spelling and the network, or give a local folder with its config.json and model.safetensors"

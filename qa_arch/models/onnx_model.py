@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from qa_arch.config.check import read
 from qa_arch.config.files import read_json
-from qa_arch.errors import ConfigError, RunError, UnavailableError, first_line
+from qa_arch.errors import BRIEF, ConfigError, RunError, UnavailableError, first_line
 from qa_arch.nn.precision import Precision
 from qa_arch.nn.processor import onnx_int8, session_options
 from qa_arch.types.tensors import Batch, Logits, SpanLogits, StepLogits
@@ -24,7 +25,10 @@ from qa_arch.types.tensors import Batch, Logits, SpanLogits, StepLogits
 DESCRIPTION = "export.json"
 INPUTS = ("ids", "mask", "segments", "question", "context", "word", "overlap", "vector")
 """Fields of ``Batch`` that a graph may read."""
+UNUSABLE = "cannot be run ({}); export the run again"
 BOUNDARIES = ("start", "end", "null_start", "null_end")
+AXES = {"start": "BT", "end": "BT", "token": "BST", "stop": "BS"}
+"""Axes of the outputs, as in ``types.tensors``; "B" for all others."""
 OUTPUTS = (BOUNDARIES, (*BOUNDARIES, "verifier"), ("token", "stop"))
 """Possible outputs: boundaries or steps. ``verifier`` is multiplied by its weight."""
 
@@ -73,7 +77,7 @@ class OnnxModel(nn.Module):
 
     def __init__(self, path: Path, description: Description) -> None:
         super().__init__()
-        self.description = description
+        self.path, self.description = path, description
         self.session = _session(path, description.precision)
         for kind, expected, values in (
             ("inputs", description.inputs, self.session.get_inputs()),
@@ -89,9 +93,19 @@ class OnnxModel(nn.Module):
     def forward(self, batch: Batch) -> Logits:
         # A torch model in the same ensemble may be on a GPU.
         feeds = {name: getattr(batch, name).cpu().numpy() for name in self.description.inputs}
-        values = self.session.run(self.description.outputs, feeds)
-        names = zip(self.description.outputs, values, strict=True)
-        logits: Any = {name: torch.from_numpy(value).to(batch.ids.device) for name, value in names}
+        try:
+            values = self.session.run(self.description.outputs, feeds)
+        except Exception as error:  # as for loading
+            raise RunError(f"{self.path}: {UNUSABLE.format(first_line(error, BRIEF))}") from error
+        sizes = dict(zip("BT", batch.ids.shape, strict=True))
+        logits: Any = {}
+        for name, value in zip(self.description.outputs, values, strict=True):
+            axes = AXES.get(name, "B")
+            shape = tuple(sizes.setdefault(axis, n) for axis, n in zip(axes, value.shape, strict=False))
+            if value.ndim != len(axes) or value.shape != shape or value.dtype != np.float32:
+                reason = f"{name} is {value.dtype} of shape {value.shape}, not float32 ({', '.join(axes)})"
+                raise RunError(f"{self.path}: {UNUSABLE.format(reason)}")
+            logits[name] = torch.from_numpy(value).to(batch.ids.device)
         return StepLogits(**logits) if "token" in logits else SpanLogits(**logits)
 
 
@@ -123,4 +137,4 @@ def _session(path: Path, precision: Precision) -> Any:
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime has a different class for every kind of damage
-        raise RunError(f"{path}: cannot be run ({first_line(error)}); export the run again") from error
+        raise RunError(f"{path}: {UNUSABLE.format(first_line(error, BRIEF))}") from error

@@ -32,6 +32,7 @@ from qa_arch.nn.encoder_factory import (
     quiet_loading,
     reason_of,
 )
+from qa_arch.nn.weight_files import bounded, require_floats
 from qa_arch.types.tensors import Batch, SpanLogits
 
 BEYOND_TEXT = {"bbox", "visual_feats", "xpath_tags_seq"}
@@ -97,7 +98,10 @@ def load_span_checkpoint(files: CheckpointFiles) -> LoadedCheckpoint:
     tokenizer = load_tokenizer(str(files.folder), setting=source)
     null_at = position_of_cls(source, tokenizer)
     model = SpanCheckpoint(_load(files, config), null_at)
-    check_padding(model.backbone, source)
+    try:
+        check_padding(model.backbone, source)
+    except LOADING_ERRORS as error:
+        raise UnavailableError(f"{source}: cannot be used ({first_line(error, BRIEF)})") from error
     # If the tokenizer writes no segment ids, or its config leaves them out, the model was trained without.
     stated = tokenizer.init_kwargs.get("model_input_names", ("token_type_ids",))
     segments = model.has_segments and "token_type_ids" in stated and has_segment_ids(tokenizer)
@@ -129,7 +133,8 @@ def _load(files: CheckpointFiles, config: PretrainedConfig) -> PreTrainedModel:
     """
     source = files.source
     try:
-        with quiet_loading():
+        require_floats(files.folder)
+        with quiet_loading(), bounded(files.folder):
             model, report = load_unwrapped(
                 AutoModelForQuestionAnswering,
                 files.folder,

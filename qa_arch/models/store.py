@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -18,9 +17,10 @@ from qa_arch.features.vectors import WordVectors
 from qa_arch.nn.encoder import AnyEncoder, Encoder, encoder_from, not_finite
 from qa_arch.nn.encoder_factory import quiet_loading
 from qa_arch.nn.precision import Precision, dequantised, take_int8
+from qa_arch.nn.weight_files import WEIGHTS
 from qa_arch.records import PRETRAINED, TOKENIZER, VECTORS
 
-WEIGHTS, ENCODER = "model.safetensors", "encoder.json"
+ENCODER = "encoder.json"
 
 
 def save_encoder(folder: Path, encoder: AnyEncoder) -> None:
@@ -77,16 +77,19 @@ def load_weights(folder: Path, model: nn.Module, precision: Precision = "fp32") 
     path = folder / WEIGHTS
     if not path.is_file():  # reading a pipe could wait for ever
         raise RunError(f"{path}: is missing; the run has no saved model, train it again")
-    try:
+    with _damaged(path):
         state = load_file(path)
-        model.load_state_dict(take_int8(model, state) if precision == "int8" else dequantised(state))
-    except (OSError, SafetensorError) as error:
-        raise RunError(f"{path}: is damaged ({error}); copy it again, or train the run again") from error
+    try:
+        state = take_int8(model, state) if precision == "int8" else dequantised(state)
+        for name, own in model.state_dict().items():
+            if name in state and state[name].dtype != own.dtype:  # which load_state_dict would convert
+                raise RuntimeError(f"{name} holds {state[name].dtype}, not {own.dtype}")
+        model.load_state_dict(state)
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
         raise RunError(f"{path}: does not fit the run's config: {reason}") from error
-    if name := not_finite(model):
-        raise RunError(f"{path}: is damaged ({name} is not finite); copy it again, or train the run again")
+    if wrong := not_finite(model):
+        raise RunError(f"{path}: is damaged ({wrong} is not finite); copy it again, or train the run again")
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Freeze = Literal["none", "all"] | int
 FEWER_HEADS = "fewer_heads"
 """Key of an encoder description that holds ``FewerHeads``."""
+MOST_LAYERS = 1000
+"""Limit on the layers in a configuration, of which transformers makes lists of that length."""
 WORDS = "words"
 """Family name, and ``model_type`` of a saved description."""
 HEAD_COUNTS = ("num_attention_heads", "num_heads", "n_heads", "heads")
@@ -195,6 +197,7 @@ class Encoder(WithBackbone):
         from transformers import AutoConfig
 
         register(description["model_type"])
+        check_layers(description)
         values = {k: v for k, v in description.items() if k not in ("model_type", FEWER_HEADS)}
         backbone = new_backbone(AutoConfig.for_model(description["model_type"], **values))
         removed = description.get(FEWER_HEADS)
@@ -259,6 +262,13 @@ def register(family: str) -> None:
     """Register a ``family`` of an extra with transformers' ``AutoConfig`` and ``AutoModel``."""
     if module := from_extras("families").get(family):
         import_module(module)
+
+
+def check_layers(description: Mapping[str, Any]) -> None:
+    """Raise ValueError for a description with more than ``MOST_LAYERS`` layers of any kind."""
+    for key, value in description.items():
+        if "layer" in key and isinstance(value, int) and value > MOST_LAYERS:
+            raise ValueError(f"{key}: {value} is more than {MOST_LAYERS}")
 
 
 def encoders_of(model: nn.Module) -> list[WithBackbone]:

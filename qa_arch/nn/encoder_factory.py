@@ -6,7 +6,7 @@ import copy
 import logging
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from qa_arch.nn.encoder import (
     AnyEncoder,
     Encoder,
     WordEncoder,
+    check_layers,
     check_padding,
     class_of,
     new_backbone,
@@ -34,18 +35,21 @@ from qa_arch.nn.encoder import (
     without_pooler,
 )
 from qa_arch.nn.encoder_configs import WITHOUT_HUB, check_files, known_config, resolve
+from qa_arch.nn.weight_files import bounded, require_floats
+from qa_arch.system.hub import transfers
 
 log = logging.getLogger(__name__)
 _WRAPPERS = re.compile(r"(?:(?:_orig_mod|module|model|base_model)\.)+")
 """Prefix that torch.compile, DataParallel, Lightning and PEFT give to the names of a model's tensors."""
-MOST_LAYERS = 1000
-"""Limit on the layers in a checkpoint's configuration: building a larger model would never end."""
 _DROPOUT = {
     "attention_dropout": ("attention_probs_dropout_prob", "attention_dropout"),
     "hidden_dropout": ("hidden_dropout_prob", "dropout", "embedding_dropout", "mlp_dropout"),
 }
 """Setting -> names of that setting in the configurations of transformers."""
-LOADING_ERRORS = (OSError, ValueError, RuntimeError, TypeError, AttributeError, LookupError, SafetensorError)
+LOADING_ERRORS = (
+    *(OSError, ValueError, RuntimeError, TypeError, AttributeError, LookupError, SafetensorError),
+    *(ArithmeticError, AssertionError, ImportError, MemoryError),
+)
 """Errors that transformers raises for files that are not a model."""
 
 
@@ -85,7 +89,11 @@ def build_encoder(
             setattr(config, attribute, rate)
     encoder = Encoder(new_backbone(config) if is_random or on_meta else _load(name, config))
     if not on_meta:
-        check_padding(encoder.backbone, f"encoder {settings.family if is_random else name}")
+        label = str(settings.family) if is_random else name
+        try:
+            check_padding(encoder.backbone, f"encoder {label}")
+        except LOADING_ERRORS as error:
+            raise _unavailable(label, error) from error
     if gradient_checkpointing:
         encoder.checkpoint_activations()
     return encoder.freeze(settings.freeze).train()
@@ -110,19 +118,21 @@ def checkpoint_config(place: str | Path, *, local_files_only: bool = True) -> Pr
     """
     if Path(place).is_dir():
         check_files(Path(place))
-    try:
-        with quiet_loading():
-            written, _ = PretrainedConfig.get_config_dict(place, local_files_only=local_files_only)
-            register(str(written.get("model_type")))
-            config = transformers.AutoConfig.from_pretrained(
-                place, local_files_only=local_files_only, trust_remote_code=False
-            )
-    except StrictDataclassError as error:  # its own message starts without the reason
-        raise ValueError(first_line(error.__cause__ or error, BRIEF)) from error
-    except (TypeError, AttributeError, LookupError) as error:  # transformers does not validate the file
-        raise ValueError(f"{type(error).__name__}: {first_line(error, BRIEF)}") from error
-    if not 0 < (getattr(config, "num_hidden_layers", None) or 1) <= MOST_LAYERS:
-        raise ValueError(f"num_hidden_layers: {config.num_hidden_layers} is not between 1 and {MOST_LAYERS}")
+    with transfers():
+        try:
+            with quiet_loading():
+                written, _ = PretrainedConfig.get_config_dict(place, local_files_only=local_files_only)
+                register(str(written.get("model_type")))
+                check_layers(written)
+                config = transformers.AutoConfig.from_pretrained(
+                    place, local_files_only=local_files_only, trust_remote_code=False
+                )
+        except StrictDataclassError as error:  # its own message starts without the reason
+            raise ValueError(first_line(error.__cause__ or error, BRIEF)) from error
+        except (TypeError, AttributeError, LookupError, ArithmeticError) as error:  # unvalidated values
+            raise ValueError(f"{type(error).__name__}: {first_line(error, BRIEF)}") from error
+    if (layers := getattr(config, "num_hidden_layers", None)) is not None and layers < 1:
+        raise ValueError(f"num_hidden_layers: {layers} is less than 1")
     set_attention(config)
     return config
 
@@ -178,7 +188,9 @@ def _load(name: str, config: PretrainedConfig) -> transformers.PreTrainedModel:
     """Load the pretrained backbone in fp32; a checkpoint with missing weights is an error."""
     backbone_class: Any = class_of(config)
     try:
-        with quiet_loading():
+        folder = Path(resolve(name))
+        require_floats(folder)
+        with quiet_loading(), transfers(), bounded(folder) if folder.is_dir() else nullcontext():
             backbone, report = load_unwrapped(
                 backbone_class,
                 resolve(name),

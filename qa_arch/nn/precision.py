@@ -154,8 +154,8 @@ def _pop_int8(state: State, name: str) -> tuple[Tensor, Tensor] | None:
     if value is None or value.dtype != torch.int8 or not name.endswith(".weight"):  # such as an int8 buffer
         return None
     scale = state.pop(name + SCALE, None)
-    if value.ndim != 2 or scale is None or scale.shape != value.shape[:1]:
-        raise RuntimeError(f"{name}{SCALE} must have one value per row of the int8 weight")
+    if value.ndim != 2 or scale is None or scale.shape != value.shape[:1] or scale.dtype != torch.float32:
+        raise RuntimeError(f"{name}{SCALE} must have one value per row of the int8 weight, in fp32")
     return state.pop(name), scale
 
 

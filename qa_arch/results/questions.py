@@ -47,6 +47,8 @@ _DTYPES = {
     ),
 }
 
+_SHARES = frozenset(("exact", "f1", "span_exact", "span_f1", "probability", "confidence"))
+
 
 @dataclass(frozen=True, eq=False)
 class Questions:
@@ -83,10 +85,16 @@ class Questions:
 
     @classmethod
     def of(cls, folder: Path, columns: Mapping[str, Sequence[Any]]) -> Questions:
-        """Convert columns to arrays; older records score a best span only where it was the answer given."""
+        """Convert columns to arrays; older records score a best span only where it was the answer given.
+
+        Raises TypeError or ValueError for values of another type, and for scores that are not in 0..1.
+        """
         arrays: dict[str, Any] = {
             name: np.asarray(columns[name], dtype) for name, dtype in _DTYPES.items() if name in columns
         }
+        for name in _SHARES & arrays.keys():
+            if ((arrays[name] < 0) | (arrays[name] > 1 + 1e-6)).any():
+                raise ValueError(f"{name} is not between 0 and 1")
         for name in ("null_odds", "probability", "confidence"):
             arrays.setdefault(name, np.full(len(columns["id"]), np.nan))
         for name in ("exact", "f1"):
@@ -146,7 +154,7 @@ def load_questions(run: Path, record: RunRecord, split: str = DEV) -> Questions:
         raise RunError(f"{path}: lacks the columns {', '.join(missing)}; score the run again")
     try:
         return Questions.of(run, columns)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise RunError(f"{path}: a column has the wrong type ({error}); score the run again") from None
 
 

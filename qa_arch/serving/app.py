@@ -8,18 +8,30 @@ the form ``{"error": {"message", "field", "remedy"}}``.
 from __future__ import annotations
 
 import asyncio
+import json
 import mimetypes
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 from fastapi import Body, FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -56,6 +68,8 @@ EXAMPLES = {
     },
 }
 """Example question of the page, matched to the training data of the model."""
+MOST_FIELDS = 20
+"""Limit on the fields of an object, known or not."""
 TAGS = ("body", "single", "batch")
 """Parts of pydantic's error locations that are not fields."""
 
@@ -86,7 +100,7 @@ class QueryBody(_Request):
         None, description="The text to read.", examples=["The bridge was built by Ada Stone in 1871."]
     )
     documents: list[str] | None = Field(
-        None, min_length=1, description="Texts to read, instead of `context`."
+        None, min_length=1, fail_fast=True, description="Texts to read, instead of `context`."
     )
     top_k: int = Field(1, ge=1, le=100, description="Maximum number of spans to return.")
     max_answer_tokens: int | None = Field(
@@ -100,9 +114,10 @@ class QueryBody(_Request):
 
     @model_validator(mode="after")
     def _validate_query(self) -> QueryBody:
-        self.query()
+        assert self.query
         return self
 
+    @cached_property
     def query(self) -> Query:
         return _query(**{name: getattr(self, name) for name in QueryBody.model_fields})
 
@@ -120,11 +135,12 @@ class SingleBody(QueryBody, _Model):
 class BatchBody(_Model):
     """Several queries in one request."""
 
-    queries: list[QueryBody] = Field(min_length=1, description="Answered in order.")
+    queries: list[QueryBody] = Field(min_length=1, fail_fast=True, description="Answered in order.")
 
 
 def _kind(body: Any) -> str:
-    return "batch" if isinstance(body, dict) and "queries" in body else "single"
+    is_batch = "queries" in body if isinstance(body, dict) else isinstance(body, BatchBody)
+    return "batch" if is_batch else "single"
 
 
 AnswerBody = Annotated[
@@ -140,8 +156,12 @@ class AttentionBody(_Model):
 
     @model_validator(mode="after")
     def _validate_query(self) -> AttentionBody:
-        _query(self.question, self.context)
+        assert self.query
         return self
+
+    @cached_property
+    def query(self) -> Query:
+        return _query(self.question, self.context)
 
 
 class SpanMessage(BaseModel):
@@ -268,21 +288,6 @@ class Service:
             }
         return name, self._batchers[name]
 
-    def check_size(self, queries: Sequence[Query]) -> None:
-        """Raise RefusalError if a request exceeds the limits of the options."""
-        characters = sum(len(text) for query in queries for text in (query.question, *query.documents))
-        documents = max(len(query.documents) for query in queries)
-        for status, field, count, limit in (
-            (422, "queries", len(queries), self.options.max_queue),
-            (422, "documents", documents, self.options.max_documents),
-            (413, None, characters, self.options.max_characters),
-        ):
-            if count > limit:
-                remedy = f"send at most {limit:,}"
-                raise RefusalError(
-                    status, f"{count:,} {field or 'characters of text'}", field=field, remedy=remedy
-                )
-
 
 def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = None) -> FastAPI:
     """Create the ASGI app that serves ``models`` by name, the first by default; ConfigError if empty."""
@@ -296,11 +301,11 @@ def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = No
         redoc_url=None,
         redirect_slashes=False,  # a redirect would leave a proxy's https and prefix
     )
+    app.router.route_class = _route_class(options)
     app.add_middleware(Guard, options=options, observe=service.telemetry.observe)
     hosts = [f"[{host}]" if ":" in host else host for host in options.allowed_hosts] or ["*"]
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
     app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(RequestValidationError, _validation_error)
     descriptions = ModelsMessage(models=[_describe(*item) for item in service.models.items()])
 
     @app.post("/v1/answer", responses=ERRORS, summary="Answer one or several questions")
@@ -308,9 +313,7 @@ def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = No
         """One question about a `context` or several `documents`, or a list of such `queries`."""
         name, batcher = service.batcher(body.model)
         bodies = body.queries if isinstance(body, BatchBody) else [body]
-        queries = [item.query() for item in bodies]
-        service.check_size(queries)
-        answers = await batcher.answer(queries)
+        answers = await batcher.answer([item.query for item in bodies])
         for item in answers:
             service.telemetry.answers.labels(name, "yes" if item else "no").inc()
         return AnswersMessage.model_validate({"model": name, "answers": [item.as_dict() for item in answers]})
@@ -349,7 +352,6 @@ def _add_attention(app: FastAPI, service: Service) -> None:
             with_attention = [name for name, reader in service.models.items() if reader.has_attention]
             remedy = f"choose from: {', '.join(with_attention)}" if with_attention else "serve such a model"
             raise RefusalError(422, "the model has no match-LSTM", field="model", remedy=remedy)
-        service.check_size([_query(body.question, body.context)])
         item = await batcher.attention(body.question, body.context)
         return AttentionMessage(model=name, **item)
 
@@ -374,20 +376,78 @@ def _describe(name: str, reader: Reader) -> ModelMessage:
     )
 
 
+def _route_class(options: ServiceOptions) -> type[APIRoute]:
+    """Routes that parse and validate bodies in one thread: a large body must not occupy the event loop, and
+    several threads would compete with it for the interpreter."""
+    thread = ThreadPoolExecutor(1)
+
+    class Route(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handler, hints = super().get_route_handler(), get_type_hints(self.endpoint, include_extras=True)
+            adapter: TypeAdapter[Any] = TypeAdapter(hints.get("body", Any))
+
+            class ParsedRequest(Request):
+                async def json(self) -> Any:
+                    loop, content = asyncio.get_running_loop(), await self.body()
+                    return await loop.run_in_executor(thread, _read_body, content, adapter, options)
+
+            async def handle(request: Request) -> Response:
+                return await handler(ParsedRequest(request.scope, request.receive))
+
+            return handle
+
+    return Route
+
+
+def _read_body(content: bytes, adapter: TypeAdapter[Any], options: ServiceOptions) -> _Model:
+    """Parse and validate a body. Raises RefusalError for the first fault; limits come before validation."""
+
+    def read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        _require_at_most(MOST_FIELDS, len(pairs), "fields in an object")
+        return dict(pairs)
+
+    try:
+        value = json.loads(content, object_pairs_hook=read_object)
+    except json.JSONDecodeError as error:
+        message = f"invalid JSON: {error.msg} (character {error.pos})"
+        raise RefusalError(400, message, remedy=REMEDIES[400]) from error
+    except (ValueError, RecursionError) as error:
+        raise RefusalError(400, "the body cannot be parsed", remedy=REMEDIES[400]) from error
+    queries = value.get("queries") if isinstance(value, dict) else None
+    queries = queries if isinstance(queries, list) else []
+    _require_at_most(options.max_queue, len(queries), "queries", field="queries")
+    for query in filter(lambda item: isinstance(item, dict), [value, *queries]):
+        if isinstance(query.get("documents"), list):
+            _require_at_most(options.max_documents, len(query["documents"]), "documents", field="documents")
+    try:
+        body = adapter.validate_python(value, from_attributes=True)
+    except ValidationError as error:
+        raise _refusal(error.errors(include_url=False)[0]) from None
+    read = [item.query for item in (body.queries if isinstance(body, BatchBody) else [body])]
+    characters = sum(len(text) for query in read for text in (query.question, *query.documents))
+    _require_at_most(options.max_characters, characters, "characters of text", status=413)
+    return body
+
+
+def _require_at_most(
+    limit: int, count: int, what: str, *, status: int = 422, field: str | None = None
+) -> None:
+    if count > limit:
+        raise RefusalError(status, f"{count:,} {what}", field=field, remedy=f"send at most {limit:,}")
+
+
 async def _http_error(_: Request, error: Any) -> JSONResponse:
-    """Errors of the framework, such as an unknown path, in our format."""
+    """Our errors, and those of the framework, such as an unknown path, in our format."""
+    if isinstance(error, RefusalError):
+        return error.response()
     status = error.status_code
     remedy = REMEDIES.get(status, HTTPStatus(status).description or "see /docs")
     return RefusalError(status, str(error.detail), remedy=remedy, headers=error.headers).response()
 
 
-async def _validation_error(_: Request, problems: Any) -> JSONResponse:
-    """The first invalid field of a body."""
-    error = problems.errors()[0]
+def _refusal(error: Any) -> RefusalError:
+    """The refusal of a body with pydantic's ``error``."""
     kind, message, context = error["type"], error["msg"].removeprefix("Value error, "), error.get("ctx", {})
-    if kind == "json_invalid":
-        message = f"invalid JSON: {context['error']} (character {error['loc'][-1]})"
-        return RefusalError(400, message, remedy=REMEDIES[400]).response()
     field = field_name([*error["loc"], *([context["field"]] if "field" in context else [])])
     remedy = "/docs describes the field"
     if kind == "extra_forbidden":
@@ -397,7 +457,7 @@ async def _validation_error(_: Request, problems: Any) -> JSONResponse:
     if kind == "model_attributes_type":
         message = "must be an object with the fields of a query"
     status = 400 if kind == "invalid_text" else 422
-    return RefusalError(status, message, field=field, remedy=remedy).response()
+    return RefusalError(status, message, field=field, remedy=remedy)
 
 
 def field_name(location: Iterable[str | int]) -> str | None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hmac
 import logging
 import math
@@ -22,6 +23,7 @@ import uvicorn
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -77,7 +79,7 @@ class ServiceOptions:
             raise ConfigError("token: must be non-empty and printable ASCII; choose another")
 
 
-class RefusalError(Exception):
+class RefusalError(HTTPException):
     """A refused request: HTTP status, message, field and remedy."""
 
     def __init__(
@@ -89,12 +91,11 @@ class RefusalError(Exception):
         field: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(status, message, headers)
         self.error = {"message": message, "field": field, "remedy": remedy}
-        self.status, self.headers = status, headers
 
     def response(self) -> JSONResponse:
-        return JSONResponse({"error": self.error}, self.status, self.headers)
+        return JSONResponse({"error": self.error}, self.status_code, self.headers)
 
 
 def busy(message: str, status: int = 429) -> RefusalError:
@@ -130,8 +131,11 @@ class Guard:
         try:
             await self._answer(scope, receive, send_with_headers)
         except Exception as error:
-            if status != CLIENT_DISCONNECTED:
-                raise  # the response has started: the server can only close the connection
+            if status != CLIENT_DISCONNECTED:  # the response has started: the server closes the connection
+                if not isinstance(error, RefusalError):
+                    raise
+                status = CLIENT_DISCONNECTED  # it timed out, as the client does not read the response
+                return
             if not isinstance(error, RefusalError):
                 id_ = uuid.uuid4().hex[:12]
                 LOG.error("request %s failed", id_, exc_info=error)
@@ -182,7 +186,7 @@ class Guard:
     async def _body(self, headers: Headers, request: Request) -> bytes:
         """Read the whole body. Raises RefusalError if it is too large, ClientDisconnect."""
         characters = self.options.max_characters
-        limit = 12 * characters + 65_536  # a character takes up to 12 bytes, escaped as \ud83d\ude00
+        limit = 6 * characters + 65_536  # a character takes up to 6 bytes, escaped as \u00e9 (an emoji 12)
         length = headers.get("content-length", "0")
         body, fits = bytearray(), length.isdecimal() and int(length) <= limit
         if fits:
@@ -270,6 +274,25 @@ def address(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+def _log_full_once() -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+    """Handler of the loop's errors that says once, in one line, that no more connections can be opened.
+
+    The loop would log a traceback at each of its thousands of attempts.
+    """
+    logged = False
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal logged
+        error = context.get("exception")
+        if not (isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)):
+            loop.default_exception_handler(context)
+        elif not logged:
+            logged = True
+            LOG.error("no more connections can be opened (%s); raise the limit: ulimit -n", error.strerror)
+
+    return handle
+
+
 def serve(
     app: FastAPI, bound: socket.socket, options: ServiceOptions, *, ready: Callable[[], None] = lambda: None
 ) -> None:
@@ -281,12 +304,16 @@ def serve(
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            asyncio.get_running_loop().set_exception_handler(_log_full_once())
             await super().startup(sockets)
             ready()
 
         def handle_exit(self, sig: int, frame: Any) -> None:  # uvicorn would re-raise the signal at the end
             self.should_exit, self.force_exit = True, self.should_exit
 
+    # It says so where a client does not read its answer, or is gone; /metrics counts them.
+    unanswered = "ASGI callable returned without"
+    logging.getLogger("uvicorn.error").addFilter(lambda record: not str(record.msg).startswith(unanswered))
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
         signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
     Server(

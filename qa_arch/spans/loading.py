@@ -28,7 +28,7 @@ from qa_arch.config.machine import with_machine
 from qa_arch.config.schema import task_entry, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.input_files import as_list
-from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, first_line
+from qa_arch.errors import BRIEF, ConfigError, QaArchError, RunError, UnavailableError, first_line
 from qa_arch.features.cache import tokenizer_hash
 from qa_arch.features.vectors import WordVectors
 from qa_arch.models import store
@@ -44,6 +44,7 @@ from qa_arch.models.checkpoint_files import (
 from qa_arch.models.onnx_model import DESCRIPTION, OnnxModel, read_description
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.precision import Precision, cast_weights
+from qa_arch.nn.weight_files import bounded
 from qa_arch.records import GRAPH, MODEL, ONNX, Device, RunRecord, Threshold, read_finished, require_folder
 from qa_arch.results import provenance
 from qa_arch.spans.predictor import SpanPredictor
@@ -160,6 +161,25 @@ def load_predictor(
     unsupported engine or precision; UnavailableError for a device that cannot be used.
     """
     run = fspath(run)
+    try:
+        predictor = _load(run, device, precision, trust, settings, engine)
+        predictor.try_out()
+    except Exception as error:  # files of others that do not fit together can raise anything
+        if isinstance(error, QaArchError) or trust:  # of a trusted package, which the command line names
+            raise
+        reason = f"{type(error).__name__}: {first_line(error, BRIEF)}"
+        raise RunError(f"{run}: its files do not make a working model ({reason}); copy them again") from error
+    return predictor
+
+
+def _load(
+    run: str,
+    device: str | torch.device | None,
+    precision: Precision,
+    trust: Sequence[str],
+    settings: Settings | None,
+    engine: Engine | None,
+) -> Predictor:
     _check_choice("precision", precision, get_args(Precision))
     _check_choice("engine", engine, (None, *get_args(Engine)))
     gpu = torch.cuda.is_available() and precision != "int8" and engine != "onnx"
@@ -191,7 +211,8 @@ def load_predictor(
         )
     config = validate(record.config)
     task = task_of(config.model)
-    parts = task.load(folder / MODEL, config, (*TRUSTED, *as_list(trust)))
+    with bounded(folder / MODEL):
+        parts = task.load(folder / MODEL, config, (*TRUSTED, *as_list(trust)))
     store.load_weights(folder / MODEL, parts.model, precision)
     parts.model.to(target)
     return task.predictor(config, parts, record, precision)

@@ -111,15 +111,22 @@ class SpanPredictor(Predictor):
                 predictions[int(prediction.id)] = replace(prediction, question_cut=cut[row])
         return predictions
 
+    def try_out(self) -> None:
+        pairs = [("Who?", "Ada \U00013000."), ("Who wrote it?", "It was written by Ada.")]
+        if not any(math.isfinite(prediction.null_odds) for prediction in self.predict(pairs)):
+            raise ValueError("its scores are not finite")
+
     def table(self, questions: QuestionSet, *, cache: bool = True) -> FeatureTable:
         """Windows of a set under the settings that the model was trained with.
 
-        Raises ConfigError for a token id beyond the model's ``vocab_size``, if that is known.
+        Raises ConfigError for a token id beyond the model's ``vocab_size``, which graphs do not state.
         """
         settings = self.config.features if cache else replace(self.config.features, cache_dir=None)
         table = windows_of(questions, self.tokenizer, settings, segments=self.segments, **self.longest)
         if self.vocab_size is not None:
-            check_ids(table, self.vocab_size, str(self.config.encoder.name))
+            encoder = self.config.encoder
+            label = encoder.name if encoder.init == "pretrained" else f"the encoder {encoder.family}"
+            check_ids(table, self.vocab_size, str(label))
         return table
 
     def reading(self, questions: QuestionSet, table: FeatureTable) -> tuple[Collator, SpanCollector]:

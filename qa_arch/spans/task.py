@@ -31,7 +31,7 @@ from qa_arch.features.windows import FeatureTable, check_ids, check_lengths, pro
 from qa_arch.metrics.squad import METRIC_VERSION, abstention_warning, score
 from qa_arch.metrics.threshold import calibrate, fit_answerability
 from qa_arch.models import store
-from qa_arch.models.build import build_model, make_encoder, make_tokenizer
+from qa_arch.models.build import build_model, check_window, make_encoder, make_tokenizer
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.distillation import copy_layers
 from qa_arch.nn.encoder import AnyEncoder
@@ -197,6 +197,7 @@ class SpanTask(Task):
 
     def load(self, folder: Path, config: Config, trusted: Sequence[str]) -> SpanParts:
         encoder, vectors = store.load_encoder(folder), store.load_vectors(folder)
+        check_window(config, encoder)
         model = build_model(config.model, encoder, vectors, trusted)
         return SpanParts({}, {}, vectors, model, None, store.load_tokenizer(folder), encoder)
 
@@ -212,6 +213,7 @@ class SpanTask(Task):
             segments=parts.encoder.has_segments,
             record=record,
             precision=precision,
+            vocab_size=parts.encoder.vocab_size,
         )
 
     def batches(self, config: Config, parts: SpanParts) -> Batches:

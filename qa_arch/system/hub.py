@@ -9,12 +9,16 @@ import os
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from qa_arch.errors import ConfigError, UnavailableError, first_line
 
+CLIENTS = {"huggingface_hub", "hf_xet", "httpx", "httpx2", "httpcore", "httpcore2", "h11", "h2", "anyio"}
+"""Libraries whose errors ``transfers`` converts."""
 SECONDS = 2.0
 """Timeout after which the hub counts as unreachable."""
 
@@ -38,6 +42,17 @@ def cached(kind: Literal["models", "datasets"], name: str) -> bool:
         return any(folder.glob(f"models--{name.replace('/', '--')}/snapshots/*/config.json"))
     folder = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets")
     return any(folder.glob(f"{name.replace('/', '___')}/*"))
+
+
+@contextmanager
+def transfers() -> Iterator[None]:
+    """Raise OSError for the errors of the hub's clients that are none, such as those of a broken transfer."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OSError) or type(error).__module__.partition(".")[0] not in CLIENTS:
+            raise
+        raise OSError(first_line(error)) from error
 
 
 def require_upload(repository: str, *, dry: bool = False) -> None:

@@ -111,6 +111,10 @@ class Predictor(ABC):
         """Features of a set, with the settings that the model was trained with."""
 
     @abstractmethod
+    def try_out(self) -> None:
+        """Read something short, so that files that do not fit together fail when they are loaded."""
+
+    @abstractmethod
     def reading(self, questions: Any, table: Any) -> tuple[Collator, Collector]:
         """Collator of the features ``table`` of a set, and an empty collector of the model's outputs."""
 

@@ -116,8 +116,8 @@ class SoftTargets:
             self.columns = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
             self.verifier_weight = float(file.metadata()["verifier_weight"])
         for name, column in self.columns.items():
-            if len(column) != self._size(name):
-                raise ValueError(f"{name} has {len(column)} values")
+            if column.dtype != torch.float32 or len(column) != self._size(name):
+                raise ValueError(f"{name} has {len(column)} values of {column.dtype}")
         return self
 
 

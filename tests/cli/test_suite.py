@@ -156,7 +156,7 @@ def test_scored_only_scores_nothing(suite, adopted, run_folder, qa_arch):
         ("sets: {a: {dta: x}}", "unknown setting 'sets.a.dta' (did you mean 'sets.a.data'?)"),
         ("sets: {a: {data: x, unit: row}}", "sets.a.unit: 'row' is not a choice"),
         ("sets: {}", "has no sets"),
-        ("sets: [", "is not valid YAML"),
+        ("sets: [", "is not valid YAML: line 1, column 8: "),
     ],
 )
 def test_invalid_suite_is_refused(tmp_path, qa_arch, content, message):

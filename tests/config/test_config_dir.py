@@ -67,6 +67,10 @@ def test_useless_folder_is_refused(config_dir, tmp_path):
     shutil.copy(config_dir / "model" / "mine.yaml", config_dir / "model" / "bert.yaml")
     with pytest.raises(ConfigError, match=r"model/bert\.yaml has the name of one of qa_arch's own"):
         compose(["model=mine"], str(config_dir))
+    (config_dir / "model" / "bert.yaml").write_text("[" * 600 + "]" * 600)
+    (config_dir / "model" / "bert.yaml").rename(config_dir / "model" / "deep.yaml")
+    with pytest.raises(ConfigError, match=r"^.*model/deep\.yaml: is not valid YAML: maximum recursion.*$"):
+        compose(["model=mine"], str(config_dir))
 
 
 def test_packages_in_the_folder_need_trust(config_dir, qa_arch):

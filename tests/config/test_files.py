@@ -2,6 +2,7 @@
 
 import io
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from qa_arch.config.files import (
     is_unfinished,
     json_items,
     read_json,
+    read_yaml,
     replacing,
     replacing_folder,
     write_atomic,
     write_json,
 )
-from qa_arch.errors import QaArchError, RunError
+from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.models import store
 
 
@@ -247,3 +249,44 @@ def test_folder_being_removed_is_not_restored(tmp_path, monkeypatch):
     with replacing_folder(tmp_path / "x") as folder:
         (folder / "new").write_bytes(b"new")
     assert contents(tmp_path) == {"b.txt": b"b", "x/new": b"new"}
+
+
+def _aliases(depth: int) -> str:
+    lines = (
+        f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]" for before, name in pairwise("abcdefgh"[:depth])
+    )
+    return "\n".join(["a: &a [x, x, x, x, x, x, x, x, x]", *lines])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"a: {'[' * 600}{']' * 600}", "maximum recursion depth exceeded"),
+        (f"a: {'[' * 80}{']' * 80}", "nested more than 64 deep"),
+        ("a: &a [*a]", "nested more than 64 deep"),
+        ("a: &a [*a, *a]", "its aliases repeat too many values"),
+        (_aliases(8), "its aliases repeat too many values"),
+        (f"a: {'9' * 6000}", "a number with more than 4300 digits"),
+        (f"a: {'9' * 400}", "int too large"),
+        ("a: [1, 2\nb: {", "line 2, column 2: "),
+        ("a:\n\t- b", "line 2, column 1: "),
+        ("a: !!python/object/apply:os.system [ls]", "line 1, column 4: could not determine a constructor"),
+        ("a: !!timestamp x", "'NoneType' object has no attribute"),
+        ("a: \0", "unacceptable character"),
+        ("? [1]\n: 2", "line 1, column 3: found unhashable key"),
+        ('a: "\\ud800"', "'utf-8' codec can't encode character"),
+        ("#" * 2**20 + "#", "1 MiB, more than 1"),
+    ],
+)
+def test_unusable_yaml_is_one_line(tmp_path, text, message):
+    path = tmp_path / "a.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_yaml(path)
+    assert str(caught.value).startswith(f"{path}: is not valid YAML: {message}")
+    assert str(caught.value).count("\n") == 0
+
+
+def test_aliases_are_read(tmp_path):
+    (tmp_path / "a.yaml").write_text(_aliases(2))
+    assert read_yaml(tmp_path / "a.yaml")["b"] == [["x"] * 9] * 9

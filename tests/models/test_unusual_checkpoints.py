@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from checkpoints import make_checkpoint, make_tokenizer
+from checkpoints import make_checkpoint, make_tokenizer, relabel
 from families import new_encoder
 from safetensors.torch import load_file, save_file
 from tokenizers import processors
@@ -110,6 +110,33 @@ def test_weights_that_are_not_finite_are_refused(bert, tmp_path):
     assert_refused(folder, r"qa_outputs\.bias is not finite", UnavailableError)
 
 
+def test_relabelled_checkpoint_is_refused(bert, tmp_path):
+    folder = shutil.copytree(bert, tmp_path / "relabelled")
+    relabel(folder / "model.safetensors", "I32", "query.weight")
+    assert_refused(folder, r"query\.weight holds I32", UnavailableError)
+    with pytest.raises(UnavailableError, match=r"query\.weight holds I32"):
+        new_encoder(name=str(folder))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"hidden_size": 10**6}, "far larger than its files"),
+        ({"num_hidden_layers": -1}, "num_hidden_layers: -1"),
+        ({"hidden_size": 0}, "cannot be"),
+        ({"num_attention_heads": -1}, "cannot be"),
+        ({"pad_token_id": 10**6}, "Padding_idx"),
+        ({"return_dict": False}, "cannot be"),
+    ],
+)
+def test_configuration_that_makes_no_working_model_is_refused(bert, tmp_path, values, message):
+    folder = shutil.copytree(bert, tmp_path / "odd")
+    edit_json(folder, "config.json", **values)
+    assert_refused(folder, message, UnavailableError)
+    with pytest.raises(UnavailableError, match=message):
+        new_encoder(name=str(folder))
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -180,9 +207,8 @@ def test_tokenizer_without_segments_gives_none(bert, family, tmp_path):
 
 def test_tokenizer_of_another_model_is_refused(tmp_path):
     folder = make_checkpoint("bert", tmp_path / "bert", TEXTS, vocab_size=60)
-    predictor = load_predictor(folder, device="cpu")
     with pytest.raises(ConfigError, match=f"^{folder} has 60 token embeddings, .* produces id"):
-        predictor.predict([("Who paints?", LONG)])
+        load_predictor(folder, device="cpu").predict([("Who paints?", LONG)])
     (folder / "tokenizer.json").unlink()
     assert_refused(folder, f"^{folder}: no tokenizer for", UnavailableError)
 

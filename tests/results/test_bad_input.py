@@ -1,9 +1,14 @@
 """Unusable records: every command that reads them names the file, the fault and the remedy."""
 
 import json
+import math
+import random
+from datetime import datetime
 from itertools import cycle
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from broken_records import changed
 
@@ -107,7 +112,7 @@ def test_damaged_or_missing_question_rows_are_refused(runs, call, make_record):
     write_questions(path.parent, columns | {"start": ["x"] * len(columns["start"])})
     code, out, err = call("baseline")
     assert (code, out) == (5, "")
-    assert f"{path}: a column has the wrong type" in err
+    assert f"{path}: not readable (a column has the wrong type: start is string)" in err
     path.write_bytes(path.read_bytes()[:100])
     code, out, err = call("compare")
     assert (code, out) == (5, "")
@@ -120,6 +125,66 @@ def test_damaged_or_missing_question_rows_are_refused(runs, call, make_record):
     assert f"qa-arch evaluate --run {path.parent}" in err
     with pytest.raises(RunError, match="qa-arch evaluate --run 'a run' --data FILE"):
         question_columns(Path("a run"), make_record())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("id", ["a"], "id is list<"),
+        ("id", {"a": 1}, "id is struct<"),
+        ("id", b"\xff", "id is binary"),
+        ("id", 7, "id is int64"),
+        ("start", math.inf, "start is double"),
+        ("f1", 2.0, "f1 is not between 0 and 1"),
+        ("confidence", math.inf, "confidence is not between 0 and 1"),
+        ("kind", [[1]], "kind is list<"),
+        ("other", [1], "other is list<"),
+    ],
+)
+def test_values_of_another_type_in_question_rows_are_refused(runs, call, name, value, message):
+    path = runs / "worse" / QUESTIONS
+    columns = read_questions(path.parent)
+    write_questions(path.parent, columns | {name: [value] * len(columns["id"])})
+    code, out, err = call("baseline")
+    assert (code, out, err.count("\n")) == (5, "", 1)
+    assert f"{path}: " in err
+    assert message in err
+
+
+def test_questions_without_an_id_or_not_in_utf8_are_refused(runs, call):
+    path = runs / "worse" / QUESTIONS
+    columns = read_questions(path.parent)
+    write_questions(path.parent, columns | {"id": [None, *columns["id"][1:]]})
+    assert "a row has no id" in call("baseline")[2]
+    write_questions(path.parent, columns)
+    table = pq.read_table(path)
+    _, offsets, text = table["id"].combine_chunks().buffers()
+    invalid = pa.StringArray.from_buffers(len(table), offsets, pa.py_buffer(b"\xff" * text.size))
+    pq.write_table(table.set_column(0, "id", invalid), path)
+    code, _, err = call("baseline")
+    assert (code, err.count("\n")) == (5, 1)
+    assert f"{path}: not readable (" in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(15))
+def test_damaged_question_rows_are_never_a_bug(runs, call, seed, qa_arch, tmp_path):
+    """150 files with changed bytes, or with a column of other values; none ends in exit 70."""
+    rng, path = random.Random(seed), runs / "worse" / QUESTIONS
+    content, columns = path.read_bytes(), read_questions(path.parent)
+    values = (["a"], {"a": 1}, b"\xff", None, math.inf, math.nan, 2**62, -1, "x", True, datetime(2026, 1, 1))
+    for number in range(10):
+        if number % 2:
+            damaged = bytearray(content)
+            for _ in range(rng.choice([1, 1, 3, 20])):
+                damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+            path.write_bytes(damaged)
+        else:
+            name, value = rng.choice(list(columns)), rng.choice(values)
+            write_questions(path.parent, columns | {name: [value] * len(columns["id"])})
+        for command in ("show", "compare", "baseline", "tables"):
+            assert call(command)[0] in (0, 5)
+        assert qa_arch("report", runs, "--out", tmp_path / "report.html")[0] in (0, 5)
 
 
 @pytest.mark.parametrize("change", [{"fingerprint": "other"}, {"protocol": "1.1"}], ids=str)

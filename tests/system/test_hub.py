@@ -4,10 +4,15 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import huggingface_hub
 import pytest
+from families import new_encoder
 from huggingface_hub import constants
+from huggingface_hub.errors import HTTPError
+from transformers import PretrainedConfig
 
 from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.models.checkpoint_files import open_checkpoint
 from qa_arch.system import hub
 
 
@@ -48,6 +53,22 @@ class Hub(BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+
+def test_broken_transfer_is_an_error_of_one_line(monkeypatch, tmp_path):
+    """The errors of the hub's HTTP library are no OSError."""
+
+    def broken(*_, **__):
+        raise HTTPError("peer closed connection\nwithout sending complete message body")
+
+    assert not issubclass(HTTPError, OSError)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", broken)
+    monkeypatch.setattr(PretrainedConfig, "get_config_dict", broken)
+    for load in (lambda: open_checkpoint("velmora/tiny"), lambda: new_encoder(name="velmora/tiny")):
+        with pytest.raises(UnavailableError, match=r"^.*\(peer closed connection\).*$"):
+            load()
+    with pytest.raises(ZeroDivisionError), hub.transfers():
+        _ = 1 / 0
 
 
 @pytest.fixture

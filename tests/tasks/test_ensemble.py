@@ -48,7 +48,7 @@ def test_threshold_is_the_mean_of_the_members(tiny_run, second):
 
 
 @pytest.mark.parametrize(
-    ("name", "own", "other"), [("stride", 32, 5), ("max_length", 64, 128), ("max_question", 24, 20)]
+    ("name", "own", "other"), [("stride", 32, 5), ("max_length", 64, 60), ("max_question", 24, 20)]
 )
 def test_different_windows_are_refused(tiny_run, second, name, own, other):
     change_record(second, **{f"config__features__{name}": other})

@@ -1,16 +1,22 @@
 """Loading run folders, which may be untrusted or incomplete."""
 
+import json
+import math
 import shutil
 import sys
+from functools import reduce
 
+import numpy as np
 import pytest
 import torch
 from broken_records import change_record
+from checkpoints import relabel
 from safetensors.torch import load_file
 
 import qa_arch
 from qa_arch.config.target import locate
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, UnavailableError
+from qa_arch.features.vectors import WordVectors
 from qa_arch.models import store
 from qa_arch.spans.loading import load_predictor
 
@@ -90,6 +96,52 @@ def test_trusted_class_that_is_not_a_model_is_refused(copied):
 def test_incomplete_run_names_the_missing_file(copied, missing, named):
     (copied / missing).unlink()
     with pytest.raises(RunError, match=named):
+        qa_arch.load(copied)
+
+
+def edit(path, *keys, value):
+    content = json.loads(path.read_text())
+    reduce(lambda inner, key: inner[key], keys[:-1], content)[keys[-1]] = value
+    path.write_text(json.dumps(content))
+
+
+VOCABULARY = "model/tokenizer/tokenizer.json", "model", "vocab"
+UNKNOWN = *VOCABULARY, "[UNK]"
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (("model/encoder.json", "num_hidden_layers"), 10**6, "encoder.json: is damaged .* more than 1000"),
+        (("model/encoder.json", "hidden_size"), 10**6, "encoder.json: is damaged .* far larger than its"),
+        (("model/encoder.json", "vocab_size"), 10**12, "encoder.json: is damaged "),
+        (("model/encoder.json", "num_attention_heads"), -1, "do not make a working model .RuntimeError: inv"),
+        (("model/encoder.json", "layer_norm_eps"), math.nan, "do not make a working model .*not finite"),
+        (("run.json", "config", "features", "max_length"), 999, "999 is more than the 64 tokens"),
+        (VOCABULARY, {}, "do not make a working model .*Missing .UNK. token"),
+        (UNKNOWN, 10**6, "the encoder bert has .* embeddings, .* id 1000000"),
+        (("model/tokenizer/tokenizer_config.json", "model_max_length"), "x", "do not make .*TypeError"),
+    ],
+)  # fmt: skip
+def test_files_that_make_no_working_model_are_refused(copied, place, value, message):
+    """Before anything of the size that they claim is built."""
+    edit(copied / place[0], *place[1:], value=value)
+    with pytest.raises((RunError, ConfigError), match=f"^.{{,300}}{message}"):
+        qa_arch.load(copied)
+
+
+@pytest.mark.parametrize("names", ["", "query.weight", "bias"])
+@pytest.mark.parametrize("kind", ["I32", "U32"])
+def test_relabelled_weights_are_refused(copied, kind, names):
+    relabel(copied / "model" / store.WEIGHTS, kind, names)
+    with pytest.raises(RunError, match=r"does not fit the run's config: \S+ holds torch.u?int32, not torch"):
+        qa_arch.load(copied)
+
+
+def test_width_of_the_recorded_model_is_limited_by_its_files(copied):
+    change_record(copied, config__model___target_="qa_arch.models.bert_match.BertMatch")
+    edit(copied / "run.json", "config", "model", "hidden", value=10**6)
+    with pytest.raises(RunError, match=r"no.*far larger than its files"):
         qa_arch.load(copied)
 
 
@@ -211,4 +263,8 @@ def test_vectors_without_matching_words_are_refused(tmp_path, copied):
     folder.mkdir()
     (folder / "words.txt").write_text("alone\n")
     with pytest.raises(DataError, match="vectors"):
+        qa_arch.load(copied)
+    WordVectors(("alone",), np.ones((2, 3), np.float32)).save(folder)
+    relabel(folder / "vectors.safetensors", "I32")
+    with pytest.raises(DataError, match=r"1 words, but vectors of shape \(2, 3\) in int32"):
         qa_arch.load(copied)

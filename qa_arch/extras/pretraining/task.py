@@ -31,7 +31,7 @@ from qa_arch.features.batches import EpochBatchSampler
 from qa_arch.features.cache import tokenizer_hash
 from qa_arch.features.windows import probe
 from qa_arch.models import store
-from qa_arch.models.build import build_model, make_encoder, tokenizer_of
+from qa_arch.models.build import build_model, check_window, make_encoder, tokenizer_of
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.losses import build_loss
@@ -167,6 +167,9 @@ class LanguagePredictor(Predictor):
     def reading(self, questions: Corpus, table: LanguageTable) -> tuple[LanguageCollator, OutputCollector]:
         """``read`` gives loss and hits of every block, with the noise of validation."""
         return self.task.collator(self.config, table), OutputCollector(table)
+
+    def try_out(self) -> None:
+        self.fill("Ada \U00013000 " + ("" if isinstance(self.model, CausalLM) else MASK), 1)
 
     def fill(self, text: str, top_k: int) -> list[list[tuple[str, float]]]:
         """The ``top_k`` most probable tokens with their probabilities (0 to 1) at each [MASK] of ``text``, in
@@ -329,6 +332,7 @@ class LanguageTask(Task):
 
     def load(self, folder: Path, config: Config, trusted: Sequence[str]) -> LanguageParts:
         encoder: Any = store.load_encoder(folder)
+        check_window(config, encoder)
         model = build_model(config.model, encoder, None, trusted)
         return LanguageParts({}, {}, None, model, None, store.load_tokenizer(folder), encoder)
 

@@ -95,6 +95,11 @@ class SelectionPredictor(Predictor):
         self.precision: Precision = precision
         self._row = word_rows(vectors, config.selection.unknown_buckets)
 
+    def try_out(self) -> None:
+        count = len(CLASSES) if self.config.model["task"] == "classification" else 1
+        question = SelectionQuestion("0", ("who",), range(count), ())
+        self.read(selection_set("question", [("ada",)] * count, [question]))
+
     def __call__(self, question: str, candidates: Sequence[str]) -> list[Selected]:
         """Candidates sorted by score, ties in input order; empty for a blank question."""
         self._require("selection")

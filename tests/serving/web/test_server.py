@@ -1,11 +1,13 @@
 """The service in a subprocess: slow and disconnecting clients, and a shutdown that loses no answer."""
 
 import json
+import resource
 import signal
 import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import httpx2
@@ -80,6 +82,38 @@ def test_request_for_a_websocket_is_answered_and_not_logged(running):
     with running() as (process, address):
         upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
         assert httpx2.get(f"{address}/healthz", headers=upgrade).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=30)[1] == ""
+
+
+def test_exhausted_connections_are_logged_once(running):
+    with running() as (process, address):
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (48, 48))
+        idle = [connect(address) for _ in range(100)]
+        time.sleep(2.5)  # asyncio tries again every second
+        for client in idle:
+            client.close()
+        time.sleep(1.5)
+        assert ask(address, "mill").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        log = process.communicate(timeout=30)[1]
+    assert log == "no more connections can be opened (Too many open files); raise the limit: ulimit -n\n"
+
+
+@pytest.mark.slow
+def test_answer_that_is_not_read_times_out_and_is_not_logged(running):
+    with running(4) as (process, address), socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect((urlsplit(address).hostname, urlsplit(address).port))
+        word = "\x01" * 90_000  # six times as long in JSON
+        body = json.dumps({"question": word, "context": word}).encode()
+        client.settimeout(2)
+        with suppress(OSError):  # it reads no more requests either
+            for _ in range(12):  # more answers than the kernel's buffers hold
+                client.sendall(f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        wait_until(lambda: 'status="499"} 1.0' in httpx2.get(f"{address}/metrics").text)
+        client.close()
+        assert ask(address, "mill").status_code == 200
         process.send_signal(signal.SIGTERM)
         assert process.communicate(timeout=30)[1] == ""
 

@@ -1,5 +1,6 @@
 """Every request gets an answer, or an error in JSON with its remedy."""
 
+import asyncio
 import json
 import logging
 import random
@@ -15,6 +16,7 @@ from starlette.testclient import TestClient
 
 from qa_arch.errors import ConfigError
 from qa_arch.manifest import module_of
+from qa_arch.serving import app as app_module
 from qa_arch.serving.app import create_app
 from qa_arch.serving.guard import ServiceOptions
 
@@ -120,7 +122,7 @@ def test_huge_body_is_not_read_to_its_end(service, declared):
 
     content = b" " * 100_000 if declared else body()
     response = client.post("/v1/answer", content=content, headers=JSON)
-    assert "77,536 bytes" in error_of(response, 413)["message"]
+    assert "71,536 bytes" in error_of(response, 413)["message"]
     assert response.headers["connection"] == "close"
 
 
@@ -235,6 +237,34 @@ def test_too_many_documents_or_queries(service):
     assert error_of(client.post("/v1/answer", json=body), 422)["field"] == "documents"
     body = {"queries": [{"question": "a", "context": "b"}] * 3}
     assert error_of(client.post("/v1/answer", json=body), 422)["field"] == "queries"
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "message"),
+    [
+        ({"queries": [1] * 3000}, "queries", "3,000 queries"),
+        ({"question": "a", "documents": [1] * 3000}, "documents", "3,000 documents"),
+        ({"queries": [{"question": "a", "documents": [1] * 3000}]}, "documents", "3,000 documents"),
+        (dict.fromkeys(map(str, range(3000)), 1), None, "3,000 fields in an object"),
+        ({"queries": [1] * 3}, "queries[0]", "must be an object with the fields of a query"),
+    ],
+)
+def test_limits_come_before_validation(service, body, field, message):
+    """Thousands of wrong values would each have an error of their own."""
+    error = error_of(service().post("/v1/answer", json=body), 422)
+    assert (error["field"], error["message"]) == (field, message)
+
+
+def test_bodies_are_validated_off_the_event_loop(service, monkeypatch):
+    loops, build = [], app_module._query
+
+    def recorded(*texts, **options):
+        loops.append(asyncio._get_running_loop())
+        return build(*texts, **options)
+
+    monkeypatch.setattr(app_module, "_query", recorded)
+    assert ask(service()).status_code == 200
+    assert loops == [None]
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", None])
