@@ -1,10 +1,10 @@
 """Hub data sets: names, flat columns, and error messages without a network."""
 
 import json
-import sys
 from types import SimpleNamespace
 
 import pytest
+from datasets import Dataset
 
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import read
@@ -28,9 +28,9 @@ def hub(monkeypatch):
         stub.calls.append((name, split, revision))
         if isinstance(stub.result, Exception):
             raise stub.result
-        return stub.result
+        return Dataset.from_list(stub.result)
 
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
     return stub
 
 

@@ -44,7 +44,9 @@ def _open(sources: Sequence[str], *, name: str, on_error: OnError) -> QuestionSe
             f"{source}: cannot be loaded ({type(error).__name__}: {reason}); check the name and the network, "
             "or give SQuAD JSON files by path instead"
         ) from error
-    questions = (RawQuestion(f"row {index}", row) for index, row in enumerate(rows))
+    batches = rows.with_format("arrow").iter(batch_size=1000)  # row by row takes six times as long
+    records = (record for batch in batches for record in batch.to_pylist())
+    questions = (RawQuestion(f"row {index}", record) for index, record in enumerate(records))
     return build(name or f"{dataset}:{split}", [(source, False, questions)], on_error)
 
 
