@@ -71,7 +71,7 @@ def read_or_build(
     *,
     read: Callable[[Path], Content],
     build: Callable[[], Content],
-    write: Callable[[Path, Content], None],
+    write: Callable[[Path, Content], object],
 ) -> Content:
     """Read ``path`` from a cache, or build the content and write it there.
 

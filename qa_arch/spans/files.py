@@ -71,6 +71,7 @@ def write_parts(
                 add_text(id_, text)
             for id_, odds in null_odds(ranking).items():
                 add_odds(id_, odds)
-            for id_, ranked in nbest(ranking) if add_list else ():
-                add_list(id_, ranked)
+            if add_list is not None:
+                for id_, ranked in nbest(ranking):
+                    add_list(id_, ranked)
             del ranking  # free it before the next part is read

@@ -33,7 +33,7 @@ from qa_arch.training import devices
 from qa_arch.training.checkpoint import LAST, discard, random_state, restore_random_state
 from qa_arch.training.loggers import Outcome, check_logger, open_logger
 from qa_arch.training.loop import Fitted, fit
-from qa_arch.training.ranks import other_ranks, world_size
+from qa_arch.training.ranks import other_ranks
 
 log = logging.getLogger(__name__)
 TRACEBACK = "traceback.txt"
@@ -121,6 +121,14 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
     """Check, assemble, fit, load the best weights, score, record."""
     settings, gpu = devices.require(config.trainer)
     config = replace(config, trainer=settings)
+    world = devices.world_size(settings, gpu=gpu)
+    log.info(
+        "batch: %d windows per optimizer step (batch_size %d x accumulate %d x devices %d)",
+        settings.batch_size * settings.accumulate * world,
+        settings.batch_size,
+        settings.accumulate,
+        world,
+    )
     check_components(config, trusted)
     task, model_folder = task_of(config.model), run.folder / MODEL
 
@@ -130,7 +138,6 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
     if config.encoder.init == "random" and config.encoder.layers:
         log.info("encoder: %s", config.encoder.title)
     parts = start.parts if start else task.assemble(config, trusted)
-    world = world_size(settings, gpu=gpu)
     run.update(
         **_record_fields(run.record.config, config, parts),
         device=devices.describe(gpu),
