@@ -32,7 +32,8 @@ from qa_arch.nn.encoder import (
     set_attention,
     without_pooler,
 )
-from qa_arch.nn.encoder_configs import WITHOUT_HUB, check_files, known_config, resolve
+from qa_arch.nn.encoder_configs import WITHOUT_HUB, check_files, known_config, place
+from qa_arch.system.hub import interruption, retried
 
 MOST_LAYERS = 1000
 """Limit on the layers in a checkpoint's configuration: building a larger model would never end."""
@@ -91,7 +92,8 @@ def _config_of(name: str, *, use_network: bool) -> PretrainedConfig:
     """Configuration from the local cache or folder, else the published one, else the hub's."""
     known = known_config(name)
     try:
-        return checkpoint_config(resolve(name), local_files_only=known is not None and not use_network)
+        local = known is not None and not use_network
+        return retried(lambda: checkpoint_config(**place(name), local_files_only=local))
     except (OSError, ValueError) as error:
         if known is not None and not use_network:
             values = dict(known)
@@ -99,20 +101,22 @@ def _config_of(name: str, *, use_network: bool) -> PretrainedConfig:
         raise _unavailable(name, error) from error
 
 
-def checkpoint_config(place: str | Path, *, local_files_only: bool = True) -> PretrainedConfig:
+def checkpoint_config(
+    pretrained_model_name_or_path: str | Path, *, revision: str = "main", local_files_only: bool = True
+) -> PretrainedConfig:
     """Configuration of a folder or hub id, with references to code or attention kernels removed.
 
     Raises OSError or ValueError if it is unusable, RunError if it or the weight index cannot be trusted.
     """
-    if Path(place).is_dir():
-        check_files(Path(place))
+    source = pretrained_model_name_or_path
+    options: Any = {"revision": revision, "local_files_only": local_files_only}
+    if Path(source).is_dir():
+        check_files(Path(source))
     try:
         with quiet_loading():
-            written, _ = PretrainedConfig.get_config_dict(place, local_files_only=local_files_only)
+            written, _ = PretrainedConfig.get_config_dict(source, **options)
             register(str(written.get("model_type")))
-            config = transformers.AutoConfig.from_pretrained(
-                place, local_files_only=local_files_only, trust_remote_code=False
-            )
+            config = transformers.AutoConfig.from_pretrained(source, **options, trust_remote_code=False)
     except StrictDataclassError as error:  # its own message starts without the reason
         raise ValueError(first_line(error.__cause__ or error, BRIEF)) from error
     except (TypeError, AttributeError, LookupError) as error:  # transformers does not validate the file
@@ -175,12 +179,14 @@ def _load(name: str, config: PretrainedConfig) -> transformers.PreTrainedModel:
     backbone_class: Any = class_of(config)
     try:
         with quiet_loading():
-            backbone, report = backbone_class.from_pretrained(
-                resolve(name),
-                config=config,
-                dtype=torch.float32,
-                output_loading_info=True,
-                **without_pooler(backbone_class),
+            backbone, report = retried(
+                lambda: backbone_class.from_pretrained(
+                    **place(name),
+                    config=config,
+                    dtype=torch.float32,
+                    output_loading_info=True,
+                    **without_pooler(backbone_class),
+                )
             )
     except LOADING_ERRORS as error:
         raise _unavailable(name, error) from error
@@ -225,4 +231,4 @@ def reason_of(error: BaseException) -> str:
     """Short message of transformers, without its invitation to run the code of a checkpoint."""
     if "trust_remote_code" in str(error):
         return "it needs code of its own, and qa_arch never runs a checkpoint's code"
-    return first_line(error, BRIEF)
+    return interruption(error) or first_line(error, BRIEF)
