@@ -1,10 +1,14 @@
 """Commands from an empty cache, and offline from a full one, against a local hub."""
 
 import shutil
+from dataclasses import replace
 
+import pytest
 from hub_server import QUESTIONS, data_card, rows
 
 from qa_arch.config.files import write_json
+from qa_arch.data.question_sets import question_set
+from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.records import DEV, read_record
 from qa_arch.system import hub
@@ -44,3 +48,18 @@ def test_training_and_what_follows_it(online, repositories, qa_arch, tmp_path, m
     assert again.initial == record.initial
     assert again.fingerprint(DEV) == record.fingerprint(DEV)
     assert qa_arch("compare", "online", "offline", "--data", "dev.json")[0] == 0
+
+
+@pytest.mark.slow
+def test_set_of_the_size_of_squad_is_read_as_it_is(online):
+    """130,319 rows, in Arrow batches."""
+    few = QUESTIONS["train"].examples
+    examples = [
+        replace(few[row % len(few)], id=str(row), title=f"Article {row // 295}") for row in range(130_319)
+    ]
+    whole = question_set("full", examples, "2.0")
+    online.add("datasets", "tiny/full", {"README.md": data_card(), "train.jsonl": rows(whole)})
+    read = open_passages("hub:tiny/full:train")
+    assert len(read) == 130_319
+    assert read.fingerprint == whole.fingerprint
+    assert len(read.titles) == 442
