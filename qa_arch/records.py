@@ -350,6 +350,16 @@ class EncoderRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InitialWeights:
+    """Weights that a pretrained encoder started from."""
+
+    weights: str
+    """SHA-256 over their names and values."""
+    commit: str | None = None
+    """Commit on the hub; None for a local folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TeacherFacts:
     """Teacher of a distilled run."""
 
@@ -421,6 +431,8 @@ class RunRecord:
     optimizer_bits: int | None = None
     encoder: EncoderRun | None = None
     """None unless ``encoder.name`` names a pre-training run."""
+    initial: InitialWeights | None = None
+    """None for a random encoder and in older records, which omit the field."""
     weights_bytes: int | None = None
     """Size of the weight files on disk; None in older records."""
     parent: Parent | None = None
@@ -552,8 +564,9 @@ Globs = str | Sequence[str]
 def write_record(folder: str | Path, record: RunRecord) -> Path:
     """Write ``run.json`` in the folder atomically; return its path."""
     top = {f.name: _plain(getattr(record, f.name)) for f in fields(record)}
-    if record.teacher is None:
-        del top["teacher"]
+    for name in ("teacher", "initial"):
+        if top[name] is None:
+            del top[name]
     return write_json(Path(folder) / RECORD, top)
 
 

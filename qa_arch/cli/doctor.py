@@ -142,8 +142,7 @@ def hub_files() -> Iterator[Check]:
     for name in filter(None, (yaml.safe_load(file.read_text("utf-8")).get("name") for file in files)):
         remedy = f"{ONCE_ONLINE}, or {WITHOUT_HUB.get(name, 'encoder.name=FOLDER')}"
         source = resolve(name)
-        is_local = Path(source).is_dir() or hub.cached("models", source)
-        yield _hub_check(f"encoder {name}", is_local, remedy)
+        yield _hub_check(f"encoder {name}", hub.on_this_machine(source), remedy)
     for name in ("rajpurkar/squad", "rajpurkar/squad_v2"):
         remedy = f"{ONCE_ONLINE}, or train on files: data=files data.train=FILE data.dev=FILE"
         yield _hub_check(f"data {name}", hub.cached("datasets", name), remedy)

@@ -153,6 +153,10 @@ def _run(arguments: list[str], args: argparse.Namespace) -> int:
         parser.print_help()
         return 0
     refuse_repeated(getattr(args, "overrides", ()))
+    if not sys.stderr.isatty():  # the hub's clients read these when they are imported
+        for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS"):
+            os.environ.setdefault(name, "1")
+        os.environ.setdefault("DATASETS_VERBOSITY", "error")  # "cached version" at every set
     # stderr shows our own messages from level INFO, and warnings of other libraries.
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     for package in ("qa_arch", "baselines"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import math
-import os
 import re
 import shlex
 import sys
@@ -297,34 +296,41 @@ def require_files(config: Config) -> None:
 def require_hub(configs: Sequence[Config]) -> None:
     """Raise UnavailableError for encoders and data sets that are neither local, cached nor on the hub.
 
-    The hub is contacted at most once. If it is unreachable but everything is cached, its clients are switched
-    to offline mode: they would retry for a minute.
+    The hub is asked once whether it answers, and once for each that is not cached. If it does not answer but
+    everything is cached, its clients are switched to offline mode: they would retry for a minute.
     """
     from qa_arch.config.schema import task_entry
     from qa_arch.nn.encoder_configs import WITHOUT_HUB, resolve
     from qa_arch.system import hub
 
-    needed: dict[str, bool] = {}
+    needed: dict[tuple[hub.Kind, str, str | None], bool] = {}
     for config in configs:
         encoder = config.encoder
         name = encoder.name if encoder.init == "pretrained" else encoder.tokenizer
         if "encoder" not in task_entry(config.model["task"]).inputs:
             name = None
-        source = None if name is None else resolve(name)
-        if source is not None and not Path(source).is_dir():
-            needed[source] = hub.cached("models", source)
+        names = [] if name is None else [resolve(name)]
+        names += [place for place in config.distillation.teachers if names_checkpoint(place)]
+        for source in names:
+            if not Path(source).is_dir():
+                repository, version = hub.split_revision(source)
+                needed["models", repository, version] = hub.cached("models", repository, version)
         for part in (part for source in config.data.opened.values() for part in as_list(source)):
             match = re.search(r"(?:^|:)hub:(.+)", part)  # also within language:, typos: and squad:
-            if match and not Path(repository := split_source(match[1])[0]).is_dir():
-                needed[repository] = hub.cached("datasets", repository)
+            if match and not Path((data_set := split_source(match[1]))[0]).is_dir():
+                repository, version = data_set[0], data_set[1] or None
+                needed["datasets", repository, version] = hub.cached("datasets", repository, version)
     problem = hub.state() if needed else ""
-    if problem and not all(needed.values()):
-        missing = ", ".join(name for name, is_cached in needed.items() if not is_cached)
+    absent = [key for key, is_cached in needed.items() if not is_cached]
+    if problem and absent:
+        missing = ", ".join(name for _, name, _ in absent)
         raise UnavailableError(
             f"{missing}: no such folder, not downloaded before, and {problem}. Download once while online, or"
             " train from files: data=files data.train=FILE data.dev=FILE encoder.name=FOLDER (for"
             f" encoder=minilm: {WITHOUT_HUB['minilm']}; data=demo needs no download)"
         )
+    if faults := list(filter(None, (hub.missing(*key) for key in absent))):
+        raise UnavailableError("; ".join(faults))
     if problem and not hub.offline():
-        log.info("%s: reading %s from the cache", problem, ", ".join(needed))
-        os.environ["HF_HUB_OFFLINE"] = "1"
+        log.info("%s: reading %s from the cache", problem, ", ".join(name for _, name, _ in needed))
+        hub.go_offline()

@@ -38,6 +38,7 @@ OPTIONAL: Mapping[str, Any] = {
     "encoder.positions": None,
     "encoder.pre_norm": None,
     "encoder.tokenizer": None,
+    "trainer.global_batch": None,
     "distillation": with_retired({"distillation": asdict(Distillation())})["distillation"],
 }
 """Setting -> value at which the hash omits it, so that configs that predate the setting keep their hash."""

@@ -155,8 +155,8 @@ class Trainer:
     """``auto``: bf16 on a GPU of compute capability 8.0 or higher, fp16 on an older one, fp32 on a CPU."""
     epochs: Count
     max_steps: Annotated[int, Range(-1)]
-    batch_size: Count
-    """Windows in one forward pass on one device (the micro-batch)."""
+    batch_size: Annotated[int, Range(0)]
+    """Windows in one forward pass on one device (the micro-batch); 0: what ``global_batch`` leaves it."""
     accumulate: Count
     eval_batch_size: Count
     patience: Annotated[int, Range(0)]
@@ -181,6 +181,9 @@ class Trainer:
     """8: optimizer state in 8 bits (bitsandbytes, GPU only); ``auto``: 8 if that is installed."""
     log_every: Annotated[int, Range(0)] = 50
     """Optimizer steps between logger entries within an epoch; 0 = one entry per epoch."""
+    global_batch: Count | None = None
+    """Windows in one optimizer step, divided over devices and ``accumulate``, or with a ``batch_size`` over
+    devices and as many passes as that needs; None: ``batch_size`` × ``accumulate`` × devices."""
 
     @property
     def is_trial(self) -> bool:
@@ -350,9 +353,9 @@ def validate(raw: Any) -> Config:
     config = read(Config, upgrade(raw))
     if problem := next(_problems(config), None):
         raise ConfigError(problem)
-    trainer, limit = config.trainer, config.trainer.micro_batch
-    if isinstance(limit, int):  # the run resolves "auto"
-        trainer = cut_batch(trainer, limit)
+    trainer = config.trainer
+    if isinstance(trainer.devices, int) or trainer.global_batch is None:  # else the run divides it
+        trainer = divide_batch(trainer, trainer.devices)
     is_default = config.loss == task_entry(config.model["task"]).loss  # the same setting as none
     return replace(config, trainer=trainer, loss=None if is_default else config.loss)
 
@@ -372,6 +375,8 @@ def _problems(config: Config) -> Iterator[str]:
             "trainer.micro_batch: auto tries sizes on one device; give a number, or set trainer.devices=1 and"
             " trainer.strategy=auto"
         )
+    if not (trainer.batch_size or trainer.global_batch):
+        yield "trainer.batch_size: 0 stands for a share of trainer.global_batch, which is not set; set either"
     yield from _distillation_problems(config.distillation, config.model.get("task"))
     if not FolderName(nested=True).contains(str(config.model.get("name", "model"))):  # also a run's folder
         yield f"model.name: {config.model['name']!r} {FolderName.requirement}"
@@ -403,6 +408,26 @@ def _problems(config: Config) -> Iterator[str]:
 
 OOM_REMEDY = "trainer.micro_batch=auto (on several devices, a number) or trainer.gradient_checkpointing=true"
 """Overrides that save memory and keep the global batch."""
+
+
+def divide_batch(trainer: Trainer, devices: int | Literal["auto"]) -> Trainer:
+    """Trainer settings with the batch of one of ``devices``: its share of ``global_batch``, in passes of at
+    most ``micro_batch`` windows (``auto`` is left to the run).
+
+    Raises ConfigError if the global batch cannot be divided.
+    """
+    total, limit = trainer.global_batch, trainer.micro_batch
+    if total is not None and devices != "auto":
+        size = trainer.batch_size or total // (devices * trainer.accumulate)
+        passes = total // (devices * size) if size else 0
+        if passes * size * devices != total or trainer.accumulate not in (1, passes):
+            raise ConfigError(
+                f"trainer.global_batch: {total} cannot be divided with trainer.devices={devices},"
+                f" trainer.batch_size={trainer.batch_size} and trainer.accumulate={trainer.accumulate}; set"
+                " another trainer.global_batch, or leave the last two at 0 and 1"
+            )
+        trainer = replace(trainer, global_batch=None, batch_size=size, accumulate=passes)
+    return cut_batch(trainer, limit) if isinstance(limit, int) else trainer
 
 
 def cut_batch(trainer: Trainer, limit: int) -> Trainer:

@@ -6,22 +6,29 @@ ensembles and other decodings. ``read`` returns the ranked answers, ``score`` th
 
 from __future__ import annotations
 
+import inspect
+import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from qa_arch.config.files import json_text
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED, arguments, locate
+from qa_arch.data.input_files import content_hash
 from qa_arch.errors import ConfigError
+from qa_arch.features.cache import cache_file, read_or_build
+from qa_arch.metrics import squad
 from qa_arch.records import (
     CALIBRATION,
     DEV,
     Fits,
+    Point,
     Points,
     RunRecord,
     SplitFacts,
@@ -142,13 +149,35 @@ def calibrate(predictor: Predictor, calibration: Reading) -> Fits:
 def reference_scores(
     config: Config, calibration: Any, questions: Any, trusted: Sequence[str] = TRUSTED
 ) -> Points:
-    """Scores of each heuristic in ``config.references`` on ``questions``, fitted on ``calibration`` first."""
-    task = task_of(config.model)
-    heuristics = load_references(config, trusted)
+    """Scores of each heuristic in ``config.references`` on ``questions``, fitted on ``calibration`` first.
+
+    They are the same for every model and seed, and are cached with the features.
+    """
     return {
-        name: task.reference_scores(heuristic, calibration, questions)
-        for name, heuristic in heuristics.items()
+        name: _reference_point(config, config.references[name], heuristic, calibration, questions)
+        for name, heuristic in load_references(config, trusted).items()
     }
+
+
+def _reference_point(
+    config: Config, section: Mapping[str, Any], heuristic: Any, calibration: Any, questions: Any
+) -> Point:
+    task, folder = task_of(config.model), config.features.cache_dir
+    if folder is None:
+        return task.reference_scores(heuristic, calibration, questions)
+    key_parts = {
+        "heuristic": dict(section),
+        "task": task.name,
+        "sets": [part and (part.fingerprint, part.protocol) for part in (calibration, questions)],
+        "code": [content_hash(Path(inspect.getfile(item))) for item in (type(heuristic), type(task), squad)],
+    }
+    return read_or_build(
+        cache_file(folder, key_parts, ".json"),
+        "reference scores",
+        read=lambda path: Point(**Point.nest(json.loads(path.read_text(encoding="utf-8")))),
+        build=lambda: task.reference_scores(heuristic, calibration, questions),
+        write=lambda path, point: path.write_text(json_text(point.flat()), encoding="utf-8"),
+    )
 
 
 def load_references(config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:

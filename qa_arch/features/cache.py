@@ -15,14 +15,13 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import tokenizers
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.files import replacing
 from qa_arch.config.schema import Features
@@ -30,6 +29,9 @@ from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.features.windows import FeatureTable, Special, Template, array_names, prepare
 from qa_arch.features.words import backend_of, unlimited
 from qa_arch.types.text import QuestionSet
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 FEATURES_VERSION = 3
 """Part of every key; increment when the same inputs give different features or files."""
@@ -78,7 +80,7 @@ def read_or_build(
     *,
     read: Callable[[Path], Content],
     build: Callable[[], Content],
-    write: Callable[[Path, Content], None],
+    write: Callable[[Path, Content], object],
 ) -> Content:
     """Read ``path`` from a cache, or build the content and write it there.
 

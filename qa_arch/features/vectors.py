@@ -14,7 +14,7 @@ import os
 import ssl
 import tempfile
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -25,12 +25,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import load_file, save, save_file
 
 from qa_arch.config.files import write_atomic
 from qa_arch.config.schema import Config, Glove, require_vectors
-from qa_arch.data.input_files import VectorFiles, packaged_files
+from qa_arch.data.input_files import VectorFiles, content_hash, packaged_files
 from qa_arch.errors import DataError, UnavailableError, first_line
+from qa_arch.features.cache import cache_file, read_or_build
 from qa_arch.features.windows import FeatureTable
 from qa_arch.features.words import Longs
 
@@ -75,7 +76,7 @@ class WordVectors:
 
     def only(self, words: Collection[str]) -> WordVectors:
         """Subset of the vectors that ``rows(words)`` uses, in the same order."""
-        forms = {form for word in words for form in (word, word.lower())}
+        forms = _forms(words)
         selected = [index for index, word in enumerate(self.words) if word in forms]
         return WordVectors(
             tuple(self.words[i] for i in selected), self.matrix[[0, *(i + 1 for i in selected)]]
@@ -115,8 +116,22 @@ def passage_vectors(config: Config, tables: Mapping[str, FeatureTable]) -> WordV
 def file_vectors(config: Config, words: Collection[str]) -> WordVectors:
     """Vectors of ``words`` and of the first ``glove.keep`` words of the configured file or package."""
     require_vectors(config)
-    vectors = read_vectors(str(config.glove.path), config.glove.dim, config.glove.backend)
-    selected = vectors.only({*vectors.words[: config.glove.keep], *words})
+    settings, folder = config.glove, config.features.cache_dir
+    path = Path(str(settings.path))
+
+    def build() -> WordVectors:
+        return read_vectors(path, settings.dim, settings.backend, words=words, keep=settings.keep)
+
+    if folder is None or not path.is_file():
+        selected = build()
+    else:
+        key_parts = {
+            "file": content_hash(path),
+            "settings": [settings.dim, settings.backend, settings.keep],
+            "words": hashlib.sha256("\n".join(sorted(words)).encode()).hexdigest(),
+        }
+        place = cache_file(folder, key_parts, ".safetensors")
+        selected = read_or_build(place, "word vectors", read=_read_cached, build=build, write=_write_cached)
     unknown = np.mean(selected.rows(list(words)) == 0) if words else 0.0
     log.info("%.1f%% of the distinct words have no vector", 100 * unknown)
     return selected
@@ -129,10 +144,29 @@ def assumed_shape(settings: Glove) -> tuple[int, int] | None:
     """
     if not settings.use:
         return None
-    if settings.path:
-        vectors = read_vectors(settings.path, settings.dim, settings.backend)
-        return len(vectors.words) + 1, vectors.dim
-    return 0, settings.dim or GLOVE_DIM
+    if not settings.path:
+        return 0, settings.dim or GLOVE_DIM
+    if (path := Path(settings.path)).is_file() and settings.backend == "own":
+        words = {word for _, word, _ in _text_lines(path, settings.dim)}
+        return len(words) + 1, _detect_layout(path, settings.dim)[1]
+    vectors = read_vectors(path, settings.dim, settings.backend)
+    return len(vectors.words) + 1, vectors.dim
+
+
+def _forms(words: Iterable[str]) -> set[str]:
+    """Forms of ``words`` that ``WordVectors.rows`` looks up."""
+    return {form for word in words for form in (word, word.lower())}
+
+
+def _write_cached(path: Path, vectors: WordVectors) -> None:
+    words = np.frombuffer("\n".join(vectors.words).encode(), np.uint8)
+    save_file({"words": words, "vectors": vectors.matrix}, path)
+
+
+def _read_cached(path: Path) -> WordVectors:
+    tensors = load_file(path)
+    words = tensors["words"].tobytes().decode()
+    return WordVectors(tuple(words.split("\n")) if words else (), tensors["vectors"])
 
 
 def packaged_vectors(files: VectorFiles) -> WordVectors:
@@ -159,19 +193,23 @@ def read_vectors(
     path: str | os.PathLike[str],
     dim: int | None = None,
     backend: Literal["own", "torchtext"] = "own",
+    *,
+    words: Collection[str] | None = None,
+    keep: int = 0,
 ) -> WordVectors:
     """Read vectors from the text file ``path``, a folder written by ``WordVectors.save``, or a package.
 
-    ``dim`` is the expected width (default: that of the file). The first of repeated words is used. A word2vec
-    header line is skipped. ``backend="torchtext"`` reads with ``torchtext.vocab.Vectors`` (local files only).
-    Raises DataError, with the line, for a missing or empty file, a wrong width, a field that is not a finite
-    number or a word that is not UTF-8.
+    With ``words``, only the vectors that these and the first ``keep`` words of the file use. ``dim`` is the
+    expected width (default: that of the file). The first of repeated words is used. A word2vec header line is
+    skipped. ``backend="torchtext"`` reads with ``torchtext.vocab.Vectors`` (local files only).
+    Raises DataError, with the line, for a missing or empty file, a wrong width, a word that is not UTF-8, or
+    a field of a kept vector that is not a finite number.
     """
     source = Path(path)
     if files := packaged_files(str(path)):
         vectors = packaged_vectors(files)
     elif source.is_file() and backend == "own":
-        vectors = _from_text(source, dim)
+        return _from_text(source, dim, words, keep)
     elif source.is_file():
         vectors = _from_torchtext(source)
     elif source.is_dir():
@@ -182,7 +220,7 @@ def read_vectors(
         raise DataError(
             f"{source}: its vectors have {vectors.dim} numbers, but glove.dim is {dim}: make them equal"
         )
-    return vectors
+    return vectors if words is None else vectors.only({*vectors.words[:keep], *words})
 
 
 def check_vectors(settings: Glove) -> None:
@@ -192,35 +230,26 @@ def check_vectors(settings: Glove) -> None:
         _from_text(path, settings.dim, most=100)
 
 
-def _from_text(path: Path, dim: int | None, most: int | None = None) -> WordVectors:
-    """Vectors in the first ``most`` lines, or in all."""
-    header, widths = _detect_layout(path)
-    if dim is not None and min(widths) > dim:  # else the first numbers would be read as part of the word
-        raise DataError(f"{path}: line {header + 1}: {min(widths)} numbers, expected {dim}: set glove.dim")
-    # The most common: a word may contain spaces, and a line may be cut short.
-    width = dim or max(sorted(set(widths)), key=widths.count)
+def _from_text(
+    path: Path,
+    dim: int | None,
+    words: Collection[str] | None = None,
+    keep: int = 0,
+    most: int | None = None,
+) -> WordVectors:
+    """What ``read_vectors`` keeps of the first ``most`` lines, or of all; other numbers are not parsed."""
+    width = _detect_layout(path, dim)[1]
+    wanted = None if words is None else _forms(words)
     rows: dict[str, NDArray[np.float32]] = {}
-    with path.open("rb") as file, warnings.catch_warnings():
+    with warnings.catch_warnings():
         # For invalid text, older numpy warns and returns the numbers before it.
         warnings.simplefilter("error", DeprecationWarning)
-        for number, raw in enumerate(islice(file, most), 1):
-            line = raw.rstrip(b" \r\n")
-            if number <= header or not line:
-                continue
-            first, _, numbers = line.partition(b" ")
-            if numbers.count(b" ") != width - 1:
-                first, *fields = line.rsplit(b" ", width)
-                if len(fields) != width:
-                    raise DataError(
-                        f"{path}: line {number}: {len(fields)} numbers, expected {width}: "
-                        "the file is truncated or glove.dim is not its width"
-                    )
-                numbers = b" ".join(fields)
-            try:
-                word = first.decode()
-            except UnicodeDecodeError as error:
-                raise DataError(f"{path}: line {number}: the word is not UTF-8: convert the file") from error
+        for number, word, numbers in islice(_text_lines(path, dim), most):
             if word in rows:
+                continue
+            if wanted is not None and len(rows) < keep:
+                wanted.add(word.lower())
+            elif wanted is not None and word not in wanted:
                 continue
             try:
                 row = np.fromstring(numbers, np.float32, sep=" ")
@@ -235,8 +264,31 @@ def _from_text(path: Path, dim: int | None, most: int | None = None) -> WordVect
     return WordVectors(tuple(rows), np.array([np.zeros(width), *rows.values()], np.float32))
 
 
-def _detect_layout(path: Path) -> tuple[int, list[int]]:
-    """(header lines, widths of the first 100 lines)."""
+def _text_lines(path: Path, dim: int | None) -> Iterator[tuple[int, str, bytes]]:
+    """(line number, word, its numbers as text) of every line with a word; DataError for a line cut short."""
+    header, width = _detect_layout(path, dim)
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, 1):
+            line = raw.rstrip(b" \r\n")
+            if number <= header or not line:
+                continue
+            first, _, numbers = line.partition(b" ")
+            if numbers.count(b" ") != width - 1:
+                first, *fields = line.rsplit(b" ", width)
+                if len(fields) != width:
+                    raise DataError(
+                        f"{path}: line {number}: {len(fields)} numbers, expected {width}: "
+                        "the file is truncated or glove.dim is not its width"
+                    )
+                numbers = b" ".join(fields)
+            try:
+                yield number, first.decode(), numbers
+            except UnicodeDecodeError as error:
+                raise DataError(f"{path}: line {number}: the word is not UTF-8: convert the file") from error
+
+
+def _detect_layout(path: Path, dim: int | None) -> tuple[int, int]:
+    """(header lines, width), from the first 100 lines. Raises DataError if they are narrower than ``dim``."""
     with path.open("rb") as file:
         lines = list(islice(file, 100))
     if lines and lines[0].startswith((b"PK\3\4", b"\x1f\x8b")):
@@ -245,7 +297,10 @@ def _detect_layout(path: Path) -> tuple[int, list[int]]:
     widths = [len(line.rstrip(b" \r\n").split(b" ")) - 1 for line in lines[header:] if line.strip()]
     if not widths or min(widths) < 1:
         raise DataError(f"{path}: holds no word vectors: each line must be a word and its numbers")
-    return header, widths
+    if dim is not None and min(widths) > dim:  # else the first numbers would be read as part of the word
+        raise DataError(f"{path}: line {header + 1}: {min(widths)} numbers, expected {dim}: set glove.dim")
+    # The most common: a word may contain spaces, and a line may be cut short.
+    return header, dim or max(sorted(set(widths)), key=widths.count)
 
 
 def _from_torchtext(path: Path) -> WordVectors:

@@ -22,9 +22,10 @@ from qa_arch.models import store
 from qa_arch.models.check import check_model
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
 from qa_arch.nn.encoder import WORDS, AnyEncoder
-from qa_arch.nn.encoder_configs import WITHOUT_HUB, known_config, resolve
+from qa_arch.nn.encoder_configs import WITHOUT_HUB, known_config, place, resolve
 from qa_arch.nn.encoder_factory import build_encoder, quiet_loading, reason_of
 from qa_arch.records import MODEL
+from qa_arch.system.hub import retried
 from qa_arch.types.text import QuestionSet
 
 TOKENIZERS: Mapping[str | None, tokenizers.Family] = {
@@ -73,7 +74,9 @@ def load_tokenizer(encoder: str, *, setting: str = "encoder.name") -> PreTrained
     name = resolve(encoder)
     try:
         with quiet_loading():  # silences warnings about families of extras, such as qa_transformer
-            tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+            tokenizer = retried(
+                lambda: transformers.AutoTokenizer.from_pretrained(**place(encoder), trust_remote_code=False)
+            )
     except Exception as error:  # a damaged tokenizer.json can raise anything, a missing package ImportError
         without_hub = WITHOUT_HUB.get(encoder, "give a local folder with a tokenizer.json")
         raise UnavailableError(

@@ -22,7 +22,7 @@ from qa_arch.config.schema import Config, Decode, Features, validate
 from qa_arch.errors import ConfigError, RunError, UnavailableError, first_line
 from qa_arch.nn.encoder_configs import ADAPTER, CONFIG, INDEX, check_files
 from qa_arch.records import CHECKPOINTS, RECORD, Confidence, Threshold
-from qa_arch.system.hub import transfers
+from qa_arch.system.hub import interruption, retried
 
 WEIGHTS = ("model.safetensors", INDEX)
 FILE_PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model")
@@ -30,6 +30,16 @@ FILE_PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model")
 
 CHECKPOINT = "qa_arch.models.span_checkpoint.SpanCheckpoint"
 """``model._target_`` of a checkpoint trained elsewhere."""
+LEGACY_IDS = {
+    name: f"{owner}/{name}"
+    for owner, name in (
+        ("distilbert", "distilbert-base-cased-distilled-squad"),
+        ("distilbert", "distilbert-base-uncased-distilled-squad"),
+        ("google-bert", "bert-large-cased-whole-word-masking-finetuned-squad"),
+        ("google-bert", "bert-large-uncased-whole-word-masking-finetuned-squad"),
+    )
+}
+"""Question-answering checkpoints whose id once had no owner, and could be that of a run's folder."""
 SETTABLE = ("features", "decode")
 """Sections that the user may change; all others describe the checkpoint itself."""
 _UNKNOWN_DATA: Mapping[str, Any] = {
@@ -91,12 +101,14 @@ def names_checkpoint(source: str | Path) -> bool:
     """Whether ``source`` is a checkpoint: a folder with ``config.json`` that is not a run, or a hub id."""
     path = Path(source)
     if path.is_dir():
-        return any((path / name).is_file() for name in (CONFIG, ADAPTER)) and not (path / RECORD).is_file()
-    return _is_hub_id(str(source))
+        named = any((path / name).is_file() for name in (CONFIG, ADAPTER))
+        return named and not (path / RECORD).is_file()
+    return str(source) in LEGACY_IDS or _is_hub_id(str(source))
 
 
 def record_folder(source: str) -> Path:
     """Path of a checkpoint's record below ``runs/checkpoints``: its hub id, or its folder's name."""
+    source = LEGACY_IDS.get(source, source)
     return Path(source) if _is_hub_id(source) else Path(Path(source).resolve().name)
 
 
@@ -107,6 +119,8 @@ def open_checkpoint(source: str | Path, revision: str | None = None) -> Checkpoi
     of another version.
     """
     path = Path(source)
+    if not path.is_dir():
+        source = LEGACY_IDS.get(str(source), source)
     if path.is_dir():
         files = CheckpointFiles(str(source), path, digest(path))
     elif _is_hub_id(str(source)):
@@ -140,11 +154,11 @@ def _download(source: str, revision: str | None) -> Path:
     try:
         # Files in subfolders are other formats of the same weights.
         patterns: Any = {"allow_patterns": list(FILE_PATTERNS), "ignore_patterns": "*/*"}
-        with transfers():
-            return Path(snapshot_download(source, revision=revision, **patterns))
+        return Path(retried(lambda: snapshot_download(source, revision=revision, **patterns)))
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: hf_xet
+        reason = interruption(error) or first_line(error)
         raise UnavailableError(
-            f"{source}: neither a local folder nor available from the hub ({first_line(error)}); check the"
+            f"{source}: neither a local folder nor available from the hub ({reason}); check the"
             " spelling and the network, or give a local folder with its config.json and model.safetensors"
         ) from error
 

@@ -13,6 +13,7 @@ from typing import Any
 from qa_arch.config.files import read_json
 from qa_arch.errors import RunError
 from qa_arch.results.pretrained_runs import encoder_folder
+from qa_arch.system.hub import split_revision
 
 CONFIG, INDEX, ADAPTER = "config.json", "model.safetensors.index.json", "adapter_config.json"
 HUB_IDS = {
@@ -62,7 +63,7 @@ _OWNERS = {"", "google-bert", "albert", "FacebookAI", "distilbert", "sentence-tr
 
 
 def resolve(name: str) -> str:
-    """Argument of ``from_pretrained`` for ``name``.
+    """Folder or hub id, with its ``@REVISION`` if it has one, for ``name``.
 
     ``minilm`` and ``mpnet`` resolve to the local copy that ``make`` installed, else to their hub id; a
     pre-training run to the folder of its encoder. Raises ConfigError for a run without one.
@@ -76,9 +77,15 @@ def resolve(name: str) -> str:
     return HUB_IDS.get(name) or str(encoder_folder(name) or name)
 
 
+def place(name: str) -> dict[str, str]:
+    """Arguments of ``from_pretrained`` for the encoder ``name``."""
+    source, revision = split_revision(resolve(name))
+    return {"pretrained_model_name_or_path": source, "revision": revision or "main"}
+
+
 def known_config(name: str) -> dict[str, Any] | None:
     """Published configuration of a hub id, ``minilm`` or ``mpnet`` as keyword arguments; None if unknown."""
-    owner, _, model = HUB_IDS.get(name, name).rpartition("/")
+    owner, _, model = split_revision(HUB_IDS.get(name, name))[0].rpartition("/")
     return _CONFIGS.get(model.lower()) if owner in _OWNERS else None
 
 

@@ -34,9 +34,9 @@ from qa_arch.nn.encoder import (
     set_attention,
     without_pooler,
 )
-from qa_arch.nn.encoder_configs import WITHOUT_HUB, check_files, known_config, resolve
+from qa_arch.nn.encoder_configs import WITHOUT_HUB, check_files, known_config, place
 from qa_arch.nn.weight_files import bounded, require_floats
-from qa_arch.system.hub import transfers
+from qa_arch.system.hub import interruption, retried
 
 log = logging.getLogger(__name__)
 _WRAPPERS = re.compile(r"(?:(?:_orig_mod|module|model|base_model)\.)+")
@@ -103,7 +103,8 @@ def _config_of(name: str, *, use_network: bool) -> PretrainedConfig:
     """Configuration from the local cache or folder, else the published one, else the hub's."""
     known = known_config(name)
     try:
-        return checkpoint_config(resolve(name), local_files_only=known is not None and not use_network)
+        local = known is not None and not use_network
+        return retried(lambda: checkpoint_config(**place(name), local_files_only=local))
     except (OSError, ValueError) as error:
         if known is not None and not use_network:
             values = dict(known)
@@ -111,26 +112,27 @@ def _config_of(name: str, *, use_network: bool) -> PretrainedConfig:
         raise _unavailable(name, error) from error
 
 
-def checkpoint_config(place: str | Path, *, local_files_only: bool = True) -> PretrainedConfig:
+def checkpoint_config(
+    pretrained_model_name_or_path: str | Path, *, revision: str = "main", local_files_only: bool = True
+) -> PretrainedConfig:
     """Configuration of a folder or hub id, with references to code or attention kernels removed.
 
     Raises OSError or ValueError if it is unusable, RunError if it or the weight index cannot be trusted.
     """
-    if Path(place).is_dir():
-        check_files(Path(place))
-    with transfers():
-        try:
-            with quiet_loading():
-                written, _ = PretrainedConfig.get_config_dict(place, local_files_only=local_files_only)
-                register(str(written.get("model_type")))
-                check_layers(written)
-                config = transformers.AutoConfig.from_pretrained(
-                    place, local_files_only=local_files_only, trust_remote_code=False
-                )
-        except StrictDataclassError as error:  # its own message starts without the reason
-            raise ValueError(first_line(error.__cause__ or error, BRIEF)) from error
-        except (TypeError, AttributeError, LookupError, ArithmeticError) as error:  # unvalidated values
-            raise ValueError(f"{type(error).__name__}: {first_line(error, BRIEF)}") from error
+    source = pretrained_model_name_or_path
+    options: Any = {"revision": revision, "local_files_only": local_files_only}
+    if Path(source).is_dir():
+        check_files(Path(source))
+    try:
+        with quiet_loading():
+            written, _ = PretrainedConfig.get_config_dict(source, **options)
+            register(str(written.get("model_type")))
+            check_layers(written)
+            config = transformers.AutoConfig.from_pretrained(source, **options, trust_remote_code=False)
+    except StrictDataclassError as error:  # its own message starts without the reason
+        raise ValueError(first_line(error.__cause__ or error, BRIEF)) from error
+    except (TypeError, AttributeError, LookupError, ArithmeticError) as error:  # unvalidated values
+        raise ValueError(f"{type(error).__name__}: {first_line(error, BRIEF)}") from error
     if (layers := getattr(config, "num_hidden_layers", None)) is not None and layers < 1:
         raise ValueError(f"num_hidden_layers: {layers} is less than 1")
     set_attention(config)
@@ -190,13 +192,15 @@ def _load(name: str, config: PretrainedConfig) -> transformers.PreTrainedModel:
     try:
         folder = Path(resolve(name))
         require_floats(folder)
-        with quiet_loading(), transfers(), bounded(folder) if folder.is_dir() else nullcontext():
-            backbone, report = load_unwrapped(
-                backbone_class,
-                resolve(name),
-                config=config,
-                dtype=torch.float32,
-                **without_pooler(backbone_class),
+        with quiet_loading(), bounded(folder) if folder.is_dir() else nullcontext():
+            backbone, report = retried(
+                lambda: load_unwrapped(
+                    backbone_class,
+                    **place(name),
+                    config=config,
+                    dtype=torch.float32,
+                    **without_pooler(backbone_class),
+                )
             )
     except LOADING_ERRORS as error:
         raise _unavailable(name, error) from error
@@ -212,9 +216,10 @@ def _load(name: str, config: PretrainedConfig) -> transformers.PreTrainedModel:
 
 
 def load_unwrapped(
-    model_class: Any, source: str | Path, **options: Any
+    model_class: Any, pretrained_model_name_or_path: str | Path, **options: Any
 ) -> tuple[transformers.PreTrainedModel, dict[str, Any]]:
     """``from_pretrained`` with ``options``, and its report. Tensors may have the names of a wrapped model."""
+    source = pretrained_model_name_or_path
     options["output_loading_info"] = True
     model, report = model_class.from_pretrained(source, **options)
     matches = (_WRAPPERS.match(name) for name in report["unexpected_keys"])
@@ -258,4 +263,4 @@ def reason_of(error: BaseException) -> str:
     """Short message of transformers, without its invitation to run the code of a checkpoint."""
     if "trust_remote_code" in str(error):
         return "it needs code of its own, and qa_arch never runs a checkpoint's code"
-    return first_line(error, BRIEF)
+    return interruption(error) or first_line(error, BRIEF)

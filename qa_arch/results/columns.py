@@ -165,7 +165,7 @@ def _batch(record: RunRecord) -> dict[str, Any]:
     """Batch sizes; from the config if the run ended before they were recorded."""
     trainer, batch = record.config.get("trainer", {}), record.batch
     settings = {"micro": "batch_size", "accumulate": "accumulate", "devices": "devices"}
-    configured = {key: trainer.get(name) for key, name in settings.items()}
+    configured = {key: trainer.get(name) or None for key, name in settings.items()}
     sizes = {key: value if (own := getattr(batch, key)) is None else own for key, value in configured.items()}
     known = batch.global_size is None and all(isinstance(value, int) for value in sizes.values())
     return {"batch": prod(sizes.values()) if known else batch.global_size, **sizes}

@@ -18,6 +18,8 @@ from qa_arch.results.tables import Table
 _IGNORED = {*NEUTRAL, *PLACES, "predictions", "seed"}
 """Settings that do not distinguish systems; data is compared by its fingerprint."""
 _IGNORED_SECTIONS = ("logger.", "references.")
+WEIGHTS = "encoder.name (hash)"
+"""Hash of the initial weights of a pretrained encoder."""
 MISSING = ""
 """Value in labels of a setting that a system lacks, such as one of another head."""
 MOST_NAMES = 6
@@ -74,6 +76,8 @@ def settings(record: RunRecord) -> dict[str, Any]:
         relevant["glove.path"] = Path(str(flat["glove.path"])).name  # the vectors, regardless of folder
     if pretrained := record.encoder:  # seeds of a system may start from seeds of another
         relevant["encoder.name"] = f"{pretrained.model} ({pretrained.system[:8]})"
+    if record.initial:
+        relevant[WEIGHTS] = record.initial.weights[:8]
     if place := flat.get("distillation.teacher"):  # by name and config, or by folder if it was never read
         teacher = record.teacher
         known = f"{teacher.name} ({teacher.config_hash[:8]})" if teacher else Path(str(place)).name
@@ -96,8 +100,17 @@ def fingerprints(record: RunRecord) -> dict[str, str]:
 
 
 def _all_settings(records: Iterable[RunRecord]) -> list[dict[str, Any]]:
-    """Settings of each record; a run that ended before it read data gets the others' data if they agree."""
+    """Settings of each record; what it lacks, the others have if they agree.
+
+    A run that ended before it read data gets theirs, an older one the weights of its encoder.
+    """
     known = [(record, settings(record), fingerprints(record)) for record in records]
+    weights: dict[Any, set[str]] = {}
+    for _, own, _ in known:
+        weights.setdefault(own.get("encoder.name"), set()).update(filter(None, [own.get(WEIGHTS)]))
+    for _, own, _ in known:
+        if len(same := weights[own.get("encoder.name")]) == 1 and own.get("encoder.init") == "pretrained":
+            own.setdefault(WEIGHTS, *same)
     first = next((data for *_, data in known if data), {})
     unread = first if all(data in ({}, first) for *_, data in known) else {}
     return [own | (data or ({} if record.scores else unread)) for record, own, data in known]

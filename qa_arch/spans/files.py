@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -52,8 +53,10 @@ def nbest(ranking: Ranking) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         yield example.id, candidates
 
 
-def write_parts(folder: str | os.PathLike[str], rankings: Iterable[Ranking], threshold: float) -> list[bool]:
-    """Write predictions.json, nbest_predictions.json and null_odds.json of a set, each atomically; return
+def write_parts(
+    folder: str | os.PathLike[str], rankings: Iterable[Ranking], threshold: float, *, candidates: bool = True
+) -> list[bool]:
+    """Write predictions.json, null_odds.json and, if asked, nbest_predictions.json, each atomically; return
     whether each answer is "no answer".
 
     The set may be predicted in parts, of which one at a time is in memory.
@@ -62,7 +65,7 @@ def write_parts(folder: str | os.PathLike[str], rankings: Iterable[Ranking], thr
     with (
         json_items(target / PREDICTIONS) as add_text,
         json_items(target / "null_odds.json") as add_odds,
-        json_items(target / "nbest_predictions.json") as add_list,
+        json_items(target / "nbest_predictions.json") if candidates else nullcontext() as add_list,
     ):
         for ranking in rankings:
             for id_, text in predictions(ranking, threshold).items():
@@ -70,7 +73,8 @@ def write_parts(folder: str | os.PathLike[str], rankings: Iterable[Ranking], thr
                 abstained.append(not text)
             for id_, odds in null_odds(ranking).items():
                 add_odds(id_, odds)
-            for id_, candidates in nbest(ranking):
-                add_list(id_, candidates)
+            if add_list is not None:
+                for id_, ranked in nbest(ranking):
+                    add_list(id_, ranked)
             del ranking  # free it before the next part is read
     return abstained

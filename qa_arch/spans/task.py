@@ -312,7 +312,7 @@ class SpanTask(Task):
     def write_predictions(
         self, folder: Path, questions: QuestionSet, outputs: Ranking, threshold: float
     ) -> None:
-        write_parts(folder, [outputs], threshold)
+        write_parts(folder, [outputs], threshold, candidates=False)  # those are 20 times larger
 
     def reference_scores(
         self, heuristic: Any, calibration: QuestionSet | None, questions: QuestionSet

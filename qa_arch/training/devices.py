@@ -19,7 +19,7 @@ from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy
 
 from qa_arch.config import extras
 from qa_arch.config.launched import launched
-from qa_arch.config.schema import Trainer
+from qa_arch.config.schema import Trainer, divide_batch
 from qa_arch.errors import ConfigError
 from qa_arch.records import Device
 from qa_arch.results.provenance import processor
@@ -54,14 +54,21 @@ def resolve(settings: Trainer, *, gpu: bool) -> Trainer:
 
 
 def require(settings: Trainer) -> tuple[Trainer, bool]:
-    """Return the settings resolved for this machine, and whether a GPU is used.
+    """Return the settings resolved for this machine, with the batch of a device, and whether a GPU is used.
 
     Raises ConfigError or UnavailableError if the machine lacks what they need; loads nothing.
     """
     gpu = uses_gpu(settings)
     settings = resolve(settings, gpu=gpu)
     require_strategy(settings, gpu=gpu)
-    return settings, gpu
+    return divide_batch(settings, world_size(settings, gpu=gpu)), gpu
+
+
+def world_size(settings: Trainer, *, gpu: bool) -> int:
+    """Number of processes that train together."""
+    if settings.devices == "auto":
+        return torch.cuda.device_count() if gpu else 1
+    return settings.devices
 
 
 def describe(gpu: bool) -> Device:

@@ -313,7 +313,7 @@ def _log_outcome(logger: Any, outcome: Outcome) -> None:
         logger.log_metrics(scores, step)
         return
     shown = {section: record.config[section] for section in ("model", "encoder", "optim")}
-    trainer = {key: record.config["trainer"][key] for key in ("epochs", "batch_size", "accumulate")}
+    trainer = {"epochs": record.config["trainer"]["epochs"], "batch": record.batch.global_size}
     settings = {"seed": record.seed, **shown, "trainer": trainer}
     logger.log_hyperparams(settings, scores, step)  # the HPARAMS tab, with the scores as scalars
     logger.experiment.add_text("table", outcome.tables("markdown"))

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from qa_arch.config.launched import launched
-from qa_arch.config.schema import Config, Trainer, validate
+from qa_arch.config.schema import Config, validate
 from qa_arch.errors import QaArchError
 from qa_arch.records import Status, read_record, write_record
 from qa_arch.system import lifeline, lock
@@ -42,13 +42,6 @@ NOTICE = 20.0
 """Seconds that rank 0 has to notice a lost rank by itself."""
 ENDING = 5.0
 """Seconds between a rank closing its connections and exiting."""
-
-
-def world_size(settings: Trainer, *, gpu: bool) -> int:
-    """Number of processes that train together."""
-    if settings.devices == "auto":
-        return torch.cuda.device_count() if gpu else 1
-    return settings.devices
 
 
 @contextmanager

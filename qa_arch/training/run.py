@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import shlex
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+from torch import nn
 
 from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import ENCODER, config_hash
@@ -23,17 +25,29 @@ from qa_arch.config.target import TRUSTED
 from qa_arch.evaluation.scoring import evaluate_splits, load_references
 from qa_arch.models import store
 from qa_arch.models.check import check_model
+from qa_arch.nn import encoder_configs
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.losses import build_loss
-from qa_arch.records import DEV, MODEL, RECORD, BatchSizes, Epoch, RunRecord, read_record, write_record
+from qa_arch.records import (
+    DEV,
+    MODEL,
+    RECORD,
+    BatchSizes,
+    Epoch,
+    InitialWeights,
+    RunRecord,
+    read_record,
+    write_record,
+)
 from qa_arch.results import provenance
 from qa_arch.results.pretrained_runs import encoder_run
+from qa_arch.system.hub import commit_of, split_revision
 from qa_arch.tasks import Parts, task_of
 from qa_arch.training import devices
 from qa_arch.training.checkpoint import LAST, discard, random_state, restore_random_state
 from qa_arch.training.loggers import Outcome, check_logger, open_logger
 from qa_arch.training.loop import Fitted, fit
-from qa_arch.training.ranks import other_ranks, world_size
+from qa_arch.training.ranks import other_ranks
 
 log = logging.getLogger(__name__)
 TRACEBACK = "traceback.txt"
@@ -121,6 +135,14 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
     """Check, assemble, fit, load the best weights, score, record."""
     settings, gpu = devices.require(config.trainer)
     config = replace(config, trainer=settings)
+    world = devices.world_size(settings, gpu=gpu)
+    log.info(
+        "batch: %d windows per optimizer step (batch_size %d x accumulate %d x devices %d)",
+        settings.batch_size * settings.accumulate * world,
+        settings.batch_size,
+        settings.accumulate,
+        world,
+    )
     check_components(config, trusted)
     task, model_folder = task_of(config.model), run.folder / MODEL
 
@@ -130,7 +152,6 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
     if config.encoder.init == "random" and config.encoder.layers:
         log.info("encoder: %s", config.encoder.title)
     parts = start.parts if start else task.assemble(config, trusted)
-    world = world_size(settings, gpu=gpu)
     run.update(
         **_record_fields(run.record.config, config, parts),
         device=devices.describe(gpu),
@@ -215,6 +236,19 @@ def _fit(config: Config, parts: Parts, run: Run, *, world: int, gpu: bool, **opt
         discard(run.folder)
 
 
+def _initial_weights(config: Config, parts: Parts) -> InitialWeights | None:
+    """Hash and commit of the weights of a pretrained encoder before training."""
+    encoder = getattr(parts, "encoder", None)
+    if config.encoder.init != "pretrained" or not isinstance(encoder, nn.Module):
+        return None
+    total = hashlib.sha256()
+    for name, value in sorted(encoder.state_dict().items()):
+        total.update(name.encode() + value.detach().cpu().contiguous().numpy().tobytes())
+    source, revision = split_revision(encoder_configs.resolve(str(config.encoder.name)))
+    commit = None if Path(source).is_dir() else commit_of("models", source, revision)
+    return InitialWeights(weights=total.hexdigest(), commit=commit)
+
+
 def _record_fields(recorded: Mapping[str, Any], config: Config, parts: Parts) -> dict[str, Any]:
     """Fields of the record about data, features and model; the run's hash covers the files read."""
     task, settings = task_of(config.model), config.trainer
@@ -234,6 +268,7 @@ def _record_fields(recorded: Mapping[str, Any], config: Config, parts: Parts) ->
             for split, questions in parts.sets.items()
         },
         "encoder": encoder,
+        "initial": _initial_weights(config, parts),
         "precision": settings.precision,
         "optimizer_bits": settings.optimizer_bits,
         "parameters": parameter_blocks(parts.model),

@@ -4,9 +4,8 @@ import json
 import os
 import subprocess
 import sys
-import urllib.request
 from importlib import metadata
-from io import BytesIO
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,9 +17,9 @@ def empty_hub_cache(monkeypatch, tmp_path):
     for name in ("HF_DATASETS_CACHE", "HF_HUB_CACHE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    hub._is_reachable.cache_clear()
+    hub._silence.cache_clear()
     yield
-    hub._is_reachable.cache_clear()
+    hub._silence.cache_clear()
 
 
 @pytest.fixture
@@ -84,7 +83,8 @@ def test_broken_hydra_plugin_and_shadowing_package_are_reported(tmp_path):
 def test_hub_is_queried_once_and_never_offline(doctor, monkeypatch, tmp_path, offline):
     requests = []
     monkeypatch.setenv("HF_HUB_OFFLINE", offline)
-    monkeypatch.setattr(urllib.request, "urlopen", lambda *args, **_: requests.append(args) or BytesIO())
+    session = SimpleNamespace(head=lambda url, **_: requests.append(url) or SimpleNamespace(status_code=200))
+    monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: session)
     cached = tmp_path / "hub" / "models--roberta-base" / "snapshots" / "x"
     cached.mkdir(parents=True)
     (cached / "config.json").touch()

@@ -80,7 +80,7 @@ def test_every_overlay_works_with_every_model(model, overlay):
 
 def test_experiments_override_groups_and_the_user_overrides_both():
     assert validate(compose(["experiment=squad2_8gb"])).trainer.accumulate == 4
-    assert validate(compose(["experiment=squad2_8gb", "trainer.accumulate=2"])).trainer.accumulate == 2
+    assert validate(compose(["experiment=squad2_8gb", "trainer.global_batch=12"])).trainer.accumulate == 2
     assert validate(compose(["model=albert", "experiment=real_part"])).encoder.name == "minilm"
 
 

@@ -1,10 +1,10 @@
 """Hub data sets: names, flat columns, and error messages without a network."""
 
 import json
-import sys
 from types import SimpleNamespace
 
 import pytest
+from datasets import Dataset
 
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import read
@@ -24,13 +24,14 @@ def hub(monkeypatch):
     """A stand-in for ``datasets`` that records the requests; ``hub.result`` is returned or raised."""
     stub = SimpleNamespace(calls=[], result=ROWS)
 
-    def load_dataset(name, *, split, revision):
-        stub.calls.append((name, split, revision))
+    def load_dataset(name, config, *, split, revision):
+        stub.calls.append((name, config, split, revision))
         if isinstance(stub.result, Exception):
             raise stub.result
-        return stub.result
+        return Dataset.from_list(stub.result)
 
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", False)
     return stub
 
 
@@ -48,11 +49,13 @@ def test_rows_give_the_same_set_as_a_flat_file(hub, tmp_path):
 @pytest.mark.parametrize(
     ("source", "call"),
     [
-        ("hub:squad:train", ("rajpurkar/squad", "train", None)),
-        ("hub:squad_v2:validation", ("rajpurkar/squad_v2", "validation", None)),
-        ("hub:rajpurkar/squad_v2:train[:10%]", ("rajpurkar/squad_v2", "train[:10%]", None)),
-        ("hub:some/set@v3:test", ("some/set", "test", "v3")),
-        (["hub:some/set:test"], ("some/set", "test", None)),
+        ("hub:squad:train", ("rajpurkar/squad", None, "train", None)),
+        ("hub:squad_v2:validation", ("rajpurkar/squad_v2", None, "validation", None)),
+        ("hub:rajpurkar/squad_v2:train[:10%]", ("rajpurkar/squad_v2", None, "train[:10%]", None)),
+        ("hub:some/set@v3:test", ("some/set", None, "test", "v3")),
+        ("hub:google/xquad:test:xquad.de", ("google/xquad", "xquad.de", "test", None)),
+        ("hub:some/set@v3:test[:9]+train[3:]:all", ("some/set", "all", "test[:9]+train[3:]", "v3")),
+        (["hub:some/set:test"], ("some/set", None, "test", None)),
     ],
 )
 def test_source_names_are_parsed(hub, source, call):

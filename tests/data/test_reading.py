@@ -449,6 +449,11 @@ def test_fingerprint_is_fixed():
     assert fingerprint([BASE]) == sha256(text.encode()).hexdigest()
 
 
+def test_the_official_file_and_the_set_of_the_hub_are_the_same_set():
+    official = replace(BASE, kind=None)  # plausible_answers, which the hub's set lacks
+    assert fingerprint([official]) == fingerprint([replace(official, plausible=())])
+
+
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["dev-v2.0", "dev-v1.1", "train-v2.0.part", "calibration-v2.0"])
 def test_real_sets_survive_a_round_trip(real_data, tmp_path, name):

@@ -36,7 +36,7 @@ RUNS = {
     "causal_lm": ["model=pretrain/causal"],
     "masked_spans": ["model=pretrain/mlm_spans"],
 }
-SPANS, RANKED = ["predictions.json", "nbest_predictions.json", "null_odds.json"], ["selections.json"]
+SPANS, RANKED = ["predictions.json", "null_odds.json"], ["selections.json"]
 FILES = {"span": SPANS, "sequence": SPANS, "selection": RANKED, "classification": RANKED}
 
 

@@ -14,9 +14,11 @@ from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.data.input_files import MODULE, PACKAGED, packaged_files
 from qa_arch.errors import DataError, UnavailableError
+from qa_arch.features import vectors as vectors_module
 from qa_arch.features.vectors import (
     WordVectors,
     assumed_shape,
+    file_vectors,
     packaged_vectors,
     passage_vectors,
     read_vectors,
@@ -84,6 +86,44 @@ def test_lookup_falls_back_to_lower_case_then_zeros(tmp_path):
     subset = vectors.only({"LOCK", "naïve", "absent"})
     assert subset.words == ("lock", "naïve")
     assert vector(subset, "LOCK") == [4, 5, 6]
+
+
+@pytest.mark.parametrize("words", [{"LOCK", "naïve", "absent"}, {"mill"}, set()])
+@pytest.mark.parametrize("keep", [0, 1, 2, 9])
+def test_only_needed_and_frequent_words_are_parsed(tmp_path, words, keep):
+    text = PLAIN + "Mill 3 3 3\nthe 9 9 9\nMill 4 4 4\nmill 5 5 5\n"
+    path = write(tmp_path, text)
+    whole = read_vectors(path)
+    expected = whole.only({*whole.words[:keep], *words})
+    part = read_vectors(path, words=words, keep=keep)
+    assert part.words == expected.words
+    assert np.array_equal(part.matrix, expected.matrix)
+    broken = write(tmp_path, text + "unused x y z\n", "broken.txt")
+    if keep < 9:
+        assert read_vectors(broken, words=words, keep=keep).words == expected.words
+        write(tmp_path, text + "unused 1\n", "broken.txt")
+    with pytest.raises(DataError, match="line 9: "):
+        read_vectors(broken, words=words, keep=keep)
+
+
+def test_parsed_vectors_are_cached_until_file_words_or_settings_change(tmp_path, monkeypatch):
+    path = write(tmp_path, PLAIN)
+    parsed = []
+    parse = vectors_module._from_text
+    monkeypatch.setattr(vectors_module, "_from_text", lambda *a: parsed.append(a) or parse(*a))
+    config = validate(compose(["experiment=demo", "glove=file", f"glove.path={path}", "glove.keep=1"]))
+    config = replace(config, features=replace(config.features, cache_dir=str(tmp_path / "cache")))
+    first, again = (file_vectors(config, {"naïve"}) for _ in range(2))
+    assert first.words == again.words == ("the", "naïve")
+    assert np.array_equal(first.matrix, again.matrix)
+    assert len(parsed) == 1
+    assert file_vectors(config, set()).words == ("the",)
+    assert file_vectors(replace(config, glove=replace(config.glove, keep=2)), set()).words == (
+        "the", "Lock", "lock",
+    )  # fmt: skip
+    write(tmp_path, PLAIN.replace("the 0.1", "the 0.7"))
+    assert vector(file_vectors(config, {"naïve"}), "the")[0] == pytest.approx(0.7)
+    assert len(parsed) == 4
 
 
 @pytest.mark.parametrize(
@@ -199,6 +239,7 @@ def test_config_selects_the_package_and_logs_unknown_words(package, caplog):
     few = replace(config, glove=replace(config.glove, keep=1))
     assert passage_vectors(few, {"train": table}).words == ("the", "Mill", "mill")
     assert "50.0% of the distinct words have no vector" in caplog.text
+    assert assumed_shape(replace(config.glove, path=str(package[1]))) == (7, 4)
     with pytest.raises(DataError, match=r"vectors have 4 numbers, but glove\.dim is 50"):
         assumed_shape(replace(config.glove, dim=50))
 

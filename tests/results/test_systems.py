@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from qa_arch.errors import RunError
-from qa_arch.records import SplitFacts
+from qa_arch.records import InitialWeights, RunRecord, SplitFacts
 from qa_arch.results.systems import (
     find_system,
     group_by_system,
@@ -139,3 +139,20 @@ def test_find_system_takes_a_label_or_an_unambiguous_model(runs):
     many = group_by_system(runs(*((f"m{n}", 1, {}) for n in range(9))))
     with pytest.raises(RunError, match=r"'none' \(known: m0; m1; m2; m3; m4; m5; and 3 more\)$"):
         find_system(many, "none")
+
+
+def test_systems_with_other_initial_weights_differ():
+    """An older record, without the hash of its encoder's weights, belongs to the others if they agree."""
+
+    def run(seed: int, weights: str | None) -> tuple[Path, RunRecord]:
+        config = {"encoder": {"name": "some/encoder", "init": "pretrained"}}
+        initial = InitialWeights(weights=weights) if weights else None
+        about = {"name": "n", "model": "bert", "config": config, "config_hash": "c"}
+        return Path(f"r{seed}"), RunRecord(status="ok", seed=seed, initial=initial, **about)
+
+    older, first, second = run(1, None), run(2, "a" * 64), run(3, "b" * 64)
+    assert [len(system.runs) for system in group_by_system([older, first])] == [2]
+    assert [len(system.runs) for system in group_by_system([first, second])] == [1, 1]
+    assert [len(system.runs) for system in group_by_system([older, first, second])] == [1, 1, 1]
+    with pytest.raises(RunError, match=r"encoder.name \(hash\): aaaaaaaa / bbbbbbbb"):
+        two_systems([first, second], [older])

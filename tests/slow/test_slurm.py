@@ -167,7 +167,7 @@ def submit(name: str, tiny: list[str], folder: Path) -> str:
         block for block in BLOCK.findall(PAGE.read_text()) if re.search("^srun ", block, re.MULTILINE)
     )
     script = job if name == "srun" else job[: job.index("\nsrun ") + 1] + torchrun
-    settings = " ".join([*tiny, f"runs_dir={folder}/runs"])
+    settings = " ".join([*tiny, "trainer.batch_size=3", f"runs_dir={folder}/runs"])
     for old, new in (
         ("/shared/qa_arch/.venv", sys.prefix),
         ("/shared/qa_arch", str(folder)),

@@ -36,7 +36,7 @@ def test_repeated_grid_runs_only_failed_and_new_points(stubbed, train_m):
 def test_unavailable_checkpoint_is_refused_before_any_point_starts(stubbed, train_m, monkeypatch):
     queries = []
     monkeypatch.setattr("qa_arch.system.hub.state", lambda: queries.append(1) or "the hub does not answer")
-    monkeypatch.setattr("qa_arch.system.hub.cached", lambda kind, name: name == "here/already")
+    monkeypatch.setattr("qa_arch.system.hub.cached", lambda kind, name, _: name == "here/already")
     arguments = ("seed=1,2", "encoder.tokenizer=not/here,here/already")
     code, out, err = train_m(*arguments)
     assert (code, out, len(queries)) == (6, "", 1)
@@ -328,8 +328,9 @@ def test_finished_point_is_never_cleared_because_it_cannot_be_read(stubbed, trai
 def test_checkpoint_gone_from_the_hub_is_refused_before_any_point_resumes(
     stubbed, train_m, monkeypatch, qa_arch, action
 ):
-    monkeypatch.setattr("qa_arch.system.hub.cached", lambda kind, name: False)
+    monkeypatch.setattr("qa_arch.system.hub.cached", lambda *_: False)
     monkeypatch.setattr("qa_arch.system.hub.state", lambda: "")
+    monkeypatch.setattr("qa_arch.system.hub.missing", lambda *_: "")
     stubbed.set_actions(seed1="failed")
     train_m("seed=1,2", "encoder.tokenizer=not/here")
     before = stubbed.started()

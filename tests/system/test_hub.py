@@ -1,58 +1,31 @@
-"""Uploads to a local server that implements the Hub's protocol."""
+"""The hub's real clients against a local hub: faults, revisions, restricted repositories, uploads."""
 
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
+import shutil
+import time
 
 import huggingface_hub
 import pytest
 from families import new_encoder
-from huggingface_hub import constants
+from hub_server import QUESTIONS, Fault, data_card, rows
 from huggingface_hub.errors import HTTPError
 from transformers import PretrainedConfig
 
-from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.cli.compose import compose
+from qa_arch.cli.runs import require_hub
+from qa_arch.config.schema import Config, validate
+from qa_arch.data.sources import open_passages
+from qa_arch.errors import ConfigError, DataError, UnavailableError
+from qa_arch.models.build import load_tokenizer
 from qa_arch.models.checkpoint_files import open_checkpoint
+from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.system import hub
 
 
-class Hub(BaseHTTPRequestHandler):
-    """Accepts repositories of ``me`` and records every request."""
+def configured(*overrides: str) -> Config:
+    return validate(compose(["model=bert", "data=demo", *overrides]))
 
-    requests: list
 
-    def do_POST(self):
-        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.requests.append((self.path, self.headers["Authorization"], content))
-        code, answer = 200, {}
-        if self.path == "/api/repos/create":
-            repository = json.loads(content)
-            answer = {"url": f"https://huggingface.co/{repository['organization']}/{repository['name']}"}
-            code = 200 if repository["organization"] == "me" else 403
-        elif self.path.endswith("/preupload/main"):
-            files = [file["path"] for file in json.loads(content)["files"]]
-            answer = {
-                "files": [{"path": path, "uploadMode": "regular", "shouldIgnore": False} for path in files]
-            }
-        elif self.path.endswith("/commit/main"):
-            answer = {
-                "commitUrl": "https://huggingface.co/me/model/commit/1",
-                "commitOid": "1",
-                "success": True,
-            }
-        body = json.dumps(answer).encode()
-        self.send_response(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_HEAD(self):
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
+ENCODER = configured("encoder.name=tiny/bert").encoder
 
 
 def test_broken_transfer_is_an_error_of_one_line(monkeypatch, tmp_path):
@@ -67,27 +40,17 @@ def test_broken_transfer_is_an_error_of_one_line(monkeypatch, tmp_path):
     for load in (lambda: open_checkpoint("velmora/tiny"), lambda: new_encoder(name="velmora/tiny")):
         with pytest.raises(UnavailableError, match=r"^.*\(peer closed connection\).*$"):
             load()
-    with pytest.raises(ZeroDivisionError), hub.transfers():
-        _ = 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        hub.retried(lambda: 1 / 0)
 
 
 @pytest.fixture
-def requests(monkeypatch):
-    """Requests received by a local hub that replaces the real one."""
-    Hub.requests = []
-    server = HTTPServer(("127.0.0.1", 0), Hub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_port}"
-    monkeypatch.setenv("HF_ENDPOINT", address)
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    monkeypatch.delenv("HF_HUB_OFFLINE")
-    monkeypatch.setattr(constants, "ENDPOINT", address)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    hub._is_reachable.cache_clear()
-    yield Hub.requests
-    hub._is_reachable.cache_clear()
-    server.shutdown()
-    server.server_close()
+def filled(online, repositories):
+    """A hub with the encoder tiny/bert and the data set tiny/set."""
+    shutil.copytree(repositories, online.root)
+    files = {f"{split}.jsonl": rows(questions) for split, questions in QUESTIONS.items()}
+    online.add("datasets", "tiny/set", {"README.md": data_card(), **files})
+    return online
 
 
 def test_model_in_a_cache_below_the_home_folder_is_found(tmp_path, monkeypatch):
@@ -97,36 +60,214 @@ def test_model_in_a_cache_below_the_home_folder_is_found(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", "~/hub")
     assert hub.cached("models", "me/model")
     assert not hub.cached("models", "me/other")
+    assert not hub.cached("models", "me/model", "v1")
 
 
-def test_folder_is_uploaded_in_one_commit(requests, tmp_path):
-    (tmp_path / "config.json").write_text('{"a": 1}')
-    (tmp_path / "deeper").mkdir()
-    (tmp_path / "deeper/vocab.txt").write_text("word\n")
+# Revisions and configurations ----------------------------------------------------------------------
+
+
+def test_pinned_revision_of_a_data_set_is_read_offline_too(filled, online):
+    old = {"validation.jsonl": rows(QUESTIONS["train"])}
+    commit = online.add("datasets", "tiny/set", {"README.md": data_card(), **old}, "v1")
+    first, newest = (open_passages(f"hub:tiny/set{at}:validation") for at in ("@v1", ""))
+    assert first.fingerprint == QUESTIONS["train"].fingerprint != newest.fingerprint
+    hub.go_offline()
+    for revision in ("v1", commit):
+        again = open_passages(f"hub:tiny/set@{revision}:validation")
+        assert again.fingerprint == first.fingerprint
+        assert hub.cached("datasets", "tiny/set", revision)
+    assert open_passages("hub:tiny/set:validation").fingerprint == newest.fingerprint
+    for revision in ("v2", "0" * 40):
+        assert not hub.cached("datasets", "tiny/set", revision)
+        with pytest.raises(UnavailableError, match=f"revision {revision} was not downloaded before"):
+            open_passages(f"hub:tiny/set@{revision}:validation")
+
+
+def test_configurations_of_a_data_set_are_named(online):
+    names = {"xquad.de": QUESTIONS["train"], "xquad.en": QUESTIONS["validation"]}
+    files = {f"{name}/validation.jsonl": rows(questions) for name, questions in names.items()}
+    online.add("datasets", "tiny/xquad", {"README.md": data_card(*names), **files})
+    for name, questions in names.items():
+        read = open_passages(f"hub:tiny/xquad:validation:{name}")
+        assert (read.fingerprint, read.name) == (questions.fingerprint, f"tiny/xquad:validation:{name}")
+    assert len(open_passages("hub:tiny/xquad:validation[:3]:xquad.de")) == 3
+    for source in ("hub:tiny/xquad:validation", "hub:tiny/xquad:validation:xquad.fr"):
+        with pytest.raises(
+            DataError, match=r"name a configuration: hub:tiny/xquad:validation:CONFIG .*xquad\.en"
+        ):
+            open_passages(source)
+
+
+def test_encoder_is_pinned(filled, online, repositories):
+    folder = repositories / "models/tiny/bert@main"
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    config = files["config.json"].replace(b'"layer_norm_eps": 1e-12', b'"layer_norm_eps": 1e-06')
+    commit = online.add("models", "tiny/bert", files | {"config.json": config}, "v1")
+    for revision in ("v1", commit):
+        pinned = build_encoder(configured(f"encoder.name=tiny/bert@{revision}").encoder)
+        assert pinned.backbone.config.layer_norm_eps == 1e-6
+        assert hub.commit_of("models", "tiny/bert", revision) == commit
+        assert load_tokenizer(f"tiny/bert@{revision}").vocab_size
+    assert build_encoder(configured("encoder.name=tiny/bert").encoder).backbone.config.layer_norm_eps == 1e-12
+
+
+# What is checked before a run ----------------------------------------------------------------------
+
+
+def test_all_ids_are_checked_with_one_request_each(filled, online):
+    online.moved = {"bert": "tiny/bert"}
+    online.closed = {"closed/gated": "gated", "closed/private": "private"}
+    for name in online.closed:
+        online.add("models", name, {"config.json": "{}"})
+    names = ("tiny/bert", "bert", "tiny/bert@v7", "closed/gated", "closed/private", "tiny/none")
+    data = ["data=files", "data.train=hub:tiny/absent:train", "data.dev=language:de:hub:tiny/set:validation"]
+    configs = [configured(f"encoder.name={name}", *data) for name in names] * 2
+    with pytest.raises(UnavailableError) as caught:
+        require_hub(configs)
+    message = str(caught.value)
+    for part in (
+        "tiny/bert has no revision 'v7'",
+        f"access to closed/gated is restricted; ask for it at {online.url}/closed/gated, then set HF_TOKEN,",
+        "closed/private is not on the hub, or private; check the spelling, or set HF_TOKEN",
+        "tiny/none is not on the hub",
+        "tiny/absent is not on the hub",
+    ):
+        assert part in message
+    assert "\n" not in message
+    assert "tiny/set" not in message
+    asked = [request for request in online.requests if request != "HEAD /"]
+    assert len(asked) == len(names) + 2 + 1  # two data sets, and one redirect
+
+
+def test_members_may_read_restricted_repositories(online, monkeypatch):
+    online.closed = {"closed/gated": "gated", "closed/private": "private"}
+    for name in online.closed:
+        online.add("models", name, {"config.json": "{}"})
+    monkeypatch.setenv("HF_TOKEN", "hf_member")
+    require_hub([configured(f"encoder.name={name}") for name in online.closed])
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_busy_hub_counts_as_unreachable(filled, online, status):
+    """What is cached is read at once; without the cache it is an error."""
+    config = configured(
+        "encoder.name=tiny/bert", "data=files", "data.train=hub:tiny/set:train", "data.dev=null"
+    )
+    online.faults = [Fault("", status=status)]
+    with pytest.raises(UnavailableError, match=f"not downloaded before, and the hub answers {status}"):
+        require_hub([config])
+    online.faults = []
+    build_encoder(config.encoder)
+    open_passages("hub:tiny/set:train")
+    online.faults, online.requests = [Fault("", status=status)], []
+    begun = time.monotonic()
+    require_hub([config])
+    build_encoder(config.encoder)
+    assert open_passages("hub:tiny/set:train").fingerprint == QUESTIONS["train"].fingerprint
+    assert time.monotonic() - begun < 30
+    assert len(online.requests) <= 1
+
+
+def test_time_limit_is_a_setting(online, monkeypatch):
+    online.faults = [Fault("HEAD /$", delay=0.5)]
+    monkeypatch.setenv(hub.TIMEOUT, "0.1")
+    assert hub.state() == "the hub does not answer"
+    hub._silence.cache_clear()
+    monkeypatch.setenv(hub.TIMEOUT, "20")
+    assert not hub.state()
+    hub._silence.cache_clear()
+    for wrong in ("fast", "0", "-1", "inf"):
+        monkeypatch.setenv(hub.TIMEOUT, wrong)
+        with pytest.raises(ConfigError, match="QA_ARCH_HUB_TIMEOUT"):
+            hub.state()
+
+
+# Interrupted transfers -----------------------------------------------------------------------------
+
+READERS = {
+    "encoder": (
+        lambda: build_encoder(configured("encoder.name=tiny/bert").encoder),
+        "GET /tiny/bert.*safetensors",
+    ),
+    "tokenizer": (lambda: load_tokenizer("tiny/bert"), "GET /tiny/bert.*tokenizer.json"),
+    "checkpoint": (lambda: open_checkpoint("tiny/bert"), "GET /tiny/bert.*safetensors"),
+    "data": (lambda: open_passages("hub:tiny/set:train"), "GET /datasets/tiny/set.*train.jsonl"),
+}
+
+
+@pytest.mark.parametrize("fault", [{"cut": 100}, {"status": 502}])
+@pytest.mark.parametrize("name", READERS)
+def test_interrupted_transfer_is_repeated(filled, online, name, fault):
+    read, pattern = READERS[name]
+    online.faults = [Fault(pattern, times=1, **fault)]
+    assert read()
+    assert online.faults[0].times == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"), [({"cut": 100}, "closed|incomplete"), ({"status": 502}, "answers 502")]
+)
+@pytest.mark.parametrize("name", READERS)
+def test_lasting_fault_is_one_line_with_its_cause(filled, online, name, fault, cause):
+    read, pattern = READERS[name]
+    online.faults = [Fault(pattern, **fault)]
+    with pytest.raises(UnavailableError, match=cause) as caught:
+        read()
+    assert "\n" not in str(caught.value)
+
+
+# Uploads -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def member(online, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_member")
+    return online
+
+
+def test_folder_is_uploaded_in_one_commit(member, tmp_path):
+    folder = tmp_path / "export"
+    (folder / "deeper").mkdir(parents=True)
+    (folder / "config.json").write_text('{"a": 1}')
+    (folder / "deeper/vocab.txt").write_text("word\n")
     hub.require_upload("me/model")
-    assert hub.upload(tmp_path, "me/model", private=True) == "https://huggingface.co/me/model/commit/1"
-    created, *_, committed = requests
-    assert created[0] == "/api/repos/create"
-    assert created[1] == "Bearer hf_secret"
-    repository = json.loads(created[2])
-    # Which key depends on the version of huggingface_hub.
-    assert repository.get("visibility") == "private" or repository.get("private") is True
-    lines = [json.loads(line) for line in committed[2].splitlines()]
-    assert {line["value"]["path"] for line in lines if line["key"] == "file"} == {
+    url = hub.upload(folder, "me/model", private=True)
+    there = member.folder("models", "me/model", "main")
+    assert url == f"{member.url}/me/model/commit/{member.commit(there)}"
+    assert member.closed == {"me/model": "private"}
+    assert {path.relative_to(there).as_posix() for path in there.rglob("*") if path.is_file()} == {
         "config.json",
         "deeper/vocab.txt",
     }
+    (folder / "config.json").write_text('{"a": 2}')
+    hub.upload(folder, "me/model", private=True)
+    assert (there / "config.json").read_text() == '{"a": 2}'
 
 
-def test_refused_upload_is_a_one_line_error_with_a_remedy(requests, tmp_path):
+@pytest.mark.parametrize(
+    ("path", "status"), [("repos/create", 403), ("/commit/main", 403), ("/commit/main", 500)]
+)
+def test_failed_upload_leaves_no_repository_and_has_a_remedy(member, tmp_path, path, status):
+    (tmp_path / "config.json").write_text("{}")
+    member.faults.append(Fault(path, status=status))
     with pytest.raises(UnavailableError) as error:
         hub.upload(tmp_path, "they/model", private=False)
     assert f"hf upload they/model {tmp_path}" in str(error.value)
-    assert "403" in str(error.value)
+    assert str(status) in str(error.value)
     assert "\n" not in str(error.value)
+    assert not member.folder("models", "they/model", "main").exists()
 
 
-def test_impossible_upload_is_refused_before_any_request(requests, monkeypatch):
+def test_failed_upload_keeps_a_repository_that_existed(member, tmp_path):
+    member.add("models", "me/model", {"README.md": "mine"})
+    (tmp_path / "config.json").write_text("{}")
+    member.faults.append(Fault("/commit/main", status=403))
+    with pytest.raises(UnavailableError):
+        hub.upload(tmp_path, "me/model", private=False)
+    assert (member.folder("models", "me/model", "main") / "README.md").read_text() == "mine"
+
+
+def test_impossible_upload_is_refused_before_any_request(member, monkeypatch):
     with pytest.raises(ConfigError, match="--push"):
         hub.require_upload("a/b/c")
     monkeypatch.delenv("HF_TOKEN")
@@ -136,4 +277,4 @@ def test_impossible_upload_is_refused_before_any_request(requests, monkeypatch):
     with pytest.raises(UnavailableError, match="HF_HUB_OFFLINE is set"):
         hub.require_upload("me/model")
     hub.require_upload("me/model", dry=True)
-    assert not requests
+    assert {request.split("?")[0] for request in member.requests} <= {"HEAD /"}

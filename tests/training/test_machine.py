@@ -70,9 +70,18 @@ def test_missing_bitsandbytes_is_named(bitsandbytes):
     ("overrides", "micro", "accumulate"),
     [
         (["experiment=squad2"], 6, 4),
-        (["experiment=squad2", "trainer.batch_size=32"], 4, 8),
-        (["experiment=squad2", "trainer.batch_size=12", "trainer.accumulate=2"], 6, 4),
-        (["experiment=squad2", "trainer.batch_size=7"], 1, 7),
+        (["experiment=squad2", "trainer.global_batch=32"], 4, 8),
+        (
+            [
+                "experiment=squad2",
+                "trainer.global_batch=null",
+                "trainer.batch_size=12",
+                "trainer.accumulate=2",
+            ],
+            6,
+            4,
+        ),
+        (["experiment=squad2", "trainer.global_batch=7"], 1, 7),
         (["experiment=squad2", "trainer.micro_batch=null"], 24, 1),
     ],
 )
@@ -80,6 +89,45 @@ def test_8gb_preset_keeps_the_global_batch(overrides, micro, accumulate):
     """Micro batch: the largest divisor of the batch up to 6; smaller batches are not split."""
     trainer = configured(*overrides, "trainer=8gb").trainer
     assert (trainer.batch_size, trainer.accumulate) == (micro, accumulate)
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize(
+    "overrides", [[], ["trainer=8gb"], ["trainer.batch_size=1"], ["trainer.micro_batch=2"]]
+)
+def test_global_batch_is_the_same_on_any_number_of_devices(monkeypatch, gpus, overrides):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (8, 0))
+    for count in ("auto", gpus):
+        trainer = configured("experiment=squad2", *overrides, f"trainer.devices={count}").trainer
+        used, _ = devices.require(trainer)
+        assert used.batch_size * used.accumulate * gpus == 24
+        assert used.global_batch is None
+    if not overrides:
+        assert (used.batch_size, used.accumulate) == (24 // gpus, 1)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["trainer.devices=5"],
+        ["trainer.batch_size=16"],
+        ["trainer.batch_size=32"],
+        ["trainer.accumulate=5"],
+        ["trainer.accumulate=48"],
+        ["trainer.batch_size=6", "trainer.accumulate=2"],
+        ["trainer.batch_size=24", "trainer.devices=2"],
+    ],
+)
+def test_global_batch_that_cannot_be_divided_is_refused(overrides):
+    with pytest.raises(ConfigError, match=r"global_batch: 24 cannot be divided with"):
+        configured("experiment=squad2", *overrides)
+
+
+def test_batch_of_zero_needs_a_global_batch():
+    with pytest.raises(ConfigError, match=r"trainer\.batch_size: 0 stands for"):
+        configured("trainer.batch_size=0")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """``language:CODE:SOURCE``: any other source, with answers in another language than English.
 
-``language:de:xquad.de.json`` and ``language:ar:hub:facebook/mlqa:test`` are scored by the normalisation rules
-of their language (``metrics.languages``) instead of SQuAD's English ones. The language is part of the set's
-fingerprint, so that scores by different rules never share a table.
+``language:de:xquad.de.json`` and ``language:ar:hub:facebook/mlqa:test:mlqa.ar.ar`` are scored by the
+normalisation rules of their language (``metrics.languages``) instead of SQuAD's English ones. The language is
+part of the set's fingerprint, so that scores by different rules never share a table.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from qa_arch.config.compression_steps import (
     Widths,
 )
 from qa_arch.config.identity import ENCODER, config_hash
-from qa_arch.config.schema import Config, cut_batch, validate
+from qa_arch.config.schema import Config, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
 from qa_arch.evaluation.runs import calibration_set
@@ -324,9 +324,10 @@ def _recovery_config(config: Config, step: Recovery, parent: ParentRun) -> Confi
     sparsity only the last epoch has the final one, so its weights are selected.
     """
     trainer, optim = config.trainer, config.optim
-    devices = parent.record.batch.devices or 1
-    if parent.record.batch.micro:
-        trainer = cut_batch(trainer, parent.record.batch.micro)
+    sizes = parent.record.batch
+    if sizes.micro and sizes.accumulate and sizes.devices:
+        passes = sizes.accumulate * sizes.devices
+        trainer = replace(trainer, global_batch=None, batch_size=sizes.micro, accumulate=passes)
     trainer = replace(
         trainer,
         micro_batch=None,
@@ -334,7 +335,6 @@ def _recovery_config(config: Config, step: Recovery, parent: ParentRun) -> Confi
         max_steps=-1,
         devices=1,
         strategy="auto",
-        accumulate=trainer.accumulate * devices,
     )
     if isinstance(step, Magnitude):
         trainer = replace(trainer, select="last", patience=0)

@@ -88,7 +88,7 @@ def _compare(args: argparse.Namespace) -> int:
     corpus = open_corpus(args.text)
     for place in args.tokenizers:
         source = resolve(place)
-        if not (Path(source).is_dir() or hub.cached("models", source)) and (problem := hub.state()):
+        if not hub.on_this_machine(source) and (problem := hub.state()):
             raise UnavailableError(
                 f"TOKENIZER {place}: no such folder, not downloaded before, and {problem}; name a folder"
                 " with a tokenizer.json, or download it once while online"

@@ -25,6 +25,7 @@ from qa_arch.config.schema import Data, Source
 from qa_arch.data import sources
 from qa_arch.data.input_files import Paths, as_list, content_hash, expand
 from qa_arch.errors import ConfigError, DataError, UnavailableError, first_line
+from qa_arch.system.hub import interruption, retried
 
 LONGEST = 1 << 20
 """A document of a text file ends at the line that brings it to this many characters."""
@@ -157,7 +158,7 @@ def _hub_data_set(rest: str) -> Corpus:
     name, _, revision = place.partition("@")
     column = column or "text"
     with _hub_errors(rest):
-        builder = load_dataset_builder(name, config or None, revision=revision or None)
+        builder = retried(lambda: load_dataset_builder(name, config or None, revision=revision or None))
     # File names on the hub contain their commit; offline, a cached data set lists no files.
     files = (builder.config.data_files or {}).get(SPLIT, [builder.hash])
     hashes = [content_hash(Path(file)) if Path(file).is_file() else str(file) for file in files]
@@ -185,9 +186,9 @@ def _hub_errors(rest: str) -> Iterator[None]:
     except DataError:
         raise
     except Exception as error:  # hub clients raise exceptions from many libraries
-        reason = first_line(error)
+        cause = interruption(error) or f"{type(error).__name__}: {first_line(error)}"
         raise UnavailableError(
-            f"hub:{rest}: cannot be read ({type(error).__name__}: {reason}); check the name and the network,"
+            f"hub:{rest}: cannot be read ({cause}); check the name and the network,"
             " or give text files by path instead"
         ) from error
 

@@ -1,0 +1,65 @@
+"""Fingerprints in all committed records are those of the sets that their configs name."""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from qa_arch.config.schema import Data, validate
+from qa_arch.data.question_sets import RECORDED_WITH_PLAUSIBLE
+from qa_arch.data.sources import local
+from qa_arch.data.splits import load_splits
+from qa_arch.errors import ConfigError
+from qa_arch.records import DEV, TRAIN, read_record
+
+ROOT = Path(__file__).parents[2]
+
+
+def here(text: str) -> str:
+    """A data section's JSON with its sources below QA_ARCH_DATA."""
+    return local(text.replace('"data/', '"$QA_ARCH_DATA/'))
+
+
+def recorded(*, generated: bool) -> Iterator[tuple[Data, dict[str, str]]]:
+    """Data of every span model's record, with its fingerprints by split."""
+    for path in sorted((ROOT / "experiments").rglob("run.json")):
+        record = read_record(path.parent)
+        facts = {split: str(record.fingerprint(split)) for split in record.data}
+        try:
+            text = json.dumps(record.config.get("data"))
+            config = validate({**record.config, "data": json.loads(here(text))})
+        except ConfigError:
+            continue  # not a training run
+        spans = TRAIN in facts and not record.selects and not record.pretrains
+        if spans and ("synthetic:" in str(config.data.train)) == generated:
+            yield replace(config.data, open_dev=DEV in facts), facts
+
+
+def check(*, generated: bool) -> set[str]:
+    """Compare all; returns the fingerprints of the training sets."""
+    read: dict[str, dict[str, str]] = {}
+    for data, facts in recorded(generated=generated):
+        if str(data) not in read:
+            read[str(data)] = {split: item.fingerprint for split, item in load_splits(data).items()}
+        sets = read[str(data)]
+        assert {split: facts[split] for split in sets} == sets, data
+    return {sets[TRAIN] for sets in read.values()}
+
+
+def test_generated_sets():
+    assert len(check(generated=True)) >= 4
+
+
+@pytest.mark.data
+def test_real_sets(real_data, script, tmp_path, monkeypatch):
+    """With the sets that two experiments derive; every recorded hash that is kept is needed."""
+    for folder in real_data.iterdir():
+        (tmp_path / folder.name).symlink_to(folder)
+    monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path))
+    for name, out in (("decision/split.py", "swapped"), ("systems/sample.py", "systems")):
+        monkeypatch.setattr(sys, "argv", [name, "--out", str(tmp_path / out)])
+        script(name).main()
+    assert set(RECORDED_WITH_PLAUSIBLE.values()) <= check(generated=False)
