@@ -190,13 +190,14 @@ def _load(name: str, config: PretrainedConfig) -> transformers.PreTrainedModel:
     """Load the pretrained backbone in fp32; a checkpoint with missing weights is an error."""
     backbone_class: Any = class_of(config)
     try:
-        folder = Path(resolve(name))
+        source = place(name)
+        folder = Path(source["pretrained_model_name_or_path"])
         require_floats(folder)
         with quiet_loading(), bounded(folder) if folder.is_dir() else nullcontext():
             backbone, report = retried(
                 lambda: load_unwrapped(
                     backbone_class,
-                    **place(name),
+                    **source,
                     config=config,
                     dtype=torch.float32,
                     **without_pooler(backbone_class),
