@@ -27,6 +27,7 @@ from qa_arch.config import extras
 from qa_arch.errors import ConfigError
 from qa_arch.serving.answers import Query
 from qa_arch.serving.lines import AnsweredPart, Answering, Part, actors, answer_file, answer_part
+from qa_arch.system import lock
 
 SETTINGS = ("precision", "engine", "batch_size")
 """Options that change answers in JSON lines, besides those of a query."""
@@ -92,7 +93,8 @@ def _official_files(args: argparse.Namespace) -> int:
         threshold = threshold_on(questions, predictor.null_threshold)
     with watching("predicting", "questions") as watch:
         parts = predictor.read_parts(questions, batch_size=args.batch_size, watch=watch)
-        formats.write_parts(args.out, parts, threshold)
+        with lock.hold(Path(args.out), "folder"):
+            formats.write_parts(args.out, parts, threshold)
     written = Path(args.out) / "predictions.json"
     print(f"{written}: {len(questions)} questions answered at null threshold {threshold:g}")
     return 0

@@ -64,11 +64,11 @@ def read(predictor: Predictor, questions: Any, *, table: Any = None, watch: Watc
 
 def score(
     predictor: Predictor, reading: Reading, folder: Path, *, split: str, given: float | None = None
-) -> Points:
+) -> tuple[Points, str]:
     """Score at every operating point, and write rows of questions and predictions below ``folder``.
 
-    ``given`` is a further null threshold, scored as an operating point of its own. The calibration split gets
-    rows but no predictions.
+    Returns the scores and the hash of the rows. ``given`` is a further null threshold, scored as an operating
+    point of its own. The calibration split gets rows but no predictions.
     """
     task = task_of(predictor.config.model)
     threshold = threshold_on(reading.questions, predictor.null_threshold)
@@ -84,8 +84,7 @@ def score(
         task.write_predictions(target, *answered)
     rows = task.rows(*answered)
     confidence = task.confidence(reading.outputs, threshold, predictor.temperature)
-    write_questions(target, rows if confidence is None else {**rows, "confidence": confidence})
-    return points
+    return points, write_questions(target, rows if confidence is None else {**rows, "confidence": confidence})
 
 
 def evaluate_splits(
@@ -96,7 +95,7 @@ def evaluate_splits(
     Its ``seconds.predict`` are those of the last split: dev, or calibration if dev stays closed.
     """
     task = task_of(predictor.config.model)
-    scores, references, seconds = {}, {}, 0.0
+    scores, rows, references, seconds = {}, {}, {}, 0.0
     fits = Fits(threshold=Threshold(value=0.0, fitted_on="nothing") if task.has_null else None)
     calibration = parts.sets.get(CALIBRATION)
     for split in (CALIBRATION, DEV):
@@ -105,11 +104,11 @@ def evaluate_splits(
         reading = read(predictor, parts.sets[split], table=parts.tables[split])
         if split == CALIBRATION:
             fits = calibrate(predictor, reading)
-        scores[split] = score(predictor, reading, folder, split=split)
+        scores[split], rows[split] = score(predictor, reading, folder, split=split)
         references[split] = reference_scores(predictor.config, calibration, parts.sets[split], trusted)
         seconds = round(reading.seconds, 3)
     times = replace(record.seconds, predict=seconds)
-    return replace(record, scores=scores, references=references, seconds=times, **vars(fits))
+    return replace(record, scores=scores, rows=rows, references=references, seconds=times, **vars(fits))
 
 
 def calibrate(predictor: Predictor, calibration: Reading) -> Fits:

@@ -56,6 +56,7 @@ from qa_arch.records import (
     TRAIN,
     Parent,
     RunRecord,
+    changing,
     read_record,
     write_record,
 )
@@ -63,7 +64,6 @@ from qa_arch.results.provenance import new_record
 from qa_arch.spans.loading import load_predictor
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.spans.task import SpanParts, SpanTask
-from qa_arch.system.lock import hold
 from qa_arch.tasks import run_device, task_of
 from qa_arch.tasks.teacher import Teacher, load_teacher
 from qa_arch.training import devices
@@ -95,7 +95,7 @@ def compress(source: Path, out: Path, step: Step, trust: Sequence[str] = ()) -> 
     or the data differ from those the run was trained on.
     """
     work = out.with_name(f".{out.name}{UNFINISHED}")
-    with hold(out.parent, "compression", file=out.name):
+    with changing(out, "compression", replaced=True):
         if out.exists():
             raise RunError(f"{out}: already exists; choose a new folder, or remove it first")
         parent = open_parent(source, trust)
