@@ -11,7 +11,7 @@ import glob
 import math
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from itertools import chain
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from qa_arch.config.check import read, suggest
-from qa_arch.config.files import is_unfinished, read_json, replacing, write_json
+from qa_arch.config.files import is_unfinished, read_json, remove, replacing, write_json
 from qa_arch.config.identity import file_hash
 from qa_arch.errors import ConfigError, RunError, first_line
 from qa_arch.system.lock import LOCK, PATIENCE, hold, holder
@@ -519,6 +519,8 @@ ADOPTED = "adopted"
 """Experiment name of systems known only by their answers (``qa-arch adopt``)."""
 NO_SPANS, SCORED_EMPTY = "answers_not_in_passage", "questions_scored_as_empty"
 """Extra facts of a set that an adopted system answered."""
+CHECKPOINT = ".ckpt"
+"""Suffix of the checkpoints in the folder of a run that is not finished."""
 QUESTIONS = "questions.parquet"
 RECORDS = "records"
 """Folder of an experiment's committed runs."""
@@ -575,6 +577,21 @@ def write_record(folder: str | Path, record: RunRecord) -> Path:
     if record.teacher is None:
         del top["teacher"]
     return write_json(Path(folder) / RECORD, top)
+
+
+def clear_run(folder: Path, keep: Collection[str] = ()) -> None:
+    """Remove everything in a run folder except the names in ``keep``.
+
+    Checkpoints go first and then the record: what a kill leaves is not resumed, counts in no table and
+    answers nothing.
+    """
+
+    def rank(path: Path) -> int:
+        return 0 if path.suffix == CHECKPOINT else 1 if path.name == RECORD else 2
+
+    for path in sorted(folder.iterdir(), key=rank):
+        if path.name not in keep:
+            remove(path)
 
 
 def read_record(folder: str | Path) -> RunRecord:

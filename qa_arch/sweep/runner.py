@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from qa_arch.config.files import empty_folder, is_unfinished, write_atomic, write_json
+from qa_arch.config.files import is_unfinished, write_atomic, write_json
 from qa_arch.config.identity import NEUTRAL
 from qa_arch.config.schema import SweepSettings, refuse_ignored_encoder
 from qa_arch.errors import ConfigError, QaArchError, RunError
-from qa_arch.records import RECORD
+from qa_arch.records import RECORD, clear_run
 from qa_arch.results import provenance
 from qa_arch.sweep import schedule
 from qa_arch.sweep.points import Point, make_points, title
@@ -261,7 +261,7 @@ def unsuccessful(folder: Path, entries: Sequence[Entry]) -> list[Entry]:
 def reset_point(folder: Path) -> None:
     """Queue a point again: clear its folder except for config, log and number of attempts."""
     with lock.hold(folder, "run"):
-        empty_folder(folder, keep=(CONFIG, STATUS, LOG, lock.LOCK))
+        clear_run(folder, keep=(CONFIG, STATUS, LOG, lock.LOCK))
         Status(attempts=read_status(folder).attempts).write(folder)
 
 

@@ -7,7 +7,6 @@ calibration are refitted on the calibration split. Dev is scored only if the con
 from __future__ import annotations
 
 import shlex
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -57,6 +56,7 @@ from qa_arch.records import (
     Parent,
     RunRecord,
     changing,
+    clear_run,
     read_record,
     write_record,
 )
@@ -104,13 +104,13 @@ def compress(source: Path, out: Path, step: Step, trust: Sequence[str] = ()) -> 
         _require_smaller(parent, step)
         record = _resumable_record(work, config, parent)
         if record is None:
-            shutil.rmtree(work, ignore_errors=True)
+            _discard(work)
         if record is None or record.parameters.nonzero is None:  # it is written last
             try:
                 record = _make(config, parent, step, trust, work, resume=record is not None)
             except BaseException:
                 if not (work / LAST).exists():  # nothing to resume from
-                    shutil.rmtree(work, ignore_errors=True)
+                    _discard(work)
                 raise
         work.replace(out)
     return record
@@ -219,6 +219,12 @@ def _require_smaller(parent: ParentRun, step: Step) -> None:
             return
     if count >= present:
         raise ConfigError(f"{option}: {count} is not less than the {present} the model has")
+
+
+def _discard(work: Path) -> None:
+    if work.is_dir():
+        clear_run(work)
+        work.rmdir()
 
 
 def _resumable_record(work: Path, config: Config, parent: ParentRun) -> RunRecord | None:
