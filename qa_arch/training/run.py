@@ -22,7 +22,7 @@ from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import ENCODER, config_hash
 from qa_arch.config.schema import OOM_REMEDY, Config, cut_batch, require_trainable
 from qa_arch.config.target import TRUSTED, own_options
-from qa_arch.errors import RunError
+from qa_arch.errors import RunError, out_of_memory
 from qa_arch.evaluation.scoring import evaluate_splits, load_references
 from qa_arch.models import store
 from qa_arch.models.check import check_model
@@ -120,7 +120,7 @@ def train(
         _train(start.config if start else config, run, resume, trusted, start)
     except BaseException as error:
         run.require_in_place()
-        oom = devices.out_of_memory(error)
+        oom = out_of_memory(error)
         status = "oom" if oom else "failed" if isinstance(error, Exception) else "killed"
         write_atomic(folder / TRACEBACK, traceback.format_exc())
         run.update(status=status, error=f"{type(error).__name__}: {error}".strip().splitlines()[0])
@@ -221,7 +221,7 @@ def _fit(config: Config, parts: Parts, run: Run, *, world: int, gpu: bool, **opt
             return fit(replace(config, trainer=settings), parts, run.folder, gpu=gpu, **options)
         except Exception as error:
             can_halve = auto and settings.batch_size > 1 and not run.record.epochs
-            if not (can_halve and devices.out_of_memory(error)):
+            if not (can_halve and out_of_memory(error)):
                 raise
         # Outside the except block: the error would keep every tensor of the step alive.
         settings = cut_batch(settings, settings.batch_size // 2)

@@ -8,13 +8,12 @@ import pytest
 import torch
 
 from qa_arch.data.synthetic import generate
-from qa_arch.errors import DataError, RunError
+from qa_arch.errors import DataError, RunError, out_of_memory
 from qa_arch.records import RECORD, BatchSizes, read_record, write_record
 from qa_arch.results.questions import load_questions
 from qa_arch.spans.task import TASK, SpanTask
 from qa_arch.training import run
 from qa_arch.training.checkpoint import LAST, discard
-from qa_arch.training.devices import out_of_memory
 from qa_arch.training.module import TrainingModule
 from qa_arch.types.text import Candidate, Prediction
 
@@ -113,12 +112,12 @@ def test_run_whose_folder_was_renamed_ends_and_resumes_there(
     monkeypatch.setattr(TrainingModule, "training_step", training_step)
     monkeypatch.setattr(run, "evaluate_splits", evaluate_splits)
     with pytest.raises(RunError, match="run: was renamed, replaced or removed while the run trained in it"):
-        run_training()
+        run_training("trainer.checkpoint_minutes=1e-6")
     assert read_record(folder).seed == 99 if replaced else not (folder / RECORD).exists()
     assert replaced or moment == "scoring" or not folder.exists()
     assert read_record(moved).status == "running"
     assert not (moved / run.TRACEBACK).exists()
-    done = run_training(name="moved", resume=True)
+    done = run_training("trainer.checkpoint_minutes=1e-6", name="moved", resume=True)
     assert (done.record.status, (moved / "model" / "tokenizer").is_dir()) == ("ok", True)
 
 
