@@ -41,7 +41,7 @@ def hold(folder: Path, what: str, *, file: str = "", patience: float = PATIENCE)
         owner = holder(folder, name) or "another process"
         raise RunError(f"{folder / file}: this {what} is in use by {owner}")
     _descriptors.add(descriptor)
-    abandoned, failed = os.fstat(descriptor).st_size > 0, True
+    abandoned, failed = not file and os.fstat(descriptor).st_size > 0, True
     try:
         with suppress(OSError):  # a full disk: the lock is held without a description of its holder
             os.ftruncate(descriptor, 0)
