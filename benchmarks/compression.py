@@ -31,7 +31,7 @@ from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
 from qa_arch.errors import QaArchError
 from qa_arch.models.checkpoint_files import run_config
-from qa_arch.records import DEV, GRAPH, Cost, read_record, write_record
+from qa_arch.records import DEV, GRAPH, WRITING, Cost, changing, read_record, write_record
 from qa_arch.results import provenance
 from qa_arch.results.columns import Scored, row_of, select_columns
 from qa_arch.results.tables import Table, render
@@ -98,8 +98,9 @@ def _measure(args: argparse.Namespace) -> int:
             repeats=args.repeats,
             **latency[run],
         )
-        record = replace(read_record(run), cost=cost)
-        write_record(run, record)
+        with changing(Path(run), patience=WRITING):
+            record = replace(read_record(run), cost=cost)
+            write_record(run, record)
         rows.append(row_of(Scored(record.model, DEV, None, record, Path(run)), SHOWN))
     print(render([Table(f"compared with {baseline}", select_columns(SHOWN), rows)], "text"), end="")
     return 0

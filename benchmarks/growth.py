@@ -21,6 +21,7 @@ from benchmarks.small import small_predictor
 from benchmarks.targets import Measure, Measurement
 from benchmarks.timing import once
 from qa_arch.config.files import write_json
+from qa_arch.config.identity import file_hash
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
@@ -28,7 +29,15 @@ from qa_arch.data.synthetic import generate
 from qa_arch.features.windows import prepare
 from qa_arch.metrics.prediction_files import read_predictions
 from qa_arch.metrics.squad import score
-from qa_arch.records import QUESTIONS, RunRecord, read_questions, read_record, write_questions, write_record
+from qa_arch.records import (
+    DEV,
+    QUESTIONS,
+    RunRecord,
+    read_questions,
+    read_record,
+    write_questions,
+    write_record,
+)
 from qa_arch.results.report.page import write_report
 from qa_arch.types.text import QuestionSet
 
@@ -121,6 +130,7 @@ def _enlarged(model: str, size: int, folder: Path) -> tuple[Path, RunRecord]:
         rows = read_questions(demo)
         columns = {name: list(islice(cycle(values), size)) for name, values in rows.items()}
         write_questions(out, columns | {"id": [f"q{i}" for i in range(size)]})
+    larger = replace(larger, rows={DEV: file_hash(out / QUESTIONS)})
     write_record(out, larger)
     return out, larger
 

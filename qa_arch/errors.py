@@ -52,6 +52,15 @@ BRIEF = 160
 """Limit for messages of transformers, whose first line can be a paragraph."""
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that the machine or a device ran out of memory."""
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+        return True
+    phrases = ("out of memory", "can't allocate memory", "cannot allocate memory", "failed to map segment")
+    is_native = isinstance(error, RuntimeError | ImportError)  # of torch, or of the loader of a library
+    return is_native and any(words in str(error).lower() for words in phrases)
+
+
 def first_line(error: BaseException, limit: int | None = None) -> str:
     """First line of an exception of another library, cut to ``limit`` characters; its type if it is empty."""
     line = next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)

@@ -11,16 +11,18 @@ import glob
 import math
 import os
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from qa_arch.config.check import FolderName, read, suggest
-from qa_arch.config.files import is_unfinished, read_json, replacing, write_json
+from qa_arch.config.files import is_unfinished, read_json, remove, replacing, write_json
+from qa_arch.config.identity import file_hash
 from qa_arch.errors import ConfigError, RunError, first_line
-from qa_arch.system.lock import LOCK, holder
+from qa_arch.system.lock import LOCK, PATIENCE, hold, holder
 from qa_arch.types.text import QuestionSet
 
 SCHEMA = 2
@@ -421,6 +423,8 @@ class RunRecord:
     """By split, then by heuristic: scores of untrained heuristics on the same questions."""
     scores: Mapping[str, Points] = field(default_factory=dict)
     """By split, then by operating point."""
+    rows: Mapping[str, str] = field(default_factory=dict)
+    """By split: SHA-256 of the question rows that were scored; older records have none."""
     error: str | None = None
     members: tuple[str, ...] = ()
     """Runs, with their config hashes, behind an ensemble or another decoding."""
@@ -531,6 +535,8 @@ ADOPTED = "adopted"
 """Experiment name of systems known only by their answers (``qa-arch adopt``)."""
 NO_SPANS, SCORED_EMPTY = "answers_not_in_passage", "questions_scored_as_empty"
 """Extra facts of a set that an adopted system answered."""
+CHECKPOINT = ".ckpt"
+"""Suffix of the checkpoints in the folder of a run that is not finished."""
 QUESTIONS = "questions.parquet"
 MOST_QUESTIONS = 10**7
 """Limit on the rows that ``read_questions`` reads: a few bytes can repeat a value any number of times."""
@@ -561,6 +567,30 @@ Globs = str | Sequence[str]
 """One or several folders or globs below ``records/``."""
 
 
+WRITING = 120.0
+"""Seconds to wait for another command that writes rows and record of the same run."""
+
+
+@contextmanager
+def changing(
+    folder: Path, what: str = "run", *, replaced: bool = False, patience: float = PATIENCE
+) -> Iterator[RunRecord | None]:
+    """Hold the lock of a run folder and yield its record, None if there is none.
+
+    All that reads, changes and writes a record happens within: no other command changes it in between. The
+    lock of a folder that is ``replaced`` as a whole lies beside it. RunError after ``patience`` seconds.
+    """
+    place, file = (folder.parent, folder.name) if replaced else (folder, "")
+    with hold(place, what, file=file, patience=patience):
+        yield read_record(folder) if (folder / RECORD).is_file() else None
+
+
+def require_same(existing: RunRecord | None, record: RunRecord, folder: Path, option: str) -> None:
+    """Raise RunError that names ``option`` if the record in ``folder`` is of another config."""
+    if existing is not None and existing.config_hash != record.config_hash:
+        raise RunError(f"{folder}: holds another record; choose another {option}")
+
+
 def write_record(folder: str | Path, record: RunRecord) -> Path:
     """Write ``run.json`` in the folder atomically; return its path."""
     top = {f.name: _plain(getattr(record, f.name)) for f in fields(record)}
@@ -568,6 +598,21 @@ def write_record(folder: str | Path, record: RunRecord) -> Path:
         if top[name] is None:
             del top[name]
     return write_json(Path(folder) / RECORD, top)
+
+
+def clear_run(folder: Path, keep: Collection[str] = ()) -> None:
+    """Remove everything in a run folder except the names in ``keep``.
+
+    Checkpoints go first and then the record: what a kill leaves is not resumed, counts in no table and
+    answers nothing.
+    """
+
+    def rank(path: Path) -> int:
+        return 0 if path.suffix == CHECKPOINT else 1 if path.name == RECORD else 2
+
+    for path in sorted(folder.iterdir(), key=rank):
+        if path.name not in keep:
+            remove(path)
 
 
 def read_record(folder: str | Path) -> RunRecord:
@@ -583,6 +628,41 @@ def read_record(folder: str | Path) -> RunRecord:
     record = parse_record(read_json(path, "run it again or delete the folder"), path)
     stale = record.status == "running" and (path.parent / LOCK).exists() and not holder(path.parent)
     return replace(record, status="killed") if stale else record
+
+
+def read_scored(folder: str | Path) -> RunRecord:
+    """Read a record whose scores are shown; RunError also if question rows are not those that were scored."""
+    record = read_record(folder)
+    for split in record.rows:
+        require_rows(Path(folder), record, split)
+    return record
+
+
+def require_rows(folder: Path, record: RunRecord, split: str) -> None:
+    """Raise RunError if the run has other question rows than those that its scores of ``split`` are of."""
+    run = folder if folder.is_dir() else folder.parent
+    path, scored = questions_folder(run, split) / QUESTIONS, record.rows.get(split)
+    if scored is None or not path.is_file():
+        return
+    try:
+        actual = file_hash(path)
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read ({error.strerror}); correct its permissions") from error
+    if actual != scored:
+        is_new = holder(run) is not None or read_record(run).rows.get(split) == actual
+        remedy = "it is being scored again; repeat this" if is_new else _score_again(run, record, split)
+        raise RunError(f"{path}: are not the rows that the scores in {RECORD} belong to; {remedy}")
+
+
+def _score_again(run: Path, record: RunRecord, split: str) -> str:
+    """How to get rows and scores of ``split`` that belong together."""
+    if record.adopted:
+        return "adopt the answers again"
+    if split == CALIBRATION:
+        return "copy the folder again, or train the run again"
+    closed = record.setting("data", "open_dev") is False and split == DEV
+    which = "--final" if closed else "--train" if split == TRAIN else "--data FILE"
+    return f"score the set again: qa-arch evaluate --run {shlex.quote(str(run))} {which}"
 
 
 def _missing_record(folder: Path) -> str:
@@ -655,7 +735,10 @@ def _check_names(record: RunRecord, path: str | Path) -> None:
 
 
 def find_runs(
-    patterns: Sequence[str | Path], *, unreadable: list[str] | None = None
+    patterns: Sequence[str | Path],
+    *,
+    unreadable: list[str] | None = None,
+    read_run: Callable[[Path], RunRecord] = read_scored,
 ) -> list[tuple[Path, RunRecord]]:
     """Every run at or below paths and globs (``runs/bert-s*``), in path order, each once.
 
@@ -677,7 +760,7 @@ def find_runs(
     runs = []
     for path in dict.fromkeys(paths):
         try:
-            runs.append((path.parent, read_record(path)))
+            runs.append((path.parent, read_run(path)))
         except RunError as error:
             problems.append(str(error))
     if problems and unreadable is None:
@@ -694,7 +777,7 @@ def recorded(folder: Path, records: Globs) -> Runs:
     globs = [records] if isinstance(records, str) else records
     top = folder / RECORDS
     matches = (path for glob in globs for path in top.glob(f"{glob.rstrip('/')}/**/{RECORD}"))
-    return [(path.parent.relative_to(folder), read_record(path)) for path in _records_below(top, matches)]
+    return [(path.parent.relative_to(folder), read_scored(path)) for path in _records_below(top, matches)]
 
 
 def _walk(top: Path, problems: list[str]) -> list[Path]:
@@ -727,8 +810,11 @@ def questions_folder(run: Path, split: str = DEV) -> Path:
     return run if split == DEV else run / "sets" / split
 
 
-def write_questions(folder: str | Path, columns: Mapping[str, Sequence[Any]]) -> Path:
-    """Write one row per question (id, kind, scores, offsets, null odds, windows), compressed, no text."""
+def write_questions(folder: str | Path, columns: Mapping[str, Sequence[Any]]) -> str:
+    """Write one row per question (id, kind, scores, offsets, null odds, windows), compressed, no text.
+
+    Returns the hash of the file, for ``RunRecord.rows``.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -736,7 +822,7 @@ def write_questions(folder: str | Path, columns: Mapping[str, Sequence[Any]]) ->
     target = Path(folder) / QUESTIONS
     with replacing(target) as path:
         pq.write_table(table, path, compression="zstd")
-    return target
+        return file_hash(path)
 
 
 def read_questions(folder: str | Path) -> dict[str, list[Any]]:

@@ -149,8 +149,8 @@ def finish(
     write_json(
         folder / "predictions.json", {answer.id: answer.text(ALWAYS_ANSWER) for answer in answers[last]}
     )
-    write_questions(folder, question_rows(sets[last], answers[last], ALWAYS_ANSWER))
-    write_record(folder, replace(record, scores=scores))
+    rows = {last: write_questions(folder, question_rows(sets[last], answers[last], ALWAYS_ANSWER))}
+    write_record(folder, replace(record, scores=scores, rows=rows))
     print(folder)
 
 

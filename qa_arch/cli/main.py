@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from qa_arch import __version__
 from qa_arch.config.check import refuse_repeated, suggest
-from qa_arch.errors import FULL, ConfigError, FaultyRecordError, QaArchError, one_line
+from qa_arch.errors import FULL, ConfigError, FaultyRecordError, QaArchError, one_line, out_of_memory
 from qa_arch.manifest import Command, from_extras, packages
 from qa_arch.system import terminal
 
@@ -119,6 +119,8 @@ def _report(error: Exception, args: argparse.Namespace) -> int:
         return _fail(f"{error.filename}: {reason}; --debug shows where", QaArchError.exit_code)
     if isinstance(error, OSError) and (error.errno, error.filename) == (errno.ENOENT, None):  # of getcwd
         return _fail("the working folder was removed; change to another", QaArchError.exit_code)
+    if out_of_memory(error):
+        return _fail("out of memory; free some, or raise the limit (ulimit -v)", QaArchError.exit_code)
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
         around = error.object[max(0, error.start - 40) : error.end + 40]
         return _fail(f"{around!r}: a name is not UTF-8; rename it", ConfigError.exit_code)

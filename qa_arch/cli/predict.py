@@ -28,6 +28,7 @@ from qa_arch.config import extras
 from qa_arch.errors import ConfigError
 from qa_arch.serving.answers import Query
 from qa_arch.serving.lines import AnsweredPart, Answering, Part, actors, answer_file, answer_part
+from qa_arch.system import lock
 
 log = logging.getLogger(__name__)
 SETTINGS = ("precision", "engine", "batch_size", "max_question")
@@ -95,7 +96,8 @@ def _official_files(args: argparse.Namespace) -> int:
         threshold = threshold_on(questions, predictor.null_threshold)
     with watching("predicting", "questions") as watch:
         parts = predictor.read_parts(questions, batch_size=args.batch_size, watch=watch)
-        abstained = formats.write_parts(args.out, parts, threshold)
+        with lock.hold(Path(args.out), "folder"):
+            abstained = formats.write_parts(args.out, parts, threshold)
     if fact := abstention_warning([example.answerable for example in questions.examples], abstained):
         log.warning("%s: %s; does the null threshold suit these questions?", questions.name, fact)
     written = Path(args.out) / "predictions.json"

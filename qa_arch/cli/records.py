@@ -17,7 +17,7 @@ from qa_arch.data.formats import OnError
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.prediction_files import read_types
-from qa_arch.records import DEV, RECORD, RECORDS, find_runs, read_record
+from qa_arch.records import DEV, RECORD, RECORDS, find_runs, read_scored
 from qa_arch.results.columns import by_measure, comparison
 from qa_arch.results.comparisons import (
     changed_table,
@@ -295,7 +295,7 @@ def add_show_arguments(parser: argparse.ArgumentParser) -> None:
 def run_show(args: argparse.Namespace) -> int:
     """Print the run's settings, curves, scores, errors and provenance."""
     folder = Path(args.run_folder)
-    record = read_record(folder)
+    record = read_scored(folder)
     questions = open_scored(args.data, record, args.split) if args.data else None
     run_folder = folder.parent if folder.name == RECORD else folder
     summary = summarise(run_folder, record, args.split, questions)

@@ -23,9 +23,9 @@ from qa_arch.config.find import SUITES, conf_folder
 from qa_arch.data.formats import OnError
 from qa_arch.data.input_files import as_list
 from qa_arch.data.sources import local, open_passages
-from qa_arch.errors import ConfigError, DataError
+from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.metrics.significance import Unit
-from qa_arch.records import Runs, SplitFacts, find_runs, read_record
+from qa_arch.records import RunRecord, Runs, SplitFacts, find_runs, read_record, require_rows
 from qa_arch.results.suites import SuiteSet, suite_tables
 from qa_arch.results.systems import find_system, group_by_system
 from qa_arch.results.tables import print_table
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Score runs on missing sets, then print the tables; sets that were left out are logged to stderr."""
     suite = _read_suite(args.suite, use_config_dir(args.config_dir, args.trust))
-    all_runs = find_runs(args.runs or ["runs"])
+    all_runs = find_runs(args.runs or ["runs"], read_run=read_record)  # ``_score`` mends what does not fit
     runs: Runs = [
         (folder, record)
         for folder, record in all_runs
@@ -96,7 +96,7 @@ def _score(runs: Runs, sets: Sequence[SuiteSet], suite: SuiteFile, args: argpars
     Sets that a run may not be scored on (training articles, a held-out dev set) are logged and left out.
     """
     missing = {
-        folder: [test.name for test in sets if test.split_in(record) is None]
+        folder: [test.name for test in sets if not _is_scored(folder, record, test)]
         for folder, record in runs
         if not record.adopted
     }
@@ -118,6 +118,17 @@ def _score(runs: Runs, sets: Sequence[SuiteSet], suite: SuiteFile, args: argpars
             except (ConfigError, DataError) as error:
                 log.warning("left out: %s: %s", pair, error)
     return [(folder, read_record(folder)) for folder, _ in runs]
+
+
+def _is_scored(folder: Path, record: RunRecord, test: SuiteSet) -> bool:
+    split = test.split_in(record)
+    if split is None:
+        return False
+    try:
+        require_rows(folder, record, split)
+    except RunError:
+        return False
+    return True
 
 
 def _read_suite(name: str, config_dir: str | None) -> SuiteFile:

@@ -23,7 +23,7 @@ from qa_arch.cli.runs import (
     use_config_dir,
 )
 from qa_arch.config.extras import require_extras
-from qa_arch.config.files import empty_folder, is_unfinished, read_yaml, write_atomic, write_json
+from qa_arch.config.files import is_unfinished, read_yaml, write_atomic, write_json
 from qa_arch.config.identity import config_hash
 from qa_arch.config.launched import Launched, launched
 from qa_arch.config.machine import lost_logger, machine_overrides
@@ -31,7 +31,7 @@ from qa_arch.config.schema import Config, require_trainable, require_vectors, va
 from qa_arch.config.target import TRUSTED, own_options, require_trusted
 from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.models.teacher_files import require_teacher
-from qa_arch.records import RECORD, RunRecord, Runs, read_record
+from qa_arch.records import RECORD, RunRecord, Runs, clear_run, read_record
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.system.lock import LOCK, hold
 
@@ -300,7 +300,7 @@ def train_job(
         from qa_arch.training.run import train as train_run
 
         if if_exists == "replace":
-            empty_folder(job.folder, keep=(LOCK,))
+            clear_run(job.folder, keep=(LOCK, CONFIG))  # a folder without config would not pass for a run
         write_atomic(job.folder / CONFIG, to_yaml(job.raw))
         log.info("run: %s", job.folder)
         try:

@@ -15,7 +15,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain, repeat
 from pathlib import Path
@@ -193,10 +193,11 @@ def read_unpacked(path: str | os.PathLike[str]) -> bytes:
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+def replacing(path: str | os.PathLike[str], *, parents: bool = True) -> Iterator[Path]:
     """Yield a temporary file that is renamed to ``path`` at the end of the block, or removed on an error.
 
-    A symbolic link stays, and the file it names is replaced. A device or pipe is yielded itself.
+    A symbolic link stays, and the file it names is replaced. A device or pipe is yielded itself. Without
+    ``parents`` the folder must exist.
     """
     target = Path(path)
     with _named_errors(target):
@@ -205,7 +206,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             return
         if target.is_symlink():
             target = Path(os.path.realpath(target))
-        with _temporary(target) as (temporary, descriptor):
+        with _temporary(target, parents=parents) as (temporary, descriptor):
             yield temporary
             # Reopened, because safetensors replaces it with a file that only its owner can read.
             with temporary.open("rb") as file:
@@ -241,18 +242,12 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
-def empty_folder(folder: Path, keep: Collection[str]) -> None:
-    """Remove everything in ``folder`` except the names in ``keep``."""
-    for path in folder.iterdir():
-        if path.name not in keep:
-            remove(path)
-
-
 @contextmanager
-def _temporary(target: Path, *, folder: bool = False) -> Iterator[tuple[Path, int]]:
+def _temporary(target: Path, *, folder: bool = False, parents: bool = True) -> Iterator[tuple[Path, int]]:
     """Yield path and descriptor of a new, locked file or folder beside ``target``, which is removed at the
     end of the block unless it was renamed."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    if parents:
+        target.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(target.parent)
     path, descriptor = _create_locked(target, folder=folder)
     try:

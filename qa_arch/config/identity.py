@@ -60,13 +60,17 @@ def config_hash(config: Mapping[str, Any], data_fingerprints: Mapping[str, str] 
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def file_hash(path: Path) -> str:
+    """Hex SHA-256 of the content of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def files_hash(folder: Path, files: Iterable[Path]) -> str:
     """Hex SHA-256 of the contents of ``files`` and their paths relative to ``folder``."""
     total = hashlib.sha256()
     for path in sorted(files):
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
-        total.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
+        total.update(f"{path.relative_to(folder).as_posix()} {file_hash(path)}\n".encode())
     return total.hexdigest()
 
 

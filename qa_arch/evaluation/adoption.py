@@ -14,7 +14,7 @@ import numpy as np
 from qa_arch.config.files import write_json
 from qa_arch.config.identity import config_hash
 from qa_arch.data.answer_files import Answers
-from qa_arch.errors import DataError, RunError
+from qa_arch.errors import DataError
 from qa_arch.metrics.squad import METRIC_VERSION, abstention_warning, aggregate, score_questions
 from qa_arch.records import (
     ADOPTED,
@@ -23,14 +23,14 @@ from qa_arch.records import (
     GIVEN,
     NEVER_NULL,
     NO_SPANS,
-    RECORD,
     SCORED_EMPTY,
     Point,
     RunRecord,
     SplitFacts,
     Threshold,
+    changing,
     questions_folder,
-    read_record,
+    require_same,
     write_questions,
     write_record,
 )
@@ -72,13 +72,13 @@ def adopt(
                 )
         hashes |= {CALIBRATION: calibration[0].fingerprint, "calibration_answers": _hash(calibration[1])}
     record = new_record(config, hashes, status="ok", data={DEV: _facts(questions, answers)})
-    if (folder / RECORD).is_file() and read_record(folder).config_hash != record.config_hash:
-        raise RunError(f"{folder}: holds another record; choose another --folder")
-    if calibration is None:
-        record = _score_as_given(record, questions, answers, folder)
-    else:
-        record = _calibrate(record, questions, answers, folder, *calibration)
-    write_record(folder, record)
+    with changing(folder) as existing:
+        require_same(existing, record, folder, "--folder")
+        if calibration is None:
+            record = _score_as_given(record, questions, answers, folder)
+        else:
+            record = _calibrate(record, questions, answers, folder, *calibration)
+        write_record(folder, record)
     return record
 
 
@@ -127,13 +127,13 @@ def _score_as_given(record: RunRecord, questions: QuestionSet, answers: Answers,
                 for score, answer in zip(rows[key], predictions, strict=True)
             ]
     write_json(folder / PREDICTIONS, texts)
-    write_questions(folder, {key: values for key, values in rows.items() if key not in unknown})
+    rows_hash = write_questions(folder, {key: values for key, values in rows.items() if key not in unknown})
     points = {
         point: Point(protocol=protocol, metric_version=METRIC_VERSION, metrics=score.flat())
         for point, score in scores.items()
     }
     threshold = Threshold(value=None, fitted_on="nothing") if protocol == "1.1" else None
-    return replace(record, threshold=threshold, scores={DEV: points})
+    return replace(record, threshold=threshold, scores={DEV: points}, rows={DEV: rows_hash})
 
 
 def _calibrate(
@@ -149,7 +149,7 @@ def _calibrate(
     from qa_arch.spans.task import TASK  # imports torch
 
     outputs = {CALIBRATION: ranking(calibration, calibration_answers), DEV: ranking(questions, answers)}
-    fits, scores = TASK.fit(calibration, outputs[CALIBRATION]), {}
+    fits, scores, hashes = TASK.fit(calibration, outputs[CALIBRATION]), {}, {}
     fitted = replace(record, **vars(fits))
     for split, scored in ((CALIBRATION, calibration), (DEV, questions)):
         threshold = threshold_on(scored, fitted.null_threshold)
@@ -157,12 +157,12 @@ def _calibrate(
         _warn(scored, rows)
         rows["confidence"] = TASK.confidence(outputs[split], threshold, fitted.temperature)
         known = {key: values for key, values in rows.items() if key not in ("windows", "probability")}
-        write_questions(questions_folder(folder, split), known)
+        hashes[split] = write_questions(questions_folder(folder, split), known)
         scores[split] = TASK.points(scored, outputs[split], threshold)
         if split == DEV:
             TASK.write_predictions(folder, scored, outputs[split], threshold)
     facts = replace(_facts(calibration, calibration_answers), titles=tuple(sorted(calibration.titles)))
-    return replace(fitted, data={**record.data, CALIBRATION: facts}, scores=scores)
+    return replace(fitted, data={**record.data, CALIBRATION: facts}, scores=scores, rows=hashes)
 
 
 def _warn(questions: QuestionSet, rows: Mapping[str, list[Any]]) -> None:

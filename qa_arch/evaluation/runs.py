@@ -34,13 +34,16 @@ from qa_arch.records import (
     ONNX,
     RECORD,
     TRAIN,
+    WRITING,
     Fits,
     Parameters,
     RunRecord,
     Seconds,
     SplitFacts,
     Threshold,
+    changing,
     read_record,
+    require_same,
     write_record,
 )
 from qa_arch.results import provenance
@@ -112,34 +115,46 @@ def evaluate_runs(
     fits = _new_fits(request, predictor, calibration, watching)
     with watching() as watch:
         reading = read(predictor, questions, watch=watch)
-    points = score(predictor, reading, folder, split=split, given=request.null_threshold)
-    if overlap:
-        points = {name: replace(point, overlap=overlap) for name, point in points.items()}
-    if (folder / RECORD).is_file():
-        record = read_record(folder)  # another set may have been scored meanwhile
-    references = {name: scores for name, scores in record.references.items() if name != split}
+    heuristics = None
     if compares and (calibration is not None or record.fingerprint(CALIBRATION) is None):
-        trusted = (*TRUSTED, *request.trust)
-        references[split] = reference_scores(config, calibration, questions, trusted)
-    if split == DEV:
-        record = replace(record, seconds=replace(record.seconds, predict=round(reading.seconds, 3)))
-    record = replace(
-        record,
-        scores={**record.scores, split: points},
-        data=record.data if split == TRAIN else {**record.data, split: reading.facts},
-        references=references,
-        **({} if fits is None else vars(fits)),
-    )
-    write_record(folder, record)
+        heuristics = reference_scores(config, calibration, questions, (*TRUSTED, *request.trust))
+    with changing(folder, patience=WRITING) as current:  # another set may have been scored meanwhile
+        if request.record:
+            require_same(current, record, folder, "--record")
+        elif current is None or current.created != record.created:
+            raise RunError(f"{folder}: is no longer the run that was scored; score it again")
+        if current is not None:
+            known = {None, record.fingerprint(DEV), questions.fingerprint}
+            if split == DEV and current.fingerprint(DEV) not in known:
+                split = None  # a checkpoint, of which another set has become the dev set
+            record = current
+        split = split or _split_name(questions, record)
+        points, rows = score(predictor, reading, folder, split=split, given=request.null_threshold)
+        if overlap:
+            points = {name: replace(point, overlap=overlap) for name, point in points.items()}
+        references = {name: scores for name, scores in record.references.items() if name != split}
+        if heuristics is not None:
+            references[split] = heuristics
+        if split == DEV:
+            record = replace(record, seconds=replace(record.seconds, predict=round(reading.seconds, 3)))
+        record = replace(
+            record,
+            scores={**record.scores, split: points},
+            rows={**record.rows, split: rows},
+            data=record.data if split == TRAIN else {**record.data, split: reading.facts},
+            references=references,
+            **({} if fits is None else vars(fits)),
+        )
+        write_record(folder, record)
     return record, split
 
 
 # The set ------------------------------------------------------------------------------------------
 
 
-def open_set(record: RunRecord, config: Config, request: Request) -> tuple[Any, str, tuple[str, ...]]:
-    """Open the requested set, or the config's dev set; return it, its name in the record, and the titles that
-    it shares with the run's training and calibration articles.
+def open_set(record: RunRecord, config: Config, request: Request) -> tuple[Any, str | None, tuple[str, ...]]:
+    """Open the requested set, or the config's dev set; return it, its name in the record (None for a set that
+    is not the run's own), and the titles that it shares with the run's training and calibration articles.
 
     Raises DataError or ConfigError, naming the option that helps, if it may not be scored as requested.
     """
@@ -181,7 +196,7 @@ def open_set(record: RunRecord, config: Config, request: Request) -> tuple[Any, 
         )
     if is_dev and DEV in record.data:  # whatever the file is called now
         questions = replace(questions, name=record.data[DEV].name)
-    return questions, TRAIN if request.train else DEV if is_dev else _split_name(questions, record), overlap
+    return questions, TRAIN if request.train else DEV if is_dev else None, overlap
 
 
 def _split_name(questions: Any, record: RunRecord) -> str:
@@ -278,8 +293,7 @@ def combined_record(request: Request, folder: Path) -> RunRecord:
     if not (folder / RECORD).is_file():
         return combined
     existing = read_record(folder)
-    if existing.config_hash != combined.config_hash:
-        raise RunError(f"{folder}: holds another record; choose another --record")
+    require_same(existing, combined, folder, "--record")
     return existing
 
 
@@ -351,25 +365,29 @@ def checkpoint_run(
         config["data"] = {**config["data"], "calibration": list(calibration)}
     hashes = {} if fitted_on is None else {CALIBRATION: fitted_on.fingerprint}
     record = replace(predictor.record, config=config, config_hash=config_hash(config, hashes))
-    if existing is not None:
-        if existing.config_hash != record.config_hash:
-            raise RunError(
-                f"{run}: holds the record of {existing.model} with other files, settings or calibration;"
-                f" score that with --run {shlex.quote(str(run))}, or choose another --record"
-            )
-        record = existing
-    elif fitted_on is not None:
+    reading = None
+    if existing is None and fitted_on is not None:
         with watching() as watch:
             reading = read(predictor, fitted_on, watch=watch)
-        fits = calibrate(predictor, reading)
-        scores = {CALIBRATION: score(predictor, reading, run, split=CALIBRATION)}
-        facts = replace(reading.facts, titles=tuple(sorted(fitted_on.titles)))
-        record = replace(record, data={CALIBRATION: facts}, scores=scores, **vars(fits))
-    if data and dev is not None and DEV not in record.scores:
-        facts = SplitFacts(name=dev.name, fingerprint=dev.fingerprint, protocol=dev.protocol)
-        config = {**record.config, "data": {**record.config["data"], "dev": list(data)}}
-        record = replace(record, config=config, data={**record.data, DEV: facts})
-    write_record(run, record)
+    with changing(run, patience=WRITING) as existing:
+        if existing is not None:
+            if existing.config_hash != record.config_hash:
+                raise RunError(
+                    f"{run}: holds the record of {existing.model} with other files, settings or calibration;"
+                    f" score that with --run {shlex.quote(str(run))}, or choose another --record"
+                )
+            record = existing
+        elif reading is not None:
+            fits = calibrate(predictor, reading)
+            points, rows = score(predictor, reading, run, split=CALIBRATION)
+            facts = replace(reading.facts, titles=tuple(sorted(reading.questions.titles)))
+            record = replace(record, data={CALIBRATION: facts}, **vars(fits))
+            record = replace(record, scores={CALIBRATION: points}, rows={CALIBRATION: rows})
+        if data and dev is not None and DEV not in record.scores:
+            facts = SplitFacts(name=dev.name, fingerprint=dev.fingerprint, protocol=dev.protocol)
+            config = {**record.config, "data": {**record.config["data"], "dev": list(data)}}
+            record = replace(record, config=config, data={**record.data, DEV: facts})
+        write_record(run, record)
     predictor.record, predictor.null_threshold = record, record.null_threshold
     predictor.temperature = record.temperature
     return run, predictor

@@ -83,11 +83,12 @@ def score(
     split: str,
     given: float | None = None,
     steps: int | None = None,
-) -> Points:
+) -> tuple[Points, str]:
     """Score at every operating point, and write rows of questions and predictions below ``folder``.
 
-    ``given`` is a further null threshold, scored as an operating point of its own. The calibration split gets
-    rows but no predictions. ``steps``: of the training that has just ended.
+    Returns the scores and the hash of the rows. ``given`` is a further null threshold, scored as an operating
+    point of its own. The calibration split gets rows but no predictions. ``steps``: of the training that has
+    just ended.
     """
     task = task_of(predictor.config.model)
     threshold = threshold_on(reading.questions, predictor.null_threshold)
@@ -106,8 +107,7 @@ def score(
         task.write_predictions(target, *answered)
     rows = task.rows(*answered)
     confidence = task.confidence(reading.outputs, threshold, predictor.temperature)
-    write_questions(target, rows if confidence is None else {**rows, "confidence": confidence})
-    return points
+    return points, write_questions(target, rows if confidence is None else {**rows, "confidence": confidence})
 
 
 def evaluate_splits(
@@ -118,7 +118,7 @@ def evaluate_splits(
     Its ``seconds.predict`` are those of the last split: dev, or calibration if dev stays closed.
     """
     task = task_of(predictor.config.model)
-    scores, references, seconds = {}, {}, 0.0
+    scores, rows, references, seconds = {}, {}, {}, 0.0
     fits = Fits(threshold=Threshold(value=0.0, fitted_on="nothing") if task.has_null else None)
     calibration = parts.sets.get(CALIBRATION)
     steps = record.epochs[-1].step if record.epochs else None
@@ -128,11 +128,11 @@ def evaluate_splits(
         reading = read(predictor, parts.sets[split], table=parts.tables[split])
         if split == CALIBRATION:
             fits = calibrate(predictor, reading)
-        scores[split] = score(predictor, reading, folder, split=split, steps=steps)
+        scores[split], rows[split] = score(predictor, reading, folder, split=split, steps=steps)
         references[split] = reference_scores(predictor.config, calibration, parts.sets[split], trusted)
         seconds = round(reading.seconds, 3)
     times = replace(record.seconds, predict=seconds)
-    return replace(record, scores=scores, references=references, seconds=times, **vars(fits))
+    return replace(record, scores=scores, rows=rows, references=references, seconds=times, **vars(fits))
 
 
 def calibrate(predictor: Predictor, calibration: Reading) -> Fits:

@@ -33,7 +33,7 @@ from qa_arch.models import store
 from qa_arch.models.onnx_model import DESCRIPTION, INPUTS, OUTPUTS, Description, ExportCheck, OnnxModel
 from qa_arch.nn import processor
 from qa_arch.nn.precision import Precision
-from qa_arch.records import GRAPH, RunRecord, Threshold, write_record
+from qa_arch.records import GRAPH, RunRecord, Threshold, changing, write_record
 from qa_arch.results import provenance
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.spans.ranking import Ranking
@@ -61,11 +61,12 @@ def new_folder(path: str | Path, *, replaces: str | None = None) -> Iterator[Pat
     cannot be written.
     """
     target = Path(path)
-    replaced = replaces is not None and (target / replaces).is_file()
-    if target.is_file() or (target.is_dir() and any(target.iterdir()) and not replaced):
-        raise RunError(f"{target}: exists already; name a new folder, or remove it first")
-    with replacing_folder(target) as temporary:
-        yield temporary
+    with changing(target, "folder", replaced=True):
+        replaced = replaces is not None and (target / replaces).is_file()
+        if target.is_file() or (target.is_dir() and any(target.iterdir()) and not replaced):
+            raise RunError(f"{target}: exists already; name a new folder, or remove it first")
+        with replacing_folder(target) as temporary:
+            yield temporary
 
 
 def sizes(folder: Path) -> Counter[str]:

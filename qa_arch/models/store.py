@@ -50,7 +50,8 @@ def save_weights(folder: Path, model: nn.Module) -> None:
 
 
 def save_state(folder: Path, state: Mapping[str, torch.Tensor]) -> None:
-    """Save weights atomically for ``load_weights``; tied weights are stored under each name."""
+    """Save weights atomically for ``load_weights``, into a folder that exists; tied weights are stored under
+    each name."""
     tensors: dict[str, torch.Tensor] = {}
     storages: set[int] = set()
     for name, value in state.items():
@@ -59,7 +60,7 @@ def save_state(folder: Path, state: Mapping[str, torch.Tensor]) -> None:
         # safetensors refuses shared storage.
         tensors[name] = tensor.clone() if storage in storages else tensor
         storages.add(storage)
-    with replacing(folder / WEIGHTS) as path:
+    with replacing(folder / WEIGHTS, parents=False) as path:
         save_file(tensors, path)
 
 

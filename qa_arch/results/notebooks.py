@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from qa_arch.data.input_files import as_list
 from qa_arch.errors import RunError
 from qa_arch.metrics.significance import Unit
-from qa_arch.records import CALIBRATION, DEV, RECORD, RunRecord, find_runs, is_squad, read_record
+from qa_arch.records import CALIBRATION, DEV, RECORD, RunRecord, find_runs, is_squad, read_scored
 from qa_arch.results.columns import Scored, row_of, select_columns
 from qa_arch.results.comparisons import against_baseline, comparable
 from qa_arch.results.errors import OUTCOMES, mistakes
@@ -45,7 +45,7 @@ class Run:
 
     def __init__(self, folder: Place) -> None:
         path = Path(folder)
-        self.record = read_record(path)
+        self.record = read_scored(path)
         self.folder = path.parent if path.name == RECORD else path
 
     def __fspath__(self) -> str:

@@ -18,8 +18,10 @@ from qa_arch.records import (
     RECORD,
     TRAIN,
     RunRecord,
+    changing,
     questions_folder,
     read_record,
+    require_rows,
     write_record,
 )
 
@@ -42,29 +44,30 @@ def publish(run: Path, folder: Path) -> Path:
             f"{run}: still running, or stopped without a trace; finish it first (--if-exists resume)"
         )
     target = folder / run.resolve().name
-    _require_same_run(target, run, record)
     config = map_texts(record.config, _portable, f"{run}: config")
     published = replace(record, config=config, error=shareable(record.error))
     rows = {split: questions_folder(run, split) / QUESTIONS for split in {DEV, *record.scores} - {TRAIN}}
     contents = {split: path.read_bytes() for split, path in rows.items() if path.is_file()}
-    with replacing_folder(target) as copy:
-        write_record(copy, published)
-        for split, content in contents.items():
-            write_atomic(questions_folder(copy, split) / QUESTIONS, content)
+    for split in contents:  # after they were read: the run may be scored again meanwhile
+        require_rows(run, record, split)
+    with changing(target, "published copy", replaced=True) as other:
+        _require_same_run(target, run, record, other)
+        with replacing_folder(target) as copy:
+            write_record(copy, published)
+            for split, content in contents.items():
+                write_atomic(questions_folder(copy, split) / QUESTIONS, content)
     return target
 
 
-def _require_same_run(target: Path, run: Path, record: RunRecord) -> None:
-    """Raise RunError if ``target`` holds anything but a copy of ``run``, whose record is ``record``."""
+def _require_same_run(target: Path, run: Path, record: RunRecord, other: RunRecord | None) -> None:
+    """Raise RunError if ``target``, with the record ``other``, holds anything but a copy of ``run``, whose
+    record is ``record``."""
     for path in sorted(target.rglob("*")):
         if path.is_file() and path.name not in (RECORD, QUESTIONS):
             raise RunError(
                 f"{target}: holds {path.name}, which is not part of a published copy; publish elsewhere"
             )
-    if not (target / RECORD).is_file():
-        return
-    other = read_record(target)
-    if (other.config_hash, other.created) != (record.config_hash, record.created):
+    if other is not None and (other.config_hash, other.created) != (record.config_hash, record.created):
         theirs, ours = (f"config {r.config_hash[:8]}, created {r.created}" for r in (other, record))
         raise RunError(
             f"{target}: holds another run ({theirs}) than {run} ({ours}); publish into another folder, or"

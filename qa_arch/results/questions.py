@@ -33,6 +33,7 @@ from qa_arch.records import (
     is_language,
     questions_folder,
     read_questions,
+    require_rows,
 )
 from qa_arch.types.text import QuestionSet, question_word
 
@@ -133,6 +134,7 @@ def question_columns(run: Path, record: RunRecord, split: str = DEV) -> dict[str
             f"{path}: rows of a pre-training run, which answers no questions; qa-arch tables has its scores,"
             f" and qa-arch train encoder.name={word} makes a run that answers"
         )
+    require_rows(run, record, split)
     columns = read_questions(folder)
     rows, expected = len(next(iter(columns.values()), ())), record.facts(split).questions
     if expected is not None and expected != rows:

@@ -11,12 +11,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from qa_arch.config.files import empty_folder, is_unfinished, write_atomic, write_json
+from qa_arch.config.files import is_unfinished, write_atomic, write_json
 from qa_arch.config.identity import NEUTRAL, within
 from qa_arch.config.machine import machine_settings
 from qa_arch.config.schema import SweepSettings, refuse_ignored_encoder, refuse_mixed_sources
 from qa_arch.errors import ConfigError, QaArchError, RunError
-from qa_arch.records import RECORD
+from qa_arch.records import RECORD, clear_run
 from qa_arch.results import provenance
 from qa_arch.sweep import schedule
 from qa_arch.sweep.points import Point, make_points, title
@@ -279,7 +279,7 @@ def reset_point(folder: Path) -> None:
             log.warning(
                 "%s: its %s is not JSON; the run starts over, its files are in %s", folder, RECORD, aside
             )
-        empty_folder(folder, keep=remaining)
+        clear_run(folder, keep=remaining)
         Status(attempts=read_status(folder).attempts).write(folder)
 
 

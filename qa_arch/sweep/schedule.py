@@ -52,8 +52,8 @@ class Running:
     folder: Path
     process: Process
     devices: list[str]
-    started: float
-    """Start time (Unix seconds): an older record belongs to an earlier attempt."""
+    earlier: tuple[int, int] | None
+    """The file of the record that an earlier attempt left; no times are compared, for clocks go back."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def _start(entry: Entry, devices: list[str], plan: Plan) -> Running:
     env = point_environment(
         devices=None if plan.pool is None else devices, side_by_side=plan.jobs, group=plan.folder.name
     )
-    started = time.time()
+    earlier = _record_file(folder)
     with (folder / LOG).open("ab") as log:
         process = lifeline.start(
             plan.command(folder),
@@ -145,7 +145,15 @@ def _start(entry: Entry, devices: list[str], plan: Plan) -> Running:
             stderr=subprocess.STDOUT,
             start_new_session=True,  # a terminal's interrupt reaches only this process, which forwards it
         )
-    return Running(entry, folder, process, devices, started)
+    return Running(entry, folder, process, devices, earlier)
+
+
+def _record_file(folder: Path) -> tuple[int, int] | None:
+    """Identity of the file of a record; None if there is none."""
+    with suppress(FileNotFoundError):
+        file = (folder / RECORD).stat()
+        return file.st_ino, file.st_mtime_ns
+    return None
 
 
 def _stop(running: Sequence[Running], watch: Callable[[Entry | None], Any]) -> None:
@@ -173,7 +181,7 @@ def _settle(point: Running, code: int, *, stopped: bool = False) -> Status:
         status = replace(status, status="failed", error=str(error))
         status.write(point.folder)
         return status
-    is_new = record is not None and (point.folder / RECORD).stat().st_mtime >= point.started
+    is_new = _record_file(point.folder) != point.earlier
     if record is not None and record.status == "ok":
         status = replace(status, status="ok")
     elif stopped:

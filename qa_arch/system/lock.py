@@ -23,32 +23,41 @@ _descriptors: set[int] = set()
 
 
 @contextmanager
-def hold(folder: Path, what: str, *, file: str = "") -> Iterator[None]:
-    """Hold the lock of the folder; raises RunError, naming the holder, if another process has it.
+def hold(folder: Path, what: str, *, file: str = "", patience: float = PATIENCE) -> Iterator[None]:
+    """Hold the lock of the folder; raises RunError, naming the holder, if another process has it for
+    ``patience`` seconds.
 
     ``what`` describes the folder in the message ("run", "sweep"). With ``file`` the lock is not on the folder
-    but on this name in it.
+    but on this name in it. After an error in the block, a new folder that is still empty is removed.
     """
     name = f".{file}.lock" if file else LOCK
-    path = folder / name
+    path, existed = folder / name, folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = _acquire(path)
+        descriptor = _acquire(path, patience)
     except OSError as error:
         raise RunError(f"{folder}: cannot be written ({error.strerror or error})") from error
     if descriptor is None:
         owner = holder(folder, name) or "another process"
         raise RunError(f"{folder / file}: this {what} is in use by {owner}")
     _descriptors.add(descriptor)
+    abandoned, failed = not file and os.fstat(descriptor).st_size > 0, True
     try:
         with suppress(OSError):  # a full disk: the lock is held without a description of its holder
             os.ftruncate(descriptor, 0)
             os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield
+        failed = False
     finally:
-        path.unlink(missing_ok=True)
+        # A killed process's file tells that it was killed, until the work is done. After the folder was
+        # renamed, another run's file may be in the place of ours.
+        if not (failed and abandoned) and _is_at(path, descriptor):
+            path.unlink()
         _descriptors.discard(descriptor)
         os.close(descriptor)
+        if failed and not existed:
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def holder(folder: Path, name: str = LOCK) -> str | None:
@@ -71,8 +80,8 @@ def descriptors() -> tuple[int, ...]:
     return tuple(_descriptors)
 
 
-def _acquire(path: Path) -> int | None:
-    deadline = time.monotonic() + PATIENCE
+def _acquire(path: Path, patience: float) -> int | None:
+    deadline = time.monotonic() + patience
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -83,7 +92,12 @@ def _acquire(path: Path) -> int | None:
                 return None
             time.sleep(0.02)
             continue
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), path.stat()):
-                return descriptor
+        if _is_at(path, descriptor):
+            return descriptor
         os.close(descriptor)  # its holder removed the file between our open and our lock
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    return False

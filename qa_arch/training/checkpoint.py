@@ -132,7 +132,7 @@ class DurableCheckpoints(TorchCheckpointIO):
     ) -> None:
         target = Path(path)
         try:
-            with replacing(target) as temporary:
+            with replacing(target, parents=False) as temporary:
                 with temporary.open("wb") as file:
                     torch.save(checkpoint, file)
                     file.flush()

@@ -114,14 +114,6 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that the device or the machine ran out of memory."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    text = str(error)
-    return isinstance(error, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)
-
-
 def strategy_name(settings: Trainer, world: int) -> str:
     """Strategy name for the record; ``single`` for one process."""
     if settings.strategy == "fsdp":

@@ -23,7 +23,7 @@ import torch.distributed as dist
 
 from qa_arch.config.launched import launched
 from qa_arch.config.schema import Config, validate
-from qa_arch.errors import QaArchError
+from qa_arch.errors import QaArchError, out_of_memory
 from qa_arch.records import Status, read_record, write_record
 from qa_arch.system import lifeline, lock
 from qa_arch.tasks import task_of
@@ -71,7 +71,7 @@ def other_ranks(world: int, folder: Path, *, resume: bool, trusted: Sequence[str
         for process in others:
             process.wait(PATIENCE)
     except RuntimeError as error:
-        if not devices.out_of_memory(error) and (lost := _rank_out_of_memory(others)):
+        if not out_of_memory(error) and (lost := _rank_out_of_memory(others)):
             raise torch.OutOfMemoryError(f"rank {lost} ran out of memory") from error
         raise
     finally:
@@ -107,7 +107,7 @@ def main(folder: str, how: str, *trusted: str) -> None:
     except QaArchError as error:
         sys.exit(f"rank {os.environ['LOCAL_RANK']}: {error}")
     except Exception as error:
-        if not devices.out_of_memory(error):
+        if not out_of_memory(error):
             raise
         traceback.print_exc()
         sys.exit(OUT_OF_MEMORY)

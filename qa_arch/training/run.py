@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import shlex
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import ENCODER, config_hash
 from qa_arch.config.schema import OOM_REMEDY, Config, cut_batch, require_trainable
 from qa_arch.config.target import TRUSTED
+from qa_arch.errors import RunError, out_of_memory
 from qa_arch.evaluation.scoring import evaluate_splits, load_references
 from qa_arch.models import store
 from qa_arch.models.check import check_model
@@ -59,11 +62,26 @@ class Run:
 
     folder: Path
     record: RunRecord
+    written: os.stat_result | None = None
+    """The file of the record as this run wrote it last."""
 
     def update(self, **changes: Any) -> None:
-        """Change fields of the record and write it."""
+        """Change fields of the record and write it; RunError if it is no longer in its place."""
+        self.require_in_place()
         self.record = replace(self.record, **changes)
-        write_record(self.folder, self.record)
+        self.written = write_record(self.folder, self.record).stat()
+
+    def require_in_place(self) -> None:
+        """Raise RunError if the folder was renamed, removed or replaced since the record was written."""
+        if self.written is None:
+            return
+        with suppress(FileNotFoundError):
+            if os.path.samestat(self.written, (self.folder / RECORD).stat()):
+                return
+        raise RunError(
+            f"{self.folder}: was renamed, replaced or removed while the run trained in it, so the run ended;"
+            " resume it in its new place with --config-from NEW --folder NEW --resume"
+        )
 
 
 @dataclass(frozen=True)
@@ -115,7 +133,8 @@ def train(
     try:
         _train(start.config if start else config, run, resume, trusted, start)
     except BaseException as error:
-        oom = devices.out_of_memory(error)
+        run.require_in_place()
+        oom = out_of_memory(error)
         status = "oom" if oom else "failed" if isinstance(error, Exception) else "killed"
         write_atomic(folder / TRACEBACK, traceback.format_exc())
         run.update(status=status, error=f"{type(error).__name__}: {error}".strip().splitlines()[0])
@@ -223,7 +242,7 @@ def _fit(config: Config, parts: Parts, run: Run, *, world: int, gpu: bool, **opt
             return fit(replace(config, trainer=settings), parts, run.folder, gpu=gpu, **options)
         except Exception as error:
             can_halve = auto and settings.batch_size > 1 and not run.record.epochs
-            if not (can_halve and devices.out_of_memory(error)):
+            if not (can_halve and out_of_memory(error)):
                 raise
         # Outside the except block: the error would keep every tensor of the step alive.
         settings = cut_batch(settings, settings.batch_size // 2)

@@ -67,6 +67,8 @@ def test_package_runs_as_a_module():
         (RunError("x"), 5, "x"),
         (UnavailableError("x"), 6, "x"),
         (ValueError("x"), 70, "unexpected ValueError: x"),
+        (MemoryError(), 1, "out of memory; free some"),
+        (ImportError("libx.so: failed to map segment from shared object"), 1, "out of memory; free some"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )

@@ -4,17 +4,29 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from qa_arch.config import files
 from qa_arch.config.files import write_json
 from qa_arch.data import synthetic
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import write
-from qa_arch.records import Confidence, Threshold, questions_folder, read_questions, read_record, write_record
+from qa_arch.evaluation import runs
+from qa_arch.records import (
+    Confidence,
+    Threshold,
+    questions_folder,
+    read_questions,
+    read_record,
+    read_scored,
+    write_record,
+)
 from qa_arch.results.provenance import DEV_ACCESS_LOG, read_dev_accesses
 from qa_arch.system import hub
+from qa_arch.system.lock import holder
 from qa_arch.types.text import question_word
 
 OFFICIAL = ("exact", "f1", "total", "HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1")
@@ -141,6 +153,84 @@ def test_sets_of_the_same_name_are_recorded_separately(qa_arch, run_folder, tmp_
     write_record(run_folder, replace(record, data={**record.data, "calibration": other}))
     qa_arch("evaluate", "--run", run_folder, "--data", file)
     assert split not in read_record(run_folder).references, "references of the earlier scores were kept"
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("a", "a")], ids=" ".join)
+def test_sets_scored_at_once_are_both_recorded(qa_arch, run_folder, tmp_path, monkeypatch, names):
+    """The second command runs as a whole while the first is scoring, also on a file of the same name."""
+    files = [
+        write_json(tmp_path / str(seed) / f"{name}.json", write(synthetic.generate(1, seed, 1, "dev")))
+        for seed, name in enumerate(names, 7)
+    ]
+    reference_scores, others = runs.reference_scores, iter(files[1:])
+
+    def interrupted(*arguments):
+        for file in others:
+            assert qa_arch("evaluate", "--run", run_folder, "--data", file)[0] == 0
+        return reference_scores(*arguments)
+
+    monkeypatch.setattr(runs, "reference_scores", interrupted)
+    assert qa_arch("evaluate", "--run", run_folder, "--data", files[0])[0] == 0
+    record = read_scored(run_folder)
+    ids = {frozenset(read_questions(questions_folder(run_folder, split))["id"]) for split in record.scores}
+    assert len(ids) == len(record.scores) == 4
+    assert {len(rows) for rows in ids} == {record.facts(split).questions for split in record.scores}
+
+
+@pytest.mark.parametrize("renamed", [False, True], ids=["trained again", "renamed"])
+def test_scores_of_a_run_that_is_gone_are_not_recorded(qa_arch, run_folder, tmp_path, monkeypatch, renamed):
+    read, record = runs.read, replace(read_record(run_folder), created="2031-01-01T00:00:00+00:00")
+
+    def replaced(*arguments, **options):
+        if renamed:
+            run_folder.rename(tmp_path / "elsewhere")
+        else:
+            write_record(run_folder, record)
+        return read(*arguments, **options)
+
+    monkeypatch.setattr(runs, "read", replaced)
+    code, _, err = qa_arch("evaluate", "--run", run_folder, "--data", "synthetic:dev")
+    assert (code, "is no longer the run that was scored" in err) == (5, True), err
+    assert run_folder.exists() is not renamed
+    assert renamed or read_scored(run_folder) == record
+
+
+WRITERS = {
+    "evaluate": ("evaluate --run RUN --data synthetic:dev", "RUN"),
+    "decode": ("evaluate --run RUN --data synthetic:dev --decode greedy --record OUT", "OUT"),
+    "suite": ("suite OUT.yaml RUN", "RUN"),
+    "adopt": ("adopt --predictions RUN/predictions.json --data synthetic:dev --name x --folder OUT", "OUT"),
+    "export": ("export RUN --to onnx --out OUT", "OUT"),
+    "graph": ("export RUN --to onnx", "RUN/onnx"),
+    "hf": ("export RUN --to hf --out OUT", "OUT"),
+    "publish": ("tables RUN --publish OUT", "OUT/NAME"),
+    "predict": ("predict RUN --data synthetic:dev --out OUT", "OUT"),
+}
+"""Command that changes a folder, and the folder."""
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_folder_is_locked_while_a_command_changes_it(qa_arch, run_folder, tmp_path, monkeypatch, name):
+    """Else two commands at once would each lose, or mix, what the other has written."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path.parent))  # for published paths
+    words = {"RUN": run_folder.name, "OUT": "out", "NAME": run_folder.name}
+    command, place = (re.sub("RUN|OUT|NAME", lambda word: words[word[0]], text) for text in WRITERS[name])
+    questions = write_json(tmp_path / "new.json", write(synthetic.generate(2, 7, 1, "dev")))
+    write_json(tmp_path / "out.yaml", {"sets": {"new": {"data": str(questions)}}})
+    out, create, locked = Path(place).absolute(), files._create_locked, []
+
+    def noted(target, *, folder):
+        if out in (target.absolute(), *target.absolute().parents):
+            holders = holder(out), holder(out.parent, f".{out.name}.lock")
+            locked.append((target.name, any(holders)))
+        return create(target, folder=folder)
+
+    monkeypatch.setattr(files, "_create_locked", noted)
+    code, _, err = qa_arch(*command.split())
+    assert code == 0, err
+    assert locked
+    assert all(held for _, held in locked), locked
 
 
 def test_training_questions_are_scored_without_changing_dev(qa_arch, run_folder):

@@ -11,7 +11,15 @@ from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
-from qa_arch.records import NEVER_NULL, ORACLE, read_record
+from qa_arch.records import (
+    NEVER_NULL,
+    ORACLE,
+    questions_folder,
+    read_questions,
+    read_record,
+    read_scored,
+    write_questions,
+)
 
 
 @pytest.fixture
@@ -93,6 +101,18 @@ def test_trained_run_and_adopted_system_on_two_sets(suite, adopted, run_folder, 
     assert scored == f"scoring {run_folder} on seen"
     assert left_out.startswith(f"left out: {run_folder} on seen: ")
     assert "training and calibration data" in left_out
+
+
+def test_set_with_rows_of_another_scoring_is_scored_again(suite, run_folder, qa_arch):
+    """As ``suite`` leaves it if it is killed between rows and record."""
+    assert qa_arch("suite", suite, run_folder)[0] == 0
+    record = read_scored(run_folder)
+    (split,) = (split for split in record.scores if record.facts(split).name == "mixed")
+    columns = read_questions(folder := questions_folder(run_folder, split))
+    write_questions(folder, columns | {"f1": columns["f1"][::-1]})
+    assert qa_arch("suite", suite, run_folder, "--scored-only")[0] == 5
+    assert qa_arch("suite", suite, run_folder)[0] == 0
+    assert read_scored(run_folder).scores == record.scores
 
 
 def test_consistency_on_contrast_sets(tmp_path, qa_arch):

@@ -1,23 +1,26 @@
 """``qa-arch train`` and ``qa_arch.train``: run folders, refusals, resuming, suggested next steps."""
 
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
-from kills import killed_at_sizes
+from kills import contents, killed_at_each_step, killed_at_sizes
 from terminals import ROOT
 
 import qa_arch as qa_arch_in_python
 import qa_arch.training.run as training
 from qa_arch.cli.compose import compose
+from qa_arch.cli.main import main
 from qa_arch.cli.runs import next_steps
 from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import validate
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.records import RECORD, RunRecord, read_questions, read_record, write_record
+from qa_arch.training.checkpoint import LAST
 
 
 @pytest.fixture
@@ -61,6 +64,23 @@ def test_finished_run_is_refused_or_replaced(qa_arch, run_folder, stub_training)
     assert qa_arch(*again, "--if-exists", "replace")[0] == 0
     assert stub_training.calls == [("bert", False)]
     assert {path.name for path in run_folder.iterdir()} == {"config.yaml", "run.json"}
+
+
+def test_run_killed_while_it_is_replaced_is_no_result(run_folder, qa_arch, stub_training, tmp_path):
+    """Checkpoints go first, then the record, then the model; the folder still passes for a run."""
+    (run_folder / LAST).touch()
+    again = ("train", "--config-from", run_folder, "--folder", run_folder, "--if-exists", "replace")
+    before, kept = contents(run_folder), shutil.copytree(run_folder, tmp_path / "kept")
+    left = []
+    for _ in killed_at_each_step(lambda: main([*map(str, again)]), run_folder):
+        files = contents(run_folder)
+        is_old = files.get(RECORD) == before[RECORD]
+        left.append((LAST in files, is_old))
+        assert not is_old or before.keys() - files.keys() <= {LAST}
+        assert qa_arch(*again)[0] == 0
+        shutil.rmtree(run_folder)
+        shutil.copytree(kept, run_folder)
+    assert {(True, True), (False, True), (False, False)} == {*left}
 
 
 def test_run_killed_before_its_config_was_written_starts_over(qa_arch, settings, tmp_path, stub_training):

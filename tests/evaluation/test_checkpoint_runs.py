@@ -10,9 +10,11 @@ from checkpoints import make_checkpoint
 
 from qa_arch import load
 from qa_arch.config.files import write_json
+from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
-from qa_arch.records import read_questions, read_record
+from qa_arch.evaluation import runs
+from qa_arch.records import read_questions, read_record, read_scored
 
 RECORD = Path("runs/checkpoints/tiny-electra")
 
@@ -88,6 +90,22 @@ def test_threshold_is_fitted_on_the_calibration_set(work, qa_arch):
     assert (code, "settings or calibration" in err) == (5, True)
     code, _, err = qa_arch("evaluate", "--run", str(RECORD), "--data", "calibration.json")
     assert (code, "shares 1 articles" in err) == (4, True)
+
+
+def test_first_sets_of_a_checkpoint_scored_at_once_are_both_recorded(work, qa_arch, monkeypatch):
+    """The first commands on a checkpoint: each would make its set the dev set."""
+    reference_scores, others = runs.reference_scores, iter(["train.json"])
+
+    def interrupted(*arguments):
+        for file in others:
+            assert qa_arch("evaluate", "--run", "tiny-electra", "--data", file)[0] == 0
+        return reference_scores(*arguments)
+
+    monkeypatch.setattr(runs, "reference_scores", interrupted)
+    assert qa_arch("evaluate", "--run", "tiny-electra", "--data", "dev.json")[0] == 0
+    record = read_scored(RECORD)
+    scored = {record.fingerprint(split) for split in record.scores}
+    assert scored == {open_passages(file).fingerprint for file in ("dev.json", "train.json")}
 
 
 @pytest.mark.parametrize("options", [["--precision", "bf16"], ["--calibration", "calibration.json"]])

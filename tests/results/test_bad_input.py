@@ -3,6 +3,7 @@
 import json
 import math
 import random
+from dataclasses import replace
 from datetime import datetime
 from itertools import cycle
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 from broken_records import changed
 
 from qa_arch.errors import RunError
-from qa_arch.records import QUESTIONS, RECORD, read_questions, write_questions
+from qa_arch.records import QUESTIONS, RECORD, read_questions, read_record, write_questions, write_record
+from qa_arch.results.notebooks import Run
 from qa_arch.results.questions import question_columns
+from qa_arch.system import lock
 
 COMMANDS = {
     "show": ["show", "{bad}"],
@@ -185,6 +188,28 @@ def test_damaged_question_rows_are_never_a_bug(runs, call, seed, qa_arch, tmp_pa
         for command in ("show", "compare", "baseline", "tables"):
             assert call(command)[0] in (0, 5)
         assert qa_arch("report", runs, "--out", tmp_path / "report.html")[0] in (0, 5)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_rows_of_another_scoring_are_refused(runs, call, qa_arch, tmp_path, command):
+    """As a command leaves them that was killed between rows and record."""
+    folder = runs / "worse"
+    record, columns = read_record(folder), read_questions(folder)
+    write_record(folder, replace(record, rows={"dev": write_questions(folder, columns)}))
+    assert call(command)[0] == 0
+    write_questions(folder, columns | {"f1": columns["f1"][::-1]})
+    code, out, err = call(command)
+    assert (code, err.count("\n")) == (5, 1)
+    assert out == "" or command == "publish"  # of the runs before it
+    assert f"{folder / QUESTIONS}: are not the rows that the scores in {RECORD} belong to; score the" in err
+    assert f"qa-arch evaluate --run {folder} --data FILE" in err
+    with lock.hold(folder, "run"):
+        assert "it is being scored again; repeat this" in call(command)[2]
+    assert "not used: " in qa_arch("report", runs, "--out", tmp_path / "report.html")[2]
+    with pytest.raises(RunError, match="are not the rows"):
+        question_columns(folder, read_record(folder))
+    with pytest.raises(RunError, match="are not the rows"):
+        Run(folder)
 
 
 @pytest.mark.parametrize("change", [{"fingerprint": "other"}, {"protocol": "1.1"}], ids=str)

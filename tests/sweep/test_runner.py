@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import time
 
 import pytest
 import sweep_stub as stub
@@ -12,7 +13,7 @@ from qa_arch.config.files import is_unfinished, write_atomic
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.records import RECORD
 from qa_arch.sweep import runner
-from qa_arch.sweep.state import MANIFEST, Entry, Status, actual_status, read_manifest
+from qa_arch.sweep.state import MANIFEST, Entry, Status, actual_status, read_manifest, read_status
 from qa_arch.sweep.view import rows
 
 
@@ -45,6 +46,14 @@ def test_time_of_a_point_killed_with_its_sweep_is_unknown(tmp_path):
     (killed,), (running,) = (rows(tmp_path, [entry], parent=parent) for parent in (False, True))
     assert (killed.status, killed.seconds) == ("killed", None)
     assert (running.status, running.seconds > 0) == ("running", True)
+
+
+def test_record_counts_although_the_clock_went_back(stubbed, monkeypatch):
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 3600)  # the point's own clock is an hour behind
+    stubbed.set_actions(seed1="oom").launch(1)
+    status = read_status(stubbed.point(1))
+    assert (status.status, status.error) == ("oom", "ValueError: no")
 
 
 def test_failed_points_do_not_stop_the_others(stubbed):

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from qa_arch.data.synthetic import generate
-from qa_arch.errors import DataError
-from qa_arch.records import BatchSizes, read_record
+from qa_arch.errors import DataError, RunError, out_of_memory
+from qa_arch.records import RECORD, BatchSizes, read_record, write_record
 from qa_arch.results.questions import load_questions
 from qa_arch.spans.task import TASK, SpanTask
+from qa_arch.training import run
 from qa_arch.training.checkpoint import LAST, discard
-from qa_arch.training.devices import out_of_memory
 from qa_arch.training.module import TrainingModule
 from qa_arch.types.text import Candidate, Prediction
 
@@ -83,6 +83,43 @@ def test_failure_is_recorded_raised_and_cleared_on_resume(
     done = run_training(resume=True)
     assert (done.record.status, done.record.error) == ("ok", None)
     assert not (tmp_path / "run" / "traceback.txt").exists()
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["renamed", "replaced by another run"])
+@pytest.mark.parametrize("moment", ["training", "scoring"])
+def test_run_whose_folder_was_renamed_ends_and_resumes_there(
+    run_training, monkeypatch, tmp_path, moment, replaced
+):
+    """It ended as ``ok`` in a new folder, without config and tokenizer."""
+    folder, moved = tmp_path / "run", tmp_path / "moved"
+    step, evaluate = TrainingModule.training_step, run.evaluate_splits
+
+    def rename():
+        if not moved.exists():
+            folder.rename(moved)
+            if replaced:
+                write_record(folder, replace(read_record(moved), seed=99))
+
+    def training_step(self, batch, batch_idx):
+        if moment == "training":
+            rename()
+        return step(self, batch, batch_idx)
+
+    def evaluate_splits(*arguments):
+        if moment == "scoring":
+            rename()
+        return evaluate(*arguments)
+
+    monkeypatch.setattr(TrainingModule, "training_step", training_step)
+    monkeypatch.setattr(run, "evaluate_splits", evaluate_splits)
+    with pytest.raises(RunError, match="run: was renamed, replaced or removed while the run trained in it"):
+        run_training("trainer.checkpoint_minutes=1e-6")
+    assert read_record(folder).seed == 99 if replaced else not (folder / RECORD).exists()
+    assert replaced or moment == "scoring" or not folder.exists()
+    assert read_record(moved).status == "running"
+    assert not (moved / run.TRACEBACK).exists()
+    done = run_training("trainer.checkpoint_minutes=1e-6", name="moved", resume=True)
+    assert (done.record.status, (moved / "model" / "tokenizer").is_dir()) == ("ok", True)
 
 
 def test_out_of_memory_is_recorded_as_a_result(run_training, raise_in_training, monkeypatch):

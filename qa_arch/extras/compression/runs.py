@@ -7,7 +7,6 @@ calibration are refitted on the calibration split. Dev is scored only if the con
 from __future__ import annotations
 
 import shlex
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -56,6 +55,8 @@ from qa_arch.records import (
     TRAIN,
     Parent,
     RunRecord,
+    changing,
+    clear_run,
     read_record,
     write_record,
 )
@@ -63,7 +64,6 @@ from qa_arch.results.provenance import new_record
 from qa_arch.spans.loading import load_predictor
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.spans.task import SpanParts, SpanTask
-from qa_arch.system.lock import hold
 from qa_arch.tasks import run_device, task_of
 from qa_arch.tasks.teacher import Teacher, load_teacher
 from qa_arch.training import devices
@@ -95,7 +95,7 @@ def compress(source: Path, out: Path, step: Step, trust: Sequence[str] = ()) -> 
     or the data differ from those the run was trained on.
     """
     work = out.with_name(f".{out.name}{UNFINISHED}")
-    with hold(out.parent, "compression", file=out.name):
+    with changing(out, "compression", replaced=True):
         if out.exists():
             raise RunError(f"{out}: already exists; choose a new folder, or remove it first")
         parent = open_parent(source, trust)
@@ -104,13 +104,13 @@ def compress(source: Path, out: Path, step: Step, trust: Sequence[str] = ()) -> 
         _require_smaller(parent, step)
         record = _resumable_record(work, config, parent)
         if record is None:
-            shutil.rmtree(work, ignore_errors=True)
+            _discard(work)
         if record is None or record.parameters.nonzero is None:  # it is written last
             try:
                 record = _make(config, parent, step, trust, work, resume=record is not None)
             except BaseException:
                 if not (work / LAST).exists():  # nothing to resume from
-                    shutil.rmtree(work, ignore_errors=True)
+                    _discard(work)
                 raise
         work.replace(out)
     return record
@@ -219,6 +219,12 @@ def _require_smaller(parent: ParentRun, step: Step) -> None:
             return
     if count >= present:
         raise ConfigError(f"{option}: {count} is not less than the {present} the model has")
+
+
+def _discard(work: Path) -> None:
+    if work.is_dir():
+        clear_run(work)
+        work.rmdir()
 
 
 def _resumable_record(work: Path, config: Config, parent: ParentRun) -> RunRecord | None:

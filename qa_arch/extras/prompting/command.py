@@ -32,6 +32,7 @@ from qa_arch.records import (
     RunRecord,
     Seconds,
     SplitFacts,
+    changing,
     write_record,
 )
 from qa_arch.system import lock
@@ -111,7 +112,8 @@ def run(args: argparse.Namespace) -> int:
         about = {"name": args.name, "seed": args.seed, "file": files[0].name}
         record = adopt(sets[0], answers[0], target, **about, calibration=calibration)
         cost = _cost(files[0], args.price)
-        write_record(target, _with_prompt(record, prompt, model, train, shots, cost))
+        with changing(target):
+            write_record(target, _with_prompt(record, prompt, model, train, shots, cost))
     point = record.compared_point(DEV)
     assert point is not None
     fitted = f", null threshold {record.null_threshold:.4g}" if calibration else ""

@@ -6,7 +6,6 @@ key-value cache of the left-padded prompts is computed once and shared by all co
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from copy import deepcopy
@@ -18,7 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from qa_arch.config.identity import files_hash
+from qa_arch.config.identity import file_hash, files_hash
 from qa_arch.data.answer_files import UNANSWERABLE, is_null
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.extras.prompting.prompts import Messages, Reply
@@ -264,8 +263,7 @@ def load(source: str, reading: Reading, device: str | None = None) -> LocalModel
 def _identity(path: Path, model: Any) -> str:
     """Hash of a file or of the files in a folder; for a hub model its commit."""
     if path.is_file():
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_hash(path)
     if path.is_dir():
         return files_hash(path, [file for file in path.iterdir() if file.is_file()])
     return str(getattr(model.config, "_commit_hash", None))
