@@ -23,7 +23,7 @@ from qa_arch.cli.runs import (
 )
 from qa_arch.config.extras import require_extras
 from qa_arch.config.files import empty_folder, is_unfinished, read_yaml, write_atomic, write_json
-from qa_arch.config.identity import config_hash
+from qa_arch.config.identity import ENCODER, config_hash
 from qa_arch.config.launched import Launched, launched
 from qa_arch.config.schema import Config, require_trainable, require_vectors, validate
 from qa_arch.config.target import TRUSTED, own_options, require_trusted
@@ -235,8 +235,11 @@ def require_usable(job: Job, if_exists: IfExists) -> None:
         state = "is finished;" if finished(folder) else "already exists; --if-exists resume continues it,"
         raise RunError(f"{folder}: {state} --if-exists replace trains it from the beginning")
     if if_exists == "resume" and (folder / RECORD).is_file():
-        recorded = config_hash(asdict(validate(read_record(folder).config)))  # adds defaults of new settings
-        if recorded != config_hash(asdict(job.config)):
+        record = read_record(folder)
+        started = validate(record.config)  # adds defaults of new settings
+        # Where the inputs lie does not matter: their content is compared when they have been read.
+        read = {} if record.encoder is None else {ENCODER: record.encoder.config_hash}
+        if config_hash(asdict(started), read) != config_hash(asdict(job.config), read):
             word = shlex.quote(str(folder))
             raise RunError(f"{folder}: was started with another config; resume with --config-from {word}")
 
@@ -254,8 +257,10 @@ def train_job(
     with hold(job.folder, "run"):
         require_usable(job, if_exists)  # again: another process may have used the folder meanwhile
         if if_exists == "resume" and finished(job.folder):
+            record = read_record(job.folder)
+            _require_same_inputs(job, record)
             log.info("%s: already finished, nothing to do", job.folder)
-            return read_record(job.folder)
+            return record
         from qa_arch.cli.compose import to_yaml
         from qa_arch.training.run import train as train_run
 
@@ -273,6 +278,19 @@ def train_job(
                 raise
             log.error("%s: failed (%s: %s)", job.folder, type(error).__name__, error)
             return read_record(job.folder)
+
+
+def _require_same_inputs(job: Job, record: RunRecord) -> None:
+    """Raise RunError if a file that the finished run read has changed; only warn if it is not here."""
+    try:
+        require_files(job.config)
+        require_hub([job.config])
+    except QaArchError as error:
+        log.warning("%s: finished; what it read is not here to be compared (%s)", job.folder, error)
+        return
+    from qa_arch.training.inputs import require_same_inputs
+
+    require_same_inputs(job.folder, job.config, record)
 
 
 def finished(folder: Path) -> bool:

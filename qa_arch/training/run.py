@@ -17,7 +17,7 @@ from typing import Any
 import pytorch_lightning as pl
 
 from qa_arch.config.files import write_atomic
-from qa_arch.config.identity import ENCODER, config_hash
+from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import OOM_REMEDY, Config, cut_batch, require_trainable
 from qa_arch.config.target import TRUSTED, own_options
 from qa_arch.evaluation.scoring import evaluate_splits, load_references
@@ -29,7 +29,7 @@ from qa_arch.records import DEV, MODEL, RECORD, BatchSizes, Epoch, RunRecord, re
 from qa_arch.results import provenance
 from qa_arch.results.pretrained_runs import encoder_run
 from qa_arch.tasks import Parts, task_of
-from qa_arch.training import devices
+from qa_arch.training import devices, inputs
 from qa_arch.training.checkpoint import LAST, discard, random_state, restore_random_state
 from qa_arch.training.loggers import Outcome, check_logger, open_logger
 from qa_arch.training.loop import Fitted, fit
@@ -45,6 +45,8 @@ class Run:
 
     folder: Path
     record: RunRecord
+    read: Mapping[str, str | None] = field(default_factory=dict)
+    """Hashes of what a resumed run has read before."""
 
     def update(self, **changes: Any) -> None:
         """Change fields of the record and write it."""
@@ -95,7 +97,9 @@ def train(
     run = Run(folder, provenance.new_record(asdict(config), status="running"))
     if resume and (folder / RECORD).is_file():
         earlier = read_record(folder)
-        run.record = replace(run.record, epochs=earlier.epochs, batch=earlier.batch)
+        run.read = inputs.recorded(folder, earlier)
+        kept = ("epochs", "batch", "data", "encoder", "teacher")
+        run.record = replace(run.record, **{name: getattr(earlier, name) for name in kept})
     run.update(**(start.notes if start else {}))
     (folder / TRACEBACK).unlink(missing_ok=True)
     try:
@@ -131,8 +135,15 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
         log.info("encoder: %s", config.encoder.title)
     parts = start.parts if start else task.assemble(config, trusted)
     world = world_size(settings, gpu=gpu)
+    encoder = encoder_run(config.encoder.name)
+    teacher = parts.distiller.facts if parts.distiller is not None else None
+    hashes = inputs.fingerprints(parts.sets, parts.vectors, encoder, teacher)
+    inputs.require_unchanged(run.folder, config, run.read, hashes)
     run.update(
-        **_record_fields(run.record.config, config, parts),
+        **_record_fields(config, parts),
+        config_hash=config_hash(run.record.config, hashes),
+        encoder=encoder,
+        teacher=teacher,
         device=devices.describe(gpu),
         strategy=devices.strategy_name(settings, world),
     )
@@ -215,27 +226,15 @@ def _fit(config: Config, parts: Parts, run: Run, *, world: int, gpu: bool, **opt
         discard(run.folder)
 
 
-def _record_fields(recorded: Mapping[str, Any], config: Config, parts: Parts) -> dict[str, Any]:
-    """Fields of the record about data, features and model; the run's hash covers the files read."""
+def _record_fields(config: Config, parts: Parts) -> dict[str, Any]:
+    """Fields of the record about data, features and model."""
     task, settings = task_of(config.model), config.trainer
-    hashes = {split: questions.fingerprint for split, questions in parts.sets.items()}
-    if parts.vectors is not None:
-        hashes["glove"] = parts.vectors.fingerprint
-    encoder = encoder_run(config.encoder.name)
-    if encoder is not None:
-        hashes[ENCODER] = encoder.config_hash
-    teacher = parts.distiller.facts if parts.distiller is not None else None
-    if teacher is not None:
-        hashes["teacher"] = teacher.fingerprint
     return {
-        "config_hash": config_hash(recorded, hashes),
         "data": {
             split: task.facts(questions, parts.tables[split], titles=split != DEV)
             for split, questions in parts.sets.items()
         },
-        "encoder": encoder,
         "precision": settings.precision,
         "optimizer_bits": settings.optimizer_bits,
         "parameters": parameter_blocks(parts.model),
-        "teacher": teacher,
     }

@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -82,6 +83,48 @@ def test_run_resumed_twice_equals_uninterrupted_one(run_training, stop_after, sa
     assert resumed.weights == uninterrupted.weights
     assert resumed.results == uninterrupted.results
     same(resumed.state, uninterrupted.state)
+
+
+def test_changed_inputs_are_refused_and_moved_ones_are_not(qa_arch, tiny_run, few_questions, tmp_path):
+    """While the run is unfinished and when it has ended; refusing keeps what it needs to go on."""
+    sources = dict(option.split("=") for option in few_questions)
+    files = {setting: tmp_path / "data" / Path(path).name for setting, path in sources.items()}
+    (tmp_path / "data").mkdir()
+    for setting, path in sources.items():
+        shutil.copy(path, files[setting])
+    files["glove.path"] = tmp_path / "data" / "vectors.txt"
+    files["glove.path"].write_text("the 1 2\nwas 3 4\n")
+    model = (*TWO_EPOCHS, "model=proposed", "model.hidden=6", "glove=file")
+
+    def settings() -> list[str]:
+        return [*model, *(f"{setting}={path}" for setting, path in files.items())]
+
+    def resume(*more: str) -> tuple[int, str]:
+        command = ("train", *tiny_run, *settings(), *more, "--folder", tmp_path / "stopped", "--resume")
+        code, _, err = qa_arch(*command)
+        return code, err
+
+    def changed_inputs_are_refused() -> None:
+        for setting, path in files.items():
+            content = path.read_text()
+            path.write_text(content.replace("was", "wos"))
+            code, err = resume()
+            path.write_text(content)
+            assert f"{setting}: {path} is not what the run has read" in err
+            assert code == 5
+
+    with stopped_after(1):
+        resume("--debug")
+    changed_inputs_are_refused()
+    moved = (tmp_path / "data").rename(tmp_path / "moved")
+    files = {setting: moved / path.name for setting, path in files.items()}
+    assert resume("optim.lr=0.5")[0] == 5
+    assert resume()[0] == 0
+    assert read_record(tmp_path / "stopped").status == "ok"
+    changed_inputs_are_refused()
+    assert resume()[0] == 0
+    shutil.rmtree(moved)
+    assert resume()[0] == 0, "what is not here cannot be compared"
 
 
 def test_patience_continues_after_resuming(run_training, stop_after, monkeypatch):
