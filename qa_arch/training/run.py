@@ -10,6 +10,7 @@ import shlex
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import OOM_REMEDY, Config, cut_batch, require_trainable
 from qa_arch.config.target import TRUSTED, own_options
+from qa_arch.errors import QaArchError
 from qa_arch.evaluation.scoring import evaluate_splits, load_references
 from qa_arch.models import store
 from qa_arch.models.check import check_model
@@ -107,8 +109,9 @@ def train(
     except BaseException as error:
         oom = devices.out_of_memory(error)
         status = "oom" if oom else "failed" if isinstance(error, Exception) else "killed"
-        write_atomic(folder / TRACEBACK, traceback.format_exc())
         run.update(status=status, error=f"{type(error).__name__}: {error}".strip().splitlines()[0])
+        with suppress(QaArchError):  # a disk that is still full must not hide the error
+            write_atomic(folder / TRACEBACK, traceback.format_exc())
         if (folder / LAST).exists():
             command = ["qa-arch", "train", "--config-from", str(folder), "--folder", str(folder)]
             command += [*own_options(trusted, config_dir), "--if-exists", "resume"]

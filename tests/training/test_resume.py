@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -18,10 +20,10 @@ from pytorch_lightning import LightningModule
 from pytorch_lightning.plugins.precision import MixedPrecision
 from stops import stopped_after
 
-from qa_arch.errors import RunError
+from qa_arch.errors import QaArchError, RunError
 from qa_arch.records import read_record, write_record
 from qa_arch.spans.task import SpanTask
-from qa_arch.training import checkpoint, loop
+from qa_arch.training import checkpoint, loop, run
 from qa_arch.training.checkpoint import LAST, PREVIOUS, newest, random_state
 from qa_arch.training.module import TrainingModule
 
@@ -174,10 +176,31 @@ def test_damaged_checkpoint_falls_back_to_the_previous_one(
         for name in (LAST, PREVIOUS):
             shutil.copy(tmp_path / "copy" / name, folder)
         _damage(folder / LAST, damage)
-        assert newest(folder).name == PREVIOUS
+        assert newest(folder)[0].name == PREVIOUS
         _damage(folder / PREVIOUS, damage)
         with pytest.raises(RunError, match=r"last\.ckpt and previous\.ckpt cannot be read"):
             newest(folder)
+
+
+def test_any_flipped_bit_of_a_header_falls_back_to_the_previous_checkpoint(tmp_path, same):
+    """Or does no harm: zipfile and torch check some of a header, and raise errors of many classes."""
+    state = {"weights": torch.arange(6.0), "epoch": 3, "loops": {"step": torch.tensor(4)}}
+    for name in (LAST, PREVIOUS):
+        torch.save({**state, "name": name}, tmp_path / name)
+    content = (tmp_path / LAST).read_bytes()
+    with zipfile.ZipFile(tmp_path / LAST) as archive:
+        entries, directory = archive.infolist(), archive.start_dir
+    local = [entry.header_offset + byte for entry in entries[:2] for byte in range(30)]
+    used = set()
+    for position in (*local, *range(directory, directory + 46), *range(len(content) - 120, len(content))):
+        for bit in (0, 3, 6):
+            damaged = bytearray(content)
+            damaged[position] ^= 1 << bit
+            (tmp_path / LAST).write_bytes(damaged)
+            path, loaded = newest(tmp_path)
+            same(loaded, {**state, "name": path.name})
+            used.add(path.name)
+    assert used == {LAST, PREVIOUS}
 
 
 class FailsOnLoad:
@@ -198,6 +221,19 @@ def _damage(path, how: str) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes({"truncated": content[:-100], "empty": b"", "one bit": content}[how])
+
+
+def test_full_disk_hides_neither_the_status_nor_the_error(run_training, monkeypatch, tmp_path):
+    """The record is small, the traceback may no longer fit."""
+
+    def fail(*_):
+        raise QaArchError("the disk is full")
+
+    monkeypatch.setattr(run, "write_atomic", fail)
+    monkeypatch.setattr(loop.store, "save_weights", Mock(side_effect=OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space left"):
+        run_training("trainer.epochs=1")
+    assert read_record(tmp_path / "run").status == "failed"
 
 
 def test_full_disk_skips_checkpoints_and_training_continues(
