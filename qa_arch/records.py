@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from qa_arch.config.check import read, suggest
-from qa_arch.config.files import is_unfinished, read_json, replacing, write_json
-from qa_arch.errors import ConfigError, RunError, first_line
+from qa_arch.config.files import is_unfinished, json_text, parse_json, read_json, replacing, write_json
+from qa_arch.errors import ConfigError, QaArchError, RunError, first_line
 from qa_arch.system.lock import LOCK, holder
 from qa_arch.types.text import QuestionSet
 
@@ -547,6 +547,21 @@ def write_record(folder: str | Path, record: RunRecord) -> Path:
     if record.teacher is None:
         del top["teacher"]
     return write_json(Path(folder) / RECORD, top)
+
+
+def write_end(folder: str | Path, record: RunRecord) -> None:
+    """``write_record``; on a full disk status and error alone, in the space that the file has."""
+    try:
+        write_record(folder, record)
+    except QaArchError:
+        path = Path(folder) / RECORD
+        written = path.read_bytes() if path.is_file() else b"{}"
+        end = {**parse_json(written), "status": record.status, "error": record.error}
+        content = json_text(end, None).encode()
+        if len(content) > len(written):
+            raise
+        with path.open("r+b") as file:
+            file.write(content.ljust(len(written)))
 
 
 def read_record(folder: str | Path) -> RunRecord:

@@ -27,7 +27,17 @@ from qa_arch.models import store
 from qa_arch.models.check import check_model
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.losses import build_loss
-from qa_arch.records import DEV, MODEL, RECORD, BatchSizes, Epoch, RunRecord, read_record, write_record
+from qa_arch.records import (
+    DEV,
+    MODEL,
+    RECORD,
+    BatchSizes,
+    Epoch,
+    RunRecord,
+    read_record,
+    write_end,
+    write_record,
+)
 from qa_arch.results import provenance
 from qa_arch.results.pretrained_runs import encoder_run
 from qa_arch.tasks import Parts, task_of
@@ -109,7 +119,10 @@ def train(
     except BaseException as error:
         oom = devices.out_of_memory(error)
         status = "oom" if oom else "failed" if isinstance(error, Exception) else "killed"
-        run.update(status=status, error=f"{type(error).__name__}: {error}".strip().splitlines()[0])
+        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        ended: Any = {"status": status, "error": reason}
+        run.record = replace(run.record, **ended)
+        write_end(folder, run.record)
         with suppress(QaArchError):  # a disk that is still full must not hide the error
             write_atomic(folder / TRACEBACK, traceback.format_exc())
         if (folder / LAST).exists():

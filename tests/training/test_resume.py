@@ -12,7 +12,6 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -20,6 +19,7 @@ from pytorch_lightning import LightningModule
 from pytorch_lightning.plugins.precision import MixedPrecision
 from stops import stopped_after
 
+from qa_arch import records
 from qa_arch.errors import QaArchError, RunError
 from qa_arch.records import read_record, write_record
 from qa_arch.spans.task import SpanTask
@@ -223,17 +223,26 @@ def _damage(path, how: str) -> None:
     path.write_bytes({"truncated": content[:-100], "empty": b"", "one bit": content}[how])
 
 
-def test_full_disk_hides_neither_the_status_nor_the_error(run_training, monkeypatch, tmp_path):
-    """The record is small, the traceback may no longer fit."""
+@pytest.mark.parametrize("room", [True, False])
+def test_full_disk_hides_neither_the_status_nor_the_error(run_training, monkeypatch, tmp_path, room):
+    """There is room for the record but not for the traceback, or none for either."""
+    write = records.write_json
 
-    def fail(*_):
+    def fill(*_):
+        if not room:
+            monkeypatch.setattr(records, "write_json", full)
+        raise OSError(28, "No space left on device")
+
+    def full(*_):
         raise QaArchError("the disk is full")
 
-    monkeypatch.setattr(run, "write_atomic", fail)
-    monkeypatch.setattr(loop.store, "save_weights", Mock(side_effect=OSError(28, "No space left on device")))
+    monkeypatch.setattr(run, "write_atomic", full)
+    monkeypatch.setattr(loop.store, "save_weights", fill)
     with pytest.raises(OSError, match="No space left"):
         run_training("trainer.epochs=1")
-    assert read_record(tmp_path / "run").status == "failed"
+    assert records.write_json is (write if room else full)
+    record = read_record(tmp_path / "run")
+    assert (record.status, record.error) == ("failed", "OSError: [Errno 28] No space left on device")
 
 
 def test_full_disk_skips_checkpoints_and_training_continues(
