@@ -362,6 +362,20 @@ class TeacherFacts:
     """Articles that the teacher, but not the student, was trained or calibrated on."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevAccess:
+    """One scoring of one run on a held-out set."""
+
+    date: str
+    """UTC, ISO 8601."""
+    commit: str | None
+    config_hash: str
+    run: str
+    """Name of the run folder."""
+    data: str
+    fingerprint: str
+
+
 @dataclass(frozen=True, order=True)
 class Measure:
     """Set and metric of a score; scores of different measures are not comparable."""
@@ -425,6 +439,8 @@ class RunRecord:
     """None if not measured."""
     teacher: TeacherFacts | None = None
     """None if nothing was distilled; such a record omits the field."""
+    dev_accesses: tuple[DevAccess, ...] = ()
+    """Scorings of a held-out dev set, as in the experiment's log; a record without any omits the field."""
 
     def __repr__(self) -> str:
         return f"RunRecord({self.brief})"
@@ -544,8 +560,7 @@ Globs = str | Sequence[str]
 def write_record(folder: str | Path, record: RunRecord) -> Path:
     """Write ``run.json`` in the folder atomically; return its path."""
     top = {f.name: _plain(getattr(record, f.name)) for f in fields(record)}
-    if record.teacher is None:
-        del top["teacher"]
+    top = {key: value for key, value in top.items() if value or key not in ("teacher", "dev_accesses")}
     return write_json(Path(folder) / RECORD, top)
 
 
