@@ -110,8 +110,8 @@ def train(
     if resume and (folder / RECORD).is_file():
         earlier = read_record(folder)
         run.read = inputs.recorded(folder, earlier)
-        kept = ("epochs", "batch", "data", "encoder", "teacher")
-        run.record = replace(run.record, **{name: getattr(earlier, name) for name in kept})
+        known = ("epochs", "batch", "data", "encoder", "teacher")
+        run.record = replace(run.record, **{name: getattr(earlier, name) for name in known})
     run.update(**(start.notes if start else {}))
     (folder / TRACEBACK).unlink(missing_ok=True)
     try:

@@ -4,6 +4,12 @@ from planting import Fault
 
 # fmt: off
 FAULTS = (
+    Fault(name="forked reader waits for a thread of its parent", at="Reader.turn",
+          test="test_other_processes_are_told_to_load_the_reader_themselves",
+          old="os.getpid() != self._process", new="False"),
+    Fault(name="titles of articles reach a figure as HTML", at="qa_arch/results/report/page/charts.js",
+          test="test_text_of_figures_is_escaped",
+          old='escaped(trace, ["x", "y", "text", "name", "customdata"])', new="trace"),
     Fault(name="queue is unbounded", at="Batcher.reserve", test="test_full_queue_gets_429",
           old="self.size + count > self.options.max_queue", new="count > self.options.max_queue"),
     Fault(name="queue slots are never released", at="Batcher.release",
