@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,17 @@ if TYPE_CHECKING:
     from qa_arch.spans.loading import load_predictor
 
 __version__ = "0.2.0"
+
+# What the libraries would tell their makers, unless the environment decides: some read it when imported.
+for _name, _value in {
+    "DISABLE_SAFETENSORS_CONVERSION": "1",  # transformers: posts the name of an encoder with pickled weights
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "WANDB_ERROR_REPORTING": "false",
+}.items():
+    os.environ.setdefault(_name, _value)
+
 __all__ = [
     "Answer",
     "Query",

@@ -19,9 +19,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from qa_arch.config.check import FolderName, read, suggest
-from qa_arch.config.files import is_unfinished, read_json, remove, replacing, write_json
+from qa_arch.config.files import (
+    is_unfinished,
+    json_text,
+    parse_json,
+    read_json,
+    remove,
+    replacing,
+    write_json,
+)
 from qa_arch.config.identity import file_hash
-from qa_arch.errors import ConfigError, RunError, first_line
+from qa_arch.errors import ConfigError, QaArchError, RunError, first_line
 from qa_arch.system.lock import LOCK, PATIENCE, hold, holder
 from qa_arch.types.text import QuestionSet
 
@@ -376,6 +384,20 @@ class TeacherFacts:
     """Articles that the teacher, but not the student, was trained or calibrated on."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevAccess:
+    """One scoring of one run on a held-out set."""
+
+    date: str
+    """UTC, ISO 8601."""
+    commit: str | None
+    config_hash: str
+    run: str
+    """Name of the run folder."""
+    data: str
+    fingerprint: str
+
+
 @dataclass(frozen=True, order=True)
 class Measure:
     """Set and metric of a score; scores of different measures are not comparable."""
@@ -445,6 +467,8 @@ class RunRecord:
     """None if not measured."""
     teacher: TeacherFacts | None = None
     """None if nothing was distilled; such a record omits the field."""
+    dev_accesses: tuple[DevAccess, ...] = ()
+    """Scorings of a held-out dev set, as in the experiment's log; a record without any omits the field."""
 
     def __repr__(self) -> str:
         return f"RunRecord({self.brief})"
@@ -594,10 +618,24 @@ def require_same(existing: RunRecord | None, record: RunRecord, folder: Path, op
 def write_record(folder: str | Path, record: RunRecord) -> Path:
     """Write ``run.json`` in the folder atomically; return its path."""
     top = {f.name: _plain(getattr(record, f.name)) for f in fields(record)}
-    for name in ("teacher", "initial"):
-        if top[name] is None:
-            del top[name]
+    optional = ("teacher", "initial", "dev_accesses")
+    top = {key: value for key, value in top.items() if value or key not in optional}
     return write_json(Path(folder) / RECORD, top)
+
+
+def write_end(folder: str | Path, record: RunRecord) -> None:
+    """``write_record``; on a full disk status and error alone, in the space that the file has."""
+    try:
+        write_record(folder, record)
+    except QaArchError:
+        path = Path(folder) / RECORD
+        written = path.read_bytes() if path.is_file() else b"{}"
+        end = {**parse_json(written), "status": record.status, "error": record.error}
+        content = json_text(end, None).encode()
+        if len(content) > len(written):
+            raise
+        with path.open("r+b") as file:
+            file.write(content.ljust(len(written)))
 
 
 def clear_run(folder: Path, keep: Collection[str] = ()) -> None:

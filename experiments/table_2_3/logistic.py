@@ -38,7 +38,7 @@ from qa_arch.records import (
     write_record,
 )
 from qa_arch.results import provenance
-from qa_arch.results.provenance import EXPERIMENTS, DevAccess, log_dev_access
+from qa_arch.results.provenance import EXPERIMENTS, dev_access, log_dev_access
 from qa_arch.spans.task import ALWAYS_ANSWER, operating_points, question_rows
 from qa_arch.types.text import Prediction, QuestionSet
 
@@ -138,7 +138,7 @@ def finish(
     """Log the access to dev, then score and write the run folder."""
     folder = runs / f"{record.model}-s{record.seed}-{record.config_hash[:8]}"
     if final:
-        access = DevAccess.of(folder.name, record.config_hash, sets["dev"])
+        access = dev_access(folder.name, record.config_hash, sets["dev"])
         log_dev_access(EXPERIMENTS / NAME, access)
     scores = {split: operating_points(sets[split], own, ALWAYS_ANSWER) for split, own in answers.items()}
     for split, points in scores.items():

@@ -46,7 +46,7 @@ METRICS: Mapping[str, Metrics] = from_extras("metrics")
 _FILE_OPTIONS = ("predictions", "na_prob", "protocol", "nbest", *(name.replace("-", "_") for name in METRICS))
 _CHECKPOINT_OPTIONS = ("calibration", "set")
 _RUN_OPTIONS = (
-    *("train", "final", "allow_overlap", "decode", "record"),
+    *("train", "final", "experiments", "allow_overlap", "decode", "record"),
     *("precision", "device", "trust", "config_dir", "engine"),
     *_CHECKPOINT_OPTIONS,
 )
@@ -93,6 +93,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--train", action="store_true", help="score the questions that the run was trained on")
     final = "score a held-out dev set (data.open_dev: false), and log the access"
     add("--final", action="store_true", help=final)
+    experiments = "folder of experiments, with registrations and logs for --final (default: the checkout's)"
+    add("--experiments", metavar="DIR", help=experiments)
     overlap = "score a set that shares articles with the run's training data, and mark the scores"
     add("--allow-overlap", action="store_true", help=overlap)
     add_options(group, *DEVICE, "--engine")
@@ -186,6 +188,8 @@ def _score_runs(args: argparse.Namespace) -> int:
     if args.train:
         reason = "cannot be combined with --train, which selects the set to score"
         refuse_options(args, ("data", "final"), reason)
+    if not args.final:
+        refuse_options(args, ("experiments",), "is for --final, which registration and log belong to")
     require_runs(args.run_folder)
     runs, record, load = args.run_folder, args.record, lambda: open_predictor(args.run_folder, args)
     checkpoint = next(filter(names_checkpoint, runs), None)
@@ -223,6 +227,7 @@ def _score_runs(args: argparse.Namespace) -> int:
         null_threshold=args.null_threshold,
         train=args.train,
         final=args.final,
+        experiments=args.experiments,
         allow_overlap=args.allow_overlap,
         trust=args.trust,
     )

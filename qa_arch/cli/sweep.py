@@ -24,10 +24,11 @@ from qa_arch.cli.runs import (
     require_hub,
     use_config_dir,
 )
+from qa_arch.config.identity import config_hash
 from qa_arch.config.machine import MACHINE, machine_overrides, machine_settings
 from qa_arch.config.schema import validate
 from qa_arch.config.target import own_options
-from qa_arch.errors import ConfigError, QaArchError
+from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.records import read_record
 from qa_arch.results.tables import Table, print_table, text
 from qa_arch.sweep import points, runner
@@ -100,6 +101,7 @@ def run(args: argparse.Namespace) -> int:
         )
         pool = runner.check_devices(to_run, settings)
         preflight([*begun.values()], args.trust, pool, True)
+        _require_unchanged(folder, manifest.points, to_run, machine, config_dir)
         for entry in to_run if retry else ():
             runner.reset_point(folder / entry.name)
         try:
@@ -212,6 +214,37 @@ def _read_point(folder: Path, entry: Entry, machine: Sequence[str], config_dir: 
 
     raw = merge(folder / entry.name / CONFIG, machine, config_dir, resumes=True)
     return Point(tuple(entry.overrides), raw, validate(raw), entry.key)
+
+
+def _require_unchanged(
+    folder: Path,
+    entries: Sequence[Entry],
+    to_run: Sequence[Entry],
+    machine: Sequence[str],
+    config_dir: str | None,
+) -> None:
+    """Raise RunError for the first point, also a finished one, whose files have changed since it was started.
+
+    Files of finished points that are no longer here are only warned of.
+    """
+    for entry in entries:
+        if not (folder / entry.name / CONFIG).is_file():
+            continue
+        try:
+            config = _read_point(folder, entry, machine, config_dir).config
+            key = config_hash(asdict(config), points.sources(config))
+        except QaArchError as error:
+            if entry in to_run:
+                raise
+            log.warning("%s: what it read is not here to be compared (%s)", entry.name, error)
+            continue
+        if key != entry.key:
+            read = [*config.data.opened.values(), config.glove.path, config.encoder.name]
+            files = ", ".join(str(source) for source in (*read, config.distillation.teacher) if source)
+            raise RunError(
+                f"{folder}: {entry.name}: what it reads ({files}) or its {CONFIG} has changed since the sweep"
+                " began; restore it, or start the sweep in another folder (sweep.folder=DIR)"
+            )
 
 
 def point_command(options: Sequence[str], machine: Mapping[str, Any]) -> Command:

@@ -24,7 +24,7 @@ from qa_arch.cli.runs import (
 )
 from qa_arch.config.extras import require_extras
 from qa_arch.config.files import is_unfinished, read_yaml, write_atomic, write_json
-from qa_arch.config.identity import config_hash
+from qa_arch.config.identity import ENCODER, config_hash
 from qa_arch.config.launched import Launched, launched
 from qa_arch.config.machine import lost_logger, machine_overrides
 from qa_arch.config.schema import Config, require_trainable, require_vectors, validate
@@ -269,8 +269,10 @@ def require_usable(job: Job, if_exists: IfExists) -> None:
         raise RunError(f"{folder}: {state} --if-exists replace trains it from the beginning")
     if if_exists == "resume" and (folder / RECORD).is_file():
         record = read_record(folder)
-        recorded = config_hash(asdict(validate(record.config)))  # adds defaults of new settings
-        if recorded != config_hash(asdict(job.config)):
+        started = validate(record.config)  # adds defaults of new settings
+        # Where the inputs lie does not matter: their content is compared when they have been read.
+        read = {} if record.encoder is None else {ENCODER: record.encoder.config_hash}
+        if config_hash(asdict(started), read) != config_hash(asdict(job.config), read):
             word = shlex.quote(str(folder))
             raise RunError(f"{folder}: was started with another config; resume with --config-from {word}")
         lost = lost_logger(record.config, asdict(job.config), job.machine)
@@ -294,8 +296,10 @@ def train_job(
     with hold(job.folder, "run"):
         require_usable(job, if_exists)  # again: another process may have used the folder meanwhile
         if if_exists == "resume" and finished(job.folder):
+            record = read_record(job.folder)
+            _require_same_inputs(job, record)
             log.info("%s: already finished, nothing to do", job.folder)
-            return read_record(job.folder)
+            return record
         from qa_arch.cli.compose import to_yaml
         from qa_arch.training.run import train as train_run
 
@@ -312,6 +316,19 @@ def train_job(
                 raise
             log.error("%s: failed (%s: %s)", job.folder, type(error).__name__, error)
             return read_record(job.folder)
+
+
+def _require_same_inputs(job: Job, record: RunRecord) -> None:
+    """Raise RunError if a file that the finished run read has changed; only warn if it is not here."""
+    try:
+        require_files(job.config)
+        require_hub([job.config])
+    except QaArchError as error:
+        log.warning("%s: finished; what it read is not here to be compared (%s)", job.folder, error)
+        return
+    from qa_arch.training.inputs import require_same_inputs
+
+    require_same_inputs(job.folder, job.config, record)
 
 
 def finished(folder: Path) -> bool:

@@ -47,7 +47,7 @@ from qa_arch.records import (
     write_record,
 )
 from qa_arch.results import provenance
-from qa_arch.results.provenance import EXPERIMENTS, DevAccess, log_dev_access
+from qa_arch.results.provenance import dev_access, experiment_folders, log_dev_access
 from qa_arch.tasks import Predictor, Watch, task_named, task_of
 from qa_arch.types.text import QuestionSet
 
@@ -76,6 +76,8 @@ class Request:
     """Score the questions that the run was trained on, instead of ``data``."""
     final: bool = False
     """Open a dev set that the config keeps closed, and log that."""
+    experiments: str | None = None
+    """Folder of experiments that has registration and log; None: that of the package's own checkout."""
     allow_overlap: bool = False
     trust: Sequence[str] = ()
 
@@ -103,13 +105,17 @@ def evaluate_runs(
             f"--decode: task {task.name} has no search, only spans are searched for; leave it out"
         )
     questions, split, overlap = open_set(record, config, request)
+    experiments = experiment_folders(config.name, request.experiments) if request.final else []
     for run in request.runs if request.final else ():
-        require_registered(EXPERIMENTS / config.name, read_record(run), questions.fingerprint)
+        for experiment in experiments:
+            require_registered(experiment, read_record(run), questions.fingerprint)
     predictor = load()
     predictor.config = replace(predictor.config, decode=config.decode)
+    accesses = []
     if request.final:
-        access = DevAccess.of(folder.resolve().name, record.config_hash, questions)
-        log.info("%s: one more access to dev", log_dev_access(EXPERIMENTS / config.name, access))
+        access = dev_access(folder.resolve().name, record.config_hash, questions)
+        log.info("%s: one more access to dev", log_dev_access(experiments[0], access))
+        accesses.append(access)
     compares = bool(config.references) and not request.train
     calibration = _recorded_calibration(record, config) if compares or request.decode else None
     fits = _new_fits(request, predictor, calibration, watching)
@@ -143,6 +149,7 @@ def evaluate_runs(
             rows={**record.rows, split: rows},
             data=record.data if split == TRAIN else {**record.data, split: reading.facts},
             references=references,
+            dev_accesses=(*record.dev_accesses, *accesses),
             **({} if fits is None else vars(fits)),
         )
         write_record(folder, record)

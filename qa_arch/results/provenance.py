@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import sha256
 from importlib import metadata
 from importlib.util import find_spec
@@ -26,8 +26,8 @@ from qa_arch.config.files import parse_json
 from qa_arch.config.find import conf_folder
 from qa_arch.config.identity import config_hash, files_hash
 from qa_arch.config.target import TRUSTED
-from qa_arch.errors import RunError
-from qa_arch.records import RunRecord
+from qa_arch.errors import ConfigError, RunError
+from qa_arch.records import DevAccess, RunRecord
 
 PACKAGES = (
     *("qa-arch", "torch", "transformers", "tokenizers", "datasets"),
@@ -35,7 +35,7 @@ PACKAGES = (
 )
 
 EXPERIMENTS = Path("experiments")
-"""Folder in the root of a checkout, where commands are run; one subfolder per experiment."""
+"""Folder in the root of a checkout; one subfolder per experiment."""
 DEV_ACCESS_LOG = "dev_openings.jsonl"
 _NAMED = 4
 """Maximum number of accesses listed one by one below a table; more are counted by day."""
@@ -138,30 +138,32 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DevAccess:
-    """One scoring of one run on a held-out set."""
+def dev_access(run: str, config_hash: str, questions: Any) -> DevAccess:
+    """Record of the access to ``questions`` that is about to be made."""
+    return DevAccess(
+        date=now(),
+        commit=commit()[0],
+        config_hash=config_hash,
+        run=run,
+        data=questions.name,
+        fingerprint=questions.fingerprint,
+    )
 
-    date: str
-    """UTC, ISO 8601."""
-    commit: str | None
-    config_hash: str
-    run: str
-    """Name of the run folder."""
-    data: str
-    fingerprint: str
 
-    @classmethod
-    def of(cls, run: str, config_hash: str, questions: Any) -> DevAccess:
-        """Record of the access to ``questions`` that is about to be made."""
-        return cls(
-            date=now(),
-            commit=commit()[0],
-            config_hash=config_hash,
-            run=run,
-            data=questions.name,
-            fingerprint=questions.fingerprint,
+def experiment_folders(name: str, given: str | Path | None = None) -> list[Path]:
+    """Folders of the experiment in ``given`` and in the checkout of this package, wherever a command is run.
+
+    Raises ConfigError if neither has it.
+    """
+    own = Path(__file__).resolve().parents[2] / EXPERIMENTS
+    places = [own] if given is None else [Path(given), own]
+    folders = [place / name for place in places if (place / name).is_dir()]
+    if not folders:
+        raise ConfigError(
+            f"--final: no experiment {name} in {' or '.join(map(str, places))}, so nothing says which of its"
+            f" runs are registered; name the folder that has it with --experiments DIR, or make DIR/{name}"
         )
+    return folders
 
 
 def log_dev_access(folder: str | Path, access: DevAccess) -> Path:

@@ -401,7 +401,6 @@ def actors(load: Callable[[], AnswerPart], count: int | None = None) -> Iterator
     or a local one. Raises UnavailableError if Ray is missing or there are more actors than devices, RunError
     if actors die too often, and whatever ``load`` raises.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     local = {"address": "local", "include_dashboard": False, "object_store_memory": OBJECT_STORE}
     try:
         import ray

@@ -6,12 +6,14 @@ scored is what is served.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from os import PathLike, fspath
 from threading import Lock
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, NoReturn, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -35,6 +37,12 @@ CANDIDATES_PER_SPAN = 20
 """Candidates decoded per distinct span: the best spans of a window are mostly near-duplicates."""
 STREAM_SIZE = 256
 """Queries that ``Reader.stream`` answers at once: enough to sort windows by length."""
+
+
+OTHER_PROCESS = (
+    "a Reader works only in the process that loaded it, and cannot be pickled or copied: call qa_arch.load in"
+    " each process, as in the initializer of a pool"
+)
 
 
 class Options(TypedDict, total=False):
@@ -78,12 +86,24 @@ def load(
 class Reader:
     """Answers questions about texts of any length with a span of a text or "no answer".
 
-    Thread-safe: calls from several threads take turns.
+    Thread-safe: calls from several threads take turns. It works in the process that loaded it; in a forked
+    one, where torch's threads and a lock held by another thread would hang, and when pickled it raises
+    UnavailableError.
     """
 
     def __init__(self, predictor: SpanPredictor) -> None:
         self.predictor = predictor
-        self._lock = Lock()
+        self._lock, self._process = Lock(), os.getpid()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if os.getpid() != self._process:
+            raise UnavailableError(OTHER_PROCESS)
+        with self._lock:
+            yield
+
+    def __reduce__(self) -> NoReturn:
+        raise UnavailableError(OTHER_PROCESS)
 
     def __repr__(self) -> str:
         predictor = self.predictor
@@ -162,7 +182,7 @@ class Reader:
         for decode in dict.fromkeys(settings):
             rows = [row for row, other in enumerate(settings) if other == decode]
             pairs = [(queries[row].question, text) for row in rows for text in queries[row].documents]
-            with self._lock:
+            with self._turn():
                 predictions = iter(self.predictor.predict(pairs, decode=decode))
             for row in rows:
                 by_document = list(islice(predictions, len(queries[row].documents)))
@@ -185,7 +205,7 @@ class Reader:
         inspection = module_of("attention")
         if inspection is None:
             raise UnavailableError("attention: needs the extra qa_arch/extras/inspection, which is missing")
-        with self._lock:
+        with self._turn():
             return inspection.match_attention(self.predictor, Example("question", question, context))
 
     def _decode(self, query: Query) -> Decode:

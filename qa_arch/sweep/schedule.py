@@ -175,6 +175,7 @@ def _stop(running: Sequence[Running], watch: Callable[[Entry | None], Any]) -> N
 def _settle(point: Running, code: int, *, stopped: bool = False) -> Status:
     """Write and return the final status of a point: that of its record if this attempt wrote one."""
     status = replace(read_status(point.folder), ended=provenance.now())
+    lines = list[str]()
     try:
         record = record_of(point.folder)
     except RunError as error:  # the other points go on
@@ -195,9 +196,10 @@ def _settle(point: Running, code: int, *, stopped: bool = False) -> Status:
     else:
         text = (point.folder / LOG).read_text(encoding="utf-8", errors="replace")
         lines = [line for line in text.splitlines() if line.strip()][-60:]
-        write_atomic(point.folder / TRACEBACK, "\n".join(lines) + "\n")
         status = replace(status, status="failed", error=lines[-1] if lines else f"exit code {code}")
-    status.write(point.folder)
+    status.write(point.folder)  # first: a full disk may have no room for both
+    if lines:
+        write_atomic(point.folder / TRACEBACK, "\n".join(lines) + "\n")
     return status
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from types import FrameType
 from typing import Any
 
@@ -124,8 +125,16 @@ class DurableCheckpoints(TorchCheckpointIO):
     """Replaces a checkpoint, and keeps the old one as ``previous.ckpt``, once the new one is on disk.
 
     A full disk costs only the new checkpoint: the run continues with a warning. Lightning calls this on
-    rank 0 alone, where an error would leave the other ranks waiting.
+    rank 0 alone, where an error would leave the other ranks waiting. ``loaded`` is the content of the
+    checkpoint to resume from.
     """
+
+    def __init__(self, loaded: dict[str, Any] | None = None) -> None:
+        self.loaded = loaded
+
+    def load_checkpoint(self, *args: Any, **options: Any) -> dict[str, Any]:
+        loaded, self.loaded = self.loaded, None
+        return super().load_checkpoint(*args, **options) if loaded is None else loaded
 
     def save_checkpoint(
         self, checkpoint: Mapping[str, Any], path: str | os.PathLike[str], storage_options: Any = None
@@ -144,18 +153,24 @@ class DurableCheckpoints(TorchCheckpointIO):
             log.warning("%s; %s, and training continues: free some disk space", error, state)
 
 
-def newest(folder: Path) -> Path | None:
-    """Newest checkpoint of a run folder whose checksums match; None if none was ever written.
+def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """Newest checkpoint of a run folder that is not damaged, and its content; None if none was ever written.
 
-    Raises RunError if there are checkpoints and all are damaged.
+    Raises RunError if there are checkpoints and all are damaged, or if one holds pickled objects.
     """
     paths = [path for path in (folder / LAST, folder / PREVIOUS) if path.exists()]
     for path in paths:
         try:
             with zipfile.ZipFile(path) as archive:
-                if archive.testzip() is None:
-                    return path
-        except (zipfile.BadZipFile, OSError, EOFError, ValueError):
+                intact = archive.testzip() is None  # torch compares no checksums
+            if intact:
+                return path, torch.load(path, map_location="cpu", weights_only=True)
+        except UnpicklingError as error:
+            raise RunError(
+                f"{path}: holds more than tensors and plain values, and is not loaded;"
+                " use --if-exists replace to start over"
+            ) from error
+        except Exception:  # one bit of a header suffices for errors of almost any class
             pass
         log.warning("%s: damaged, skipped", path)
     if paths:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import json
 import logging
-import netrc
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -119,7 +118,8 @@ class WandbLogger(lightning.WandbLogger):
     """A wandb run with its own mode: Lightning's ``offline=True`` sets that of the whole process.
 
     ``mode`` auto is online with a login, else offline; WANDB_MODE overrides it. A run folder whose wandb run
-    was online continues that run. A table of predictions and, as an artifact, the record are logged too.
+    was online continues that run. Only with ``texts`` is text of the data set logged: a table of predictions,
+    the record, which has the titles of articles, as an artifact, and what the run prints.
     """
 
     def __init__(
@@ -127,6 +127,7 @@ class WandbLogger(lightning.WandbLogger):
         *,
         project: str,
         mode: Literal["auto", "offline", "online"] = "auto",
+        texts: bool = False,
         tags: list[str] | None = None,
         name: str | None = None,
         group: str | None = None,
@@ -135,15 +136,17 @@ class WandbLogger(lightning.WandbLogger):
         import wandb
 
         chosen = os.environ.get("WANDB_MODE") or mode
-        if chosen == "auto":
-            chosen = "online" if os.environ.get("WANDB_API_KEY") or _in_netrc() else "offline"
         settings: dict[str, Any] = {"project": project, "name": name, "group": group, "tags": tags}
+        if not texts:
+            settings["settings"] = wandb.Settings(console="off")  # an error may cite a question
         run_file = Path(save_dir) / WANDB_RUN
-        # Offline, every start is a new run; WANDB_RUN_ID, as set by `wandb agent`, already names the run.
-        can_continue = chosen == "online" and not os.environ.get("WANDB_RUN_ID")
-        if can_continue and (earlier := _earlier_run(run_file, mode=chosen, project=project)):
-            settings |= {"id": earlier, "resume": "allow"}
         try:
+            if chosen == "auto":
+                chosen = "online" if wandb.login(prompt=False, verify=False) else "offline"
+            # Offline, every start is a new run; WANDB_RUN_ID, as set by `wandb agent`, already names the run.
+            can_continue = chosen == "online" and not os.environ.get("WANDB_RUN_ID")
+            if can_continue and (earlier := _earlier_run(run_file, mode=chosen, project=project)):
+                settings |= {"id": earlier, "resume": "allow"}
             run = wandb.init(mode=chosen, dir=save_dir, reinit="create_new", **settings)  # type: ignore[arg-type]
         except wandb.Error as error:
             raise UnavailableError(
@@ -154,13 +157,16 @@ class WandbLogger(lightning.WandbLogger):
         run.define_metric("*", step_metric="trainer/global_step", summary="none")
         write_json(run_file, {"id": run.id, "project": project, "mode": chosen, "url": run.url})
         super().__init__(experiment=run, project=project, save_dir=save_dir)
+        self.texts = texts
 
     def log_outcome(self, outcome: Outcome) -> None:
-        """Write scores to the summary, log a table of predictions, and the record as an artifact."""
+        """Write scores to the summary; with ``texts`` also a table of predictions and the record."""
         import wandb
 
         run = self.experiment
         run.summary.update(outcome.summary())
+        if not self.texts:
+            return
         if rows := outcome.predictions():
             table = wandb.Table(columns=list(COLUMNS), data=rows)
             run.log({"predictions": table})
@@ -317,13 +323,6 @@ def _log_outcome(logger: Any, outcome: Outcome) -> None:
     settings = {"seed": record.seed, **shown, "trainer": trainer}
     logger.log_hyperparams(settings, scores, step)  # the HPARAMS tab, with the scores as scalars
     logger.experiment.add_text("table", outcome.tables("markdown"))
-
-
-def _in_netrc() -> bool:
-    try:
-        return netrc.netrc().authenticators("api.wandb.ai") is not None
-    except (OSError, netrc.NetrcParseError):
-        return False
 
 
 MAX_SUMMARY = 20

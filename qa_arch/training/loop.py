@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import pytorch_lightning as pl
@@ -20,7 +19,6 @@ from pytorch_lightning.plugins.environments import LightningEnvironment
 
 from qa_arch.config.launched import launched
 from qa_arch.config.schema import Config, Trainer
-from qa_arch.errors import RunError
 from qa_arch.models import store
 from qa_arch.records import MODEL
 from qa_arch.tasks import Parts, task_of
@@ -69,7 +67,7 @@ def fit(
     """
     _silence_lightning()
     settings, task = config.trainer, task_of(config.model)
-    checkpoint = newest(folder) if resume else None
+    checkpoint, loaded = (newest(folder) if resume else None) or (None, None)
     if resume and checkpoint is None:
         log.info("no checkpoint in %s yet: training starts from the beginning", folder)
     data = TrainingData(task.batches(config, parts), settings, seed=config.seed, pin=gpu)
@@ -95,7 +93,7 @@ def fit(
         logger=logger or False,
         callbacks=[*callbacks, best, history, TrainingProgress(label, history, live=settings.progress), keep],
         # Ranks come from environment variables, even inside a SLURM job.
-        plugins=[DurableCheckpoints(), LightningEnvironment()],
+        plugins=[DurableCheckpoints(loaded), LightningEnvironment()],
         # Replaced by our callbacks and samplers.
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
@@ -110,7 +108,7 @@ def fit(
         trained.compile()  # in place: torch.compile(model) would rename every weight
     steps = _total_steps(settings, batches=len(data.sampler(world=trainer.world_size)))
     module = TrainingModule(config, replace(parts, model=trained), total_steps=steps)
-    with _reporting_faults(checkpoint, keep, trainer), keep.interruptible(announce=trainer.is_global_zero):
+    with _reporting_stops(keep, trainer), keep.interruptible(announce=trainer.is_global_zero):
         trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     return history.epochs, best.epoch
 
@@ -142,18 +140,10 @@ def _total_steps(settings: Trainer, *, batches: int) -> int:
 
 
 @contextmanager
-def _reporting_faults(checkpoint: Path | None, keep: KeepLast, trainer: pl.Trainer) -> Iterator[None]:
-    """Raise RunError for a checkpoint that is not loaded, and KeyboardInterrupt, after naming the last
-    checkpoint, where Lightning exits because of one."""
+def _reporting_stops(keep: KeepLast, trainer: pl.Trainer) -> Iterator[None]:
+    """Raise KeyboardInterrupt, after naming the last checkpoint, where Lightning exits because of one."""
     try:
         yield
-    except UnpicklingError as error:
-        if checkpoint is None:  # a message between ranks, cut short because one of them has ended
-            raise
-        raise RunError(
-            f"{checkpoint}: holds more than tensors and plain values, and is not loaded;"
-            " use --if-exists replace to start over"
-        ) from error
     except (KeyboardInterrupt, SystemExit) as error:
         if not any(isinstance(cause, KeyboardInterrupt) for cause in (error, error.__context__)):
             raise

@@ -21,10 +21,10 @@ import pytorch_lightning as pl
 from torch import nn
 
 from qa_arch.config.files import write_atomic
-from qa_arch.config.identity import ENCODER, config_hash
+from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import OOM_REMEDY, Config, cut_batch, require_trainable
 from qa_arch.config.target import TRUSTED
-from qa_arch.errors import RunError, out_of_memory
+from qa_arch.errors import QaArchError, RunError, out_of_memory
 from qa_arch.evaluation.scoring import evaluate_splits, load_references
 from qa_arch.models import store
 from qa_arch.models.check import check_model
@@ -40,13 +40,14 @@ from qa_arch.records import (
     InitialWeights,
     RunRecord,
     read_record,
+    write_end,
     write_record,
 )
 from qa_arch.results import provenance
 from qa_arch.results.pretrained_runs import encoder_run
 from qa_arch.system.hub import commit_of, split_revision
 from qa_arch.tasks import Parts, task_of
-from qa_arch.training import devices
+from qa_arch.training import devices, inputs
 from qa_arch.training.checkpoint import LAST, discard, random_state, restore_random_state
 from qa_arch.training.loggers import Outcome, check_logger, open_logger
 from qa_arch.training.loop import Fitted, fit
@@ -64,6 +65,8 @@ class Run:
     record: RunRecord
     written: os.stat_result | None = None
     """The file of the record as this run wrote it last."""
+    read: Mapping[str, str | None] = field(default_factory=dict)
+    """Hashes of what a resumed run has read before."""
 
     def update(self, **changes: Any) -> None:
         """Change fields of the record and write it; RunError if it is no longer in its place."""
@@ -127,7 +130,9 @@ def train(
     run = Run(folder, provenance.new_record(asdict(config), status="running"))
     if resume and (folder / RECORD).is_file():
         earlier = read_record(folder)
-        run.record = replace(run.record, epochs=earlier.epochs, batch=earlier.batch)
+        run.read = inputs.recorded(folder, earlier)
+        known = ("epochs", "batch", "data", "encoder", "teacher")
+        run.record = replace(run.record, **{name: getattr(earlier, name) for name in known})
     run.update(**(start.notes if start else {}))
     (folder / TRACEBACK).unlink(missing_ok=True)
     try:
@@ -136,8 +141,12 @@ def train(
         run.require_in_place()
         oom = out_of_memory(error)
         status = "oom" if oom else "failed" if isinstance(error, Exception) else "killed"
-        write_atomic(folder / TRACEBACK, traceback.format_exc())
-        run.update(status=status, error=f"{type(error).__name__}: {error}".strip().splitlines()[0])
+        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        ended: Any = {"status": status, "error": reason}
+        run.record = replace(run.record, **ended)
+        write_end(folder, run.record)
+        with suppress(QaArchError):  # a disk that is still full must not hide the error
+            write_atomic(folder / TRACEBACK, traceback.format_exc())
         if (folder / LAST).exists():
             command = ["qa-arch", "train", "--config-from", str(folder), "--folder", str(folder)]
             command += [*options, "--if-exists", "resume"]
@@ -171,8 +180,15 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
     if config.encoder.init == "random" and config.encoder.layers:
         log.info("encoder: %s", config.encoder.title)
     parts = start.parts if start else task.assemble(config, trusted)
+    encoder = encoder_run(config.encoder.name)
+    teacher = parts.distiller.facts if parts.distiller is not None else None
+    hashes = inputs.fingerprints(parts.sets, parts.vectors, encoder, teacher)
+    inputs.require_unchanged(run.folder, config, run.read, hashes)
     run.update(
-        **_record_fields(run.record.config, config, parts),
+        **_record_fields(config, parts),
+        config_hash=config_hash(run.record.config, hashes),
+        encoder=encoder,
+        teacher=teacher,
         device=devices.describe(gpu),
         strategy=devices.strategy_name(settings, world),
     )
@@ -268,28 +284,16 @@ def _initial_weights(config: Config, parts: Parts) -> InitialWeights | None:
     return InitialWeights(weights=total.hexdigest(), commit=commit)
 
 
-def _record_fields(recorded: Mapping[str, Any], config: Config, parts: Parts) -> dict[str, Any]:
-    """Fields of the record about data, features and model; the run's hash covers the files read."""
+def _record_fields(config: Config, parts: Parts) -> dict[str, Any]:
+    """Fields of the record about data, features and model."""
     task, settings = task_of(config.model), config.trainer
-    hashes = {split: questions.fingerprint for split, questions in parts.sets.items()}
-    if parts.vectors is not None:
-        hashes["glove"] = parts.vectors.fingerprint
-    encoder = encoder_run(config.encoder.name)
-    if encoder is not None:
-        hashes[ENCODER] = encoder.config_hash
-    teacher = parts.distiller.facts if parts.distiller is not None else None
-    if teacher is not None:
-        hashes["teacher"] = teacher.fingerprint
     return {
-        "config_hash": config_hash(recorded, hashes),
         "data": {
             split: task.facts(questions, parts.tables[split], titles=split != DEV)
             for split, questions in parts.sets.items()
         },
-        "encoder": encoder,
         "initial": _initial_weights(config, parts),
         "precision": settings.precision,
         "optimizer_bits": settings.optimizer_bits,
         "parameters": parameter_blocks(parts.model),
-        "teacher": teacher,
     }

@@ -30,7 +30,7 @@ def plan(tmp_path, monkeypatch):
 def test_only_registered_runs_are_scored_on_dev(qa_arch, plan, closed_run, read_json, monkeypatch):
     longer = f"{CLOSED} trainer.epochs=2 model.name='two epochs'"
     path = plan(f"arms:\n  plain: {CLOSED}\n  2: {longer}\nseeds: [13, 14]\n")
-    final = ("evaluate", "--run", closed_run, "--final")
+    final = ("evaluate", "--run", closed_run, "--final", "--experiments", path.parents[1])
     code, out, err = qa_arch("register", path)
     assert (code, out.split(":")[0]) == (0, "2 arms of 2 seeds"), err
     registered = read_json(path.with_name(REGISTERED))

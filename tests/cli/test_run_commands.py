@@ -89,7 +89,7 @@ def test_evaluate_run_prints_a_table_with_the_fitted_threshold_first(qa_arch, ru
 
 
 def test_closed_dev_set_is_scored_only_with_final(
-    qa_arch, trained, closed_run, tmp_path, dev_file, read_json
+    qa_arch, trained, closed_run, tmp_path, dev_file, read_json, monkeypatch
 ):
     log = tmp_path / "experiments" / "debug" / DEV_ACCESS_LOG
     for arguments in ((), ("--data", dev_file)):
@@ -99,9 +99,11 @@ def test_closed_dev_set_is_scored_only_with_final(
     assert not log.exists()
     assert "dev" not in read_record(closed_run).scores
 
-    code, out, _ = qa_arch(
-        "evaluate", "--json", "--run", closed_run, "--final", "--out", tmp_path / "scores.json"
-    )
+    log.parent.mkdir(parents=True)
+    code, _, err = qa_arch("evaluate", "--run", closed_run, "--final")
+    assert (code, "--final: no experiment debug in" in err) == (2, True), "that it is here does not matter"
+    final = ("evaluate", "--run", closed_run, "--final", "--experiments", log.parents[1])
+    code, out, _ = qa_arch(*final, "--json", "--out", tmp_path / "scores.json")
     first, opened = read_record(trained), read_record(closed_run)
     assert code == 0
     assert json.loads(out) == read_json(tmp_path / "scores.json") == flat(opened.scores["dev"])
@@ -109,8 +111,11 @@ def test_closed_dev_set_is_scored_only_with_final(
     assert read_json(closed_run / "predictions.json") == read_json(trained / "predictions.json")
     assert read_questions(closed_run) == read_questions(trained)
 
-    qa_arch("evaluate", "--run", closed_run, "--final")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert qa_arch(*final)[0] == 0
     (first, second) = read_dev_accesses(log.parent)
+    assert read_record(closed_run).dev_accesses == (first, second)
     assert first.run == second.run == closed_run.name
     assert (first.config_hash, first.data) == (opened.config_hash, "synthetic-dev")
     assert first.fingerprint == opened.data["dev"].fingerprint

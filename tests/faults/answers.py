@@ -200,7 +200,7 @@ FAULTS = (
     Fault(name="probability of no answer is the highest of all documents", at="Reader._answer",
           test="test_no_answer_wins_only_if_it_wins_in_every_document",
           old="min(null_confidences, default=1.0)", new="max(null_confidences, default=1.0)"),
-    Fault(name="threads use the model concurrently", at="Reader.answer",
+    Fault(name="threads use the model concurrently", at="Reader.turn",
           test="test_threads_use_the_model_one_at_a_time",
           old="self._lock", new='__import__("contextlib").nullcontext()'),
     Fault(name="confidence depends on top_k", at="Reader._confidences",

@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import shutil
+import subprocess
 import zlib
 from dataclasses import replace
 from functools import partial
@@ -184,6 +185,36 @@ def test_page_escapes_html_in_texts_and_names(make_run, question_set, tmp_path):
     scripts = len(re.findall(r"<script\b", page))
     assert scripts == len(re.findall(r"</script>", page)) == len(packs) + 2
     assert "<!--" not in embed({EVIL: EVIL})
+
+
+DRAWN = """
+globalThis.ResizeObserver = class { observe() {} };
+globalThis.css = () => "";
+globalThis.Plotly = {
+  react(_, traces, changes) {
+    console.log(JSON.stringify([traces, changes]));
+    return { then() {} };
+  },
+};
+globalThis.evil = process.argv[1];
+(0, eval)(require("fs").readFileSync(0, "utf8") + `
+  const texts = { x: [evil], text: [evil], name: evil, customdata: [[evil, 2]] };
+  const axes = { xaxis: { title: evil }, yaxis: { ticktext: [evil] } };
+  draw({}, [{ ...texts, y: [1], hovertemplate: "%{text}<br>" }], layout(axes));`);
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no node")
+def test_text_of_figures_is_escaped():
+    """Plotly reads the text of a figure as HTML: article titles, names of runs and of strategies."""
+    charts = (Path(pack.__file__).parent / "page/charts.js").read_text()
+    drawn = subprocess.check_output(["node", "-e", DRAWN, EVIL], input=charts, text=True)
+    ((trace,), changes) = json.loads(drawn)
+    assert trace.pop("hovertemplate") == "%{text}<br>"
+    assert trace["customdata"][0][1] == 2
+    for value in (trace, changes["xaxis"]["title"], changes["yaxis"]["ticktext"]):
+        assert "img src" in json.dumps(value)
+        assert "<" not in json.dumps(value)
 
 
 @pytest.mark.slow

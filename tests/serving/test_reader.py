@@ -1,8 +1,12 @@
 """Reader: equal answers however it is called, options, confidence, threads and unusual texts."""
 
+import copy
 import json
 import math
+import os
+import pickle
 import shutil
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
@@ -16,7 +20,7 @@ from qa_arch import Query, load
 from qa_arch.cli.main import main
 from qa_arch.config.files import json_items, write_json
 from qa_arch.data.squad import write
-from qa_arch.errors import ConfigError
+from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.records import CALIBRATION, read_questions, read_record
 from qa_arch.results.questions import load_questions
 
@@ -266,6 +270,24 @@ def test_eight_threads_get_the_same_answers_as_one(reader, pairs):
     with ThreadPoolExecutor(8) as pool:
         threaded = list(pool.map(lambda pair: reader(*pair, top_k=2), pairs * 3))
     assert threaded == serial * 3
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_other_processes_are_told_to_load_the_reader_themselves(reader):
+    """A forked one would wait for ever for a thread of its parent, even if no thread reads."""
+    with reader._lock:  # as while another thread reads
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)
+            try:
+                reader(QUESTION, TEXT)
+            except UnavailableError:
+                os._exit(0)
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    for copied in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(UnavailableError, match=r"call qa_arch\.load in each process"):
+            copied(reader)
 
 
 def test_threads_use_the_model_one_at_a_time(reader, pairs, monkeypatch):

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 from kills import contents
@@ -276,6 +277,25 @@ def test_resume_finishes_a_sweep(stubbed, train_m, qa_arch):
     code, out, _ = qa_arch("sweep", "resume", stubbed.folder, "--n-jobs", "2", "--devices", "0,1")
     assert (code, "3 points: 3 ok" in out) == (0, True)
     assert sorted(stubbed.started()) == ["seed1", "seed1", "seed2", "seed2", "seed3"]
+
+
+@pytest.mark.parametrize("action", ["resume", "retry"])
+def test_sweep_whose_data_has_changed_is_refused(stubbed, train_m, qa_arch, few_questions, tmp_path, action):
+    """Also if only a finished point read it; data that is gone is needed by unfinished points alone."""
+    train = tmp_path / "train.json"
+    content = Path(few_questions[0].partition("=")[2]).read_text()
+    train.write_text(content)
+    stubbed.set_actions(seed2="failed")
+    assert train_m("data=files", *few_questions[1:], f"data.train={train}", "seed=1,2")[0] == 1
+    train.write_text(content.replace("was", "wos"))
+    code, _, err = qa_arch("sweep", action, stubbed.folder)
+    assert (code, f"what it reads ({train}, " in err) == (5, True)
+    assert stubbed.started() == ["seed1", "seed2"]
+    train.write_text(content)
+    stubbed.set_actions()
+    assert qa_arch("sweep", action, stubbed.folder)[0] == 0
+    train.unlink()
+    assert qa_arch("sweep", action, stubbed.folder)[0] == 0
 
 
 @pytest.mark.parametrize("action", ["resume", "retry"])

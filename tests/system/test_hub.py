@@ -1,6 +1,9 @@
 """The hub's real clients against a local hub: faults, revisions, restricted repositories, uploads."""
 
+import os
 import shutil
+import subprocess
+import sys
 import time
 
 import huggingface_hub
@@ -278,3 +281,23 @@ def test_impossible_upload_is_refused_before_any_request(member, monkeypatch):
         hub.require_upload("me/model")
     hub.require_upload("me/model", dry=True)
     assert {request.split("?")[0] for request in member.requests} <= {"HEAD /"}
+
+
+QUIET = """
+import qa_arch
+from huggingface_hub.constants import HF_HUB_DISABLE_TELEMETRY
+from transformers.modeling_utils import is_env_variable_true
+from wandb.env import error_reporting_enabled
+not_converted = is_env_variable_true("DISABLE_SAFETENSORS_CONVERSION")
+print(HF_HUB_DISABLE_TELEMETRY, not_converted, error_reporting_enabled())
+"""
+
+
+@pytest.mark.parametrize(("set_by_user", "expected"), [("", "True True False"), ("0", "False False False")])
+def test_libraries_report_nothing_to_their_makers(set_by_user, expected):
+    """As the libraries themselves read the environment, which a user may set."""
+    names = ("DISABLE_SAFETENSORS_CONVERSION", "HF_HUB_DISABLE_TELEMETRY", "WANDB_ERROR_REPORTING")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    environment |= dict.fromkeys(names, set_by_user) if set_by_user else {}
+    command = [sys.executable, "-c", QUIET]
+    assert subprocess.check_output(command, env=environment, text=True).strip() == expected

@@ -2,6 +2,9 @@
 
 import csv
 import json
+import os
+import subprocess
+import sys
 import time
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,6 +15,8 @@ import stub_loggers
 import torch
 import wandb
 from training.wandb_files import offline_runs
+from wandb.sdk.lib import wbauth
+from wandb.sdk.lib.urls import DEFAULT_BASE_URL
 
 from qa_arch.config import extras
 from qa_arch.config.target import TRUSTED
@@ -144,7 +149,8 @@ def test_tensorboard_has_grouped_curves_and_few_scores(run_training):
 
 def test_wandb_has_curves_predictions_and_tables(run_training, few_questions, monkeypatch):
     monkeypatch.setenv("WANDB_RUN_GROUP", "sweep-1")
-    done = run_training("logger=wandb", "logger.tags=[mine]", "trainer.epochs=2", "name=trial")
+    settings = ("logger.texts=true", "logger.tags=[mine]", "trainer.epochs=2", "name=trial")
+    done = run_training("logger=wandb", *settings)
     (file,) = (option.partition("=")[2] for option in few_questions if option.startswith("data.dev="))
     questions = open_passages(file, name="")
     (run,) = offline_runs(done.folder)
@@ -211,18 +217,87 @@ def test_resumed_run_continues_its_wandb_run(tmp_path, monkeypatch):
     assert started[-1] == new, "wandb reads the variable itself"
 
 
-def test_wandb_stays_offline_without_a_login(tmp_path, monkeypatch):
-    modes = []
+def test_wandb_gets_no_text_of_the_data_set_unless_asked(run_training, few_questions):
+    """Nor a title of an article, of which the record has many."""
+    done = run_training("logger=wandb", "trainer.epochs=1")
+    (file,) = (option.partition("=")[2] for option in few_questions if option.startswith("data.dev="))
+    examples = open_passages(file, name="").examples
+    texts = {text for e in examples for text in (e.question, e.context, e.title)}
+    texts |= {answer.text for e in examples for answer in e.answers}
+    texts |= done.record.trained_titles
+    assert len(texts) > 20
+    (run,) = offline_runs(done.folder)
+    assert run.summary["dev/f1"] == pytest.approx(done.record.scores["dev"]["calibrated"].f1)
+    assert not run.artifacts
+    logged = b"".join(path.read_bytes() for path in done.folder.glob("wandb/**/*") if path.is_file())
+    assert b"dev/f1" in logged
+    assert [text for text in texts if len(text) > 3 and text.encode() in logged] == []
+
+
+@pytest.fixture
+def wandb_home(monkeypatch, tmp_path):
+    """wandb without mode, login or settings; forgets a login of the test when it ends."""
+
+    def forget() -> None:
+        wandb.teardown()
+        wbauth.unauthenticate_session(update_settings=False)
+
     monkeypatch.delenv("WANDB_MODE")
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(wandb, "init", lambda mode, **_: modes.append(mode) or Mock(id="1", url=None))
-    for key, mode in ((None, "auto"), ("0" * 40, "auto"), ("0" * 40, "offline")):
-        if key:
-            monkeypatch.setenv("WANDB_API_KEY", key)
-        loggers.WandbLogger(project="tests", mode=mode, save_dir=str(tmp_path))
-    assert modes == ["offline", "online", "offline"]
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path))
+    forget()
+    yield tmp_path
+    forget()
+
+
+def test_wandb_stays_offline_without_a_login(wandb_home, monkeypatch):
+    """A login is what this version of wandb writes; a key that it refuses is an error in one line.
+
+    What the run prints is captured with ``texts`` only: an error may cite a question.
+    """
+    starts = []
+
+    def init(mode: str, settings: wandb.Settings | None = None, **_) -> Mock:
+        starts.append((mode, settings.console if settings else "captured"))
+        return Mock(id="1", url=None)
+
+    monkeypatch.setattr(wandb, "init", init)
+
+    def start(mode: str = "auto", **settings: bool) -> None:
+        loggers.WandbLogger(project="tests", mode=mode, save_dir=str(wandb_home), **settings)
+
+    start()
+    monkeypatch.setenv("WANDB_API_KEY", "short")
+    with pytest.raises(UnavailableError, match=r"logger=wandb: .*API key must have 40"):
+        start()
+    monkeypatch.delenv("WANDB_API_KEY")
+    wbauth.write_netrc_auth(host=DEFAULT_BASE_URL, api_key="0" * 40)
+    start("offline")
+    start(texts=True)
+    assert starts == [("offline", "off"), ("offline", "off"), ("online", "captured")]
+
+
+OFFLINE = """
+import socket, sys
+lookup = socket.getaddrinfo
+socket.getaddrinfo = lambda host, *a, **k: print("looked up", host) or lookup(host, *a, **k)
+from qa_arch.training.loggers import WandbLogger
+logger = WandbLogger(project="tests", mode="offline", save_dir=sys.argv[1])
+logger.log_metrics({"x": 1.0}, 1)
+logger.finalize("success")
+"""
+
+
+def test_offline_wandb_looks_up_no_host(wandb_home):
+    """Even with a login: wandb reports to its makers when Python ends."""
+    wbauth.write_netrc_auth(host=DEFAULT_BASE_URL, api_key="0" * 40)
+    environment = {name: value for name, value in os.environ.items() if name != "WANDB_ERROR_REPORTING"}
+    command = [sys.executable, "-c", OFFLINE, str(wandb_home)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "looked up" not in done.stdout
+    assert list(wandb_home.glob("wandb/offline-run-*"))
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,10 +19,11 @@ from pytorch_lightning import LightningModule
 from pytorch_lightning.plugins.precision import MixedPrecision
 from stops import stopped_after
 
-from qa_arch.errors import RunError
+from qa_arch import records
+from qa_arch.errors import QaArchError, RunError
 from qa_arch.records import read_record, write_record
 from qa_arch.spans.task import SpanTask
-from qa_arch.training import checkpoint, loop
+from qa_arch.training import checkpoint, loop, run
 from qa_arch.training.checkpoint import LAST, PREVIOUS, newest, random_state
 from qa_arch.training.module import TrainingModule
 
@@ -84,6 +87,48 @@ def test_run_resumed_twice_equals_uninterrupted_one(run_training, stop_after, sa
     same(resumed.state, uninterrupted.state)
 
 
+def test_changed_inputs_are_refused_and_moved_ones_are_not(qa_arch, tiny_run, few_questions, tmp_path):
+    """While the run is unfinished and when it has ended; refusing keeps what it needs to go on."""
+    sources = dict(option.split("=") for option in few_questions)
+    files = {setting: tmp_path / "data" / Path(path).name for setting, path in sources.items()}
+    (tmp_path / "data").mkdir()
+    for setting, path in sources.items():
+        shutil.copy(path, files[setting])
+    files["glove.path"] = tmp_path / "data" / "vectors.txt"
+    files["glove.path"].write_text("the 1 2\nwas 3 4\n")
+    model = (*TWO_EPOCHS, "model=proposed", "model.hidden=6", "glove=file")
+
+    def settings() -> list[str]:
+        return [*model, *(f"{setting}={path}" for setting, path in files.items())]
+
+    def resume(*more: str) -> tuple[int, str]:
+        command = ("train", *tiny_run, *settings(), *more, "--folder", tmp_path / "stopped", "--resume")
+        code, _, err = qa_arch(*command)
+        return code, err
+
+    def changed_inputs_are_refused() -> None:
+        for setting, path in files.items():
+            content = path.read_text()
+            path.write_text(content.replace("was", "wos"))
+            code, err = resume()
+            path.write_text(content)
+            assert f"{setting}: {path} is not what the run has read" in err
+            assert code == 5
+
+    with stopped_after(1):
+        resume("--debug")
+    changed_inputs_are_refused()
+    moved = (tmp_path / "data").rename(tmp_path / "moved")
+    files = {setting: moved / path.name for setting, path in files.items()}
+    assert resume("optim.lr=0.5")[0] == 5
+    assert resume()[0] == 0
+    assert read_record(tmp_path / "stopped").status == "ok"
+    changed_inputs_are_refused()
+    assert resume()[0] == 0
+    shutil.rmtree(moved)
+    assert resume()[0] == 0, "what is not here cannot be compared"
+
+
 def test_patience_continues_after_resuming(run_training, stop_after, monkeypatch):
     """The best epoch is the second; stopped in the third, training ends early after the fourth."""
     scores = iter([20.0, 30.0, 10.0, 10.0, 99.0])
@@ -131,10 +176,31 @@ def test_damaged_checkpoint_falls_back_to_the_previous_one(
         for name in (LAST, PREVIOUS):
             shutil.copy(tmp_path / "copy" / name, folder)
         _damage(folder / LAST, damage)
-        assert newest(folder).name == PREVIOUS
+        assert newest(folder)[0].name == PREVIOUS
         _damage(folder / PREVIOUS, damage)
         with pytest.raises(RunError, match=r"last\.ckpt and previous\.ckpt cannot be read"):
             newest(folder)
+
+
+def test_any_flipped_bit_of_a_header_falls_back_to_the_previous_checkpoint(tmp_path, same):
+    """Or does no harm: zipfile and torch check some of a header, and raise errors of many classes."""
+    state = {"weights": torch.arange(6.0), "epoch": 3, "loops": {"step": torch.tensor(4)}}
+    for name in (LAST, PREVIOUS):
+        torch.save({**state, "name": name}, tmp_path / name)
+    content = (tmp_path / LAST).read_bytes()
+    with zipfile.ZipFile(tmp_path / LAST) as archive:
+        entries, directory = archive.infolist(), archive.start_dir
+    local = [entry.header_offset + byte for entry in entries[:2] for byte in range(30)]
+    used = set()
+    for position in (*local, *range(directory, directory + 46), *range(len(content) - 120, len(content))):
+        for bit in (0, 3, 6):
+            damaged = bytearray(content)
+            damaged[position] ^= 1 << bit
+            (tmp_path / LAST).write_bytes(damaged)
+            path, loaded = newest(tmp_path)
+            same(loaded, {**state, "name": path.name})
+            used.add(path.name)
+    assert used == {LAST, PREVIOUS}
 
 
 class FailsOnLoad:
@@ -155,6 +221,28 @@ def _damage(path, how: str) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes({"truncated": content[:-100], "empty": b"", "one bit": content}[how])
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_full_disk_hides_neither_the_status_nor_the_error(run_training, monkeypatch, tmp_path, room):
+    """There is room for the record but not for the traceback, or none for either."""
+    write = records.write_json
+
+    def fill(*_):
+        if not room:
+            monkeypatch.setattr(records, "write_json", full)
+        raise OSError(28, "No space left on device")
+
+    def full(*_):
+        raise QaArchError("the disk is full")
+
+    monkeypatch.setattr(run, "write_atomic", full)
+    monkeypatch.setattr(loop.store, "save_weights", fill)
+    with pytest.raises(OSError, match="No space left"):
+        run_training("trainer.epochs=1")
+    assert records.write_json is (write if room else full)
+    record = read_record(tmp_path / "run")
+    assert (record.status, record.error) == ("failed", "OSError: [Errno 28] No space left on device")
 
 
 def test_full_disk_skips_checkpoints_and_training_continues(

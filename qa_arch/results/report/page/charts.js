@@ -9,7 +9,7 @@ function layout(changes = {}) {
     tickcolor: css("--faint"), automargin: true, title: { font: { size: 12, color: css("--soft") }, standoff: 8 },
   };
   const { xaxis = {}, yaxis = {}, ...rest } = changes;
-  const titled = ({ title, ...own }) => ({ ...axis, ...own, title: { ...axis.title, text: title ?? "" } });
+  const titled = ({ title, ...own }) => ({ ...axis, ...escaped(own, ["ticktext"]), title: { ...axis.title, text: escapeHtml(title ?? "") } });
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, height: 300,
     margin: { l: 48, r: 12, t: 10, b: 40 }, font: { family: css("--sans"), size: 11.5, color: css("--soft") },
@@ -52,7 +52,7 @@ function figure(parent, name, title, caption, traces, changes) {
 
 /** Draws a plot that scales when printed. */
 function draw(plot, traces, changes) {
-  Plotly.react(plot, traces, changes, PLAIN).then(scalable);
+  Plotly.react(plot, traces.map((trace) => escaped(trace, ["x", "y", "text", "name", "customdata"])), changes, PLAIN).then(scalable);
 }
 
 function scalable(plot) {
@@ -68,9 +68,12 @@ function absent(parent, name, title, reason) {
 function dots(runs, x, y, more = {}) {
   const groups = runs.map((run) => DATA.runs[run].group);
   return {
-    x, y, mode: "markers", text: runs.map((run) => escapeHtml(labelOf(run))),
+    x, y, mode: "markers", text: runs.map(labelOf),
     marker: { color: groups.map(colourOf), symbol: groups.map(symbolOf), size: 9, line: { color: css("--paper"), width: 1 } },
     hovertemplate: "%{text}<br>%{x}, %{y:.2f}<extra></extra>", ...more,
   };
 }
+/** Plotly reads text as HTML: titles of articles, names of runs. Templates are ours, and escape what they include. */
+const escaped = (value, keys) => ({ ...value, ...Object.fromEntries(keys.filter((key) => key in value).map((key) => [key, escapedText(value[key])])) });
+const escapedText = (value) => typeof value === "string" ? escapeHtml(value) : Array.isArray(value) ? value.map(escapedText) : value;
 const escapeHtml = (text) => text.replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);

@@ -18,7 +18,7 @@ function drawErrors() {
   if (!runs.length) return noRows(parent, [["errors", "Outcomes"], ["wrong-spans", "Wrong spans"]]);
   const shown = DATA.outcomes.filter(([key]) => runs.some((run) => set().errors[run].outcomes[key] !== undefined));
   const systems = bySystem(runs);
-  const names = systems.map(([group]) => escapeHtml(DATA.groups[group].label));
+  const names = systems.map(([group]) => DATA.groups[group].label);
   const part = (run, key) => 100 * (set().errors[run].outcomes[key] ?? 0) / set().errors[run].questions;
   const share = ([, members], key) => mean(members.map((run) => part(run, key)));
   const seeds = systems.some(([, members]) => members.length > 1) ? " Of a system with several seeds, their mean." : "";

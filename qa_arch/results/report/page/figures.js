@@ -202,7 +202,7 @@ function drawBreakdowns() {
     });
     figure(parent, `by-${facet.key}`, facet.title, "", traces, {
       height: 64 + 34 * names.length, margin: { l: 10, r: 14, t: 6, b: 36 },
-      xaxis: { title: `${nameOf(state.measure)}, %`, range: [-3, 103] }, yaxis: { range: [names.length - 0.5, -0.5], ticks: "", tickvals: names.map((_, row) => row), ticktext: names.map(escapeHtml) },
+      xaxis: { title: `${nameOf(state.measure)}, %`, range: [-3, 103] }, yaxis: { range: [names.length - 0.5, -0.5], ticks: "", tickvals: names.map((_, row) => row), ticktext: names },
     });
   }
   if (!set().texts) {

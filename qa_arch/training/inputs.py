@@ -1,0 +1,105 @@
+"""What a run read: fingerprints of sets, word vectors, encoder and teacher, compared before it goes on.
+
+A run is identified by the content of its files, not by where they lay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from qa_arch.config.identity import ENCODER
+from qa_arch.config.schema import Config
+from qa_arch.errors import DataError, RunError
+from qa_arch.features.vectors import WordVectors, read_vectors
+from qa_arch.models.teacher_files import joint_hash, teacher_identity, teacher_record
+from qa_arch.records import CALIBRATION, DEV, MODEL, TRAIN, VECTORS, EncoderRun, RunRecord, TeacherFacts
+from qa_arch.results.pretrained_runs import encoder_run
+from qa_arch.tasks import task_of
+
+GLOVE, TEACHER = "glove", "teacher"
+SETTINGS = {
+    TRAIN: "data.train",
+    CALIBRATION: "data.calibration",
+    DEV: "data.dev",
+    GLOVE: "glove.path",
+    ENCODER: "encoder.name",
+    TEACHER: "distillation.teacher",
+}
+"""Input -> the setting that names it."""
+
+
+def fingerprints(
+    sets: Mapping[str, Any],
+    vectors: WordVectors | None,
+    encoder: EncoderRun | None,
+    teacher: TeacherFacts | None,
+) -> dict[str, str]:
+    """Input -> hash of its content, of those that a run has."""
+    hashes = {split: str(questions.fingerprint) for split, questions in sets.items()}
+    if vectors is not None:
+        hashes[GLOVE] = vectors.fingerprint
+    if encoder is not None:
+        hashes[ENCODER] = encoder.config_hash
+    if teacher is not None:
+        hashes[TEACHER] = teacher.fingerprint
+    return hashes
+
+
+def recorded(folder: Path, record: RunRecord) -> dict[str, str | None]:
+    """Input -> hash of what the run in ``folder`` read; None if unknown. Empty if it has read nothing yet."""
+    if TRAIN not in record.data:
+        return {}
+    known: dict[str, str | None] = {
+        split: facts.fingerprint for split, facts in record.data.items() if split in SETTINGS
+    }
+    if record.setting("glove", "use"):
+        saved = _saved_vectors(folder)
+        known[GLOVE] = None if saved is None else saved.fingerprint
+    if record.encoder is not None:
+        known[ENCODER] = record.encoder.config_hash
+    if record.teacher is not None:
+        known[TEACHER] = record.teacher.fingerprint
+    return known
+
+
+def require_unchanged(
+    folder: Path, config: Config, before: Mapping[str, str | None], now: Mapping[str, str]
+) -> None:
+    """Raise RunError for the first input, named by its file, that is not what the run in ``folder`` read."""
+    for name, setting in SETTINGS.items() if before else ():
+        closed = name == DEV and not config.data.open_dev  # scored later, and checked there
+        if closed or before.get(name, "") is None or before.get(name) == now.get(name):
+            continue
+        section, _, key = setting.partition(".")
+        source = getattr(getattr(config, section), key)
+        hashes = " and ".join(str(hashes.get(name) or "none")[:8] for hashes in (before, now))
+        raise RunError(
+            f"{folder}: {setting}: {source} is not what the run has read (hashes {hashes}); restore it, or"
+            " train from the beginning with --if-exists replace"
+        )
+
+
+def require_same_inputs(folder: Path, config: Config, record: RunRecord) -> None:
+    """``require_unchanged`` of a finished run, whose inputs are read again; DataError for unreadable ones."""
+    before, sets = recorded(folder, record), task_of(config.model).load_splits(config.data)
+    vectors = _saved_vectors(folder) if before.get(GLOVE) else None
+    if vectors is not None:
+        source = read_vectors(str(config.glove.path), config.glove.dim, config.glove.backend)
+        vectors = source.only({*source.words[: config.glove.keep], *vectors.words})
+    now = fingerprints(sets, vectors, encoder_run(config.encoder.name), None)
+    teachers = config.distillation.teachers
+    if teachers and all(map(teacher_record, teachers)):
+        now[TEACHER] = joint_hash([teacher_identity(teacher) for teacher in teachers])
+    elif before.get(TEACHER):  # a checkpoint, whose version its config may fix
+        now[TEACHER] = str(before[TEACHER])
+    require_unchanged(folder, config, before, now)
+
+
+def _saved_vectors(folder: Path) -> WordVectors | None:
+    """The vectors that the run keeps; None if there are none, or none that can be read."""
+    try:
+        return WordVectors.load(folder / MODEL / VECTORS)
+    except DataError:
+        return None
