@@ -75,7 +75,7 @@ class WithBackbone(nn.Module):
     @property
     def vocab_size(self) -> int:
         """Number of token embeddings."""
-        return self.backbone.get_input_embeddings().weight.shape[0]
+        return self.backbone.get_input_embeddings().num_embeddings
 
     @property
     def max_tokens(self) -> int | None:

@@ -104,6 +104,7 @@ class Int8Embedding(nn.Module):
         self.register_buffer("scale", scale, persistent=False)
         self.quantised: Tensor
         self.scale: Tensor
+        self.num_embeddings = len(quantised)
 
     def forward(self, ids: Int[Tensor, "*B"]) -> Float[Tensor, "*B H"]:
         return self.quantised[ids] * self.scale[ids][..., None]

@@ -59,8 +59,8 @@ class TrainingModule(pl.LightningModule):
         far, and since its last log entry. Not a buffer: DDP would overwrite it with that of rank 0."""
         self.is_first = True
         """Whether the next training batch is the first."""
-        self.unpadded = True
-        """Whether no training batch had padding yet."""
+        self.unpadded = False
+        """Whether training still looks for a batch with padding, to see whether it changes the scores."""
         self.gradient_norm: torch.Tensor | None = None
         """Gradient norm of the last step, before clipping."""
         self.random_states: list[dict[str, Any]] = []
@@ -123,6 +123,10 @@ class TrainingModule(pl.LightningModule):
         if self.random_states:
             restore_random_state(self.random_states[self.trainer.global_rank])
         self.random_states = []
+        # Not where it would compile the model again, gather shards on one rank or disturb a distiller.
+        sharded = isinstance(self.trainer.strategy, ModelParallelStrategy)
+        unfit = self.config.trainer.compile or sharded or self.distiller is not None
+        self.unpadded = self.trainer.is_global_zero and not unfit
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         if type(self.trainer.strategy) is DDPStrategy:  # DDP itself fails only at the next batch
@@ -159,10 +163,7 @@ class TrainingModule(pl.LightningModule):
         return losses
 
     def _warn_of_padding(self, batch: Any) -> None:
-        """Not where it would compile the model again, gather shards on one rank or disturb a distiller."""
-        sharded = isinstance(self.trainer.strategy, ModelParallelStrategy)
-        unfit = self.config.trainer.compile or sharded or self.distiller is not None
-        effect = 0.0 if unfit or not self.trainer.is_global_zero else padding_effect(self.model, batch)
+        effect = padding_effect(self.model, batch)
         self.unpadded = effect is None
         if effect is not None and effect > PADDING_EFFECT:
             log.warning(

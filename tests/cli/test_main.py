@@ -201,9 +201,10 @@ def test_settings_have_type_range_default_and_documentation(qa_arch):
     known = {entry["name"]: entry for entry in json.loads(qa_arch("list", "settings", "--json")[1])}
     assert known["trainer.batch_size"] == {
         "name": "trainer.batch_size",
-        "type": "an integer >= 1",
+        "type": "an integer >= 0",
         "default": 16,
-        "about": "Windows in one forward pass on one device (the micro-batch).",
+        "about": "Windows in one forward pass on one device (the micro-batch); 0: what"
+        " ``global_batch`` leaves it.",
     }
     assert known["encoder.freeze"]["type"] == "one of none|all or an integer >= 1"
     assert known["data.dev"]["type"] == "a string or a list (each a string) or null"

@@ -193,7 +193,7 @@ def test_failed_check_and_wrong_output_are_reported(quick, capsys):
             "from torch import nn\nclass Bad(nn.Module):\n    def __init__(self, enc): ...\n",
             r"an argument named encoder \(mine/bad/model\.py:3\)",
         ),
-        ("model/bad.yaml", "task: span\n\tname: bad\n", r'bad\.yaml", line 2'),
+        ("model/bad.yaml", "task: span\n\tname: bad\n", r"bad\.yaml: is not valid YAML: line 2"),
     ],
 )
 def test_syntax_error_in_a_file_of_the_user_is_located(quick, capsys, file, text, message):

@@ -18,6 +18,12 @@ from qa_arch.training.module import TrainingModule
 from qa_arch.training.output_shapes import OutputError
 
 
+@pytest.fixture(autouse=True)
+def model_folder(tmp_path):
+    """A run makes the folder of its model before it fits."""
+    (tmp_path / "model").mkdir()
+
+
 @pytest.fixture
 def run_fit(configure, tmp_path):
     """``run_fit(*overrides)``: fit without the rest of a run; returns the parts and the result of ``fit``."""
@@ -26,6 +32,7 @@ def run_fit(configure, tmp_path):
         config = configure(*overrides)
         torch.manual_seed(config.seed)
         parts = TASK.assemble(config)
+        (tmp_path / name / "model").mkdir(parents=True)
         result = fit(config, parts, tmp_path / name, gpu=False, resume=False, publish=lambda epochs: None)
         return parts, result
 

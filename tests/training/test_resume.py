@@ -102,8 +102,8 @@ def test_changed_inputs_are_refused_and_moved_ones_are_not(qa_arch, tiny_run, fe
         return [*model, *(f"{setting}={path}" for setting, path in files.items())]
 
     def resume(*more: str) -> tuple[int, str]:
-        command = ("train", *tiny_run, *settings(), *more, "--folder", tmp_path / "stopped", "--resume")
-        code, _, err = qa_arch(*command)
+        words = {word.partition("=")[0]: word for word in (*tiny_run, *settings(), *more)}
+        code, _, err = qa_arch("train", *words.values(), "--folder", tmp_path / "stopped", "--resume")
         return code, err
 
     def changed_inputs_are_refused() -> None:
