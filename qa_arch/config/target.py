@@ -103,6 +103,7 @@ def _line_in(package: str, error: Exception) -> str:
 
 def source_line(function: Any) -> str:
     """``FILE:LINE`` of a function or method; ``?`` if unknown."""
+    function = inspect.unwrap(function)  # a decorator's file is not that of the code
     try:
         return f"{shown_path(inspect.getsourcefile(function) or '?')}:{inspect.getsourcelines(function)[1]}"
     except (OSError, TypeError):

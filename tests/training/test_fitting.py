@@ -4,6 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import pytorch_lightning as pl
 import torch
 from pytorch_lightning.strategies import DDPStrategy
 
@@ -178,9 +179,14 @@ def test_epoch_losses_are_means_over_windows(run_fit, settings, null_weight):
 def test_nan_loss_ends_the_run_and_is_reported_once(configure, tmp_path, caplog):
     config = configure("trainer.eval_batch_size=2")
     parts = TASK.assemble(config)
-    torch.nn.init.constant_(next(parts.model.parameters()), torch.nan)
+
+    class Diverge(pl.Callback):
+        def on_train_batch_end(self, *_):
+            torch.nn.init.constant_(next(parts.model.parameters()), torch.nan)
+
+    options = {"gpu": False, "resume": False, "publish": lambda epochs: None, "callbacks": [Diverge()]}
     with pytest.raises(QaArchError, match=r"epoch 1: the mean training loss is nan; lower optim\.lr"):
-        fit(config, parts, tmp_path, gpu=False, resume=False, publish=lambda epochs: None)
+        fit(config, parts, tmp_path, **options)
     assert caplog.text.count("span logits are NaN") == caplog.text.count("windows is NaN") == 1
 
 
