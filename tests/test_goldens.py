@@ -44,7 +44,7 @@ VARYING = {
         r"written \d{4}-\d\d-\d\d": "written DATE",
         rf"\b{re.escape(__version__)}\b": "VERSION",
         r"\d+\.\d MB": "N MB",
-        r'"(code|commit)": ".*"': r'"\1": CODE',
+        r'"(code|commit)": (".*"|null)': r'"\1": CODE',
         r"training on this machine would fail: .*\n": "",
         r"[ \t]+$": "",
     }.items()
