@@ -29,6 +29,10 @@ if not _gpu_tests_selected():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-goldens", action="store_true", help="rewrite tests/goldens (test_goldens.py)")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def quick_collections() -> None:
     """Exempt imported modules from garbage collection, which every run does before it measures memory."""
@@ -118,6 +122,14 @@ def few_questions(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     for split, articles in (("train", 2), ("calibration", 1), ("dev", 1)):
         write_json(folder / f"{split}.json", write(generate(articles, 3, 1, split)))
     return [f"data.{split}={folder}/{split}.json" for split in ("train", "calibration", "dev")]
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of question sets and six runs (``world.py``). Do not change it."""
+    from world import build
+
+    return build(tmp_path_factory.mktemp("world"))
 
 
 @pytest.fixture
