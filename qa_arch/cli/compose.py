@@ -48,6 +48,7 @@ AT_HAND = {
     "sweeper": "the sweepers are hydra/sweeper=grid (the default) and hydra/sweeper=qa_optuna",
 }
 SEARCHPATH = (r"\+*hydra\.searchpath", "name the folder of your own configs with --config-dir DIR")
+SOURCES = (r"\+*data=\{", "write data=files data.train=FILE data.dev=FILE, each setting by itself")
 ONE_LOGGER = (r"logger=(\[|.*,)", "a run has one logger; name one, such as logger=csv")
 NO_EFFECT = "has no effect; a sweep (train -m) takes hydra/launcher and hydra/sweeper"
 MULTIRUN = (r"\+*hydra\.mode=MULTIRUN", "add -m, which trains every point of a grid")
@@ -55,6 +56,7 @@ NOT_FOR_RUNS = (
     (r"\+*sweep\.", "is a setting of sweeps; use it with train -m"),
     (r"\+*hydra\.(run|sweep)\.", "name the run folder with --folder DIR, or its parent with runs_dir=DIR"),
     SEARCHPATH,
+    SOURCES,
     ONE_LOGGER,
     MULTIRUN,
     (r"\+*hydra[./](?!mode)", NO_EFFECT),
@@ -64,6 +66,7 @@ NOT_FOR_SWEEPS = (
     (r"\+*hydra\.(run|sweep)\.", "name the sweep's folder with sweep.folder=DIR"),
     (r"\+*hydra\.sweeper\.max_batch_size=", "all points are checked first; sweep.n_jobs=N runs N at a time"),
     SEARCHPATH,
+    SOURCES,
     ONE_LOGGER,
     (r"\+*hydra\.mode=(?!MULTIRUN)", "leave out -m"),
     (r"\+*hydra[./](?!launcher|sweeper|mode)", NO_EFFECT),

@@ -162,7 +162,8 @@ def _brief(config: Config) -> str:
     trainer, data = config.trainer, config.data
     return (
         f"{config.model.get('name')} on {config.encoder.title}, {data.train} to {data.dev}, {trainer.epochs}"
-        f" epochs of batch {trainer.batch_size} x {trainer.accumulate}, optim.lr={config.optim.lr}"
+        f" epoch{'s' * (trainer.epochs != 1)} of batch {trainer.batch_size} x {trainer.accumulate},"
+        f" optim.lr={config.optim.lr}"
     )
 
 

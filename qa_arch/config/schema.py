@@ -491,7 +491,8 @@ def refuse_mixed_sources(overrides: Sequence[str], data: Mapping[str, Any]) -> N
         others = {**others, "data.train_questions": data["train_questions"]}
     stays = [f"{key}={value}" for key, value in others.items() if key not in named and value]
     if typed and stays:
-        choice = "" if "data" in named else "add data=files, or "
+        limited = " and data.train_questions=0" if "data.train_questions" in str(stays) else ""
+        choice = "" if "data" in named else f"add data=files{limited}, or "
         raise ConfigError(
             f"{typed[0]}={named[typed[0]]}: {' and '.join(stays)} would stay, set for other data; {choice}"
             f"give {' and '.join(word.partition('=')[0] for word in stays)} as well"

@@ -165,7 +165,7 @@ def _official_rows(path: Path) -> Iterator[Row]:
 
 
 def _csv_rows(path: Path, text: str) -> Iterator[Row]:
-    for number, record in csv_rows(path, text, ("id", "answer"), f"expected {FORMATS}", missing_cell=None):
+    for number, record in csv_rows(path, text, ("id", "answer"), f"expected {FORMATS}"):
         line = f"line {number}"
         yield line, _field(path, line, record, "id"), _field(path, line, record, "answer"), None
 
@@ -192,7 +192,7 @@ def _harness_rows(path: Path, records: Iterable[tuple[str, Any]]) -> Iterator[Ro
     """
     for position, record in records:
         doc = _field(path, position, record, "doc", dict)
-        id_ = _field(path, position, record, "doc.id" if "id" in doc else "doc.doc_id")
+        id_ = str(_field(path, position, record, "doc.id" if "id" in doc else "doc.doc_id", (str, int)))
         name = "filtered_resps" if "filtered_resps" in record else "resps"
         values = [*map(_innermost, _field(path, position, record, name, list))]
         text = _field(path, position, {name: values[0] if values else None}, name).strip()

@@ -23,7 +23,9 @@ from qa_arch.errors import BRIEF, DataError, UnavailableError, first_line
 
 TABLES = (".parquet", ".arrow")
 """Suffixes of files with rows in typed columns."""
-TEXTS = tuple(f"*.{kind}{packed}" for kind in ("json", "jsonl", "ndjson", "csv") for packed in ("", ".gz"))
+TEXTS = tuple(
+    f"*.{kind}{packed}" for kind in ("json", "jsonl", "ndjson", "csv", "tsv") for packed in ("", ".gz")
+)
 PATTERNS = (*TEXTS, "*.parquet")
 """Names of the data files of a folder, with those of ``TABLES`` but Arrow, which ``save_to_disk`` lists."""
 
@@ -160,20 +162,18 @@ def _parse_json(path: Path, text: str, line: int | None = None) -> Any:
 
 
 def csv_rows(
-    path: Path, text: str, columns: Sequence[str], remedy: str, missing_cell: str | None = ""
+    path: Path, text: str, columns: Sequence[str], remedy: str
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line, row) of CSV ``text`` with a header; a short row is filled with ``missing_cell``.
+    """Yield (line, row) of CSV ``text`` with a header; rows may lack their last cells, but not ``columns``.
 
     Cells are separated by commas, semicolons or tabs, whichever the header has most of.
 
-    Raises DataError for invalid CSV, for a row that is longer than the header, and for missing ``columns``
-    with ``remedy`` appended.
+    Raises DataError for invalid CSV, for a row that is longer than the header or too short, and for missing
+    ``columns`` with ``remedy`` appended.
     """
     header = io.StringIO(text, newline=None).readline()
     separator = max(_SEPARATORS, key=header.count)  # a comma unless the header has more of another
-    rows = csv.DictReader(
-        io.StringIO(text, newline=""), restval=missing_cell, strict=True, delimiter=separator
-    )
+    rows = csv.DictReader(io.StringIO(text, newline=""), restval=None, strict=True, delimiter=separator)
     try:
         if missing := [name for name in columns if name not in (rows.fieldnames or ())]:
             given = ", ".join(rows.fieldnames or ())[:200]
@@ -182,7 +182,11 @@ def csv_rows(
             if any(row.pop(None, ())):
                 fault = f"more cells than columns; quote cells that contain {_SEPARATORS[separator]}"
                 raise DataError(f"{path}: line {rows.line_num}: {fault}")
-            yield rows.line_num, row
+            if cut := [name for name in columns if row[name] is None]:
+                raise DataError(
+                    f"{path}: line {rows.line_num}: ends before {', '.join(cut)}; complete the row"
+                )
+            yield rows.line_num, {name: cell or "" for name, cell in row.items()}
     except csv.Error as error:
         raise DataError(f"{path}: line {rows.reader.line_num}: {error}; correct that line") from None
 

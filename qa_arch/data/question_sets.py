@@ -111,7 +111,7 @@ def to_example(raw: RawQuestion, contexts: dict[str, str], use: Use = "training"
     unlabelled = use == "answering" and fields.get("answers") is None
     given = [] if unlabelled else _listed(fields, "answers")
     answers = _golds(given, "answers", context, use)
-    flag = _as_flag(fields.get("is_impossible"))
+    flag = as_flag(fields.get("is_impossible"))
     stated = None if flag is None else require_field({"is_impossible": flag}, "is_impossible", bool)
     # A list of empty texts is how many annotation tools write "no answer"; an empty one may lack labels.
     impossible = not (answers or unlabelled or (raw.flagged and not given)) if stated is None else stated
@@ -151,7 +151,7 @@ def _as_text(value: Any) -> Any:
     return str(number) if type(number) is int else value
 
 
-def _as_flag(value: Any) -> Any:
+def as_flag(value: Any) -> Any:
     """The boolean that a text or a number stands for; None for an empty text."""
     return _FLAGS.get(str(_as_integer(value)).lower(), None if value == "" else value)
 

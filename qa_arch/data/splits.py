@@ -101,8 +101,8 @@ def by_article(questions: QuestionSet, fractions: Mapping[str, float], seed: int
     if len(sizes) < len(fractions):
         raise DataError(
             f"{questions.name}: {len(sizes)} article{'s'[: len(sizes) > 1]} cannot be split into"
-            f" {len(fractions)} parts; use more articles or fewer parts, or name a calibration set of other"
-            " articles (data.calibration)"
+            f" {len(fractions)} parts; use more articles, or fewer parts (data split --parts), or train with"
+            " a calibration set of other articles (data.calibration)"
         )
 
     def draw(seed: str) -> dict[str, list[str]]:

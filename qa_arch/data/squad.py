@@ -6,9 +6,11 @@ JSON, JSON Lines, CSV, Parquet or Arrow (``_LAYOUTS``). Text is preserved byte f
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,11 +58,14 @@ def read(paths: Paths, *, name: str = "", on_error: OnError = "raise", use: Use 
     of these. ``name`` defaults to the file names. Raises DataError for the first fault; with
     ``on_error="skip"`` faulty questions are listed in ``skipped``, and only faults of a whole file raise.
     """
-    stems = (re.sub(r"\.(jsonl?|csv|parquet|arrow)(\.gz)?$", "", Path(path).name) for path in as_list(paths))
-    return build(name or "+".join(stems), map(_read_file, expand(paths)), on_error, use)
+    stems = (
+        re.sub(r"\.(jsonl?|[ct]sv|parquet|arrow)(\.gz)?$", "", Path(path).name) for path in as_list(paths)
+    )
+    files = (_read_file(path, use) for path in expand(paths))
+    return build(name or "+".join(stems), files, on_error, use)
 
 
-def _read_file(path: Path) -> tuple[str, bool, Questions]:
+def _read_file(path: Path, use: Use) -> tuple[str, bool, Questions]:
     """(name, whether it declares version 2 (``"v2.0"``, ``"2.0"``), questions) of a file.
 
     Raises DataError if no record has one of ``_LAYOUTS``, or one has a layout that is known, but not read.
@@ -68,10 +73,11 @@ def _read_file(path: Path) -> tuple[str, bool, Questions]:
     if path.suffix in TABLES:
         value: Any = table_rows(path)
     else:
-        value = Lines(_csv_records(path)) if path.name.removesuffix(".gz").endswith(".csv") else load(path)
+        is_table = path.name.removesuffix(".gz").endswith((".csv", ".tsv"))
+        value = Lines(_csv_records(path, use)) if is_table else load(path)
     first = value[0][1] if isinstance(value, Lines) and value else None
     if isinstance(first, dict) and first.keys() == {"header"}:
-        return str(path), False, mrqa_questions(path, value)
+        return str(path), False, mrqa_questions(path, value, use)
     records, is_squad = _records(value), isinstance(value, dict) and isinstance(value.get("data"), list)
     version_two = is_squad and _VERSION_TWO.fullmatch(str(value.get("version")).strip()) is not None
     layouts = [_layout(record) for _, record in records]
@@ -108,23 +114,36 @@ def _records(value: Any) -> list[Record]:
     return [(f"record [{index}]", record) for index, record in enumerate(listed)]
 
 
-def _csv_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _csv_records(path: Path, use: Use) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line, flat record) of every row.
 
     ``answers`` and ``starts`` hold one value or a JSON list, and are empty for an unanswerable question. In
     other columns an empty cell is a missing field. Raises DataError.
     """
-    for line, row in csv_rows(path, read_text(path), _CSV, f"the columns are {', '.join(_CSV)}, starts"):
-        texts, starts = _parse_cell(row["answers"]), _parse_cell(row.get("starts", ""))
-        stated = {name: cell for name, cell in row.items() if cell or name in _CSV}
-        yield line, {**stated, "answers": {"text": texts, "answer_start": starts or None}}
+    needed = [name for name in _CSV if name != "answers" or use != "answering"]
+    for line, row in csv_rows(path, read_text(path), needed, f"the columns are {', '.join(_CSV)}, starts"):
+        record: dict[str, Any] = {name: cell for name, cell in row.items() if cell or name in _CSV}
+        if "answers" in row:
+            texts, starts = _parse_cell(row["answers"]), _parse_cell(row.get("starts", ""))
+            is_column = isinstance(texts, list)  # else texts and offsets in one cell, or what cannot be read
+            record["answers"] = {"text": texts, "answer_start": starts or None} if is_column else texts
+        yield line, record
 
 
-def _parse_cell(text: str) -> list[Any]:
-    try:
-        return json.loads(text) if text.startswith("[") else [text] * bool(text)
-    except (ValueError, RecursionError):  # a text that begins with a bracket
-        return [text]
+def _parse_cell(text: str) -> Any:
+    """The list of a cell, in JSON or as Python prints it, or with its text; the dictionary of a hub set.
+
+    The text itself if it looks like one of these and is none, such as a printed NumPy array.
+    """
+    if not text.startswith(("[", "{'text'")):
+        return [text] * bool(text)
+    with suppress(ValueError, RecursionError):
+        return json.loads(text)
+    with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        value = ast.literal_eval(text)
+        if repr(value) == text:  # Python would join the texts of "['a' 'b']"
+            return value
+    return text if re.match(r"\[?['\"{]", text) else [text]
 
 
 def _article_questions(where: str, article: Any, flagged: bool) -> Iterator[RawQuestion | RecordError]:
@@ -189,6 +208,7 @@ _LAYOUTS = (
     Layout({"annotation_id", "annotator"}, refused="a Label Studio export (JSON-MIN)"),
     Layout({"context_text"}, refused="CMRC 2018's own layout (its folder squad-style-data has SQuAD's)"),
     _ARTICLE,
+    Layout({"qas", "context_tokens"}, refused="an MRQA file without its first line, the header"),
     Layout({"qas"}, _paragraph_questions),
     _RECORD,
     Layout({"context"}),

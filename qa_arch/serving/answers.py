@@ -144,7 +144,10 @@ class Answer:
         """What the reader of the answer must know; empty if nothing."""
         if not self.question_cut:
             return ""
-        return f"the last {self.question_cut} tokens of the question were not read; raise max_question"
+        return (
+            f"the last {self.question_cut} tokens of the question were not read; raise max_question"
+            " (--max-question), or shorten it"
+        )
 
     def __repr__(self) -> str:
         cut = f", question_cut={self.question_cut}" if self.question_cut else ""

@@ -3,6 +3,7 @@
 import json
 import math
 import shlex
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -93,6 +94,13 @@ def test_each_format_is_recognised(tmp_path, content, form, odds):
     assert answers.null_odds == (None if odds is None else pytest.approx(odds))
 
 
+@pytest.mark.parametrize("line", [{**PREDICTED[0], "id": 7}, {**COMPLETION, "doc": {"id": 7}}])
+def test_ids_may_be_numbers(tmp_path, line):
+    (tmp_path / "answers.jsonl").write_text(lines(line))
+    questions = question_set("made", [replace(QUESTIONS.examples[0], id="7")], "2.0")
+    assert read_answers(tmp_path / "answers.jsonl", questions).texts == {"7": "1902"}
+
+
 @pytest.mark.parametrize(
     ("content", "form", "odds"),
     [
@@ -148,7 +156,7 @@ def test_lists_without_a_score_of_no_answer_have_no_null_odds(tmp_path):
             "a: score: '10000000000000000000' is not a number",
         ),
         ("question,answer\n?,x\n", "has no column id, but 'question, answer'; expected official predictions"),
-        ("id,answer\na\n", "line 2: answer: is missing"),
+        ("id,answer\na\n", "line 2: ends before answer; complete"),
         ("id,answer\na,Rome, Italy\n", "line 2: more cells than columns; quote cells that contain a comma"),
         ('{"a": "1902 \\ud83d"}', "object: the answer to a contains a lone surrogate at character 5"),
         ('id,answer\na,"x\n', "line 2: unexpected end of data"),

@@ -74,7 +74,8 @@ def test_questions_that_are_cut_are_counted(qa_arch, trained, tmp_path, caplog):
     cut = [row["question_cut"] for row in read_lines(tmp_path / "out.jsonl")]
     assert (cut[0] > 0, cut[2]) == (True, 0)
     ask = ("ask", trained, "--question", long[0]["question"], "--context", long[0]["context"])
-    assert f"the last {cut[0]} tokens of the question were not read" in qa_arch(*ask)[1]
+    warning = f"the last {cut[0]} tokens of the question were not read; raise max_question (--max-question)"
+    assert warning in qa_arch(*ask)[1]
     example = {**rows(1)[0], **long[0], "id": "a", "answers": {"text": [], "answer_start": []}}
     write_lines(data, [{key: example[key] for key in ("id", "question", "context", "answers")}])
     assert qa_arch("predict", trained, "--data", data, "--out", tmp_path / "folder")[0] == 0

@@ -93,6 +93,7 @@ FILE_CASES = [
     ("studio.json", b'[{"id": 1, "data": {"text": "A"}, "annotations": []}]', ["is a Label Studio export"]),
     ("min.json", b'[{"id": 1, "question": "?", "annotator": 1, "annotation_id": 2}]', ["is a Label Studio"]),
     ("cmrc.json", b'[{"context_id": "D", "context_text": "A", "qas": []}]', ["squad-style-data", "not read"]),
+    ("mrqa.jsonl", b'{"context": "A", "context_tokens": [], "qas": []}', ["MRQA file without its first"]),
     ("torn.parquet", b"PAR1", ["torn.parquet: cannot be read (", "write the file again"]),
     ("torn.arrow", b"ARROW1", ["torn.arrow: cannot be read (", "write the file again"]),
     ("none.json", b'{"data": []}', ["holds no questions"]),
@@ -100,6 +101,7 @@ FILE_CASES = [
     ("header.csv", b'id,"question"x,context,answers,starts\n', ["line 1: ", "expected after"]),
     ("semicolon.csv", b"id;question;answers;starts;context\na;Q?;;;Ada; who\n", ["that contain a semicolon"]),
     ("comma.csv", b"id,question,answers,starts,context\na,Q?,,,Ada, who\n", ["line 2: more cells than"]),
+    ("short.csv", b"id,question,context,answers\na,Q?,Ada\n", ["line 2: ends before answers; complete"]),
     ("quote.csv", b'id,question,context,answers,starts\na,Q?,"T"x,,\n', ["line 2: ", "expected after"]),
 ]  # fmt: skip
 

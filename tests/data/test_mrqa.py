@@ -125,13 +125,23 @@ def test_several_files_or_a_folder_are_joined(file, tmp_path):
         open_passages([f"mrqa:{tmp_path}/a.jsonl.gz", str(tmp_path / "x.json")])
 
 
-def test_unanswerable_question_is_marked(file):
+@pytest.mark.parametrize("flag", [True, "true", 1])
+def test_unanswerable_question_is_marked(file, flag):
     record = changed(
-        PASSAGE, ("qas", 1), {"qid": "q2", "question": "Who?", "detected_answers": [], "is_impossible": True}
+        PASSAGE, ("qas", 1), {"qid": "q2", "question": "Who?", "detected_answers": [], "is_impossible": flag}
     )
     questions = open_passages(f"mrqa:{file(HEADER, record)}")
     assert [example.answerable for example in questions.examples] == [True, False]
     assert questions.protocol == "2.0"
+
+
+def test_questions_without_labels_can_be_answered(file):
+    source = str(file(HEADER, changed(PASSAGE, (*ANSWER[:2], "detected_answers"), REMOVED)))
+    questions = open_passages(source, use="answering")
+    assert [bool(e.answers) for e in questions.examples] == [False, True]
+    assert questions.protocol == "1.1"
+    with pytest.raises(DataError, match="detected_answers: is missing"):
+        open_passages(source, use="scoring")
 
 
 Q1 = "line 2, qas[0], question 'q1', "

@@ -166,6 +166,8 @@ def test_questions_without_labels_can_be_answered(tmp_path, version, answers, pr
     question = {"id": "a", "question": "Who?", **answers}
     record = save_json(tmp_path / "record.json", {"context": TOWER, "question": "Who?", "id": "a"})
     assert open_passages(str(record), use="answering").protocol == "1.1"
+    (tmp_path / "a.csv").write_text("id,question,context\na,Who?,One\n")
+    assert open_passages(str(tmp_path / "a.csv"), use="answering").protocol == "1.1"
     file = str(save_json(tmp_path / "a.json", nested(question, version=version)))
     questions = open_passages(file, use="answering")
     assert ([e.answers for e in questions.examples], questions.protocol) == ([()], protocol)
@@ -248,6 +250,28 @@ def test_csv_needs_starts_only_where_an_answer_occurs_twice(tmp_path, separator)
     (tmp_path / "mine.csv").write_text("\n".join([*rows[:2], "b,Q?,Two by two,o"]).replace(",", separator))
     with pytest.raises(DataError, match=r"line 3, .* is missing, but 'o' occurs at 2 and 9; add"):
         read(tmp_path / "mine.csv")
+
+
+@pytest.mark.parametrize("use", ["training", "scoring"])
+@pytest.mark.parametrize(
+    ("cell", "texts"),
+    [
+        ("['Ada', 'Ada ']", ["Ada", "Ada "]),
+        ("{'text': ['Ada'], 'answer_start': [0]}", ["Ada"]),
+        ("[A]", ["[A]"]),
+        ("['Ada' 'Ada ']", None),
+        ("{'text': array(['Ada'], dtype=object), 'answer_start': array([0])}", None),
+    ],
+)
+def test_lists_that_pandas_prints_are_no_texts(tmp_path, use, cell, texts):
+    file = tmp_path / "mine.tsv"
+    file.write_text(f"id\tquestion\tcontext\tanswers\na\tQ?\tAda [A]\t{cell}\n")
+    if texts is None:
+        with pytest.raises(DataError, match=r"line 2, question 'a', answers(.text)?: is a string .* a list"):
+            open_passages(str(file), use=use)
+    else:
+        (example,) = open_passages(str(file), use=use).examples
+        assert [gold.text for gold in example.answers] == texts
 
 
 def test_tables_and_saved_sets_are_paths(tmp_path, monkeypatch):

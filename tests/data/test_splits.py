@@ -154,7 +154,9 @@ def test_a_single_article_is_split_by_passage(caplog):
         assert not {e.context for e in train.examples} & {e.context for e in held.examples}
     assert set(caplog.messages) == {"set: has a single article, and is split by passage"}
     one = question_set("set", passages[:2], "1.1")
-    with pytest.raises(DataError, match=r"1 article cannot be split into 2 parts; .* \(data.calibration\)"):
+    with pytest.raises(
+        DataError, match=r"1 article cannot be split into 2 parts; .* --parts.*\(data.calibration\)"
+    ):
         by_article(one, {"a": 0.8, "b": 0.2}, 3)
     with pytest.raises(ConfigError, match=r"1 articles of set; name a calibration set \(data.calibration\)"):
         hold_out(one, 1, 3)

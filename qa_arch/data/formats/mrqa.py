@@ -20,6 +20,7 @@ from qa_arch.data.input_files import Paths, as_list, expand, json_lines, read_te
 from qa_arch.data.question_sets import (
     RawQuestion,
     RecordError,
+    as_flag,
     build,
     clip,
     passage_title,
@@ -45,13 +46,16 @@ def read_mrqa(
     and only faults of a whole file (header, compression, encoding, JSON) raise.
     """
     files = (
-        (str(path), False, mrqa_questions(path, json_lines(path, read_text(path)))) for path in expand(paths)
+        (str(path), False, mrqa_questions(path, json_lines(path, read_text(path)), use))
+        for path in expand(paths)
     )
     stems = (Path(path).name.removesuffix(".gz").removesuffix(".jsonl") for path in as_list(paths))
     return build(name or "+".join(stems), files, on_error, use)
 
 
-def mrqa_questions(path: Path, lines: Iterable[tuple[int, Any]]) -> Iterator[RawQuestion | RecordError]:
+def mrqa_questions(
+    path: Path, lines: Iterable[tuple[int, Any]], use: Use
+) -> Iterator[RawQuestion | RecordError]:
     """Questions of a file's lines, given as (number, value). Raises DataError if no header names a set."""
     dataset = ""
     for number, record in lines:
@@ -59,7 +63,7 @@ def mrqa_questions(path: Path, lines: Iterable[tuple[int, Any]]) -> Iterator[Raw
             header = record["header"]
             dataset = str(header.get("dataset") or "").strip() if isinstance(header, dict) else ""
         elif isinstance(record, dict) and dataset:
-            yield from _passage(record, f"line {number}", dataset)
+            yield from _passage(record, f"line {number}", dataset, use)
         elif dataset:
             yield RecordError(f"line {number}", wrong_type(record, dict))
         if not dataset:
@@ -69,7 +73,9 @@ def mrqa_questions(path: Path, lines: Iterable[tuple[int, Any]]) -> Iterator[Raw
             )
 
 
-def _passage(record: Mapping[str, Any], line: str, dataset: str) -> Iterator[RawQuestion | RecordError]:
+def _passage(
+    record: Mapping[str, Any], line: str, dataset: str, use: Use
+) -> Iterator[RawQuestion | RecordError]:
     """Yield the questions of a line; a fault of the passage is reported for each of them."""
     try:
         questions = require_field(record, "qas", list, f"{line}, ")
@@ -85,6 +91,9 @@ def _passage(record: Mapping[str, Any], line: str, dataset: str) -> Iterator[Raw
                 raise RecordError("", wrong_type(question, dict))
             stated = {_FIELDS[key]: question[key] for key in _FIELDS if question.get(key, False) is not False}
             raw = RawQuestion(raw.position, {**shared, **stated})
+            if use == "answering" and question.get("detected_answers") is None:
+                yield raw
+                continue
             answers = _answers(question, record) if isinstance(record.get("context"), str) else []
             yield RawQuestion(raw.position, {**raw.fields, "answers": answers})
         except RecordError as fault:
@@ -94,7 +103,7 @@ def _passage(record: Mapping[str, Any], line: str, dataset: str) -> Iterator[Raw
 def _answers(question: Mapping[str, Any], record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Distinct detected spans, in order. Raises RecordError for an answer without a matching span."""
     detected = require_field(question, "detected_answers", list)
-    if not detected and question.get("is_impossible") is not True:
+    if not detected and as_flag(question.get("is_impossible")) is not True:
         raise RecordError(
             "detected_answers", "is empty; give an answer with its spans, or set is_impossible to true"
         )
