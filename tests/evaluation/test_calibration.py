@@ -149,7 +149,9 @@ def test_references_are_computed_once_for_each_pair_of_sets(tmp_path, monkeypatc
     reference_scores(config, None, QUESTIONS)
     reference_scores(config, generate(4, 5, 2, "calibration"), QUESTIONS)
     assert len(fitted) == 3
-    for file in tmp_path.iterdir():
-        file.write_text('{"f1": ')
-    assert reference_scores(config, QUESTIONS, QUESTIONS) == computed
-    assert "is damaged" in caplog.text
+    for damage in (lambda content: content[:7], lambda content: content.replace(b"1", b"2")):
+        for file in tmp_path.iterdir():
+            file.write_bytes(damage(file.read_bytes()))
+        caplog.clear()
+        assert reference_scores(config, QUESTIONS, QUESTIONS) == computed
+        assert "is damaged" in caplog.text
