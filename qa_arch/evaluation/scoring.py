@@ -169,7 +169,11 @@ def _reference_point(
         "heuristic": dict(section),
         "task": task.name,
         "sets": [part and (part.fingerprint, part.protocol) for part in (calibration, questions)],
-        "code": [content_hash(Path(inspect.getfile(item))) for item in (type(heuristic), type(task), squad)],
+        "code": [
+            content_hash(file)
+            for item in (type(heuristic), type(task), squad)
+            for file in sorted(Path(inspect.getfile(item)).parent.glob("*.py"))  # and what it imports
+        ],
     }
     return read_or_build(
         cache_file(folder, key_parts, ".scores"),
