@@ -119,6 +119,7 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
         ("logger=wandb,csv", "a run has one logger; name one"),
         ("hydra/launcher=joblib", "hydra/launcher=joblib.*train -m"),
         ("trainer.epochs=[1", "a value that contains"),
+        ("data.dev=hub:me/set:dev[:9]", r"a value that contains = , \[ { spaces .* needs quotes"),
         ("model.name=modèle", "^model.name=modèle; a value that contains .* outside ASCII needs quotes"),
         ("glove.path=~/glove.txt", r"^glove.path=~/glove.txt; .*; write \$HOME for ~$"),
         ("encoder.freeze=some", "encoder.freeze: 'some' is not one of none|all or an integer >= 1"),
