@@ -75,7 +75,8 @@ NOT_FOR_SWEEPS = (
 NOT_CHOSEN = re.compile(r"hydra\.(overrides|runtime|searchpath|job\.(config_name|override_dirname))\b")
 """What Hydra itself sets for each composition."""
 QUOTES = (
-    "a value that contains = , spaces or letters outside ASCII needs quotes: \"KEY='a=b'\"; write $HOME for ~"
+    "a value that contains = , [ { spaces or letters outside ASCII needs quotes: \"KEY='a=b'\";"
+    " write $HOME for ~"
 )
 
 

@@ -22,7 +22,7 @@ from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED, arguments, locate
 from qa_arch.data.input_files import content_hash
 from qa_arch.errors import ConfigError
-from qa_arch.features.cache import cache_file, read_or_build
+from qa_arch.features.cache import cache_file, read_or_build, read_sealed, write_sealed
 from qa_arch.metrics import squad
 from qa_arch.records import (
     CALIBRATION,
@@ -169,14 +169,18 @@ def _reference_point(
         "heuristic": dict(section),
         "task": task.name,
         "sets": [part and (part.fingerprint, part.protocol) for part in (calibration, questions)],
-        "code": [content_hash(Path(inspect.getfile(item))) for item in (type(heuristic), type(task), squad)],
+        "code": [
+            content_hash(file)
+            for item in (type(heuristic), type(task), squad)
+            for file in sorted(Path(inspect.getfile(item)).parent.glob("*.py"))  # and what it imports
+        ],
     }
     return read_or_build(
-        cache_file(folder, key_parts, ".json"),
+        cache_file(folder, key_parts, ".scores"),
         "reference scores",
-        read=lambda path: Point(**Point.nest(json.loads(path.read_text(encoding="utf-8")))),
+        read=lambda path: Point(**Point.nest(json.loads(read_sealed(path)))),
         build=lambda: task.reference_scores(heuristic, calibration, questions),
-        write=lambda path, point: path.write_text(json_text(point.flat()), encoding="utf-8"),
+        write=lambda path, point: write_sealed(path, json_text(point.flat()).encode()),
     )
 
 

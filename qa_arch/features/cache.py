@@ -1,8 +1,11 @@
-"""Disk cache of feature tables: one Arrow file per content hash, memory-mapped when read.
+"""Disk cache of what is slow to compute: one file per content hash.
+
+It holds feature tables (Arrow files, memory-mapped when read), word vectors, teachers' logits and scores of
+heuristics.
 
 The file name is the hash of all inputs, so a changed setting misses the cache and nothing has to be
 invalidated. Files are written under a temporary name and renamed: an interrupted build leaves nothing behind,
-and several processes may build the same table.
+and several processes may build the same content. Every file has a checksum.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 FEATURES_VERSION = 3
-"""Part of every key; increment when the same inputs give different features or files."""
+"""Part of every key; increment when the same inputs give different content or files."""
 
 log = logging.getLogger(__name__)
 Content = TypeVar("Content")
@@ -63,7 +66,6 @@ def windows_of(
         "tokenizer": tokenizer_hash(tokenizer),
         "pad": tokenizer.pad_token_id,
         "tokenizers": tokenizers.__version__,  # versions may tokenise differently with the same vocabulary
-        "version": FEATURES_VERSION,
     }
     return read_or_build(
         cache_file(cache_dir, key_parts, ".arrow"),
@@ -103,8 +105,24 @@ def read_or_build(
 
 def cache_file(folder: str | os.PathLike[str], key_parts: Mapping[str, Any], suffix: str) -> Path:
     """Path in a cache for the key ``key_parts`` (JSON values)."""
-    key = json.dumps(dict(key_parts), sort_keys=True)
+    key = json.dumps({**key_parts, "version": FEATURES_VERSION}, sort_keys=True)
     return Path(folder) / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}{suffix}"
+
+
+def write_sealed(path: Path, content: bytes) -> None:
+    """Write the hash of ``content``, then ``content``."""
+    with path.open("wb") as file:
+        file.write(hashlib.sha256(content).digest())
+        file.write(content)
+
+
+def read_sealed(path: Path) -> bytes:
+    """Content that ``write_sealed`` wrote. Raises ValueError if the file is damaged."""
+    with path.open("rb") as file:
+        seal, content = file.read(hashlib.sha256().digest_size), file.read()
+    if hashlib.sha256(content).digest() != seal:
+        raise ValueError("its checksum does not match its content")
+    return content
 
 
 def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:

@@ -25,13 +25,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save, save_file
+from safetensors.numpy import load, load_file, save
 
 from qa_arch.config.files import write_atomic
 from qa_arch.config.schema import Config, Glove, require_vectors
 from qa_arch.data.input_files import VectorFiles, content_hash, packaged_files
 from qa_arch.errors import DataError, UnavailableError, first_line
-from qa_arch.features.cache import cache_file, read_or_build
+from qa_arch.features.cache import cache_file, read_or_build, read_sealed, write_sealed
 from qa_arch.features.windows import FeatureTable
 from qa_arch.features.words import Longs
 
@@ -130,7 +130,7 @@ def file_vectors(config: Config, words: Collection[str]) -> WordVectors:
             "settings": [settings.dim, settings.backend, settings.keep],
             "words": hashlib.sha256("\n".join(sorted(words)).encode()).hexdigest(),
         }
-        place = cache_file(folder, key_parts, ".safetensors")
+        place = cache_file(folder, key_parts, ".vectors")
         selected = read_or_build(place, "word vectors", read=_read_cached, build=build, write=_write_cached)
     unknown = np.mean(selected.rows(list(words)) == 0) if words else 0.0
     log.info("%.1f%% of the distinct words have no vector", 100 * unknown)
@@ -160,11 +160,11 @@ def _forms(words: Iterable[str]) -> set[str]:
 
 def _write_cached(path: Path, vectors: WordVectors) -> None:
     words = np.frombuffer("\n".join(vectors.words).encode(), np.uint8)
-    save_file({"words": words, "vectors": vectors.matrix}, path)
+    write_sealed(path, save({"words": words, "vectors": vectors.matrix}))
 
 
 def _read_cached(path: Path) -> WordVectors:
-    tensors = load_file(path)
+    tensors = load(read_sealed(path))
     words = tensors["words"].tobytes().decode()
     return WordVectors(tuple(words.split("\n")) if words else (), tensors["vectors"])
 

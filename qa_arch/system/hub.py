@@ -91,13 +91,14 @@ def prepared(name: str, config: str = "", revision: str | None = None) -> Path |
 
 
 def missing(kind: Kind, name: str, revision: str | None = None) -> str:
-    """Reason why a repository cannot be read, with a remedy; empty if it can. One HEAD request."""
+    """Reason why a repository cannot be read, with a remedy; empty if it can. One HEAD request, repeated
+    if it breaks off."""
     from huggingface_hub import errors, get_hf_file_metadata, get_token, hf_hub_url
 
     file = "config.json" if kind == "models" else "README.md"
     url = hf_hub_url(name, file, repo_type=kind[:-1], revision=revision)
     try:
-        get_hf_file_metadata(url, token=get_token(), timeout=_seconds())
+        retried(lambda: get_hf_file_metadata(url, token=get_token(), timeout=_seconds()))
     except errors.GatedRepoError:
         page = url.partition("/resolve/")[0]
         return f"access to {name} is restricted; ask for it at {page}, then {LOG_IN}"
@@ -107,8 +108,13 @@ def missing(kind: Kind, name: str, revision: str | None = None) -> str:
         return f"{name} is not on the hub, or private; check the spelling, or {LOG_IN}"
     except errors.EntryNotFoundError:
         return ""
+    except ConnectionError as error:
+        return f"{name} cannot be reached ({error}); try again later"
+    except errors.HfHubHTTPError as error:
+        reason = error.response.reason_phrase
+        return f"the hub refuses {name} ({error.response.status_code} {reason}); {LOG_IN} with a valid token"
     except Exception as error:
-        return f"{name} cannot be reached ({interruption(error) or first_line(error)}); try again later"
+        return f"{name} cannot be reached ({first_line(error)}); try again later"
     return ""
 
 

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load, save
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
@@ -26,7 +25,7 @@ from qa_arch.config.schema import Config, Distillation
 from qa_arch.data.splits import closed_titles, require_disjoint
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.features.batches import Collator
-from qa_arch.features.cache import cache_file, read_or_build, require_same_tokens
+from qa_arch.features.cache import cache_file, read_or_build, read_sealed, require_same_tokens, write_sealed
 from qa_arch.features.vectors import vector_rows
 from qa_arch.features.windows import FeatureTable, array_names, check_ids
 from qa_arch.models.teacher_files import (
@@ -46,8 +45,6 @@ from qa_arch.tasks import read_table, run_device
 from qa_arch.types.tensors import Batch, SpanLogits
 from qa_arch.types.text import QuestionSet
 
-TARGETS_VERSION = 1
-"""Part of every cache key; increment it when the same teacher and windows give different content."""
 TOKEN_COLUMNS = ("start", "end")
 log = logging.getLogger(__name__)
 
@@ -105,16 +102,13 @@ class SoftTargets:
 
     def write(self, path: Path) -> None:
         """Write the logits for ``read``."""
-        try:
-            save_file(dict(self.columns), path, {"verifier_weight": str(self.verifier_weight)})
-        except SafetensorError as error:  # raised for a full disk, in place of OSError
-            raise OSError(str(error)) from error
+        weight = torch.tensor(self.verifier_weight, dtype=torch.float64)
+        write_sealed(path, save({**self.columns, "verifier_weight": weight}))
 
     def read(self, path: Path) -> SoftTargets:
-        """Read the logits in ``path``. Raises ValueError if they are not of these windows."""
-        with safe_open(path, framework="pt") as file:
-            self.columns = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-            self.verifier_weight = float(file.metadata()["verifier_weight"])
+        """Read the logits in ``path``. Raises ValueError if they are damaged or not of these windows."""
+        self.columns = load(read_sealed(path))
+        self.verifier_weight = float(self.columns.pop("verifier_weight"))
         for name, column in self.columns.items():
             if column.dtype != torch.float32 or len(column) != self._size(name):
                 raise ValueError(f"{name} has {len(column)} values of {column.dtype}")
@@ -225,9 +219,9 @@ class Teacher:
         for name in array_names():
             windows.update(np.ascontiguousarray(getattr(self.table, name)).data)
         teacher = {"teacher": self.facts.fingerprint, "precision": self.facts.precision}
-        key = {**teacher, "windows": windows.hexdigest(), "version": TARGETS_VERSION}
+        key = {**teacher, "windows": windows.hexdigest()}
         return read_or_build(
-            cache_file(cache_dir, key, ".safetensors"),
+            cache_file(cache_dir, key, ".logits"),
             "teacher's logits",
             read=lambda path: SoftTargets(self.table).read(path),
             build=build,

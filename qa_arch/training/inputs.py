@@ -86,8 +86,8 @@ def require_same_inputs(folder: Path, config: Config, record: RunRecord) -> None
     before, sets = recorded(folder, record), task_of(config.model).load_splits(config.data)
     vectors = _saved_vectors(folder) if before.get(GLOVE) else None
     if vectors is not None:
-        source = read_vectors(str(config.glove.path), config.glove.dim, config.glove.backend)
-        vectors = source.only({*source.words[: config.glove.keep], *vectors.words})
+        file, words = config.glove, vectors.words
+        vectors = read_vectors(str(file.path), file.dim, file.backend, words=words, keep=file.keep)
     now = fingerprints(sets, vectors, encoder_run(config.encoder.name), None)
     teachers = config.distillation.teachers
     if teachers and all(map(teacher_record, teachers)):

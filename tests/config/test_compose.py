@@ -81,6 +81,8 @@ def test_every_overlay_works_with_every_model(model, overlay):
 def test_experiments_override_groups_and_the_user_overrides_both():
     assert validate(compose(["experiment=squad2_8gb"])).trainer.accumulate == 4
     assert validate(compose(["experiment=squad2_8gb", "trainer.global_batch=12"])).trainer.accumulate == 2
+    smoke = [validate(compose([f"experiment={name}", "debug=fast"])) for name in ("squad2", "thesis", "demo")]
+    assert [(config.trainer.batch_size, config.trainer.accumulate) for config in smoke] == [(4, 1)] * 3
     assert validate(compose(["model=albert", "experiment=real_part"])).encoder.name == "minilm"
 
 
@@ -117,6 +119,7 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
         ("logger=wandb,csv", "a run has one logger; name one"),
         ("hydra/launcher=joblib", "hydra/launcher=joblib.*train -m"),
         ("trainer.epochs=[1", "a value that contains"),
+        ("data.dev=hub:me/set:dev[:9]", r"a value that contains = , \[ { spaces .* needs quotes"),
         ("model.name=modèle", "^model.name=modèle; a value that contains .* outside ASCII needs quotes"),
         ("glove.path=~/glove.txt", r"^glove.path=~/glove.txt; .*; write \$HOME for ~$"),
         ("encoder.freeze=some", "encoder.freeze: 'some' is not one of none|all or an integer >= 1"),

@@ -14,6 +14,7 @@ from qa_arch.cli.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.data.input_files import MODULE, PACKAGED, packaged_files
 from qa_arch.errors import DataError, UnavailableError
+from qa_arch.features import cache
 from qa_arch.features import vectors as vectors_module
 from qa_arch.features.vectors import (
     WordVectors,
@@ -124,6 +125,24 @@ def test_parsed_vectors_are_cached_until_file_words_or_settings_change(tmp_path,
     write(tmp_path, PLAIN.replace("the 0.1", "the 0.7"))
     assert vector(file_vectors(config, {"naïve"}), "the")[0] == pytest.approx(0.7)
     assert len(parsed) == 4
+    monkeypatch.setattr(cache, "FEATURES_VERSION", 10**6)
+    file_vectors(config, {"naïve"})
+    assert len(parsed) == 5
+
+
+def test_damaged_cache_of_vectors_is_read_from_their_file_again(tmp_path, caplog):
+    config = validate(compose(["experiment=demo", "glove=file", f"glove.path={write(tmp_path, PLAIN)}"]))
+    config = replace(config, features=replace(config.features, cache_dir=str(tmp_path / "cache")))
+    first = file_vectors(config, {"naïve"})
+    (file,) = (tmp_path / "cache").iterdir()
+    content = file.read_bytes()
+    for at in range(0, len(content), 7):
+        file.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        caplog.clear()
+        again = file_vectors(config, {"naïve"})
+        assert again.fingerprint == first.fingerprint
+        assert "is damaged" in caplog.text
+        assert file.read_bytes() == content
 
 
 @pytest.mark.parametrize(

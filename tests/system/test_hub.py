@@ -150,6 +150,22 @@ def test_members_may_read_restricted_repositories(online, monkeypatch):
     require_hub([configured(f"encoder.name={name}") for name in online.closed])
 
 
+@pytest.mark.parametrize("status", [401, 403])
+def test_refused_request_names_the_token(online, status):
+    online.add("models", "tiny/bert", {"config.json": "{}"})
+    online.faults = [Fault("tiny/bert", status=status)]
+    with pytest.raises(UnavailableError, match=rf"refuses tiny/bert \({status} .*set HF_TOKEN"):
+        require_hub([configured("encoder.name=tiny/bert")])
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_check_of_a_repository_is_repeated(online, status):
+    online.add("models", "tiny/bert", {"config.json": "{}"})
+    online.faults = [Fault("config.json", times=1, status=status)]
+    require_hub([configured("encoder.name=tiny/bert")])
+    assert online.faults[0].times == 0
+
+
 @pytest.mark.parametrize("status", [429, 503])
 def test_busy_hub_counts_as_unreachable(filled, online, status):
     """What is cached is read at once; without the cache it is an error."""

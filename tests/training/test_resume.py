@@ -95,8 +95,9 @@ def test_changed_inputs_are_refused_and_moved_ones_are_not(qa_arch, tiny_run, fe
     for setting, path in sources.items():
         shutil.copy(path, files[setting])
     files["glove.path"] = tmp_path / "data" / "vectors.txt"
-    files["glove.path"].write_text("the 1 2\nwas 3 4\n")
-    model = (*TWO_EPOCHS, "model=proposed", "model.hidden=6", "glove=file")
+    unread = "\n".join([*(f"unused{number} 0 0" for number in range(100)), "unused 0 x"])
+    files["glove.path"].write_text(f"the 1 2\nwas 3 4\n{unread}")
+    model = (*TWO_EPOCHS, "model=proposed", "model.hidden=6", "glove=file", "glove.keep=1")
 
     def settings() -> list[str]:
         return [*model, *(f"{setting}={path}" for setting, path in files.items())]

@@ -81,7 +81,7 @@ def test_targets_are_cached_by_windows_and_teacher(assembled, readings, tmp_path
     assert_same_logits(
         again.distiller.targets(batch_of(again)), first.distiller.targets(batch_of(first)), rtol=0, atol=0
     )
-    (file,) = (tmp_path / "cache").glob("*.safetensors")
+    (file,) = (tmp_path / "cache").glob("*.logits")
     assembled("soft_targets", cache, *SHORT)
     assert len(readings) == 2
     other = tmp_path / "other"
@@ -94,10 +94,13 @@ def test_targets_are_cached_by_windows_and_teacher(assembled, readings, tmp_path
     weights.write_bytes(content)
     assembled("soft_targets", cache, f"distillation.teacher={other}")
     assert len(readings) == 3
-    file.write_bytes(file.read_bytes()[:-50])
-    rebuilt = assembled("soft_targets", cache)
-    assert len(readings) == 4
-    assert_same_logits(rebuilt.distiller.targets(batch_of(rebuilt)), first.distiller.targets(batch_of(first)))
+    whole = file.read_bytes()
+    for number, damaged in enumerate((whole[:-50], whole[:-1] + bytes([whole[-1] ^ 1])), 4):
+        file.write_bytes(damaged)
+        rebuilt = assembled("soft_targets", cache)
+        assert len(readings) == number
+        logits = (parts.distiller.targets(batch_of(parts)) for parts in (rebuilt, first))
+        assert_same_logits(*logits)
 
 
 @pytest.mark.parametrize("precision", [pytest.param("fp32", marks=pytest.mark.slow), "bf16"])
