@@ -766,7 +766,7 @@ def _check_names(record: RunRecord, path: str | Path) -> None:
     A set is a single folder; experiments may be nested.
     """
     experiments = {record.name, str(record.config.get("name", record.name))}
-    sets = {*record.data, *record.scores, *record.references}
+    sets = {*record.data, *record.scores, *record.references, *record.rows}
     wrong = [name for name in experiments if not FolderName(nested=True).contains(name)]
     if wrong := wrong + [name for name in sets if not FolderName().contains(name)]:
         raise RunError(f"{path}: {min(wrong)!r} cannot be the name of a folder; do not use this record")

@@ -55,9 +55,10 @@ def lost_logger(before: Mapping[str, Any], now: Mapping[str, Any], overrides: Se
         return None
     named = {choice(f"logger/{name}")["_target_"]: name for name in groups([conf_folder()])["logger"]}
     old, new = (named.get(_target(config), _target(config)) for config in (before, now))
+    example = f", such as logger={old}," if old in named.values() else ""
     return (
         f"its logger settings ({old}) are not taken from a file, and this command has {new}; repeat those it"
-        f" was started with, such as logger={old}, or choose with logger={new}"
+        f" was started with{example} or choose with logger={new}"
     )
 
 

@@ -126,8 +126,8 @@ def _score_as_given(record: RunRecord, questions: QuestionSet, answers: Answers,
                 score if answer.best else math.nan
                 for score, answer in zip(rows[key], predictions, strict=True)
             ]
-    write_json(folder / PREDICTIONS, texts)
     rows_hash = write_questions(folder, {key: values for key, values in rows.items() if key not in unknown})
+    write_json(folder / PREDICTIONS, texts)
     points = {
         point: Point(protocol=protocol, metric_version=METRIC_VERSION, metrics=score.flat())
         for point, score in scores.items()

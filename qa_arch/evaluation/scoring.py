@@ -103,11 +103,13 @@ def score(
         longer = f"train longer than {steps} steps, with more trainer.epochs or more questions"
         remedy = longer if few else "try a lower optim.lr, a longer optim.warmup or another seed"
         log.warning("%s: %s; %s", split, warning, remedy)
-    if split != CALIBRATION:
-        task.write_predictions(target, *answered)
     rows = task.rows(*answered)
     confidence = task.confidence(reading.outputs, threshold, predictor.temperature)
-    return points, write_questions(target, rows if confidence is None else {**rows, "confidence": confidence})
+    # The rows first: from here until the record is written, their hash tells a kill.
+    rows_hash = write_questions(target, rows if confidence is None else {**rows, "confidence": confidence})
+    if split != CALIBRATION:
+        task.write_predictions(target, *answered)
+    return points, rows_hash
 
 
 def evaluate_splits(

@@ -17,6 +17,7 @@ from qa_arch.cli.main import main
 from qa_arch.cli.runs import next_steps
 from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import config_hash
+from qa_arch.config.machine import lost_logger
 from qa_arch.config.schema import validate
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.records import RECORD, RunRecord, read_questions, read_record, write_record
@@ -224,6 +225,12 @@ def test_config_from_takes_loggers_and_folders_from_the_command_line(qa_arch, ru
 def test_config_without_logger_and_cache_stays_without(qa_arch, trained):
     config = yaml.safe_load(qa_arch("train", "--config-from", trained, "--dry-run")[1])
     assert config["logger"] == {"_target_": None}
+
+
+def test_logger_that_is_not_ours_is_not_offered_as_a_choice():
+    said = lost_logger({"logger": {"_target_": "mine.Logger"}}, compose([]), [])
+    assert said is not None
+    assert (said.count("mine.Logger"), "or choose with logger=csv" in said) == (1, True)
 
 
 def test_logger_is_never_lost_silently(qa_arch, run_folder, settings, stub_training):

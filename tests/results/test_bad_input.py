@@ -70,6 +70,10 @@ DAMAGE = {
         with_field("scores", "../../../esc", value={}),
         "'../../../esc' cannot be the name of a folder",
     ),
+    "with rows outside the run folder": (
+        with_field("rows", "../../../esc", value="0"),
+        "'../../../esc' cannot be the name of a folder",
+    ),
     "of an experiment outside the checkout": (
         with_field("name", value="trial/../../esc"),
         "'trial/../../esc' cannot be the name",
