@@ -11,8 +11,8 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -125,7 +125,8 @@ def retried(read: Callable[[], Result]) -> Result:
     """
     for wait in (*WAITS, None):
         try:
-            return read()
+            with _silent_client():
+                return read()
         except Exception as error:
             if not (cause := interruption(error)):
                 if isinstance(error, OSError) or type(error).__module__.partition(".")[0] not in CLIENTS:
@@ -136,6 +137,18 @@ def retried(read: Callable[[], Result]) -> Result:
             log.warning("hub: %s; trying again", cause)
             time.sleep(wait)
     raise AssertionError
+
+
+@contextmanager
+def _silent_client() -> Iterator[None]:
+    """Silence the client's reports of its own retries, several for each of ours."""
+    client = logging.getLogger("huggingface_hub")
+    level = client.level
+    client.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        client.setLevel(level)
 
 
 def interruption(error: BaseException) -> str:

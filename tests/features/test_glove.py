@@ -254,7 +254,7 @@ def test_config_selects_the_package_and_logs_unknown_words(package, caplog):
     assert (config.glove.use, config.glove.path) == (True, PACKAGED)
     assert assumed_shape(config.glove) == (7, 4)
     table = type("Table", (), {"vocabulary": ("Mill", "unknown")})()
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="qa_arch")
     few = replace(config, glove=replace(config.glove, keep=1))
     assert passage_vectors(few, {"train": table}).words == ("the", "Mill", "mill")
     assert "50.0% of the distinct words have no vector" in caplog.text

@@ -1,10 +1,12 @@
 """The hub's real clients against a local hub: faults, revisions, restricted repositories, uploads."""
 
+import logging
 import os
 import shutil
 import subprocess
 import sys
 import time
+from logging.handlers import BufferingHandler
 
 import huggingface_hub
 import pytest
@@ -227,12 +229,14 @@ def test_interrupted_transfer_is_repeated(filled, online, name, fault):
     ("fault", "cause"), [({"cut": 100}, "closed|incomplete"), ({"status": 502}, "answers 502")]
 )
 @pytest.mark.parametrize("name", READERS)
-def test_lasting_fault_is_one_line_with_its_cause(filled, online, name, fault, cause):
+def test_lasting_fault_is_one_line_with_its_cause(filled, online, monkeypatch, name, fault, cause):
     read, pattern = READERS[name]
     online.faults = [Fault(pattern, **fault)]
+    monkeypatch.setattr(logging.getLogger("huggingface_hub"), "handlers", [heard := BufferingHandler(99)])
     with pytest.raises(UnavailableError, match=cause) as caught:
         read()
     assert "\n" not in str(caught.value)
+    assert not heard.buffer
 
 
 # Uploads -------------------------------------------------------------------------------------------
