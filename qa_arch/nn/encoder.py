@@ -75,7 +75,8 @@ class WithBackbone(nn.Module):
     @property
     def vocab_size(self) -> int:
         """Number of token embeddings."""
-        return self.backbone.get_input_embeddings().num_embeddings
+        table = self.backbone.get_input_embeddings()
+        return getattr(table, "num_embeddings", None) or len(table.weight)
 
     @property
     def max_tokens(self) -> int | None:

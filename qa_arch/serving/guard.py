@@ -284,6 +284,8 @@ def _log_full_once() -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], No
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         nonlocal logged
         error = context.get("exception")
+        if logged and isinstance(error, ValueError) and "_start_serving" in context["message"]:
+            return  # the service stopped before the loop tried to accept connections again
         if not (isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)):
             loop.default_exception_handler(context)
         elif not logged:
