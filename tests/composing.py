@@ -47,7 +47,7 @@ def cached(hydra_compose: Callable[..., Any]) -> Callable[..., Any]:
         choices = [
             override.input_line for override in parsed if override.key_or_group in group_names[folders]
         ]
-        key = (name, search, *choices)
+        key = (name, search, *choices, *options)
         if key not in composed:
             composed[key] = hydra_compose(name, overrides=[search, *choices], **options)
         config = deepcopy(composed[key])
