@@ -15,12 +15,13 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from pytorch_lightning.loggers import CSVLogger
 
 from qa_arch.config.schema import validate
 from qa_arch.spans.task import TASK
 from qa_arch.training import devices
 from qa_arch.training.checkpoint import KeepLast
-from qa_arch.training.loggers import CsvLogger, RunLogger
+from qa_arch.training.loggers import RunLogger
 from qa_arch.training.loop import fit
 from qa_arch.training.module import TrainingModule
 
@@ -82,7 +83,7 @@ def main(folder: Path) -> None:
         epochs: list = []
         parts, resume = TASK.assemble(config), case.get("resume", False)
         with suppress(StoppedError):
-            logger = RunLogger(CsvLogger(str(run_folder / "csv"))) if rank == 0 else None
+            logger = RunLogger(CSVLogger(str(run_folder), "csv")) if rank == 0 else None
             fit(config, parts, run_folder, gpu=False, resume=resume, publish=epochs.extend, logger=logger)
         (folder / f"{case['name']}-order-{rank}.json").write_text(json.dumps(recorder.order))
         if rank == 0:

@@ -69,7 +69,7 @@ class KeepLast(pl.Callback):
     ) -> None:
         # Checkpoints do not hold partly accumulated gradients: wait for the optimizer step. After the last
         # step of an epoch or of the run, wait for the end of the epoch, which a resumed run would not repeat.
-        is_last = trainer.is_last_batch or trainer.global_step == trainer.max_steps
+        is_last = trainer.is_last_batch or trainer.should_stop
         if (batch_idx + 1) % self.accumulate or is_last:
             return
         due = time.monotonic() - self.saved >= self.seconds
@@ -215,7 +215,7 @@ class BestWeights(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.val_dataloaders:
             self._consider(trainer, float(trainer.current_epoch))
-        elif self.best == float("-inf"):  # stopped by max_steps in the first epoch, or all scores are NaN
+        elif self.best == float("-inf"):  # all scores are NaN
             self.epoch = trainer.current_epoch
             self.save(trainer)
 

@@ -6,7 +6,6 @@ later costs only its log.
 
 from __future__ import annotations
 
-import csv
 import json
 import logging
 import os
@@ -22,7 +21,7 @@ from pytorch_lightning.utilities.seed import isolate_rng
 
 from qa_arch.config.check import suggest
 from qa_arch.config.extras import require_logger
-from qa_arch.config.files import write_atomic, write_json
+from qa_arch.config.files import write_json
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED, arguments, locate
 from qa_arch.errors import ConfigError, QaArchError, UnavailableError, one_line
@@ -182,48 +181,6 @@ class WandbLogger(lightning.WandbLogger):
         """Finish the run, with exit code 1 unless ``status`` is "success"."""
         if self._experiment is not None:
             self._experiment.finish(exit_code=None if status == "success" else 1)
-
-
-class CsvLogger(lightning.logger.Logger):
-    """Files in ``folder``: ``epochs.csv``, one row per epoch; ``steps.csv``, one per entry within an epoch.
-
-    ``table.csv`` has the row of the finished run and those of the heuristics. A file has the columns of its
-    first row. A resumed run appends to the same files, without the rows of the steps that it repeats.
-    """
-
-    name, version = "csv", None
-
-    def __init__(self, folder: str) -> None:
-        super().__init__()
-        self.folder = Path(folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.written: dict[Path, int] = {}
-        """Step of the last row of each file that this logger wrote."""
-
-    def log_hyperparams(self, params: Any, *_: Any, **__: Any) -> None:
-        """Do nothing: the run folder has its config."""
-
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        step = step or 0
-        row = {"step": step, **metrics}
-        path = self.folder / ("steps.csv" if "step/loss" in row else "epochs.csv")
-        # After a checkpoint was loaded, or the run started over, the file may hold this and later steps, and
-        # end with a row cut short.
-        if path.is_file() and step <= self.written.get(path, step):
-            lines = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-            rows = (line for line in lines[1:] if int(line.partition(b",")[0]) < step)
-            write_atomic(path, b"".join([*lines[:1], *rows]))
-        self.written[path] = step
-        with path.open("a+", newline="", encoding="utf-8") as file:
-            file.seek(0)
-            header = next(csv.reader(file), None)
-            writer = csv.DictWriter(file, header or list(row), extrasaction="ignore")
-            if header is None:
-                writer.writeheader()
-            writer.writerow(row)
-
-    def log_outcome(self, outcome: Outcome) -> None:
-        write_atomic(self.folder / "table.csv", outcome.tables("csv"))
 
 
 def _earlier_run(run_file: Path, **facts: str | None) -> str | None:

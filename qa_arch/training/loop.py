@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,6 @@ ANNOUNCING = (
 KNOWN_WARNINGS = (
     "not have many workers",
     "litlogger",
-    "than the logging interval",  # we log epochs
     "isinstance.treespec",
     "dataloader is not resumable",  # our sampler resumes where it stopped
     "across ranks is zero",  # no calibration split
@@ -79,6 +78,7 @@ def fit(
     best = BestWeights(save, settings.select, settings.patience)
     history = History(publish, settings.log_every)
     label = f"{config.model.get('name', 'model')} seed {config.seed}"
+    bar = TrainingProgress(label, history, live=settings.progress)
     keep = KeepLast(folder, settings.checkpoint_minutes, settings.accumulate)
     launch = launched()
     trainer = pl.Trainer(
@@ -88,10 +88,10 @@ def fit(
         strategy=devices.make_strategy(strategy, world=world),
         precision=devices.PRECISIONS[settings.precision],  # type: ignore[arg-type]
         max_epochs=settings.epochs,
-        max_steps=settings.max_steps,
         accumulate_grad_batches=settings.accumulate,
         logger=logger or False,
-        callbacks=[*callbacks, best, history, TrainingProgress(label, history, live=settings.progress), keep],
+        log_every_n_steps=1,
+        callbacks=[*callbacks, best, history, bar, MaxSteps(settings.max_steps), keep],
         # Ranks come from environment variables, even inside a SLURM job.
         plugins=[DurableCheckpoints(loaded), LightningEnvironment()],
         # Replaced by our callbacks and samplers.
@@ -102,8 +102,6 @@ def fit(
         enable_checkpointing=False,
         default_root_dir=folder,
     )
-    # With max_steps Lightning would repeat, without batches, the epoch at whose end a checkpoint was saved.
-    trainer.fit_loop._iteration_based_training = lambda: False  # type: ignore[method-assign]
     if settings.compile:
         trained.compile()  # in place: torch.compile(model) would rename every weight
     steps = _total_steps(settings, batches=len(data.sampler(world=trainer.world_size)))
@@ -111,6 +109,22 @@ def fit(
     with _reporting_stops(keep, trainer), keep.interruptible(announce=trainer.is_global_zero):
         trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     return history.epochs, best.epoch
+
+
+@dataclass(eq=False)
+class MaxSteps(pl.Callback):
+    """Ends training after ``steps`` optimizer steps; -1: never.
+
+    Lightning's own ``max_steps`` would repeat, without batches, the epoch that a checkpoint ended.
+    """
+
+    steps: int
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        trainer.should_stop = trainer.should_stop or 0 <= self.steps <= trainer.global_step
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
+        self.on_train_start(trainer, pl_module)
 
 
 def _silence_lightning() -> None:

@@ -60,8 +60,7 @@ class History(pl.Callback):
     steps: dict[str, float] = field(default_factory=dict)
     """Losses within the current epoch."""
     scores: dict[str, float] = field(default_factory=dict)
-    """Calibration scores and validation seconds of the current epoch; ``callback_metrics`` of the trainer
-    may still hold those of an earlier epoch."""
+    """Calibration scores and validation seconds of the epoch."""
     rates: dict[str, float] = field(default_factory=dict)
     """Learning rates of the current step, if it is to be logged."""
 
@@ -128,7 +127,7 @@ class History(pl.Callback):
             thinned = list(self.steps.items())[:: -(-len(self.steps) // MAX_STEP_LOSSES)]
             entry[STEP_LOSSES] = dict(thinned)
         self.epochs.append(entry)
-        self.seconds, self.scores, self.steps = 0.0, {}, {}
+        self.seconds, self.steps = 0.0, {}
         if trainer.logger is not None:
             trainer.logger.log_metrics(logged(entry), step=trainer.global_step)
         if trainer.is_global_zero:
@@ -213,10 +212,8 @@ class TrainingProgress(pl.Callback):
         loss, windows, *_ = pl_module.train_sums[0]
         read = done - (self.first_batch or 0)
         rate = read / max(1e-9, now - self.epoch_start)
-        batches = trainer.num_training_batches - done
-        if trainer.max_steps >= 0:
-            steps = trainer.max_steps - trainer.global_step
-            batches = min(batches, steps * trainer.accumulate_grad_batches)
+        steps = pl_module.total_steps - trainer.global_step  # max_steps may end the epoch
+        batches = min(trainer.num_training_batches - done, steps * trainer.accumulate_grad_batches)
         figures = [f"{terminal.clock(batches / rate)} left"] if read >= KNOWN_AFTER else []
         figures.append(f"loss {float(loss / windows.clamp(min=1)):.3f}")
         key = pl_module.task.monitor or "calibration_f1"

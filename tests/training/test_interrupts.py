@@ -100,7 +100,7 @@ def test_the_resume_command_has_the_options_of_the_interrupted_one(
     press(0)
     own = tmp_path / "conf"
     write_atomic(own / "optim" / "slow.yaml", "lr: 1e-5\n")
-    machine = ["logger=csv", f"logger.folder={tmp_path}/csv"]
+    machine = ["logger=csv", f"logger.save_dir={tmp_path}/csv"]
     options = ["--config-dir", str(own), "--trust", "my_package"]
     with caplog.at_level("INFO", "qa_arch"):
         assert qa_arch("train", *tiny_run, *options, *machine, "--folder", tmp_path / "run")[0] == 130

@@ -94,34 +94,27 @@ def test_resumed_run_continues_its_mlflow_run(train_with_stub, monkeypatch, call
     assert [value for call, value in calls if call == "update_run"] == 3 * ["RUNNING"]
 
 
-def test_csv_files_have_one_row_per_epoch_and_per_logged_step(run_training, monkeypatch):
+def test_csv_files_have_a_row_per_epoch_and_logged_step(run_training, monkeypatch):
+    """Also of a run that failed; the resumed run writes beside them."""
     settings = ("logger=csv", "trainer.epochs=2", "trainer.log_every=2")
     with monkeypatch.context() as patch:
         raise_after_epoch(patch, RuntimeError("broke"))
         with pytest.raises(RuntimeError):
             run_training(*settings)
     done = run_training(*settings, resume=True)
-    rows = {}
-    for name in ("epochs", "steps", "table"):
-        with (done.folder / f"csv/{name}.csv").open(newline="") as file:
-            rows[name] = list(csv.DictReader(file))
+    failed, rows = (
+        list(csv.DictReader((done.folder / f"csv/version_{start}/metrics.csv").open(newline="")))
+        for start in (0, 1)
+    )
+    assert [row["step"] for row in failed if row["step/loss"]] == ["2", "4", "6"]
     epochs = done.record.epochs  # the first was trained twice: it was lost with its checkpoint
     for name in ("train_loss", "calibration_f1", "calibration_loss"):
-        actual = [float(row[name.replace("_", "/", 1)]) for row in rows["epochs"]]
+        actual = [float(value) for row in rows if (value := row[name.replace("_", "/", 1)])]
         assert actual == pytest.approx([epoch.value(name) for epoch in epochs])
-    steps = [int(row["step"]) for row in rows["steps"]]
-    assert steps == [*range(2, epochs[-1].step + 1, 2)]
-    assert all(float(row["step/gradient_norm"]) > 0 for row in rows["steps"])
-    assert len(rows["table"]) > 1
-
-
-def test_row_cut_short_by_a_full_disk_is_left_out_of_csv_files(tmp_path):
-    for step in (1, 2):
-        loggers.CsvLogger(str(tmp_path)).log_metrics({"step/loss": 0.25}, step)
-    content = (tmp_path / "steps.csv").read_bytes()
-    (tmp_path / "steps.csv").write_bytes(content[:-4])
-    loggers.CsvLogger(str(tmp_path)).log_metrics({"step/loss": 0.5}, 3)
-    assert (tmp_path / "steps.csv").read_text().split() == ["step,step/loss", "1,0.25", "3,0.5"]
+    steps = [row for row in rows if row["step/loss"]]
+    assert [int(row["step"]) for row in steps] == [*range(2, epochs[-1].step + 1, 2)]
+    assert all(float(row["step/gradient_norm"]) > 0 for row in steps)
+    assert float(rows[-1]["dev/f1"]) == pytest.approx(done.record.scores["dev"]["calibrated"].f1)
 
 
 def test_tensorboard_has_grouped_curves_and_few_scores(run_training):
@@ -340,8 +333,8 @@ def test_logger_that_cannot_start_ends_the_run_before_training(train_with_stub, 
 
 def test_unwritable_csv_folder_ends_the_run_before_training(run_training, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(UnavailableError, match=r"CsvLogger could not be started .*Not a directory"):
-        run_training("logger=csv", f"logger.folder={tmp_path}/file/csv")
+    with pytest.raises(UnavailableError, match=r"CSVLogger could not be started .*Not a directory"):
+        run_training("logger=csv", f"logger.save_dir={tmp_path}/file")
 
 
 def test_logger_that_keeps_failing_is_disabled(train_with_stub, calls, caplog):

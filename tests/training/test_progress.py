@@ -19,7 +19,7 @@ from qa_arch.training.module import TrainingModule
 def module() -> TrainingModule:
     module = TrainingModule.__new__(TrainingModule)
     nn.Module.__init__(module)
-    module.task = task_named("span")
+    module.task, module.total_steps = task_named("span"), 100
     module.train_sums = torch.tensor([[6.0, 4.0], [0.0, 0.0]])
     return module
 
@@ -31,7 +31,6 @@ def trainer() -> SimpleNamespace:
         global_step=1,
         current_epoch=0,
         max_epochs=2,
-        max_steps=-1,
         accumulate_grad_batches=1,
         num_training_batches=4,
     )
@@ -92,7 +91,7 @@ def test_log_shows_loss_speed_time_left_and_last_score(trainer, module, tick, mo
 def test_time_left_ends_with_the_last_allowed_step(trainer, module, tick, monkeypatch, caplog):
     tick(1)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
-    trainer.num_training_batches, trainer.max_steps, trainer.accumulate_grad_batches = 100, 3, 4
+    trainer.num_training_batches, module.total_steps, trainer.accumulate_grad_batches = 100, 3, 4
     with caplog.at_level("INFO", logger="qa_arch"):
         run_epochs(progress.TrainingProgress("bert", history(), live=False), trainer, module, [{}])
     assert "batch 4 of 100, 0:08 left" in caplog.messages[-2]
