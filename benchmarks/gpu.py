@@ -22,7 +22,7 @@ from benchmarks import inputs
 from benchmarks.targets import Measure, Measurement, NotMeasuredError, cost, speedup
 from benchmarks.timing import alternate, repeat
 from benchmarks.training import trainer_of
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.features.batches import BucketBatchSampler, Collator
 from qa_arch.models.bert_match import BertMatch

@@ -25,7 +25,7 @@ from baselines.transformer import TransformerSpan
 from benchmarks import haystack_peer, inputs, peer_env, pipeline_peer
 from benchmarks.targets import EMULATED, Measure, Measurement, NotMeasuredError, cost, speedup
 from benchmarks.timing import Pairs, Timed, alternate, once, repeat
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.data.splits import subset
 from qa_arch.metrics.threshold import best_texts

@@ -6,7 +6,7 @@ import torch
 
 from baselines.transformer import TransformerSpan
 from benchmarks import inputs
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.nn.encoder import Encoder
 from qa_arch.spans.predictor import SpanPredictor

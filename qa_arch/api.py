@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import get_args
 
-from qa_arch.cli.compose import compose
-from qa_arch.cli.runs import use_config_dir
-from qa_arch.cli.train import IfExists, check_jobs, plan_job, train_job
 from qa_arch.config.check import refuse_repeated
 from qa_arch.config.launched import launched
-from qa_arch.config.target import TRUSTED, own_options
 from qa_arch.data.input_files import as_list
 from qa_arch.errors import ConfigError
 from qa_arch.results.notebooks import Run
+from qa_arch.training import jobs
+from qa_arch.training.jobs import IfExists
 
 
 def train(
@@ -44,10 +42,8 @@ def train(
         raise ConfigError(f"if_exists: '{if_exists}' is not one of {', '.join(get_args(IfExists))}")
     if launched() is not None:
         raise ConfigError("under torchrun or srun, start the command qa-arch train, not qa_arch.train")
-    trust = as_list(trust)
-    own_conf = use_config_dir(None if config_dir is None else str(config_dir), trust)
-    trusted = (*TRUSTED, *trust)
-    job = plan_job(compose(overrides, own_conf), folder, trusted, overrides)
-    check_jobs([job], if_exists, trusted)
-    train_job(job, if_exists, trusted, own_options(trust, own_conf))
+    own_conf = None if config_dir is None else str(config_dir)
+    job = jobs.plan(overrides, folder=folder, if_exists=if_exists, config_dir=own_conf, trust=as_list(trust))
+    jobs.check([job])
+    jobs.train(job)
     return Run(job.folder)

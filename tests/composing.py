@@ -17,7 +17,7 @@ from hydra.core.override_parser.types import OverrideType
 from hydra.errors import ConfigCompositionException
 from omegaconf.errors import OmegaConfBaseException
 
-from qa_arch.cli.compose import _search_path
+from qa_arch.config.compose import _search_path
 from qa_arch.config.find import config_folders, groups
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -46,7 +46,7 @@ def shared_composition() -> Iterator[None]:
     from composing import cached, read_once
     from hydra._internal.config_repository import ConfigRepository
 
-    from qa_arch.cli import compose
+    from qa_arch.config import compose
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compose, "hydra_compose", cached(compose.hydra_compose))

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import nn
 
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.config.schema import Config, validate
 from qa_arch.serving.app import create_app
 from qa_arch.serving.guard import ServiceOptions, address, bind, serve

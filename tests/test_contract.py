@@ -11,7 +11,7 @@ import pytest
 from contract import ALL, LazyCases, build_subjects, every_other_row, models_of, require_same_step, title
 from omegaconf import OmegaConf
 
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.config.schema import Config, task_entries, validate
 from qa_arch.contract import CHECKS, learns_four_questions, trained_run_answers_as_scored, trial_settings
 from qa_arch.models.check import check_model

@@ -35,7 +35,7 @@ for package in (qa_arch, baselines):
         importlib.import_module(module.name)
 """
 COMPOSED = """
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import validate
 known = groups(config_folders())
@@ -95,7 +95,7 @@ def sample(tmp_path) -> str:
 
 def test_package_adds_a_command_a_task_and_a_column_by_its_entry_point(sample, tmp_path):
     program = """
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.cli.main import main
 from qa_arch.config.schema import validate
 from qa_arch.results.columns import COLUMNS

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from pages import commands, points
 
-from qa_arch.cli.compose import compose, split_grid
 from qa_arch.cli.main import COMMANDS, OWN, _parser, main
+from qa_arch.config.compose import compose, split_grid
 from qa_arch.config.find import conf_folder
 from qa_arch.config.schema import task_entries, validate
 from qa_arch.errors import ConfigError

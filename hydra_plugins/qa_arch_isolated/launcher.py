@@ -56,7 +56,7 @@ class IsolatedLauncher(Launcher):
         return [(run, self._compose(run)) for run in seeded]
 
     def _compose(self, overrides: Sequence[str]) -> Any:
-        from qa_arch.cli.compose import changed
+        from qa_arch.config.compose import changed
 
         config = self.loader.load_sweep_config(self.config, list(overrides))
         for change in changed(config.hydra, self.config.hydra):

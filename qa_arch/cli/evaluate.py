@@ -201,8 +201,8 @@ def _score_runs(args: argparse.Namespace) -> int:
             " or decode it differently, score it alone on --data, then give the folder of its record"
         )
     with gc_disabled():
-        from qa_arch.cli.compose import compose, parse_sections
         from qa_arch.cli.watch import watching
+        from qa_arch.config.compose import compose, parse_sections
         from qa_arch.evaluation.runs import Request, checkpoint_run, evaluate_runs
         from qa_arch.results.summary import scores_table
         from qa_arch.results.tables import print_table

@@ -15,9 +15,9 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any, get_type_hints
 
-from qa_arch.cli.runs import add_options, use_config_dir
+from qa_arch.cli.runs import add_options
 from qa_arch.config.check import suggest, suggest_setting, type_name
-from qa_arch.config.find import config_folders, groups
+from qa_arch.config.find import config_folders, groups, use_config_dir
 from qa_arch.config.schema import Config, SweepSettings
 from qa_arch.errors import ConfigError
 
@@ -102,7 +102,7 @@ def _texts(group: str, folders: Sequence[Path]) -> dict[str, str]:
 
 def _settings(folders: Sequence[Path], config_dir: str | None) -> list[dict[str, Any]]:
     """Settings of the schema with their values in the default config, then those of classes."""
-    from qa_arch.cli.compose import compose
+    from qa_arch.config.compose import compose
 
     composed = compose([], config_dir)
     entries = [*_schema_settings(Config, composed), *_schema_settings(SweepSettings, {}, "sweep.")]

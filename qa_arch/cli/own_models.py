@@ -16,9 +16,9 @@ from tempfile import TemporaryDirectory
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
-from qa_arch.cli.runs import add_options, use_config_dir
+from qa_arch.cli.runs import add_options
 from qa_arch.config.files import replacing_folder, user_path, write_atomic
-from qa_arch.config.find import conf_folder, groups
+from qa_arch.config.find import conf_folder, groups, use_config_dir
 from qa_arch.config.schema import validate
 from qa_arch.config.target import TRUSTED, require_trusted, under
 from qa_arch.errors import ConfigError, QaArchError, one_line
@@ -112,7 +112,7 @@ def add_check_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_check_model(args: argparse.Namespace) -> int:
     """Print one line per check; exit code 1 if one failed."""
-    from qa_arch.cli.compose import compose
+    from qa_arch.config.compose import compose
 
     if not any(override.startswith("model=") for override in args.overrides):
         raise ConfigError("check-model: give model=NAME; qa-arch list models shows the models")

@@ -9,8 +9,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qa_arch.cli.runs import add_options, use_config_dir
+from qa_arch.cli.runs import add_options
 from qa_arch.config.files import read_yaml, write_json
+from qa_arch.config.find import use_config_dir
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.evaluation.registration import REGISTERED
 
@@ -71,9 +72,7 @@ def _compose(
     plan: Path, arms: Mapping[str, str], seeds: Sequence[int], folder: str | None, trust: Sequence[str]
 ) -> dict[str, dict[int, Config]]:
     """Config of every arm and seed; ConfigError unless they share name and data, with a held-out dev set."""
-    from qa_arch.cli.compose import compose
-    from qa_arch.cli.train import plan_job
-    from qa_arch.config.target import TRUSTED
+    from qa_arch.training import jobs
 
     configs: dict[str, dict[int, Config]] = {}
     for name, settings in arms.items():
@@ -81,9 +80,10 @@ def _compose(
             words = shlex.split(settings)
             if any(word.lstrip("+").startswith("seed=") for word in words):
                 raise ConfigError("contains seed=...; list seeds in seeds")
-            composed = {seed: compose([*words, f"seed={seed}"], folder) for seed in seeds}
-            trusted = (*TRUSTED, *trust)
-            configs[name] = {seed: plan_job(raw, trusted=trusted).config for seed, raw in composed.items()}
+            configs[name] = {
+                seed: jobs.plan([*words, f"seed={seed}"], config_dir=folder, trust=trust).config
+                for seed in seeds
+            }
         except (ConfigError, ValueError) as error:  # ValueError: an open quotation mark
             raise ConfigError(f"{plan}: arm {name}: {error}") from None
     (first, *rest) = [config for by_seed in configs.values() for config in by_seed.values()]

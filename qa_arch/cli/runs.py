@@ -9,16 +9,13 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qa_arch.config.files import user_path
+from qa_arch.config.find import use_config_dir
 from qa_arch.data.formats import OnError, Use
-from qa_arch.data.formats.hub import split_source
-from qa_arch.data.input_files import as_list, packaged_files
-from qa_arch.data.sources import open_passages, require, usage
-from qa_arch.errors import ConfigError, DataError, QaArchError, UnavailableError
+from qa_arch.data.sources import open_passages, usage
+from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.records import CALIBRATION, DEV, Runs, read_record, read_trained, require_folder
 from qa_arch.results.tables import FORMATS
@@ -26,7 +23,6 @@ from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import QuestionSet
 
 if TYPE_CHECKING:
-    from qa_arch.config.schema import Config
     from qa_arch.models.checkpoint_files import Settings
     from qa_arch.serving.reader import Reader
     from qa_arch.spans.predictor import SpanPredictor
@@ -108,17 +104,6 @@ def add_options(parser: argparse._ActionsContainer, *names: str) -> None:
     """Add the named ``OPTIONS`` in this order."""
     for name in names:
         parser.add_argument(name, **OPTIONS[name])
-
-
-def use_config_dir(config_dir: str | None, trusted: Sequence[str]) -> str | None:
-    """Return the absolute path of the folder; with trusted packages, make them importable from it, in this
-    process and its children (see ``lifeline.start``)."""
-    if config_dir is None:
-        return None
-    folder = str(user_path(config_dir).resolve())
-    if trusted and folder not in sys.path:
-        sys.path.insert(0, folder)
-    return folder
 
 
 RUN_HELP = "a run folder, an exported folder or graph, or a downloaded checkpoint (a folder or OWNER/NAME)"
@@ -263,74 +248,3 @@ def report_missing(missing: Sequence[QaArchError]) -> int:
     for problem in dict.fromkeys(map(str, missing)):
         log.warning("training on this machine would fail: %s", problem)
     return missing[0].exit_code if missing else 0
-
-
-def require_files(config: Config) -> None:
-    """Raise an error for the first that is missing: data, word vectors, a local encoder, a classifier's run.
-
-    DataError for data and vectors, and for data that does not fit the model's task, UnavailableError for
-    vectors of a package that is not installed, ConfigError for the encoder, RunError for the run.
-    """
-    from qa_arch.config.schema import task_entry
-    from qa_arch.nn.encoder_configs import resolve
-
-    task = task_entry(config.model["task"])
-    if task.reads != "corpus":  # first the kind of data, as another model could read these files
-        require(config.data.train, task.reads, "data.train")
-    require_present = import_module(task.sources).require_present
-    for setting, source in config.data.opened.items():
-        require_present(source, setting)
-    path = config.glove.path if config.glove.use else None
-    if path and packaged_files(path) is None:
-        if not Path(path).exists():
-            raise DataError(f"glove.path: {path} does not exist; check the path, or set glove=none")
-        from qa_arch.features.vectors import check_vectors
-
-        check_vectors(config.glove)
-    name = str(config.encoder.name if config.encoder.init == "pretrained" else "")
-    is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
-    if is_path and not Path(resolve(name)).is_dir():
-        raise ConfigError(f"encoder.name: {name} is not a folder; give one with a config.json and weights")
-
-
-def require_hub(configs: Sequence[Config]) -> None:
-    """Raise UnavailableError for encoders and data sets that are neither local, cached nor on the hub.
-
-    The hub is asked once whether it answers, and once for each that is not cached. If it does not answer but
-    everything is cached, its clients are switched to offline mode: they would retry for a minute.
-    """
-    from qa_arch.config.schema import task_entry
-    from qa_arch.nn.encoder_configs import WITHOUT_HUB, resolve
-    from qa_arch.system import hub
-
-    needed: dict[tuple[hub.Kind, str, str | None], bool] = {}
-    for config in configs:
-        encoder = config.encoder
-        name = encoder.name if encoder.init == "pretrained" else encoder.tokenizer
-        if "encoder" not in task_entry(config.model["task"]).inputs:
-            name = None
-        names = [] if name is None else [resolve(name)]
-        names += [place for place in config.distillation.teachers if names_checkpoint(place)]
-        for source in names:
-            if not Path(source).is_dir():
-                repository, version = hub.split_revision(source)
-                needed["models", repository, version] = hub.cached("models", repository, version)
-        for part in (part for source in config.data.opened.values() for part in as_list(source)):
-            match = re.search(r"(?:^|:)hub:(.+)", part)  # also within language:, typos: and squad:
-            if match and not Path((data_set := split_source(match[1]))[0]).is_dir():
-                repository, version = data_set[0], data_set[1] or None
-                needed["datasets", repository, version] = hub.cached("datasets", repository, version)
-    problem = hub.state() if needed else ""
-    absent = [key for key, is_cached in needed.items() if not is_cached]
-    if problem and absent:
-        missing = ", ".join(name for _, name, _ in absent)
-        raise UnavailableError(
-            f"{missing}: no such folder, not downloaded before, and {problem}. Download once while online, or"
-            " train from files: data=files data.train=FILE data.dev=FILE encoder.name=FOLDER (for"
-            f" encoder=minilm: {WITHOUT_HUB['minilm']}; data=demo needs no download)"
-        )
-    if faults := list(filter(None, (hub.missing(*key) for key in absent))):
-        raise UnavailableError("; ".join(faults))
-    if problem and not hub.offline():
-        log.info("%s: reading %s from the cache", problem, ", ".join(name for _, name, _ in needed))
-        hub.go_offline()

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from qa_arch.cli.runs import DEVICE, add_options, open_predictor, use_config_dir
+from qa_arch.cli.runs import DEVICE, add_options, open_predictor
 from qa_arch.config.check import read, suggest
 from qa_arch.config.files import read_yaml
-from qa_arch.config.find import SUITES, conf_folder
+from qa_arch.config.find import SUITES, conf_folder, use_config_dir
 from qa_arch.data.formats import OnError
 from qa_arch.data.input_files import as_list
 from qa_arch.data.sources import local, open_passages

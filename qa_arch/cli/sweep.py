@@ -16,14 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from qa_arch.cli.runs import (
-    add_options,
-    print_next_steps,
-    report_missing,
-    require_files,
-    require_hub,
-    use_config_dir,
-)
+from qa_arch.cli.runs import add_options, print_next_steps, report_missing
+from qa_arch.config.find import use_config_dir
 from qa_arch.config.identity import config_hash
 from qa_arch.config.machine import MACHINE, machine_overrides, machine_settings
 from qa_arch.config.schema import validate
@@ -38,6 +32,7 @@ from qa_arch.sweep.schedule import Command, read_settings
 from qa_arch.sweep.state import CONFIG, MANIFEST, Entry, Manifest, read_manifest
 from qa_arch.sweep.view import Row, rows, table
 from qa_arch.system import lifeline, lock, terminal
+from qa_arch.training.jobs import require_files, require_hub
 
 log = logging.getLogger(__name__)
 CHECKPOINT = "last.ckpt"
@@ -138,8 +133,8 @@ def multirun(
 ) -> int:
     """Run or resume a sweep; exit code 1 if a point failed or was not run. With ``dry``, only check it and
     print what would be done."""
-    from qa_arch.cli.compose import multirun as hydra_multirun
-    from qa_arch.cli.compose import split_grid, sweep_arguments, to_yaml
+    from qa_arch.config.compose import multirun as hydra_multirun
+    from qa_arch.config.compose import split_grid, sweep_arguments, to_yaml
 
     folder, machine = use_config_dir(config_dir, trusted), machine_overrides(overrides)
     options = own_options(trusted, config_dir)
@@ -210,7 +205,7 @@ def _require_files(point: Point) -> None:
 
 def _read_point(folder: Path, entry: Entry, machine: Sequence[str], config_dir: str | None) -> Point:
     """A point that was started, with the config in its folder and the settings ``machine``."""
-    from qa_arch.cli.compose import merge
+    from qa_arch.config.compose import merge
 
     raw = merge(folder / entry.name / CONFIG, machine, config_dir, resumes=True)
     return Point(tuple(entry.overrides), raw, validate(raw), entry.key)

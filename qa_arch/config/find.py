@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,17 @@ def config_folders(own: str | Path | None = None) -> tuple[Path, ...]:
         for name in names:
             read_yaml(folder / group / f"{name}.yaml")  # Hydra's reader has no limits
     return *folders, folder
+
+
+def use_config_dir(config_dir: str | None, trusted: Sequence[str]) -> str | None:
+    """Return the absolute path of the folder; with trusted packages, make them importable from it, in this
+    process and its children (see ``lifeline.start``)."""
+    if config_dir is None:
+        return None
+    folder = str(user_path(config_dir).resolve())
+    if trusted and folder not in sys.path:
+        sys.path.insert(0, folder)
+    return folder
 
 
 def groups(folders: Sequence[Path]) -> dict[str, list[str]]:

@@ -151,7 +151,7 @@ def _first_problem(request: Mapping[str, Any], trusted: Sequence[str]) -> str | 
         import torch
 
         from qa_arch.training import devices
-        from qa_arch.training.run import check_components
+        from qa_arch.training.jobs import check_components
 
     pool = request["pool"] or ()
     count = torch.cuda.device_count() if pool else 0  # counts up to the first missing device

@@ -25,12 +25,10 @@ from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import OOM_REMEDY, Config, cut_batch, require_trainable
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import QaArchError, RunError, out_of_memory
-from qa_arch.evaluation.scoring import evaluate_splits, load_references
+from qa_arch.evaluation.scoring import evaluate_splits
 from qa_arch.models import store
-from qa_arch.models.check import check_model
 from qa_arch.nn import encoder_configs
 from qa_arch.nn.count import parameter_blocks
-from qa_arch.nn.losses import build_loss
 from qa_arch.records import (
     DEV,
     MODEL,
@@ -49,7 +47,7 @@ from qa_arch.system.hub import commit_of, split_revision
 from qa_arch.tasks import Parts, task_of
 from qa_arch.training import devices, inputs
 from qa_arch.training.checkpoint import LAST, discard, random_state, restore_random_state
-from qa_arch.training.loggers import Outcome, check_logger, open_logger
+from qa_arch.training.loggers import Outcome, open_logger
 from qa_arch.training.loop import Fitted, fit
 from qa_arch.training.ranks import other_ranks
 
@@ -97,17 +95,6 @@ class Start:
     callbacks: Sequence[pl.Callback] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of the record."""
-
-
-def check_components(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
-    """Raise ConfigError for the first of model, loss, logger and heuristics that cannot be built.
-
-    Reads no data and loads no weights.
-    """
-    check_model(config.model, trusted, with_vectors=config.glove.use)
-    build_loss(config, trusted)
-    check_logger(config.logger, trusted)
-    load_references(config, trusted)
 
 
 def train(
@@ -171,7 +158,6 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
         settings.accumulate,
         world,
     )
-    check_components(config, trusted)
     task, model_folder = task_of(config.model), run.folder / MODEL
 
     devices.reset_peak_memory(gpu)

@@ -9,7 +9,7 @@ import pytest
 from shapes import unchecked_shapes
 
 from benchmarks import engines
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.results.tables import fill_between, markdown
 from qa_arch.training.run import train

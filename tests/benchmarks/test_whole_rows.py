@@ -11,7 +11,7 @@ from baselines.transformer import TransformerSpan
 from benchmarks import __main__ as runner
 from benchmarks import common_script, end_to_end, inputs, peers, prediction
 from benchmarks.targets import NotMeasuredError
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from qa_arch.cli import own_models
-from qa_arch.cli.compose import compose
 from qa_arch.cli.main import main
 from qa_arch.cli.own_models import explain
-from qa_arch.cli.runs import use_config_dir
+from qa_arch.config.compose import compose
+from qa_arch.config.find import use_config_dir
 from qa_arch.config.schema import validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.contract import CHECKS, ContractError, Subject, trial_settings

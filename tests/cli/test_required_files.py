@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from qa_arch.cli.compose import compose
-from qa_arch.cli.runs import require_files, require_hub
+from qa_arch.config.compose import compose
 from qa_arch.config.schema import task_entries, validate
 from qa_arch.errors import DataError
 from qa_arch.manifest import from_extras
 from qa_arch.tasks import task_named
+from qa_arch.training.jobs import require_files, require_hub
 
 MODELS = {
     "span": "bert",

@@ -12,9 +12,9 @@ from terminals import ROOT
 
 import qa_arch as qa_arch_in_python
 import qa_arch.training.run as training
-from qa_arch.cli.compose import compose
 from qa_arch.cli.main import main
 from qa_arch.cli.runs import next_steps
+from qa_arch.config.compose import compose
 from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import config_hash
 from qa_arch.config.machine import lost_logger
@@ -154,7 +154,7 @@ def test_refusals_leave_no_folder_and_a_dry_run_warns_of_them(
 ):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     if code != 6:
-        monkeypatch.setattr("qa_arch.cli.train.require_hub", lambda configs: None)
+        monkeypatch.setattr("qa_arch.training.jobs.require_hub", lambda configs: None)
     call = ("train", "model=bert", "logger=none", f"runs_dir={tmp_path}", *words.split())
     refused, _, err = qa_arch(*call)
     assert (refused, message in err, [*tmp_path.iterdir()]) == (code, True, [])
@@ -263,7 +263,7 @@ def test_one_failing_model_does_not_stop_the_others(qa_arch, settings, tmp_path,
 def test_dry_run_ends_with_the_settings_that_matter_and_warnings(
     qa_arch, settings, tmp_path, caplog, monkeypatch
 ):
-    monkeypatch.setattr("qa_arch.cli.compose.to_yaml", lambda raw: f"after {caplog.messages}")
+    monkeypatch.setattr("qa_arch.config.compose.to_yaml", lambda raw: f"after {caplog.messages}")
     code, out, _ = qa_arch("train", "model=bert", *settings, "trainer.epochs=2", "--dry-run")
     assert (code, out) == (0, "after []")
     brief, warning = caplog.messages

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from qa_arch.cli.compose import compose, merge, to_yaml
 from qa_arch.config.check import Range, convert, read
+from qa_arch.config.compose import compose, merge, to_yaml
 from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import Config, validate
 from qa_arch.errors import ConfigError, QaArchError

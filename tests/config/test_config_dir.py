@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from qa_arch.cli.compose import compose
 from qa_arch.cli.own_models import write_model
+from qa_arch.config.compose import compose
 from qa_arch.config.find import config_folders
 from qa_arch.errors import ConfigError
 from qa_arch.records import read_record

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from qa_arch.cli.compose import compose, merge
+from qa_arch.config.compose import compose, merge
 from qa_arch.config.identity import NEUTRAL, OPTIONAL, config_hash
 from qa_arch.config.retired import BERT_MATCH, MOVED, RETIRED, renamed, upgrade, with_retired
 from qa_arch.config.schema import defaults, task_entries, validate

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from baselines.heuristics import WordOverlap
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.config.schema import Calibration, validate
 from qa_arch.data.synthetic import generate
 from qa_arch.evaluation import scoring

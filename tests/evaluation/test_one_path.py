@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.config.schema import task_entries, validate
 from qa_arch.errors import ConfigError
 from qa_arch.evaluation.runs import Request, evaluate_runs

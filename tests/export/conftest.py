@@ -9,7 +9,7 @@ from contract import LazyCases
 from families import EXTRA_FAMILIES
 from shapes import unchecked_shapes
 
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.config.files import write_json
 from qa_arch.config.schema import validate
 from qa_arch.contract import write_vectors

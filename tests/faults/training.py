@@ -48,7 +48,7 @@ FAULTS = (
     Fault(name="run goes on with other data", at="inputs:require_unchanged",
           test="test_changed_inputs_are_refused_and_moved_ones_are_not",
           old="before.get(name) == now.get(name)", new="True"),
-    Fault(name="finished run of other data is kept", at="cli.train:train_job",
+    Fault(name="finished run of other data is kept", at="jobs:train",
           test="test_changed_inputs_are_refused_and_moved_ones_are_not",
           old="_require_same_inputs(job, record)", new="pass"),
     Fault(name="refused run forgets what it read", at="training.run:train",

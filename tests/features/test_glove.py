@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import save
 
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.data.input_files import MODULE, PACKAGED, packaged_files
 from qa_arch.errors import DataError, UnavailableError

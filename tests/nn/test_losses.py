@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.config.schema import Config, validate
 from qa_arch.errors import ConfigError
 from qa_arch.nn.losses import SequenceLoss, SpanLoss, TwinLoss, build_loss

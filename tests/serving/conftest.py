@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from qa_arch import Reader, load
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.data.synthetic import generate
 from qa_arch.records import Confidence, Threshold, read_record, write_record

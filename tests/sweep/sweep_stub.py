@@ -31,7 +31,7 @@ def make_sweep(folder: Path, plan: Path, **settings):
 
 
 def points(*seeds: int, overrides: tuple[str, ...] = ()) -> list[tuple[list[str], dict]]:
-    from qa_arch.cli.compose import compose
+    from qa_arch.config.compose import compose
 
     return [([*FIXED, f"seed={n}"], compose([*FIXED, f"seed={n}", *overrides])) for n in seeds]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from qa_arch.cli.compose import compose, split_grid
+from qa_arch.config.compose import compose, split_grid
 from qa_arch.config.identity import config_hash
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, DataError

@@ -15,8 +15,7 @@ from hub_server import QUESTIONS, Fault, data_card, rows
 from huggingface_hub.errors import HTTPError
 from transformers import PretrainedConfig
 
-from qa_arch.cli.compose import compose
-from qa_arch.cli.runs import require_hub
+from qa_arch.config.compose import compose
 from qa_arch.config.schema import Config, validate
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, DataError, UnavailableError
@@ -24,6 +23,7 @@ from qa_arch.models.build import load_tokenizer
 from qa_arch.models.checkpoint_files import open_checkpoint
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.system import hub
+from qa_arch.training.jobs import require_hub
 
 
 def configured(*overrides: str) -> Config:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.config.schema import Config, validate
 from qa_arch.spans.loading import load_predictor
 from qa_arch.spans.predictor import SpanPredictor

@@ -10,7 +10,7 @@ import pytest
 import torch
 from stops import CLOCKS, results_of
 
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.config.schema import Config, validate
 from qa_arch.records import RunRecord
 from qa_arch.training.run import train

@@ -6,7 +6,7 @@ import pytest
 import torch
 from stops import stopped_after
 
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.errors import RunError
 from qa_arch.records import TeacherFacts, read_record
 from qa_arch.results.systems import group_by_system

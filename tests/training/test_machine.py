@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.config.schema import Config, validate
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.records import read_record

@@ -10,7 +10,7 @@ import shapes
 from cli.conftest import read_json  # noqa: F401
 from steps import step
 
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.config.schema import Config, validate
 from qa_arch.contract import write_vectors
 from qa_arch.data.sources import open_passages

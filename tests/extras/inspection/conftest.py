@@ -2,7 +2,7 @@
 
 import pytest
 
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.training.run import train
 

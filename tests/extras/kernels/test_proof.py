@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.extras.kernels import proof as kernels

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from contract import LazyCases, build_subjects, every_other_row, require_same_step, title
 
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.config.schema import Config, task_entries, validate
 from qa_arch.contract import (
     CHECKS,

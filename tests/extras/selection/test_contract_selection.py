@@ -17,8 +17,8 @@ from omegaconf import OmegaConf
 from torch.nn.functional import pad
 
 import qa_arch
-from qa_arch.cli.compose import compose
 from qa_arch.cli.main import main
+from qa_arch.config.compose import compose
 from qa_arch.config.files import write_atomic
 from qa_arch.config.schema import Config, validate
 from qa_arch.contract import (

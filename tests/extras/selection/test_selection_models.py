@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity
 
-from qa_arch.cli.compose import compose
+from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.errors import ConfigError
 from qa_arch.extras.selection.features import SelectionBatch

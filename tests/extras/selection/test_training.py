@@ -5,13 +5,13 @@ import math
 import pytest
 from stops import results_of, stopped_after
 
-from qa_arch.cli.compose import compose
-from qa_arch.cli.train import plan_job
+from qa_arch.config.compose import compose
 from qa_arch.config.retired import upgrade
 from qa_arch.config.schema import validate
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.extras.selection import task as selecting
 from qa_arch.extras.selection.task import TASK
+from qa_arch.training.jobs import plan
 from qa_arch.training.run import train
 
 SMALL = [
@@ -71,8 +71,8 @@ def test_invalid_selection_settings_are_refused(few_questions):
     shared = [*few_questions[:2], f"data.dev={train_set}"]
     with pytest.raises(DataError, match="share"):
         TASK.assemble(validate(compose([*SMALL, *shared])))
-    fixed = compose([*SMALL, *few_questions, "model.train_vectors=false"])
-    for refuse in (lambda: plan_job(fixed), lambda: TASK.assemble(validate(fixed))):
+    fixed = [*SMALL, *few_questions, "model.train_vectors=false"]
+    for refuse in (lambda: plan(fixed), lambda: TASK.assemble(validate(compose(fixed)))):
         with pytest.raises(ConfigError, match="must be trained"):
             refuse()
     held_out = ["model=qa_lstm/c", "data=insuranceqa", "data.calibration=null", "data.hold_out_share=0.1"]

@@ -28,7 +28,6 @@ from qa_arch.config.find import config_folders, groups
 from qa_arch.config.machine import MACHINE, lost_logger, machine_overrides, with_machine
 from qa_arch.config.schema import refuse_ignored_encoder, refuse_mixed_sources
 from qa_arch.errors import ConfigError, UnavailableError, one_line
-from qa_arch.records import RECORD, read_trained
 
 log = logging.getLogger(__name__)
 OURS, SUBMITIT = "hydra_plugins.qa_arch_isolated.launcher", "hydra_plugins.hydra_submitit_launcher"
@@ -237,25 +236,23 @@ def merge(
     overrides: Sequence[str],
     config_dir: str | None = None,
     *,
+    recorded: Mapping[str, Any] | None = None,
     machine: Mapping[str, Any] | None = None,
     resumes: bool = False,
 ) -> dict[str, Any]:
     """Apply ``overrides`` of single settings to the config in ``path``; ``validate`` reports unknown keys.
 
-    ``path`` is a config, or a record that contains one, of anyone. Therefore its ``machine_settings`` are
-    replaced by ``machine``, by default those composed here from ``overrides``. Raises ConfigError if that
-    costs a run that ``resumes`` its logger; other runs log it.
+    If ``path`` is a record, ``recorded`` is its config. It may be of anyone. Therefore its
+    ``machine_settings`` are replaced by ``machine``, by default those composed here from ``overrides``.
+    Raises ConfigError if that costs a run that ``resumes`` its logger; other runs log it.
     """
-    from qa_arch.results.publish import local, map_texts
-
     try:
-        is_record = path.name == RECORD
-        if not is_record:
+        if recorded is None:
             read_yaml(path)  # has limits
-        base = OmegaConf.create(local(read_trained(path).config)) if is_record else OmegaConf.load(path)
+        base = OmegaConf.load(path) if recorded is None else OmegaConf.create(dict(recorded))
         if not isinstance(base, DictConfig):
             raise ConfigError(f"{path}: contains no settings")
-        map_texts(OmegaConf.to_container(base), _require_plain, f"{path}: config")
+        _refuse_interpolations(OmegaConf.to_container(base), f"{path}: config")
         typed = machine_overrides(overrides)
         changes = OmegaConf.from_dotlist([word for word in overrides if word not in typed])
         for key in map(str, changes):
@@ -268,11 +265,11 @@ def merge(
         raise ConfigError(f"{path}: {one_line(error)}") from error
     assert isinstance(plain, dict)
     refuse_ignored_encoder(overrides, plain.get("encoder"))
-    recorded = {str(key): value for key, value in plain.items()}
+    before = {str(key): value for key, value in plain.items()}
     if machine is not None:
-        return with_machine(recorded, machine, MACHINE)
-    merged = with_machine(recorded, _compose_once(tuple(typed), config_dir), typed)
-    if lost := lost_logger(recorded, merged, typed):
+        return with_machine(before, machine, MACHINE)
+    merged = with_machine(before, _compose_once(tuple(typed), config_dir), typed)
+    if lost := lost_logger(before, merged, typed):
         if resumes:
             raise ConfigError(f"{path}: {lost}")
         log.info("%s: %s", path, lost)
@@ -284,11 +281,16 @@ def _compose_once(overrides: tuple[str, ...], config_dir: str | None) -> dict[st
     return compose(overrides, config_dir)
 
 
-def _require_plain(text: str, where: str) -> str:
+def _refuse_interpolations(value: Any, where: str) -> None:
     """Raise ConfigError for an interpolation, which could read the environment for a downloaded config."""
-    if "${" in text:
-        raise ConfigError(f"{where}: {short(text)} contains ${{, which is not resolved here; write the value")
-    return text
+    if isinstance(value, str) and "${" in value:
+        raise ConfigError(
+            f"{where}: {short(value)} contains ${{, which is not resolved here; write the value"
+        )
+    for key, item in value.items() if isinstance(value, dict) else ():
+        _refuse_interpolations(item, f"{where}.{key}")
+    for item in value if isinstance(value, list) else ():
+        _refuse_interpolations(item, where)
 
 
 def parse_sections(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:

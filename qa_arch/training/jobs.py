@@ -1,0 +1,330 @@
+"""A job, which is a run to train: ``plan`` composes it, ``check`` finds what would stop it, ``train`` trains.
+
+What trains a job trusts that it was planned and checked here. Torch and Hydra are imported when needed.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+from qa_arch.config.extras import require_extras
+from qa_arch.config.files import is_unfinished, read_yaml, write_atomic
+from qa_arch.config.find import use_config_dir
+from qa_arch.config.identity import ENCODER, config_hash
+from qa_arch.config.launched import launched
+from qa_arch.config.machine import lost_logger, machine_overrides
+from qa_arch.config.schema import Config, require_trainable, require_vectors, task_entry, validate
+from qa_arch.config.target import TRUSTED, own_options, require_trusted
+from qa_arch.data import sources
+from qa_arch.data.formats.hub import split_source
+from qa_arch.data.input_files import as_list, packaged_files
+from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, UnavailableError
+from qa_arch.models.checkpoint_files import names_checkpoint
+from qa_arch.models.teacher_files import require_teacher
+from qa_arch.records import RECORD, RunRecord, clear_run, read_record, read_trained
+from qa_arch.system import hub
+from qa_arch.system.garbage import gc_disabled
+from qa_arch.system.lock import LOCK, hold
+
+log = logging.getLogger(__name__)
+CONFIG = "config.yaml"
+IfExists = Literal["fail", "replace", "resume"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to train, validated."""
+
+    config: Config
+    raw: dict[str, Any]
+    """The config as composed, which the run folder keeps."""
+    folder: Path
+    if_exists: IfExists = "fail"
+    trusted: Sequence[str] = TRUSTED
+    options: Sequence[str] = ()
+    """Options needed to load the run."""
+    machine: Sequence[str] = ()
+    """Overrides that chose the settings of this machine; with ``options``, the command that resumes it."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether to resume it is to do nothing."""
+        return self.if_exists == "resume" and finished(self.folder)
+
+
+def plan(
+    overrides: Sequence[str] = (),
+    *,
+    config_from: str | PathLike[str] | None = None,
+    folder: str | PathLike[str] | None = None,
+    if_exists: IfExists = "fail",
+    config_dir: str | None = None,
+    trust: Sequence[str] = (),
+    machine: Mapping[str, Any] | None = None,
+) -> Job:
+    """Compose a job from the default config, or from that of the run or record ``config_from``, and validate
+    it; nothing is imported or read for it.
+
+    ``folder`` is the run folder (default: ``RUNS_DIR/NAME/MODEL-sSEED-HASH``). Among processes that torchrun
+    or srun started, it trains on all of them. ``machine``: see ``compose.merge``.
+    """
+    own_conf, trusted = use_config_dir(config_dir, trust), (*TRUSTED, *trust)
+    if config_from is None:
+        from qa_arch.config.compose import compose
+
+        raw = compose(overrides, own_conf)
+    else:
+        resumes = if_exists == "resume" and not (folder and finished(Path(folder)))
+        raw = _repeated(Path(config_from), overrides, own_conf, machine=machine, resumes=resumes)
+    if (launch := launched()) is not None:
+        trainer = raw["trainer"]
+        if trainer["devices"] not in (1, "auto", launch.world):
+            raise ConfigError(
+                f"trainer.devices={trainer['devices']}, but {launch.world} processes were started; leave it"
+                " out"
+            )
+        trainer["devices"] = launch.world
+    config = validate(raw)
+    require_trainable(config)
+    require_vectors(config)
+    require_teacher(config)
+    require_extras(config)
+    for section in ("model", "loss", "references"):
+        require_trusted(getattr(config, section), trusted, section)
+    if folder is None:
+        model, digest = config.model.get("name", "model"), config_hash(asdict(config))
+        folder = Path(config.runs_dir) / config.name / f"{model}-s{config.seed}-{digest[:8]}"
+    options = own_options(trust, config_dir)
+    return Job(config, raw, Path(folder), if_exists, trusted, options, machine_overrides(overrides))
+
+
+def _repeated(source: Path, overrides: Sequence[str], config_dir: str | None, **options: Any) -> dict:
+    """The config of a run folder, a record or a file of settings, with ``overrides``."""
+    from qa_arch.config.compose import merge
+    from qa_arch.results.publish import local
+
+    path = next((path for path in (source / CONFIG, source / RECORD) if path.is_file()), source)
+    if not path.is_file():
+        raise RunError(f"{source}: no such config; give a run folder, a {CONFIG} or a record's {RECORD}")
+    recorded = local(read_trained(path).config) if path.name == RECORD else None
+    return merge(path, overrides, config_dir, recorded=recorded, **options)
+
+
+def check(jobs: Sequence[Job], *, missing: list[QaArchError] | None = None) -> None:
+    """Raise an error for anything that would stop a job, with the cheap checks of all jobs first.
+
+    With a list ``missing`` nothing will be trained here, and it receives what only this machine lacks.
+    """
+    launch = launched()
+    if missing is None and (launch is None or not launch.rank):
+        for job in jobs:
+            require_usable(job)
+    to_train = [job.config for job in jobs if not job.is_done]
+    with _collecting(missing):
+        for config in to_train:
+            require_files(config)
+        require_hub(to_train)
+    with gc_disabled():  # import everything for training at once, after the checks that need no torch
+        import_module("qa_arch.training.run")
+    for job in jobs:
+        check_components(job.config, job.trusted)
+    for config in to_train:
+        with _collecting(missing):
+            check_machine(config)
+
+
+@contextmanager
+def _collecting(missing: list[QaArchError] | None) -> Iterator[None]:
+    """Append an error in the block to ``missing``, unless that is None."""
+    try:
+        yield
+    except QaArchError as error:
+        if missing is None:
+            raise
+        missing.append(error)
+
+
+def check_components(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
+    """Raise ConfigError for the first of model, loss, logger and heuristics that cannot be built.
+
+    Reads no data and loads no weights.
+    """
+    from qa_arch.evaluation.scoring import load_references
+    from qa_arch.models.check import check_model
+    from qa_arch.nn.losses import build_loss
+    from qa_arch.training.loggers import check_logger
+
+    check_model(config.model, trusted, with_vectors=config.glove.use)
+    build_loss(config, trusted)
+    check_logger(config.logger, trusted)
+    load_references(config, trusted)
+
+
+def check_machine(config: Config) -> None:
+    """Raise ConfigError or UnavailableError if this machine lacks the devices, or settings contradict the
+    encoder, which is not loaded."""
+    from qa_arch.models.build import check_encoder
+    from qa_arch.training import devices
+
+    devices.require(config.trainer)
+    check_encoder(config)
+
+
+def require_usable(job: Job) -> None:
+    """Raise RunError if the job's folder would be overwritten or belongs to another config."""
+    folder = job.folder
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise RunError(f"{folder}: is a file; choose another --folder")
+    if all(path.name == LOCK or is_unfinished(path) for path in folder.iterdir()):
+        return
+    config = read_yaml(folder / CONFIG) if (folder / CONFIG).is_file() else None
+    if not (isinstance(config, dict) and {"model", "trainer"} <= config.keys()):
+        raise RunError(f"{folder}: is not a run (it has no {CONFIG} of one); choose another --folder")
+    if job.if_exists == "fail":
+        state = "is finished;" if finished(folder) else "already exists; --if-exists resume continues it,"
+        raise RunError(f"{folder}: {state} --if-exists replace trains it from the beginning")
+    if job.if_exists == "resume" and (folder / RECORD).is_file():
+        record = read_record(folder)
+        started = validate(record.config)  # adds defaults of new settings
+        # Where the inputs lie does not matter: their content is compared when they have been read.
+        read = {} if record.encoder is None else {ENCODER: record.encoder.config_hash}
+        if config_hash(asdict(started), read) != config_hash(asdict(job.config), read):
+            word = shlex.quote(str(folder))
+            raise RunError(f"{folder}: was started with another config; resume with --config-from {word}")
+        lost = lost_logger(record.config, asdict(job.config), job.machine)
+        if lost and record.status != "ok":
+            raise RunError(f"{folder}: {lost}")
+
+
+def train(job: Job, *, log_errors: bool = False) -> RunRecord:
+    """Train a checked job and return its record; with ``log_errors`` log a failure instead of raising it."""
+    require_usable(job)  # before the folder is created and locked
+    with hold(job.folder, "run"):
+        require_usable(job)  # again: another process may have used the folder meanwhile
+        if job.is_done:
+            record = read_record(job.folder)
+            _require_same_inputs(job, record)
+            log.info("%s: already finished, nothing to do", job.folder)
+            return record
+        from qa_arch.config.compose import to_yaml
+        from qa_arch.training import run
+
+        if job.if_exists == "replace":
+            clear_run(job.folder, keep=(LOCK, CONFIG))  # a folder without config would not pass for a run
+        write_atomic(job.folder / CONFIG, to_yaml(job.raw))
+        log.info("run: %s", job.folder)
+        try:
+            resume, options = job.if_exists == "resume", [*job.options, *job.machine]
+            return run.train(
+                job.config, folder=job.folder, resume=resume, trusted=job.trusted, options=options
+            )
+        except Exception as error:
+            if not log_errors:
+                raise
+            log.error("%s: failed (%s: %s)", job.folder, type(error).__name__, error)
+            return read_record(job.folder)
+
+
+def follow(job: Job) -> None:
+    """Train as one of the processes that torchrun or srun started, of which rank 0 records the run."""
+    if not job.is_done:
+        from qa_arch.training.ranks import train_rank
+
+        train_rank(job.config, job.folder, resume=job.if_exists == "resume", trusted=job.trusted)
+
+
+def _require_same_inputs(job: Job, record: RunRecord) -> None:
+    """Raise RunError if a file that the finished run read has changed; only warn if it is not here."""
+    try:
+        require_files(job.config)
+        require_hub([job.config])
+    except QaArchError as error:
+        log.warning("%s: finished; what it read is not here to be compared (%s)", job.folder, error)
+        return
+    from qa_arch.training.inputs import require_same_inputs
+
+    require_same_inputs(job.folder, job.config, record)
+
+
+def finished(folder: Path) -> bool:
+    """Whether the folder contains a run that finished successfully."""
+    return (folder / RECORD).is_file() and read_record(folder).status == "ok"
+
+
+def require_files(config: Config) -> None:
+    """Raise an error for the first that is missing: data, word vectors, a local encoder, a classifier's run.
+
+    DataError for data and vectors, and for data that does not fit the model's task, UnavailableError for
+    vectors of a package that is not installed, ConfigError for the encoder, RunError for the run.
+    """
+    from qa_arch.nn.encoder_configs import resolve
+
+    task = task_entry(config.model["task"])
+    if task.reads != "corpus":  # first the kind of data, as another model could read these files
+        sources.require(config.data.train, task.reads, "data.train")
+    require_present = import_module(task.sources).require_present
+    for setting, source in config.data.opened.items():
+        require_present(source, setting)
+    path = config.glove.path if config.glove.use else None
+    if path and packaged_files(path) is None:
+        if not Path(path).exists():
+            raise DataError(f"glove.path: {path} does not exist; check the path, or set glove=none")
+        from qa_arch.features.vectors import check_vectors
+
+        check_vectors(config.glove)
+    name = str(config.encoder.name if config.encoder.init == "pretrained" else "")
+    is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
+    if is_path and not Path(resolve(name)).is_dir():
+        raise ConfigError(f"encoder.name: {name} is not a folder; give one with a config.json and weights")
+
+
+def require_hub(configs: Sequence[Config]) -> None:
+    """Raise UnavailableError for encoders and data sets that are neither local, cached nor on the hub.
+
+    The hub is asked once whether it answers, and once for each that is not cached. If it does not answer but
+    everything is cached, its clients are switched to offline mode: they would retry for a minute.
+    """
+    from qa_arch.nn.encoder_configs import WITHOUT_HUB, resolve
+
+    needed: dict[tuple[hub.Kind, str, str | None], bool] = {}
+    for config in configs:
+        encoder = config.encoder
+        name = encoder.name if encoder.init == "pretrained" else encoder.tokenizer
+        if "encoder" not in task_entry(config.model["task"]).inputs:
+            name = None
+        names = [] if name is None else [resolve(name)]
+        names += [place for place in config.distillation.teachers if names_checkpoint(place)]
+        for source in names:
+            if not Path(source).is_dir():
+                repository, version = hub.split_revision(source)
+                needed["models", repository, version] = hub.cached("models", repository, version)
+        for part in (part for source in config.data.opened.values() for part in as_list(source)):
+            match = re.search(r"(?:^|:)hub:(.+)", part)  # also within language:, typos: and squad:
+            if match and not Path((data_set := split_source(match[1]))[0]).is_dir():
+                repository, version = data_set[0], data_set[1] or None
+                needed["datasets", repository, version] = hub.cached("datasets", repository, version)
+    problem = hub.state() if needed else ""
+    absent = [key for key, is_cached in needed.items() if not is_cached]
+    if problem and absent:
+        missing = ", ".join(name for _, name, _ in absent)
+        raise UnavailableError(
+            f"{missing}: no such folder, not downloaded before, and {problem}. Download once while online, or"
+            " train from files: data=files data.train=FILE data.dev=FILE encoder.name=FOLDER (for"
+            f" encoder=minilm: {WITHOUT_HUB['minilm']}; data=demo needs no download)"
+        )
+    if faults := list(filter(None, (hub.missing(*key) for key in absent))):
+        raise UnavailableError("; ".join(faults))
+    if problem and not hub.offline():
+        log.info("%s: reading %s from the cache", problem, ", ".join(name for _, name, _ in needed))
+        hub.go_offline()
