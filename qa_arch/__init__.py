@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from qa_arch.api import train
     from qa_arch.results.notebooks import Run, compare, runs
     from qa_arch.serving.answers import Answer, Query, Span
+    from qa_arch.serving.pipeline import patch_transformers, pipeline
     from qa_arch.serving.reader import Reader, load
     from qa_arch.spans.loading import load_predictor
 
@@ -35,6 +36,8 @@ __all__ = [
     "compare",
     "load",
     "load_predictor",
+    "patch_transformers",
+    "pipeline",
     "runs",
     "train",
 ]
@@ -50,6 +53,8 @@ _LAZY = {
     "Answer": "qa_arch.serving.answers",
     "Query": "qa_arch.serving.answers",
     "Span": "qa_arch.serving.answers",
+    "pipeline": "qa_arch.serving.pipeline",
+    "patch_transformers": "qa_arch.serving.pipeline",
 }
 """Name -> module imported on first use, so that ``import qa_arch`` does not load torch."""
 

@@ -20,9 +20,9 @@ from qa_arch.types.text import Example, QuestionSet
 UNANSWERABLE = "unanswerable"
 """The answer that lm-evaluation-harness's task squadv2 prescribes for unanswerable questions."""
 FORMATS = (
-    "official predictions, JSON lines of qa-arch predict, a list for evaluate's squad_v2 metric, samples of"
-    " lm-evaluation-harness, answers of haystack or of transformers' pipeline, n-best lists with scores, or"
-    " CSV with the columns id and answer"
+    "official predictions, JSON lines with id, answer and null odds, a list for evaluate's squad_v2 metric,"
+    " samples of lm-evaluation-harness, answers of haystack or of transformers' pipeline, n-best lists with"
+    " scores, or CSV with the columns id and answer"
 )
 RANKED: Mapping[str, str] = {
     "data": "haystack answers",
@@ -30,6 +30,8 @@ RANKED: Mapping[str, str] = {
     "text": "n-best lists with scores",
 }
 """Key of the text of a ranked answer -> description of the format. A null or empty text is "no answer"."""
+NULL_ODDS = ("null_odds", "no_answer_probability")
+"""Names of a record's null odds; a probability of "no answer" ranks questions like them."""
 Row = tuple[str, str, str, float | None]
 """(position in the file for messages, such as ``line 3``; question id; answer, "" for none; null odds)."""
 
@@ -123,9 +125,8 @@ def _detect_format(path: Path, questions: QuestionSet) -> tuple[str, Iterable[Ro
         return form, _harness_rows(path, records)
     if "id" in keys:
         if "prediction_text" in keys:
-            names = ("prediction_text", "no_answer_probability")
-            return "predictions for evaluate's metrics", _predict_rows(path, records, *names)
-        return "JSON lines of qa-arch predict", _predict_rows(path, records)
+            return "predictions for evaluate's metrics", _answer_rows(path, records, "prediction_text")
+        return "JSON lines", _answer_rows(path, records, "text" if "text" in keys else "answer")
     if keys & {"answers", "query", "init_parameters"}:
         return _ranked_rows(path, _group_by_question(path, records, questions))
     raise DataError(f"{path}: unknown format; expected {FORMATS}")
@@ -170,14 +171,13 @@ def _csv_rows(path: Path, text: str) -> Iterator[Row]:
         yield line, _field(path, line, record, "id"), _field(path, line, record, "answer"), None
 
 
-def _predict_rows(
-    path: Path, records: Iterable[tuple[str, Any]], text: str = "text", null_odds: str = "null_odds"
-) -> Iterator[Row]:
-    """Lines of ``qa-arch predict --out FILE.jsonl``, or the same with other names; null odds of null are
-    infinite."""
+def _answer_rows(path: Path, records: Iterable[tuple[str, Any]], text: str) -> Iterator[Row]:
+    """Records with id, answer and null odds, as ``qa-arch predict --out FILE.jsonl`` writes them; null odds
+    of null are infinite."""
     for position, record in records:
         id_, answer = _field(path, position, record, "id", (str, int)), _field(path, position, record, text)
-        odds = math.inf if null_odds in record else None
+        null_odds = next((name for name in NULL_ODDS if name in record), "")
+        odds = math.inf if null_odds else None
         if record.get(null_odds) is not None:
             value = _field(path, position, record, null_odds, (int, float))
             odds = _number(path, position, null_odds, value)
@@ -199,12 +199,8 @@ def _harness_rows(path: Path, records: Iterable[tuple[str, Any]]) -> Iterator[Ro
         odds = None
         if len(values) > 1:
             odds = _number(path, position, name, values[1], lambda v: math.exp(float(v)), "log-probability")
-        yield position, id_, "" if is_null(text) else text, odds
-
-
-def is_null(text: str) -> bool:
-    """Whether a language model's reply abstains."""
-    return text.strip(" \t\n\"'.*").casefold().startswith(UNANSWERABLE)
+        abstains = text.strip(" \t\n\"'.*").casefold().startswith(UNANSWERABLE)
+        yield position, id_, "" if abstains else text, odds
 
 
 def _innermost(value: Any) -> Any:

@@ -70,6 +70,7 @@ HAYSTACK_1 = [
 PIPELINE = [{"score": 0.75, "start": 37, "end": 41, "answer": "1902"}]
 NULL = {"score": 0.25, "start": 0, "end": 0, "answer": ""}
 PREDICTED = [{"id": id_, "text": text, "null_odds": ODDS[id_]} for id_, text in TEXTS.items()]
+PROMPTED = [{"id": id_, "answer": text, "no_answer_probability": ODDS[id_]} for id_, text in TEXTS.items()]
 
 
 @pytest.mark.parametrize(
@@ -77,6 +78,7 @@ PREDICTED = [{"id": id_, "text": text, "null_odds": ODDS[id_]} for id_, text in 
     [
         (json.dumps(TEXTS), "official", None),
         (lines(*PREDICTED), "JSON lines", ODDS),
+        (lines(*PROMPTED), "JSON lines", ODDS),
         (lines(PREDICTED[0], {"id": "b", "text": ""}, PREDICTED[2]), "JSON lines", {**ODDS, "b": math.inf}),
         (json.dumps(FOR_METRIC), "predictions for evaluate's metrics", ODDS),
         (lines(*HARNESS), "lm-evaluation-harness", ODDS),

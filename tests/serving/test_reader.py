@@ -310,8 +310,8 @@ def test_threads_use_the_model_one_at_a_time(reader, pairs, monkeypatch):
 def test_package_lists_its_public_names():
     assert dir(qa_arch) == sorted(qa_arch.__all__)
     assert all(getattr(qa_arch, name) for name in qa_arch.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'pipeline'"):
-        qa_arch.pipeline  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'trainer'"):
+        qa_arch.trainer  # noqa: B018
 
 
 def test_reader_repr(reader, span_run):
