@@ -33,7 +33,7 @@ from qa_arch.data.formats import OnError
 from qa_arch.data.question_sets import RecordError, clip, json_type
 from qa_arch.errors import FULL, ConfigError, DataError, QaArchError, RunError, UnavailableError, one_line
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
-from qa_arch.records import GRAPH, MODEL, ONNX, TOKENIZER, VECTORS, Seconds, read_record
+from qa_arch.records import GRAPH, MODEL, TOKENIZER, VECTORS, Seconds, read_record
 from qa_arch.serving.answers import Answer, Query
 from qa_arch.system import lock
 from qa_arch.types.text import Problem
@@ -362,7 +362,7 @@ def _model_identity(source: str) -> str:
     if names_checkpoint(source):
         return f"{source} {open_checkpoint(source).revision}"
     run = Path(source)
-    files = [path for name in (MODEL, ONNX, TOKENIZER, VECTORS) for path in (run / name).rglob("*")]
+    files = [path for name in (MODEL, TOKENIZER, VECTORS) for path in (run / name).rglob("*")]
     # Leave out what evaluation changes; no answer depends on it.
     settings = replace(read_record(source), scores={}, references={}, data={}, seconds=Seconds())
     digest = hashlib.sha256(repr(asdict(settings)).encode())
