@@ -27,7 +27,8 @@ from qa_arch.cli.runs import (
 from qa_arch.config import extras
 from qa_arch.errors import ConfigError
 from qa_arch.serving.answers import Query
-from qa_arch.serving.lines import AnsweredPart, Answering, Part, actors, answer_file, answer_part
+from qa_arch.serving.lines import AnsweredPart, Answering, Part, answer_file, answer_part
+from qa_arch.serving.ray import actors
 from qa_arch.system import lock
 
 log = logging.getLogger(__name__)
