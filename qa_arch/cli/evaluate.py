@@ -47,7 +47,7 @@ _FILE_OPTIONS = ("predictions", "na_prob", "protocol", "nbest", *(name.replace("
 _CHECKPOINT_OPTIONS = ("calibration", "set")
 _RUN_OPTIONS = (
     *("train", "final", "experiments", "allow_overlap", "decode", "record"),
-    *("precision", "device", "trust", "config_dir", "engine"),
+    *("precision", "device", "trust", "config_dir"),
     *_CHECKPOINT_OPTIONS,
 )
 
@@ -97,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--experiments", metavar="DIR", help=experiments)
     overlap = "score a set that shares articles with the run's training data, and mark the scores"
     add("--allow-overlap", action="store_true", help=overlap)
-    add_options(group, *DEVICE, "--engine")
+    add_options(group, *DEVICE)
 
 
 def run(args: argparse.Namespace) -> int:

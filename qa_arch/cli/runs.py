@@ -60,13 +60,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "choices": PRECISIONS,
         "help": "default: as in training (fp32 on a CPU if faster); int8 is for CPUs without bf16",
     },
-    "--engine": {
-        "choices": ("auto", "torch", "onnx"),
-        "default": "auto",
-        "help": "compute logits with torch, or with ONNX Runtime and the graph that qa-arch export --to onnx"
-        " wrote into the run folder (default: auto, which uses the graph where it gives the same answers"
-        " faster: in fp32 on a CPU)",
-    },
     "--null-threshold": {
         "type": null_threshold,
         "metavar": "T",
@@ -97,7 +90,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 """Options of several commands, as arguments of ``add_argument``."""
 DEVICE = ("--device", "--precision", "--trust", "--config-dir")
-"""Options of ``open_predictor``; commands that do not inspect the model also have ``--engine``."""
+"""Options of ``open_predictor``."""
 
 
 def add_options(parser: argparse._ActionsContainer, *names: str) -> None:
@@ -153,10 +146,9 @@ def require_runs(sources: Sequence[str]) -> None:
 def open_predictor(
     folders: Sequence[str], args: argparse.Namespace, settings: Settings | None = None
 ) -> Predictor:
-    """Load a finished run, or several as an ensemble, with the device, precision and engine of ``args``.
+    """Load a finished run, or several as an ensemble, with the device and precision of ``args``.
 
-    Commands without an option ``--engine`` get torch, so that they can inspect the model. A downloaded
-    checkpoint counts as a run; ``settings`` override its windows and decoding.
+    A downloaded checkpoint counts as a run; ``settings`` override its windows and decoding.
     """
     require_runs(folders)
     use_config_dir(args.config_dir, args.trust)
@@ -165,18 +157,17 @@ def open_predictor(
 
         from qa_arch.nn.processor import bf16_is_faster
         from qa_arch.spans.loading import load_ensemble, load_predictor
-    engine = getattr(args, "engine", None)
-    onnx, record = engine == "onnx", None if names_checkpoint(folders[0]) else read_record(folders[0])
+    record = None if names_checkpoint(folders[0]) else read_record(folders[0])
     precision: Any = args.precision or "fp32"
-    if not args.precision and not onnx and record is not None:  # a checkpoint does not record it
+    if not args.precision and record is not None:  # a checkpoint does not record it
         precision = record.precision or record.config["trainer"]["precision"]
-    gpu = torch.cuda.is_available() and precision != "int8" and not onnx
+    gpu = torch.cuda.is_available() and precision != "int8"
     device = args.device or ("cuda" if gpu else "cpu")
     if device == "cpu" and not args.precision and record is not None:
         emulated = precision == "bf16" and record.device.kind == "cuda" and not bf16_is_faster()
         if emulated or precision == "fp16":  # trained on a GPU; a CPU is faster in fp32
             precision = "fp32"
-    options = {"device": device, "precision": precision, "trust": args.trust, "engine": engine}
+    options = {"device": device, "precision": precision, "trust": args.trust}
     if len(folders) > 1:
         return load_ensemble(folders, **options)
     return load_predictor(folders[0], settings=settings, **options)

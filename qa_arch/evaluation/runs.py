@@ -31,7 +31,6 @@ from qa_arch.records import (
     CHECKPOINTS,
     DEV,
     MODEL,
-    ONNX,
     RECORD,
     TRAIN,
     WRITING,
@@ -212,7 +211,7 @@ def _split_name(questions: Any, record: RunRecord) -> str:
     The start of its fingerprint is appended if the record has another set of this name.
     """
     name = file_stem(questions.name)
-    if name in (TRAIN, CALIBRATION, DEV, MODEL, ONNX):
+    if name in (TRAIN, CALIBRATION, DEV, MODEL):
         name = f"{name}-set"
     if record.fingerprint(name) in (None, questions.fingerprint):
         return name

@@ -24,7 +24,7 @@ from qa_arch.manifest import module_of
 from qa_arch.metrics.confidence import confidences
 from qa_arch.nn.precision import Precision
 from qa_arch.serving.answers import Answer, Query, Span
-from qa_arch.spans.loading import Engine, load_predictor, require_spans
+from qa_arch.spans.loading import load_predictor, require_spans
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.tasks import device_of
 from qa_arch.types.text import Candidate, Example, Prediction
@@ -60,23 +60,20 @@ def load(
     device: str | torch.device | None = None,
     precision: Precision = "fp32",
     trust: Sequence[str] = (),
-    engine: Engine = "auto",
     max_question: int | None = None,
 ) -> Reader:
-    """Load a trained span model: a run, or a downloaded checkpoint.
+    """Load a trained span model: a run, a downloaded checkpoint or a graph of ``qa-arch export --to onnx``.
 
-    ``engine`` is ``torch``, ``onnx`` for the graph that ``qa-arch export RUN --to onnx`` wrote into the run's
-    folder, or ``auto``, which uses the graph if it gives torch's answers faster: in fp32, on a CPU, exported
-    from the run's current weights. ``max_question`` is a higher limit of a question, in tokens, than the
+    ``max_question`` is a higher limit of a question, in tokens, than the
     run's own, up to what its encoder can read; what is cut off is counted in ``Answer.question_cut``.
 
     Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
     ``int8`` requires a CPU, which is then the default device. Raises RunError if the folder is not a finished
-    run of a span model, ConfigError for an untrusted target or ``onnx`` with another device or precision,
+    run of a span model, ConfigError for an untrusted target or another precision than a graph's,
     UnavailableError for a precision the device does not support.
     """
     source = fspath(source)
-    loaded = load_predictor(source, device=device, precision=precision, trust=trust, engine=engine)
+    loaded = load_predictor(source, device=device, precision=precision, trust=trust)
     predictor = require_spans(source, loaded)
     if max_question is not None:
         predictor.raise_question_limit(max_question)

@@ -1,7 +1,7 @@
 """Load trained models: a run, a downloaded checkpoint, an exported graph or an ensemble of them.
 
-Weights come from safetensors, or from a graph that ``qa-arch export`` wrote into the run. An ensemble
-averages its members' probabilities.
+Weights come from safetensors or from a graph that ``qa-arch export`` wrote. An ensemble averages its members'
+probabilities.
 
 Axes: ``B`` windows, ``K`` classes of a softmax and, last, the null: ``N`` = K + 1; ``M`` members.
 """
@@ -12,10 +12,9 @@ import logging
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -23,7 +22,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from qa_arch.config.find import choice
-from qa_arch.config.identity import files_hash
 from qa_arch.config.machine import with_machine
 from qa_arch.config.schema import task_entry, validate
 from qa_arch.config.target import TRUSTED
@@ -45,15 +43,13 @@ from qa_arch.models.onnx_model import DESCRIPTION, OnnxModel, read_description
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.precision import Precision, cast_weights
 from qa_arch.nn.weight_files import bounded
-from qa_arch.records import GRAPH, MODEL, ONNX, Device, RunRecord, Threshold, read_finished, require_folder
+from qa_arch.records import GRAPH, MODEL, Device, RunRecord, Threshold, read_finished, require_folder
 from qa_arch.results import provenance
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.tasks import Predictor, device_of, task_of
 from qa_arch.types.tensors import Batch, Logits, SpanLogits, StepLogits, log_choices
 
 log = logging.getLogger(__name__)
-Engine = Literal["auto", "torch", "onnx"]
-"""``auto`` uses the graph in a run folder where it is faster with the same answers: on a CPU, in fp32."""
 
 
 def checkpoint_predictor(
@@ -108,36 +104,6 @@ def checkpoint_predictor(
     )
 
 
-def source_of(folder: Path, record: RunRecord) -> str:
-    """Identity of a run's model: the hash of its files, or the revision of a downloaded checkpoint."""
-    if is_checkpoint(record.config) and not record.members:
-        return str(record.setting("model", "revision"))
-    model = folder / MODEL
-    return files_hash(model, (path for path in model.rglob("*") if path.is_file()))
-
-
-def require_graph(folder: Path, record: RunRecord, *, device: torch.device, precision: Precision) -> None:
-    """Raise a QaArchError unless the graph in the run folder can be used in place of the weights.
-
-    RunError if it is missing, or was exported from other weights or in int8; ConfigError for a device or a
-    precision other than the graph's; UnavailableError without ONNX Runtime.
-    """
-    graph = folder / ONNX
-    command = f"qa-arch export {shlex.quote(str(folder))} --to onnx"
-    if not (graph / DESCRIPTION).is_file():
-        raise RunError(f"{graph}: the run has no graph; export it: {command}")
-    if device.type != "cpu":
-        raise ConfigError(f"{graph}: a graph runs on the CPU, not on {device} (use --device cpu)")
-    if precision != "fp32":
-        raise ConfigError(f"{graph}: the graph is in fp32, not in {precision} (use --precision fp32)")
-    if find_spec("onnxruntime") is None:
-        raise UnavailableError(f"{graph}: ONNX Runtime is not installed (pip install 'qa-arch[onnx]')")
-    description = read_description(graph)
-    if description.precision != "fp32" or description.source != source_of(folder, record):
-        reason = "was exported in int8, or from weights that have changed since"
-        raise RunError(f"{graph}: {reason}; export the run again: {command}")
-
-
 def load_predictor(
     run: str | PathLike[str],
     *,
@@ -145,24 +111,22 @@ def load_predictor(
     precision: Precision = "fp32",
     trust: Sequence[str] = (),
     settings: Settings | None = None,
-    engine: Engine | None = None,
 ) -> Predictor:
     """Load the best model of a run folder, ready to find spans or to select answers.
 
     ``run`` may also be a downloaded checkpoint (a folder or a hub id of any
     ``AutoModelForQuestionAnswering``) or the folder of its record; ``settings`` override how its windows are
     cut and its spans decoded. A folder of ``qa-arch export --to onnx`` is a run that uses the CPU and the
-    precision of its export. For a run with a graph in its folder ``onnx``, ``engine`` chooses ``torch``,
-    ``onnx`` or ``auto`` (``Engine``). None uses what the folder itself contains.
+    precision of its export.
 
     Weights come only from safetensors and classes only from trusted packages (``trust`` adds prefixes).
     ``int8`` needs a CPU, which is then the default device. Raises RunError if the folder is not a finished
-    run, or has no graph for ``engine="onnx"``; ConfigError for an untrusted target and for an unknown or
-    unsupported engine or precision; UnavailableError for a device that cannot be used.
+    run, ConfigError for an untrusted target and an unknown or unsupported precision, UnavailableError for a
+    device that cannot be used.
     """
     run = fspath(run)
     try:
-        predictor = _load(run, device, precision, trust, settings, engine)
+        predictor = _load(run, device, precision, trust, settings)
         predictor.try_out()
     except Exception as error:  # files of others that do not fit together can raise anything
         if isinstance(error, QaArchError) or trust:  # of a trusted package, which the command line names
@@ -178,29 +142,20 @@ def _load(
     precision: Precision,
     trust: Sequence[str],
     settings: Settings | None,
-    engine: Engine | None,
 ) -> Predictor:
-    _check_choice("precision", precision, get_args(Precision))
-    _check_choice("engine", engine, (None, *get_args(Engine)))
-    gpu = torch.cuda.is_available() and precision != "int8" and engine != "onnx"
+    if precision not in get_args(Precision):
+        known = ", ".join(get_args(Precision))
+        raise ConfigError(f"precision: {precision!r} is unknown; choose from {known}")
+    gpu = torch.cuda.is_available() and precision != "int8"
     target = device or ("cuda" if gpu else "cpu")
     _require_device(target)
     require_folder(run)
     if names_checkpoint(run):
-        if engine == "onnx":
-            raise ConfigError(
-                f"--engine onnx: {run} is a downloaded checkpoint without a graph; make one with qa-arch"
-                f" export {shlex.quote(str(run))} --to onnx --out GRAPH, and name GRAPH"
-            )
         return checkpoint_predictor(run, device=target, precision=precision, settings=settings)
     folder = Path(run)
     record = _of_this_machine(read_finished(folder))
     if (folder / GRAPH).exists() or (folder / DESCRIPTION).exists():
-        if engine == "torch":
-            raise ConfigError(f"--engine torch: {folder} holds a graph and no weights; name the exported run")
         return _load_onnx(folder, record, precision)
-    if engine in ("auto", "onnx") and (graph := _graph_predictor(folder, record, engine, target, precision)):
-        return graph
     if is_checkpoint(record.config) and not record.members:
         source = str(run_config(record.config).encoder.name)
         return checkpoint_predictor(source, device=target, precision=precision, record=record)
@@ -224,12 +179,6 @@ def _of_this_machine(record: RunRecord) -> RunRecord:
     return replace(record, config=with_machine(record.config, machine))
 
 
-def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
-    if value not in choices:
-        known = ", ".join(filter(None, choices))
-        raise ConfigError(f"{name}: {value!r} is unknown; choose from {known}")
-
-
 def _require_device(device: str | torch.device) -> None:
     """Raise UnavailableError unless tensors can be made on ``device``."""
     try:
@@ -239,25 +188,6 @@ def _require_device(device: str | torch.device) -> None:
         raise UnavailableError(
             f"device {device}: cannot be used ({reason}); use cpu (--device cpu)"
         ) from error
-
-
-def _graph_predictor(
-    folder: Path, record: RunRecord, engine: Engine, device: str | torch.device, precision: Precision
-) -> SpanPredictor | None:
-    """Load the graph in the run folder; None, with a log entry, if ``auto`` falls back to torch."""
-    graph = folder / ONNX
-    if engine == "auto" and not graph.is_dir():
-        return None
-    try:
-        require_graph(folder, record, device=torch.device(device), precision=precision)
-        predictor = _load_onnx(graph, record, precision)
-    except QaArchError as error:
-        if engine == "onnx":
-            raise
-        log.log(logging.WARNING if isinstance(error, RunError) else logging.INFO, "%s; using torch", error)
-        return None
-    log.info("%s: using ONNX Runtime with the graph in %s", folder, graph)
-    return predictor
 
 
 def _load_onnx(folder: Path, record: RunRecord, precision: Precision) -> SpanPredictor:
@@ -285,7 +215,6 @@ def load_ensemble(
     device: str | torch.device | None = None,
     precision: Precision = "fp32",
     trust: Sequence[str] = (),
-    engine: Engine | None = None,
 ) -> SpanPredictor:
     """Load a predictor that averages the probabilities of several runs; a single run is loaded as it is.
 
@@ -294,7 +223,7 @@ def load_ensemble(
     """
     if len({Path(run).resolve() for run in runs}) < len(runs):
         raise ConfigError("an ensemble takes each run only once")
-    options: Any = {"device": device, "precision": precision, "trust": trust, "engine": engine}
+    options: Any = {"device": device, "precision": precision, "trust": trust}
     members = [require_spans(run, load_predictor(run, **options)) for run in runs]
     first = members[0]
     if len(members) == 1:
