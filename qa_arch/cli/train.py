@@ -169,10 +169,10 @@ def _brief(config: Config) -> str:
 
 def _print_results(runs: Runs, options: Sequence[str], *, compared: bool) -> None:
     """Print the table of the runs, the paths of their records, and the next commands."""
-    from qa_arch.results.columns import comparison
+    from qa_arch.results.columns import table_of_runs
     from qa_arch.results.tables import print_table
 
-    table, first = comparison(runs), runs[0][0]
+    table, first = table_of_runs(runs), runs[0][0]
     print_table(table)
     if compared:
         path = write_json(first.parent / "table.json", table.as_dict())
