@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from qa_arch.api import train
-    from qa_arch.results.notebooks import Run, compare, runs
+    from qa_arch.results.notebooks import Run, effects, runs
     from qa_arch.serving.answers import Answer, Query, Span
     from qa_arch.serving.pipeline import patch_transformers, pipeline
     from qa_arch.serving.reader import Reader, load
@@ -33,7 +33,7 @@ __all__ = [
     "Run",
     "Span",
     "__version__",
-    "compare",
+    "effects",
     "load",
     "load_predictor",
     "patch_transformers",
@@ -46,7 +46,7 @@ _LAZY = {
     "train": "qa_arch.api",
     "runs": "qa_arch.results.notebooks",
     "Run": "qa_arch.results.notebooks",
-    "compare": "qa_arch.results.notebooks",
+    "effects": "qa_arch.results.notebooks",
     "load": "qa_arch.serving.reader",
     "load_predictor": "qa_arch.spans.loading",
     "Reader": "qa_arch.serving.reader",

@@ -32,7 +32,7 @@ BANNED = {
     "believed": "actual_status",
     "carry_out": "runner, run_points",
     "openings": "dev_accesses",
-    "against": "against_baseline",
+    "against": "effects_table",
     "beside": "published",
     "sides": "comparisons",
     "facets": "breakdowns",

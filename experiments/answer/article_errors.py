@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from qa_arch.data.squad import read
 from qa_arch.records import find_runs
-from qa_arch.results.questions import load_questions
+from qa_arch.results.systems import load_questions
 
 EXPERIMENTS = Path(__file__).parents[1]
 RECORDS = {"hypothesis": "hypothesis/records", "real_part": "real_part/records/v2"}

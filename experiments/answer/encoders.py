@@ -11,14 +11,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qa_arch.metrics.significance import Effect, holm
 from qa_arch.records import DEV, find_runs
-from qa_arch.results.samples import MEASURES, MeasureName, Samples, samples_of
+from qa_arch.results.effects import MEASURES, Samples, effects, samples_of
 from qa_arch.results.systems import System
 
 HERE = Path(__file__).parent
 ENCODERS = {"MiniLM": "records", "MPNet": "mpnet/records"}
 MODELS = ("proposed", "ablation_together")
+GAINS = {
+    model: {"bert MiniLM": 1, f"{model} MiniLM": -1, "bert MPNet": -1, f"{model} MPNet": 1}
+    for model in MODELS
+}
+"""Gain of a model over ``bert`` with MPNet, minus that with MiniLM."""
 
 
 def load_samples() -> Samples:
@@ -32,21 +36,14 @@ def load_samples() -> Samples:
     return samples_of(systems, DEV)
 
 
-def gain(samples: Samples, model: str, measure: MeasureName) -> Effect:
-    """Gain of ``model`` over ``bert`` with MPNet, minus that with MiniLM."""
-    signs = {"bert MiniLM": 1, f"{model} MiniLM": -1, "bert MPNet": -1, f"{model} MPNet": 1}
-    return samples.contrast(signs, measure)
-
-
 def main() -> None:
     samples = load_samples()
     for measure, name in MEASURES.items():
-        effects = [gain(samples, model, measure) for model in MODELS]
-        for model, difference, p in zip(MODELS, effects, holm([e.p for e in effects]), strict=True):
-            low, high = difference.interval
+        for row in effects(samples, GAINS, measure):
+            low, high = row.effect.interval
             print(
-                f"{name}, {model}: {difference.delta:+.2f} ({low:+.2f} .. {high:+.2f}), p {difference.p:.4f},"
-                f" Holm {p:.4f}"
+                f"{name}, {row.name}: {row.effect.delta:+.2f} ({low:+.2f} .. {high:+.2f}),"
+                f" p {row.effect.p:.4f}, Holm {row.p:.4f}"
             )
 
 

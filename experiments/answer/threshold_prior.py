@@ -20,7 +20,7 @@ import numpy.typing as npt
 from qa_arch.data.squad import read
 from qa_arch.metrics.threshold import class_weights, fit_threshold
 from qa_arch.records import CALIBRATION, find_runs
-from qa_arch.results.questions import Questions, load_questions
+from qa_arch.results.systems import Questions, load_questions
 
 RECORDS = Path(__file__).parents[1] / "ablations" / "records"
 SQUAD = "squad/calibration-v2.0.json"

@@ -14,19 +14,23 @@ from textwrap import wrap
 from typing import Any
 
 from qa_arch.results.columns import COLUMNS
-from qa_arch.results.experiments import Published, baseline_table, drawn_table, pairwise_table, runs_table
-from qa_arch.results.figures import (
+from qa_arch.results.effects import MeasureName
+from qa_arch.results.experiments import (
     COLOURS,
     FAINT,
     INK,
     MARKERS,
+    Published,
     Row,
+    baseline_table,
+    drawn_table,
     legend_below,
+    pairwise_table,
     panel_grid,
     plain_panel,
+    runs_table,
     save_figure,
 )
-from qa_arch.results.samples import MeasureName
 from qa_arch.results.tables import Table
 
 ON_1_1 = "SQuAD 1.1, all of train, all of dev"

@@ -14,22 +14,23 @@ import numpy as np
 
 from qa_arch.evaluation.registration import read_registration
 from qa_arch.metrics.confidence import Floats, auroc
-from qa_arch.metrics.significance import Effect, holm, in_order
 from qa_arch.metrics.threshold import fit_threshold
-from qa_arch.records import CALIBRATION, DEV, Runs, recorded
-from qa_arch.results.comparisons import (
+from qa_arch.records import CALIBRATION, DEV, Runs
+from qa_arch.results.effects import (
+    MEASURES,
     P_HOLM,
     P_VALUE,
+    MeasureName,
+    Samples,
+    corrected,
     delta_columns,
-    effect_figures,
+    effects,
     mean_column,
     mean_figures,
+    samples_of,
 )
-from qa_arch.results.experiments import Wanted, runs_table
-from qa_arch.results.figures import draw_differences, save_figure
-from qa_arch.results.questions import Questions, load_aligned, stacked
-from qa_arch.results.samples import MEASURES, MeasureName, Samples, samples_of
-from qa_arch.results.systems import System
+from qa_arch.results.experiments import Wanted, draw_differences, registered_systems, runs_table, save_figure
+from qa_arch.results.systems import Questions, System, load_aligned, stacked
 from qa_arch.results.tables import Table, number, text
 
 ARMS = {
@@ -45,8 +46,6 @@ CONTRASTS: Mapping[str, Mapping[str, float]] = {
     "main effect of the head": {"plain": -0.5, "plain_twins": -0.5, "together": 0.5, "together_twins": 0.5},
 }
 REPORTED: Sequence[MeasureName] = ("f1", "spans", "auroc")
-Effects = Mapping[tuple[str, MeasureName], Effect]
-"""Contrast, measure -> effect."""
 
 
 def tables(folder: Path) -> list[Table]:
@@ -65,7 +64,7 @@ def tables(folder: Path) -> list[Table]:
         wanted=wanted,
         sort=("model", "seed"),
     )
-    arms = scored_arms(folder)
+    arms = _arms(folder)
     if not arms:
         return [runs]
     samples = samples_of(arms, DEV)
@@ -74,7 +73,7 @@ def tables(folder: Path) -> list[Table]:
 
 def figures(folder: Path) -> list[Sequence[Path]]:
     """Draw the registered contrasts."""
-    arms = scored_arms(folder)
+    arms = _arms(folder)
     if not arms:
         return []
     tested = [row for row in tests_table(samples_of(arms, DEV)).rows if row["model"] in CONTRASTS]
@@ -90,35 +89,31 @@ def figures(folder: Path) -> list[Sequence[Path]]:
     return [save_figure(lambda: draw_differences(panels, title, caption, {}), folder / "differences")]
 
 
-def scored_arms(folder: Path) -> list[System]:
-    """The registered arms with all their runs; none before the last registered run is scored."""
+def _arms(folder: Path) -> list[System]:
     registration = read_registration(folder)
     assert registration is not None
-    runs = [(folder / place, record) for place, record in recorded(folder, "**") if DEV in record.scores]
-    if len(runs) < sum(map(len, registration.runs.values())):
-        return []
-    return [System(arm, tuple(run for run in runs if run[1].model == arm)) for arm in registration.runs]
+    return registered_systems(folder, registration.runs)
 
 
 def tests_table(samples: Samples) -> Table:
     """The tests of plan.md: primary ones in fixed order, secondary ones corrected by Holm, and the gain of
     longer training, which is reported without a test."""
-    primary = _effects(samples, CONTRASTS, "f1")
     longer = {"together_twins - plain_longer": {"plain_longer": -1.0, "together_twins": 1.0}}
-    secondary = {**_effects(samples, CONTRASTS, "auroc"), **_effects(samples, longer, "f1")}
-    untested = _effects(samples, {"plain_longer - plain": {"plain": -1, "plain_longer": 1}}, "f1")
-    corrected = [p for (p,) in in_order([[effect.p] for effect in primary.values()])]
-    families = [
-        ("primary", primary, corrected),
-        ("secondary", secondary, holm([effect.p for effect in secondary.values()])),
-        ("not tested", untested, [None]),
+    untested = {"plain_longer - plain": {"plain": -1.0, "plain_longer": 1.0}}
+    primary = effects(samples, CONTRASTS, "f1", list(CONTRASTS))
+    secondary = [*effects(samples, CONTRASTS, "auroc", None), *effects(samples, longer, "f1", None)]
+    families = {
+        "primary": primary,
+        "secondary": corrected(secondary),
+        "not tested": effects(samples, untested, "f1", None),
+    }
+    rows = [
+        {"family": family, "model": row.name, "measure": MEASURES[row.measure], **row.figures}
+        | ({} if row.p is not None else {"p": None})
+        for family, tested in families.items()
+        for row in tested
     ]
-    rows = []
-    for family, effects, adjusted in families:
-        for ((name, measure), effect), p in zip(effects.items(), adjusted, strict=True):
-            row = {"family": family, "model": name, "measure": MEASURES[measure], **effect_figures(effect, p)}
-            rows.append(row if p is not None else row | {"p": None})
-    variance = next(iter(primary.values())).variance
+    variance = primary[0].effect.variance
     notes = [
         f"intervals and p: over {variance.units} articles and seeds, crossed, and for F1 the null threshold"
         f" over {variance.calibration_units} calibration articles; Student's t",
@@ -184,7 +179,3 @@ def vote(rows: Sequence[Questions]) -> tuple[Floats, Floats]:
     chosen = (same * probability).sum(1).argmax(0)
     f1 = np.take_along_axis(stacked(rows, "span_f1"), chosen[None], 0)[0]
     return stacked(rows, "null_odds").mean(0), f1
-
-
-def _effects(samples: Samples, contrasts: Mapping[str, Mapping[str, float]], measure: MeasureName) -> Effects:
-    return {(name, measure): samples.contrast(weights, measure) for name, weights in contrasts.items()}

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from qa_arch.metrics.threshold import class_weights, fit_threshold
 from qa_arch.records import CALIBRATION, find_runs
-from qa_arch.results.questions import Questions, load_questions
+from qa_arch.results.systems import Questions, load_questions
 
 RECORDS = Path(__file__).parent / "records"
 PRIOR = 0.5

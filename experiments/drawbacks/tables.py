@@ -17,11 +17,10 @@ import numpy.typing as npt
 from qa_arch.errors import RunError
 from qa_arch.metrics.confidence import Bools
 from qa_arch.records import DEV, Globs, RunRecord, Runs, recorded
-from qa_arch.results.columns import comparison
+from qa_arch.results.columns import table_of_runs
 from qa_arch.results.errors import MISSED, RIGHT, UNANSWERED, WRONG_ABSTENTION, Mistakes, mistakes
 from qa_arch.results.experiments import Wanted, missing_rows
-from qa_arch.results.questions import load_questions
-from qa_arch.results.systems import group_by_system
+from qa_arch.results.systems import group_by_system, load_questions
 from qa_arch.results.tables import Table, number, text
 
 BASELINES = ("albert", "roberta", "distilbert", "bert")
@@ -95,7 +94,7 @@ def drawbacks_table(
     table_notes: list[str] = []
     if runs:
         columns = ["model", "peak_memory_mb", "exact"]
-        table_notes += [*comparison(runs, split=DEV, columns=columns).notes, *_DRAWBACK_NOTES]
+        table_notes += [*table_of_runs(runs, split=DEV, columns=columns).notes, *_DRAWBACK_NOTES]
     missing = missing_rows(wanted, runs)
     rows = [{"model": system.label, **_drawbacks(system.runs)} for system in group_by_system(runs)]
     table_notes += [*notes, *(row.note for row in missing)]

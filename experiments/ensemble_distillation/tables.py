@@ -12,11 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from qa_arch.evaluation.registration import read_registration
-from qa_arch.metrics.significance import in_order
-from qa_arch.records import DEV, recorded
-from qa_arch.results.comparisons import P_HOLM, P_VALUE, delta_columns, effect_figures
-from qa_arch.results.experiments import Wanted, runs_table
-from qa_arch.results.samples import samples_of
+from qa_arch.records import DEV
+from qa_arch.results.effects import P_HOLM, P_VALUE, delta_columns, effects, samples_of
+from qa_arch.results.experiments import Wanted, registered_systems, runs_table
 from qa_arch.results.systems import System
 from qa_arch.results.tables import Table, text
 
@@ -26,7 +24,10 @@ ARMS: Mapping[str, str] = {
 }
 """The arms that need no teacher; the commands of the other two name the ten runs of these."""
 SEEDS = "seed=13,14,15,16,17"
-TESTS = (("together_distilled", "plain"), ("together_distilled", "plain_distilled"))
+TESTS: Mapping[str, Mapping[str, float]] = {
+    f"together_distilled - {baseline}": {baseline: -1, "together_distilled": 1}
+    for baseline in ("plain", "plain_distilled")
+}
 """The tests of F1 on the test set, in the plan's order."""
 
 
@@ -49,29 +50,14 @@ def tables(folder: Path) -> list[Table]:
         notes=["the commands also have the tuned settings; the distilled arms follow: plan.md"],
         sort=("model", "seed"),
     )
-    arms = scored_arms(folder)
+    registration = read_registration(folder)
+    arms = registered_systems(folder, registration.runs) if registration else []
     return [runs, tests_table(arms)] if arms else [runs]
 
 
-def scored_arms(folder: Path) -> list[System]:
-    """The registered arms with all their runs; none before the last registered run is scored."""
-    registration = read_registration(folder)
-    if registration is None:
-        return []
-    runs = [(folder / place, record) for place, record in recorded(folder, "**") if DEV in record.scores]
-    if len(runs) < sum(map(len, registration.runs.values())):
-        return []
-    return [System(arm, tuple(run for run in runs if run[1].model == arm)) for arm in registration.runs]
-
-
 def tests_table(arms: list[System]) -> Table:
-    samples = samples_of(arms, DEV)
-    effects = [samples.effect(baseline, system, "f1") for system, baseline in TESTS]
-    adjusted = in_order([[effect.p] for effect in effects])
-    rows = [
-        {"model": f"{system} - {baseline}", **effect_figures(effect, p)}
-        for (system, baseline), effect, (p,) in zip(TESTS, effects, adjusted, strict=True)
-    ]
+    tested = effects(samples_of(arms, DEV), TESTS, "f1", list(TESTS))
+    rows = [{"model": row.name, **row.figures} for row in tested]
     columns = [
         text("model", "difference"),
         *delta_columns("ΔF1"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from qa_arch.records import DEV, recorded
-from qa_arch.results.suites import SuiteSet, suite_tables
+from qa_arch.results.suite import SuiteSet, suite_tables
 from qa_arch.results.systems import group_by_system
 from qa_arch.results.tables import Table
 

@@ -11,9 +11,8 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from qa_arch.records import DEV, TRAIN, RunRecord, Runs, recorded
-from qa_arch.results.columns import COLUMNS, comparison
-from qa_arch.results.experiments import runs_table
-from qa_arch.results.figures import COLOURS, DASHES, FAINT, GRID, MARKERS, save_figure
+from qa_arch.results.columns import COLUMNS, table_of_runs
+from qa_arch.results.experiments import COLOURS, DASHES, FAINT, GRID, MARKERS, runs_table, save_figure
 from qa_arch.results.provenance import dev_access_note
 from qa_arch.results.tables import Column, Table, number, text
 
@@ -173,7 +172,7 @@ def published_vs_ours(
         for row in rows
     }
     all_runs = [run for row_runs in runs.values() for run in row_runs]
-    table_notes = [*comparison(all_runs, split=DEV, columns=["model"]).notes] if all_runs else []
+    table_notes = [*table_of_runs(all_runs, split=DEV, columns=["model"]).notes] if all_runs else []
     table_notes += notes
     for row in rows:
         if row.note:
@@ -195,7 +194,7 @@ def _published_and_ours(row: PublishedRow, runs: Runs) -> dict[str, Any]:
     published: dict[str, Any] = {key: getattr(row, key) for key in keys}
     if not runs:
         return {**published, "our_exact": "to be run" if row.command else None}
-    ours = [figures for figures in comparison(runs, split=DEV).rows if "status" in figures]
+    ours = [figures for figures in table_of_runs(runs, split=DEV).rows if "status" in figures]
     records = [record for _, record in runs]
     return {
         **published,
@@ -237,7 +236,7 @@ def _vectors(record: RunRecord) -> str | None:
 def by_size(runs: Runs) -> list[SizeScores]:
     """Scores sorted by number of training questions; RunError if runs are not comparable."""
     if runs:
-        comparison(runs, split=DEV, columns=["model"])
+        table_of_runs(runs, split=DEV, columns=["model"])
     by_questions: dict[int, list[RunRecord]] = {}
     for _, record in runs:
         questions = record.facts(TRAIN).questions

@@ -204,7 +204,7 @@ def _score_runs(args: argparse.Namespace) -> int:
         from qa_arch.cli.watch import watching
         from qa_arch.config.compose import compose, parse_sections
         from qa_arch.evaluation.runs import Request, checkpoint_run, evaluate_runs
-        from qa_arch.results.summary import scores_table
+        from qa_arch.results.errors import scores_table
         from qa_arch.results.tables import print_table
 
     if checkpoint is not None:

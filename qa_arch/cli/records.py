@@ -18,25 +18,23 @@ from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.prediction_files import read_types
 from qa_arch.records import DEV, RECORD, RECORDS, find_runs, read_scored
-from qa_arch.results.columns import by_measure, comparison
-from qa_arch.results.comparisons import (
+from qa_arch.results import notebooks
+from qa_arch.results.columns import by_measure, table_of_runs
+from qa_arch.results.compare import (
     changed_table,
     comparable,
-    compare,
     finished,
+    pair_table,
     pooled_table,
     power_table,
     settings_table,
 )
-from qa_arch.results.errors import BOUNDARIES, OUTCOMES, Mistakes
+from qa_arch.results.effects import MEASURES, samples_of
+from qa_arch.results.errors import BOUNDARIES, OUTCOMES, Mistakes, Summary, summarise
 from qa_arch.results.experiments import TABLES, experiment_figures, experiment_tables
-from qa_arch.results.notebooks import compare as compare_with
 from qa_arch.results.provenance import EXPERIMENTS, dev_access_note
 from qa_arch.results.publish import publish
-from qa_arch.results.questions import open_scored
-from qa_arch.results.samples import MEASURES
-from qa_arch.results.summary import Summary, summarise
-from qa_arch.results.systems import find_system, labelled, two_systems
+from qa_arch.results.systems import find_system, labelled, open_scored, two_systems
 from qa_arch.results.tables import Table, fill, print_table, render, terminal_width
 from qa_arch.system import terminal
 
@@ -104,7 +102,7 @@ def _recorded_tables(roots: Sequence[str], columns: Sequence[str] | None) -> lis
     tables = [table for root in experiments for table in experiment_tables(Path(root))]
     others = [root for root in roots if root not in experiments]
     for runs in by_measure(find_runs(others)) if others else ():
-        table = labelled(comparison(runs, columns=columns), runs)
+        table = labelled(table_of_runs(runs, columns=columns), runs)
         fingerprints = {record.fingerprint(DEV) for _, record in runs}
         note = dev_access_note(EXPERIMENTS / runs[0][1].name, fingerprints)
         tables.append(replace(table, notes=[*table.notes, note]) if note else table)
@@ -174,7 +172,7 @@ def run_compare(args: argparse.Namespace) -> int:
     if args.baseline is not None:
         if args.data:
             raise ConfigError("--baseline does not show questions; leave out --data")
-        table = compare_with(
+        table = notebooks.effects(
             args.runs or "runs",
             args.baseline,
             split=args.split,
@@ -201,7 +199,7 @@ def run_compare(args: argparse.Namespace) -> int:
     (runs_a, notes_a), (runs_b, notes_b) = (finished(find_runs([side]), args.split) for side in args.runs)
     a, b = two_systems(runs_a, runs_b)
     questions = open_scored(args.data, a.record, args.split) if args.data else None
-    compared = compare(a, b, split=args.split, questions=questions, unit=args.unit)
+    compared = pair_table(a, b, split=args.split, questions=questions, unit=args.unit)
     tables = [
         replace(compared, notes=[*compared.notes, *notes_a, *notes_b]),
         settings_table(a, b),
@@ -248,10 +246,9 @@ def run_power(args: argparse.Namespace) -> int:
     """Print the power of the planned experiments."""
     systems, left_out = comparable(find_runs(args.runs or ["runs"]), args.split)
     table = power_table(
-        systems,
-        find_system(systems, args.baseline),
-        split=args.split,
-        measure=args.measure,
+        samples_of(systems, args.split),
+        find_system(systems, args.baseline).label,
+        args.measure,
         runs=args.seeds or (3, 5, 10),
         units=args.articles,
         calibration=args.calibration_articles,

@@ -26,7 +26,7 @@ from qa_arch.data.sources import local, open_passages
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.metrics.significance import Unit
 from qa_arch.records import RunRecord, Runs, SplitFacts, find_runs, read_record, require_rows
-from qa_arch.results.suites import SuiteSet, suite_tables
+from qa_arch.results.suite import SuiteSet, suite_tables
 from qa_arch.results.systems import find_system, group_by_system
 from qa_arch.results.tables import print_table
 from qa_arch.system.garbage import gc_disabled

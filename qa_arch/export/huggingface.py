@@ -39,8 +39,8 @@ from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_configs import HUB_IDS
 from qa_arch.nn.encoder_factory import quiet_loading
 from qa_arch.records import CALIBRATION, TRAIN, RunRecord, SplitFacts, Threshold
-from qa_arch.results.samples import AT_THRESHOLD, samples_of
-from qa_arch.results.summary import POINTS
+from qa_arch.results.effects import AT_THRESHOLD, samples_of
+from qa_arch.results.errors import POINTS
 from qa_arch.results.systems import System
 from qa_arch.results.tables import markdown_cell
 from qa_arch.spans.predictor import SpanPredictor

@@ -1,7 +1,7 @@
 """The table of runs: heading, computation and format of each column, and which runs are comparable.
 
 Each figure of a run is defined once, in ``COLUMNS``, for the terminal, Markdown, LaTeX, CSV and JSON, the
-report page, dot plots and sorting. ``comparison`` builds the table: one row per run, and notes on how its
+report page, dot plots and sorting. ``table_of_runs`` builds the table: one row per run, and notes on how its
 numbers were measured.
 """
 
@@ -44,7 +44,7 @@ from qa_arch.results.provenance import PACKAGES
 from qa_arch.results.tables import Column, Table, two_decimals
 
 if TYPE_CHECKING:
-    from qa_arch.results.questions import Questions
+    from qa_arch.results.systems import Questions
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Scored:
         """Question rows, read on first use; None if there are none."""
         if self.record is None or self.folder is None:
             return None
-        from qa_arch.results.questions import load_questions
+        from qa_arch.results.systems import load_questions
 
         try:
             return load_questions((self.root or Path()) / self.folder, self.record, self.split)
@@ -307,7 +307,7 @@ SENTENCE_COLUMNS = ("sentence_accuracy", "sentence_f1")
 """Default columns: for spans, answer selection, question classes, pre-training, and its sentence tasks."""
 
 
-def comparison(
+def table_of_runs(
     runs: Runs,
     *,
     split: str | None = None,

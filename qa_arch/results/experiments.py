@@ -7,27 +7,31 @@ of the checkout and is executed: only in an experiment folder that the user name
 experiments/demo``, ``--all``), never among records.
 
 ``records`` is a folder or glob below ``records/``, or a list of them.
+
+Figures are byte-reproducible SVG and PNG in one style. They need the extra ``plots`` (matplotlib), which is
+imported when a figure is saved: without it, ``save_figure`` raises UnavailableError.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from runpy import run_path
-from typing import Any
+from statistics import fmean
+from textwrap import wrap
+from typing import Any, Literal
 
 from qa_arch.config.check import suggest
-from qa_arch.config.files import read_json
-from qa_arch.errors import ConfigError, QaArchError, RunError
-from qa_arch.records import DEV, RECORD, RECORDS, Globs, Runs, recorded
-from qa_arch.results import figures
-from qa_arch.results.columns import EPOCH, SPAN_COLUMNS, comparison, select_columns
-from qa_arch.results.comparisons import against_baseline, compare
+from qa_arch.config.files import read_json, replacing
+from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError
+from qa_arch.records import DEV, RECORD, RECORDS, Globs, RunRecord, Runs, recorded
+from qa_arch.results.columns import COLUMNS, EPOCH, SPAN_COLUMNS, select_columns, table_of_runs
+from qa_arch.results.compare import effects_table, pair_table
+from qa_arch.results.effects import MEASURES, MeasureName, samples_of
 from qa_arch.results.provenance import dev_access_note
-from qa_arch.results.samples import MEASURES, MeasureName
 from qa_arch.results.systems import System, find_system, group_by_system, labelled
 from qa_arch.results.tables import Table, number, text
 
@@ -140,7 +144,7 @@ def runs_table(
     missing = missing_rows(wanted, runs)
     table = Table(title, shown, [])
     if runs:
-        table = comparison(runs, split=split, title=title, columns=columns, also=sort, root=folder)
+        table = table_of_runs(runs, split=split, title=title, columns=columns, also=sort, root=folder)
     elif any((folder / RECORDS).rglob(RECORD)) and not (published or missing):
         raise RunError(f"{folder / RECORDS}: no {RECORD} below {records!r}; commit the records first")
     in_our_rows = {row.model: row.figures for row in reversed(published) if row.in_our_rows}
@@ -189,12 +193,23 @@ def baseline_table(
     folder: Path, title: str, baseline: str, *, records: Globs = "**", split: str = DEV, **options: Any
 ) -> Table:
     """Table of every system against one of them, empty until two are recorded. ``options`` are those of
-    ``against_baseline``: ``measure``, ``unit``, ``paired``, ``order``, ``equivalence``."""
+    ``effects_table``: ``measure``, ``paired``, ``order``, ``equivalence``."""
     systems = _systems(folder, records, split)
     if len(systems) < 2:
         return Table(title, [], [])
-    parent = find_system(systems, baseline)
-    return against_baseline(systems, parent, split=split, title=title, **options)
+    parent = find_system(systems, baseline).label
+    return effects_table(samples_of(systems, split), parent, title=title, **options)
+
+
+def registered_systems(
+    folder: Path, registered: Mapping[str, Sequence[Any]], split: str = DEV
+) -> list[System]:
+    """The arms of a registration, with all their runs; none before the last of the ``registered`` runs (by
+    arm) is scored."""
+    runs = [(folder / place, record) for place, record in recorded(folder, "**") if split in record.scores]
+    if len(runs) < sum(map(len, registered.values())):
+        return []
+    return [System(arm, tuple(run for run in runs if run[1].model == arm)) for arm in registered]
 
 
 def pairwise_table(
@@ -205,7 +220,7 @@ def pairwise_table(
     systems = _systems(folder, records, split)
     if not {a, b} <= {system.label for system in systems}:
         return Table(title, [], [])
-    return compare(find_system(systems, a), find_system(systems, b), split=split, title=title)
+    return pair_table(find_system(systems, a), find_system(systems, b), split=split, title=title)
 
 
 def learning_curves(
@@ -221,7 +236,7 @@ def learning_curves(
     for key in measures:
         if not any(epoch.value(key) is not None for _, record in runs for epoch in record.epochs):
             raise ConfigError(f"{title}: no run recorded '{key}'; leave it out of the figure")
-    return figures.save_figure(lambda: figures.draw_curves(runs, measures, title), folder / file)
+    return save_figure(lambda: draw_curves(runs, measures, title), folder / file)
 
 
 def drawn_table(
@@ -231,7 +246,7 @@ def drawn_table(
     runs = [run for run in recorded(folder, records) if split in run[1].scores]
     if not runs:
         return None
-    table = labelled(comparison(runs, split=split, columns=columns, root=folder), runs)
+    table = labelled(table_of_runs(runs, split=split, columns=columns, root=folder), runs)
     return replace(table, title=title)
 
 
@@ -252,7 +267,7 @@ def dot_plot(
         return ()
     rows = [row for row in table.rows if "run" in row or any(row.get(k) is not None for k in columns)]
     shown = replace(table, rows=rows)
-    return figures.save_figure(lambda: figures.draw_dots(shown, columns), folder / file)
+    return save_figure(lambda: draw_dots(shown, columns), folder / file)
 
 
 def difference_plot(
@@ -275,7 +290,7 @@ def difference_plot(
         " Holm's correction, so the difference may be chance."
         f" Baseline: {names.get(baseline, baseline)}."
     )
-    return figures.save_figure(lambda: figures.draw_differences(panels, title, caption, names), folder / file)
+    return save_figure(lambda: draw_differences(panels, title, caption, names), folder / file)
 
 
 COUNTS = ("examples", "negatives", "articles", "articles_with_negatives")
@@ -318,3 +333,256 @@ def sets_table(
             all_notes.append(f"{data.name}: not counted here; `{command}` fills the row")
     shown = [text("set", "set"), *(number(key, key.replace("_", " ")) for key in columns)]
     return Table(title, shown, rows, all_notes)
+
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+"""Okabe & Ito 2008: distinguishable with any colour vision."""
+DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1, 1, 1, 1, 1)))
+MARKERS = "osD^vPX"
+INK, FAINT, GRID, GREY = "#222222", "#767676", "#E3E3E3", "#B9B9B9"
+_STYLE = {
+    "font.family": "DejaVu Sans",  # ships with matplotlib, so every machine draws the same shapes
+    "font.size": 9,
+    "figure.constrained_layout.w_pad": 0.1,  # inches
+    "figure.constrained_layout.h_pad": 0.08,
+    "svg.hashsalt": "qa-arch",  # the ids inside an SVG are random without it
+}
+
+Row = Mapping[str, Any]
+
+
+def save_figure(draw: Callable[[], Any], path: Path) -> tuple[Path, Path]:
+    """Save the figure that ``draw`` returns as ``path`` with the suffixes .svg and .png; return both paths.
+
+    The bytes are reproducible for a given matplotlib version. Raises UnavailableError without matplotlib.
+    """
+    try:
+        from matplotlib import style
+    except ImportError as error:
+        raise UnavailableError("figures need matplotlib: pip install 'qa-arch[plots]'") from error
+    svg, png = (path.with_name(f"{path.name}.{kind}") for kind in ("svg", "png"))
+    with style.context(["default", _STYLE]):
+        figure = draw()
+        for target, metadata in ((svg, {"Date": None, "Creator": None}), (png, {"Software": None})):
+            with replacing(target) as temporary:
+                figure.savefig(temporary, format=target.suffix[1:], dpi=160, metadata=metadata)
+    return svg, png
+
+
+def panel_grid(
+    title: str,
+    below: Sequence[str],
+    size: tuple[float, float],
+    *,
+    columns: int,
+    rows: int = 1,
+    sharey: Literal["row"] | bool = "row",
+) -> tuple[Any, Any]:
+    """Create a figure of ``size`` inches with (rows, columns) panels, a title and caption lines ``below``."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(rows, columns, sharey=sharey, squeeze=False)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
+    figure.supxlabel("\n".join(below), x=0.01, ha="left", fontsize=7.5, color=FAINT)
+    return figure, panels
+
+
+def legend_below(figure: Any, panel: Any, note: str) -> None:
+    """Add the legend of ``panel`` below all panels, and ``note`` above the legend."""
+    legend = figure.legend(
+        *panel.get_legend_handles_labels(), loc="outside lower left", ncols=3, frameon=False, fontsize=8.5,
+        title=note, title_fontsize=7.5, alignment="left",
+    )  # fmt: skip
+    legend.get_title().set_color(FAINT)
+
+
+def row_panel(panel: Any, title: str, rows: int, colour: str = INK) -> None:
+    """Set up a panel of named rows, the first on top."""
+    two_lines = title.replace(" (", "\n(")
+    panel.set_title(two_lines, loc="left", fontsize=9.5, color=colour, fontweight="bold")
+    panel.set_ylim(rows - 0.4, -0.6)
+    plain_panel(panel, "x")
+    panel.tick_params(axis="y", labelsize=9, labelcolor=INK)
+    panel.spines[:].set_visible(False)
+
+
+def plain_panel(panel: Any, axis: str) -> None:
+    """Remove the ticks of a panel and draw a faint grid across ``axis``."""
+    panel.grid(axis=axis, color=GRID, linewidth=0.8)
+    panel.set_axisbelow(True)
+    panel.tick_params(length=0, labelsize=8, labelcolor=FAINT)
+
+
+def caption(table: Table) -> str:
+    """Caption: the table's notes, the seeds, and how to read the marks."""
+    seeds = sorted({row["seed"] for row in table.rows if not _is_reference(row)})
+    parts = [*table.notes]
+    if seeds:
+        parts.append(f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {', '.join(map(str, seeds))}")
+    if any(len(rows) > 1 for _, rows in lines(table)):
+        parts.append("a mark is a run, the number beside them their mean")
+    if any(map(_is_reference, table.rows)):
+        parts.append("open marks: untrained heuristics")
+    return "; ".join(parts)
+
+
+def lines(table: Table, by: str = "f1") -> list[tuple[str, list[Row]]]:
+    """Lines from top to bottom: models by their mean ``by``, then references likewise."""
+    groups: dict[tuple[bool, str], list[Row]] = {}
+    for row in table.rows:
+        groups.setdefault((_is_reference(row), str(row["model"])), []).append(row)
+
+    def order(item: tuple[tuple[bool, str], list[Row]]) -> tuple[bool, float]:
+        (reference, _), rows = item
+        known = [row[by] for row in rows if row.get(by) is not None]
+        return reference, -fmean(known) if known else 1.0
+
+    return [(name, rows) for (_, name), rows in sorted(groups.items(), key=order)]
+
+
+def _is_reference(row: Row) -> bool:
+    return row.get("seed") is None
+
+
+def draw_dots(table: Table, measures: Sequence[str]) -> Any:
+    """Draw ``table`` as a dot plot, one panel per measure and one line per model, highest mean of the first
+    measure on top.
+
+    Seeds of a model share a line. Rows without a seed (heuristics) come last, with light marks. The caption
+    has the table's notes.
+    """
+    drawn = lines(table, measures[0])
+    below = wrap(caption(table), 26 + 33 * len(measures))
+    size = (2 + 2.1 * len(measures), 1.1 + 0.32 * len(drawn) + 0.17 * len(below))
+    figure, (panels,) = panel_grid(f"{table.title}, percent", below, size, columns=len(measures))
+    models = sum(not _is_reference(rows[0]) for _, rows in drawn)
+    for panel, key in zip(panels, measures, strict=True):
+        mark = COLUMNS[key].mark
+        assert mark is not None, "dot_plot refuses other columns"
+        row_panel(panel, COLUMNS[key].heading, len(drawn), mark[0])
+        panel.set_xlim(-3, 116)  # room for the mark at 0 and the number beside the mark at 100
+        panel.set_xticks([0, 25, 50, 75, 100])
+        panel.set_yticks(range(len(drawn)), [name for name, _ in drawn])
+        if 0 < models < len(drawn):
+            panel.axhline(models - 0.5, color=FAINT, linewidth=0.6)  # between models and references
+        for line, (_, rows) in enumerate(drawn):
+            _dots(panel, key, line, rows, *mark)
+    return figure
+
+
+def _dots(panel: Any, key: str, line: int, rows: Sequence[Row], colour: str, marker: str) -> None:
+    """One mark per row and their mean; without values, the status of an unsuccessful run."""
+    light = _is_reference(rows[0])
+    values = [row[key] for row in rows if row.get(key) is not None]
+    if not values:
+        ended = next((str(row["status"]).upper() for row in rows if row.get("status", "ok") != "ok"), "–")
+        panel.text(0, line, ended, va="center", fontsize=7.5, color=FAINT)
+        return
+    if not light:
+        panel.hlines(line, 0, max(values), color=colour, linewidth=1.2, alpha=0.45)
+    panel.plot(
+        values,
+        [line] * len(values),
+        linestyle="none",
+        marker=marker,
+        markersize=5 if light else 6.5,
+        markerfacecolor="white" if light else colour,
+        markeredgecolor=FAINT if light else "white",
+        markeredgewidth=0.9 if light else 0.6,
+        clip_on=False,
+    )
+    mean = sum(values) / len(values)
+    panel.text(max(values) + 5, line, f"{mean:.1f}", va="center", fontsize=8, color=FAINT if light else INK)
+
+
+def draw_differences(panels: Mapping[str, Table], title: str, caption: str, names: Mapping[str, str]) -> Any:
+    """Draw baseline tables side by side.
+
+    ``panels`` maps measures ("F1") to tables of ``effects_table``; every tested system is a line, sorted
+    by the first panel's differences. ``names`` maps labels to display names. Differences with p below 0.05
+    after correction are coloured, others are grey: they may be chance.
+    """
+    tested = [row for row in next(iter(panels.values())).rows if row.get("delta") is not None]
+    systems = [str(row["model"]) for row in sorted(tested, key=lambda row: -row["delta"])]
+    labels = [names.get(system, system) for system in systems]
+    width = 3.4 + 2.6 * len(panels)
+    below = wrap(caption, int(17 * width))
+    size = (width, 1.2 + 0.42 * len(systems) + 0.17 * len(below))
+    figure, (axes,) = panel_grid(title, below, size, columns=len(panels))
+    for panel, (measure, table) in zip(axes, panels.items(), strict=True):
+        rows = {str(row["model"]): row for row in table.rows}
+        _differences(panel, measure, [rows[system] for system in systems])
+    axes[0].set_yticks(range(len(systems)), labels)
+    return figure
+
+
+def _differences(panel: Any, measure: str, rows: Sequence[Row]) -> None:
+    """Intervals of one measure around a line at zero, which is the baseline."""
+    ends = [(row["delta_95_low"], row["delta_95_high"]) for row in rows]
+    widest = max(abs(end) for interval in ends for end in interval)
+    row_panel(panel, "ΔF1" if measure == "F1" else f"Δ {measure}", len(rows))
+    panel.set_xlim(-1.12 * widest, 1.12 * widest)
+    panel.axvline(0, color=INK, linewidth=0.9)
+    panel.set_xlabel("← baseline better      system better →", fontsize=7.5, color=FAINT)
+    for line, (row, (low, high)) in enumerate(zip(rows, ends, strict=True)):
+        delta, significant = row["delta"], row["p_holm"] < 0.05
+        panel.hlines(line, low, high, color=COLOURS[0] if significant else GREY, linewidth=5, zorder=2)
+        panel.plot(delta, line, "o", color=INK, markersize=5, zorder=3)
+        panel.text(delta, line - 0.2, f"{delta:+.2f}", ha="center", va="bottom", fontsize=8, color=INK)
+
+
+def mean_line(records: Sequence[RunRecord], measure: str) -> dict[int, float]:
+    """Mean of a measure over the runs that reached an epoch, by epoch from 1."""
+    values: dict[int, list[float]] = {}
+    for record in records:
+        for epoch in record.epochs:
+            value = epoch.value(measure)
+            if value is not None and epoch.epoch is not None:
+                values.setdefault(epoch.epoch + 1, []).append(value)
+    return {epoch: fmean(reached) for epoch, reached in sorted(values.items())}
+
+
+def draw_curves(runs: Runs, measures: Sequence[str], title: str) -> Any:
+    """Draw ``measures`` of ``runs`` by epoch.
+
+    Seeds of a system share a line, their mean, with each seed faint behind it; the filled mark is the epoch
+    whose weights were kept. Lines differ in dash as well as colour, for print.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    systems = sorted(
+        group_by_system(sorted(runs, key=lambda run: (run[1].model, run[1].seed))),
+        key=lambda system: system.label,
+    )
+    size = (max(1 + 3.1 * len(measures), 6.2), 3.1 + 0.2 * -(-len(systems) // 3))
+    figure, (panels,) = panel_grid(title, (), size, columns=len(measures), sharey=False)
+    for panel, measure in zip(panels, measures, strict=True):
+        panel.set_title(EPOCH[measure], loc="left", fontsize=9.5, color=INK)
+        panel.set_xlabel("epoch", color=FAINT, fontsize=8)
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+        panel.spines[["top", "right", "left"]].set_visible(False)
+        plain_panel(panel, "y")
+        for nth, system in enumerate(systems):
+            _curves(panel, nth, system, measure)
+    several = any(len(system.runs) > 1 for system in systems)
+    note = "filled mark: the epoch whose weights were kept" + ("; faint: single seeds" if several else "")
+    legend_below(figure, panels[0], note)
+    return figure
+
+
+def _curves(panel: Any, number: int, system: System, measure: str) -> None:
+    colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+    records = [record for _, record in system.runs]
+    for record in records:
+        line = mean_line([record], measure)
+        if len(records) > 1:
+            panel.plot(list(line), list(line.values()), color=colour, linewidth=0.7, alpha=0.3)
+        if record.best_epoch is not None and (best := record.best_epoch + 1) in line:
+            panel.plot(best, line[best], marker=marker, color=colour, markersize=6, zorder=3)
+    mean = mean_line(records, measure)
+    panel.plot(
+        list(mean), list(mean.values()), color=colour, linestyle=DASHES[number % len(DASHES)], linewidth=1.6,
+        marker=marker, markersize=3.5, markerfacecolor="white",
+        label=system.label if len(records) == 1 else f"{system.label} ({len(records)} seeds)",
+    )  # fmt: skip

@@ -18,12 +18,17 @@ from qa_arch.errors import RunError
 from qa_arch.metrics.significance import Unit
 from qa_arch.records import CALIBRATION, DEV, RECORD, RunRecord, find_runs, is_squad, read_scored
 from qa_arch.results.columns import Scored, row_of, select_columns
-from qa_arch.results.comparisons import against_baseline, comparable
-from qa_arch.results.errors import OUTCOMES, mistakes
-from qa_arch.results.questions import load_questions, open_scored, question_columns
-from qa_arch.results.samples import MeasureName
-from qa_arch.results.summary import scores_table
-from qa_arch.results.systems import differing, find_system, group_by_system
+from qa_arch.results.compare import comparable, effects_table
+from qa_arch.results.effects import MeasureName, samples_of
+from qa_arch.results.errors import OUTCOMES, mistakes, scores_table
+from qa_arch.results.systems import (
+    differing,
+    find_system,
+    group_by_system,
+    load_questions,
+    open_scored,
+    question_columns,
+)
 from qa_arch.results.tables import Table
 
 if TYPE_CHECKING:
@@ -151,7 +156,7 @@ def runs(
     return frame.set_index("run").dropna(axis="columns", how="all")
 
 
-def compare(
+def effects(
     folders: Place | Sequence[Place],
     baseline: str,
     *,
@@ -167,20 +172,16 @@ def compare(
     Differences in ``measure`` (exact, f1, spans, auroc, aurc) come with 95% intervals and p-values over seeds
     and articles (or questions, if no article is known or ``unit="question"``), corrected for the number of
     systems (Holm 1979); ``order``, ``equivalence`` and ``components`` are those of
-    ``results.comparisons.against_baseline``.
+    ``results.compare.effects_table``.
     A notebook shows the table; ``.rows`` are its values. Raises RunError for runs that were not scored on the
     same set by the same protocol; a note names unfinished runs, which are left out.
     """
     systems, notes = comparable(find_runs(as_list(folders)), split)
-    parent = find_system(systems, baseline)
-    order = as_list(order)
-    table = against_baseline(
-        systems,
-        parent,
-        split=split,
-        measure=measure,
-        unit=unit,
-        order=order,
+    table = effects_table(
+        samples_of(systems, split, unit),
+        find_system(systems, baseline).label,
+        measure,
+        order=as_list(order),
         equivalence=equivalence,
         components=components,
     )

@@ -1,19 +1,43 @@
-"""Systems: runs that differ only in the seed, and their labels."""
+"""Systems: runs that differ only in the seed, their labels, and the rows of the questions they answered.
+
+Tests, curves, breakdowns and error tables are computed from these rows.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from qa_arch.config.identity import NEUTRAL, PLACES
 from qa_arch.config.retired import upgrade
 from qa_arch.config.schema import defaults
-from qa_arch.errors import RunError
-from qa_arch.records import CALIBRATION, TRAIN, Measure, RunRecord, Runs
+from qa_arch.data.formats import OnError
+from qa_arch.data.sources import open_passages
+from qa_arch.errors import DataError, RunError
+from qa_arch.metrics.confidence import Bools, Floats, Ints
+from qa_arch.records import (
+    CALIBRATION,
+    DEV,
+    QUESTIONS,
+    SELECTION,
+    TRAIN,
+    Measure,
+    RunRecord,
+    Runs,
+    is_language,
+    questions_folder,
+    read_questions,
+    require_rows,
+)
 from qa_arch.results.tables import Table
+from qa_arch.types.text import QuestionSet
 
 _IGNORED = {*NEUTRAL, *PLACES, "predictions", "seed"}
 """Settings that do not distinguish systems; data is compared by its fingerprint."""
@@ -274,3 +298,164 @@ def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str,
             yield from _flatten(numbered, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+_NEEDED = ("id", "start", "end", "answerable", "abstained", "exact", "f1", "kind")
+_DTYPES = {
+    **dict.fromkeys(("answerable", "abstained"), np.bool_),
+    **dict.fromkeys(("start", "end", "article"), np.int64),
+    **dict.fromkeys(
+        ("exact", "f1", "null_odds", "span_exact", "span_f1", "probability", "confidence"), np.float64
+    ),
+}
+
+_SHARES = frozenset(("exact", "f1", "span_exact", "span_f1", "probability", "confidence"))
+
+
+@dataclass(frozen=True, eq=False)
+class Questions:
+    """Columns of the questions of one scored set, shape (N,) each, in the order of the set.
+
+    What an older record or an adopted run lacks is NaN or None.
+    """
+
+    folder: Path
+    ids: tuple[str, ...]
+    kind: tuple[str | None, ...]
+    answerable: Bools
+    abstained: Bools
+    """At the run's own null threshold, as are ``exact`` and ``f1``, 0..1; on SQuAD 1.1 not at all, except in
+    records made before version 0.2."""
+    exact: Floats
+    f1: Floats
+    start: Ints
+    """Character offsets of the best span at any threshold; -1 if there is none."""
+    end: Ints
+    null_odds: Floats
+    """NaN if the system gives none."""
+    span_exact: Floats
+    """Scores of the best span, 0..1."""
+    span_f1: Floats
+    probability: Floats
+    """Softmax of the best span's score over all candidates, "no answer" included."""
+    confidence: Floats
+    """Calibrated probability that the answer given is right."""
+    word: tuple[str, ...] | None = None
+    """The question word (``types.text.question_word``)."""
+    article: Ints | None = None
+    """Number of the question's article."""
+
+    @classmethod
+    def of(cls, folder: Path, columns: Mapping[str, Sequence[Any]]) -> Questions:
+        """Convert columns to arrays; older records score a best span only where it was the answer given.
+
+        Raises TypeError or ValueError for values of another type, and for scores that are not in 0..1.
+        """
+        arrays: dict[str, Any] = {
+            name: np.asarray(columns[name], dtype) for name, dtype in _DTYPES.items() if name in columns
+        }
+        for name in _SHARES & arrays.keys():
+            if ((arrays[name] < 0) | (arrays[name] > 1 + 1e-6)).any():
+                raise ValueError(f"{name} is not between 0 and 1")
+        for name in ("null_odds", "probability", "confidence"):
+            arrays.setdefault(name, np.full(len(columns["id"]), np.nan))
+        for name in ("exact", "f1"):
+            arrays.setdefault(f"span_{name}", np.where(arrays["abstained"], np.nan, arrays[name]))
+        word = tuple(columns["word"]) if "word" in columns else None
+        return cls(folder=folder, ids=tuple(columns["id"]), kind=tuple(columns["kind"]), word=word, **arrays)
+
+    @cached_property
+    def kinds(self) -> list[str]:
+        """Tag of each question; without one, whether it is answerable."""
+        tagged = zip(self.kind, self.answerable.tolist(), strict=True)
+        return [tag or ("answerable" if answerable else "not tagged") for tag, answerable in tagged]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def question_columns(run: Path, record: RunRecord, split: str = DEV) -> dict[str, list[Any]]:
+    """Read the rows of ``split`` as written, for any task; RunError names file, fault and remedy."""
+    folder = questions_folder(run, split)
+    path, word = folder / QUESTIONS, shlex.quote(str(run))
+    if not path.is_file():
+        if split == CALIBRATION:
+            raise RunError(
+                f"{path}: missing: records made before version 0.2 lack these rows; train again"
+                f" (qa-arch train --config-from {word})"
+            )
+        closed = record.setting("data", "open_dev") is False and split == DEV
+        raise RunError(
+            f"{path}: missing, so there are no question rows; score the run:"
+            f" qa-arch evaluate --run {word} {'--final' if closed else '--data FILE'}"
+        )
+    measure = record.measure(split)
+    if measure is not None and is_language(measure.protocol):
+        raise RunError(
+            f"{path}: rows of a pre-training run, which answers no questions; qa-arch tables has its scores,"
+            f" and qa-arch train encoder.name={word} makes a run that answers"
+        )
+    require_rows(run, record, split)
+    columns = read_questions(folder)
+    rows, expected = len(next(iter(columns.values()), ())), record.facts(split).questions
+    if expected is not None and expected != rows:
+        raise RunError(
+            f"{path}: holds {rows:,} questions where the record says {expected:,};"
+            " the two do not belong together, score the run again"
+        )
+    return columns
+
+
+def load_questions(run: Path, record: RunRecord, split: str = DEV) -> Questions:
+    """Read the rows of ``split`` of a run that finds spans; RunError names file, fault and remedy."""
+    columns = question_columns(run, record, split)
+    path = questions_folder(run, split) / QUESTIONS
+    measure = record.measure(split)
+    if measure is not None and measure.protocol == SELECTION:
+        raise RunError(f"{path}: rows of a run that selects answers, which has no spans; see qa-arch tables")
+    if missing := [name for name in _NEEDED if name not in columns]:
+        raise RunError(f"{path}: lacks the columns {', '.join(missing)}; score the run again")
+    try:
+        return Questions.of(run, columns)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise RunError(f"{path}: a column has the wrong type ({error}); score the run again") from None
+
+
+def load_aligned(runs: Runs, split: str) -> list[Questions]:
+    """Read the rows of several runs on the same questions; RunError if the ids differ."""
+    loaded = [load_questions(folder, record, split) for folder, record in runs]
+    for other in loaded[1:]:
+        if other.ids != loaded[0].ids:
+            shared = len(set(other.ids) & set(loaded[0].ids))
+            raise RunError(
+                f"{other.folder} and {loaded[0].folder}: {split} rows are of different questions, or in"
+                f" another order ({shared:,} shared); score both on the same file"
+            )
+    return loaded
+
+
+def stacked(rows: Sequence[Questions], column: str) -> Floats:
+    """One column of several runs on the same questions, ``(R, N)``."""
+    return np.stack([getattr(run, column) for run in rows])
+
+
+def open_scored(source: Sequence[str], record: RunRecord, split: str) -> QuestionSet:
+    """Open the set on which the run's ``split`` was scored; DataError if ``source`` is another set."""
+    facts = record.facts(split)
+    try:
+        on_error: OnError = "skip" if facts.skipped else "raise"
+        questions = open_passages(list(source), on_error=on_error, use="scoring")
+    except DataError as error:
+        named = record.setting("data", split)
+        raise DataError(f"{error}" + (f"; the run's {split} is {named}" if named else "")) from None
+    if questions.fingerprint != facts.fingerprint:
+        code = facts.extra.get("language", "en")
+        given = f" as language:{code}:FILE" if code != questions.language else ""
+        raise DataError(
+            f"{' '.join(source)}: not the questions that the runs were scored on ({split} is"
+            f" {facts.name or 'unknown'}, {facts.questions or 0:,} questions, hash"
+            f" {str(facts.fingerprint)[:12]}; this has {len(questions):,}, hash"
+            f" {questions.fingerprint[:12]}); name that file{given}, or leave out --data for output without"
+            " texts"
+        )
+    return questions

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from qa_arch.data.question_sets import question_set
+from qa_arch.evaluation.registration import read_registration
 from qa_arch.metrics.confidence import auroc
-from qa_arch.records import DEV, find_runs
-from qa_arch.results.questions import Questions, load_questions
+from qa_arch.records import DEV, find_runs, recorded
+from qa_arch.results.experiments import registered_systems
+from qa_arch.results.systems import Questions, load_questions
 from qa_arch.types.text import Example
 
 FOLDER = Path(__file__).parents[2] / "experiments/decision"
@@ -26,9 +28,10 @@ def run():
 
 
 def test_nothing_is_tested_before_the_last_run_is_scored(decision, monkeypatch) -> None:
-    runs = decision.recorded(FOLDER, "**")
-    assert [len(arm.runs) for arm in decision.scored_arms(FOLDER)] == [5] * 5
-    monkeypatch.setattr(decision, "recorded", lambda *_: runs[1:])
+    runs = recorded(FOLDER, "**")
+    registered = read_registration(FOLDER).runs
+    assert [len(arm.runs) for arm in registered_systems(FOLDER, registered)] == [5] * 5
+    monkeypatch.setattr("qa_arch.results.experiments.recorded", lambda *_: runs[1:])
     assert len(decision.tables(FOLDER)) == 1
     assert not decision.figures(FOLDER)
 

@@ -6,7 +6,7 @@ from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.metrics.confidence import auroc
 from qa_arch.records import CALIBRATION
-from qa_arch.results.questions import load_questions
+from qa_arch.results.systems import load_questions
 from qa_arch.training.run import train
 
 MODELS = ("albert", "roberta", "distilbert", "bert", "proposed")

@@ -16,7 +16,7 @@ from broken_records import changed
 from qa_arch.errors import RunError
 from qa_arch.records import QUESTIONS, RECORD, read_questions, read_record, write_questions, write_record
 from qa_arch.results.notebooks import Run
-from qa_arch.results.questions import question_columns
+from qa_arch.results.systems import question_columns
 from qa_arch.system import lock
 
 COMMANDS = {

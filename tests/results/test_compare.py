@@ -7,17 +7,16 @@ from itertools import product
 import numpy as np
 import pytest
 
-from qa_arch import compare as compare_folders
+from qa_arch import effects as effects_of
 from qa_arch.data.question_sets import question_set as build_set
 from qa_arch.data.squad import write
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.confidence import area_values, auroc, auroc_values, thresholds
 from qa_arch.metrics.significance import contrast, holm
 from qa_arch.records import QUESTIONS, RECORD, find_runs, read_questions, write_questions
-from qa_arch.results.comparisons import FITTED, SINGLE_RUN, against_baseline, changed_table, compare
-from qa_arch.results.questions import load_aligned, load_questions
-from qa_arch.results.samples import MEASURES, samples_of
-from qa_arch.results.systems import find_system, group_by_system, two_systems
+from qa_arch.results.compare import changed_table, effects_table, pair_table
+from qa_arch.results.effects import FITTED, MEASURES, SINGLE_RUN, samples_of
+from qa_arch.results.systems import find_system, group_by_system, load_aligned, load_questions, two_systems
 from qa_arch.results.tables import markdown, render
 from qa_arch.types.text import question_word
 
@@ -39,7 +38,7 @@ def with_articles(two_seeds):
 @pytest.mark.parametrize(("unit", "sample"), [("question", "120 questions"), (None, "12 articles")])
 def test_every_measure_uses_its_own_questions_and_articles(with_articles, unit, sample):
     _, a, b = with_articles
-    table = compare(a, b, unit=unit)
+    table = pair_table(a, b, unit=unit)
     rows = {side: load_aligned(system.runs, "dev") for side, system in (("a", a), ("b", b))}
     first, all_questions = rows["a"][0], np.ones(120, dtype=bool)
     answerable, kinds = first.answerable, np.array([kind or "" for kind in first.kind])
@@ -72,7 +71,7 @@ def test_every_measure_uses_its_own_questions_and_articles(with_articles, unit, 
         assert actual == pytest.approx((tested.delta, *tested.interval, tested.p), abs=1e-6)
     tagged = table.rows[-2:]
     assert [row["p_holm"] for row in tagged] == pytest.approx(holm([row["p"] for row in tagged]), abs=1e-6)
-    for result in (table, against_baseline([a, b], a, unit=unit)):
+    for result in (table, effects_table(samples_of([a, b], "dev", unit), a.label)):
         assert any(f"over {sample} and seeds" in note for note in result.notes)
         assert SINGLE_RUN not in result.notes
 
@@ -88,8 +87,8 @@ def test_untagged_questions_are_grouped_by_question_word(make_run, question_set)
     questions = build_set("made-up", examples, "2.0")
     folders = [make_run(name, questions, model=name, right=right) for name, right in (("a", 0.2), ("b", 0.9))]
     systems = two_systems(*(find_runs([run]) for run in folders))
-    assert compare(*systems).rows[-1]["name"] == "AURC"
-    rows_by_word = compare(*systems, questions=questions, unit="question").rows[9:]
+    assert pair_table(*systems).rows[-1]["name"] == "AURC"
+    rows_by_word = pair_table(*systems, questions=questions, unit="question").rows[9:]
     counts = {"how many": 2, "when": 4, "which": 2, "who": 4}
     assert {row["name"]: row["questions"] for row in rows_by_word} == counts
     rows = load_questions(*systems[1].runs[0])
@@ -97,11 +96,11 @@ def test_untagged_questions_are_grouped_by_question_word(make_run, question_set)
     assert rows_by_word[3]["b_mean"] == pytest.approx(100 * rows.f1[starts_with_who].mean(), abs=1e-6)
     words = {"word": [question_word(example.question) for example in examples]}
     folders = [make_run(f"with-words-{name}", questions, model=name, rows=words) for name in "ab"]
-    without_texts = compare(*two_systems(*(find_runs([run]) for run in folders)))
+    without_texts = pair_table(*two_systems(*(find_runs([run]) for run in folders)))
     assert {row["name"]: row["questions"] for row in without_texts.rows[9:]} == counts
     words = {"word": ["other"] * len(examples)}  # of a language whose question words are not known
     folders = [make_run(f"no-words-{name}", questions, model=name, rows=words) for name in "ab"]
-    one_kind = compare(*two_systems(*(find_runs([run]) for run in folders)))
+    one_kind = pair_table(*two_systems(*(find_runs([run]) for run in folders)))
     assert one_kind.rows[-1]["name"] == "AURC"
     assert not any("kinds" in note or "question word" in note for note in one_kind.notes)
 
@@ -114,7 +113,7 @@ def test_most_changed_questions_come_first(make_run, question_set):
     b = make_run("b", questions, rows={**columns, **mixed, "null_odds": [0, 9, 1, 9, 5, 9]}, model="b")
     systems = two_systems(find_runs([a]), find_runs([b]))
     outcomes = "both right: 3; A right, B wrong: 3; A wrong, B right: 0; both wrong: 0"
-    assert outcomes in compare(*systems).notes
+    assert outcomes in pair_table(*systems).notes
     # By change in F1, ties by change in null odds; questions with equal F1 did not change.
     changed = changed_table(*systems, questions=questions)
     assert [(row["id"], row["a"], row["b"]) for row in changed.rows] == [
@@ -140,19 +139,19 @@ def test_rounding_of_a_mean_over_seeds_is_no_change(make_run, question_set):
 
 def test_comparison_on_calibration_if_dev_is_held_out(two_seeds):
     folder, a, b, _ = two_seeds
-    on_dev = compare(a, b)
-    assert FITTED not in against_baseline([a, b], a).notes
+    on_dev = pair_table(a, b)
+    assert FITTED not in effects_table(samples_of([a, b], "dev"), a.label).notes
     for run in (path for path, _ in [*a.runs, *b.runs]):
         text = (run / RECORD).read_text().replace('"dev": {', '"calibration": {')
         (run / RECORD).write_text(text)
         (run / "sets" / "calibration").mkdir(parents=True)
         (run / QUESTIONS).rename(run / "sets" / "calibration" / QUESTIONS)
     groups = group_by_system(find_runs([path for path, _ in [*a.runs, *b.runs]]))
-    assert compare(*groups, split="calibration").rows == on_dev.rows
-    assert against_baseline(groups, groups[0], split="calibration").notes[-1] == FITTED
+    assert pair_table(*groups, split="calibration").rows == on_dev.rows
+    assert effects_table(samples_of(groups, "calibration"), groups[0].label).notes[-1] == FITTED
     (folder / "poor-1" / "sets" / "calibration" / QUESTIONS).unlink()
     with pytest.raises(RunError, match=r"calibration.*missing.*train --config-from"):
-        compare(*groups, split="calibration")
+        pair_table(*groups, split="calibration")
 
 
 def test_mismatched_question_rows_are_refused_by_name(make_run, question_set):
@@ -243,18 +242,18 @@ def test_unfinished_run_is_left_out_with_a_note(two_seeds, qa_arch, make_run, qu
     (table,) = json.loads(qa_arch("compare", folder, "--baseline", "poor", "--json")[1])
     note = f"left out, no scores of dev yet: {unfinished} (running)"
     assert table == {**before, "notes": [*before["notes"], note]}
-    assert compare_folders(folder, "poor").notes[-1] == note
+    assert effects_of(folder, "poor").notes[-1] == note
     result = qa_arch("compare", f"{folder}/poor-*", f"{folder}/[gl]*", "--json")
     assert json.loads(result[1])[0]["notes"][-1] == note
     with pytest.raises(RunError, match=r"no scores of dev \(status running"):
-        compare_folders(unfinished, "good")
+        effects_of(unfinished, "good")
 
 
 @pytest.mark.parametrize("measure", ["spans", "auroc", "aurc"])
 def test_threshold_free_measures_match_the_pairwise_comparison(with_articles, measure):
     _, a, b = with_articles
-    table = against_baseline([a, b], a, measure=measure)
-    pair = next(row for row in compare(a, b).rows if row["name"] == MEASURES[measure])
+    table = effects_table(samples_of([a, b], "dev"), a.label, measure=measure)
+    pair = next(row for row in pair_table(a, b).rows if row["name"] == MEASURES[measure])
     row = next(row for row in table.rows if row["model"] == b.label)
     for key in ("delta", "delta_95_low", "delta_95_high", "p"):
         assert row[key] == pair[key]
@@ -271,7 +270,7 @@ def test_threshold_free_measures_match_the_pairwise_comparison(with_articles, me
 def test_fixed_order_and_equivalence_tests(with_articles):
     _, a, b = with_articles
     systems = [replace(a, label="plain"), replace(b, label="good"), replace(a, label="same")]
-    table = against_baseline(systems, systems[0], order=["same"], equivalence=1.0)
+    table = effects_table(samples_of(systems, "dev"), systems[0].label, order=["same"], equivalence=1.0)
     rows = {row["model"]: row for row in table.rows}
     assert rows["good"]["p"] < rows["same"]["p"] == 1.0
     assert rows["good"]["p_holm"] == 1.0, "tested after one that did not differ"
@@ -280,13 +279,15 @@ def test_fixed_order_and_equivalence_tests(with_articles):
     assert "p, in order" in [column.heading for column in table.columns]
     for margin in (0, -1.0, np.nan, np.inf, "1", True):
         with pytest.raises(ConfigError, match=r"^equivalence: "):
-            against_baseline(systems, systems[0], equivalence=margin)
+            effects_table(samples_of(systems, "dev"), systems[0].label, equivalence=margin)
 
 
 def test_components_are_the_standard_errors_of_the_variance(with_articles):
     _, a, b = with_articles
-    (row,) = [row for row in against_baseline([a, b], a, components=True).rows if "p" in row]
-    variance = samples_of([a, b], "dev").effect(a.label, b.label, "f1").variance
+    (row,) = [
+        row for row in effects_table(samples_of([a, b], "dev"), a.label, components=True).rows if "p" in row
+    ]
+    variance = samples_of([a, b], "dev").contrast({a.label: -1, b.label: 1}, "f1").variance
     errors = [row[f"se_{key}"] for key in ("units", "interaction", "seeds", "calibration", "total")]
     interaction = sum(part.interaction for part in variance.seeds)
     parts = (variance.unit_variance, interaction, variance.seed_variance, 0.0, variance.total)
@@ -318,26 +319,26 @@ def test_paired_comparison_matches_runs_by_unique_seed(two_seeds):
     folder, *_ = two_seeds
     systems = group_by_system(find_runs([folder / "poor-1", folder / "poor-2", folder / "good-1"]))
     parent, child = find_system(systems, "poor"), find_system(systems, "good")
-    table = against_baseline(systems, parent, paired=True)
+    table = effects_table(samples_of(systems, "dev"), parent.label, paired=True)
     f1 = [100 * np.mean(read_questions(folder / name)["f1"]) for name in ("poor-1", "good-1")]
     (delta,) = (row["delta"] for row in table.rows if row["model"] == "good")
     assert delta == pytest.approx(f1[1] - f1[0], abs=1e-6)
     assert "against poor, run by run of the same seed; " in table.notes[1]
     second_seed = replace(parent, runs=parent.runs[1:])
     with pytest.raises(RunError, match="good: no run of poor has the seed 1"):
-        against_baseline([second_seed, child], second_seed, paired=True)
+        effects_table(samples_of([second_seed, child], "dev"), second_seed.label, paired=True)
     duplicated = replace(child, runs=(*child.runs, (folder / "copy", child.record)))
     with pytest.raises(RunError, match=r"good: seed 1 occurs twice \(.*good-1, .*copy\)"):
-        against_baseline([parent, duplicated], parent)
+        effects_table(samples_of([parent, duplicated], "dev"), parent.label)
     other_set = {**child.record.data, "dev": replace(child.record.facts("dev"), fingerprint="other")}
     on_two_sets = replace(child, runs=(*child.runs, (folder / "b", replace(child.record, data=other_set))))
     with pytest.raises(RunError, match="scores on different sets"):
-        against_baseline([parent, on_two_sets], parent)
+        effects_table(samples_of([parent, on_two_sets], "dev"), parent.label)
 
 
 def test_json_has_numbers_and_markdown_has_intervals(two_seeds):
     _, a, b, _ = two_seeds
-    table = against_baseline([a, replace(b, runs=b.runs[:1])], a)
+    table = effects_table(samples_of([a, replace(b, runs=b.runs[:1])], "dev"), a.label)
     poor, good = json.loads(render([table], "json"))[0]["rows"]
     measures = [f"{key}_{part}" for key in ("exact", "f1") for part in ("mean", "sd", "95_low", "95_high")]
     tests = ["delta", "delta_95_low", "delta_95_high", "p", "p_holm"]
@@ -359,14 +360,14 @@ def test_json_has_numbers_and_markdown_has_intervals(two_seeds):
 def test_articles_are_read_from_the_set_if_rows_lack_them(two_seeds):
     _, a, b, questions = two_seeds
     with pytest.raises(RunError, match=r"lack the article.*--data FILE"):
-        compare(a, b, unit="article")
-    row = compare(a, b, unit="article", questions=questions).rows[1]
+        pair_table(a, b, unit="article")
+    row = pair_table(a, b, unit="article", questions=questions).rows[1]
     articles = np.array([int(example.title == "Title 1") for example in questions.examples])
     x, y = (100 * np.stack([run.f1 for run in load_aligned(s.runs, "dev")]) for s in (a, b))
     assert row["p"] == pytest.approx(contrast([-x, y], articles=articles).p, abs=1e-6)
     single_article = build_set("made-up", [replace(e, title="") for e in questions.examples], "2.0")
     with pytest.raises(RunError, match="all questions come from one article"):
-        compare(a, b, unit="article", questions=single_article)
+        pair_table(a, b, unit="article", questions=single_article)
 
 
 @pytest.mark.parametrize(("articles", "noted"), [(2, True), (6, False)])
@@ -375,6 +376,6 @@ def test_intervals_over_few_articles_are_noted(two_seeds, articles, noted):
     _, a, b, _ = two_seeds
     for run in (path for path, _ in [*a.runs, *b.runs]):
         write_questions(run, {**read_questions(run), "article": (np.arange(120) % articles).tolist()})
-    for table in (compare(a, b), against_baseline([a, b], a)):
+    for table in (pair_table(a, b), effects_table(samples_of([a, b], "dev"), a.label)):
         assert f"with only {articles} articles intervals are very wide" in " ".join(table.notes) or not noted
         assert ("intervals are very wide" in " ".join(table.notes)) == noted

@@ -9,7 +9,7 @@ from qa_arch.data.question_sets import question_set
 from qa_arch.errors import DataError
 from qa_arch.metrics.squad import score_questions
 from qa_arch.results.errors import BOUNDARIES, OUTCOMES, Mistakes, boundary, mistakes
-from qa_arch.results.questions import Questions
+from qa_arch.results.systems import Questions
 from qa_arch.types.text import Example, Gold
 
 TEXT = "The old red mill by the ferry was sold to Ilva Morn in 1971, and the lamps to her son."

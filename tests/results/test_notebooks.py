@@ -108,15 +108,15 @@ def test_question_rows_of_another_record_are_refused(changed, demo):
 
 
 def test_comparison_equals_the_committed_table():
-    table = qa_arch.compare(ANSWER, "bert")
+    table = qa_arch.effects(ANSWER, "bert")
     frame = table.to_frame().set_index("model")
     assert frame.loc["proposed", "delta"] == {row["model"]: row for row in table.rows}["proposed"]["delta"]
     assert table.rows == json.loads((ANSWER.parent / "table.json").read_text())[1]["rows"]
     with pytest.raises(RunError, match="no system is called 'brt'"):
-        qa_arch.compare(ANSWER, "brt")
+        qa_arch.effects(ANSWER, "brt")
     for option, value in (("measure", "F1"), ("unit", "articles")):
         with pytest.raises(ConfigError, match=f"{option}: '{value}' is not a choice"):
-            qa_arch.compare(ANSWER, "bert", **{option: value})
+            qa_arch.effects(ANSWER, "bert", **{option: value})
 
 
 def test_run_is_path_like_and_has_a_one_line_repr(demo):

@@ -21,7 +21,8 @@ from qa_arch.records import (
     write_questions,
     write_record,
 )
-from qa_arch.results.columns import comparison
+from qa_arch.results.columns import table_of_runs
+from qa_arch.results.errors import summarise
 from qa_arch.results.provenance import (
     DEV_ACCESS_LOG,
     DevAccess,
@@ -29,7 +30,6 @@ from qa_arch.results.provenance import (
     log_dev_access,
     read_dev_accesses,
 )
-from qa_arch.results.summary import summarise
 from qa_arch.system.lock import LOCK, hold
 
 ACCESS = DevAccess(
@@ -97,7 +97,7 @@ def test_damaged_record_is_read_or_refused_by_file_and_field(tmp_path, schema):
             else:
                 if keys[0] != "config":
                     summarise(tmp_path, record)
-                    comparison([(tmp_path, record)])
+                    table_of_runs([(tmp_path, record)])
     assert len(refused) > 180
     assert all(line.startswith("a/run.json: ") and "\n" not in line for line in refused)
 

@@ -18,14 +18,14 @@ from qa_arch.data.question_sets import question_set as build_set
 from qa_arch.data.squad import write
 from qa_arch.errors import RunError
 from qa_arch.records import QUESTIONS, RECORD, find_runs, read_questions, write_questions, write_record
-from qa_arch.results import figures
-from qa_arch.results.errors import mistakes
+from qa_arch.results import experiments
+from qa_arch.results.effects import MEASURES
+from qa_arch.results.errors import mistakes, scores_table
 from qa_arch.results.experiments import experiment_figures
-from qa_arch.results.questions import breakdowns, load_questions
 from qa_arch.results.report import page as pack
+from qa_arch.results.report.collect import breakdowns
 from qa_arch.results.report.page import embed, write_report
-from qa_arch.results.samples import MEASURES
-from qa_arch.results.summary import scores_table
+from qa_arch.results.systems import load_questions
 from qa_arch.types.text import Gold
 
 EVIL = '</script><img src=x onerror=alert(1)> <!-- <script> {{data}} & \u2028 "'
@@ -322,8 +322,8 @@ def test_invalid_report_calls_are_refused(runs, call, tmp_path):
 
 def test_report_compare_table_figure_and_readme_agree(call, qa_arch, tmp_path, monkeypatch):
     drawn = {}
-    monkeypatch.setattr(figures, "draw_differences", lambda panels, *_: drawn.update(panels))
-    monkeypatch.setattr(figures, "save_figure", lambda draw, _: draw() or ())
+    monkeypatch.setattr(experiments, "draw_differences", lambda panels, *_: drawn.update(panels))
+    monkeypatch.setattr(experiments, "save_figure", lambda draw, _: draw() or ())
     experiment_figures(ANSWER)
     committed = json.loads((ANSWER / "table.json").read_text(encoding="utf-8"))
     readme = (ANSWER.parents[1] / "README.md").read_text(encoding="utf-8").replace("**", "")

@@ -22,7 +22,7 @@ from qa_arch.config.files import json_items, write_json
 from qa_arch.data.squad import write
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.records import CALIBRATION, read_questions, read_record
-from qa_arch.results.questions import load_questions
+from qa_arch.results.systems import load_questions
 
 TEXT = "The baker of Harn sold forty loaves before noon. Her brother keeps the mill."
 QUESTION = "What does the baker sell?"

@@ -11,7 +11,7 @@ import torch
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import DataError, RunError, out_of_memory
 from qa_arch.records import RECORD, BatchSizes, read_record, write_record
-from qa_arch.results.questions import load_questions
+from qa_arch.results.systems import load_questions
 from qa_arch.spans.task import TASK, SpanTask
 from qa_arch.training import run
 from qa_arch.training.checkpoint import LAST, discard

@@ -13,7 +13,7 @@ from qa_arch.config.compression_steps import METHODS, Step
 from qa_arch.config.extras import require
 from qa_arch.errors import ConfigError
 from qa_arch.records import CALIBRATION, DEV, RECORD, read_record
-from qa_arch.results.columns import comparison
+from qa_arch.results.columns import table_of_runs
 from qa_arch.system.garbage import gc_disabled
 
 COLUMNS = ("model", "exact", "f1", "parameters", "nonzero", "weights_mb")
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     source, out = Path(args.run_folder), Path(args.out)
     record = compress(source, out, step, args.trust)
     split = next((split for split in (DEV, CALIBRATION) if split in record.scores), DEV)
-    print_table(comparison([(source, read_record(source)), (out, record)], split=split, columns=COLUMNS))
+    print_table(table_of_runs([(source, read_record(source)), (out, record)], split=split, columns=COLUMNS))
     print(f"record: {out / RECORD}")
     return 0
 

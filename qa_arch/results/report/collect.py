@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +21,7 @@ from scipy.special import expit
 
 from qa_arch.errors import RunError
 from qa_arch.metrics.confidence import Reliability, reliability, thresholds
-from qa_arch.metrics.significance import Unit, holm
+from qa_arch.metrics.significance import Unit
 from qa_arch.records import (
     CALIBRATED,
     CALIBRATION,
@@ -36,13 +39,17 @@ from qa_arch.records import (
     SplitFacts,
     questions_folder,
 )
-from qa_arch.results.comparisons import FITTED
-from qa_arch.results.errors import Mistakes, mistakes
-from qa_arch.results.questions import Breakdown, Questions, breakdowns, load_questions
-from qa_arch.results.samples import MeasureName, Sample, Samples, drawn_articles
-from qa_arch.results.summary import finite
-from qa_arch.results.systems import find_system, fingerprints, group_by_system, whole_config
-from qa_arch.types.text import QuestionSet
+from qa_arch.results.effects import FITTED, MeasureName, Sample, Samples, drawn_articles, effects
+from qa_arch.results.errors import Mistakes, finite, mistakes
+from qa_arch.results.systems import (
+    Questions,
+    find_system,
+    fingerprints,
+    group_by_system,
+    load_questions,
+    whole_config,
+)
+from qa_arch.types.text import QuestionSet, question_word
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +62,101 @@ EPOCH = ("train_loss", "calibration_loss", *(f"calibration_{name}" for name in (
 SPANS: Literal["spans"] = "spans"
 MEASURES: tuple[MeasureName, ...] = ("exact", "f1", SPANS)
 """Measures of the page; the last only if some questions have no answer, else it equals F1."""
+UNTYPED = "not classified"
+"""Class of a question that a file of classes lacks."""
+
+_MONTH = re.compile(r"\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b|\bcentury\b", re.IGNORECASE)
+_YEAR = re.compile(r"\b(1\d|20)\d\ds?\b")
+_QUESTION = (7, 10, 13, 16)
+_CONTEXT = (76, 126, 176, 251)
+_ANSWER = (2, 3, 4, 6)
+"""Lower bounds, in words, of every bin but the first."""
+_LEVELS = 40
+"""Maximum number of levels of a breakdown."""
+
+
+@dataclass(frozen=True, eq=False)
+class Breakdown:
+    """One grouping of questions: ``level[q]`` is an index into ``names``."""
+
+    key: str
+    title: str
+    names: tuple[str, ...]
+    level: npt.NDArray[np.uint8]
+
+
+def breakdowns(
+    rows: Questions, questions: QuestionSet | None, types: Mapping[str, str] | None = None
+) -> list[Breakdown]:
+    """Breakdowns from the record alone, and from the texts if ``questions`` is given.
+
+    ``types``: question id -> class (``MAIN:sub``) from a classifier.
+    """
+    answerable = ["yes" if yes else "no" for yes in rows.answerable.tolist()]
+    result = [_by_name("answerable", "Answerable", answerable)]
+    if any(rows.kind):
+        result.append(_by_name("kind", "Kind, as tagged", rows.kinds))
+    if types:
+        labels = [types.get(id_, UNTYPED) for id_ in rows.ids]
+        mains = [label.partition(":")[0] for label in labels]
+        result.append(_by_name("class", "Predicted class", mains))
+        result.append(_by_name("sub", "Predicted sub class", labels))
+    if questions is None:
+        return result
+    examples = questions.examples
+    answers = [example.answers[0].text if example.answers else None for example in examples]
+    words = [None if answer is None else len(answer.split()) for answer in answers]
+    contexts = {context: len(context.split()) for context in {example.context for example in examples}}
+    return [
+        *result,
+        _by_name("word", "Question word", [question_word(e.question) for e in examples]),
+        _by_name("type", "Answer type", ["no answer" if a is None else answer_type(a) for a in answers]),
+        _by_bin("question", "Question length, words", _QUESTION, [len(e.question.split()) for e in examples]),
+        _by_bin("context", "Passage length, words", _CONTEXT, [contexts[e.context] for e in examples]),
+        _by_bin("answer", "Answer length, words", _ANSWER, words),
+        _by_name("article", "Article", [e.title for e in examples]),
+    ]
+
+
+def answer_type(text: str) -> str:
+    """Classify an answer as date, number, name, clause (6 words or more) or phrase, by its form alone.
+
+    A coarse version of the types of Rajpurkar et al. 2016, Table 2, without a tagger: a name is capitalised
+    throughout, except for short words.
+    """
+    words = text.split()
+    if _YEAR.search(text) or (_MONTH.search(text) and any(c.isdigit() for c in text)):
+        return "date"
+    if any(c.isdigit() for c in text) and len(words) <= 4:
+        return "number"
+    if len(words) >= 6:
+        return "clause"
+    long = [word for word in words if len(word) > 3] or words
+    return "name" if long and all(word.lstrip("\"'(“‘")[:1].isupper() for word in long) else "phrase"
+
+
+def _by_name(key: str, title: str, values: Sequence[str]) -> Breakdown:
+    """Breakdown with levels by descending frequency, at most ``_LEVELS``: rare ones share the last."""
+    unique, inverse, counts = np.unique(
+        np.array(values, dtype=object), return_inverse=True, return_counts=True
+    )
+    order = np.argsort(-counts, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    names = [str(unique[index]) for index in order]
+    if len(names) > _LEVELS:
+        names, place = [*names[: _LEVELS - 1], "other"], np.minimum(place, _LEVELS - 1)
+    return Breakdown(key, title, tuple(names), place[inverse].astype(np.uint8))
+
+
+def _by_bin(key: str, title: str, begins: Sequence[int], values: Sequence[int | None]) -> Breakdown:
+    """Breakdown into ascending bins without empty ones; questions without a value come last."""
+    bounds = pairwise((1, *begins))
+    names = [str(low) if high == low + 1 else f"{low}–{high - 1}" for low, high in bounds]
+    names += [f"{begins[-1]}+", "no answer"]
+    level = np.array([len(begins) + 1 if v is None else bisect_right(begins, v) for v in values], np.int64)
+    used = np.unique(level)
+    return Breakdown(key, title, tuple(names[i] for i in used), np.searchsorted(used, level).astype(np.uint8))
 
 
 def collect(
@@ -361,14 +463,18 @@ def significance(
         if not samples.testable(samples.where(measure)):
             continue
         systems = [label for label, sample in known.items() if sample.scores(measure) is not None]
-        others = [label for label in systems if label != baseline] if baseline in systems else []
-        effects = {label: samples.effect(str(baseline), label, measure) for label in others}
-        corrected = holm([effect.p for effect in effects.values()])
+        tested = Samples(scored.split, {label: known[label] for label in systems}, articles)
+        rows = effects(tested, str(baseline), measure) if baseline in systems else []
         tests[measure] = {
             "intervals": {label: list(samples.interval(label, measure)) for label in systems},
             "effects": {
-                label: {"delta": effect.delta, "interval": list(effect.interval), "p": effect.p, "holm": p}
-                for (label, effect), p in zip(effects.items(), corrected, strict=True)
+                row.name: {
+                    "delta": row.effect.delta,
+                    "interval": list(row.effect.interval),
+                    "p": row.effect.p,
+                    "holm": row.p,
+                }
+                for row in rows
             },
         }
     return {"tests": tests, "unit": f"{samples.unit}s"}

@@ -20,7 +20,7 @@ from qa_arch.extras.pretraining.task import BlockScores, language_scores
 from qa_arch.features import tokenizers
 from qa_arch.features.cache import tokenizer_hash
 from qa_arch.records import TOKENS, is_language, read_questions, read_record, write_record
-from qa_arch.results.columns import comparison
+from qa_arch.results.columns import table_of_runs
 from qa_arch.results.pretrained_runs import encoder_run, pretrained_run
 from qa_arch.results.systems import group_by_system
 from qa_arch.sweep.points import make_points, sources
@@ -244,7 +244,7 @@ def test_span_run_starts_from_the_pretrained_encoder_and_tokenizer(pretrained, f
     assert record.config["encoder"]["name"] == str(pretrained)
     assert (record.encoder.model, record.encoder.seed) == ("mlm", origin.seed)
     assert record.encoder.config_hash == origin.config_hash
-    table = comparison([(spans, record)], columns=["model", "encoder", "f1"])
+    table = table_of_runs([(spans, record)], columns=["model", "encoder", "f1"])
     assert table.rows[-1]["encoder"] == "mlm, seed 13"
 
 

@@ -15,24 +15,28 @@ import numpy as np
 
 from qa_arch.errors import RunError
 from qa_arch.metrics.confidence import Floats, Ints
-from qa_arch.metrics.significance import Unit, holm
+from qa_arch.metrics.significance import Unit
 from qa_arch.records import DEV, ORACLE, RunRecord, SplitFacts
 from qa_arch.results.columns import ece
-from qa_arch.results.comparisons import (
+from qa_arch.results.effects import (
     P_HOLM,
     P_VALUE,
     SINGLE_RUN,
+    Difference,
+    MeasureName,
+    Sample,
+    Samples,
+    corrected,
     delta_columns,
-    effect_figures,
+    drawn_articles,
+    effects,
     interval_column,
     interval_figures,
     mean_column,
     mean_figures,
     rounded,
 )
-from qa_arch.results.questions import load_questions
-from qa_arch.results.samples import MeasureName, Sample, Samples, drawn_articles
-from qa_arch.results.systems import System, require_distinct_seeds
+from qa_arch.results.systems import System, load_questions, require_distinct_seeds
 from qa_arch.results.tables import Column, Table, number, text, two_decimals
 
 
@@ -143,7 +147,7 @@ def _test_table(
     title: str,
 ) -> Table:
     rows: list[dict[str, Any]] = []
-    tested: list[tuple[dict[str, Any], Any]] = []
+    tested: list[tuple[dict[str, Any], Difference]] = []
     for test, samples in zip(sets, by_set, strict=True):
         for label, sample in samples.systems.items():
             scores = samples.scores(label, test.measure)
@@ -151,11 +155,11 @@ def _test_table(
             row |= mean_figures("f1", scores) | interval_figures("f1", samples.interval(label, test.measure))
             row |= _transfer_figures(test, sample, scores.mean(1).tolist())
             rows.append(row)
-            if baseline and baseline in samples.systems and label != baseline:
-                tested.append((row, samples.effect(baseline, label, test.measure)))
-    corrected = holm([effect.p for _, effect in tested])
-    for (row, effect), p in zip(tested, corrected, strict=True):
-        row |= effect_figures(effect, p)
+        if baseline and baseline in samples.systems:
+            own = {row["model"]: row for row in rows if row["set"] == test.name}
+            tested += [(own[row.name], row) for row in effects(samples, baseline, test.measure, None)]
+    for (row, _), difference in zip(tested, corrected([row for _, row in tested]), strict=True):
+        row |= difference.figures
     columns: list[Column] = [text("set", "set"), text("model", "model"), mean_column("f1", "F1", weight=3)]
     columns.append(interval_column("f1", weight=-1))
     columns.append(number("from_dev", "from dev", lambda drop: f"{drop:+.2f}", weight=1))

@@ -1,22 +1,35 @@
-"""Per-question scores of systems on one set, the input of intervals and tests."""
+"""One table of effects: differences between systems on one set, with intervals and corrected p-values.
+
+``samples_of`` reads the questions of systems, ``effects`` tests every other system against a baseline (or
+every named contrast) in one measure, and the tables below choose their columns from its rows. Means are over
+seeds; intervals and p-values are over articles (or questions), seeds and calibration articles
+(``metrics.significance``).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
 from qa_arch.config.check import convert
-from qa_arch.errors import RunError
+from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.confidence import Bools, Floats, Ints, area_values, auroc_values
-from qa_arch.metrics.significance import GROUPS, Effect, Interval, Unit, contrast, mean_interval
+from qa_arch.metrics.significance import GROUPS, Effect, Interval, Unit, contrast, in_order, mean_interval
 from qa_arch.metrics.threshold import fit_threshold
 from qa_arch.records import CALIBRATION, RunRecord
-from qa_arch.results.questions import Questions, load_aligned, load_questions
-from qa_arch.results.systems import System, require_same_measure
+from qa_arch.results.systems import (
+    Questions,
+    System,
+    load_aligned,
+    load_questions,
+    require_distinct_seeds,
+    require_same_measure,
+)
+from qa_arch.results.tables import Column, number
 from qa_arch.types.text import QuestionSet
 
 MeasureName = Literal["exact", "f1", "spans", "auroc", "aurc"]
@@ -30,6 +43,13 @@ MEASURES: Mapping[MeasureName, str] = {
 """Headings. The first two are measured at the fitted null threshold, the others need none: best spans of
 answerable questions; separation of answerable from unanswerable; risk over coverage (lower is better)."""
 AT_THRESHOLD: tuple[MeasureName, ...] = ("exact", "f1")
+FITTED = "null threshold and epoch were chosen on these same questions"
+"""Note on the calibration split, where the threshold is equally optimistic for every system."""
+SINGLE_RUN = "one run of a system: interval and p are for that run, seed variance unknown"
+PLACES = 6
+"""Decimals kept: more than anyone reads, few enough to hide the rounding differences between processors."""
+HOLM: Sequence[str] = ()
+"""Correction by Holm 1979 over all rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,34 +147,22 @@ class Samples:
     def interval(self, label: str, measure: MeasureName) -> Interval:
         return mean_interval(self.scores(label, measure), self._articles_of(self.where(measure)))
 
-    def effect(
+    def contrast(
         self,
-        a: str,
-        b: str,
+        weights: Mapping[str, float],
         measure: MeasureName,
         *,
         where: Bools | None = None,
         pairs: Sequence[int] | None = None,
     ) -> Effect:
-        """Effect of B over A; with ``pairs``, run r of B was derived from run ``pairs[r]`` of A."""
-        weights = {a: -1, b: 1}
-        if pairs is None:
-            return self.contrast(weights, measure, where=where)
-        where = self.where(measure) if where is None else where
-        x, y = (self.scores(label, measure, where) for label in (a, b))
-        return self._contrast([y - x[list(pairs)]], weights, measure, where)
+        """Weighted sum of the systems' means: a difference, or for example a main effect.
 
-    def contrast(
-        self, weights: Mapping[str, float], measure: MeasureName, *, where: Bools | None = None
-    ) -> Effect:
-        """Weighted sum of the systems' means, for example a main effect."""
+        With ``pairs``, run r of the last of two systems was derived from run ``pairs[r]`` of the first.
+        """
         where = self.where(measure) if where is None else where
         scores = [weight * self.scores(label, measure, where) for label, weight in weights.items()]
-        return self._contrast(scores, weights, measure, where)
-
-    def _contrast(
-        self, scores: Sequence[Floats], weights: Mapping[str, float], measure: MeasureName, where: Bools
-    ) -> Effect:
+        if pairs is not None:
+            scores = [scores[0][list(pairs)] + scores[1]]
         left_out, counted = [], 0
         if measure in AT_THRESHOLD and self._varies_threshold([*weights]):
             parts = [
@@ -179,7 +187,10 @@ class Samples:
 def samples_of(
     systems: Sequence[System], split: str, unit: Unit | None = None, questions: QuestionSet | None = None
 ) -> Samples:
-    """Load the rows of ``systems``, with their ``drawn_articles``; RunError if they are not comparable."""
+    """Load the rows of ``systems``, with their ``drawn_articles``; RunError if they are not comparable, or if
+    a seed occurs twice."""
+    for system in systems:
+        require_distinct_seeds(system, split)
     runs = [run for system in systems for run in system.runs]
     require_same_measure(runs, split)
     loaded = load_aligned(runs, split)
@@ -261,3 +272,131 @@ def _jackknife_thresholds(record: RunRecord, rows: Questions) -> Floats | None:
         odds, spans, answerable = (values[groups != group].tolist() for values in columns)
         thresholds.append(fit_threshold(odds, spans, answerable, fitted.prior, fitted.width))
     return np.array(thresholds) if len(thresholds) > 1 else None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row of the table of effects."""
+
+    name: str
+    """Label of the system, or name of the contrast."""
+    measure: MeasureName
+    effect: Effect
+    p: float | None = None
+    """p-value corrected for the family it was tested in; None: not corrected."""
+
+    @property
+    def figures(self) -> dict[str, float | None]:
+        """Values of ``delta_columns``, ``P_VALUE`` and ``P_HOLM``."""
+        return {
+            "delta": round(self.effect.delta, PLACES),
+            **interval_figures("delta", self.effect.interval),
+            "p": round(self.effect.p, PLACES),
+            "p_holm": rounded(self.p),
+        }
+
+
+def effects(
+    samples: Samples,
+    baseline: str | Mapping[str, Mapping[str, float]],
+    measure: MeasureName = "f1",
+    correction: Sequence[str] | None = HOLM,
+    *,
+    where: Bools | None = None,
+    paired: bool = False,
+) -> list[Difference]:
+    """Differences in ``measure`` of every other system from ``baseline``, or every contrast that ``baseline``
+    names (name -> weight of each system), over the questions ``where`` (default: all of the measure).
+
+    ``correction`` is that of ``corrected``. With ``paired``, each run was derived from the baseline's run of
+    the same seed and is compared with it.
+    """
+    measure = convert(MeasureName, measure, "measure")
+    if isinstance(baseline, str):
+        others = [label for label in samples.systems if label != baseline]
+        baseline = {label: {baseline: -1, label: 1} for label in others}
+    rows = []
+    for name, weights in baseline.items():
+        pairs = _same_seeds(samples, *weights) if paired else None
+        effect = samples.contrast(weights, measure, where=where, pairs=pairs)
+        rows.append(Difference(name, measure, effect))
+    return corrected(rows, correction)
+
+
+def corrected(rows: Sequence[Difference], correction: Sequence[str] | None = HOLM) -> list[Difference]:
+    """Rows with p-values corrected as one family of tests.
+
+    ``correction`` names rows that are tested in this order, fixed in advance, each only if all before it are
+    significant, and all others after them by Holm: over all rows if it names none (``HOLM``). None: no
+    correction. ConfigError for an unknown name.
+    """
+    if correction is None:
+        return list(rows)
+    names = [row.name for row in rows]
+    if unknown := [name for name in correction if name not in names]:
+        raise ConfigError(f"order: '{unknown[0]}' is not one of the systems compared ({', '.join(names)})")
+    rest = [place for place, name in enumerate(names) if name not in correction]
+    families = [*([names.index(name)] for name in correction), rest]
+    adjusted = in_order([[rows[place].effect.p for place in family] for family in families])
+    p_values = {
+        place: p
+        for family, own in zip(families, adjusted, strict=True)
+        for place, p in zip(family, own, strict=True)
+    }
+    return [replace(row, p=p_values[place]) for place, row in enumerate(rows)]
+
+
+def _same_seeds(samples: Samples, baseline: str, label: str) -> list[int]:
+    """Index of the baseline's run with the same seed, for each run of the system."""
+    seeds, others = ([record.seed for record in samples.systems[name].records] for name in (baseline, label))
+    if unmatched := sorted(set(others) - set(seeds)):
+        raise RunError(f"{label}: no run of {baseline} has the seed {unmatched[0]}")
+    return [seeds.index(seed) for seed in others]
+
+
+def rounded(value: float | None) -> float | None:
+    """Round a value to the decimals that tables keep."""
+    return None if value is None else round(float(value), PLACES)
+
+
+def mean_figures(key: str, scores: Floats) -> dict[str, float | None]:
+    """Mean and standard deviation over the runs of scores ``(R, N)``."""
+    means = scores.mean(1)
+    sd = means.std(ddof=1) if len(means) > 1 else None
+    return {f"{key}_mean": rounded(means.mean()), f"{key}_sd": rounded(sd)}
+
+
+def interval_figures(key: str, interval: Interval) -> dict[str, float]:
+    """Ends of a 95% interval."""
+    return {f"{key}_95_{end}": round(value, PLACES) for end, value in interval._asdict().items()}
+
+
+def mean_column(key: str, heading: str, *, weight: int = 0) -> Column:
+    """Column of a mean, with its standard deviation over seeds if there are several."""
+
+    def spread(mean: float, sd: float | None) -> str:
+        return f"{mean:.2f}" if sd is None else f"{mean:.2f} ± {sd:.2f}"
+
+    return number(key, heading, spread, (f"{key}_mean", f"{key}_sd"), weight=weight)
+
+
+def interval_column(key: str, sign: str = "", *, weight: int) -> Column:
+    def bounds(low: float, high: float) -> str:
+        return f"{low:{sign}.2f} .. {high:{sign}.2f}"
+
+    keys = (f"{key}_95_low", f"{key}_95_high")
+    return number(f"{key}_interval", "95% interval", bounds, keys, weight=weight)
+
+
+def delta_columns(heading: str) -> list[Column]:
+    """Columns of a difference and its interval, which a narrow terminal keeps longer than the two means."""
+    delta = number("delta", heading, lambda delta: f"{delta:+.2f}", weight=2)
+    return [delta, interval_column("delta", "+", weight=2)]
+
+
+def p_value(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+P_VALUE = number("p", "p", p_value, weight=1)
+P_HOLM = number("p_holm", "p, Holm", p_value, weight=2)

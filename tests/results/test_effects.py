@@ -10,10 +10,9 @@ import pytest
 from qa_arch.errors import RunError
 from qa_arch.metrics.threshold import fit_threshold
 from qa_arch.records import CALIBRATION, Runs, find_runs, write_record
-from qa_arch.results.comparisons import against_baseline, power_table
-from qa_arch.results.questions import load_questions
-from qa_arch.results.samples import Sample, _jackknife_thresholds, _scores_at_threshold, samples_of
-from qa_arch.results.systems import System, group_by_system
+from qa_arch.results.compare import effects_table, power_table
+from qa_arch.results.effects import Sample, _jackknife_thresholds, _scores_at_threshold, samples_of
+from qa_arch.results.systems import System, group_by_system, load_questions
 
 ANSWER = Path(__file__).resolve().parents[2] / "experiments/answer/records"
 """Real records: 4 calibration articles and 16 dev articles."""
@@ -54,7 +53,9 @@ def test_thresholds_are_left_out_as_they_were_fitted(answer):
 
 def test_calibration_variance_enters_only_tests_with_a_threshold(answer):
     samples = samples_of(group_by_system(answer), "dev")
-    f1, spans = (samples.effect("bert", "proposed", measure).variance for measure in ("f1", "spans"))
+    f1, spans = (
+        samples.contrast({"bert": -1, "proposed": 1}, measure).variance for measure in ("f1", "spans")
+    )
     assert (f1.calibration_units, spans.calibration_units) == (4, 0)
     scores = {
         label: [sample.left_out("f1", samples.where("f1"))] for label, sample in samples.systems.items()
@@ -71,12 +72,15 @@ def test_calibration_variance_enters_only_tests_with_a_threshold(answer):
 
 
 def test_calibration_articles_are_counted_although_groups_of_them_are_left_out(answer, monkeypatch):
-    monkeypatch.setattr("qa_arch.results.samples.GROUPS", 3)
+    monkeypatch.setattr("qa_arch.results.effects.GROUPS", 3)
     bert, proposed = group_by_system(answer)
     samples = samples_of([bert, proposed], "dev")
     assert samples.systems["bert"].thresholds.shape == (2, 3)
-    assert samples.effect("bert", "proposed", "f1").variance.calibration_units == 4
-    assert "over 4 calibration articles;" in against_baseline([bert, proposed], bert).notes[1]
+    assert samples.contrast({"bert": -1, "proposed": 1}, "f1").variance.calibration_units == 4
+    assert (
+        "over 4 calibration articles;"
+        in effects_table(samples_of([bert, proposed], "dev"), bert.label).notes[1]
+    )
 
 
 def test_rows_scored_at_another_threshold_have_no_leave_one_out_thresholds(answer):
@@ -93,7 +97,9 @@ def test_power_command_extrapolates_from_the_records(answer, qa_arch):
     assert (code, error) == (0, "")
     (table,) = json.loads(out)
     rows = {(row["model"], row["units"], row["seeds"]): row for row in table["rows"]}
-    effect = samples_of(group_by_system(find_runs([ANSWER])), "dev").effect("bert", "proposed", "spans")
+    effect = samples_of(group_by_system(find_runs([ANSWER])), "dev").contrast(
+        {"bert": -1, "proposed": 1}, "spans"
+    )
     assert rows["proposed", 16, 5]["detectable"] == pytest.approx(effect.detectable, rel=1e-4)
     assert rows["proposed", 16, 5]["at_0.5"] < rows["proposed", 16, 5]["at_1"]
     assert rows["proposed", 500, 40]["detectable"] < rows["proposed", 16, 40]["detectable"]
@@ -120,7 +126,9 @@ def test_note_names_the_systems_whose_threshold_is_taken_as_fixed(answer):
     bert, proposed = group_by_system(answer)
     adopted = [(folder, replace(record, threshold=None)) for folder, record in proposed.runs]
     systems = [bert, proposed, System("silent", tuple(adopted))]
-    names = {system.label: against_baseline(systems, system).notes[1] for system in systems}
+    names = {
+        system.label: effects_table(samples_of(systems, "dev"), system.label).notes[1] for system in systems
+    }
     fixed = "taken as fixed, its uncertainty ignored"
     assert f"the null threshold over 4 calibration articles (for silent: {fixed});" in names["bert"]
     assert f", the null threshold {fixed};" in names["silent"]
@@ -128,7 +136,9 @@ def test_note_names_the_systems_whose_threshold_is_taken_as_fixed(answer):
 
 def test_power_names_systems_whose_seed_variance_is_unknown(answer):
     bert, proposed = group_by_system(answer)
-    table = power_table([bert, replace(proposed, runs=proposed.runs[:1])], bert, runs=(5,))
+    table = power_table(
+        samples_of([bert, replace(proposed, runs=proposed.runs[:1])], "dev"), bert.label, runs=(5,)
+    )
     note = "variances as those of 2 runs of bert, 1 run of proposed on dev"
     assert table.notes[1:3] == [note, "one run of proposed: seed variance unknown, taken as zero"]
 
@@ -137,4 +147,4 @@ def test_power_refuses_repeated_seeds(answer):
     bert, proposed = group_by_system(answer)
     repeated = replace(bert, runs=(*bert.runs, (Path("copy"), bert.record)))
     with pytest.raises(RunError, match=r"bert: seed 13 occurs twice \(.*, copy\)"):
-        power_table([repeated, proposed], repeated, runs=(5,))
+        power_table(samples_of([repeated, proposed], "dev"), repeated.label, runs=(5,))

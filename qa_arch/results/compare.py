@@ -1,7 +1,7 @@
-"""Tests between systems: two of them on every measure and kind of question, or all against a baseline.
+"""The tables of ``qa-arch compare`` and ``qa-arch power``, chosen from the rows of ``results.effects``.
 
-Means are over seeds. Intervals and p-values are over articles (or questions), seeds and calibration articles
-(``metrics.significance``).
+Two systems on every measure and kind of question, all systems against a baseline, differences pooled over
+experiments, and the power of planned ones.
 """
 
 from __future__ import annotations
@@ -16,23 +16,38 @@ import numpy.typing as npt
 
 from qa_arch.config.check import Range, convert
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.metrics.confidence import Bools, Floats
-from qa_arch.metrics.significance import POWER, Effect, Interval, Unit, Variance, holm, in_order, pool, power
+from qa_arch.metrics.confidence import Bools
+from qa_arch.metrics.significance import POWER, Effect, Unit, Variance, pool, power
 from qa_arch.records import CALIBRATION, DEV, Runs
-from qa_arch.results.questions import Questions, stacked
-from qa_arch.results.samples import AT_THRESHOLD, MEASURES, MeasureName, Samples, samples_of
-from qa_arch.results.systems import System, differing, group_by_system, require_distinct_seeds
+from qa_arch.results.effects import (
+    AT_THRESHOLD,
+    FITTED,
+    HOLM,
+    MEASURES,
+    P_HOLM,
+    P_VALUE,
+    PLACES,
+    SINGLE_RUN,
+    Difference,
+    MeasureName,
+    Samples,
+    corrected,
+    delta_columns,
+    effects,
+    interval_column,
+    interval_figures,
+    mean_column,
+    mean_figures,
+    p_value,
+    samples_of,
+)
+from qa_arch.results.systems import Questions, System, differing, group_by_system, stacked
 from qa_arch.results.tables import Column, Table, number, text, two_decimals
 from qa_arch.types.text import QuestionSet, question_word
 
-FITTED = "null threshold and epoch were chosen on these same questions"
-"""Note on the calibration split, where the threshold is equally optimistic for every system."""
 FEW_UNITS = 6
 """Articles below which Student's t alone multiplies an interval by more than 1.3."""
-SINGLE_RUN = "one run of a system: interval and p are for that run, seed variance unknown"
 _DETECTABLE = f"minimum detectable effect on {{}}, {POWER:.0%} power, before correction"
-_PLACES = 6
-"""Decimals kept: more than anyone reads, few enough to hide the rounding differences between processors."""
 DIFFERENCES = (0.5, 1.0, 2.0)
 _SOURCES = ("units", "interaction", "seeds", "calibration", "total")
 _COMPONENTS = (
@@ -64,7 +79,7 @@ def comparable(runs: Runs, split: str) -> tuple[list[System], list[str]]:
     return group_by_system(runs), notes
 
 
-def compare(
+def pair_table(
     a: System,
     b: System,
     *,
@@ -80,8 +95,6 @@ def compare(
     questions from a single article are left out. p is corrected for the number of kinds. RunError if the two
     are not comparable.
     """
-    for system in (a, b):
-        require_distinct_seeds(system, split)
     samples = samples_of([replace(a, label="A"), replace(b, label="B")], split, unit, questions)
     first = samples.first
 
@@ -104,14 +117,16 @@ def compare(
     grouping, names = _kinds(first, questions)
     by_kind = testable_parts({kind: names == kind for kind in np.unique(names).tolist() if kind})
     kinds: list[tuple[str, MeasureName, Bools]] = [(kind, "f1", where) for kind, where in by_kind.items()]
-    effects = [samples.effect("A", "B", measure, where=where) for _, measure, where in (*overall, *kinds)]
-    corrected = [*[None] * len(overall), *holm([effect.p for effect in effects[len(overall) :]])]
+    tested = [
+        effects(samples, "A", measure, None, where=where)[0] for _, measure, where in (*overall, *kinds)
+    ]
+    tested[len(overall) :] = corrected(tested[len(overall) :])
     rows = []
-    for (name, measure, where), effect, p in zip([*overall, *kinds], effects, corrected, strict=True):
+    for (name, measure, where), difference in zip([*overall, *kinds], tested, strict=True):
         row: dict[str, Any] = {"name": name, "questions": int(where.sum())}
         for side in "ab":
             row |= mean_figures(side, samples.scores(side.upper(), measure, where))
-        rows.append(row | effect_figures(effect, p))
+        rows.append(row | difference.figures)
     columns = [
         text("name", ""),
         number("questions", "questions", weight=-1),
@@ -127,7 +142,7 @@ def compare(
     notes = [
         *([f"rows below {overall[-1][0]}: F1 by {grouping}"] if kinds else []),
         ", ".join(f"{count} of {side}" for count, side in zip(seeds, "AB", strict=True)) + rules,
-        _test_note(samples, {"B": effects[0]}, "where one is used"),
+        _test_note(samples, tested[:1], "where one is used"),
         *([SINGLE_RUN] if 1 in counts else []),
         _outcome_note(samples),
         *([FITTED] if split == CALIBRATION else []),
@@ -136,10 +151,10 @@ def compare(
     return Table(title or f"{split}: B against A", columns, rows, notes)
 
 
-def _test_note(samples: Samples, effects: Mapping[str, Effect], threshold: str | None = "") -> str:
+def _test_note(samples: Samples, rows: Sequence[Difference], threshold: str | None = "") -> str:
     """Note on the sampling units of intervals and p; ``threshold`` says where a null threshold is involved,
     None: nowhere."""
-    variances = {label: effect.variance for label, effect in effects.items()}
+    variances = {row.name: row.effect.variance for row in rows}
     number = max(variance.units for variance in variances.values())
     units = f"{number:,} {samples.unit}s"
     counted = max(variance.calibration_units for variance in variances.values())
@@ -204,7 +219,7 @@ def changed_table(
     samples = samples_of([replace(a, label="A"), replace(b, label="B")], split, None, questions)
     rows_of = {side: samples.systems[side.upper()].rows for side in "ab"}
     first = samples.first
-    f1 = {side: stacked(rows, "f1").mean(0).round(_PLACES) for side, rows in rows_of.items()}
+    f1 = {side: stacked(rows, "f1").mean(0).round(PLACES) for side, rows in rows_of.items()}
     with np.errstate(invalid="ignore"):  # infinite on both sides: no change
         odds = (stacked(rows, "null_odds").mean(0) for rows in rows_of.values())
         moved = np.nan_to_num(np.abs(np.subtract(*odds)))
@@ -252,76 +267,43 @@ def _truncated(key: str, heading: str, weight: int = 0) -> Column:
     return Column(key, heading, left=True, format=truncate, weight=weight)
 
 
-def against_baseline(
-    systems: Sequence[System],
-    baseline: System,
-    *,
-    split: str = DEV,
+def effects_table(
+    samples: Samples,
+    baseline: str,
     measure: MeasureName = "f1",
-    unit: Unit | None = None,
+    *,
+    order: Sequence[str] = HOLM,
     paired: bool = False,
-    order: Sequence[str] = (),
     equivalence: float | None = None,
     components: bool = False,
     title: str | None = None,
 ) -> Table:
     """Table with one row per system: mean ± s.d. over seeds with the 95% interval over articles (or
-    questions, by ``unit``), and the difference from the baseline in ``measure`` with its p-value, corrected
-    for the number of systems (Holm 1979).
+    questions), and its difference from ``baseline`` in ``measure`` with the corrected p-value (``effects``).
 
-    With ``paired``, each run was derived from the baseline's run of the same seed and is compared with it.
-    With ``order`` (labels), systems are tested in this order, fixed in advance, each only after those before
-    it, and all others after them by Holm. ``equivalence`` is the difference within which a system counts as
-    equal to the baseline, above 0; its p-value gets a column. ``components`` adds the standard error of each
-    difference by source, and its degrees of freedom.
+    ``equivalence`` is the difference within which a system counts as equal to the baseline, above 0; its
+    p-value gets a column. ``components`` adds the standard error of each difference by source, and its
+    degrees of freedom.
     """
     equivalence = convert(Annotated[float, Range(0, above=True)] | None, equivalence, "equivalence")
-    measure = convert(MeasureName, measure, "measure")
-    for system in systems:
-        require_distinct_seeds(system, split)
-    samples = samples_of(systems, split, unit)
-    others = [system for system in systems if system.label != baseline.label]
-    if not others:
-        raise RunError(f"{baseline.label}: no other system is finished, so nothing to compare; add runs")
-    effects = {
-        system.label: samples.effect(
-            baseline.label,
-            system.label,
-            measure,
-            pairs=_same_seeds(baseline, system) if paired else None,
-        )
-        for system in others
-    }
-    corrected = _corrected(effects, order)
+    if len(samples.systems) == 1:
+        raise RunError(f"{baseline}: no other system is finished, so nothing to compare; add runs")
+    tested = {row.name: row for row in effects(samples, baseline, measure, order, paired=paired)}
     shown = AT_THRESHOLD if measure in AT_THRESHOLD else (measure,)
     rows: list[dict[str, Any]] = []
-    for system in systems:
-        row: dict[str, Any] = {"model": system.label, "seeds": len(system.runs)}
+    for label, sample in samples.systems.items():
+        row: dict[str, Any] = {"model": label, "seeds": len(sample.rows)}
         for key in shown:
-            row |= mean_figures(key, samples.scores(system.label, key))
-            row |= interval_figures(key, samples.interval(system.label, key))
-        if effect := effects.get(system.label):
-            row |= effect_figures(effect, corrected[system.label])
+            row |= mean_figures(key, samples.scores(label, key))
+            row |= interval_figures(key, samples.interval(label, key))
+        if difference := tested.get(label):
+            row |= difference.figures
             if equivalence is not None:
-                row["p_equivalent"] = round(effect.p_equivalent(equivalence), _PLACES)
+                row["p_equivalent"] = round(difference.effect.p_equivalent(equivalence), PLACES)
             if components:
-                row |= _standard_errors(effect.variance)
+                row |= _standard_errors(difference.effect.variance)
         rows.append(row)
-    where, name, rules = samples.where(measure), MEASURES[measure], baseline.record.facts(split).rules
-    detectable = sorted(effect.detectable for effect in effects.values())
-    family = f"Holm over {len(others)} comparisons" if len(others) > 1 else "no correction (1 comparison)"
-    sizes = " to ".join(dict.fromkeys(f"{size:.1f}" for size in (*detectable[:1], *detectable[-1:])))
-    notes = [
-        f"{int(where.sum()):,} questions{rules}; ± standard deviation over seeds; intervals of"
-        f" {' and '.join(MEASURES[key] for key in shown)} over {samples.unit}s, runs fixed",
-        f"Δ: {name} against {baseline.label}{', run by run of the same seed' if paired else ''};"
-        f" {_test_note(samples, effects, '' if measure in AT_THRESHOLD else None)}",
-        f"tested in this order: {', '.join(order)}" if order else family,
-        f"{_DETECTABLE.format(name)}: {sizes}",
-        *([SINGLE_RUN] if any(len(system.runs) == 1 for system in systems) else []),
-        *([FITTED] if split == CALIBRATION else []),
-        *([_COMPONENTS] if components else []),
-    ]
+    name = MEASURES[measure]
     columns = [text("model", "model"), number("seeds", "seeds")]
     for key in shown:
         columns += [
@@ -331,7 +313,7 @@ def against_baseline(
     columns += [*delta_columns(f"Δ {name}" if name != "F1" else "ΔF1"), P_VALUE]
     columns.append(replace(P_HOLM, heading="p, in order") if order else P_HOLM)
     if equivalence is not None:
-        columns.append(number("p_equivalent", f"p, within ±{equivalence:g}", _p_value))
+        columns.append(number("p_equivalent", f"p, within ±{equivalence:g}", p_value))
     if components:
         headings = (f"{samples.unit}s", f"seeds × {samples.unit}s", "seeds", "calibration", "total")
         columns += [
@@ -341,20 +323,34 @@ def against_baseline(
             ),
             number("freedom", "d.f.", lambda freedom: f"{freedom:.1f}"),
         ]
-    return Table(title or f"{split}: every system against {baseline.label}", columns, rows, notes)
+    notes = [
+        *_family_notes(samples, baseline, list(tested.values()), order, paired),
+        *([SINGLE_RUN] if any(row["seeds"] == 1 for row in rows) else []),
+        *([FITTED] if samples.split == CALIBRATION else []),
+        *([_COMPONENTS] if components else []),
+    ]
+    return Table(title or f"{samples.split}: every system against {baseline}", columns, rows, notes)
 
 
-def _standard_errors(variance: Variance) -> dict[str, float]:
-    """Standard errors of a difference by source, and its degrees of freedom."""
-    parts = (
-        variance.unit_variance,
-        variance.interaction,
-        variance.seed_variance,
-        variance.calibration_variance,
-        variance.total,
-    )
-    errors = {f"se_{key}": round(part**0.5, _PLACES) for key, part in zip(_SOURCES, parts, strict=True)}
-    return {**errors, "freedom": round(variance.freedom, _PLACES)}
+def _family_notes(
+    samples: Samples, baseline: str, tested: Sequence[Difference], order: Sequence[str], paired: bool
+) -> list[str]:
+    """Notes on the questions, the sampling units, the correction and the minimum detectable effect."""
+    measure = tested[0].measure
+    name, at_threshold = MEASURES[measure], measure in AT_THRESHOLD
+    shown = " and ".join(MEASURES[key] for key in (AT_THRESHOLD if at_threshold else (measure,)))
+    rules = samples.systems[baseline].records[0].facts(samples.split).rules
+    detectable = sorted(row.effect.detectable for row in tested)
+    sizes = " to ".join(dict.fromkeys(f"{size:.1f}" for size in (detectable[0], detectable[-1])))
+    family = f"Holm over {len(tested)} comparisons" if len(tested) > 1 else "no correction (1 comparison)"
+    return [
+        f"{int(samples.where(measure).sum()):,} questions{rules}; ± standard deviation over seeds; intervals"
+        f" of {shown} over {samples.unit}s, runs fixed",
+        f"Δ: {name} against {baseline}{', run by run of the same seed' if paired else ''};"
+        f" {_test_note(samples, tested, '' if at_threshold else None)}",
+        f"tested in this order: {', '.join(order)}" if order else family,
+        f"{_DETECTABLE.format(name)}: {sizes}",
+    ]
 
 
 def pooled_table(
@@ -378,20 +374,22 @@ def pooled_table(
         seen |= dict.fromkeys(samples.first.ids, name)
     rows: list[dict[str, Any]] = []
     for measure in _POOLED:
-        effects = [samples.effect("A", "B", measure) for samples in loaded]
-        common, p_heterogeneity = pool(effects)
-        for name, effect in zip(names, effects, strict=True):
-            row = {"measure": MEASURES[measure], "experiment": name, "units": effect.variance.units}
-            row["weight"] = round(100 * common.variance.total / effect.variance.total, _PLACES)
-            rows.append(row | effect_figures(effect, None))
+        own = [effects(samples, "A", measure, None)[0] for samples in loaded]
+        common, p_heterogeneity = pool([difference.effect for difference in own])
+        for name, difference in zip(names, own, strict=True):
+            variance = difference.effect.variance
+            row = {"measure": MEASURES[measure], "experiment": name, "units": variance.units}
+            row["weight"] = round(100 * common.variance.total / variance.total, PLACES)
+            rows.append(row | difference.figures)
         row = {"measure": MEASURES[measure], "experiment": "pooled", "weight": 100.0}
-        row["units"] = sum(effect.variance.units for effect in effects)
-        rows.append(row | effect_figures(common, None) | {"p_heterogeneity": round(p_heterogeneity, _PLACES)})
+        row["units"] = sum(difference.effect.variance.units for difference in own)
+        row |= Difference("pooled", measure, common).figures
+        rows.append(row | {"p_heterogeneity": round(p_heterogeneity, PLACES)})
     columns = [
         *(text("measure", "measure"), text("experiment", "experiment")),
         number("units", f"{loaded[0].unit}s"),
         number("weight", "weight", lambda share: f"{share:.0f}%"),
-        *(*delta_columns("Δ"), P_VALUE, number("p_heterogeneity", "p, heterogeneity", _p_value)),
+        *(*delta_columns("Δ"), P_VALUE, number("p_heterogeneity", "p, heterogeneity", p_value)),
     ]
     notes = [
         "pooled: fixed effect, each experiment weighted by the inverse of its variance; p, heterogeneity: of"
@@ -402,43 +400,38 @@ def pooled_table(
 
 
 def power_table(
-    systems: Sequence[System],
-    baseline: System,
-    *,
-    split: str = DEV,
+    samples: Samples,
+    baseline: str,
     measure: MeasureName = "f1",
+    *,
     runs: Sequence[int],
     units: Sequence[int] = (),
     calibration: int | None = None,
 ) -> Table:
     """Table of the power, in percent at true ``DIFFERENCES``, and the minimum detectable effect of
     experiments with other numbers of seeds (``runs``), articles (``units``; default: as many as here, and
-    twice as many) and calibration articles, assuming the variances of ``systems`` against ``baseline``.
+    twice as many) and calibration articles, assuming the variances of the systems against ``baseline``.
 
-    RunError without a system other than the baseline, without a system of several runs, or if a seed occurs
-    twice; ConfigError for ``calibration`` if the runs or the measure have no threshold that varies.
+    RunError without a system other than the baseline, or without a system of several runs; ConfigError for
+    ``calibration`` if the runs or the measure have no threshold that varies.
     """
-    for system in systems:
-        require_distinct_seeds(system, split)
-    samples = samples_of(systems, split)
-    others = [system.label for system in systems if system.label != baseline.label]
-    effects = {label: samples.effect(baseline.label, label, measure) for label in others}
-    if not any(effect.variance.seeds for effect in effects.values()):
+    tested = effects(samples, baseline, measure, None)
+    if not any(row.effect.variance.seeds for row in tested):
         raise RunError("power needs a baseline and another system, one of them with several seeds")
-    counted = max(effect.variance.calibration_units for effect in effects.values())
+    counted = max(row.effect.variance.calibration_units for row in tested)
     if calibration and not counted:
         raise ConfigError(
             f"--calibration-articles: no variance over calibration articles is known for {MEASURES[measure]}"
             " of these runs; leave it out"
         )
     rows: list[dict[str, Any]] = []
-    for label, effect in effects.items():
-        observed = effect.variance
+    for difference in tested:
+        observed = difference.effect.variance
         for count, seeds in product(units or (observed.units, 2 * observed.units), runs):
             planned = observed.planned(units=count, runs=seeds, calibration_units=calibration)
-            row = {"model": label, "units": count, "seeds": seeds}
-            row["detectable"] = round(Effect(0.0, planned).detectable, _PLACES)
-            row |= {f"at_{size:g}": round(100 * power(planned, size), _PLACES) for size in DIFFERENCES}
+            row = {"model": difference.name, "units": count, "seeds": seeds}
+            row["detectable"] = round(Effect(0.0, planned).detectable, PLACES)
+            row |= {f"at_{size:g}": round(100 * power(planned, size), PLACES) for size in DIFFERENCES}
             rows.append(row)
     columns = [
         text("model", "model"),
@@ -450,91 +443,27 @@ def power_table(
             for size in DIFFERENCES
         ),
     ]
-    counts = [f"{len(s.runs)} run{'s' * (len(s.runs) > 1)} of {s.label}" for s in systems]
-    single = [system.label for system in systems if len(system.runs) == 1]
+    sizes = {label: len(sample.rows) for label, sample in samples.systems.items()}
+    counts = [f"{size} run{'s' * (size > 1)} of {label}" for label, size in sizes.items()]
+    single = [label for label, size in sizes.items() if size == 1]
     notes = [
-        f"true differences from {baseline.label} in {MEASURES[measure]}, found at p < 0.05, two-sided, before"
+        f"true differences from {baseline} in {MEASURES[measure]}, found at p < 0.05, two-sided, before"
         " correction",
-        f"variances as those of {', '.join(counts)} on {split}",
+        f"variances as those of {', '.join(counts)} on {samples.split}",
         *([f"one run of {', '.join(single)}: seed variance unknown, taken as zero"] if single else []),
         *([f"the null threshold fitted on {calibration or counted} calibration articles"] if counted else []),
     ]
     return Table("Power of planned experiments", columns, rows, notes)
 
 
-def _corrected(effects: Mapping[str, Effect], order: Sequence[str]) -> dict[str, float]:
-    if unknown := [label for label in order if label not in effects]:
-        raise ConfigError(f"order: '{unknown[0]}' is not one of the systems compared ({', '.join(effects)})")
-    rest = [label for label in effects if label not in order]
-    families = [*([label] for label in order), rest]
-    adjusted = in_order([[effects[label].p for label in family] for family in families])
-    return {
-        label: p
-        for family, own in zip(families, adjusted, strict=True)
-        for label, p in zip(family, own, strict=True)
-    }
-
-
-def _same_seeds(baseline: System, system: System) -> list[int]:
-    """Index of the baseline's run with the same seed, for each run of the system."""
-    seeds, others = ([record.seed for _, record in side.runs] for side in (baseline, system))
-    if unmatched := sorted(set(others) - set(seeds)):
-        raise RunError(f"{system.label}: no run of {baseline.label} has the seed {unmatched[0]}")
-    return [seeds.index(seed) for seed in others]
-
-
-def rounded(value: float | None) -> float | None:
-    """Round a value to the decimals that tables keep."""
-    return None if value is None else round(float(value), _PLACES)
-
-
-def mean_figures(key: str, scores: Floats) -> dict[str, float | None]:
-    """Mean and standard deviation over the runs of scores ``(R, N)``."""
-    means = scores.mean(1)
-    sd = means.std(ddof=1) if len(means) > 1 else None
-    return {f"{key}_mean": rounded(means.mean()), f"{key}_sd": rounded(sd)}
-
-
-def interval_figures(key: str, interval: Interval) -> dict[str, float]:
-    """Ends of a 95% interval."""
-    return {f"{key}_95_{end}": round(value, _PLACES) for end, value in interval._asdict().items()}
-
-
-def effect_figures(effect: Effect, p_holm: float | None) -> dict[str, float | None]:
-    return {
-        "delta": round(effect.delta, _PLACES),
-        **interval_figures("delta", effect.interval),
-        "p": round(effect.p, _PLACES),
-        "p_holm": rounded(p_holm),
-    }
-
-
-def mean_column(key: str, heading: str, *, weight: int = 0) -> Column:
-    """Column of a mean, with its standard deviation over seeds if there are several."""
-
-    def spread(mean: float, sd: float | None) -> str:
-        return f"{mean:.2f}" if sd is None else f"{mean:.2f} ± {sd:.2f}"
-
-    return number(key, heading, spread, (f"{key}_mean", f"{key}_sd"), weight=weight)
-
-
-def interval_column(key: str, sign: str = "", *, weight: int) -> Column:
-    def bounds(low: float, high: float) -> str:
-        return f"{low:{sign}.2f} .. {high:{sign}.2f}"
-
-    keys = (f"{key}_95_low", f"{key}_95_high")
-    return number(f"{key}_interval", "95% interval", bounds, keys, weight=weight)
-
-
-def delta_columns(heading: str) -> list[Column]:
-    """Columns of a difference and its interval, which a narrow terminal keeps longer than the two means."""
-    delta = number("delta", heading, lambda delta: f"{delta:+.2f}", weight=2)
-    return [delta, interval_column("delta", "+", weight=2)]
-
-
-def _p_value(p: float) -> str:
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
-
-
-P_VALUE = number("p", "p", _p_value, weight=1)
-P_HOLM = number("p_holm", "p, Holm", _p_value, weight=2)
+def _standard_errors(variance: Variance) -> dict[str, float]:
+    """Standard errors of a difference by source, and its degrees of freedom."""
+    parts = (
+        variance.unit_variance,
+        variance.interaction,
+        variance.seed_variance,
+        variance.calibration_variance,
+        variance.total,
+    )
+    errors = {f"se_{key}": round(part**0.5, PLACES) for key, part in zip(_SOURCES, parts, strict=True)}
+    return {**errors, "freedom": round(variance.freedom, PLACES)}
