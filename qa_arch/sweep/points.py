@@ -150,8 +150,7 @@ def _first_problem(request: Mapping[str, Any], trusted: Sequence[str]) -> str | 
     with gc_disabled():
         import torch
 
-        from qa_arch.training import devices
-        from qa_arch.training.jobs import check_components
+        from qa_arch.training.jobs import check_components, check_machine
 
     pool = request["pool"] or ()
     count = torch.cuda.device_count() if pool else 0  # counts up to the first missing device
@@ -170,11 +169,7 @@ def _first_problem(request: Mapping[str, Any], trusted: Sequence[str]) -> str | 
         seen.append(checked)
         try:
             if request["local"]:
-                devices.require(config.trainer)
-                if config.encoder.init == "pretrained":
-                    from qa_arch.models.build import check_encoder  # imports transformers
-
-                    check_encoder(config)
+                check_machine(config)
             check_components(config, trusted)
         except QaArchError as error:
             return f"{point['title']}: {error}"

@@ -23,7 +23,7 @@ from qa_arch.results.columns import table_of_runs
 from qa_arch.results.publish import publish
 from qa_arch.results.systems import group_by_system
 from qa_arch.spans.loading import load_predictor
-from qa_arch.training import loop
+from qa_arch.training import fit as fitting
 from qa_arch.training.checkpoint import BestWeights
 from qa_arch.training.run import train
 
@@ -206,17 +206,17 @@ def test_changed_data_is_refused(altered, smaller, tmp_path, sources):
 def test_recovery_repeats_the_parents_training_except_epochs_and_rate(altered, smaller, monkeypatch):
     parent = altered("optim", lr=1e-3, head_lr=4e-3)
     seen = {}
-    real = loop.TrainingModule.__init__
+    real = fitting.TrainingModule.__init__
 
     def recorded(self, config, *args, **kwargs):
         seen.update(config=config)
         real(self, config, *args, **kwargs)
 
-    monkeypatch.setattr(loop.TrainingModule, "__init__", recorded)
+    monkeypatch.setattr(fitting.TrainingModule, "__init__", recorded)
     modes = []
-    step_of = loop.TrainingModule.training_step
+    step_of = fitting.TrainingModule.training_step
     monkeypatch.setattr(
-        loop.TrainingModule,
+        fitting.TrainingModule,
         "training_step",
         lambda self, *args: modes.append(all(m.training for m in self.modules())) or step_of(self, *args),
     )
@@ -261,9 +261,9 @@ def test_interrupted_training_resumes_where_it_stopped(parent, smaller, tmp_path
     assert not (tmp_path / "interrupted").exists()
     assert (tmp_path / ".interrupted.compressing" / "last.ckpt").is_file()
     resumed_from = []
-    newest = loop.newest
+    newest = fitting.newest
     monkeypatch.setattr(
-        "qa_arch.training.loop.newest", lambda folder: resumed_from.append(newest(folder)) or resumed_from[-1]
+        "qa_arch.training.fit.newest", lambda folder: resumed_from.append(newest(folder)) or resumed_from[-1]
     )
     resumed = smaller(parent, "magnitude", name="interrupted", **settings)
     assert resumed_from == [tmp_path / ".interrupted.compressing" / "last.ckpt"]
