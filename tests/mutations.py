@@ -31,7 +31,7 @@ from qa_arch.config.check import suggest
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = (
-    *("qa_arch", "baselines", "hydra_plugins", "conf", "docs", "experiments", "tests"),
+    *("qa_arch", "baselines", "conf", "docs", "experiments", "tests"),
     *("pyproject.toml", "README.md", "constraints.txt"),
 )
 TEST_SECONDS = 100

@@ -164,7 +164,7 @@ def require_no_command(root: Path, names: Collection[str]) -> None:
 
 @pytest.mark.slow
 def test_core_works_without_extras(tmp_path):
-    root = without(OWN, tmp_path, ("qa_arch", "baselines", "hydra_plugins", "conf"))
+    root = without(OWN, tmp_path, ("qa_arch", "baselines", "conf"))
     require_no_command(root, OWN)
     call(root, "-c", COMPOSED)
 

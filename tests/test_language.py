@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("qa_arch", "baselines", "hydra_plugins", "benchmarks")
+PACKAGES = ("qa_arch", "baselines", "benchmarks")
 
 BANNED = {
     "one": "what it is: item, run, row, pair",

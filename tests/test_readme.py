@@ -12,7 +12,7 @@ import yaml
 from pages import commands, points
 
 from qa_arch.cli.main import COMMANDS, OWN, _parser, main
-from qa_arch.config.compose import compose, split_grid
+from qa_arch.config.compose import compose, multirun
 from qa_arch.config.find import conf_folder
 from qa_arch.config.schema import task_entries, validate
 from qa_arch.errors import ConfigError
@@ -66,10 +66,10 @@ def test_every_command_is_valid(call: list[str]) -> None:
     if "--config-dir" in call:
         return  # its choices are in a folder that the tests of docs/settings.md and your_model.md write
     if call[0] == "train" and args.multirun:
-        fixed, swept = split_grid(args.overrides)
-        assert swept
-        config = compose([word for word in fixed if not word.startswith("sweep.")])
-        for key in swept:
+        with multirun(args.overrides) as given:
+            config = given.compose([])
+        assert given.swept
+        for key in given.keys:
             section, _, name = key.rpartition(".")
             assert name in (config[section] if section else config), key
     if call[0] != "train" or "model=gated" in call:
@@ -163,7 +163,7 @@ def test_layout_page_matches_the_tree() -> None:
     for folder in (*ROOT.glob("*/__init__.py"), *ROOT.glob("qa_arch/*/__init__.py")):
         inside = folder.parent.relative_to(ROOT).as_posix()
         assert any(path.startswith(inside) for path in named), f"{inside}/ is not in docs/layout.md"
-    assert {"conf", "experiments", "hydra_plugins", "tests", "docs"} <= tops
+    assert {"conf", "experiments", "tests", "docs"} <= tops
     for path in re.findall(r"`([\w/]+/\w+\.(?:py|yaml))`", page("docs/layout.md")):
         assert (ROOT / path).exists() or (ROOT / "qa_arch" / path).exists(), path
     (listed,) = (re.findall(r"`qa-arch ([^`]+)`", why)[0] for where, why in rows if "qa_arch/cli/" in where)

@@ -124,7 +124,8 @@ def packages() -> Iterator[Check]:
 
 def hydra_plugins() -> Iterator[Check]:
     """Check the installed plugins: Hydra imports all of them at every start, so a broken one stops it."""
-    folders = importlib.import_module("hydra_plugins").__path__
+    spec = importlib.util.find_spec("hydra_plugins")
+    folders = (spec and spec.submodule_search_locations) or ()
     for plugin in pkgutil.walk_packages(folders, "hydra_plugins.", onerror=lambda name: None):
         remedy = f"pip uninstall {plugin.name.split('.')[1].replace('_', '-')}"
         try:

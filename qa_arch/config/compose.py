@@ -6,14 +6,20 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import IntervalSweep as IntervalSweep
+from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import RangeSweep as RangeSweep
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.types import RunMode
@@ -30,17 +36,17 @@ from qa_arch.config.schema import refuse_ignored_encoder, refuse_mixed_sources
 from qa_arch.errors import ConfigError, UnavailableError, one_line
 
 log = logging.getLogger(__name__)
-OURS, SUBMITIT = "hydra_plugins.qa_arch_isolated.launcher", "hydra_plugins.hydra_submitit_launcher"
-PLUGINS: dict[str, dict[str, str | None]] = {
+SUBMITIT = "hydra_plugins.hydra_submitit_launcher.submitit_launcher"
+PLUGINS = {
     "launcher": {
-        f"{OURS}.IsolatedLauncher": None,
-        f"{SUBMITIT}.submitit_launcher.LocalLauncher": f"{OURS}.LocalJobsLauncher",
-        f"{SUBMITIT}.submitit_launcher.SlurmLauncher": f"{OURS}.SlurmJobsLauncher",
+        "qa_arch.launchers.Here": "isolated",
+        f"{SUBMITIT}.LocalLauncher": "local",
+        f"{SUBMITIT}.SlurmLauncher": "slurm",
     },
-    "sweeper": {f"{OURS}.GridSweeper": None, "hydra_plugins.qa_arch_optuna.sweeper.OptunaSweeper": None},
+    "sweeper": {"qa_arch.sweep.Sweep": "grid", "qa_arch.search.search": "search"},
 }
-"""What may launch and choose the points of a sweep -> our replacement with the same settings: the submitit
-plugin would run a point inside the job's own process."""
+"""What may launch and choose the points of a sweep, as a class in Hydra -> our kind. Hydra itself makes none:
+its submitit plugin would run a point inside the job's own process."""
 AT_HAND = {
     "launcher": "each point runs in its own processes, with hydra/launcher=isolated (the default),"
     " submitit_local or submitit_slurm",
@@ -79,6 +85,37 @@ QUOTES = (
 )
 
 
+@dataclass
+class Isolated:
+    """``hydra/launcher=isolated``."""
+
+    _target_: str = "qa_arch.launchers.Here"
+
+
+@dataclass
+class Grid:
+    """``hydra/sweeper=grid``."""
+
+    _target_: str = "qa_arch.sweep.Sweep"
+    params: dict[str, str] | None = None
+
+
+@dataclass
+class Search(Grid):
+    """``hydra/sweeper=qa_optuna``."""
+
+    _target_: str = "qa_arch.search.search"
+    n_trials: int = 20
+    n_jobs: int = 1
+    seed: int = 13
+
+
+CHOICES = {"launcher/isolated": Isolated, "sweeper/grid": Grid, "sweeper/qa_optuna": Search}
+for _choice, _settings in CHOICES.items():
+    _group, _, _name = f"hydra/{_choice}".rpartition("/")
+    ConfigStore.instance().store(group=_group, name=_name, node=_settings, provider="qa_arch")
+
+
 def compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[str, Any]:
     """Compose ``conf/train.yaml`` with ``overrides`` into a plain, resolved dictionary: the config of a run.
 
@@ -88,14 +125,19 @@ def compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[str
     with _hydra(overrides, config_dir) as search:
         composed = hydra_compose("train", overrides=[*search, *overrides], return_hydra_config=True)
         _refuse_chosen(composed.hydra, NOT_FOR_RUNS, config_folders(config_dir))
-        own = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
-        plain = OmegaConf.to_container(own, resolve=True, throw_on_missing=True)
+        return _plain(composed, overrides)
+
+
+def _plain(composed: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
+    """The config of a run in what Hydra composed."""
+    own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key not in ("hydra", "sweep")])
+    plain = OmegaConf.to_container(own, resolve=True, throw_on_missing=True)
     assert isinstance(plain, dict)
     if "head" in plain:
         raise ConfigError("head: its YAML must begin with the line '# @package model.head'")
     refuse_ignored_encoder(overrides, plain["encoder"])
     refuse_mixed_sources(overrides, plain["data"])
-    return {str(key): value for key, value in plain.items() if key != "sweep"}
+    return {str(key): value for key, value in plain.items()}
 
 
 def refuse(overrides: Sequence[str], refused: Sequence[tuple[str, str]]) -> None:
@@ -178,57 +220,88 @@ def _search_path(folders: Sequence[Path]) -> list[str]:
     return [f"hydra.searchpath=[{paths}]"]
 
 
-def split_grid(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the overrides that all points of a grid share, and the names of the swept settings."""
-    try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
-    except HydraException as error:
-        raise ConfigError(_explain(error, overrides, config_folders())) from error
-    settings = [override for override in parsed if not override.is_hydra_override()]
-    fixed = [
-        f"{override.get_key_element()}={override.get_value_element_as_str()}"
-        for override in settings
-        if not override.is_sweep_override()
-    ]
-    return fixed, [override.get_key_element() for override in settings if override.is_sweep_override()]
+@dataclass(frozen=True)
+class Multirun:
+    """``train -m`` as Hydra reads it, within the block of ``multirun``."""
+
+    fixed: list[str]
+    """Overrides that all points share."""
+    swept: list[Override]
+    composed: DictConfig
+    """Without the swept settings."""
+    launcher: str
+    sweeper: str
+    """One of ``PLUGINS``, as is the launcher."""
+
+    @property
+    def keys(self) -> list[str]:
+        """Names of the swept settings."""
+        return [override.get_key_element() for override in self.swept]
+
+    @property
+    def settings(self) -> Any:
+        """The section ``sweep``."""
+        return OmegaConf.to_container(self.composed.sweep, resolve=True)
+
+    def grid(self) -> list[list[str]]:
+        """Overrides of every combination, without the fixed ones."""
+        for override in self.swept:
+            if not override.is_discrete_sweep():
+                raise ConfigError(
+                    f"{override.input_line}: intervals are for a search; add hydra/sweeper=qa_optuna"
+                )
+        values = [override.sweep_string_iterator() for override in self.swept]
+        points = product(*values)
+        return [[f"{key}={value}" for key, value in zip(self.keys, point, strict=True)] for point in points]
+
+    def compose(self, own: Sequence[str]) -> dict[str, Any]:
+        """Config of the point with its ``own`` overrides; Hydra's settings are those of the whole sweep."""
+        overrides = [*self.fixed, *own]
+        composed = GlobalHydra.instance().config_loader().load_sweep_config(self.composed, overrides)
+        for change in changed(composed.hydra, self.composed.hydra):
+            raise ConfigError(f"{change}: is set by a YAML file of some points; it holds for a whole sweep")
+        return _plain(composed, overrides)
+
+    def plugin(self, name: str) -> dict[str, Any]:
+        """Settings of ``launcher`` or ``sweeper``."""
+        node = self.composed.hydra[name]
+        # By default a temporary folder, deleted before the jobs run.
+        values = {key: node[key] for key in node if key not in ("_target_", "params", "submitit_folder")}
+        return {
+            str(key): OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+            for key, value in values.items()
+        }
 
 
-def sweep_arguments(overrides: Sequence[str], config_dir: str | None) -> list[str]:
-    """``overrides`` of a sweep, checked, and as overrides what its YAML files choose: the settings that
-    ``hydra.sweeper.params`` sweeps, and our replacement of a launcher."""
+@contextmanager
+def multirun(overrides: Sequence[str], config_dir: str | None = None) -> Iterator[Multirun]:
+    """Check the overrides of a sweep, and yield what they and its YAML files choose; typed settings replace
+    those of ``hydra.sweeper.params``."""
     refuse(overrides, NOT_FOR_SWEEPS)
     with _hydra(overrides, config_dir) as search:
-        composed = GlobalHydra.instance().hydra.compose_config(
-            "train", [*search, *overrides], run_mode=RunMode.MULTIRUN, with_log_configuration=False
-        )
-        hydra = composed.hydra
-        _refuse_chosen(hydra, NOT_FOR_SWEEPS, config_folders(config_dir))
-        typed = {override.partition("=")[0] for override in overrides}
-        swept = (hydra.sweeper.params or {}).items()
-        arguments = [*(f"{key}={values}" for key, values in swept if key not in typed), *overrides]
+        hydra, words = GlobalHydra.instance().hydra, [*search, *overrides]
+        composed = hydra.compose_config("train", words, RunMode.MULTIRUN, with_log_configuration=False)
+        _refuse_chosen(composed.hydra, NOT_FOR_SWEEPS, config_folders(config_dir))
+        typed, kinds = {override.partition("=")[0] for override in overrides}, {}
         for plugin, known in PLUGINS.items():
-            group, target = f"hydra/{plugin}", hydra[plugin]._target_
-            choice = f"{group}={hydra.runtime.choices[group]}"
+            group, target = f"hydra/{plugin}", composed.hydra[plugin]._target_
+            choice = f"{group}={composed.hydra.runtime.choices[group]}"
             if target not in known:
                 raise ConfigError(f"{choice}: {target} is not supported; {AT_HAND[plugin]}")
-            if replacement := known[target]:
+            kinds[plugin] = known[target]
+            if target.startswith(SUBMITIT):
                 extras.require("slurm", choice)
-                arguments.append(f"hydra.{plugin}._target_={replacement}")
-        is_grid = hydra.sweeper._target_ == f"{OURS}.GridSweeper"
-    for argument in arguments if is_grid else ():
-        if "interval(" in argument.partition("=")[2]:
-            raise ConfigError(f"{argument}: intervals are for a search; add hydra/sweeper=qa_optuna")
-    return arguments
-
-
-def multirun(arguments: Sequence[str], task: Any, output: Path, config_dir: str | None) -> None:
-    """Run Hydra's sweeper over the points of ``sweep_arguments``, with its own files in ``output``.
-
-    Errors of points propagate.
-    """
-    with _hydra(arguments, config_dir) as search:
-        words = [*search, *arguments, f"hydra.sweep.dir={output}"]
-        GlobalHydra.instance().hydra.multirun("train", task, words, with_log_configuration=False)
+        params = (composed.hydra.sweeper.params or {}).items()
+        given = [*(f"{key}={values}" for key, values in params if key not in typed), *overrides]
+        parsed = OverridesParser.create(hydra.config_loader).parse_overrides(given)
+        settings = [override for override in parsed if not override.is_hydra_override()]
+        swept = [override for override in settings if override.is_sweep_override()]
+        fixed = [
+            f"{override.get_key_element()}={override.get_value_element_as_str()}"
+            for override in settings
+            if override not in swept
+        ]
+        yield Multirun(fixed, swept, composed, **kinds)
 
 
 def merge(

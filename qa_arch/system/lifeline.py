@@ -18,7 +18,9 @@ import runpy
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 PARENT = "QA_ARCH_LIFELINE"
@@ -26,6 +28,8 @@ PARENT = "QA_ARCH_LIFELINE"
 SAFE_PATH = "PYTHONSAFEPATH"
 """Environment variable that keeps the working folder out of ``sys.path``, as ``python -P`` does."""
 LINUX = sys.platform == "linux"
+KILL_WAIT = 5.0
+"""Seconds to wait for the last process of a group after its SIGKILL."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -61,6 +65,47 @@ def die_with(parent: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent:  # the parent ended before prctl
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def has_ended(process: subprocess.Popen[Any]) -> bool:
+    """Whether the process has ended; does not reap it, so that the id of its group stays valid."""
+    if process.returncode is not None:
+        return True
+    if hasattr(os, "waitid"):
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    return process.poll() is not None
+
+
+def kill_group(process: subprocess.Popen[Any]) -> int:
+    """Kill the rest of a process's group and return the exit code of the process, its first."""
+    with suppress(ProcessLookupError, PermissionError):  # macOS refuses if only zombies are left
+        os.killpg(process.pid, signal.SIGKILL)
+    code = process.wait()
+    deadline = time.monotonic() + KILL_WAIT
+    with suppress(ProcessLookupError, PermissionError):
+        while time.monotonic() < deadline:
+            os.killpg(process.pid, 0)
+            time.sleep(0.02)
+    return code
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Treat SIGTERM and SIGHUP as an interrupt, so that children can be asked to end.
+
+    Ignored signals stay ignored: under nohup work continues when its terminal closes.
+    """
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    handled = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, interrupted) for number in handled}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

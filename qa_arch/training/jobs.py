@@ -54,6 +54,8 @@ class Job:
     """Options needed to load the run."""
     machine: Sequence[str] = ()
     """Overrides that chose the settings of this machine; with ``options``, the command that resumes it."""
+    title: str = ""
+    """Name among other jobs, in errors."""
 
     @property
     def is_done(self) -> bool:
@@ -77,7 +79,7 @@ def plan(
     ``folder`` is the run folder (default: ``RUNS_DIR/NAME/MODEL-sSEED-HASH``). Among processes that torchrun
     or srun started, it trains on all of them. ``machine``: see ``compose.merge``.
     """
-    own_conf, trusted = use_config_dir(config_dir, trust), (*TRUSTED, *trust)
+    own_conf = use_config_dir(config_dir, trust)
     if config_from is None:
         from qa_arch.config.compose import compose
 
@@ -93,7 +95,21 @@ def plan(
                 " out"
             )
         trainer["devices"] = launch.world
-    config = validate(raw)
+    return make(raw, overrides, folder=folder, if_exists=if_exists, config_dir=config_dir, trust=trust)
+
+
+def make(
+    raw: dict[str, Any],
+    overrides: Sequence[str] = (),
+    *,
+    folder: str | PathLike[str] | None = None,
+    if_exists: IfExists = "fail",
+    config_dir: str | None = None,
+    trust: Sequence[str] = (),
+    title: str = "",
+) -> Job:
+    """``plan`` of a composed config; ``overrides`` only say how the settings of this machine were chosen."""
+    config, trusted = validate(raw), (*TRUSTED, *trust)
     require_trainable(config)
     require_vectors(config)
     require_teacher(config)
@@ -104,7 +120,7 @@ def plan(
         model, digest = config.model.get("name", "model"), config_hash(asdict(config))
         folder = Path(config.runs_dir) / config.name / f"{model}-s{config.seed}-{digest[:8]}"
     options = own_options(trust, config_dir)
-    return Job(config, raw, Path(folder), if_exists, trusted, options, machine_overrides(overrides))
+    return Job(config, raw, Path(folder), if_exists, trusted, options, machine_overrides(overrides), title)
 
 
 def _repeated(source: Path, overrides: Sequence[str], config_dir: str | None, **options: Any) -> dict:
@@ -128,22 +144,43 @@ def check(jobs: Sequence[Job], *, missing: list[QaArchError] | None = None) -> N
     if missing is None and (launch is None or not launch.rank):
         for job in jobs:
             require_usable(job)
-    to_train = [job.config for job in jobs if not job.is_done]
-    with _collecting(missing):
-        for config in to_train:
-            require_files(config)
-        require_hub(to_train)
+    require_runnable([job for job in jobs if not job.is_done], missing=missing)
+
+
+def require_runnable(
+    jobs: Sequence[Job], *, here: bool = True, missing: list[QaArchError] | None = None
+) -> None:
+    """``check`` of everything but the folders; of jobs that are not trained ``here``, without what machines
+    have or lack."""
+    with collecting(missing):
+        for job in jobs if here else ():
+            with named(job.title):
+                require_files(job.config)
+        if here:
+            require_hub([job.config for job in jobs])
     with gc_disabled():  # import everything for training at once, after the checks that need no torch
         import_module("qa_arch.training.run")
     for job in jobs:
-        check_components(job.config, job.trusted)
-    for config in to_train:
-        with _collecting(missing):
-            check_machine(config)
+        with named(job.title):
+            check_components(job.config, job.trusted)
+    for job in jobs if here else ():
+        with collecting(missing), named(job.title):
+            check_machine(job.config)
 
 
 @contextmanager
-def _collecting(missing: list[QaArchError] | None) -> Iterator[None]:
+def named(title: str) -> Iterator[None]:
+    """Let the errors in the block begin with ``title``, if there is one."""
+    try:
+        yield
+    except QaArchError as error:
+        if not title:
+            raise
+        raise type(error)(f"{title}: {error}") from error
+
+
+@contextmanager
+def collecting(missing: list[QaArchError] | None) -> Iterator[None]:
     """Append an error in the block to ``missing``, unless that is None."""
     try:
         yield

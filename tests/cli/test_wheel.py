@@ -25,16 +25,13 @@ def test_wheel_contains_configs_and_baselines(tmp_path):
     configs = {path.relative_to(ROOT / "conf") for path in (ROOT / "conf").rglob("*.yaml")}
     assert {path.relative_to(site / "qa_arch/conf") for path in (site / "qa_arch/conf").rglob("*")} >= configs
     information = f"qa_arch-{qa_arch.__version__}.dist-info"
-    assert {path.name for path in site.iterdir()} == {"qa_arch", "baselines", "hydra_plugins", information}
+    assert {path.name for path in site.iterdir()} == {"qa_arch", "baselines", information}
     metadata = email.message_from_string((site / information / "METADATA").read_text(encoding="utf-8"))
     assert (metadata["Author"], metadata["License-Expression"]) == ("qa_arch developers", "MIT")
     assert len(metadata.get_all("Project-URL")) >= 2
     assert (site / information / "licenses" / "LICENSE").is_file()
     assert (site / "baselines" / "transformer.py").is_file()
     assert (site / "qa_arch" / "py.typed").is_file()
-    assert (site / "hydra_plugins" / "qa_arch_isolated" / "launcher.py").is_file()
-    # hydra_plugins is a namespace package, shared with other plugins.
-    assert not (site / "hydra_plugins" / "__init__.py").exists()
     program = (
         "import sys; from qa_arch.cli.main import main; sys.exit(main(['train', 'debug=fast', '--dry-run']))"
     )

@@ -12,7 +12,7 @@ from qa_arch.config.compose import compose
 from qa_arch.config.find import config_folders
 from qa_arch.errors import ConfigError
 from qa_arch.records import read_record
-from qa_arch.sweep.state import read_manifest
+from qa_arch.sweep import read_manifest
 
 EXPERIMENT = """\
 # @package _global_

@@ -24,7 +24,7 @@ from qa_arch.features.vectors import (
     passage_vectors,
     read_vectors,
 )
-from qa_arch.sweep.points import sources
+from qa_arch.sweep import sources
 
 PLAIN = "the 0.1 -0.2 0.3\nLock 1 2 3\nlock 4 5 6\nnaïve 7e-3 8 9\n"
 

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from slow.marked_processes import marked_processes
 
+from qa_arch.launchers import state_of
 from qa_arch.records import read_record
-from qa_arch.sweep.state import STUDY, actual_status, value_of
+from qa_arch.sweep import STUDY, value_of
 from qa_arch.system import lifeline
 
 SMALL = ["debug=fast", "model=bert", "trainer.progress=false"]
@@ -54,8 +55,6 @@ SWEEPS = {
         [("ok", 1)] * 3,
     ),
 }
-NOT_POINTS = {"hydra", "submitit"}
-"""Folders of a sweep that are not points."""
 
 
 @pytest.mark.slow
@@ -78,10 +77,10 @@ def test_points_on_several_processes(tmp_path, name):
     folders = [path.parent for path in sorted((tmp_path / "sweep").glob("*/run.json"), key=creation_time)]
     assert len(folders) == len(expected)
     subfolders = {path.name for path in (tmp_path / "sweep").iterdir() if path.is_dir()}
-    assert subfolders - NOT_POINTS == {folder.name for folder in folders}
+    assert subfolders - {"submitit"} == {folder.name for folder in folders}
     for folder, (status, devices) in zip(folders, expected, strict=True):
         record = read_record(folder)
-        assert actual_status(folder, parent=False).status == record.status == status
+        assert state_of(folder)[0] == record.status == status
         assert record.config["trainer"]["devices"] == devices
         if status == "ok":
             assert record.batch.devices == devices

@@ -12,6 +12,9 @@ from typing import Self
 
 import pytest
 
+from qa_arch import sweep
+
+CHECK = sweep.check
 sys.path.append(str(Path(__file__).parent))  # the stub is also run as a program
 stub = importlib.import_module("sweep_stub")
 
@@ -37,17 +40,20 @@ class Stubbed:
         return self
 
     def launch(self, *seeds: int, overrides: tuple[str, ...] = (), **settings):
-        sweep = stub.make_sweep(self.folder, self.plan, **settings)
-        return sweep.launch(stub.points(*seeds, overrides=overrides))
+        return stub.make_sweep(self.folder, **settings).launch(stub.points(*seeds, overrides=overrides))
+
+    def rows(self) -> dict[int, sweep.Row]:
+        """Seed -> what became of the point."""
+        points = sweep.read_manifest(self.folder).points
+        return {int(p.title.partition("seed=")[2]): sweep.row(self.folder, p) for p in points}
+
+    def states(self) -> list[str]:
+        return [row.status for row in self.rows().values()]
 
     def start(self, *seeds: int) -> subprocess.Popen[bytes]:
         """``launch`` in another process."""
         command = [sys.executable, stub.__file__, "sweep", self.folder, self.plan, *map(str, seeds)]
         return subprocess.Popen(command, start_new_session=True)
-
-    @property
-    def command(self):
-        return stub.point_command(self.plan)
 
     def events(self, event: str | None = None) -> list[dict]:
         path = self.base / "events.jsonl"
@@ -72,16 +78,24 @@ class Stubbed:
 
 
 @pytest.fixture
-def stubbed(tmp_path) -> Stubbed:
-    return Stubbed(tmp_path).set_actions()
+def stubbed(tmp_path, monkeypatch) -> Stubbed:
+    made = Stubbed(tmp_path).set_actions()
+    monkeypatch.setattr(sweep, "point_command", stub.point_command(made.plan))
+    monkeypatch.setattr(sweep, "check", lambda *_, **options: None)
+    return made
 
 
 @pytest.fixture
-def train_m(stubbed, monkeypatch, qa_arch):
+def train_m(stubbed, qa_arch):
     """``train_m(*arguments)`` -> exit code, stdout, stderr of ``qa-arch train -m`` with stubbed points.
 
     Points of ``qa-arch sweep`` are stubbed as well.
     """
-    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda *_: stubbed.command)
-    monkeypatch.setattr("qa_arch.sweep.points.preflight", lambda *_: None)
     return partial(qa_arch, "train", "-m", "debug=fast", f"sweep.folder={stubbed.folder}")
+
+
+@pytest.fixture
+def checked(stubbed, monkeypatch):
+    """Points are checked, in this process."""
+    monkeypatch.setattr(sweep, "check", CHECK)
+    monkeypatch.setattr(sweep, "ask", sweep.examine)

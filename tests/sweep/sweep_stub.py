@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import yaml
+
 from qa_arch.records import Point, RunRecord, write_record
 from qa_arch.system import lifeline, lock
 
@@ -21,23 +23,22 @@ FIXED = ["model=bert", "debug=fast"]
 CHILD = "import sys, time; from qa_arch.system.lifeline import tie; tie(); time.sleep(99)"
 
 
-def make_sweep(folder: Path, plan: Path, **settings):
-    from qa_arch.sweep.runner import Grid, Sweep  # not at the top, so that points start faster
-    from qa_arch.sweep.schedule import read_settings
+def make_sweep(folder: Path, **settings):
+    from qa_arch import launchers, sweep  # not at the top, so that points start faster
 
-    sweep = Sweep(Grid(FIXED, ["seed"]), lambda _: point_command(plan), json.dumps, preflight=lambda *_: None)
-    sweep.settings = read_settings({"folder": str(folder), **settings})
-    return sweep
+    settings = launchers.read_settings({"folder": str(folder), **settings})
+    options = {"trust": (), "config_dir": None}
+    return sweep.Sweep(folder, sweep.grid_name(FIXED, ["seed"]), settings, options)
 
 
 def points(*seeds: int, overrides: tuple[str, ...] = ()) -> list[tuple[list[str], dict]]:
     from qa_arch.config.compose import compose
 
-    return [([*FIXED, f"seed={n}"], compose([*FIXED, f"seed={n}", *overrides])) for n in seeds]
+    return [([f"seed={n}"], compose([*FIXED, f"seed={n}", *overrides])) for n in seeds]
 
 
-def point_command(plan: Path) -> Callable[[Path], list[str]]:
-    return lambda folder: [sys.executable, __file__, "point", str(folder), str(plan)]
+def point_command(plan: Path) -> Callable[..., list[str]]:
+    return lambda job: [sys.executable, __file__, "point", str(job.folder.absolute()), str(plan)]
 
 
 def point(folder: Path, plan: Path) -> int:
@@ -48,13 +49,7 @@ def point(folder: Path, plan: Path) -> int:
     seconds.
     """
     lifeline.tie()
-    text = (folder / "config.yaml").read_text()
-    if text.startswith("{"):
-        config = json.loads(text)
-    else:
-        import yaml  # not at the top, so that most points start faster
-
-        config = yaml.safe_load(text)
+    config = yaml.safe_load((folder / "config.yaml").read_text())
     seed = config["seed"]
     action = json.loads(plan.read_text()).get(str(seed), "ok")
     with lock.hold(folder, "run"):
@@ -109,11 +104,14 @@ def main() -> int:
     program, folder, plan = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     if program == "point":
         return point(folder, plan)
+    from qa_arch import sweep
+
+    sweep.point_command, sweep.check = point_command(plan), lambda *_, **options: None
     # Undo the ignored signals that a background job or nohup passes on.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    values = make_sweep(folder, plan, n_jobs=2).launch(points(*map(int, sys.argv[4:])))
-    return int(any(isinstance(value, Exception) for value in values))
+    values = make_sweep(folder, n_jobs=2).launch(points(*map(int, sys.argv[4:])))
+    return int(None in values)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,23 @@
-"""Single points: names, keys, required data and devices, and their environment."""
+"""Points and their list: names, keys, folders, and what is checked before one starts."""
 
+import json
+import logging
 import re
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import sweep_stub as stub
+from kills import killed_at_sizes
 
-from qa_arch.config.compose import compose, split_grid
+from qa_arch import sweep
+from qa_arch.config.compose import compose, multirun
+from qa_arch.config.files import is_unfinished, write_atomic
 from qa_arch.config.identity import config_hash
-from qa_arch.config.target import TRUSTED
-from qa_arch.errors import ConfigError, DataError
-from qa_arch.sweep import points as sweep_points
-from qa_arch.sweep.points import make_points, sources
-from qa_arch.sweep.runner import Grid
-from qa_arch.sweep.schedule import SCRUBBED, device_pool, point_environment, read_settings
+from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.records import RECORD, Point, RunRecord
+from qa_arch.sweep import MANIFEST, default_folder, grid_name, sources, value_of
+from qa_arch.training import jobs
 
 SMALL = ["model=bert", "debug=fast"]
 PRETRAINED = "encoder.init=pretrained encoder.layers=null encoder.width=null encoder.heads=null"
@@ -21,7 +25,7 @@ PRETRAINED += " encoder.vocabulary=null"
 
 
 def make_point(*overrides: str, swept: tuple[str, ...] = ()):
-    (point,) = make_points([(swept, compose([*SMALL, *overrides]))])
+    (point,) = sweep.plan([(swept, compose([*SMALL, *overrides]))])
     return point
 
 
@@ -44,8 +48,8 @@ def test_folders_are_named_by_swept_settings(swept, name):
 
 
 def test_key_is_the_config_hash_with_data_sources():
-    point = make_point()
-    assert point.key == config_hash(asdict(point.config), sources(point.config))
+    [(point, job)] = sweep.plan([((), compose(SMALL))]).items()
+    assert point.key == config_hash(asdict(job.config), sources(job.config))
     assert make_point("trainer.workers=2", "name=other").key == point.key
     keys = {make_point(change).key for change in ("seed=1", "optim.lr=1", "data=synthetic_l3")}
     assert len(keys | {point.key}) == 4
@@ -68,9 +72,9 @@ def test_key_depends_on_data_contents(tmp_path):
 def test_errors_name_their_point():
     for bad in ("trainer.epochs=0", "glove=file"):
         with pytest.raises(ConfigError, match=r"^seed=2: (trainer\.epochs|glove\.path)"):
-            make_points([(("seed=1",), compose(SMALL)), (("seed=2",), compose([*SMALL, bad]))])
+            sweep.plan([(("seed=1",), compose(SMALL)), (("seed=2",), compose([*SMALL, bad]))])
     with pytest.raises(ConfigError, match="grid is empty"):
-        make_points([])
+        sweep.plan([])
 
 
 @pytest.mark.parametrize(
@@ -83,43 +87,104 @@ def test_errors_name_their_point():
     ],
 )
 def test_grids_of_the_same_sweep(other, same):
-    first, second = Grid(*split_grid(["debug=fast", "seed=1,2"])), Grid(*split_grid(other))
-    assert (first.folder_in(Path()) == second.folder_in(Path())) == same
-    assert first.folder_in(Path()).name.startswith("sweep-seed-")
+    def folder(overrides: list[str]) -> Path:
+        with multirun(overrides) as given:
+            return default_folder(Path(), grid_name(given.fixed, given.keys), given.keys)
+
+    assert (folder(["debug=fast", "seed=1,2"]) == folder(other)) == same
+    assert folder(other).name.startswith("sweep-seed-")
 
 
 def test_order_of_swept_settings_does_not_matter(tmp_path):
-    first, second = (Grid(["debug=fast"], swept) for swept in (["model", "seed"], ["seed", "model"]))
-    existing, new = first.folder_in(tmp_path), second.folder_in(tmp_path)
+    def folder(*swept: str) -> Path:
+        return default_folder(tmp_path, grid_name(["debug=fast"], swept), swept)
+
+    existing, new = folder("model", "seed"), folder("seed", "model")
     existing.mkdir()
-    Grid([], ["model", "seed"]).folder_in(tmp_path).mkdir()
-    assert second.folder_in(tmp_path) == existing != new
+    assert folder("seed", "model") == existing != new
     new.mkdir()  # if both exist, each order keeps its own
-    assert second.folder_in(tmp_path) == new
+    assert folder("seed", "model") == new
+
+
+def test_sweep_extended_by_a_setting_keeps_its_points(stubbed):
+    """The first point was named after its model because nothing was swept; it keeps its folder."""
+    first = stub.make_sweep(stubbed.folder)
+    [(_, config)] = stub.points(1)
+    first.grid = grid_name([*stub.FIXED, "seed=1"], [])
+    assert first.launch([((), config)]) == [51.0]
+    assert stubbed.launch(1, 2) == [51.0, 52.0]
+    assert stubbed.started() == ["bert", "seed2"]
+    assert stubbed.states() == ["ok", "ok"]
+
+
+def test_folder_of_another_sweep_is_refused(stubbed):
+    stubbed.launch(1)
+    manifest_file = stubbed.folder / MANIFEST
+    manifest = json.loads(manifest_file.read_text())
+    manifest_file.write_text(json.dumps({**manifest, "grid": "model=proposed seed=..."}))
+    before = stubbed.started()
+    with pytest.raises(RunError, match=r"contains another sweep \(model=proposed seed=\.\.\.\)"):
+        stubbed.launch(2)
+    assert stubbed.launch(1, 2) == [51.0, 52.0]  # includes all its points, so the sweep is extended
+    assert stubbed.started() == [*before, "seed2"]
+
+
+def test_sweep_killed_before_its_manifest_was_written_starts_over(stubbed):
+    (died,) = killed_at_sizes(lambda: write_atomic(stubbed.folder / MANIFEST, "x" * 99), [9])
+    assert died
+    assert len(list(stubbed.folder.iterdir())) == 1
+    assert stubbed.launch(1) == [51.0]
+    assert not any(map(is_unfinished, stubbed.folder.iterdir()))
+
+
+def test_results_of_other_code_are_logged(stubbed, monkeypatch, caplog):
+    caplog.set_level(logging.WARNING)
+    stubbed.launch(1, 2)
+    record = json.loads((stubbed.point(1) / RECORD).read_text()) | {"commit": "a" * 40}
+    (stubbed.point(1) / RECORD).write_text(json.dumps(record))
+    assert not caplog.records
+    monkeypatch.setattr("qa_arch.results.provenance.commit", lambda: ("b" * 40, False))
+    (stubbed.point(2) / RECORD).unlink()
+    stubbed.launch(1, 2)
+    assert "kept the results of 1 point(s) run with other code (commit aaaaaaaa, now bbbbbbbb)" in caplog.text
+    assert stubbed.started() == ["seed1", "seed2", "seed2"]
 
 
 @pytest.mark.parametrize(
-    ("visible", "devices", "pool"),
+    ("scores", "value"),
     [
-        (None, None, None),
-        ("3", None, None),
-        (None, [0, 2], ["0", "2"]),
-        ("4,5,6", [0, 2], ["4", "6"]),
-        ("GPU-a, GPU-b", [1, "GPU-c"], ["GPU-b", "GPU-c"]),
+        ({"margin_0": {"f1": 40.0}, "calibrated": {"f1": 50.0}, "oracle": {"f1": 60.0}}, 50.0),
+        ({"never_null": {"f1": 70.0}}, 70.0),
+        ({"ranked": {"accuracy": 30.0, "mrr": 45.0}}, 30.0),
+        (None, None),
     ],
 )
-def test_device_indices_count_visible_devices(visible, devices, pool):
-    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    assert device_pool(read_settings({"devices": devices}), environment) == pool
-    with pytest.raises(ConfigError, match=r"no device 9; CUDA_VISIBLE_DEVICES=0,1 leaves 2"):
-        device_pool(read_settings({"devices": [9]}), {"CUDA_VISIBLE_DEVICES": "0,1"})
+def test_value_of_a_run(scores, value):
+    """SQuAD 2.0, SQuAD 1.1, answer selection; no value without calibration scores."""
+    about = {"status": "ok", "name": "n", "model": "m", "seed": 1, "config": {}, "config_hash": "-"}
+    splits = {"dev": {"calibrated": {"f1": 99.0}}} | ({"calibration": scores} if scores else {})
+    points = {
+        split: {
+            name: Point(protocol="2.0", metric_version="1", metrics=metrics)
+            for name, metrics in named.items()
+        }
+        for split, named in splits.items()
+    }
+    assert value_of(RunRecord(**about, scores=points)) == value
+
+
+def problem_of(*points: str, pool=None, local=True) -> str:
+    planned = [jobs.make(compose([*SMALL, *words.split()]), title="seed=1") for words in points]
+    error, missing, _ = sweep.examine(planned, pool, local, None)
+    assert (type(error), missing) == (ConfigError if error else type(None), None)
+    return str(error or "")
 
 
 @pytest.mark.parametrize(
     ("pool", "count", "problem"),
     [
-        (None, 0, None),
-        (["0", "2"], 2, None),
+        (None, 0, ""),
+        (["0", "2"], 2, ""),
         (["0", "7", "1"], 1, "sweep.devices: torch sees no device 7;"),
         (["GPU-a"], 0, "sweep.devices: torch sees no device GPU-a;"),
     ],
@@ -127,55 +192,26 @@ def test_device_indices_count_visible_devices(visible, devices, pool):
 def test_missing_devices_are_reported(monkeypatch, pool, count, problem):
     """torch counts the devices of the pool up to the first that is missing."""
     monkeypatch.setattr("torch.cuda.device_count", lambda: count)
-    message = sweep_points._first_problem({"points": [], "pool": pool, "local": True}, ())
-    assert (message and message[: len(problem or "")]) == problem
+    assert problem_of(pool=pool)[: len(problem) or None] == problem
 
 
 @pytest.mark.parametrize(
-    ("local", "problem"), [(True, "seed=1: trainer.accelerator: gpu"), (False, "seed=1: unknown setting")]
-)
-def test_devices_of_other_machines_are_not_checked(monkeypatch, local, problem):
-    """A login node has no GPU, but settings of the model are checked there too."""
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    config = asdict(make_point("trainer=8gb", "trainer.accelerator=gpu").config)
-    wrong = {**config, "model": {**config["model"], "dropuot": 0.1}}
-    points = [{"title": "seed=1", "config": content} for content in (config, wrong)]
-    message = sweep_points._first_problem({"points": points, "pool": None, "local": local}, TRUSTED)
-    assert str(message).startswith(problem)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "problem"),
+    ("overrides", "local", "problem"),
     [
-        ("trainer.strategy=fsdp", "trainer.strategy: fsdp shards a model across GPUs"),
-        ("+references.mine._target_=qa_arch.nn.losses.SpanLoss", "references.mine: SpanLoss has no method"),
-        (f"{PRETRAINED} features.max_length=600", "features.max_length: 600 is more than the 512 tokens"),
+        ("trainer=8gb trainer.accelerator=gpu", True, "trainer.accelerator: gpu"),
+        ("trainer=8gb trainer.accelerator=gpu +model.dropuot=1", False, "unknown setting 'model.dropuot'"),
+        ("trainer.strategy=fsdp", True, "trainer.strategy: fsdp shards a model across GPUs"),
+        ("+references.mine._target_=qa_arch.nn.losses.SpanLoss", True, "references.mine: SpanLoss has no"),
+        (f"{PRETRAINED} features.max_length=600", True, "features.max_length: 600 is more than the 512"),
     ],
 )
-def test_point_that_could_not_start_is_reported(monkeypatch, overrides, problem):
+def test_point_that_could_not_start_is_reported(monkeypatch, overrides, local, problem):
+    """A login node has no GPU, but settings of the model are checked there too."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    points = [
-        {"title": "seed=1", "config": asdict(make_point(*change.split()).config)}
-        for change in ("seed=1", overrides)
-    ]
-    request = {"points": points, "pool": None, "local": True}
-    assert str(sweep_points._first_problem(request, TRUSTED)).startswith(f"seed=1: {problem}")
+    monkeypatch.setattr("qa_arch.system.hub.cached", lambda *_: True)
+    assert problem_of("seed=1", overrides, local=local).startswith(f"seed=1: {problem}")
 
 
 def test_compressed_config_is_refused():
     with pytest.raises(ConfigError, match="compression: lists the steps of qa-arch compress"):
         make_point("+compression=[{method: magnitude, sparsity: 0.5}]")
-
-
-def test_environment_of_a_point(monkeypatch):
-    environment = dict.fromkeys((*SCRUBBED, "TORCHELASTIC_RUN_ID"), "x") | {
-        "PATH": "/bin",
-        "WANDB_MODE": "offline",
-    }
-    passed_on = {"PATH": "/bin", "WANDB_MODE": "offline", "WANDB_RUN_GROUP": "s"}
-    assert point_environment(devices=None, side_by_side=1, group="s", environment=environment) == passed_on
-    monkeypatch.setattr("os.cpu_count", lambda: 8)
-    shared = point_environment(devices=["1", "3"], side_by_side=3, group="s", environment=environment)
-    assert shared == {**passed_on, "CUDA_VISIBLE_DEVICES": "1,3", "OMP_NUM_THREADS": "2"}
-    own = point_environment(devices=[], side_by_side=16, group="s", environment={"OMP_NUM_THREADS": "5"})
-    assert own == {"WANDB_RUN_GROUP": "s", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "5"}

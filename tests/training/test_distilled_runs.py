@@ -10,7 +10,7 @@ from qa_arch.config.compose import compose
 from qa_arch.errors import RunError
 from qa_arch.records import TeacherFacts, read_record
 from qa_arch.results.systems import group_by_system
-from qa_arch.sweep.points import make_points, sources
+from qa_arch.sweep import plan, point_key, sources
 from qa_arch.training.module import TrainingModule
 
 DROPOUT = ("encoder.hidden_dropout=0.1", "model.dropout=0.1")
@@ -82,18 +82,19 @@ def test_teacher_moves_to_the_gpu_with_its_student(run_training, student):
 
 
 def test_sweep_point_is_identified_by_teacher_content(tiny_run, student, teacher, tmp_path):
-    def point(folder):
+    def config(folder):
         settings = [*tiny_run, *student("soft_targets"), f"distillation.teacher={folder}"]
-        return make_points([(("seed=1",), compose(settings))])[0]
+        (job,) = plan([(("seed=1",), compose(settings))]).values()
+        return job.config
 
     copy = tmp_path / "copy"
     shutil.copytree(teacher, copy)
-    assert sources(point(copy).config) == sources(point(teacher).config)
+    assert sources(config(copy)) == sources(config(teacher))
     (copy / "model" / "model.safetensors").write_bytes(b"other weights")
-    assert sources(point(copy).config)["teacher"] != sources(point(teacher).config)["teacher"]
-    assert point(copy).key != point(teacher).key
+    assert sources(config(copy))["teacher"] != sources(config(teacher))["teacher"]
+    assert point_key(config(copy)) != point_key(config(teacher))
     with pytest.raises(RunError, match=r"^seed=1: distillation\.teacher: .*no such run folder"):
-        point(tmp_path / "nowhere")
+        config(tmp_path / "nowhere")
 
 
 @pytest.mark.slow

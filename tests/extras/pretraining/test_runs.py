@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,7 @@ from qa_arch.records import TOKENS, is_language, read_questions, read_record, wr
 from qa_arch.results.columns import comparison
 from qa_arch.results.pretrained_runs import encoder_run, pretrained_run
 from qa_arch.results.systems import group_by_system
-from qa_arch.sweep.points import make_points, sources
+from qa_arch.sweep import point_key, sources
 from qa_arch.tasks import task_named, task_of
 from qa_arch.training.module import TrainingModule
 from qa_arch.training.run import train
@@ -264,11 +264,9 @@ def test_systems_and_points_ignore_seed_and_path_of_the_pretrained_run(
     assert [len(system.runs) for system in systems] == [2, 1]
     assert all("name=mlm (" in system.label for system in systems)
     shutil.copytree(pretrained, tmp_path / "moved")
-    original, moved = (
-        make_points([((), asdict(fine_tuning(run)))])[0] for run in (pretrained, tmp_path / "moved")
-    )
-    assert original.key == moved.key
-    assert sources(original.config)["encoder"] == read_record(pretrained).config_hash
+    original, moved = (fine_tuning(run) for run in (pretrained, tmp_path / "moved"))
+    assert point_key(original) == point_key(moved)
+    assert sources(original)["encoder"] == read_record(pretrained).config_hash
 
 
 @pytest.mark.parametrize(

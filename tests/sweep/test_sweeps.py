@@ -1,4 +1,4 @@
-"""``train -m`` and ``sweep``: grids through Hydra's sweeper, resuming, and errors before any point starts."""
+"""``train -m`` and ``sweep``: grids as Hydra reads them, resuming, and errors before any point starts."""
 
 import json
 import re
@@ -8,13 +8,15 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import sweep_stub as stub
 from kills import contents
 
+from qa_arch import sweep
 from qa_arch.config.files import write_atomic
 from qa_arch.config.schema import RANDOM_ONLY
 from qa_arch.errors import ConfigError
 from qa_arch.records import RECORD, find_runs
-from qa_arch.sweep.state import MANIFEST, read_manifest
+from qa_arch.sweep import MANIFEST, read_manifest
 
 RELOADED = ("encoder.init=pretrained", *(f"encoder.{key}=null" for key in RANDOM_ONLY))
 
@@ -34,19 +36,31 @@ def test_repeated_grid_runs_only_failed_and_new_points(stubbed, train_m):
     assert stubbed.started() == ["seed1", "seed2", "seed3", "seed2", "seed4"]
 
 
-def test_unavailable_checkpoint_is_refused_before_any_point_starts(stubbed, train_m, monkeypatch):
-    queries = []
+@pytest.mark.usefixtures("checked")
+def test_unavailable_checkpoint_is_refused_before_any_point_starts(stubbed, train_m, qa_arch, monkeypatch):
+    """Also when a sweep is resumed."""
+    queries, here = [], ["here/already"]
     monkeypatch.setattr("qa_arch.system.hub.state", lambda: queries.append(1) or "the hub does not answer")
-    monkeypatch.setattr("qa_arch.system.hub.cached", lambda kind, name, _: name == "here/already")
+    monkeypatch.setattr("qa_arch.system.hub.cached", lambda kind, name, _: name in here)
+    monkeypatch.setattr("qa_arch.system.hub.go_offline", lambda: None)
     arguments = ("seed=1,2", "encoder.tokenizer=not/here,here/already")
+    missing = "not/here: no such folder, not downloaded before, and the hub does not answer"
     code, out, err = train_m(*arguments)
-    assert (code, out, len(queries)) == (6, "", 1)
-    assert "not/here: no such folder, not downloaded before, and the hub does not answer" in err
+    assert (code, out, len(queries), missing in err) == (6, "", 1, True)
+    assert train_m(*arguments, "--dry-run")[0] == 6
     assert not stubbed.folder.exists()
-    assert train_m(*arguments, "--dry-run")[0] == 0
-    assert len(queries) == 1
+    here.append("not/here")
+    stubbed.set_actions(seed1="failed")
+    assert train_m(*arguments)[0] == 1
+    here.remove("not/here")
+    before = stubbed.started()
+    for action in ("resume", "retry"):
+        code, _, err = qa_arch("sweep", action, stubbed.folder)
+        assert (code, missing in err) == (6, True)
+    assert stubbed.started() == before
 
 
+@pytest.mark.usefixtures("checked")
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -63,7 +77,6 @@ def test_unusable_files_are_refused_before_any_point_starts(
     assert (actual, out) == (code, "")
     assert f"seed=1: {message}" in err
     assert train_m("seed=1,2", *arguments, "--dry-run")[0] == code
-    assert caplog.messages[-1].startswith("training on this machine would fail")
     assert f"training on this machine would fail: seed=1: {message}" in caplog.text
     assert not stubbed.folder.exists()
 
@@ -209,8 +222,8 @@ def test_sweep_in_a_yaml(stubbed, train_m, with_yaml, typed, points):
     chosen = with_yaml("hydra: {mode: MULTIRUN, sweeper: {params: {seed: '3,4'}}}")
     assert train_m(*chosen, *typed)[0] == 0
     manifest = read_manifest(stubbed.folder)
-    assert [entry.overrides for entry in manifest.points][:3] == points
-    assert len(manifest.swept) == len(points[0])
+    assert [list(point.overrides) for point in manifest.points][:3] == points
+    assert manifest.grid.count("=...") == len(points[0])
 
 
 FLAGS = {
@@ -252,14 +265,24 @@ def test_suggested_comparison_has_the_first_model_as_baseline(stubbed, train_m):
     assert f"qa-arch compare {stubbed.folder} --baseline bert --split calibration\n" in out
 
 
-def test_sweep_status(stubbed, train_m, qa_arch):
-    train_m("seed=1,2")
+def test_status_and_retry(stubbed, train_m, qa_arch):
+    """``resume`` runs failed points, ``retry`` also those that ran out of memory, from the beginning."""
+    stubbed.set_actions(seed1="failed", seed2="oom")
+    train_m("seed=1,2,3")
     code, out, _ = qa_arch("sweep", "status", stubbed.folder, "--json")
-    assert code == 0
     status = json.loads(out)
-    assert status["counts"] == {"ok": 2}
-    first = status["points"][0]
-    assert (first["point"], first["status"], first["f1"], first["attempts"]) == ("seed=1", "ok", 51.0, 1)
+    assert (code, status["counts"]) == (0, {"failed": 1, "oom": 1, "ok": 1})
+    last = status["points"][-1]
+    assert (last["point"], last["status"], last["f1"]) == ("seed=3", "ok", 53.0)
+    (stubbed.point(1) / "last.ckpt").write_text("old")
+    assert qa_arch("sweep", "resume", stubbed.folder)[0] == 1
+    assert stubbed.started() == ["seed1", "seed2", "seed3", "seed1"]
+    assert (stubbed.point(1) / "last.ckpt").exists()
+    assert qa_arch("sweep", "retry", stubbed.folder, "--n-jobs", "0")[0] == 2
+    stubbed.set_actions()
+    code, out, _ = qa_arch("sweep", "retry", stubbed.folder, "--n-jobs", "2", "--json")
+    assert (code, json.loads(out)["counts"]) == (0, {"ok": 3})
+    assert not (stubbed.point(1) / "last.ckpt").exists()
 
 
 def test_folder_without_a_sweep_is_refused(tmp_path, qa_arch):
@@ -267,16 +290,6 @@ def test_folder_without_a_sweep_is_refused(tmp_path, qa_arch):
         code, _, err = qa_arch("sweep", action, tmp_path)
         assert (code, "contains no sweep" in err) == (5, True)
         assert not list(tmp_path.iterdir())
-
-
-def test_resume_finishes_a_sweep(stubbed, train_m, qa_arch):
-    stubbed.set_actions(seed1="signal", seed2="failed")
-    assert train_m("seed=1,2,3", "sweep.fail_fast=true")[0] == 1
-    stubbed.set_actions()
-    assert qa_arch("sweep", "resume", stubbed.folder, "--n-jobs", "0")[0] == 2
-    code, out, _ = qa_arch("sweep", "resume", stubbed.folder, "--n-jobs", "2", "--devices", "0,1")
-    assert (code, "3 points: 3 ok" in out) == (0, True)
-    assert sorted(stubbed.started()) == ["seed1", "seed1", "seed2", "seed2", "seed3"]
 
 
 @pytest.mark.parametrize("action", ["resume", "retry"])
@@ -315,88 +328,69 @@ def test_point_with_a_damaged_or_missing_record_runs_again(stubbed, train_m, qa_
     assert sorted(stubbed.started()) == ["seed1", "seed1", "seed2", "seed2", "seed3"]
 
 
-UNREADABLE = {
-    "of a later version": '{"schema": 3}',
-    "with an unknown field": '{"schema": 2, "surprise": 1}',
-    "of binary data": b"\xff",
-    "nested too deep": "[" * 99 + "]" * 99,
-    "that is a folder": None,
+def planted(name=None, **changes):
+    def plant(stubbed) -> None:
+        manifest = json.loads((stubbed.folder / MANIFEST).read_text())
+        first = manifest["points"][0]
+        first["name"] = first["name"] if name is None else name
+        (stubbed.folder / MANIFEST).write_text(json.dumps(manifest | changes))
+
+    return plant
+
+
+def replaced(content: bytes | None):
+    """With None, the record of the finished point becomes a folder."""
+
+    def replace(stubbed) -> None:
+        path = stubbed.point(2) / RECORD
+        path.unlink()
+        path.mkdir() if content is None else path.write_bytes(content)
+
+    return replace
+
+
+SPOILED = {
+    "package": (
+        planted(trusted=["evil"]),
+        2,
+        "was started with --trust evil, which is not taken",
+    ),
+    "configs": (planted(config_dir="/a b"), 2, "was started with --config-dir '/a b', which is not"),
+    "place": (
+        planted(cwd="/"),
+        2,
+        "was started in /, where its relative paths begin",
+    ),
+    **{
+        f"name {name!r}": (planted(name=name), 5, f"points[0].name: {name!r} cannot be the name of a folder")
+        for name in ("../victim", "/etc", "..", "seed1/..", "a/b", "", "a\0")
+    },
+    "later record": (replaced(b'{"schema": 9}'), 5, "run.json: "),
+    "unknown field": (replaced(b'{"schema": 2, "surprise": 1}'), 5, "run.json: "),
+    "binary record": (replaced(b"\xff"), 5, "run.json: "),
+    "deep record": (replaced(b"[" * 99 + b"]" * 99), 5, "run.json: "),
+    "folder for a record": (replaced(None), 5, "run.json: "),
 }
 
 
-@pytest.mark.parametrize("record", UNREADABLE)
-def test_finished_point_is_never_cleared_because_it_cannot_be_read(stubbed, train_m, qa_arch, record):
-    stubbed.set_actions(seed2="failed")
-    train_m("seed=1,2")
-    path = stubbed.point(1) / RECORD
-    path.unlink()
-    if (content := UNREADABLE[record]) is None:
-        path.mkdir()
-    else:
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    before = contents(stubbed.folder)
-    code, out, _ = qa_arch("sweep", "status", stubbed.folder)
-    assert (code, "2 failed" in out, f"{path}: " in out) == (0, True, True)
-    for command in (("sweep", "resume", stubbed.folder), ("sweep", "retry", stubbed.folder)):
-        code, out, err = qa_arch(*command)
-        assert (code, out, err.count("\n"), f"{path}: " in err) == (5, "", 1, True)
-    assert train_m("seed=1,2")[0] == 5
-    assert contents(stubbed.folder) == before
-
-
-@pytest.mark.parametrize("action", ["resume", "retry"])
-def test_checkpoint_gone_from_the_hub_is_refused_before_any_point_resumes(
-    stubbed, train_m, monkeypatch, qa_arch, action
-):
-    monkeypatch.setattr("qa_arch.system.hub.cached", lambda *_: False)
-    monkeypatch.setattr("qa_arch.system.hub.state", lambda: "")
-    monkeypatch.setattr("qa_arch.system.hub.missing", lambda *_: "")
-    stubbed.set_actions(seed1="failed")
-    train_m("seed=1,2", "encoder.tokenizer=not/here")
-    before = stubbed.started()
-    monkeypatch.setattr("qa_arch.system.hub.state", lambda: "the hub does not answer")
-    code, _, err = qa_arch("sweep", action, stubbed.folder)
-    assert (code, "not/here: no such folder, not downloaded before" in err) == (6, True)
-    assert stubbed.started() == before
-
-
-@pytest.mark.parametrize(
-    ("planted", "message"),
-    [
-        ({"trusted": ["evil"]}, "was started with --trust evil, which is not taken from a file"),
-        ({"config_dir": "/a b"}, "was started with --config-dir '/a b', which is not"),
-        ({"cwd": "/"}, "was started in /, where its relative paths begin; run this command there"),
-    ],
-)
-@pytest.mark.parametrize("action", ["resume", "retry"])
-def test_manifest_cannot_choose_what_is_imported(stubbed, train_m, qa_arch, planted, message, action):
+@pytest.mark.parametrize("spoiled", SPOILED)
+def test_spoiled_sweep_is_refused_and_left_alone(stubbed, train_m, qa_arch, spoiled):
+    """A manifest cannot choose what is imported or where points are, and a finished point is never cleared
+    because its record cannot be read."""
+    spoil, code, message = SPOILED[spoiled]
     stubbed.set_actions(seed1="failed")
     train_m("seed=1,2")
-    manifest = json.loads((stubbed.folder / MANIFEST).read_text())
-    (stubbed.folder / MANIFEST).write_text(json.dumps(manifest | planted))
-    before = contents(stubbed.folder)
-    code, out, err = qa_arch("sweep", action, stubbed.folder)
-    assert (code, out, message in err) == (2, "", True)
-    assert contents(stubbed.folder) == before
-
-
-@pytest.mark.parametrize("name", ["../victim", "VICTIM", "..", "seed1/..", "a/b", "", "a\0"])
-def test_name_of_a_point_leads_nowhere(stubbed, train_m, qa_arch, name):
-    stubbed.set_actions(seed1="failed")
-    train_m("seed=1")
-    victim = stubbed.base / "victim"
-    write_atomic(victim / "config.yaml", "years of work")
-    write_atomic(victim / RECORD, "{")
-    manifest = json.loads((stubbed.folder / MANIFEST).read_text())
-    name = name.replace("VICTIM", str(victim))
-    manifest["points"][0]["name"] = name
-    (stubbed.folder / MANIFEST).write_text(json.dumps(manifest))
+    write_atomic(stubbed.base / "victim" / "config.yaml", "years of work")
+    write_atomic(stubbed.base / "victim" / RECORD, "{")
+    spoil(stubbed)
     before = contents(stubbed.base)
-    for action in ("status", "resume", "retry"):
-        code, out, err = qa_arch("sweep", action, stubbed.folder)
-        assert (code, out) == (5, "")
-        assert f"sweep.json: points[0].name: {name!r} cannot be the name of a folder" in err
-    assert train_m("seed=1")[0] == 5
+    for action in ("resume", "retry"):
+        actual, out, err = qa_arch("sweep", action, stubbed.folder)
+        assert (actual, out, err.count("\n"), message in err) == (code, "", 1, True)
+    if code == 5:
+        assert train_m("seed=1,2")[0] == 5
+        _, out, err = qa_arch("sweep", "status", stubbed.folder)
+        assert message in out + err
     assert contents(stubbed.base) == before
 
 
@@ -426,7 +420,8 @@ def test_resumed_sweep_needs_and_repeats_its_options(stubbed, train_m, qa_arch, 
 
 def test_points_keep_the_logger_of_the_command_line_alone(stubbed, train_m, qa_arch, monkeypatch):
     given = []
-    monkeypatch.setattr("qa_arch.cli.sweep.point_command", lambda *a: given.append(a) or stubbed.command)
+    command = stub.point_command(stubbed.plan)
+    monkeypatch.setattr(sweep, "point_command", lambda job: given.append(job) or command(job))
     stubbed.set_actions(seed1="failed")
     code, out, _ = train_m("seed=1,2", "logger=csv", "logger.folder=here")
     line = f"resume:  qa-arch sweep resume {stubbed.folder} logger=csv logger.folder=here\n"
@@ -443,16 +438,15 @@ def test_points_keep_the_logger_of_the_command_line_alone(stubbed, train_m, qa_a
     given.clear()
     code, out, _ = qa_arch("sweep", "resume", stubbed.folder, "logger=csv", "logger.folder=here")
     assert (code, line in out) == (1, True)
-    ((options, machine),) = given
-    assert options == ["logger=csv", "logger.folder=here"]
-    assert machine[stubbed.point(1).name]["logger"]["folder"] == "here"
+    (job,) = given
+    assert (job.machine, job.raw["logger"]["folder"]) == (["logger=csv", "logger.folder=here"], "here")
 
 
 def test_resume_checks_the_given_devices(stubbed, train_m, monkeypatch, qa_arch):
-    """Before a point is cleared or started; without ``--devices`` there is nothing to check."""
+    """Before a point is cleared or started."""
     checked = []
 
-    def refuse(points, trusted, pool, local):
+    def refuse(planned, pool, **options):
         checked.append(pool)
         if pool:
             raise ConfigError("sweep.devices: torch sees no device 9")
@@ -460,12 +454,11 @@ def test_resume_checks_the_given_devices(stubbed, train_m, monkeypatch, qa_arch)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     stubbed.set_actions(seed1="failed")
     train_m("seed=1,2", "trainer.accelerator=auto")
-    monkeypatch.setattr("qa_arch.sweep.points.preflight", refuse)
+    monkeypatch.setattr(sweep, "check", refuse)
     (stubbed.point(1) / "last.ckpt").write_text("")
     before = stubbed.started()
-    code, _, err = qa_arch("sweep", "resume", stubbed.folder, "--devices", "0,9")
+    code, _, err = qa_arch("sweep", "retry", stubbed.folder, "--devices", "0,9")
     assert (code, "no device 9" in err) == (2, True)
-    assert checked == [["0", "9"]]
     assert stubbed.started() == before
     assert (stubbed.point(1) / "last.ckpt").exists()
     assert qa_arch("sweep", "resume", stubbed.folder)[0] == 1

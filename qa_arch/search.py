@@ -1,7 +1,7 @@
 """Hyper-parameter search with Optuna, which chooses the next points of a sweep from calibration scores.
 
 The study is a journal file in the sweep's folder. An interrupted search continues with its unfinished
-points; a larger ``trials`` extends it.
+points; a larger ``n_trials`` extends it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,50 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, check_distribution_compatibility
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+    check_distribution_compatibility,
+)
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
+from qa_arch.config.compose import IntervalSweep, Override, RangeSweep
 from qa_arch.errors import ConfigError
-from qa_arch.sweep.runner import PointError
-from qa_arch.sweep.state import MANIFEST, STUDY
+from qa_arch.launchers import MANIFEST, STUDY
 
 log = logging.getLogger(__name__)
 NAME, SEEDS = "calibration", "seeds"
-Launch = Callable[[list[list[str]]], Sequence[Any]]
-"""Runs points, given as overrides; each result has a ``return_value``, which raises if there is none."""
+Launch = Callable[[list[list[str]]], Sequence[float | None]]
+"""Runs points, given as overrides; returns the value of each, None if it failed, NaN if nothing scores it."""
 Space = Mapping[str, BaseDistribution]
+
+
+def space_of(swept: Sequence[Override]) -> dict[str, BaseDistribution]:
+    """Search space of a Hydra sweep; ConfigError names the first override that is none."""
+    space = {}
+    for override in swept:
+        try:
+            space[override.get_key_element()] = _dimension(override)
+        except ValueError as error:
+            raise ConfigError(f"{override.input_line}: {error}") from error
+    return space
+
+
+def _dimension(override: Override) -> BaseDistribution:
+    """A number for ``interval`` and ``range``, else a categorical choice."""
+    swept = override.value()
+    words = list(override.sweep_string_iterator()) if override.is_discrete_sweep() else []
+    if isinstance(swept, IntervalSweep):
+        is_whole = isinstance(swept.start, int) and isinstance(swept.end, int)
+        kind = IntDistribution if is_whole else FloatDistribution
+        return kind(swept.start, swept.end, log="log" in swept.tags)
+    if isinstance(swept, RangeSweep) and words and all(isinstance(n, int) for n in (swept.start, swept.step)):
+        return IntDistribution(int(words[0]), int(words[-1]), step=int(swept.step), log="log" in swept.tags)
+    return CategoricalDistribution(words)
 
 
 def search(
@@ -34,13 +64,14 @@ def search(
     space: Space,
     launch: Launch,
     *,
-    trials: int,
-    at_a_time: int,
+    n_trials: int,
+    n_jobs: int,
     seed: int,
     seeds: int = 1,
     dry: bool,
-) -> dict[str, Any] | None:
-    """Run points until ``trials`` have ended, in this and earlier calls; returns the best point's settings.
+) -> None:
+    """Run points, ``n_jobs`` at a time, until ``n_trials`` have ended, in this and earlier calls, and log the
+    settings of the best.
 
     Maximises calibration F1; dev is not used. A point without a value (failed, out of memory) counts as a
     trial. ``seeds``: runs whose mean is the value of a point. ``dry``: points are sampled, but nothing is
@@ -50,27 +81,13 @@ def search(
         raise ConfigError(
             "hydra/sweeper=qa_optuna: nothing to search; give settings such as optim.lr=interval(a,b)"
         )
-    if trials < 1 or at_a_time < 1:
+    if n_trials < 1 or n_jobs < 1:
         raise ConfigError("hydra.sweeper.n_trials and hydra.sweeper.n_jobs must be at least 1")
     existed = (folder / STUDY).is_file()
     study = _study(folder, seed, seeds, dry=dry)
-    for trial in study.trials:  # before a trial that no space fits is written to the journal
-        # A killed process leaves a trial with some of its settings, which _next_trials leaves out.
-        fewer = trial.state == TrialState.RUNNING and trial.params.keys() < space.keys()
-        if trial.params.keys() != space.keys() and not fewer:
-            raise ConfigError(
-                f"{folder}: searches {', '.join(trial.params)}; give this search its own sweep.folder=DIR"
-            )
-        try:
-            for name, distribution in trial.distributions.items():
-                check_distribution_compatibility(distribution, space[name])
-        except ValueError as error:
-            raise ConfigError(
-                f"the choices of a search are fixed once it has started ({error}); give this one its own"
-                " sweep.folder=DIR"
-            ) from error
+    _require_same_space(folder, study, space)
     try:
-        for batch in iter(lambda: _next_trials(study, space, trials, at_a_time), []):
+        for batch in iter(lambda: _next_trials(study, space, n_trials, n_jobs), []):
             points = [[f"{name}={value}" for name, value in trial.params.items()] for trial in batch]
             distinct = [point for n, point in enumerate(points) if point not in points[:n]]
             try:
@@ -79,22 +96,26 @@ def search(
                 for trial in batch:
                     study.tell(trial.number, state=TrialState.FAIL)
                 raise
-            values = dict(zip(map(tuple, distinct), map(_value, results), strict=True))
+            if any(value is not None and math.isnan(value) for value in results):
+                raise ConfigError(
+                    "hydra/sweeper=qa_optuna: maximises the calibration score, but there is no calibration"
+                    " split; set data.calibration, data.hold_out_articles or data.hold_out_share"
+                )
+            values = dict(zip(map(tuple, distinct), results, strict=True))
             for trial, point in zip(batch, points, strict=True):
                 value = values[tuple(point)]
-                state = TrialState.COMPLETE if value is not None else TrialState.FAIL
-                study.tell(trial.number, value, state=state)
+                study.tell(
+                    trial.number, value, state=TrialState.FAIL if value is None else TrialState.COMPLETE
+                )
     except BaseException:
         if not existed and not dry and not (folder / MANIFEST).is_file():  # no point was accepted
             (folder / STUDY).unlink(missing_ok=True)
         raise
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    if dry or not complete:
-        return None
-    best = max(complete, key=lambda trial: trial.value)
-    settings = " ".join(f"{name}={value}" for name, value in best.params.items())
-    log.info("best of %d points: %.2f on calibration with %s", len(complete), best.value, settings)
-    return dict(best.params)
+    if complete and not dry:
+        best = max(complete, key=lambda trial: trial.value)
+        settings = " ".join(f"{name}={value}" for name, value in best.params.items())
+        log.info("best of %d points: %.2f on calibration with %s", len(complete), best.value, settings)
 
 
 def _study(folder: Path, seed: int, seeds: int, *, dry: bool) -> optuna.Study:
@@ -121,6 +142,25 @@ def _study(folder: Path, seed: int, seeds: int, *, dry: bool) -> optuna.Study:
     return study
 
 
+def _require_same_space(folder: Path, study: optuna.Study, space: Space) -> None:
+    """Raise ConfigError if the study searches another space, before a trial of this one is in its journal."""
+    for trial in study.trials:
+        # A killed process leaves a trial with some of its settings, which _next_trials leaves out.
+        fewer = trial.state == TrialState.RUNNING and trial.params.keys() < space.keys()
+        if trial.params.keys() != space.keys() and not fewer:
+            raise ConfigError(
+                f"{folder}: searches {', '.join(trial.params)}; give this search its own sweep.folder=DIR"
+            )
+        try:
+            for name, distribution in trial.distributions.items():
+                check_distribution_compatibility(distribution, space[name])
+        except ValueError as error:
+            raise ConfigError(
+                f"the choices of a search are fixed once it has started ({error}); give this one its own"
+                " sweep.folder=DIR"
+            ) from error
+
+
 def _next_trials(study: optuna.Study, space: Space, trials: int, at_a_time: int) -> list[Any]:
     """Trials to run next, interrupted ones first."""
     ended = sum(trial.state.is_finished() for trial in study.trials)
@@ -128,16 +168,3 @@ def _next_trials(study: optuna.Study, space: Space, trials: int, at_a_time: int)
     interrupted = [trial for trial in running if trial.params.keys() == space.keys()]
     count = max(0, min(at_a_time, trials - ended))
     return interrupted[:count] or [study.ask(dict(space)) for _ in range(count)]
-
-
-def _value(result: Any) -> float | None:
-    try:
-        value = float(result.return_value)
-    except PointError:
-        return None
-    if math.isnan(value):
-        raise ConfigError(
-            "hydra/sweeper=qa_optuna: maximises the calibration score, but there is no calibration split; set"
-            " data.calibration, data.hold_out_articles or data.hold_out_share"
-        )
-    return value
