@@ -13,24 +13,28 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, Literal
 
+from qa_arch.config.check import read
 from qa_arch.config.files import read_yaml
-from qa_arch.config.schema import SweepSettings, validate
+from qa_arch.config.schema import Config, SweepSettings, validate
 from qa_arch.errors import ConfigError, QaArchError, RunError, one_line
-from qa_arch.records import RECORD, RunRecord, Status, read_record, write_end
+from qa_arch.records import RECORD, RunRecord, Status, clear_run, read_record, write_end
 from qa_arch.results import provenance
 from qa_arch.system import lifeline, lock
-from qa_arch.training.jobs import CONFIG
+from qa_arch.training.jobs import CONFIG, Job
 
 log = logging.getLogger(__name__)
-LOG = "log.txt"
-"""Output of a point, in its folder."""
+MANIFEST, STUDY, LOG = "sweep.json", "study.journal", "log.txt"
+"""Files of a sweep: its points, Optuna's journal if it chose them, and the output of each in its folder."""
+DAMAGED = "damaged"
+"""Folder of a sweep with what was moved out of points whose records are damaged."""
 State = Literal["queued"] | Status
 RESULTS: tuple[State, ...] = ("ok", "oom")
 """States with a result: such points run again only on request."""
@@ -87,6 +91,73 @@ def state_of(folder: Path) -> tuple[State, RunRecord | None]:
     if record is None:
         return "failed" if (folder / LOG).exists() or (folder / RECORD).exists() else "queued", None
     return "killed" if record.status == "running" else record.status, record
+
+
+def reset_point(folder: Path) -> None:
+    """Queue a point again: clear its folder except for config and log.
+
+    If its record is damaged, everything is moved into the sweep's folder ``DAMAGED`` instead.
+    """
+    if folder.is_symlink():
+        raise RunError(f"{folder}: is a link, whose target is not cleared; put the folder itself here")
+    remaining = (CONFIG, LOG, lock.LOCK)
+    with lock.hold(folder, "run"):
+        if is_damaged(folder):
+            names = (folder.parent / DAMAGED / f"{folder.name}-{n}" for n in count(1))
+            aside = next(path for path in names if not path.exists())
+            aside.mkdir(parents=True)
+            paths = [path for path in folder.iterdir() if path.name not in remaining]
+            for path in sorted(paths, key=lambda path: path.name == RECORD):  # last, in case of a kill
+                path.rename(aside / (f"{path.name}.{DAMAGED}" if path.name == RECORD else path.name))
+            log.warning(
+                "%s: its %s is not JSON; the run starts over, its files are in %s", folder, RECORD, aside
+            )
+        clear_run(folder, keep=remaining)
+
+
+def is_damaged(folder: Path) -> bool:
+    """Whether the record is there, but not JSON."""
+    return (folder / RECORD).exists() and record_of(folder) is None
+
+
+def read_settings(raw: Mapping[str, Any]) -> SweepSettings:
+    """Validate the section ``sweep``; ConfigError names the dotted key."""
+    settings = read(SweepSettings, raw, "sweep")
+    devices = settings.devices
+    if devices is not None and (not devices or len(set(map(str, devices))) < len(devices)):
+        raise ConfigError(f"sweep.devices: {devices} must list at least one device, and each only once")
+    return settings
+
+
+def device_pool(
+    settings: SweepSettings, planned: Collection[Job], environment: Mapping[str, str] = os.environ
+) -> list[str] | None:
+    """Devices to assign to points, as named in CUDA_VISIBLE_DEVICES; numbers index the devices that are
+    already visible. None if no point needs any; ConfigError if one needs more than there are."""
+    if settings.devices is None:
+        return None
+    pool, visible = [str(device) for device in settings.devices], environment.get(VISIBLE)
+    known = [name.strip() for name in (visible or "").split(",") if name.strip()]
+    for place, device in enumerate(settings.devices if visible is not None else ()):
+        if isinstance(device, int):
+            if not 0 <= device < len(known):
+                raise ConfigError(
+                    f"sweep.devices: there is no device {device}; {VISIBLE}={visible} leaves {len(known)},"
+                    " counted from 0"
+                )
+            pool[place] = known[device]
+    needs = {job.title: devices_of(job.config, pool) for job in planned}
+    for title, needed in needs.items():
+        if needed > len(pool):
+            raise ConfigError(f"{title}: needs {needed} devices, sweep.devices lists {len(pool)}")
+    return pool if any(needs.values()) else None
+
+
+def devices_of(config: Config, pool: Sequence[str] | None) -> int:
+    """How many devices of the pool a point takes."""
+    if pool is None or config.trainer.accelerator == "cpu":
+        return 0
+    return len(pool) if config.trainer.devices == "auto" else config.trainer.devices
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
@@ -25,8 +24,9 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
+from qa_arch.config.compose import IntervalSweep, Override, RangeSweep
 from qa_arch.errors import ConfigError
-from qa_arch.sweep import MANIFEST, STUDY
+from qa_arch.launchers import MANIFEST, STUDY
 
 log = logging.getLogger(__name__)
 NAME, SEEDS = "calibration", "seeds"

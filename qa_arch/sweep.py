@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import os
+import pickle
 import re
 import shlex
 import subprocess
@@ -20,12 +21,12 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib import import_module
-from itertools import chain, count
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
-from qa_arch import errors
+from qa_arch import launchers
 from qa_arch.config.check import FolderName, read
 from qa_arch.config.files import is_unfinished, read_json, write_atomic, write_json
 from qa_arch.config.find import use_config_dir
@@ -35,21 +36,9 @@ from qa_arch.config.schema import OOM_REMEDY, Config, Source, SweepSettings, tas
 from qa_arch.config.target import own_options
 from qa_arch.data.input_files import content_hash, packaged_files
 from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError
-from qa_arch.launchers import (
-    LOG,
-    RESULTS,
-    VISIBLE,
-    Cluster,
-    Here,
-    Launch,
-    State,
-    record_of,
-    require_submittable,
-    run,
-    state_of,
-)
+from qa_arch.launchers import MANIFEST, RESULTS, STUDY, Here, Launch, State, state_of
 from qa_arch.models.teacher_files import joint_hash, teacher_identity
-from qa_arch.records import CALIBRATION, RECORD, RunRecord, clear_run
+from qa_arch.records import CALIBRATION, RECORD, RunRecord
 from qa_arch.results import provenance
 from qa_arch.results.pretrained_runs import encoder_folder, encoder_run
 from qa_arch.system import hub, lifeline, lock, terminal
@@ -61,9 +50,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 SCHEMA = 2
-MANIFEST, STUDY, DAMAGED = "sweep.json", "study.journal", "damaged"
-"""The points, Optuna's journal if it chose them, and the folder with what was moved out of points whose
-records are damaged."""
 UNFINISHED: tuple[State, ...] = ("queued", "running", "failed", "killed")
 UNSUCCESSFUL: tuple[State, ...] = ("failed", "oom")
 """States of the points that ``resume`` runs, and of those that it runs ``again``."""
@@ -123,15 +109,6 @@ def read_manifest(folder: Path) -> Manifest:
         return read(Manifest, raw)
     except ConfigError as error:
         raise RunError(f"{path}: {error}; {again}") from error
-
-
-def read_settings(raw: Mapping[str, Any]) -> SweepSettings:
-    """Validate the section ``sweep``; ConfigError names the dotted key."""
-    settings = read(SweepSettings, raw, "sweep")
-    devices = settings.devices
-    if devices is not None and (not devices or len(set(map(str, devices))) < len(devices)):
-        raise ConfigError(f"sweep.devices: {devices} must list at least one device, and each only once")
-    return settings
 
 
 def grid_name(fixed: Iterable[str], swept: Iterable[str]) -> str:
@@ -215,37 +192,6 @@ def sources(config: Config) -> dict[str, str]:
     return hashes
 
 
-def device_pool(
-    settings: SweepSettings, planned: Mapping[Point, Job], environment: Mapping[str, str] = os.environ
-) -> list[str] | None:
-    """Devices to assign to points, as named in CUDA_VISIBLE_DEVICES; numbers index the devices that are
-    already visible. None if no point needs any; ConfigError if one needs more than there are."""
-    if settings.devices is None:
-        return None
-    pool, visible = [str(device) for device in settings.devices], environment.get(VISIBLE)
-    known = [name.strip() for name in (visible or "").split(",") if name.strip()]
-    for place, device in enumerate(settings.devices if visible is not None else ()):
-        if isinstance(device, int):
-            if not 0 <= device < len(known):
-                raise ConfigError(
-                    f"sweep.devices: there is no device {device}; {VISIBLE}={visible} leaves {len(known)},"
-                    " counted from 0"
-                )
-            pool[place] = known[device]
-    needs = {point.title: devices_of(job.config, pool) for point, job in planned.items()}
-    for title, needed in needs.items():
-        if needed > len(pool):
-            raise ConfigError(f"{title}: needs {needed} devices, sweep.devices lists {len(pool)}")
-    return pool if any(needs.values()) else None
-
-
-def devices_of(config: Config, pool: Sequence[str] | None) -> int:
-    """How many devices of the pool a point takes."""
-    if pool is None or config.trainer.accelerator == "cpu":
-        return 0
-    return len(pool) if config.trainer.devices == "auto" else config.trainer.devices
-
-
 def check(
     planned: Mapping[Point, Job],
     pool: Sequence[str] | None,
@@ -260,51 +206,42 @@ def check(
     """
     if not planned and not pool:
         return
-    described = [{"raw": job.raw, "title": point.title} for point, job in planned.items()]
-    trust = [*next((job.trusted for job in planned.values()), ())]
-    dry = missing is not None
-    answer = ask({"jobs": described, "trust": trust, "pool": pool, "local": local, "dry": dry})
-    if answer["offline"]:
+    error, lacking, offline = ask([*planned.values()], pool, local, missing)
+    if offline:
         hub.go_offline()  # also for the points
-    problems = [getattr(errors, kind, QaArchError)(message) for kind, message in answer["problems"]]
-    if problems and not answer["missing"]:
-        raise problems[0]
+    if error:
+        raise error
     if missing is not None:
-        missing += problems
+        missing[:] = lacking
 
 
-def ask(request: Mapping[str, Any]) -> Any:
+def ask(planned: Sequence[Job], pool: Sequence[str] | None, *more: Any) -> Any:
     """``examine`` in another process."""
-    pool = request["pool"]
     process = lifeline.start(
         lifeline.module_command("qa_arch.sweep"),
-        env=os.environ if pool is None else {**os.environ, VISIBLE: ",".join(pool)},
+        env=os.environ if pool is None else {**os.environ, launchers.VISIBLE: ",".join(pool)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        text=True,
     )
-    output, _ = process.communicate(json.dumps(request))
+    output, _ = process.communicate(pickle.dumps((planned, pool, *more)))
     if process.returncode:
         code = process.returncode
         raise RunError(f"the points could not be checked (exit code {code}, see the output above)")
-    return json.loads(output.splitlines()[-1])
+    return pickle.loads(output)  # of our own process
 
 
-def examine(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Class and message of the errors that ``check`` raises, and whether only this ``missing`` machine has
-    them."""
-    missing: list[QaArchError] | None = [] if request["dry"] else None
-    planned = [jobs.make(**job, trust=request["trust"]) for job in request["jobs"]]
+def examine(
+    planned: Sequence[Job], pool: Sequence[str] | None, local: bool, missing: list[QaArchError] | None
+) -> tuple[QaArchError | None, list[QaArchError] | None, bool]:
+    """What ``check`` asks: the first error, what this machine lacks, and whether the hub is left out."""
+    error = None
     try:
-        jobs.require_runnable(planned, here=request["local"], missing=missing)
+        jobs.require_runnable(planned, here=local, missing=missing)
         with jobs.collecting(missing):
-            require_devices(request["pool"] or ())
-    except QaArchError as error:
-        problems, is_missing = [error], False
-    else:
-        problems, is_missing = missing or [], True
-    described = [(type(problem).__name__, str(problem)) for problem in problems]
-    return {"problems": described, "missing": is_missing, "offline": hub.offline()}
+            require_devices(pool or ())
+    except QaArchError as problem:
+        error = problem
+    return error, missing, hub.offline()
 
 
 def require_devices(pool: Sequence[str]) -> None:
@@ -313,11 +250,11 @@ def require_devices(pool: Sequence[str]) -> None:
         return
     import torch
 
-    found = torch.cuda.device_count()  # counts up to the first missing device
-    if found < len(pool):  # a point would silently train on the CPU instead
+    visible = torch.cuda.device_count()  # counts up to the first missing device
+    if visible < len(pool):  # a point would silently train on the CPU instead
         raise ConfigError(
-            f"sweep.devices: torch sees no device {pool[found]}; qa-arch doctor lists the available ones, and"
-            " trainer=cpu needs none"
+            f"sweep.devices: torch sees no device {pool[visible]}; qa-arch doctor lists the available ones,"
+            " and trainer=cpu needs none"
         )
 
 
@@ -408,32 +345,6 @@ def value_of(record: RunRecord | None) -> float | None:
     return next((float(value) for value in values if value is not None), None)
 
 
-def reset_point(folder: Path) -> None:
-    """Queue a point again: clear its folder except for config and log.
-
-    If its record is damaged, everything is moved into the sweep's folder ``DAMAGED`` instead.
-    """
-    if folder.is_symlink():
-        raise RunError(f"{folder}: is a link, whose target is not cleared; put the folder itself here")
-    remaining = (CONFIG, LOG, lock.LOCK)
-    with lock.hold(folder, "run"):
-        if _is_damaged(folder):
-            names = (folder.parent / DAMAGED / f"{folder.name}-{n}" for n in count(1))
-            aside = next(path for path in names if not path.exists())
-            aside.mkdir(parents=True)
-            paths = [path for path in folder.iterdir() if path.name not in remaining]
-            for path in sorted(paths, key=lambda path: path.name == RECORD):  # last, in case of a kill
-                path.rename(aside / (f"{path.name}.{DAMAGED}" if path.name == RECORD else path.name))
-            log.warning(
-                "%s: its %s is not JSON; the run starts over, its files are in %s", folder, RECORD, aside
-            )
-        clear_run(folder, keep=remaining)
-
-
-def _is_damaged(folder: Path) -> bool:
-    return (folder / RECORD).exists() and record_of(folder) is None
-
-
 # Sweeps -------------------------------------------------------------------------------------------------
 
 
@@ -446,7 +357,7 @@ class Sweep:
     settings: SweepSettings
     options: Mapping[str, Any] = field(default_factory=dict)
     """Those of ``jobs.make``: ``overrides``, ``trust`` and ``config_dir``."""
-    place: Callable[[Path, SweepSettings, Sequence[str] | None], Here | Cluster] = Here
+    place: Callable[[Path, SweepSettings, Sequence[str] | None], Here | launchers.Cluster] = Here
     local: bool = True
     """Whether that is this machine, with its devices."""
     missing: list[QaArchError] | None = None
@@ -457,12 +368,16 @@ class Sweep:
     @classmethod
     def of(cls, given: Multirun, *, dry: bool, **options: Any) -> Sweep:
         """The sweep that a command line asks for; nothing is written for a ``dry`` run."""
-        settings, kind, parameters = read_settings(given.settings), given.launcher, given.plugin("launcher")
+        settings, kind, parameters = (
+            launchers.read_settings(given.settings),
+            given.launcher,
+            given.plugin("launcher"),
+        )
         grid, swept = given.grid() if given.sweeper == "grid" else [], given.keys
         if settings.seeds > 1 and "seed" in swept:
             raise ConfigError("sweep.seeds: seed is swept as well; leave out one of the two")
-        if kind != "isolated":
-            require_submittable(kind, parameters, settings, dry=dry)
+        if (kind := given.launcher) != "isolated":
+            launchers.require_submittable(kind, parameters, settings, dry=dry)
         raw, name = given.compose(next(iter(grid), [])), grid_name(given.fixed, swept)
         folder = default_folder(Path(raw["runs_dir"]) / raw["name"], name, swept)
         return cls(
@@ -470,7 +385,7 @@ class Sweep:
             grid=name,
             settings=settings,
             options=options,
-            place=Here if kind == "isolated" else partial(Cluster, kind, parameters),
+            place=Here if kind == "isolated" else partial(launchers.Cluster, kind, parameters),
             local=kind != "slurm",
             missing=[] if dry else None,
         )
@@ -506,7 +421,7 @@ class Sweep:
         before any file is written.
         """
         planned = self._placed(plan(composed, **self.options))
-        pool = device_pool(self.settings, planned)
+        pool = launchers.device_pool(self.settings, planned.values())
         waiting = {point: planned[point] for point in select(self.folder, planned, UNFINISHED)}
         check(waiting, pool if waiting else None, local=self.local, missing=self.missing)
         if self.missing is not None:
@@ -564,7 +479,7 @@ def _seeded(given: Multirun, own: Sequence[str], seeds: int) -> list[tuple[Seque
 def run_points(
     planned: Mapping[Point, Job],
     to_run: Iterable[Point],
-    place: Here | Cluster,
+    place: Here | launchers.Cluster,
     pool: Sequence[str] | None,
     settings: SweepSettings,
 ) -> None:
@@ -585,12 +500,12 @@ def run_points(
         if holder := lock.holder(job.folder):
             log.warning("%s: is still running (%s), skipped", point.name, holder)
             continue
-        if _is_damaged(job.folder):  # nothing to go on from
-            reset_point(job.folder)
-        command, devices = tuple(point_command(job)), devices_of(job.config, pool)
+        if launchers.is_damaged(job.folder):  # nothing to go on from
+            launchers.reset_point(job.folder)
+        command, devices = tuple(point_command(job)), launchers.devices_of(job.config, pool)
         launches[Launch(job.folder.absolute(), command, devices)] = point
     done, total = len(planned) - len(launches), len(planned)
-    with lifeline.ended_by_signals(), closing(run(launches, place)) as events:
+    with lifeline.ended_by_signals(), closing(launchers.run(launches, place)) as events:
         for launch, has_ended in events:
             point, done = launches[launch], done + has_ended
             now = row(launch.folder.parent, point)
@@ -631,7 +546,7 @@ def resume(
         manifest = read_manifest(folder)
         _require_same_start(folder / MANIFEST, manifest, trust, config_dir)
         config_dir = use_config_dir(config_dir, trust)
-        settings = read_settings({**manifest.settings, **changes})
+        settings = launchers.read_settings({**manifest.settings, **changes})
         to_run = select(folder, manifest.points, UNSUCCESSFUL if again else UNFINISHED)
         planned = {}
         for point in manifest.points:
@@ -666,10 +581,10 @@ def resume(
                 )
             planned[point] = job
         waiting = {point: planned[point] for point in to_run if point in planned}
-        pool = device_pool(settings, waiting)
+        pool = launchers.device_pool(settings, waiting.values())
         check(waiting, pool)
         for job in waiting.values() if again else ():
-            reset_point(job.folder)
+            launchers.reset_point(job.folder)
         run_points(planned, waiting, Here(folder, settings, pool), pool, settings)
 
 
@@ -693,4 +608,5 @@ def _require_same_start(path: Path, manifest: Manifest, trust: Sequence[str], co
 
 
 if __name__ == "__main__":
-    print(json.dumps(examine(json.load(sys.stdin))))
+    answers, sys.stdout = sys.stdout.buffer, sys.stderr
+    pickle.dump(examine(*pickle.load(sys.stdin.buffer)), answers)

@@ -22,7 +22,7 @@ from qa_arch.sweep import Point, Row
 from qa_arch.system import terminal
 
 CHECKPOINT = "last.ckpt"
-STATES = ("ok", "running", "queued", "oom", "failed", "killed")
+STATES: tuple[sweep.State, ...] = ("ok", "running", "queued", "oom", "failed", "killed")
 """Order of the counts."""
 
 

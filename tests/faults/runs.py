@@ -172,7 +172,7 @@ FAULTS = (
           old="self.free += process.devices", new="self.free += 2 * process.devices"),
     Fault(name="missing device is assigned", at="sweep:require_devices",
           test="test_missing_devices_are_reported",
-          old="found < len(pool)", new="found < 0"),
+          old="visible < len(pool)", new="visible < 0"),
     Fault(name="nohup is ignored", at="ended_by_signals",
           test="test_closed_terminal_is_ignored_under_nohup",
           old="signal.getsignal(n) is not signal.SIG_IGN", new="n"),

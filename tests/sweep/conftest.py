@@ -98,4 +98,4 @@ def train_m(stubbed, qa_arch):
 def checked(stubbed, monkeypatch):
     """Points are checked, in this process."""
     monkeypatch.setattr(sweep, "check", CHECK)
-    monkeypatch.setattr(sweep, "ask", lambda request: json.loads(json.dumps(sweep.examine(request))))
+    monkeypatch.setattr(sweep, "ask", sweep.examine)

@@ -24,9 +24,9 @@ CHILD = "import sys, time; from qa_arch.system.lifeline import tie; tie(); time.
 
 
 def make_sweep(folder: Path, **settings):
-    from qa_arch import sweep  # not at the top, so that points start faster
+    from qa_arch import launchers, sweep  # not at the top, so that points start faster
 
-    settings = sweep.read_settings({"folder": str(folder), **settings})
+    settings = launchers.read_settings({"folder": str(folder), **settings})
     options = {"trust": (), "config_dir": None}
     return sweep.Sweep(folder, sweep.grid_name(FIXED, ["seed"]), settings, options)
 

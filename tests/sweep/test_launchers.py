@@ -15,9 +15,17 @@ import sweep_stub as stub
 from qa_arch import launchers, sweep
 from qa_arch.config.schema import SweepSettings
 from qa_arch.errors import ConfigError
-from qa_arch.launchers import SCRUBBED, Cluster, Launch, Task, point_environment, record_end
+from qa_arch.launchers import (
+    SCRUBBED,
+    Cluster,
+    Launch,
+    Task,
+    device_pool,
+    point_environment,
+    read_settings,
+    record_end,
+)
 from qa_arch.records import read_record
-from qa_arch.sweep import device_pool, read_settings
 
 
 def test_every_point_runs_once_in_its_own_folder(stubbed, monkeypatch):
@@ -117,7 +125,7 @@ def test_point_gets_as_many_devices_as_it_trains_on(stubbed):
 def test_device_indices_count_visible_devices(visible, devices, pool):
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     [(overrides, raw)] = stub.points(1, overrides=("trainer.accelerator=auto",))
-    planned = sweep.plan([(overrides, raw)])
+    planned = sweep.plan([(overrides, raw)]).values()
     assert device_pool(read_settings({"devices": devices}), planned, environment) == pool
     with pytest.raises(ConfigError, match=r"no device 9; CUDA_VISIBLE_DEVICES=0,1 leaves 2"):
         device_pool(read_settings({"devices": [9]}), planned, {"CUDA_VISIBLE_DEVICES": "0,1"})

@@ -17,6 +17,7 @@ from qa_arch.config.identity import config_hash
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.records import RECORD, Point, RunRecord
 from qa_arch.sweep import MANIFEST, default_folder, grid_name, sources, value_of
+from qa_arch.training import jobs
 
 SMALL = ["model=bert", "debug=fast"]
 PRETRAINED = "encoder.init=pretrained encoder.layers=null encoder.width=null encoder.heads=null"
@@ -172,17 +173,18 @@ def test_value_of_a_run(scores, value):
     assert value_of(RunRecord(**about, scores=points)) == value
 
 
-def examine(*points: str, pool=None, local=True) -> dict:
-    described = [{"title": "seed=1", "raw": compose([*SMALL, *words.split()])} for words in points]
-    request = {"jobs": described, "trust": [], "pool": pool, "local": local, "dry": False}
-    return sweep.examine(json.loads(json.dumps(request)))
+def problem_of(*points: str, pool=None, local=True) -> str:
+    planned = [jobs.make(compose([*SMALL, *words.split()]), title="seed=1") for words in points]
+    error, missing, _ = sweep.examine(planned, pool, local, None)
+    assert (type(error), missing) == (ConfigError if error else type(None), None)
+    return str(error or "")
 
 
 @pytest.mark.parametrize(
     ("pool", "count", "problem"),
     [
-        (None, 0, None),
-        (["0", "2"], 2, None),
+        (None, 0, ""),
+        (["0", "2"], 2, ""),
         (["0", "7", "1"], 1, "sweep.devices: torch sees no device 7;"),
         (["GPU-a"], 0, "sweep.devices: torch sees no device GPU-a;"),
     ],
@@ -190,10 +192,7 @@ def examine(*points: str, pool=None, local=True) -> dict:
 def test_missing_devices_are_reported(monkeypatch, pool, count, problem):
     """torch counts the devices of the pool up to the first that is missing."""
     monkeypatch.setattr("torch.cuda.device_count", lambda: count)
-    problems = examine(pool=pool)["problems"]
-    assert [(kind, text[: len(problem or "")]) for kind, text in problems] == (
-        [("ConfigError", problem)] if problem else []
-    )
+    assert problem_of(pool=pool)[: len(problem) or None] == problem
 
 
 @pytest.mark.parametrize(
@@ -210,10 +209,7 @@ def test_point_that_could_not_start_is_reported(monkeypatch, overrides, local, p
     """A login node has no GPU, but settings of the model are checked there too."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("qa_arch.system.hub.cached", lambda *_: True)
-    answer = examine("seed=1", overrides, local=local)
-    [(kind, message)] = answer["problems"]
-    assert message.startswith(f"seed=1: {problem}")
-    assert (kind, answer["missing"]) == ("ConfigError", False)
+    assert problem_of("seed=1", overrides, local=local).startswith(f"seed=1: {problem}")
 
 
 def test_compressed_config_is_refused():

@@ -43,7 +43,7 @@ from qa_arch.extras.compression.structured import (
 )
 from qa_arch.models import store
 from qa_arch.models.checkpoint_files import names_checkpoint
-from qa_arch.models.teacher_files import SETTING
+from qa_arch.models.teacher_files import SETTING, require_teacher
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.precision import int8_state
@@ -243,6 +243,7 @@ def _resumable_record(work: Path, config: Config, parent: ParentRun) -> RunRecor
 
 def _teacher(config: Config, parent: ParentRun, trusted: Sequence[str]) -> Teacher | None:
     """Load the parent's teacher for recovery training; RunError if it has changed since."""
+    require_teacher(config)  # which may have gone since
     teacher, recorded = load_teacher(config, trusted), parent.record.teacher
     if teacher and recorded and teacher.facts.fingerprint != recorded.fingerprint:
         raise RunError(
