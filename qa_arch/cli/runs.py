@@ -19,6 +19,7 @@ from qa_arch.data.formats.hub import split_source
 from qa_arch.data.input_files import as_list, packaged_files
 from qa_arch.data.sources import open_passages, require, usage
 from qa_arch.errors import ConfigError, DataError, QaArchError, UnavailableError
+from qa_arch.metrics.languages import ENGLISH, LANGUAGES
 from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.records import CALIBRATION, DEV, Runs, read_record, read_trained, require_folder
 from qa_arch.results.tables import FORMATS
@@ -87,6 +88,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "default": "raise",
         "help": "stop at the first faulty record, or skip and list such records (default: raise)",
     },
+    "--language": {
+        "choices": LANGUAGES,
+        "help": "language of the answers, whose rules normalise them (default: en, or that of the run)",
+    },
     "--unit": {
         "choices": ("question", "article"),
         "help": "unit of intervals and tests, besides seeds (default: article, if the set has several)",
@@ -130,10 +135,14 @@ def add_questions(parser: argparse._ActionsContainer) -> None:
 
 
 def open_questions(
-    source: str | Sequence[str], on_error: OnError, name: str = "", use: Use = "training"
+    source: str | Sequence[str],
+    on_error: OnError,
+    name: str = "",
+    use: Use = "training",
+    language: str | None = None,
 ) -> QuestionSet:
     """Read a set with passages; faulty records that are left out are listed on stderr."""
-    questions = open_passages(source, name=name, on_error=on_error, use=use)
+    questions = open_passages(source, name=name, on_error=on_error, use=use, language=language or ENGLISH)
     for problem in questions.skipped:
         print(f"left out: {problem}", file=sys.stderr)
     return questions
@@ -316,7 +325,7 @@ def require_hub(configs: Sequence[Config]) -> None:
                 repository, version = hub.split_revision(source)
                 needed["models", repository, version] = hub.cached("models", repository, version)
         for part in (part for source in config.data.opened.values() for part in as_list(source)):
-            match = re.search(r"(?:^|:)hub:(.+)", part)  # also within language:, typos: and squad:
+            match = re.search(r"(?:^|:)hub:(.+)", part)  # also within squad:
             if match and not Path((data_set := split_source(match[1]))[0]).is_dir():
                 repository, version = data_set[0], data_set[1] or None
                 needed["datasets", repository, version] = hub.cached("datasets", repository, version)
