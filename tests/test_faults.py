@@ -77,7 +77,7 @@ def test_test_of_a_fault_is_found_by_name(package):
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("typos are seeded by positions", "did you mean"), ("rest", r"known: .*, \.\.\.")]
+    ("name", "hint"), [("splits may share article", "did you mean"), ("rest", r"known: .*, \.\.\.")]
 )
 def test_unknown_name_is_refused_in_a_short_line(name, hint):
     with pytest.raises(SystemExit, match=rf"^unknown fault: {name} \({hint}.{{,200}}; see tests/faults/$"):

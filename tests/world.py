@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+from scripts import load
+
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
@@ -35,6 +37,7 @@ from qa_arch.types.text import Candidate, Prediction, QuestionSet
 
 SETS = {"train": 3, CALIBRATION: 5, DEV: 6}
 """Split -> number of generated articles."""
+LEVELS = load("synthetic/level3.py").LEVELS
 SYSTEMS = {"bert": 0.6, "proposed": 0.85}
 """System -> share of its questions that it gets right."""
 SUITE = """sets:
@@ -55,7 +58,7 @@ PLANS = {
 
 def build(folder: Path) -> Path:
     """Write the world into ``folder`` and return it."""
-    sets = {split: generate(size, 5, {1: 0.5, 3: 0.5}, split) for split, size in SETS.items()}
+    sets = {split: generate(size, 5, {1: 0.5, 3: 0.5}, split, LEVELS) for split, size in SETS.items()}
     for split, questions in sets.items():
         write_json(folder / f"{split}.json", write(questions))
     faulty = json.loads((folder / "dev.json").read_text())

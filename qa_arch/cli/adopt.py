@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--predictions", required=True, metavar="P", help=f"answers: {FORMATS}")
     add("--na-prob", metavar="N", help="JSON object: question id -> no-answer probability or null odds (2.0)")
     add_questions(parser)
-    add_options(parser, "--on-error")
+    add_options(parser, "--on-error", "--language")
     add("--name", required=True, metavar="X", help="name of the system in tables")
     seed = "seed, to distinguish runs of the same system (default: 0)"
     add("--seed", type=int, default=0, metavar="S", help=seed)
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     file = Path(args.predictions)
     default_folder = system_folder(ADOPTED, args.name, args.seed)  # also checks the name
     folder = Path(args.folder or default_folder)
-    questions = open_questions(args.data, args.on_error, DEV, "scoring")
+    questions = open_questions(args.data, args.on_error, DEV, "scoring", args.language)
     if questions.protocol == "1.1" and args.na_prob and not args.calibration:
         raise ConfigError("--na-prob: SQuAD 1.1 has no unanswerable questions; leave it out")
     if bool(args.calibration) != bool(args.calibration_predictions):
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     answers = read_answers(file, questions, na_prob=args.na_prob, empty=args.missing == "empty")
     calibration = None
     if args.calibration:
-        fitted_on = open_questions(args.calibration, args.on_error, CALIBRATION, "scoring")
+        fitted_on = open_questions(args.calibration, args.on_error, CALIBRATION, "scoring", args.language)
         path = Path(args.calibration_predictions)
         calibration = fitted_on, read_answers(path, fitted_on, na_prob=args.calibration_na_prob)
     with gc_disabled():

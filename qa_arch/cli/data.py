@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     articles = "number of articles, of at most 15 questions each"
     add("--articles", type=int, required=True, metavar="N", help=articles)
     add("--seed", type=int, default=0, metavar="S", help="random seed (default: 0)")
-    levels = "1: relation word shared, 2: paraphrased, 3: entity and relation to join (default: 1)"
+    levels = "1: relation word shared, 2: paraphrased (default: 1)"
     add("--level", type=int, choices=LEVELS, default=1, help=levels)
     names = "split to generate; no name occurs in two splits (default: train)"
     add("--split", choices=SPLITS, default="train", help=names)
@@ -66,8 +66,7 @@ def run(args: argparse.Namespace) -> int:
 def _print_written(path: Path, questions: QuestionSet) -> None:
     unanswerable = sum(not example.answerable for example in questions.examples)
     articles = f"{len(questions.titles)} articles"
-    named = f"; name it as language:{questions.language}:{path}" if questions.other_language else ""
-    print(f"{path}: {len(questions)} questions in {articles}, {unanswerable} of them unanswerable{named}")
+    print(f"{path}: {len(questions)} questions in {articles}, {unanswerable} of them unanswerable")
 
 
 def _require_free(path: Path, text: str) -> None:
@@ -92,7 +91,7 @@ def add_stats_arguments(parser: argparse.ArgumentParser) -> None:
     sources = "; or ".join(filter(None, (usage(), usage("candidates", "classes"))))
     add("--data", nargs="+", required=True, metavar="SOURCE", help=f"one set per source: {sources}")
     add("--json", action="store_true", help="print the statistics as JSON, for several sets by source")
-    add_options(parser, "--on-error")
+    add_options(parser, "--on-error", "--language")
     ceiling = (
         "also print this encoder's score ceiling: the score of gold answers widened to whole tokens, without"
         " those beyond decode.max_answer_tokens"
@@ -117,7 +116,7 @@ def _statistics(source: str, args: argparse.Namespace) -> dict[str, Any]:
         if args.encoder:
             raise ConfigError(f"--encoder: {source} has no passages to tokenise")
         return counts(source)
-    questions = open_questions(source, args.on_error)
+    questions = open_questions(source, args.on_error, language=args.language)
     values = statistics(questions)
     if args.encoder:
         from qa_arch.config.find import choice

@@ -24,6 +24,7 @@ from qa_arch.config.files import write_json
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError
 from qa_arch.manifest import Metrics, from_extras
+from qa_arch.metrics.languages import ENGLISH
 from qa_arch.metrics.prediction_files import read_nbest, read_null_scores, read_predictions, shown_id
 from qa_arch.metrics.squad import (
     OFFICIAL_THRESHOLD,
@@ -57,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     questions = f"questions with gold answers: {usage()} (default with --run: its dev set)"
     add("--data", nargs="+", metavar="D", help=questions)
+    add_options(parser, "--language")
     threshold = (
         "abstain if null odds or no-answer probability exceed T (default for files: the official"
         f" {OFFICIAL_THRESHOLD}; with --run: also score at T)"
@@ -122,7 +124,7 @@ def _score_files(args: argparse.Namespace) -> int:
     families = {name: family for name, family in METRICS.items() if getattr(args, name.replace("-", "_"))}
     if METRICS and args.nbest and not families:
         raise ConfigError(f"--nbest is only used for perplexity: add --{', --'.join(METRICS)}")
-    questions = open_passages(args.data if len(args.data) > 1 else args.data[0], use="scoring")
+    questions = open_passages(args.data, use="scoring", language=args.language or ENGLISH)
     protocol: Protocol = questions.protocol if args.protocol == "auto" else args.protocol
     source = "from the data" if args.protocol == "auto" else "from --protocol"
     _say(f"protocol: SQuAD {protocol} ({source}){SplitFacts.of(questions).rules}")
@@ -216,11 +218,13 @@ def _score_runs(args: argparse.Namespace) -> int:
             lambda: watching("fitting the null threshold", "rows"),
             data=args.data,
             calibration=args.calibration,
+            language=args.language or ENGLISH,
         )
         runs, record, load = [str(folder)], None, lambda: predictor
     request = Request(
         runs=runs,
         data=args.data,
+        language=args.language,
         decode=args.decode,
         settings=None if args.decode is None else compose([f"decode={args.decode}"])["decode"],
         record=record,

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from qa_arch import __version__
 from qa_arch.config.check import refuse_repeated, suggest
+from qa_arch.config.find import config_folders, groups
 from qa_arch.errors import FULL, ConfigError, FaultyRecordError, QaArchError, one_line, out_of_memory
 from qa_arch.manifest import Command, from_extras, packages
 from qa_arch.system import terminal
@@ -54,7 +55,6 @@ GROUPS = {
         "data": ("data", "write data sets: generated questions, or a set split by article"),
         "stats": ("data:stats", "describe data sets: questions, answerability, articles, lengths"),
         "list": ("list", "list models, experiments, data, encoders and settings, with their documentation"),
-        "completion": ("completion", "print a bash script that completes commands, options and choices"),
         "doctor": ("doctor", "check the installation, data and network, and say how to fix problems"),
     },
 }
@@ -77,7 +77,7 @@ HYDRA_FLAGS = {
     ("--config-path", "-cp", "-cd"): "the folder of your own configs is --config-dir DIR",
     ("--info", "-i"): "see qa-arch doctor and qa-arch list",
     ("--hydra-help",): "see qa-arch train --help and qa-arch list",
-    ("--shell-completion", "-sc"): "see qa-arch completion --help",
+    ("--shell-completion", "-sc"): 'eval "$(register-python-argcomplete qa-arch)"',
     ("--run", "-r"): "leave it out; -m trains a grid",
 }
 """Flags of Hydra's programs -> what does the same here."""
@@ -89,6 +89,8 @@ def main(argv: list[str] | None = None) -> int:
 
     An exception is printed on one line, or raised with ``--debug``.
     """
+    if "_ARGCOMPLETE" in os.environ:
+        _complete()
     arguments = list(sys.argv[1:] if argv is None else argv)
     args = argparse.Namespace(debug="--debug" in arguments)
     try:
@@ -224,6 +226,30 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
         if name == command:
             spec.prepare(subparser)
     return parser
+
+
+def _complete() -> NoReturn:
+    """Print completions of the command line that the shell is at: nothing slow is imported here."""
+    from argcomplete import autocomplete
+
+    words = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])].split()[1:]
+    command = next((word for word in words if word in COMMANDS), None)
+    parser = _parser(command)
+    (subparsers,) = (a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    for action in subparsers[command]._actions if command else ():
+        if action.dest == "overrides":
+            action.completer = _settings  # type: ignore[attr-defined]
+    autocomplete(parser, print_suppressed=True)
+    raise AssertionError("autocomplete exits")
+
+
+def _settings(prefix: str, **_: Any) -> list[str]:
+    """Config groups, and the choices of the one that ``prefix`` names."""
+    group = prefix.partition("=")[0]
+    choices = groups(config_folders())
+    if "=" in prefix:
+        return [f"{group}={name}" for name in choices.get(group, ())]
+    return [f"{name}=" for name in choices]
 
 
 def _take_settings(

@@ -16,6 +16,7 @@ from qa_arch.config.files import write_atomic, write_json
 from qa_arch.data.formats import OnError
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, RunError
+from qa_arch.metrics.languages import ENGLISH
 from qa_arch.metrics.prediction_files import read_types
 from qa_arch.records import DEV, RECORD, RECORDS, find_runs, read_scored
 from qa_arch.results import notebooks
@@ -388,7 +389,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", nargs="+", metavar="FILE", help=f"the scored questions, to show their texts: {usage()}")
     add("--types", metavar="FILE", help="question classes (qa-arch types) to break scores down by")
     add("--baseline", metavar="NAME", help="test every system against this one")
-    add_options(parser, "--unit")
+    add_options(parser, "--language", "--unit")
     spans = "open the page with answerable F1 (forced answer); a switch on the page changes the measure"
     add("--spans", dest="measure", action="store_const", const="spans", default="f1", help=spans)
 
@@ -401,10 +402,14 @@ def run_report(args: argparse.Namespace) -> int:
     runs = find_runs(args.runs or ["runs"], unreadable=problems)
     skips = any(facts.skipped for _, record in runs for facts in record.data.values())
     on_error: OnError = "skip" if skips else "raise"
+    language = args.language or ENGLISH
+    questions = (
+        open_passages(args.data, on_error=on_error, use="scoring", language=language) if args.data else None
+    )
     report = write_report(
         runs,
         args.out,
-        questions=open_passages(args.data, on_error=on_error, use="scoring") if args.data else None,
+        questions=questions,
         baseline=args.baseline,
         measure=args.measure,
         unit=args.unit,

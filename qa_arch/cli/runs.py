@@ -16,6 +16,7 @@ from qa_arch.config.find import use_config_dir
 from qa_arch.data.formats import OnError, Use
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, QaArchError
+from qa_arch.metrics.languages import ENGLISH, LANGUAGES
 from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.records import CALIBRATION, DEV, Runs, read_record, read_trained, require_folder
 from qa_arch.results.tables import FORMATS
@@ -76,6 +77,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "default": "raise",
         "help": "stop at the first faulty record, or skip and list such records (default: raise)",
     },
+    "--language": {
+        "choices": LANGUAGES,
+        "help": "language of the answers, whose rules normalise them (default: en, or that of the run)",
+    },
     "--unit": {
         "choices": ("question", "article"),
         "help": "unit of intervals and tests, besides seeds (default: article, if the set has several)",
@@ -108,10 +113,14 @@ def add_questions(parser: argparse._ActionsContainer) -> None:
 
 
 def open_questions(
-    source: str | Sequence[str], on_error: OnError, name: str = "", use: Use = "training"
+    source: str | Sequence[str],
+    on_error: OnError,
+    name: str = "",
+    use: Use = "training",
+    language: str | None = None,
 ) -> QuestionSet:
     """Read a set with passages; faulty records that are left out are listed on stderr."""
-    questions = open_passages(source, name=name, on_error=on_error, use=use)
+    questions = open_passages(source, name=name, on_error=on_error, use=use, language=language or ENGLISH)
     for problem in questions.skipped:
         print(f"left out: {problem}", file=sys.stderr)
     return questions

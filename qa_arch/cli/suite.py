@@ -30,6 +30,7 @@ from qa_arch.results.suite import SuiteSet, suite_tables
 from qa_arch.results.systems import find_system, group_by_system
 from qa_arch.results.tables import print_table
 from qa_arch.system.garbage import gc_disabled
+from qa_arch.types.text import Language
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class SetFile:
     unit: Unit | None = None
     published: dict[str, float] = field(default_factory=dict)
     on_error: OnError = "raise"
+    language: Language = "en"
 
     @property
     def sources(self) -> list[str]:
@@ -83,7 +85,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _open_set(name: str, entry: SetFile) -> SuiteSet:
-    questions = open_passages(entry.sources, name=name, on_error=entry.on_error, use="scoring")
+    questions = open_passages(
+        entry.sources, name=name, on_error=entry.on_error, use="scoring", language=entry.language
+    )
     passages = np.array(questions.passage_numbers) if entry.unit == "passage" else None
     numbers = np.array(questions.contrast_numbers)
     contrasts = numbers if len(np.unique(numbers)) < len(numbers) else None
@@ -111,8 +115,9 @@ def _score(runs: Runs, sets: Sequence[SuiteSet], suite: SuiteFile, args: argpars
         for name in names:
             pair = f"{folder} on {name}"
             log.info("scoring %s", pair)
-            data, on_error = suite.sets[name].sources, suite.sets[name].on_error
-            request = Request(runs=[str(folder)], data=data, on_error=on_error, trust=args.trust)
+            entry = suite.sets[name]
+            options = {"on_error": entry.on_error, "language": entry.language, "trust": args.trust}
+            request = Request(runs=[str(folder)], data=entry.sources, **options)
             try:
                 evaluate_runs(request, load, partial(watching, pair, "rows"))
             except (ConfigError, DataError) as error:

@@ -32,6 +32,7 @@ OPTIONAL: Mapping[str, Any] = {
     "calibration": {"prior": None, "fit": "exact"},
     "calibration.fit": "exact",
     "pretraining": with_retired({"pretraining": asdict(Pretraining())})["pretraining"],
+    "data.language": "en",
     "data.made_up_share": RETIRED["data.made_up_share"],
     "data.made_up_kinds": RETIRED["data.made_up_kinds"],
     "decode.null_odds": RETIRED["decode.null_odds"],

@@ -18,6 +18,7 @@ from qa_arch.config.compression_steps import Step
 from qa_arch.config.retired import upgrade
 from qa_arch.errors import ConfigError
 from qa_arch.manifest import TaskEntry, from_extras
+from qa_arch.types.text import Language
 
 Share = Annotated[float, Range(0, 1)]
 Positive = Annotated[float, Range(0, above=True)]
@@ -67,6 +68,8 @@ class Data:
     on_error: Literal["raise", "skip"]
     open_dev: bool
     """Score dev when training ends. If false, only ``qa-arch evaluate --final`` scores it, and logs that."""
+    language: Language = "en"
+    """Language of the answers, whose rules normalise them."""
 
     @property
     def opened(self) -> dict[str, Source]:

@@ -19,8 +19,10 @@ from qa_arch.config.check import suggest
 from qa_arch.data import formats, squad
 from qa_arch.data.formats import Format, Holds, OnError, Use
 from qa_arch.data.input_files import Paths, as_list, content_hash
+from qa_arch.data.question_sets import question_set
 from qa_arch.errors import DataError
 from qa_arch.manifest import from_extras
+from qa_arch.metrics.languages import ENGLISH
 from qa_arch.types.text import QuestionSet, SelectionSet
 
 DATA_FOLDER = "QA_ARCH_DATA"
@@ -45,20 +47,25 @@ def open_source(
 
 
 def open_passages(
-    source: Paths, *, name: str = "", on_error: OnError = "raise", use: Use = "training"
+    source: Paths,
+    *,
+    name: str = "",
+    on_error: OnError = "raise",
+    use: Use = "training",
+    language: str = ENGLISH,
 ) -> QuestionSet:
-    """Open a source with passages. Raises DataError before reading for a source without."""
+    """Open a source with passages. Raises DataError before reading for a source without.
+
+    Answers are scored by the rules of ``language``, which is part of the set's fingerprint.
+    """
     require(source, "passages")
     questions = open_source(source, name=name, on_error=on_error, use=use)
     assert isinstance(questions, QuestionSet)
-    return questions
-
-
-def unwrapped(source: Paths) -> Paths:
-    """The source inside formats that modify another: ``FILE`` of ``typos:13:language:de:FILE``."""
-    scheme, parts = _resolve(source)
-    wraps = _format(scheme).wraps
-    return unwrapped(wraps(parts[0])[1]) if wraps else source
+    if language == ENGLISH:
+        return questions
+    return question_set(
+        questions.name, questions.examples, questions.protocol, questions.skipped, language=language
+    )
 
 
 def holds(source: Paths) -> Holds:
@@ -68,7 +75,7 @@ def holds(source: Paths) -> Holds:
 
 def licence(source: Paths) -> str:
     """Licence of the set, as a sentence; empty if its format does not know it."""
-    return _format(_resolve(unwrapped(source))[0]).licence
+    return _format(_resolve(source)[0]).licence
 
 
 def require(source: Paths, want: Holds, setting: str = "") -> None:
@@ -87,7 +94,7 @@ def require(source: Paths, want: Holds, setting: str = "") -> None:
 
 def files(source: Paths) -> list[Path]:
     """Files of a source, in order; none if its name identifies it."""
-    scheme, parts = _resolve(unwrapped(source))
+    scheme, parts = _resolve(source)
     return [file for part in parts for file in _format(scheme).files(part)]
 
 
@@ -97,16 +104,13 @@ def identity(source: Paths) -> str:
     Raises DataError for a missing file.
     """
     scheme, parts = _resolve(source)
-    if wraps := _format(scheme).wraps:
-        option, inner = wraps(parts[0])
-        return f"{scheme}:{option}:{identity(inner)}"
     hashes = "+".join(map(content_hash, files(source))) or "+".join(parts)
     return f"{scheme}:{hashes}" if scheme else hashes
 
 
 def available(source: Paths) -> bool:
     """Whether the source needs no network and its files exist."""
-    scheme, _ = _resolve(unwrapped(source))
+    scheme, _ = _resolve(source)
     try:
         return _format(scheme).offline and all(file.exists() for file in files(source))
     except DataError:

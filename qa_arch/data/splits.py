@@ -64,7 +64,7 @@ def load_splits(data: Data) -> dict[str, QuestionSet]:
 
 def _open(source: Source, split: str, data: Data) -> QuestionSet:
     use: Use = "training" if split == "train" else "scoring"
-    questions = open_passages(source, name=split, on_error=data.on_error, use=use)
+    questions = open_passages(source, name=split, on_error=data.on_error, use=use, language=data.language)
     for problem in questions.skipped:
         log.warning("left out: %s", problem)
     return questions

@@ -25,6 +25,7 @@ from qa_arch.data.question_sets import article_names
 from qa_arch.errors import ConfigError, DataError, RunError, UnavailableError
 from qa_arch.evaluation.registration import require_registered
 from qa_arch.evaluation.scoring import calibrate, read, reference_scores, score
+from qa_arch.metrics.languages import ENGLISH
 from qa_arch.models.checkpoint_files import record_folder, run_config
 from qa_arch.records import (
     CALIBRATION,
@@ -64,6 +65,8 @@ class Request:
     """The set; None: the run's dev set."""
     on_error: OnError | None = None
     """Handling of its malformed records; None: as in the config."""
+    language: str | None = None
+    """Language of its answers; None: as in the config."""
     decode: str | None = None
     """Name of another decoding, with its ``settings``."""
     settings: Mapping[str, Any] | None = None
@@ -175,8 +178,9 @@ def open_set(record: RunRecord, config: Config, request: Request) -> tuple[Any, 
             raise DataError(f"--train: {config.data.train} is no longer the data that the run was trained on")
     else:
         if config.data.dev is not None and (not data or not config.data.open_dev):
-            dev = task.open(config.data.dev, name=DEV, on_error=on_error)
-        questions = task.open(list(data), on_error=on_error) if data else dev
+            dev = task.open(config.data.dev, name=DEV, on_error=on_error, language=config.data.language)
+        language = request.language or config.data.language
+        questions = task.open(list(data), on_error=on_error, language=language) if data else dev
     name, protocol = questions.name, questions.protocol
     is_dev = questions.fingerprint == (dev.fingerprint if dev else record.fingerprint(DEV))
     closed = not config.data.open_dev and dev is not None and (is_dev or bool(dev.titles & questions.titles))
@@ -224,7 +228,8 @@ def calibration_set(config: Config) -> Any:
     """Open the run's calibration set; reads the training set only if calibration was held out of it."""
     task = task_of(config.model)
     if config.data.calibration is not None:
-        return task.open(config.data.calibration, name=CALIBRATION, on_error=config.data.on_error)
+        data = config.data
+        return task.open(data.calibration, name=CALIBRATION, on_error=data.on_error, language=data.language)
     return task.load_splits(replace(config.data, dev=None)).get(CALIBRATION)
 
 
@@ -350,6 +355,7 @@ def checkpoint_run(
     *,
     data: Sequence[str] | None,
     calibration: Sequence[str] | None,
+    language: str = ENGLISH,
 ) -> tuple[Path, Predictor]:
     """Make ``folder`` (default: below ``runs/checkpoints``) the run of the checkpoint ``source``.
 
@@ -362,13 +368,13 @@ def checkpoint_run(
     existing = read_record(run) if (run / RECORD).is_file() else None
     if data is None and (existing is None or DEV not in existing.scores):
         raise ConfigError(f"--data: {source} has no dev set of its own; name the set to score")
-    dev = task.open(list(data), name=DEV) if data else None
-    fitted_on = task.open(list(calibration), name=CALIBRATION) if calibration else None
+    dev = task.open(list(data), name=DEV, language=language) if data else None
+    fitted_on = task.open(list(calibration), name=CALIBRATION, language=language) if calibration else None
     predictor = load()
     assert predictor.record is not None
     config = dict(predictor.record.config)
     if calibration:
-        config["data"] = {**config["data"], "calibration": list(calibration)}
+        config["data"] = {**config["data"], "calibration": list(calibration), "language": language}
     hashes = {} if fitted_on is None else {CALIBRATION: fitted_on.fingerprint}
     record = replace(predictor.record, config=config, config_hash=config_hash(config, hashes))
     reading = None
@@ -391,7 +397,10 @@ def checkpoint_run(
             record = replace(record, scores={CALIBRATION: points}, rows={CALIBRATION: rows})
         if data and dev is not None and DEV not in record.scores:
             facts = SplitFacts(name=dev.name, fingerprint=dev.fingerprint, protocol=dev.protocol)
-            config = {**record.config, "data": {**record.config["data"], "dev": list(data)}}
+            config = {
+                **record.config,
+                "data": {**record.config["data"], "dev": list(data), "language": language},
+            }
             record = replace(record, config=config, data={**record.data, DEV: facts})
         write_record(run, record)
     predictor.record, predictor.null_threshold = record, record.null_threshold

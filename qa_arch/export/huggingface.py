@@ -28,7 +28,7 @@ from qa_arch.config.files import write_atomic, write_json
 from qa_arch.config.schema import Config
 from qa_arch.data.formats.hub import split_source
 from qa_arch.data.input_files import as_list
-from qa_arch.data.sources import licence, split_scheme, unwrapped
+from qa_arch.data.sources import licence, split_scheme
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.export.onnx_folder import new_folder, sample
 from qa_arch.features.windows import probe
@@ -265,7 +265,7 @@ def _front_matter(config: Config, record: RunRecord | None, run: Path | None) ->
     """Metadata that the hub reads: base model, data sets, and scores as a ``model-index``."""
     name, encoder = str(record.model if record else config.model.get("name")), str(config.encoder.name)
     on_the_hub = config.encoder.init == "pretrained" and not Path(encoder).exists()
-    sources = map(split_scheme, as_list(unwrapped(config.data.train)))
+    sources = map(split_scheme, as_list(config.data.train))
     datasets = [split_source(source)[0] for scheme, source in sources if scheme == "hub"]
     return ModelCardData(
         model_name=name,

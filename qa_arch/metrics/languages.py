@@ -12,6 +12,9 @@ import re
 import string
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
+from typing import get_args
+
+from qa_arch.types.text import Language
 
 ENGLISH = "en"
 _ARTICLES: Mapping[str, str] = {
@@ -27,7 +30,7 @@ _ARTICLES: Mapping[str, str] = {
     **dict.fromkeys(("ja", "ko", "th"), ""),
 }
 """Article pattern of each language; empty if it has none."""
-LANGUAGES = (ENGLISH, *sorted(_ARTICLES))
+LANGUAGES: tuple[Language, ...] = get_args(Language)
 _HAN = re.compile("([\u4e00-\u9fa5])")
 BY_CHARACTER = ("ja", "ko", "th")
 _KORQUAD = str.maketrans(dict.fromkeys(string.punctuation) | dict.fromkeys("'\"《》<>〈〉()‘’", " "))

@@ -185,9 +185,9 @@ def _warn_about_script(questions: QuestionSet) -> None:
     if code and questions.fingerprint not in _warned:
         _warned.add(questions.fingerprint)
         log.warning(
-            "%s: answers look like language %s, and English rules compare what spaces separate; name the set"
-            " language:%s:SOURCE to compare characters",
-            *(questions.name, code, code),
+            "%s: answers look like language %s, and English rules compare what spaces separate; add"
+            " --language %s (data.language=%s) to compare characters",
+            *(questions.name, code, code, code),
         )
 
 

@@ -444,18 +444,17 @@ def open_scored(source: Sequence[str], record: RunRecord, split: str) -> Questio
     facts = record.facts(split)
     try:
         on_error: OnError = "skip" if facts.skipped else "raise"
-        questions = open_passages(list(source), on_error=on_error, use="scoring")
+        language = facts.extra.get("language", "en")
+        questions = open_passages(list(source), on_error=on_error, use="scoring", language=language)
     except DataError as error:
         named = record.setting("data", split)
         raise DataError(f"{error}" + (f"; the run's {split} is {named}" if named else "")) from None
     if questions.fingerprint != facts.fingerprint:
-        code = facts.extra.get("language", "en")
-        given = f" as language:{code}:FILE" if code != questions.language else ""
         raise DataError(
             f"{' '.join(source)}: not the questions that the runs were scored on ({split} is"
             f" {facts.name or 'unknown'}, {facts.questions or 0:,} questions, hash"
             f" {str(facts.fingerprint)[:12]}; this has {len(questions):,}, hash"
-            f" {questions.fingerprint[:12]}); name that file{given}, or leave out --data for output without"
+            f" {questions.fingerprint[:12]}); name that file, or leave out --data for output without"
             " texts"
         )
     return questions

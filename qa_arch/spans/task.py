@@ -28,6 +28,7 @@ from qa_arch.features.batches import BucketBatchSampler, Collator, twin_windows
 from qa_arch.features.cache import windows_of
 from qa_arch.features.vectors import assumed_shape, passage_vectors, vector_rows
 from qa_arch.features.windows import FeatureTable, check_ids, check_lengths, probe
+from qa_arch.metrics.languages import ENGLISH
 from qa_arch.metrics.squad import METRIC_VERSION, abstention_warning, score
 from qa_arch.metrics.threshold import calibrate, fit_answerability
 from qa_arch.models import store
@@ -92,8 +93,15 @@ class SpanTask(Task):
     reference_method = "predict"
     has_search = True
 
-    def open(self, source: str | list[str], *, name: str = "", on_error: Any = "raise") -> QuestionSet:
-        return open_passages(source, name=name, on_error=on_error, use="scoring")
+    def open(
+        self,
+        source: str | list[str],
+        *,
+        name: str = "",
+        on_error: Any = "raise",
+        language: str = ENGLISH,
+    ) -> QuestionSet:
+        return open_passages(source, name=name, on_error=on_error, use="scoring", language=language)
 
     def load_splits(self, data: Data) -> dict[str, QuestionSet]:
         return load_splits(data)

@@ -158,7 +158,9 @@ class Task(ABC):
     # Data ---------------------------------------------------------------------------------------
 
     @abstractmethod
-    def open(self, source: str | list[str], *, name: str = "", on_error: Any = "raise") -> Any:
+    def open(
+        self, source: str | list[str], *, name: str = "", on_error: Any = "raise", language: str = "en"
+    ) -> Any:
         """Open the set that ``source`` names. Raises DataError for data of another kind of question."""
 
     @abstractmethod

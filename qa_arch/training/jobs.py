@@ -347,7 +347,7 @@ def require_hub(configs: Sequence[Config]) -> None:
                 repository, version = hub.split_revision(source)
                 needed["models", repository, version] = hub.cached("models", repository, version)
         for part in (part for source in config.data.opened.values() for part in as_list(source)):
-            match = re.search(r"(?:^|:)hub:(.+)", part)  # also within language:, typos: and squad:
+            match = re.search(r"(?:^|:)hub:(.+)", part)  # also within squad:
             if match and not Path((data_set := split_source(match[1]))[0]).is_dir():
                 repository, version = data_set[0], data_set[1] or None
                 needed["datasets", repository, version] = hub.cached("datasets", repository, version)

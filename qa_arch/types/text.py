@@ -12,6 +12,8 @@ from itertools import pairwise
 from typing import Literal
 
 Protocol = Literal["1.1", "2.0"]
+Language = Literal["en", "ar", "de", "es", "hi", "ja", "ko", "ru", "th", "tr", "vi", "zh"]
+"""Languages that ``metrics.languages`` has rules for."""
 """SQuAD evaluation version: 2.0 has unanswerable questions, 1.1 has none."""
 ASKING = ("what", "which", "who", "whom", "whose", "when", "where", "why", "how")
 _HOW = {"many": "how many", "much": "how much", "long": "how long"}

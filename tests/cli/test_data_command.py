@@ -34,11 +34,6 @@ def test_three_parts_by_default(qa_arch, data_file, tmp_path):
     assert f"dev.json: {len(parts['dev'])} questions in 2 articles, {negatives} of them" in out
 
 
-def test_parts_in_another_language_are_named_with_it(qa_arch, data_file, tmp_path):
-    _, out, _ = qa_arch("data", "split", "--data", f"language:de:{data_file}", "--out", tmp_path / "de")
-    assert f"; name it as language:de:{tmp_path}/de/dev.json\n" in out
-
-
 def test_existing_part_with_other_content_prevents_any_write(qa_arch, data_file, tmp_path):
     target = tmp_path / "parts"
     assert qa_arch("data", "split", "--data", data_file, "--out", target, "--seed", 1)[0] == 0

@@ -11,8 +11,7 @@ import pytest
 from pages import commands
 
 from qa_arch.cli import data
-from qa_arch.cli.completion import complete
-from qa_arch.cli.main import COMMANDS, GROUPS, main
+from qa_arch.cli.main import COMMANDS, GROUPS, _settings, main
 from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import Trainer
 from qa_arch.data.sources import usage
@@ -231,42 +230,23 @@ def test_commands_of_the_settings_page_work(qa_arch):
         assert (code, bool(out)) == (0, True), (call, err)
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("pred", ["predict"]),
-        ("--debug pred", ["predict"]),
-        ("nothing ", []),
-        ("train --if-exists ", ["fail", "replace", "resume"]),
-        ("export RUN --to h", ["hf"]),
-        ("sweep st", ["status"]),
-        ("train mod", ["model="]),
-        ("train -m model=prop", ["model=proposed"]),
-        ("ask runs/de", []),
-    ],
-)
-def test_completions_of_a_line(line, words):
-    assert complete(f"qa-arch {line}") == words
-
-
-def test_every_command_and_choice_is_offered():
-    assert set(COMMANDS) <= set(complete("qa-arch "))
-    for group, names in groups(config_folders()).items():
-        assert complete(f"qa-arch train {group}=") == [f"{group}={name}" for name in names]
-
-
 BASH = """
-source <(qa-arch completion bash) || exit 3
+eval "$(register-python-argcomplete qa-arch)" || exit 3
 for COMP_LINE in "$@"; do
-    COMP_POINT=${#COMP_LINE} COMPREPLY=()
-    _qa_arch 2>/dev/null
-    printf '%s|' "${COMPREPLY[@]}"
-    echo
+    COMP_POINT=${#COMP_LINE} COMP_TYPE=9 COMPREPLY=()
+    _python_argcomplete qa-arch
+    echo "${COMPREPLY[@]}"
 done
-COMP_WORDBREAKS=${COMP_WORDBREAKS//=/} COMP_LINE="qa-arch train model=prop" COMP_POINT=24
-_qa_arch 2>/dev/null
-echo "${COMPREPLY[@]}"
 """
+COMPLETED = {
+    "pred": "predict",
+    "--debug pred": "predict",
+    "train --if-exists ": "fail replace resume",
+    "export RUN --to h": "hf",
+    "train mod": "model=",
+    "train -m model=prop": "proposed",  # = breaks words in bash, so that only the part after it is replaced
+    "ask runs/de": "",
+}
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
@@ -274,10 +254,15 @@ def test_bash_completes(tmp_path):
     file = tmp_path / "qa-arch"
     file.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m qa_arch.cli.main "$@"\n')
     file.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    lines = ["qa-arch pred", "qa-arch train model=prop", "qa-arch ask no"]
-    command = ["bash", "-c", BASH, "bash", *lines]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    folders = (str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"])
+    environment = {**os.environ, "PATH": os.pathsep.join(folders)}
+    command = ["bash", "-c", BASH, "bash", *(f"qa-arch {line}" for line in COMPLETED)]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-    # By default = breaks words in bash, so that only the part after it is replaced.
-    assert done.stdout.splitlines() == ["predict|", "proposed|", "|", "model=proposed"]
+    assert dict(zip(COMPLETED, map(str.strip, done.stdout.splitlines()), strict=True)) == COMPLETED
+
+
+def test_every_choice_is_offered():
+    for group, names in groups(config_folders()).items():
+        assert f"{group}=" in _settings(group)
+        assert _settings(f"{group}=") == [f"{group}={name}" for name in names]

@@ -31,7 +31,7 @@ def suite(tmp_path):
     write_json(tmp_path / "spans.json", write(spans))
     sets = {
         "mixed": {"data": str(tmp_path / "mixed.json"), "unit": "passage"},
-        "german": {"data": f"language:de:{tmp_path}/spans.json", "published": {"people": 91.0}},
+        "german": {"data": f"{tmp_path}/spans.json", "language": "de", "published": {"people": 91.0}},
     }
     file = tmp_path / "small.yaml"
     file.write_text(yaml.safe_dump({"sets": sets}, sort_keys=False))
@@ -55,10 +55,19 @@ def test_set_without_intervals_is_named(tmp_path, qa_arch, size, unit):
 @pytest.fixture
 def adopted(suite, tmp_path, qa_arch):
     """An adopted system with correct answers to the German set only."""
-    source = f"language:de:{tmp_path}/spans.json"
+    source = f"{tmp_path}/spans.json"
     texts = {example.id: example.answers[0].text for example in open_passages(source).examples}
     (tmp_path / "right.json").write_text(json.dumps(texts))
-    arguments = ("--predictions", tmp_path / "right.json", "--data", source, "--name", "right")
+    arguments = (
+        "--predictions",
+        tmp_path / "right.json",
+        "--data",
+        source,
+        "--language",
+        "de",
+        "--name",
+        "right",
+    )
     code, _, err = qa_arch("adopt", *arguments, "--folder", tmp_path / "right")
     assert code == 0, err
     return tmp_path / "right"

@@ -142,7 +142,7 @@ def test_config_from_repeats_a_run_with_changed_settings(qa_arch, trained, tmp_p
     [
         ("encoder.name=./nothing experiment=squad2", 2, "encoder.name: ./nothing is not a folder"),
         ("data=squad2 data.train=hub:/tmp/nothing:train", 6, "bert-base-uncased, /tmp/nothing"),
-        ("data=squad2 data.train=language:de:hub:me/none:train", 6, "bert-base-uncased, me/none"),
+        ("data=squad2 data.train=hub:me/none:train", 6, "bert-base-uncased, me/none"),
         ("data=files data.train=/nope.json data.dev=/no.json", 4, "data.train: /nope.json: no such file"),
         ("debug=fast trainer=fsdp trainer.accelerator=cpu", 2, "trainer.strategy: fsdp shards a model"),
         ("data=demo features.max_length=1024", 2, "features.max_length: 1024 is more than the 512 tokens"),

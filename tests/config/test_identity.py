@@ -107,7 +107,7 @@ def test_values_left_out_of_the_hash():
     }
     assert OPTIONAL["decode.null_odds"] == "best"
     others = {*OPTIONAL} - {*sections, *RETIRED}
-    assert {OPTIONAL[key] for key in others} == {None, "exact"}
+    assert {OPTIONAL[key] for key in others} == {None, "exact", "en"}
 
 
 def test_key_order_is_ignored_and_data_and_teacher_are_hashed_by_content():

@@ -46,7 +46,7 @@ DIFFERENT = [
     "hub:some/set:train",
     "hub:some/set:dev",
     "synthetic:train",
-    "synthetic:train:L3",
+    "synthetic:train:L2",
     "mrqa:m.jsonl",
     "mrqa:n.jsonl",
     ["mrqa:m.jsonl", "mrqa:n.jsonl"],

@@ -1,6 +1,7 @@
 """Fingerprints in all committed records are those of the sets that their configs name."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,30 +19,31 @@ from qa_arch.records import DEV, TRAIN, read_record
 ROOT = Path(__file__).parents[2]
 
 
-def here(text: str) -> str:
-    """A data section's JSON with its sources below QA_ARCH_DATA."""
+def here(text: str, folder: Path) -> str:
+    """A data section's JSON with its sources below QA_ARCH_DATA, and level 3 in files of ``folder``."""
+    text = re.sub(r"synthetic:(\w+):L3", rf"{folder}/\1.json", text)
     return local(text.replace('"data/', '"$QA_ARCH_DATA/'))
 
 
-def recorded(*, generated: bool) -> Iterator[tuple[Data, dict[str, str]]]:
+def recorded(folder: Path, *, generated: bool) -> Iterator[tuple[Data, dict[str, str]]]:
     """Data of every span model's record, with its fingerprints by split."""
     for path in sorted((ROOT / "experiments").rglob("run.json")):
         record = read_record(path.parent)
         facts = {split: str(record.fingerprint(split)) for split in record.data}
         try:
             text = json.dumps(record.config.get("data"))
-            config = validate({**record.config, "data": json.loads(here(text))})
+            config = validate({**record.config, "data": json.loads(here(text, folder))})
         except ConfigError:
             continue  # not a training run
         spans = TRAIN in facts and not record.selects and not record.pretrains
-        if spans and ("synthetic:" in str(config.data.train)) == generated:
+        if spans and ("synthetic:" in text) == generated:
             yield replace(config.data, open_dev=DEV in facts), facts
 
 
-def check(*, generated: bool) -> set[str]:
+def check(folder: Path, *, generated: bool) -> set[str]:
     """Compare all; returns the fingerprints of the training sets."""
     read: dict[str, dict[str, str]] = {}
-    for data, facts in recorded(generated=generated):
+    for data, facts in recorded(folder, generated=generated):
         if str(data) not in read:
             read[str(data)] = {split: item.fingerprint for split, item in load_splits(data).items()}
         sets = read[str(data)]
@@ -49,8 +51,10 @@ def check(*, generated: bool) -> set[str]:
     return {sets[TRAIN] for sets in read.values()}
 
 
-def test_generated_sets():
-    assert len(check(generated=True)) >= 4
+def test_generated_sets(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["level3.py", "--out", str(tmp_path)])
+    script("synthetic/level3.py").main()
+    assert len(check(tmp_path, generated=True)) >= 4
 
 
 @pytest.mark.data
@@ -62,4 +66,4 @@ def test_real_sets(real_data, script, tmp_path, monkeypatch):
     for name, out in (("decision/split.py", "swapped"), ("systems/sample.py", "systems")):
         monkeypatch.setattr(sys, "argv", [name, "--out", str(tmp_path / out)])
         script(name).main()
-    assert set(RECORDED_WITH_PLAUSIBLE.values()) <= check(generated=False)
+    assert set(RECORDED_WITH_PLAUSIBLE.values()) <= check(tmp_path, generated=False)

@@ -182,10 +182,9 @@ def test_card_metadata_has_the_scores(card):
     assert data.model_name == "bert\n# <b>mine</b>"
 
 
-def test_card_names_the_hub_set_inside_another_format(predictors):
+def test_card_names_the_hub_set(predictors):
     config = predictors["bert"].config
-    source = "typos:1:language:de:hub:some/set:train"
-    config = replace(config, data=replace(config.data, train=source))
+    config = replace(config, data=replace(config.data, train="hub:some/set:train"))
     assert _front_matter(config, None, None).datasets == ["some/set"]
 
 

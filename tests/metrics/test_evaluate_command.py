@@ -63,7 +63,7 @@ def test_official_json(evaluate, data):
     assert scores["answerable_accuracy"] == 75.0
     assert err == "protocol: SQuAD 2.0 (from the data)\n"
     rules = "answers compared by the rules of language de"
-    assert evaluate(f"language:de:{data}", TEXTS)[2] == f"{err.rstrip()}, {rules}\n"
+    assert evaluate(data, TEXTS, "--language", "de")[2] == f"{err.rstrip()}, {rules}\n"
 
 
 def test_what_only_training_needs_is_not_required(evaluate, tmp_path):

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from qa_arch.cli.compose import compose
+from qa_arch.config.identity import config_hash
 from qa_arch.data.question_sets import question_set
-from qa_arch.data.sources import identity, open_passages, portable
-from qa_arch.errors import DataError
+from qa_arch.data.sources import open_passages
 from qa_arch.metrics import squad
 from qa_arch.metrics.languages import LANGUAGES, normaliser
 from qa_arch.metrics.squad import aggregate, normalise, score_questions
@@ -85,26 +86,25 @@ def test_text_that_is_not_divided_by_spaces_is_reported_once(
         )
         for _ in range(2):
             score_questions(questions, {"q": "x"})
-    expected = [f"language:{language}:SOURCE"] if language else []
+    expected = [f"--language {language} (data.language={language})"] if language else []
     assert [
         code for message, code in zip(caplog.messages, expected, strict=True) if code in message
     ] == expected
 
 
-def test_source_prefix_sets_the_language(tmp_path, monkeypatch):
+def test_a_set_is_opened_in_a_language(tmp_path):
     qas = [{"id": "q", "question": "Wo?", "answers": [{"text": "der Mühle", "answer_start": 6}]}]
     articles = [{"title": "T", "paragraphs": [{"context": "Neben der Mühle.", "qas": qas}]}]
     file = tmp_path / "set.json"
     file.write_text(json.dumps({"version": "1.1", "data": articles}), encoding="utf-8")
-    german = open_passages(f"language:de:{file}")
+    german = open_passages(str(file), language="de")
     assert german.language == "de"
     assert german.name == "set"
-    assert open_passages(f"language:en:{file}").fingerprint == open_passages(str(file)).fingerprint
-    assert identity(f"language:de:{file}") != identity(str(file))
-    with pytest.raises(DataError, match=r"language:xx:.*: language 'xx' is not supported \(known: ar, de"):
-        open_passages(f"language:xx:{file}")
-    monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path))
-    assert portable(f"language:de:{tmp_path}/set.json") == "language:de:$QA_ARCH_DATA/set.json"
+    assert german.fingerprint != open_passages(str(file)).fingerprint
+    overrides = ["data=files", f"data.train={file}", f"data.dev={file}"]
+    english, spoken = (compose([*overrides, f"data.language={code}"]) for code in ("en", "de"))
+    assert config_hash(english) == config_hash({**english, "data": {**english["data"], "language": "en"}})
+    assert config_hash(spoken) != config_hash(english)
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_fuzzed_answers_equal_the_official_evaluation(language, official):
 @pytest.mark.parametrize("language", ["ar", "de", "es", "zh"])
 def test_scores_of_xquad_equal_the_official_evaluation(language, official, real_data):
     file = real_data / f"xquad/xquad.{language}.json"
-    questions = open_passages(f"language:{language}:{file}")
+    questions = open_passages(str(file), language=language)
     draw = random.Random(0)
     predictions = {}
     for example in questions.examples:

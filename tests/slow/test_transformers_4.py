@@ -58,7 +58,10 @@ def case(rng: random.Random, family: str) -> tuple[str, list[dict[str, str]], di
 
 
 def flat(answers: object) -> list[dict]:
-    return [answers] if isinstance(answers, dict) else [answer for item in answers for answer in flat(item)]
+    """Answers of several questions in a list, without those of probability 0, which ``top_k`` pads with."""
+    if isinstance(answers, dict):
+        return [answers] if answers["score"] > 1e-12 else []
+    return [answer for item in answers for answer in flat(item)]
 
 
 def test_random_calls_give_the_answers_of_transformers_4(tmp_path):
@@ -78,4 +81,4 @@ def test_random_calls_give_the_answers_of_transformers_4(tmp_path):
         cases, json.loads((tmp_path / "old.json").read_text("utf-8")), strict=True
     ):
         new = pipeline("question-answering", tmp_path / family, device=-1)(pairs, **options)
-        assert [{**a, "score": pytest.approx(a["score"], rel=1e-3, abs=1e-9)} for a in flat(old)] == flat(new)
+        assert [{**a, "score": pytest.approx(a["score"], rel=1e-3)} for a in flat(old)] == flat(new)

@@ -51,7 +51,7 @@ def test_key_is_the_config_hash_with_data_sources():
     [(point, job)] = sweep.plan([((), compose(SMALL))]).items()
     assert point.key == config_hash(asdict(job.config), sources(job.config))
     assert make_point("trainer.workers=2", "name=other").key == point.key
-    keys = {make_point(change).key for change in ("seed=1", "optim.lr=1", "data=synthetic_l3")}
+    keys = {make_point(change).key for change in ("seed=1", "optim.lr=1", "data=squad1")}
     assert len(keys | {point.key}) == 4
 
 

@@ -236,7 +236,7 @@ FLAGS = {
     "-cd conf": "--config-dir DIR",
     "--info": "qa-arch doctor",
     "--hydra-help": "qa-arch train --help",
-    "--shell-completion install=bash": "qa-arch completion",
+    "--shell-completion install=bash": "register-python-argcomplete qa-arch",
 }
 
 

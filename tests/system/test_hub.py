@@ -125,7 +125,7 @@ def test_all_ids_are_checked_with_one_request_each(filled, online):
     for name in online.closed:
         online.add("models", name, {"config.json": "{}"})
     names = ("tiny/bert", "bert", "tiny/bert@v7", "closed/gated", "closed/private", "tiny/none")
-    data = ["data=files", "data.train=hub:tiny/absent:train", "data.dev=language:de:hub:tiny/set:validation"]
+    data = ["data=files", "data.train=hub:tiny/absent:train", "data.dev=hub:tiny/set:validation"]
     configs = [configured(f"encoder.name={name}", *data) for name in names] * 2
     with pytest.raises(UnavailableError) as caught:
         require_hub(configs)

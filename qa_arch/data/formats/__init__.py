@@ -43,8 +43,6 @@ class Format:
     holds: Holds = "passages"
     files: Callable[[str], Sequence[Path]] = expand
     """Files of a source, whose content identifies it; empty if its name does."""
-    wraps: Callable[[str], tuple[str, str]] | None = None
-    """Split into (option, inner source), for a format that modifies the set of any other source."""
     joins: bool = False
     """Whether several sources can form a single set. If not, ``open`` gets exactly one source."""
     offline: bool = True

@@ -265,7 +265,7 @@ def _open_sets(task: SpanTask, config: Config, parent: ParentRun, *, train: bool
         if data.calibration is not None or data.train:
             sets[CALIBRATION] = calibration_set(config)
         if data.dev is not None and data.open_dev:
-            sets[DEV] = task.open(data.dev, name=DEV, on_error=data.on_error)
+            sets[DEV] = task.open(data.dev, name=DEV, on_error=data.on_error, language=data.language)
     sets = {split: questions for split, questions in sets.items() if questions is not None}
     for split in {TRAIN, CALIBRATION} & sets.keys():
         recorded, actual = parent.record.fingerprint(split), sets[split].fingerprint

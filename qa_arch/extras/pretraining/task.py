@@ -240,7 +240,9 @@ class LanguageTask(Task):
 
     # Data ---------------------------------------------------------------------------------------
 
-    def open(self, source: str | list[str], *, name: str = "", on_error: Any = "raise") -> Corpus:
+    def open(
+        self, source: str | list[str], *, name: str = "", on_error: Any = "raise", language: str = "en"
+    ) -> Corpus:
         return open_corpus(source, self.name)
 
     def load_splits(self, data: Data) -> dict[str, Corpus]:

@@ -166,7 +166,9 @@ class SelectionTask(Task):
     wanted: Literal["candidates", "classes"] = "candidates"
     """Kind of question set that the task needs."""
 
-    def open(self, source: str | list[str], *, name: str = "", on_error: Any = "raise") -> SelectionSet:
+    def open(
+        self, source: str | list[str], *, name: str = "", on_error: Any = "raise", language: str = "en"
+    ) -> SelectionSet:
         return open_for(source, name=name, on_error=on_error, want=self.wanted)
 
     def load_splits(self, data: Data) -> dict[str, SelectionSet]:

@@ -381,7 +381,7 @@ def scored_sets(
     if questions is not None and all(scored.questions is None for scored in result.values()):
         raise RunError(
             f"--data: no run was scored on {questions.name} (hash {questions.fingerprint[:12]}); name the"
-            " file that they were scored on (as language:CODE:FILE, if it was)"
+            " file that they were scored on, and the --language if it was not English"
         )
     return sorted(result.values(), key=lambda s: (s.split == CALIBRATION, s.split != DEV, -len(s.runs)))
 
