@@ -17,11 +17,11 @@ import torch
 import torch.distributed as dist
 
 from qa_arch.config.schema import validate
-from qa_arch.spans.task import TASK
+from qa_arch.spans import task
 from qa_arch.training import devices
 from qa_arch.training.checkpoint import KeepLast
 from qa_arch.training.loggers import CsvLogger, RunLogger
-from qa_arch.training.loop import fit
+from qa_arch.training.loop import fit, span_fitting
 from qa_arch.training.module import TrainingModule
 
 
@@ -80,10 +80,18 @@ def main(folder: Path) -> None:
         config = validate(case["config"])
         devices.seed_everything(config.seed)
         epochs: list = []
-        parts, resume = TASK.assemble(config), case.get("resume", False)
+        parts, resume = task.assemble(config), case.get("resume", False)
         with suppress(StoppedError):
             logger = RunLogger(CsvLogger(str(run_folder / "csv"))) if rank == 0 else None
-            fit(config, parts, run_folder, gpu=False, resume=resume, publish=epochs.extend, logger=logger)
+            fit(
+                config,
+                span_fitting(config, parts),
+                run_folder,
+                gpu=False,
+                resume=resume,
+                publish=epochs.extend,
+                logger=logger,
+            )
         (folder / f"{case['name']}-order-{rank}.json").write_text(json.dumps(recorder.order))
         if rank == 0:
             torch.save(recorder.gradients, folder / f"{case['name']}-gradients.pt")

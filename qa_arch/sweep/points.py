@@ -19,8 +19,9 @@ from typing import Any
 
 from qa_arch.config.extras import require_extras
 from qa_arch.config.identity import ENCODER, NEUTRAL, config_hash
-from qa_arch.config.schema import Config, Source, require_trainable, require_vectors, task_entry, validate
+from qa_arch.config.schema import Config, Source, recipe_of, require_trainable, require_vectors, validate
 from qa_arch.config.target import TRUSTED
+from qa_arch.data import sources as data_sources
 from qa_arch.data.input_files import content_hash, packaged_files
 from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.models.teacher_files import joint_hash, require_teacher, teacher_identity
@@ -106,7 +107,8 @@ def sources(config: Config) -> dict[str, str]:
     if config.glove.use and config.glove.path:
         files = packaged_files(config.glove.path)
         inputs["glove"] = list(map(str, files)) if files else config.glove.path
-    identify = import_module(task_entry(config.model["task"]).sources).identity
+    recipe = recipe_of(config.model)
+    identify = data_sources.identity if recipe is None else import_module(recipe.data).identity
     hashes = {name: identify(source) for name, source in inputs.items() if source is not None}
     if config.encoder.init == "random" and (tokenizer := config.encoder.tokenizer):
         path = (encoder_folder(tokenizer) or Path(tokenizer)) / "tokenizer.json"

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from qa_arch.config.check import FolderName, read
 from qa_arch.config.files import read_json, write_json
+from qa_arch.config.schema import objective
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.records import CALIBRATION, RECORD, RunRecord, read_record
 from qa_arch.system import lock
@@ -35,8 +36,6 @@ ALL_DEVICES = -1
 RESULTS = ("ok", "oom")
 """States with a result: such points run again only on request."""
 AGAIN = "start the sweep again in another folder"
-VALUES = ("accuracy", "token_accuracy", "f1")
-"""Metrics of which a run's value is the first that it has: answer selection, pre-training, spans."""
 T = TypeVar("T")
 
 
@@ -154,9 +153,10 @@ def record_of(folder: Path) -> RunRecord | None:
 def value_of(record: RunRecord | None) -> float | None:
     """Calibration score that a sweeper maximises, at the fitted null threshold if there is one; None if not
     yet known."""
-    point = record.compared_point(CALIBRATION) if record is not None else None
-    values = () if point is None else map(point.metric, VALUES)
-    return next((float(value) for value in values if value is not None), None)
+    if record is None or (point := record.compared_point(CALIBRATION)) is None:
+        return None
+    value = point.metric(objective(record.config.get("model", {})))
+    return None if value is None else float(value)
 
 
 def _build(kind: type[T], raw: Any, path: Path) -> T:

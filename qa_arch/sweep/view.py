@@ -12,11 +12,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from qa_arch.config.schema import OOM_REMEDY
+from qa_arch.config.schema import OOM_REMEDY, objective
 from qa_arch.errors import RunError
 from qa_arch.results import provenance
 from qa_arch.sweep.points import title
-from qa_arch.sweep.state import VALUES, Entry, Status, actual_status, record_of, value_of
+from qa_arch.sweep.state import Entry, Status, actual_status, record_of, value_of
 from qa_arch.system import terminal
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ STYLES = {
 
 @dataclass(frozen=True)
 class Row:
-    """One point. ``f1`` is calibration F1, or accuracy if there is none; ``epoch`` counts whole epochs."""
+    """One point. ``f1`` is its calibration score; ``epoch`` counts whole epochs."""
 
     point: str
     status: str
@@ -41,8 +41,8 @@ class Row:
     memory_mb: float | None
     attempts: int
     commit: str | None
-    pretrains: bool
-    """Whether ``f1`` is the token accuracy of pre-training."""
+    score: str
+    """Name of the calibration score: ``f1``, or that of an extra's recipe."""
     error: str | None
     remedy: str | None
     folder: str
@@ -62,9 +62,9 @@ def rows(folder: Path, entries: Sequence[Entry], *, parent: bool) -> list[Row]:
         except RunError as error:
             status, record = Status("failed", error=str(error)), None
         epochs, f1 = record.epochs if record else (), value_of(record)
+        score = objective(record.config.get("model", {}) if record else {})
         if f1 is None and epochs:
-            last = (epochs[-1].value(f"calibration_{name}") for name in VALUES)
-            f1 = next((value for value in last if value is not None), None)
+            f1 = epochs[-1].value(f"calibration_{score}")
         row = Row(
             point=title(entry.overrides),
             status=status.status,
@@ -75,7 +75,7 @@ def rows(folder: Path, entries: Sequence[Entry], *, parent: bool) -> list[Row]:
             memory_mb=record.peak_memory_mb if record else None,
             attempts=status.attempts,
             commit=status.commit,
-            pretrains=record is not None and record.pretrains,
+            score=score,
             error=status.error,
             remedy=OOM_REMEDY if status.status == "oom" else None,
             folder=str(point_folder),
@@ -127,7 +127,8 @@ def line(row: Row) -> str:
 
 def _score_name(rows: Sequence[Row]) -> str:
     """Name of the score in ``Row.f1``."""
-    return "token accuracy" if rows and all(row.pretrains for row in rows) else "F1"
+    names = {row.score for row in rows}
+    return names.pop().replace("_", " ") if len(names) == 1 and "f1" not in names else "F1"
 
 
 def _seconds(status: Status) -> float | None:

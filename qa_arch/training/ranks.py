@@ -26,9 +26,8 @@ from qa_arch.config.schema import Config, validate
 from qa_arch.errors import QaArchError, out_of_memory
 from qa_arch.records import Status, read_record, write_record
 from qa_arch.system import lifeline, lock
-from qa_arch.tasks import task_of
 from qa_arch.training import devices
-from qa_arch.training.loop import fit
+from qa_arch.training.loop import fit, fitting_of
 
 INTERRUPTED = 130
 """Exit code of a rank that stopped with its run after Ctrl-C."""
@@ -118,7 +117,7 @@ def train_rank(config: Config, folder: Path, *, resume: bool, trusted: Sequence[
     settings, gpu = devices.require(config.trainer)
     config = replace(config, trainer=settings)
     devices.seed_everything(config.seed)
-    parts = task_of(config.model).assemble(config, trusted)
+    parts = fitting_of(config, trusted)
     try:
         fit(config, parts, folder, gpu=gpu, resume=resume, publish=lambda epochs: None)
     finally:

@@ -1,6 +1,8 @@
 """A training run from config to record; ``run.json`` in its folder is updated after every step.
 
-``train`` -> ``task.assemble`` (data, features, model) -> ``fit`` -> ``evaluate_splits`` (scores) -> record.
+``train`` opens a ``Run`` and hands it to a recipe: ``train_spans``, or one of an extra (``manifest.Recipe``).
+A recipe reads the data, builds the model, and takes the steps of the run in order: ``describe``, ``fit``,
+``score`` each split, ``finish``.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import shlex
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,11 @@ from torch import nn
 
 from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import config_hash
-from qa_arch.config.schema import OOM_REMEDY, Config, cut_batch, require_trainable
+from qa_arch.config.schema import OOM_REMEDY, Config, cut_batch, recipe_of, require_trainable
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import QaArchError, RunError, out_of_memory
 from qa_arch.evaluation.scoring import evaluate_splits
+from qa_arch.features.vectors import WordVectors
 from qa_arch.models import store
 from qa_arch.nn import encoder_configs
 from qa_arch.nn.count import parameter_blocks
@@ -36,20 +39,28 @@ from qa_arch.records import (
     BatchSizes,
     Epoch,
     InitialWeights,
+    Points,
     RunRecord,
+    SplitFacts,
+    TeacherFacts,
+    questions_folder,
     read_record,
     write_end,
+    write_questions,
     write_record,
 )
 from qa_arch.results import provenance
 from qa_arch.results.pretrained_runs import encoder_run
+from qa_arch.spans import task
+from qa_arch.spans.teacher import assemble
 from qa_arch.system.hub import commit_of, split_revision
-from qa_arch.tasks import Parts, task_of
 from qa_arch.training import devices, inputs
 from qa_arch.training.checkpoint import LAST, discard, random_state, restore_random_state
-from qa_arch.training.loggers import Outcome, open_logger
-from qa_arch.training.loop import Fitted, fit
+from qa_arch.training.loggers import Outcome, RunLogger, open_logger
+from qa_arch.training.loop import Fitted, fit, span_fitting
+from qa_arch.training.module import Fitting
 from qa_arch.training.ranks import other_ranks
+from qa_arch.types.text import QuestionSet
 
 log = logging.getLogger(__name__)
 TRACEBACK = "traceback.txt"
@@ -57,14 +68,21 @@ TRACEBACK = "traceback.txt"
 
 @dataclass
 class Run:
-    """A run folder and its record, which is rewritten after every step."""
+    """A run in progress: its folder, its record, which is rewritten after every step, and its machine."""
 
     folder: Path
     record: RunRecord
+    config: Config
+    """Config for training and scoring, from ``begin`` on with the settings that this machine chose."""
+    trusted: Sequence[str] = TRUSTED
+    resumes: bool = False
     written: os.stat_result | None = None
     """The file of the record as this run wrote it last."""
     read: Mapping[str, str | None] = field(default_factory=dict)
     """Hashes of what a resumed run has read before."""
+    closing: ExitStack = field(default_factory=ExitStack)
+    """Closes the logger when the run ends."""
+    logger: RunLogger | None = None
 
     def update(self, **changes: Any) -> None:
         """Change fields of the record and write it; RunError if it is no longer in its place."""
@@ -84,12 +102,116 @@ class Run:
             " resume it in its new place with --config-from NEW --folder NEW --resume"
         )
 
+    @property
+    def model_folder(self) -> Path:
+        return self.folder / MODEL
+
+    # Steps of a recipe ----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Choose device, precision and batch, and seed all random states."""
+        settings, self.gpu = devices.require(self.config.trainer)
+        self.config = config = replace(self.config, trainer=settings)
+        self.world = devices.world_size(settings, gpu=self.gpu)
+        log.info(
+            "batch: %d windows per optimizer step (batch_size %d x accumulate %d x devices %d)",
+            settings.batch_size * settings.accumulate * self.world,
+            settings.batch_size,
+            settings.accumulate,
+            self.world,
+        )
+        devices.reset_peak_memory(self.gpu)
+        devices.seed_everything(config.seed)
+        self.begun = time.perf_counter()
+        if config.encoder.init == "random" and config.encoder.layers:
+            log.info("encoder: %s", config.encoder.title)
+
+    def describe(
+        self,
+        sets: Mapping[str, Any],
+        facts: Mapping[str, SplitFacts],
+        model: nn.Module,
+        *,
+        encoder: nn.Module | None = None,
+        vectors: WordVectors | None = None,
+        teacher: TeacherFacts | None = None,
+    ) -> None:
+        """Record what the run reads and trains; RunError if a resumed run has read something else.
+
+        ``sets`` have a ``fingerprint``; ``facts`` are theirs, with titles except for dev.
+        """
+        settings, pretrained = self.config.trainer, encoder_run(self.config.encoder.name)
+        hashes = inputs.fingerprints(sets, vectors, pretrained, teacher)
+        inputs.require_unchanged(self.folder, self.config, self.read, hashes)
+        self.update(
+            data=facts,
+            initial=_initial_weights(self.config, encoder),
+            precision=settings.precision,
+            optimizer_bits=settings.optimizer_bits,
+            parameters=parameter_blocks(model),
+            config_hash=config_hash(self.record.config, hashes),
+            encoder=pretrained,
+            teacher=teacher,
+            device=devices.describe(self.gpu),
+            strategy=devices.strategy_name(settings, self.world),
+        )
+
+    def fit(self, fitting: Fitting, callbacks: Sequence[pl.Callback] = ()) -> None:
+        """Train, with all ranks, and leave the best weights in the model and in the run folder."""
+        self.logger = self.closing.enter_context(open_logger(self.config, self.folder, self.trusted))
+        self.prepared = time.perf_counter()
+        with other_ranks(self.world, self.folder, resume=self.resumes, trusted=self.trusted):
+            self.epochs, self.best_epoch = _fit(self, fitting, callbacks)
+        store.load_weights(self.model_folder, fitting.model)
+        fitting.model.to("cuda" if self.gpu else "cpu")
+
+    def score(
+        self,
+        split: str,
+        points: Points,
+        rows: Mapping[str, Sequence[Any]],
+        seconds: float,
+        *,
+        references: Points | None = None,
+    ) -> None:
+        """Add the scores of a split to the record, and write the rows that they are of."""
+        record, hashed = self.record, write_questions(questions_folder(self.folder, split), rows)
+        self.record = replace(
+            record,
+            scores={**record.scores, split: points},
+            rows={**record.rows, split: hashed},
+            references={**record.references, split: references or {}},
+            seconds=replace(record.seconds, predict=round(seconds, 3)),
+        )
+
+    def finish(self, dev: QuestionSet | None = None) -> None:
+        """Record the cost of training, that the run is finished, and its outcome in the logger."""
+        seconds = sum(epoch["train_seconds"] for epoch in self.epochs)  # including those before a resume
+        validation = sum(epoch.get("validation_seconds", 0.0) for epoch in self.epochs)
+        trained = sum(epoch["windows"] for epoch in self.epochs)
+        self.update(
+            status="ok",
+            epochs=tuple(map(Epoch.from_flat, self.epochs)),
+            best_epoch=self.best_epoch,
+            examples_per_second=round(trained / seconds, 3) if seconds else None,
+            peak_memory_mb=devices.peak_memory_mb(self.gpu),
+            seconds=replace(
+                self.record.seconds,
+                prepare=round(self.prepared - self.begun, 3),
+                fit=round(seconds, 3),
+                fit_with_validation=round(seconds + validation, 3),
+            ),
+            weights_bytes=(self.model_folder / store.WEIGHTS).stat().st_size,
+        )
+        if self.logger is not None:
+            self.logger.log_outcome(Outcome(self.record, self.folder, dev))
+
 
 @dataclass(frozen=True)
 class Start:
     """Starting point of a run that does not build its own data, features and model."""
 
-    parts: Parts
+    parts: task.SpanParts
     config: Config
     """Config for training and scoring; the record has the one passed to ``train``."""
     callbacks: Sequence[pl.Callback] = ()
@@ -114,7 +236,8 @@ def train(
     """
     if start is None:
         require_trainable(config)
-    run = Run(folder, provenance.new_record(asdict(config), status="running"))
+    record = provenance.new_record(asdict(config), status="running")
+    run = Run(folder, record, start.config if start else config, trusted, resume)
     if resume and (folder / RECORD).is_file():
         earlier = read_record(folder)
         run.read = inputs.recorded(folder, earlier)
@@ -123,7 +246,10 @@ def train(
     run.update(**(start.notes if start else {}))
     (folder / TRACEBACK).unlink(missing_ok=True)
     try:
-        _train(start.config if start else config, run, resume, trusted, start)
+        with run.closing:
+            run.begin()
+            recipe = recipe_of(run.config.model)
+            train_spans(run, start) if recipe is None else recipe.load().train(run)
     except BaseException as error:
         run.require_in_place()
         oom = out_of_memory(error)
@@ -146,102 +272,59 @@ def train(
     return run.record
 
 
-def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start: Start | None) -> None:
-    """Check, assemble, fit, load the best weights, score, record."""
-    settings, gpu = devices.require(config.trainer)
-    config = replace(config, trainer=settings)
-    world = devices.world_size(settings, gpu=gpu)
-    log.info(
-        "batch: %d windows per optimizer step (batch_size %d x accumulate %d x devices %d)",
-        settings.batch_size * settings.accumulate * world,
-        settings.batch_size,
-        settings.accumulate,
-        world,
+def train_spans(run: Run, start: Start | None = None) -> None:
+    """The recipe of span models: questions and their windows, model, fit, null threshold, scores, record."""
+    config = run.config
+    parts = start.parts if start else assemble(config, run.trusted)
+    run.describe(
+        parts.sets,
+        {
+            split: task.facts(questions, parts.tables[split], titles=split != DEV)
+            for split, questions in parts.sets.items()
+        },
+        parts.model,
+        encoder=parts.encoder,
+        vectors=parts.vectors,
+        teacher=parts.distiller.facts if parts.distiller is not None else None,
     )
-    task, model_folder = task_of(config.model), run.folder / MODEL
-
-    devices.reset_peak_memory(gpu)
-    devices.seed_everything(config.seed)
-    started = time.perf_counter()
-    if config.encoder.init == "random" and config.encoder.layers:
-        log.info("encoder: %s", config.encoder.title)
-    parts = start.parts if start else task.assemble(config, trusted)
-    encoder = encoder_run(config.encoder.name)
-    teacher = parts.distiller.facts if parts.distiller is not None else None
-    hashes = inputs.fingerprints(parts.sets, parts.vectors, encoder, teacher)
-    inputs.require_unchanged(run.folder, config, run.read, hashes)
-    run.update(
-        **_record_fields(config, parts),
-        config_hash=config_hash(run.record.config, hashes),
-        encoder=encoder,
-        teacher=teacher,
-        device=devices.describe(gpu),
-        strategy=devices.strategy_name(settings, world),
-    )
-    task.save(model_folder, parts)
-
-    with open_logger(config, run.folder, trusted) as logger:
-        prepared = time.perf_counter()
-        with other_ranks(world, run.folder, resume=resume, trusted=trusted):
-            epochs, best_epoch = _fit(
-                config,
-                parts,
-                run,
-                world=world,
-                gpu=gpu,
-                resume=resume,
-                publish=lambda done: run.update(epochs=tuple(map(Epoch.from_flat, done))),
-                logger=logger,
-                callbacks=start.callbacks if start else (),
-            )
-
-        store.load_weights(model_folder, parts.model)
-        task.finish(model_folder, parts)
-        parts.model.to("cuda" if gpu else "cpu")
-        predictor = task.predictor(config, parts)
-        run.record = evaluate_splits(run.record, predictor, parts, run.folder, trusted)
-        seconds = sum(epoch["train_seconds"] for epoch in epochs)  # including those before a resume
-        validation = sum(epoch.get("validation_seconds", 0.0) for epoch in epochs)
-        trained = sum(epoch["windows"] for epoch in epochs)
-        run.update(
-            status="ok",
-            epochs=tuple(map(Epoch.from_flat, epochs)),
-            best_epoch=best_epoch,
-            examples_per_second=round(trained / seconds, 3) if seconds else None,
-            peak_memory_mb=devices.peak_memory_mb(gpu),
-            seconds=replace(
-                run.record.seconds,
-                prepare=round(prepared - started, 3),
-                fit=round(seconds, 3),
-                fit_with_validation=round(seconds + validation, 3),
-            ),
-            weights_bytes=(model_folder / store.WEIGHTS).stat().st_size,
-        )
-        if logger is not None:
-            logger.log_outcome(Outcome(run.record, run.folder, parts.sets.get(DEV)))
+    task.save(run.model_folder, parts)
+    run.fit(span_fitting(config, parts), start.callbacks if start else ())
+    predictor = task.predictor(config, parts)
+    run.record = evaluate_splits(run.record, predictor, parts, run.folder, run.trusted)
+    run.finish(parts.sets.get(DEV))
 
 
-def _fit(config: Config, parts: Parts, run: Run, *, world: int, gpu: bool, **options: Any) -> Fitted:
+def _fit(run: Run, fitting: Fitting, callbacks: Sequence[pl.Callback]) -> Fitted:
     """Run ``fit``, with ``trainer.micro_batch=auto`` at the largest micro batch that fits into memory.
 
     It is halved each time the first epoch runs out of memory, and training starts over as if that size had
     been configured. A whole epoch shows that a size fits, so later epochs are never discarded.
     """
-    settings, auto = config.trainer, config.trainer.micro_batch == "auto"
+    model, settings = fitting.model, run.config.trainer
+    auto = settings.micro_batch == "auto"
     if auto:
         settings = cut_batch(settings, run.record.batch.micro or settings.batch_size)  # as before a resume
-        weights = {name: value.detach().clone() for name, value in parts.model.state_dict().items()}
+        weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
         generators = random_state()
     while True:
         sizes = BatchSizes(
             micro=settings.batch_size,
             accumulate=settings.accumulate,
-            devices=world,
-            global_size=settings.batch_size * settings.accumulate * world,
+            devices=run.world,
+            global_size=settings.batch_size * settings.accumulate * run.world,
         )
         run.update(batch=sizes)
         try:
-            return fit(replace(config, trainer=settings), parts, run.folder, gpu=gpu, **options)
+            return fit(
+                replace(run.config, trainer=settings),
+                fitting,
+                run.folder,
+                gpu=run.gpu,
+                resume=run.resumes,
+                publish=lambda done: run.update(epochs=tuple(map(Epoch.from_flat, done))),
+                logger=run.logger,
+                callbacks=callbacks,
+            )
         except Exception as error:
             can_halve = auto and settings.batch_size > 1 and not run.record.epochs
             if not (can_halve and out_of_memory(error)):
@@ -250,16 +333,15 @@ def _fit(config: Config, parts: Parts, run: Run, *, world: int, gpu: bool, **opt
         settings = cut_batch(settings, settings.batch_size // 2)
         message = "out of memory: training starts over with trainer.micro_batch=%d, accumulated %d times"
         log.warning(message, settings.batch_size, settings.accumulate)
-        parts.model.zero_grad(set_to_none=True)
-        parts.model.load_state_dict(weights)
+        model.zero_grad(set_to_none=True)
+        model.load_state_dict(weights)
         restore_random_state(generators)
-        devices.reset_peak_memory(gpu)
+        devices.reset_peak_memory(run.gpu)
         discard(run.folder)
 
 
-def _initial_weights(config: Config, parts: Parts) -> InitialWeights | None:
+def _initial_weights(config: Config, encoder: Any) -> InitialWeights | None:
     """Hash and commit of the weights of a pretrained encoder before training."""
-    encoder = getattr(parts, "encoder", None)
     if config.encoder.init != "pretrained" or not isinstance(encoder, nn.Module):
         return None
     total = hashlib.sha256()
@@ -268,18 +350,3 @@ def _initial_weights(config: Config, parts: Parts) -> InitialWeights | None:
     source, revision = split_revision(encoder_configs.resolve(str(config.encoder.name)))
     commit = None if Path(source).is_dir() else commit_of("models", source, revision)
     return InitialWeights(weights=total.hexdigest(), commit=commit)
-
-
-def _record_fields(config: Config, parts: Parts) -> dict[str, Any]:
-    """Fields of the record about data, features and model."""
-    task, settings = task_of(config.model), config.trainer
-    return {
-        "data": {
-            split: task.facts(questions, parts.tables[split], titles=split != DEV)
-            for split, questions in parts.sets.items()
-        },
-        "initial": _initial_weights(config, parts),
-        "precision": settings.precision,
-        "optimizer_bits": settings.optimizer_bits,
-        "parameters": parameter_blocks(parts.model),
-    }

@@ -164,7 +164,7 @@ def test_peak_memory_of_an_earlier_run_is_reset():
 
 
 def test_unusable_strategy_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "task_of", lambda *_: pytest.fail("something was loaded"))
+    monkeypatch.setattr(run, "train_spans", lambda *_: pytest.fail("something was loaded"))
     with pytest.raises(ConfigError, match="trainer=ddp"):
         run.train(configured("trainer.strategy=fsdp"), folder=tmp_path)
     assert read_record(tmp_path).status == "failed"

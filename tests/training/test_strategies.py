@@ -14,8 +14,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from qa_arch.spans.task import TASK
-from qa_arch.training.loop import fit
+from qa_arch.spans import task
+from qa_arch.training.loop import fit, span_fitting
 from qa_arch.training.module import TrainingModule
 
 pytestmark = pytest.mark.slow
@@ -83,7 +83,12 @@ def gradients_of(config, folder: Path) -> tuple[list[torch.Tensor], list[dict]]:
         patch.setattr(TrainingModule, "on_before_optimizer_step", record)
         torch.manual_seed(config.seed)
         epochs, _ = fit(
-            config, TASK.assemble(config), folder, gpu=False, resume=False, publish=lambda epochs: None
+            config,
+            span_fitting(config, task.assemble(config)),
+            folder,
+            gpu=False,
+            resume=False,
+            publish=lambda epochs: None,
         )
     return gradients, epochs
 

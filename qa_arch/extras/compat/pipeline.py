@@ -31,8 +31,8 @@ from qa_arch.extras.compat.squad import SquadExample
 from qa_arch.models.build import load_tokenizer
 from qa_arch.models.checkpoint_files import open_checkpoint
 from qa_arch.models.span_checkpoint import load_span_checkpoint
+from qa_arch.nn.reading import device_of
 from qa_arch.records import RECORD
-from qa_arch.tasks import device_of
 
 TASK = "question-answering"
 IGNORED = {"framework", "max_question_len", "num_workers", "padding", "use_fast"}
