@@ -18,7 +18,7 @@ from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.models.bert_match import Alignment
 from qa_arch.nn.match_lstm import MatchLSTM
-from qa_arch.spans.task import TASK
+from qa_arch.spans import task
 
 WINDOWS = 32
 HIDDEN = 150
@@ -63,13 +63,13 @@ def main(overrides: list[str]) -> None:
     """Print both figures for each attention, averaged over training windows."""
     torch.manual_seed(0)
     config = validate(compose(["model=proposed", f"data.train_questions={WINDOWS}", *overrides]))
-    parts = TASK.assemble(config)
+    parts = task.assemble(config)
     rows = list(range(min(WINDOWS, len(parts.tables["train"]))))
     model, calls = parts.model.eval(), []
     layer = next(module for module in model.modules() if isinstance(module, MatchLSTM))
     handle = layer.register_forward_pre_hook(lambda _, arguments: calls.append(arguments))
     with torch.no_grad():
-        model(TASK.batches(config, parts).train(rows))
+        model(task.batches(config, parts).train(rows))
     handle.remove()
     context, question, context_mask, question_mask = calls[0]
     figures: dict[str, list[tuple[float, float]]] = {}

@@ -28,7 +28,7 @@ from qa_arch.features.batches import BucketBatchSampler, Collator
 from qa_arch.models.bert_match import BertMatch
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.match_lstm import MatchLSTM, recur_plain
-from qa_arch.tasks import Batches
+from qa_arch.nn.reading import Batches
 from qa_arch.training.module import TrainingData
 from qa_arch.types.tensors import Batch
 

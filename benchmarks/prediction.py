@@ -151,7 +151,7 @@ def onnx_predictor(folder: Path, precision: Precision) -> SpanPredictor:
 
     sample = subset(inputs.questions(True), 20, inputs.SEED)
     export_onnx(build_predictor("fp32"), folder, precision=precision, questions=sample)
-    return load_predictor(folder)  # type: ignore[return-value]
+    return load_predictor(folder)
 
 
 def build_model() -> TransformerSpan:

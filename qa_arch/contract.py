@@ -1,8 +1,8 @@
 """The contract that every span model must satisfy: ``qa-arch check-model`` and ``tests/test_contract.py``.
 
 It consists of checks, and of a few questions for which the model is built. A check is a function of that
-model that raises ``ContractError``; the first line of its docstring states the requirement. The checks that
-fit every task also run in the tests of the extras with other tasks.
+model that raises ``ContractError``; the first line of its docstring states the requirement. Those that fit
+any model also run in the tests of the extras, on subjects of their own.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ import torch
 from torch import Tensor, nn
 
 from qa_arch.config.files import write_atomic, write_json
-from qa_arch.config.schema import Config, task_entry
+from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED
+from qa_arch.data.splits import load_splits
 from qa_arch.errors import QaArchError
 from qa_arch.features.batches import Collator
 from qa_arch.features.vectors import vector_rows
 from qa_arch.models import store
 from qa_arch.nn.distillation import soft_target_loss
 from qa_arch.records import CALIBRATION, DEV, MODEL, TRAIN, questions_folder, read_questions
+from qa_arch.spans import task
 from qa_arch.spans.loading import load_predictor
-from qa_arch.tasks import Task, task_of
+from qa_arch.spans.rows import question_rows
 from qa_arch.training.output_shapes import check_losses, check_output
 from qa_arch.training.run import train
 from qa_arch.types.tensors import SpanLogits, StepLogits
@@ -57,8 +59,9 @@ class Subject:
     without_effect: tuple[str, ...] = WITHOUT_EFFECT
 
     @property
-    def task(self) -> Task:
-        return task_of(self.config.model)
+    def output_type(self) -> Any:
+        """What the model's output is: a dataclass of tensors, or a tensor with named axes."""
+        return task.output_of(self.config.model)
 
     @property
     def model(self) -> nn.Module:
@@ -76,8 +79,17 @@ class Subject:
 
     def outputs(self, split: str) -> Any:
         """The predictor's outputs on a split."""
-        predictor = self.task.predictor(self.config, self.parts)
+        predictor = task.predictor(self.config, self.parts)
         return predictor.read(self.parts.sets[split], table=self.parts.tables[split], batch_size=3)
+
+    def save(self, folder: Path) -> None:
+        """Write everything of the model."""
+        task.save(folder, self.parts)
+        store.save_weights(folder, self.model)
+
+    def load(self, folder: Path) -> nn.Module:
+        """The model that was saved, with random weights."""
+        return task.load(folder, self.config, self.trusted).model
 
 
 def require(condition: Any, reason: str) -> None:
@@ -121,9 +133,9 @@ def tolerance(scores: Tensor) -> float:
 
 def output_has_its_shape(subject: Subject) -> None:
     """forward returns the output type of the task, and the loss one value per row."""
-    task, batch, model = subject.task, subject.batch(), subject.model
+    batch, model = subject.batch(), subject.model
     output = logits_of(model, batch)
-    check_output(model, batch, output, task.output)
+    check_output(model, batch, output, subject.output_type)
     check_losses(subject.parts.loss, batch, subject.parts.loss(output, batch.labels))
 
 
@@ -174,10 +186,9 @@ def saved_weights_load(subject: Subject) -> None:
     """Saved and loaded, the model computes bitwise equal logits."""
     with TemporaryDirectory() as name:
         folder = Path(name)
-        subject.task.save(folder, subject.parts)
-        store.save_weights(folder, subject.model)
+        subject.save(folder)
         torch.manual_seed(99)
-        copy = subject.task.load(folder, subject.config, subject.trusted).model
+        copy = subject.load(folder)
         before = output_tensors(logits_of(copy, subject.batch()))
         store.load_weights(folder, copy)
     actual, expected = (output_fields(logits_of(model, subject.batch())) for model in (copy, subject.model))
@@ -202,9 +213,9 @@ def trained_run_answers_as_scored(subject: Subject) -> None:
         predictor = load_predictor(run, device="cpu", trust=trusted)
         torch.manual_seed(5)
         split = DEV if DEV in record.scores else CALIBRATION
-        questions = subject.task.load_splits(config.data)[split]
-        outputs = predictor.read(questions)
-        rows = subject.task.rows(questions, outputs, predictor.null_threshold)
+        questions = load_splits(config.data)[split]
+        answers = predictor.read(questions).best_predictions
+        rows = question_rows(questions, answers, predictor.null_threshold)
         recorded = read_questions(questions_folder(run, split))
         require((run / MODEL).is_dir(), "the run has no saved model")
     for column, values in rows.items():
@@ -216,7 +227,7 @@ def trained_run_answers_as_scored(subject: Subject) -> None:
             require(same, f"{column} of {id_} was scored as {expected} and is now {actual}")
 
 
-# Building blocks for the checks of a task -----------------------------------------------------------
+# Building blocks for further checks -----------------------------------------------------------------
 
 
 OVERFITTED = 0.02
@@ -305,7 +316,7 @@ def learns_four_questions(subject: Subject) -> None:
 
 def learns_from_a_teacher(subject: Subject) -> None:
     """Soft targets of a teacher give every parameter a gradient; the model's own outputs give none."""
-    if not task_entry(subject.task.name).distils:
+    if subject.output_type is StepLogits:
         return
     batch, model = subject.batch(), subject.model
     logits = logits_of(model, batch)

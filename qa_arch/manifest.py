@@ -31,8 +31,6 @@ log = logging.getLogger(__name__)
 GROUP = "qa_arch.extras"
 BROKEN: list[str] = []
 """Parts of extras that were left out, and why."""
-Reads = Literal["passages", "candidates", "classes", "corpus"]
-"""Data of a task: questions with passages, candidates or classes, or a corpus to pre-train on."""
 
 
 @dataclass(frozen=True)
@@ -53,20 +51,31 @@ class Command:
 
 
 @dataclass(frozen=True)
-class TaskEntry:
-    """Facts about a task that config validation needs before importing the task's module."""
+class Recipe:
+    """Training of models that find no spans, from data to record; see ``training.run.Run``.
+
+    Its module defines ``train(run)``, and what other commands need: ``check(config, trusted)`` of model, loss
+    and heuristics; ``fitting(config, trusted)``, what another rank fits; ``load_splits(config)``;
+    ``count_parameters(config, trusted)``; ``load(folder, record, *, device, precision, trusted)``; and for a
+    command of ``cli.recipes`` ``open_set``, ``score_set`` and ``heuristics``.
+    """
 
     module: str
-    """``MODULE`` or ``MODULE:NAME`` of its ``tasks.Task``; NAME defaults to ``TASK``."""
-    reads: Reads
-    inputs: tuple[str, ...]
-    """Arguments of the task's models that come from other config sections: ``encoder``, ``vectors``."""
     loss: Mapping[str, Any]
     """Default loss section."""
-    distils: bool = False
-    """Whether its models can learn from a teacher."""
-    sources: str = "qa_arch.data.sources"
-    """Module with ``require_present(source, setting)`` and ``identity(source)``; neither reads the data."""
+    purpose: str
+    """What its runs do in place of answering questions, and with which commands; ``{run}`` is the folder."""
+    objective: str
+    """Calibration score that a search maximises."""
+    data: str
+    """Module with ``require_files(config)``, which raises DataError for the first file that is missing or of
+    another kind, and ``identity(source)``; neither reads the data."""
+    encoder: bool = False
+    """Whether its models have an encoder, which its runs save for others to start from."""
+
+    def load(self) -> Any:
+        """Import the module."""
+        return import_module(self.module)
 
 
 @dataclass(frozen=True)
@@ -86,14 +95,18 @@ class Extra:
 
     name: str
     commands: Mapping[str, Command] = field(default_factory=dict)
-    tasks: Mapping[str, TaskEntry] = field(default_factory=dict)
+    recipes: Mapping[str, Recipe] = field(default_factory=dict)
     """By the ``task`` in a model's YAML."""
+    sections: Mapping[str, type] = field(default_factory=dict)
+    """Section of the config -> the dataclass of its settings. It is None where no choice states it."""
     formats: Mapping[str, str] = field(default_factory=dict)
-    """Scheme of a data source -> module whose ``FORMAT`` is the ``data.formats.Format``."""
+    """Scheme of a data source -> ``MODULE`` or ``MODULE:NAME`` of its ``data.formats.Format``, by default
+    ``FORMAT``."""
     families: Mapping[str, str] = field(default_factory=dict)
     """Family of a random encoder -> module that registers its classes with transformers when imported."""
     columns: str | None = None
-    """Module whose ``COLUMNS`` are appended to those of every table."""
+    """Module whose ``COLUMNS`` are added to those of every table. It may define ``EPOCH`` and ``PROTOCOLS``,
+    which are added to those of ``results.columns``."""
     attention: str | None = None
     """Module that computes attention maps for the service; see ``extras/inspection/reading.py``."""
     kernels: str | None = None
@@ -122,7 +135,8 @@ def extras() -> tuple[Extra, ...]:
 
 
 def from_extras(
-    kind: Literal["commands", "tasks", "formats", "families", "metrics"], own: Collection[str] = ()
+    kind: Literal["commands", "recipes", "sections", "formats", "families", "metrics"],
+    own: Collection[str] = (),
 ) -> dict[str, Any]:
     """Merge one field of all extras; a name in ``own`` or in an earlier extra is left out with a warning."""
     merged: dict[str, Any] = {}

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from qa_arch.config.check import FolderName, read, suggest
 from qa_arch.config.files import (
@@ -30,19 +30,17 @@ from qa_arch.config.files import (
 )
 from qa_arch.config.identity import file_hash
 from qa_arch.errors import ConfigError, QaArchError, RunError, first_line
+from qa_arch.manifest import from_extras
 from qa_arch.system.lock import LOCK, PATIENCE, hold, holder
-from qa_arch.types.text import QuestionSet
+from qa_arch.types.text import Protocol, QuestionSet
 
 SCHEMA = 2
-SELECTION = "selection"
-"""The protocol of answer selection and of classification: candidates are ranked."""
-LANGUAGE = ("masked_lm", "causal_lm", "masked_spans")
-"""Prefixes of the pre-training protocols. A colon and a hash follow, over what else the scores depend on:
-tokenizer, block length, noise."""
 DEV, CALIBRATION, TRAIN = "dev", "calibration", "train"
 
 MARGIN_0 = "margin_0"
 """Null threshold 0."""
+HEADLINES = 2
+"""Scores in the one-line summary of a run under a protocol of an extra, the first that it has."""
 CALIBRATED = "calibrated"
 """Null threshold fitted on the calibration split."""
 GIVEN = "given"
@@ -52,25 +50,14 @@ NEVER_NULL = "never_null"
 """"No answer" is never given: scores of the spans alone, and the only point of SQuAD 1.1."""
 ORACLE = "oracle"
 """Best null threshold of the scored set itself: a bound, not a result."""
-RANKED = "ranked"
-"""Candidates are ranked, there is no threshold."""
-TOKENS = "tokens"
-"""Tokens are predicted, there is no threshold."""
-COMPARED = (CALIBRATED, GIVEN, NEVER_NULL, RANKED, TOKENS)
-"""Runs are compared at the first of these operating points that a split was scored at."""
-
-_HEADLINE = {"exact": "EM", "f1": "F1", "accuracy": "top-1", "mrr": "MRR", "perplexity": "perplexity"}
-"""Headline scores of any task, for one-line summaries."""
-
-
-def is_language(protocol: str | None) -> bool:
-    """Whether a protocol is one of pre-training."""
-    return protocol is not None and protocol.partition(":")[0] in LANGUAGE
+COMPARED = (CALIBRATED, GIVEN, NEVER_NULL)
+"""Runs are compared at the first of these operating points that a split was scored at. Under the protocols of
+extras, which have no threshold, there is a single one."""
 
 
 def is_squad(protocol: str | None) -> bool:
     """Whether a protocol is SQuAD's, which scores spans; None, in old records, counts as one."""
-    return protocol != SELECTION and not is_language(protocol)
+    return protocol is None or protocol in get_args(Protocol)
 
 
 Status = Literal["running", "ok", "oom", "failed", "killed"]
@@ -116,10 +103,10 @@ class SplitFacts(_Extensible):
     skipped: int | None = None
     """Malformed records that were skipped."""
     candidates: float | None = None
-    """Mean number of candidates per question, in answer selection."""
+    """Mean number of candidates per question, where these are ranked."""
     answers: int | None = None
     left_out: int | None = None
-    """Questions with nothing to select, in answer selection."""
+    """Questions with nothing to rank."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Facts of a single kind of run; ``language`` if answers are not English."""
 
@@ -478,8 +465,10 @@ class RunRecord:
         """One line: model, seed, status, and the headline scores of dev, else of calibration."""
         split = DEV if DEV in self.scores else CALIBRATION
         point = self.compared_point(split)
-        values = {} if point is None else {name: point.metric(key) for key, name in _HEADLINE.items()}
-        scores = ", ".join(f"{name} {value:.1f}" for name, value in values.items() if value is not None)
+        spans = {"EM": point.exact, "F1": point.f1} if point and is_squad(point.protocol) else {}
+        values = spans or (point.metrics if point else {})
+        shown = [f"{name} {value:.1f}" for name, value in values.items() if value is not None]
+        scores = ", ".join(shown[:HEADLINES])
         return f"{self.model}, seed {self.seed}, {self.status}" + (f": {split} {scores}" if scores else "")
 
     def facts(self, split: str) -> SplitFacts:
@@ -505,7 +494,7 @@ class RunRecord:
     def compared_point(self, split: str) -> Point | None:
         """Operating point that runs are compared at; None if the split was not scored."""
         points = self.scores.get(split, {})
-        return next((points[name] for name in COMPARED if name in points), None)
+        return next((points[name] for name in (*COMPARED, *points) if name in points), None)
 
     def spans_f1(self, split: str) -> Number | None:
         """F1 on the answerable questions if "no answer" is never given; for SQuAD 1.1, F1."""
@@ -533,19 +522,14 @@ class RunRecord:
         return self.confidence.value if self.confidence else 1.0
 
     @property
-    def selects(self) -> bool:
-        """Whether the run ranks candidates and so has no spans."""
-        return any(facts.protocol == SELECTION for facts in self.data.values())
+    def finds_spans(self) -> bool:
+        """Whether the run answers questions with spans; runs of the extras' recipes do not."""
+        return all(is_squad(facts.protocol) for facts in self.data.values())
 
     @property
     def adopted(self) -> bool:
         """Whether the run is the answers of another system (``qa-arch adopt``), without weights."""
         return "predictions" in self.config
-
-    @property
-    def pretrains(self) -> bool:
-        """Whether the run is a pre-training run and so has no spans."""
-        return any(is_language(facts.protocol) for facts in self.data.values())
 
     def setting(self, section: str, key: str) -> Any:
         """``section.key`` of the config; None if missing."""
@@ -579,10 +563,10 @@ TOKENIZER, VECTORS = "tokenizer", "vectors"
 SECTIONS = frozenset(
     (
         *("data", "features", "encoder", "glove", "model", "optim", "trainer", "decode"),
-        *("selection", "calibration", "pretraining", "distillation"),
+        *("calibration", "distillation"),
     )
 )
-"""Sections of a record's config that are mappings, if present."""
+"""Sections of a record's config that are mappings, if present; those of extras may also be None."""
 GRAPH = "model.onnx"
 """Graph in a folder of ``qa-arch export --to onnx``, which has no model folder."""
 Runs = Sequence[tuple[Path, RunRecord]]
@@ -748,7 +732,8 @@ def parse_record(raw: Any, path: str | Path = RECORD) -> RunRecord:
         )
     try:
         record = read(RunRecord, _upgraded(raw) if raw["schema"] == 1 else raw)
-        for section in SECTIONS & record.config.keys():
+        stated = {key for key in from_extras("sections") if record.config.get(key) is not None}
+        for section in (SECTIONS | stated) & record.config.keys():
             if not isinstance(record.config[section], Mapping):
                 raise ConfigError(f"config.{section}: expected a mapping")
         limit = record.threshold.value if record.threshold else None

@@ -32,8 +32,9 @@ from qa_arch.config.files import is_unfinished, read_json, write_atomic, write_j
 from qa_arch.config.find import use_config_dir
 from qa_arch.config.identity import ENCODER, NEUTRAL, config_hash, within
 from qa_arch.config.machine import MACHINE, machine_overrides, machine_settings
-from qa_arch.config.schema import OOM_REMEDY, Config, Source, SweepSettings, task_entry
+from qa_arch.config.schema import OOM_REMEDY, Config, Source, SweepSettings, objective, recipe_of
 from qa_arch.config.target import own_options
+from qa_arch.data import sources as data_sources
 from qa_arch.data.input_files import content_hash, packaged_files
 from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError
 from qa_arch.launchers import MANIFEST, RESULTS, STUDY, Here, Launch, State, state_of
@@ -53,8 +54,6 @@ SCHEMA = 2
 UNFINISHED: tuple[State, ...] = ("queued", "running", "failed", "killed")
 UNSUCCESSFUL: tuple[State, ...] = ("failed", "oom")
 """States of the points that ``resume`` runs, and of those that it runs ``again``."""
-VALUES = ("accuracy", "token_accuracy", "f1")
-"""Metrics of which a run's value is the first that it has: answer selection, pre-training, spans."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +178,8 @@ def sources(config: Config) -> dict[str, str]:
     if config.glove.use and config.glove.path:
         files = packaged_files(config.glove.path)
         inputs["glove"] = list(map(str, files)) if files else config.glove.path
-    identify = import_module(task_entry(config.model["task"]).sources).identity
+    recipe = recipe_of(config.model)
+    identify = data_sources.identity if recipe is None else import_module(recipe.data).identity
     hashes = {name: identify(source) for name, source in inputs.items() if source is not None}
     if config.encoder.init == "random" and (tokenizer := config.encoder.tokenizer):
         path = (encoder_folder(tokenizer) or Path(tokenizer)) / "tokenizer.json"
@@ -272,13 +272,13 @@ class Row:
     """Whole epochs."""
     epochs: int | None = None
     f1: float | None = None
-    """On calibration; accuracy if there is no F1."""
+    """On calibration, or another ``score``."""
     seconds: float | None = None
     """Preparation, training and scoring, of all attempts."""
     memory_mb: float | None = None
     commit: str | None = None
-    pretrains: bool = False
-    """Whether ``f1`` is the token accuracy of pre-training."""
+    score: str = "f1"
+    """Name of the calibration score: ``f1``, or that of an extra's recipe."""
     error: str | None = None
     remedy: str | None = None
 
@@ -311,10 +311,9 @@ def row(folder: Path, point: Point) -> Row:
     if record is None:
         lost = f"its {RECORD} is missing or damaged" if status == "failed" else None
         return Row(point.title, status, str(place), error=lost)
-    f1, spent = value_of(record), record.seconds
+    f1, spent, score = value_of(record), record.seconds, objective(record.config.get("model", {}))
     if f1 is None and record.epochs:
-        last = (record.epochs[-1].value(f"calibration_{name}") for name in VALUES)
-        f1 = next((value for value in last if value is not None), None)
+        f1 = record.epochs[-1].value(f"calibration_{score}")
     fitted = [(epoch.train_seconds, epoch.validation_seconds) for epoch in record.epochs]
     return Row(
         point=point.title,
@@ -326,7 +325,7 @@ def row(folder: Path, point: Point) -> Row:
         seconds=sum(filter(None, [*chain(*fitted), spent.prepare, spent.predict])) or None,
         memory_mb=record.peak_memory_mb,
         commit=record.commit,
-        pretrains=record.pretrains,
+        score=score,
         error=None if status in ("ok", "running") else record.error,
         remedy=OOM_REMEDY if status == "oom" else None,
     )
@@ -334,15 +333,17 @@ def row(folder: Path, point: Point) -> Row:
 
 def score_name(rows: Sequence[Row]) -> str:
     """Name of the score in ``Row.f1``."""
-    return "token accuracy" if rows and all(row.pretrains for row in rows) else "F1"
+    names = {row.score for row in rows}
+    return names.pop().replace("_", " ") if len(names) == 1 and "f1" not in names else "F1"
 
 
 def value_of(record: RunRecord | None) -> float | None:
     """Calibration score that a search maximises, at the fitted null threshold if there is one; None if not
     yet known."""
-    point = record.compared_point(CALIBRATION) if record is not None else None
-    values = () if point is None else map(point.metric, VALUES)
-    return next((float(value) for value in values if value is not None), None)
+    if record is None or (point := record.compared_point(CALIBRATION)) is None:
+        return None
+    value = point.metric(objective(record.config.get("model", {})))
+    return None if value is None else float(value)
 
 
 # Sweeps -------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import Config
 from qa_arch.contract import Subject
-from qa_arch.tasks import task_of
+from qa_arch.spans import task
 
 FOLDERS = config_folders()
 ALL = {
@@ -36,12 +36,16 @@ class LazyCases(dict[str, Any]):
         return self[case]
 
 
-def build_subjects(configure: Callable[[str], Config], subject: type[Subject] = Subject) -> LazyCases:
+def build_subjects(
+    configure: Callable[[str], Config],
+    subject: type[Subject] = Subject,
+    assemble: Callable[[Config], Any] = task.assemble,
+) -> LazyCases:
     """Subjects of all cases, with the config of ``configure(case)``."""
 
     def build(case: str) -> Subject:
         config = configure(case)
-        return subject(config, task_of(config.model).assemble(config))
+        return subject(config, assemble(config))
 
     return LazyCases(build)
 

@@ -18,9 +18,9 @@ import torch.distributed as dist
 from pytorch_lightning.loggers import CSVLogger
 
 from qa_arch.config.schema import validate
-from qa_arch.spans.task import TASK
+from qa_arch.spans import task
 from qa_arch.training.checkpoint import KeepLast
-from qa_arch.training.fit import fit, start_process
+from qa_arch.training.fit import fit, span_fitting, start_process
 from qa_arch.training.loggers import RunLogger
 from qa_arch.training.module import TrainingModule
 
@@ -81,10 +81,17 @@ def main(folder: Path) -> None:
         trainer = replace(config.trainer, accelerator="cpu", devices=dist.get_world_size())
         config = start_process(replace(config, trainer=trainer))
         epochs: list = []
-        parts, resume = TASK.assemble(config), case.get("resume", False)
+        parts, resume = task.assemble(config), case.get("resume", False)
         with suppress(StoppedError):
             logger = RunLogger(CSVLogger(str(run_folder), "csv")) if rank == 0 else None
-            fit(config, parts, run_folder, resume=resume, publish=epochs.extend, logger=logger)
+            fit(
+                config,
+                span_fitting(config, parts),
+                run_folder,
+                resume=resume,
+                publish=epochs.extend,
+                logger=logger,
+            )
         (folder / f"{case['name']}-order-{rank}.json").write_text(json.dumps(recorder.order))
         if rank == 0:
             torch.save(recorder.gradients, folder / f"{case['name']}-gradients.pt")

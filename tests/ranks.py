@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from qa_arch.spans import files as formats
-from qa_arch.tasks import gather
+from qa_arch.training.module import gather
 
 IDLE = 1
 """Index of the reading in which the last rank reads nothing and rank 0 takes over its share."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from qa_arch.cli.runs import add_options, add_questions, open_questions
 from qa_arch.config.files import json_text, write_atomic, write_json
+from qa_arch.data.formats import PASSAGES
 from qa_arch.data.question_sets import statistics
 from qa_arch.data.sources import counts, holds, usage
 from qa_arch.data.splits import by_article
@@ -88,7 +89,7 @@ def _shares(parts: Sequence[str]) -> dict[str, float]:
 
 def add_stats_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    sources = "; or ".join(filter(None, (usage(), usage("candidates", "classes"))))
+    sources = "; or ".join(filter(None, (usage(), usage(passages=False))))
     add("--data", nargs="+", required=True, metavar="SOURCE", help=f"one set per source: {sources}")
     add("--json", action="store_true", help="print the statistics as JSON, for several sets by source")
     add_options(parser, "--on-error", "--language")
@@ -112,7 +113,7 @@ def run_stats(args: argparse.Namespace) -> int:
 
 def _statistics(source: str, args: argparse.Namespace) -> dict[str, Any]:
     """Statistics of one set; with ``--encoder`` also the scores of gold answers that decoding could find."""
-    if holds(source) != "passages":
+    if holds(source) != PASSAGES:
         if args.encoder:
             raise ConfigError(f"--encoder: {source} has no passages to tokenise")
         return counts(source)

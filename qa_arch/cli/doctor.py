@@ -18,7 +18,7 @@ from pathlib import Path
 import yaml  # type: ignore[import-untyped]
 
 from qa_arch.config.find import conf_folder
-from qa_arch.config.schema import task_entries
+from qa_arch.config.schema import recipes
 from qa_arch.data.sources import schemes
 from qa_arch.errors import QaArchError, UnavailableError, one_line
 from qa_arch.manifest import BROKEN
@@ -114,8 +114,8 @@ def packages() -> Iterator[Check]:
     spec = importlib.util.find_spec("baselines")
     found = [str(Path(folder).resolve()) for folder in (spec and spec.submodule_search_locations) or ()]
     remedy = f"uninstall the package that hides {own}, or correct PYTHONPATH"
-    importlib.import_module("qa_arch.results.columns")  # as task_entries and schemes, adds to BROKEN
-    task_entries()
+    importlib.import_module("qa_arch.results.columns")  # as recipes and schemes, adds to BROKEN
+    recipes()
     schemes()
     for problem in BROKEN:
         yield Check("extras", False, problem, "repair or uninstall its package", True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from qa_arch.cli.runs import add_options
 from qa_arch.config.files import replacing_folder, user_path, write_atomic
 from qa_arch.config.find import conf_folder, groups, use_config_dir
-from qa_arch.config.schema import validate
+from qa_arch.config.schema import recipe_of, validate
 from qa_arch.config.target import TRUSTED, require_trusted, under
 from qa_arch.errors import ConfigError, QaArchError, one_line
 from qa_arch.system.garbage import gc_disabled
@@ -125,12 +125,10 @@ def run_check_model(args: argparse.Namespace) -> int:
     logging.getLogger("qa_arch").setLevel(logging.WARNING)
     with gc_disabled():
         from qa_arch import contract
-        from qa_arch.spans.task import SpanTask
-        from qa_arch.tasks import task_of
+        from qa_arch.spans import task
         from qa_arch.training import jobs
 
-    task = task_of(section)
-    if not isinstance(task, SpanTask):
+    if recipe_of(section) is not None:
         raise ConfigError(f"check-model: checks span models, and model.task is {section['task']}")
     checks = (*contract.CHECKS, contract.trained_run_answers_as_scored)
     without_effect = (*contract.WITHOUT_EFFECT, *args.without_effect)

@@ -31,12 +31,12 @@ def run(args: argparse.Namespace) -> int:
     arms, seeds = _read_plan(args.plan)
     from qa_arch.evaluation.registration import Registration, identity, read_registration
     from qa_arch.results import provenance
-    from qa_arch.tasks import task_of
+    from qa_arch.training.inputs import load_sets
 
     folder = use_config_dir(args.config_dir, args.trust)
     configs = _compose(args.plan, arms, seeds, folder, args.trust)
     (first, *_) = configs[next(iter(arms))].values()
-    sets = task_of(first.model).load_splits(replace(first.data, open_dev=True))
+    sets = load_sets(replace(first, data=replace(first.data, open_dev=True)))
     fingerprints = {split: questions.fingerprint for split, questions in sets.items()}
     runs = {
         name: {str(seed): identity(asdict(config), fingerprints) for seed, config in arm.items()}

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from qa_arch.models.checkpoint_files import Settings
     from qa_arch.serving.reader import Reader
     from qa_arch.spans.predictor import SpanPredictor
-    from qa_arch.tasks import Predictor
 
 log = logging.getLogger(__name__)
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")
@@ -152,9 +151,7 @@ def require_runs(sources: Sequence[str]) -> None:
             read_trained(source)
 
 
-def open_predictor(
-    folders: Sequence[str], args: argparse.Namespace, settings: Settings | None = None
-) -> Predictor:
+def open_predictor(folders: Sequence[str], args: argparse.Namespace, settings: Settings | None = None) -> Any:
     """Load a finished run, or several as an ensemble, with the device and precision of ``args``.
 
     A downloaded checkpoint counts as a run; ``settings`` override its windows and decoding.
@@ -233,7 +230,7 @@ def next_steps(runs: Runs, options: Sequence[str] = ()) -> list[str]:
     points = {folder: record.compared_point(split) for folder, record in scored.items()}
     best = max(scored, key=lambda folder: float((point.f1 if (point := points[folder]) else 0.0) or 0.0))
     commands = [["show", str(best), *split_option]]
-    if not (scored[best].selects or scored[best].pretrains):
+    if scored[best].finds_spans:
         commands.append(["ask", str(best), *options])
         systems = group_by_system(list(scored.items()))
         if len(systems) > 1:

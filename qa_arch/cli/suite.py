@@ -71,9 +71,7 @@ def run(args: argparse.Namespace) -> int:
     suite = _read_suite(args.suite, use_config_dir(args.config_dir, args.trust))
     all_runs = find_runs(args.runs or ["runs"], read_run=read_record)  # ``_score`` mends what does not fit
     runs: Runs = [
-        (folder, record)
-        for folder, record in all_runs
-        if record.status == "ok" and not (record.selects or record.pretrains)
+        (folder, record) for folder, record in all_runs if record.status == "ok" and record.finds_spans
     ]
     sets = [_open_set(name, entry) for name, entry in suite.sets.items()]
     if not args.scored_only:

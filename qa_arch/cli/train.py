@@ -14,7 +14,7 @@ from qa_arch.cli.runs import add_options, print_next_steps, refuse_options, repo
 from qa_arch.config.files import write_json
 from qa_arch.config.find import use_config_dir
 from qa_arch.config.launched import launched
-from qa_arch.config.schema import Config, validate
+from qa_arch.config.schema import Config, recipe_of, validate
 from qa_arch.config.target import TRUSTED, require_trusted
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.records import RECORD, RunRecord
@@ -154,9 +154,13 @@ def run_params(args: argparse.Namespace) -> int:
     trusted = (*TRUSTED, *args.trust)
     config = validate(compose(args.overrides, use_config_dir(args.config_dir, args.trust)))
     require_trusted(config.model, trusted, "model")
-    from qa_arch.tasks import task_of
+    if (recipe := recipe_of(config.model)) is not None:
+        parameters = recipe.load().count_parameters(config, trusted)
+    else:
+        from qa_arch.spans.task import count_parameters
 
-    counts = asdict(task_of(config.model).count_parameters(config, trusted))
+        parameters = count_parameters(config, trusted)
+    counts = asdict(parameters)
     del counts["nonzero"]  # meaningful only for pruned runs
     if args.json:
         print(json.dumps(counts, indent=2))

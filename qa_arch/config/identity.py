@@ -9,8 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from qa_arch.config.retired import RETIRED, with_retired
-from qa_arch.config.schema import Distillation, Pretraining
+from qa_arch.config.retired import RETIRED, SECTIONS, with_retired
+from qa_arch.config.schema import Distillation
+from qa_arch.manifest import from_extras
 
 NEUTRAL = (
     "runs_dir",
@@ -31,7 +32,7 @@ OPTIONAL: Mapping[str, Any] = {
     "compression": None,
     "calibration": {"prior": None, "fit": "exact"},
     "calibration.fit": "exact",
-    "pretraining": with_retired({"pretraining": asdict(Pretraining())})["pretraining"],
+    **SECTIONS,
     "data.language": "en",
     "data.made_up_share": RETIRED["data.made_up_share"],
     "data.made_up_kinds": RETIRED["data.made_up_kinds"],
@@ -93,6 +94,8 @@ def _without(value: Any, path: str, dropped: Collection[str]) -> Any:
 
 def _is_default(path: str, value: Any) -> bool:
     """Whether the hash omits it; keys that a section lacks count as their defaults."""
+    if value is None and path in from_extras("sections"):
+        return True
     if path not in OPTIONAL:
         return False
     default = OPTIONAL[path]

@@ -25,6 +25,7 @@ RETIRED: Mapping[str, Any] = {
     "distillation.relation_layer": None,
     "optim.layer_decay": 1.0,
     "pretraining.permute_sentences": True,
+    "pretraining.span_length": 3.0,
     "trainer.token_budget": None,
 }
 """Deleted setting -> the value it always had. A config may still contain it at that value, without effect;
@@ -46,6 +47,22 @@ MOVED: Mapping[str, str] = {
     "qa_arch.nn.language_loss.TokenLoss": "qa_arch.extras.pretraining.models.TokenLoss",
 }
 """Original dotted name of a moved class -> its current name. Hashes use the original."""
+SECTIONS: Mapping[str, Mapping[str, Any]] = {
+    "pretraining": {
+        "mask_share": 0.15,
+        "masked": 0.8,
+        "replaced": 0.1,
+        "whole_words": False,
+        "span_length": 3.0,
+        "permute_sentences": True,
+    },
+}
+"""Section of an extra -> the values at which hashes omit it."""
+READ_BY: Mapping[str, tuple[str, ...]] = {
+    "selection": ("selection", "classification"),
+    "pretraining": ("masked_lm",),
+}
+"""Section of an extra, which every config once had -> the tasks of the models that read it."""
 
 BERT_MATCH = "qa_arch.models.bert_match.BertMatch"
 HEADS: Mapping[str, dict[str, Any]] = {
@@ -77,7 +94,7 @@ def upgrade(config: Any) -> Any:
     """
     if not isinstance(config, Mapping):
         return config
-    config = _without_retired(renamed(config, MOVED))
+    config = _without_unread(_without_retired(renamed(config, MOVED)))
     upgrades = {"model": _with_head, "logger": _with_target}
     sections = {
         key: upgrade_section(config[key])
@@ -127,6 +144,17 @@ def _without_retired(config: dict[str, Any]) -> dict[str, Any]:
                 f"{setting}: {section[key]!r} is no longer supported; the setting was removed, leave it out"
             )
         config = {**config, name: {own: inner for own, inner in section.items() if own != key}}
+    return config
+
+
+def _without_unread(config: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the sections that the config's model does not read, and a setting that never had a value."""
+    model = config.get("model")
+    task = model.get("task") if isinstance(model, Mapping) else None
+    config = {key: value for key, value in config.items() if task in READ_BY.get(key, (task,))}
+    section = config.get("selection")
+    if isinstance(section, Mapping) and section.get("types", 0) is None:
+        config["selection"] = {key: value for key, value in section.items() if key != "types"}
     return config
 
 

@@ -7,17 +7,18 @@ only one Python file and one YAML.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass, replace
 from functools import cache
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from qa_arch.config.check import FolderName, Range, read
 from qa_arch.config.compression_steps import Step
 from qa_arch.config.retired import upgrade
-from qa_arch.errors import ConfigError
-from qa_arch.manifest import TaskEntry, from_extras
+from qa_arch.errors import ConfigError, RunError
+from qa_arch.manifest import Recipe, from_extras
 from qa_arch.types.text import Language
 
 Share = Annotated[float, Range(0, 1)]
@@ -25,22 +26,12 @@ Positive = Annotated[float, Range(0, above=True)]
 Count = Annotated[int, Range(1)]
 Weight = Annotated[float, Range(0)]
 Source = str | list[str]
-CORE_TASKS: Mapping[str, TaskEntry] = {
-    "span": TaskEntry(
-        "qa_arch.spans.task",
-        "passages",
-        ("encoder", "vectors"),
-        {"_target_": "qa_arch.nn.losses.SpanLoss", "null_weight": 1.0, "label_smoothing": 0.0},
-        distils=True,
-    ),
-    "sequence": TaskEntry(
-        "qa_arch.spans.task:SEQUENCE",
-        "passages",
-        ("encoder", "vectors"),
-        {"_target_": "qa_arch.nn.losses.SequenceLoss"},
-    ),
+T = TypeVar("T")
+LOSSES: Mapping[str, Mapping[str, Any]] = {
+    "span": {"_target_": "qa_arch.nn.losses.SpanLoss", "null_weight": 1.0, "label_smoothing": 0.0},
+    "sequence": {"_target_": "qa_arch.nn.losses.SequenceLoss"},
 }
-"""Tasks of the core; extras add others."""
+"""Task of a model, a span or a sequence of tokens -> its default loss. Recipes of extras add others."""
 TRIAL_STEPS = 50
 """Optimizer steps below which a run is a smoke test (``debug=fast``)."""
 SMOOTHING = 0.15
@@ -63,8 +54,7 @@ class Data:
     """The same, as a share of the questions (the thesis: 0.2)."""
     split_seed: int
     train_questions: Annotated[int, Range(0)]
-    """Train on this many questions of a seeded sample of articles, cutting the last article; 0 = all. For a
-    corpus: train on this many documents, starting with the first."""
+    """Train on this many questions of a seeded sample of articles, cutting the last article; 0 = all."""
     on_error: Literal["raise", "skip"]
     open_dev: bool
     """Score dev when training ends. If false, only ``qa-arch evaluate --final`` scores it, and logs that."""
@@ -94,8 +84,8 @@ class Encoder:
     """A hub id, a local folder, ``minilm``, ``mpnet`` or a pre-training run (its folder, or a glob that
     matches a single one); None for a randomly initialised encoder."""
     family: str | None
-    """Architecture of a random encoder (``bert``, ``albert``, ``roberta``, ``distilbert``, ``words``,
-    ``qa_transformer``)."""
+    """Architecture of a random encoder (``bert``, ``albert``, ``roberta``, ``distilbert``, ``words``, or one
+    of an extra)."""
     init: Literal["pretrained", "random"]
     layers: Count | None
     width: Count | None
@@ -195,40 +185,6 @@ class Trainer:
 
 
 @dataclass(frozen=True)
-class Selection:
-    """Answer selection, for models of ``task: selection``."""
-
-    margin: Positive = 0.2
-    """Margin by which the cosine of a right answer must exceed that of a wrong one (``HingeLoss``)."""
-    negatives: Count = 50
-    """Wrong answers sampled for each pair in each epoch; only the hardest of them counts."""
-    max_question: Count = 200
-    """Maximum words of a question; the rest is cut."""
-    max_answer: Count = 200
-    """Maximum words of an answer; the rest is cut."""
-    unknown_buckets: Annotated[int, Range(0)] = 100
-    """Vectors shared by out-of-vocabulary words, chosen by a hash of the word; 0 = zero vectors."""
-    types: None = None
-    """Retired, but not in ``config.retired``: only some configs without it include it in their hash."""
-
-
-@dataclass(frozen=True)
-class Pretraining:
-    """Masking of a corpus, for models of the tasks ``masked_lm`` and ``masked_spans``."""
-
-    mask_share: Annotated[float, Range(0, 0.9, above=True)] = 0.15
-    """Share of a block's tokens to predict."""
-    masked: Share = 0.8
-    """Share of these that is replaced by the mask token."""
-    replaced: Share = 0.1
-    """Share of these that is replaced by a random word; the rest is left unchanged."""
-    whole_words: bool = False
-    """Mask all pieces of a word or none."""
-    span_length: Annotated[float, Range(1)] = 3.0
-    """``masked_spans``: mean length of a masked span in tokens, or with ``whole_words`` in words."""
-
-
-@dataclass(frozen=True)
 class Calibration:
     """Fitting of the null threshold and of the probability of "answerable" on the calibration split."""
 
@@ -276,8 +232,22 @@ class Decode:
     max_answer_tokens: Count
 
 
+def with_sections(core: type[T]) -> type[T]:
+    """Add the sections that extras register to a dataclass; a config that states nothing there has None."""
+    known = [item.name for item in fields(core)]  # type: ignore[arg-type]
+    added = [(name, section | None, None) for name, section in from_extras("sections", known).items()]
+    return make_dataclass(core.__name__, added, bases=(core,), frozen=True, namespace=_origin(core))
+
+
+def _origin(core: type) -> dict[str, Any]:
+    return {name: getattr(core, name) for name in ("__doc__", "__module__", "__qualname__")}
+
+
+@with_sections
 @dataclass(frozen=True)
 class Config:
+    """The settings of a run, and those of extras that it states."""
+
     name: Annotated[str, FolderName(nested=True)]
     """Experiment, and its folder below ``runs_dir``."""
     seed: Annotated[int, Range(0, 2**32 - 1)]
@@ -294,9 +264,7 @@ class Config:
     """A Lightning logger: its ``_target_`` (null: none) and arguments."""
     references: dict[str, dict[str, Any]]
     """Heuristics shown with the models in every table: name -> ``_target_`` and arguments."""
-    selection: Selection = field(default_factory=Selection)
     calibration: Calibration = field(default_factory=Calibration)
-    pretraining: Pretraining = field(default_factory=Pretraining)
     loss: dict[str, Any] | None = None
     """A ``_target_`` and its arguments; None = the default loss of the model's task."""
     distillation: Distillation = field(default_factory=Distillation)
@@ -336,19 +304,32 @@ def defaults() -> Mapping[str, Any]:
 
 
 @cache
-def task_entries() -> Mapping[str, TaskEntry]:
-    """Tasks that a model's YAML may name: those of the core and of all extras."""
-    return {**CORE_TASKS, **from_extras("tasks", CORE_TASKS)}
+def recipes() -> Mapping[str, Recipe]:
+    """Task of a model -> the recipe of an extra that trains it; the tasks of ``LOSSES`` have none."""
+    return from_extras("recipes", LOSSES)
 
 
-def task_entry(name: Any) -> TaskEntry:
-    """Entry of a task; raises ConfigError, listing the known ones, if there is none."""
-    if name not in task_entries():
-        problem = (
-            f"model.task: {name!r} is not a choice" if name else "model: has no task; name it in its YAML"
-        )
-        raise ConfigError(f"{problem} (known: {', '.join(task_entries())})")
-    return task_entries()[name]
+def recipe_of(model: Mapping[str, Any]) -> Recipe | None:
+    """The recipe for a config's ``model`` section; None for a model of spans or sequences."""
+    return recipes().get(str(model.get("task")))
+
+
+def refuse_recipe(run: Any, model: Mapping[str, Any]) -> None:
+    """Raise RunError, with what the run is for, if its ``model`` section is of an extra's recipe."""
+    if (recipe := recipe_of(model)) is not None:
+        raise RunError(f"{run}: {recipe.purpose.format(run=shlex.quote(str(run)))}")
+
+
+def objective(model: Mapping[str, Any]) -> str:
+    """The calibration score that a search over models of this ``model`` section maximises."""
+    recipe = recipe_of(model)
+    return "f1" if recipe is None else recipe.objective
+
+
+def default_loss(model: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The default loss of a config's ``model`` section."""
+    recipe = recipe_of(model)
+    return LOSSES[model["task"]] if recipe is None else recipe.loss
 
 
 def validate(raw: Any) -> Config:
@@ -359,13 +340,19 @@ def validate(raw: Any) -> Config:
     trainer = config.trainer
     if isinstance(trainer.devices, int) or trainer.global_batch is None:  # else the run divides it
         trainer = divide_batch(trainer, trainer.devices)
-    is_default = config.loss == task_entry(config.model["task"]).loss  # the same setting as none
+    is_default = config.loss == default_loss(config.model)  # the same setting as none
     return replace(config, trainer=trainer, loss=None if is_default else config.loss)
 
 
 def _problems(config: Config) -> Iterator[str]:
-    """Yield settings that cannot work together, each with a remedy; ConfigError for an unknown task."""
+    """Yield settings that cannot work together, each with a remedy."""
     features, trainer, data = config.features, config.trainer, config.data
+    task, known = config.model.get("task"), (*LOSSES, *recipes())
+    if task not in known:
+        problem = f"model.task: {task!r} is not a choice"
+        if not task:
+            problem = "model: has no task; name it in its YAML"
+        yield f"{problem} (known: {', '.join(known)})"
     longest = features.max_length - features.max_question
     if features.stride >= longest:
         yield (
@@ -380,7 +367,7 @@ def _problems(config: Config) -> Iterator[str]:
         )
     if not (trainer.batch_size or trainer.global_batch):
         yield "trainer.batch_size: 0 stands for a share of trainer.global_batch, which is not set; set either"
-    yield from _distillation_problems(config.distillation, config.model.get("task"))
+    yield from _distillation_problems(config.distillation, task)
     if not FolderName(nested=True).contains(str(config.model.get("name", "model"))):  # also a run's folder
         yield f"model.name: {config.model['name']!r} {FolderName.requirement}"
     if "_target_" not in config.logger:
@@ -397,12 +384,6 @@ def _problems(config: Config) -> Iterator[str]:
         )
     if trainer.max_steps == 0:
         yield "trainer.max_steps: 0 trains nothing; give a number of steps, or -1 for no limit"
-    masking = config.pretraining
-    if masking.masked + masking.replaced > 1:
-        yield (
-            f"pretraining.masked, pretraining.replaced: {masking.masked:g} and {masking.replaced:g} are"
-            " shares of the same tokens and sum to more than 1; lower one"
-        )
     if trainer.precision == "fp16" and trainer.accelerator == "cpu":
         yield "trainer.precision: fp16 needs a GPU; use bf16 or fp32 on a CPU"
     if trainer.optimizer_bits == 8 and config.optim.name != "adamw":
@@ -503,7 +484,6 @@ def refuse_mixed_sources(overrides: Sequence[str], data: Mapping[str, Any]) -> N
 
 
 def _distillation_problems(settings: Distillation, task: Any) -> Iterator[str]:
-    distils = task_entry(task).distils
     if not settings.teachers:
         for item in fields(settings):
             if getattr(settings, item.name) != item.default:
@@ -511,12 +491,8 @@ def _distillation_problems(settings: Distillation, task: Any) -> Iterator[str]:
                     f"distillation.{item.name}: has no effect without distillation.teacher; set a teacher, or"
                     " leave it out"
                 )
-    elif not distils:
-        distilling = ", ".join(name for name, entry in task_entries().items() if entry.distils)
-        yield (
-            f"distillation.teacher: models of task {task} cannot learn from a teacher, only those of"
-            f" {distilling}"
-        )
+    elif task != "span":
+        yield f"distillation.teacher: models of task {task} cannot learn from a teacher, only those of span"
     elif not settings.labels + settings.soft_targets:
         yield (
             "distillation.labels, distillation.soft_targets: one of them must be above 0, or the span scores"
@@ -534,13 +510,7 @@ def require_trainable(config: Config) -> None:
 
 
 def require_vectors(config: Config) -> None:
-    """Raise ConfigError if word vectors are used but no file is given, or if fixed ones would be random."""
-    reads_words = "encoder" not in task_entry(config.model["task"]).inputs
-    if reads_words and not config.glove.use and config.model.get("train_vectors") is False:
-        raise ConfigError(
-            "model.train_vectors: without a file of word vectors (glove=none) they are random and must be"
-            " trained; set it to true or name a file (glove=file glove.path=...)"
-        )
+    """Raise ConfigError if word vectors are used but no file is given."""
     if config.glove.use and not config.glove.path:
         raise ConfigError(
             "glove.path: missing; give a file of word vectors (glove.path=glove.840B.300d.txt, or"

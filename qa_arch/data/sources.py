@@ -14,31 +14,25 @@ from functools import cache
 from glob import glob
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from qa_arch.config.check import suggest
 from qa_arch.data import formats, squad
-from qa_arch.data.formats import Format, Holds, OnError, Use
+from qa_arch.data.formats import PASSAGES, Format, OnError, Use
 from qa_arch.data.input_files import Paths, as_list, content_hash
 from qa_arch.data.question_sets import question_set
 from qa_arch.errors import DataError
 from qa_arch.manifest import from_extras
 from qa_arch.metrics.languages import ENGLISH
-from qa_arch.types.text import QuestionSet, SelectionSet
+from qa_arch.types.text import QuestionSet
 
 DATA_FOLDER = "QA_ARCH_DATA"
 """Environment variable that names the folder of data sets."""
-_EXAMPLES: Mapping[Holds, tuple[str, str]] = {
-    "passages": ("data=squad2", "model=bert"),
-    "candidates": ("data=insuranceqa", "model=qa_lstm/c"),
-    "classes": ("data=question_types", "model=question_types"),
-}
-"""Example data and model of each kind, for messages."""
 
 
-def open_source(
-    source: Paths, *, name: str = "", on_error: OnError = "raise", use: Use = "training"
-) -> QuestionSet | SelectionSet:
-    """Open the set of ``source`` for ``use``; ``name`` is used by formats whose sets have no name.
+def open_source(source: Paths, *, name: str = "", on_error: OnError = "raise", use: Use = "training") -> Any:
+    """Open the set of ``source`` for ``use``, a ``QuestionSet`` if it holds passages; ``name`` is used by
+    formats whose sets have no name.
 
     Raises DataError if it cannot be read or joined, UnavailableError without a required network.
     """
@@ -58,7 +52,7 @@ def open_passages(
 
     Answers are scored by the rules of ``language``, which is part of the set's fingerprint.
     """
-    require(source, "passages")
+    require_passages(source)
     questions = open_source(source, name=name, on_error=on_error, use=use)
     assert isinstance(questions, QuestionSet)
     if language == ENGLISH:
@@ -68,7 +62,7 @@ def open_passages(
     )
 
 
-def holds(source: Paths) -> Holds:
+def holds(source: Paths) -> str:
     """Kind of the questions in a source, determined by its scheme alone."""
     return _format(_resolve(source)[0]).holds
 
@@ -78,17 +72,18 @@ def licence(source: Paths) -> str:
     return _format(_resolve(source)[0]).licence
 
 
-def require(source: Paths, want: Holds, setting: str = "") -> None:
-    """Raise DataError, naming alternatives, if ``source`` is not of the kind ``want``.
+def require_passages(source: Paths, setting: str = "") -> None:
+    """Raise DataError unless ``source`` holds passages; ``setting`` is its config key, for the message."""
+    require(source, PASSAGES, "data=squad2", setting)
 
-    ``setting``: config key of the source, for the message.
-    """
-    held = holds(source)
-    usable = {want, "passages"} if want == "candidates" else {want}  # sentences can be candidates
-    if held not in usable:
+
+def require(source: Paths, wanted: str, example: str, setting: str = "") -> None:
+    """Raise DataError unless ``source`` is of the kind ``wanted``, of which ``example`` is a choice."""
+    found = _format(_resolve(source)[0])
+    if found.holds != wanted:
         raise DataError(
-            f"{setting + ': ' if setting else ''}{' '.join(as_list(source))}: holds {held}, not {want};"
-            f" use {_EXAMPLES[held][1]} with it, or {_EXAMPLES[want][0]}"
+            f"{setting + ': ' if setting else ''}{' '.join(as_list(source))}: holds {found.holds}, not"
+            f" {wanted}; use {found.model} with it, or {example}"
         )
 
 
@@ -131,15 +126,8 @@ def counts(source: str) -> dict[str, int]:
     """Counts of ``questions``, right ``answers`` and ``question_words`` of a set without passages."""
     scheme, parts = _resolve(source)
     count = _format(scheme).counts
-    if count:
-        return dict(count(parts[0]))
-    task = open_source(source)
-    assert isinstance(task, SelectionSet)
-    return {
-        "questions": len(task),
-        "answers": sum(len(question.right) for question in task.questions),
-        "question_words": sum(len(question.question) for question in task.questions),
-    }
+    assert count is not None
+    return dict(count(parts[0]))
 
 
 def portable(source: str) -> str:
@@ -170,10 +158,10 @@ def local(source: str) -> str:
     return source.replace(f"${DATA_FOLDER}/", f"{os.environ.get(DATA_FOLDER, 'data')}/")
 
 
-def usage(*kinds: Holds) -> str:
-    """Spelling of the sources of these kinds (default: passages), for help texts."""
+def usage(*, passages: bool = True) -> str:
+    """Spelling of the sources that hold ``passages``, or of all others, for help texts."""
     known = [_format(scheme) for scheme in ("", *schemes())]
-    *most, last = [item.usage for item in known if item.holds in (kinds or ("passages",))] or [""]
+    *most, last = [item.usage for item in known if (item.holds == PASSAGES) == passages] or [""]
     return f"{', '.join(most)} or {last}" if most else last
 
 
@@ -194,7 +182,7 @@ def _resolve(source: Paths) -> tuple[str, list[str]]:
     """(scheme, parts without it) of a source. Raises DataError for parts that cannot be joined."""
     items = as_list(source)
     if not items:
-        raise DataError(f"no data given; name {usage('passages', 'candidates', 'classes')}")
+        raise DataError(f"no data given; name {usage()}")
     pairs = [split_scheme(item) for item in items]
     mixed = len({scheme for scheme, _ in pairs}) > 1
     for item, (scheme, _) in zip(items, pairs, strict=True):
@@ -218,4 +206,5 @@ def _reject_unknown_scheme(path: str) -> None:
 def _format(scheme: str) -> Format:
     if not scheme:
         return squad.FORMAT
-    return import_module(schemes()[scheme]).FORMAT
+    module, _, name = schemes()[scheme].partition(":")
+    return getattr(import_module(module), name or "FORMAT")

@@ -17,9 +17,9 @@ from itertools import chain, combinations, permutations
 from math import isclose
 
 from qa_arch.config.schema import Data, Source
-from qa_arch.data.formats import Use
+from qa_arch.data.formats import PASSAGES, Use
 from qa_arch.data.question_sets import article_names, passage_title, question_set
-from qa_arch.data.sources import available, holds, open_passages, require
+from qa_arch.data.sources import available, holds, open_passages, require_passages
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.types.text import QuestionSet
 
@@ -39,7 +39,7 @@ def load_splits(data: Data) -> dict[str, QuestionSet]:
     held out.
     """
     for setting, source in data.opened.items():
-        require(source, "passages", setting)
+        require_passages(source, setting)
     sets = {"train": _open(data.train, "train", data)}
     share, seed = data.hold_out_share, data.split_seed
     examples = sets["train"].examples
@@ -72,7 +72,7 @@ def _open(source: Source, split: str, data: Data) -> QuestionSet:
 
 def closed_titles(data: Data) -> dict[str, frozenset[str]]:
     """Titles of a closed dev set, keyed by its name; empty without one, or if it is not on disk."""
-    if data.dev is None or data.open_dev or holds(data.dev) != "passages":
+    if data.dev is None or data.open_dev or holds(data.dev) != PASSAGES:
         return {}
     if not available(data.dev):
         log.info("data.dev: not on disk; articles shared with training are checked only when it is scored")

@@ -35,7 +35,7 @@ from qa_arch.records import (
     write_record,
 )
 from qa_arch.results.provenance import new_record
-from qa_arch.spans.files import PREDICTIONS
+from qa_arch.spans.files import PREDICTIONS, write_parts
 from qa_arch.spans.ranking import Ranking, with_null
 from qa_arch.spans.rows import ALWAYS_ANSWER, question_rows, threshold_on
 from qa_arch.types.text import Candidate, Example, Prediction, QuestionSet
@@ -146,21 +146,22 @@ def _calibrate(
 ) -> RunRecord:
     """Fit on ``calibration`` and score both sets: write rows and, for ``questions``, predictions; return the
     record with fits and scores."""
-    from qa_arch.spans.task import TASK  # imports torch
+    from qa_arch.spans import task  # imports torch
 
     outputs = {CALIBRATION: ranking(calibration, calibration_answers), DEV: ranking(questions, answers)}
-    fits, scores, hashes = TASK.fit(calibration, outputs[CALIBRATION]), {}, {}
+    fits, scores, hashes = task.fit(calibration, outputs[CALIBRATION]), {}, {}
     fitted = replace(record, **vars(fits))
     for split, scored in ((CALIBRATION, calibration), (DEV, questions)):
         threshold = threshold_on(scored, fitted.null_threshold)
-        rows = TASK.rows(scored, outputs[split], threshold)
+        rows = question_rows(scored, outputs[split].best_predictions, threshold)
         _warn(scored, rows)
-        rows["confidence"] = TASK.confidence(outputs[split], threshold, fitted.temperature)
+        confidence = outputs[split].confidence(threshold, fitted.temperature)
+        rows["confidence"] = confidence.round(6).tolist()
         known = {key: values for key, values in rows.items() if key not in ("windows", "probability")}
         hashes[split] = write_questions(questions_folder(folder, split), known)
-        scores[split] = TASK.points(scored, outputs[split], threshold)
+        scores[split] = task.points(scored, outputs[split], threshold)
         if split == DEV:
-            TASK.write_predictions(folder, scored, outputs[split], threshold)
+            write_parts(folder, [outputs[split]], threshold, candidates=False)
     facts = replace(_facts(calibration, calibration_answers), titles=tuple(sorted(calibration.titles)))
     return replace(fitted, data={**record.data, CALIBRATION: facts}, scores=scores, rows=hashes)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,15 +18,18 @@ from typing import Any
 
 from qa_arch.config.files import file_stem
 from qa_arch.config.identity import config_hash
-from qa_arch.config.schema import Config
+from qa_arch.config.schema import Config, refuse_recipe
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.formats import OnError
 from qa_arch.data.question_sets import article_names
+from qa_arch.data.sources import open_passages
+from qa_arch.data.splits import load_splits
 from qa_arch.errors import ConfigError, DataError, RunError, UnavailableError
 from qa_arch.evaluation.registration import require_registered
 from qa_arch.evaluation.scoring import calibrate, read, reference_scores, score
 from qa_arch.metrics.languages import ENGLISH
 from qa_arch.models.checkpoint_files import record_folder, run_config
+from qa_arch.nn.reading import Watch
 from qa_arch.records import (
     CALIBRATION,
     CHECKPOINTS,
@@ -48,7 +51,9 @@ from qa_arch.records import (
 )
 from qa_arch.results import provenance
 from qa_arch.results.provenance import dev_access, experiment_folders, log_dev_access
-from qa_arch.tasks import Predictor, Watch, task_named, task_of
+from qa_arch.spans.predictor import SpanPredictor
+from qa_arch.spans.task import output_of
+from qa_arch.types.tensors import StepLogits
 from qa_arch.types.text import QuestionSet
 
 log = logging.getLogger(__name__)
@@ -85,7 +90,7 @@ class Request:
 
 
 def evaluate_runs(
-    request: Request, load: Callable[[], Predictor], watching: Watching
+    request: Request, load: Callable[[], SpanPredictor], watching: Watching
 ) -> tuple[RunRecord, str]:
     """Score ``request.runs`` at every operating point; write the scores to record and files.
 
@@ -101,11 +106,9 @@ def evaluate_runs(
     folder = Path(request.record or request.runs[0])
     record = combined_record(request, folder) if request.record else read_record(folder)
     config = run_config(record.config)
-    task = task_of(config.model)
-    if request.decode and not task.has_search:
-        raise ConfigError(
-            f"--decode: task {task.name} has no search, only spans are searched for; leave it out"
-        )
+    refuse_recipe(folder, config.model)
+    if request.decode and output_of(config.model) is StepLogits:
+        raise ConfigError("--decode: sequences have no search, only spans are searched for; leave it out")
     questions, split, overlap = open_set(record, config, request)
     experiments = experiment_folders(config.name, request.experiments) if request.final else []
     for run in request.runs if request.final else ():
@@ -136,7 +139,7 @@ def evaluate_runs(
             if split == DEV and current.fingerprint(DEV) not in known:
                 split = None  # a checkpoint, of which another set has become the dev set
             record = current
-        split = split or _split_name(questions, record)
+        split = split or split_name(questions, record)
         points, rows = score(predictor, reading, folder, split=split, given=request.null_threshold)
         if overlap:
             points = {name: replace(point, overlap=overlap) for name, point in points.items()}
@@ -161,55 +164,82 @@ def evaluate_runs(
 # The set ------------------------------------------------------------------------------------------
 
 
-def open_set(record: RunRecord, config: Config, request: Request) -> tuple[Any, str | None, tuple[str, ...]]:
+def open_set(
+    record: RunRecord, config: Config, request: Request
+) -> tuple[QuestionSet, str | None, tuple[str, ...]]:
     """Open the requested set, or the config's dev set; return it, its name in the record (None for a set that
     is not the run's own), and the titles that it shares with the run's training and calibration articles.
 
     Raises DataError or ConfigError, naming the option that helps, if it may not be scored as requested.
     """
-    task, data = task_of(config.model), request.data
-    on_error = request.on_error or config.data.on_error
+    data = request.data
+    on_error: OnError = request.on_error or config.data.on_error
     if not request.train and not data and config.data.dev is None:
         raise ConfigError("data.dev: the run's config names no dev set; give one with --data")
-    dev: Any = None
+    dev = None
     if request.train:
-        questions = task.load_splits(replace(config.data, dev=None))[TRAIN]
+        questions = load_splits(replace(config.data, dev=None))[TRAIN]
         if questions.fingerprint != record.fingerprint(TRAIN):
             raise DataError(f"--train: {config.data.train} is no longer the data that the run was trained on")
     else:
         if config.data.dev is not None and (not data or not config.data.open_dev):
-            dev = task.open(config.data.dev, name=DEV, on_error=on_error, language=config.data.language)
+            dev = open_passages(
+                config.data.dev, name=DEV, on_error=on_error, use="scoring", language=config.data.language
+            )
         language = request.language or config.data.language
-        questions = task.open(list(data), on_error=on_error, language=language) if data else dev
-    name, protocol = questions.name, questions.protocol
+        opened = (
+            open_passages(list(data), on_error=on_error, use="scoring", language=language) if data else dev
+        )
+        assert opened is not None
+        questions = opened
+    # Training data of a single article is split by passage.
+    titles = frozenset[str]() if request.train else article_names(questions)
+    permission = {"final": request.final, "allow_overlap": request.allow_overlap}
+    is_dev, overlap = require_permitted(record, config, questions, dev, titles, **permission)
+    if request.null_threshold is not None and questions.protocol != "2.0":
+        reason = f"{questions.name} has no unanswerable questions ({questions.protocol})"
+        raise ConfigError(f"--null-threshold: {reason}; leave it out")
+    if is_dev and DEV in record.data:  # whatever the file is called now
+        questions = replace(questions, name=record.data[DEV].name or DEV)
+    return questions, TRAIN if request.train else DEV if is_dev else None, overlap
+
+
+def require_permitted(
+    record: RunRecord,
+    config: Config,
+    questions: Any,
+    dev: Any,
+    titles: Collection[str],
+    *,
+    final: bool,
+    allow_overlap: bool,
+) -> tuple[bool, tuple[str, ...]]:
+    """Whether a set is the run's dev set, and which ``titles`` of it the run was trained or calibrated on.
+
+    ``dev`` is the config's dev set, if it may be that. Raises DataError or ConfigError, naming the option
+    that helps, if the set may not be scored.
+    """
+    name = questions.name
     is_dev = questions.fingerprint == (dev.fingerprint if dev else record.fingerprint(DEV))
     closed = not config.data.open_dev and dev is not None and (is_dev or bool(dev.titles & questions.titles))
-    # Training data of a single article is split by passage.
-    names = article_names(questions) if isinstance(questions, QuestionSet) else questions.titles
-    overlap = () if request.train else tuple(sorted(record.trained_titles & names))
-    if overlap and not request.allow_overlap:
-        titles = ", ".join(map(repr, overlap[:5])) + (", ..." if len(overlap) > 5 else "")
+    overlap = tuple(sorted(record.trained_titles.intersection(titles)))
+    if overlap and not allow_overlap:
+        listed = ", ".join(map(repr, overlap[:5])) + (", ..." if len(overlap) > 5 else "")
         raise DataError(
-            f"{name}: shares {len(overlap)} articles with the run's training and calibration data ({titles});"
+            f"{name}: shares {len(overlap)} articles with the run's training and calibration data ({listed});"
             " score another set, or add --allow-overlap, which the scores then record"
         )
-    if closed != request.final:
+    if closed != final:
         raise ConfigError(
             f"{name}: the run's config holds its dev set out (data.open_dev: false); --final scores it once"
             " all decisions are made, and logs the access"
             if closed
             else f"--final: {name} is not held out for this run; leave it out"
         )
-    if request.null_threshold is not None and protocol != "2.0":
-        raise ConfigError(
-            f"--null-threshold: {name} has no unanswerable questions ({protocol}); leave it out"
-        )
-    if is_dev and DEV in record.data:  # whatever the file is called now
-        questions = replace(questions, name=record.data[DEV].name)
-    return questions, TRAIN if request.train else DEV if is_dev else None, overlap
+    return is_dev, overlap
 
 
-def _split_name(questions: Any, record: RunRecord) -> str:
+def split_name(questions: Any, record: RunRecord) -> str:
     """Name of the set as record key and folder, distinct from the run's own splits and folders.
 
     The start of its fingerprint is appended if the record has another set of this name.
@@ -224,16 +254,17 @@ def _split_name(questions: Any, record: RunRecord) -> str:
     return split
 
 
-def calibration_set(config: Config) -> Any:
+def calibration_set(config: Config) -> QuestionSet | None:
     """Open the run's calibration set; reads the training set only if calibration was held out of it."""
-    task = task_of(config.model)
-    if config.data.calibration is not None:
-        data = config.data
-        return task.open(data.calibration, name=CALIBRATION, on_error=data.on_error, language=data.language)
-    return task.load_splits(replace(config.data, dev=None)).get(CALIBRATION)
+    data = config.data
+    if data.calibration is not None:
+        return open_passages(
+            data.calibration, name=CALIBRATION, on_error=data.on_error, use="scoring", language=data.language
+        )
+    return load_splits(replace(data, dev=None)).get(CALIBRATION)
 
 
-def _recorded_calibration(record: RunRecord, config: Config) -> Any:
+def _recorded_calibration(record: RunRecord, config: Config) -> QuestionSet | None:
     """The run's calibration set; None, with a warning, if it is missing or not the recorded one."""
     recorded = record.fingerprint(CALIBRATION)
     if recorded is None:
@@ -309,7 +340,7 @@ def combined_record(request: Request, folder: Path) -> RunRecord:
 
 
 def _new_fits(
-    request: Request, predictor: Predictor, calibration: Any | None, watching: Watching
+    request: Request, predictor: SpanPredictor, calibration: QuestionSet | None, watching: Watching
 ) -> Fits | None:
     """Null threshold and temperature of an ensemble or of another decoding, which is fitted on
     ``calibration`` if that is known; None for a single run, whose record has them."""
@@ -323,7 +354,7 @@ def _new_fits(
         return calibrate(predictor, read(predictor, calibration, watch=watch))
 
 
-def _ensemble_fits(runs: Sequence[str], predictor: Predictor) -> Fits:
+def _ensemble_fits(runs: Sequence[str], predictor: SpanPredictor) -> Fits:
     """Null threshold and temperature of ``predictor``, an ensemble of ``runs``; None if no member has one."""
     members = [read_record(run) for run in runs]
     thresholds = [member.threshold for member in members if member.threshold]
@@ -350,26 +381,26 @@ def _ensemble_fits(runs: Sequence[str], predictor: Predictor) -> Fits:
 def checkpoint_run(
     source: str,
     folder: str | None,
-    load: Callable[[], Predictor],
+    load: Callable[[], SpanPredictor],
     watching: Watching,
     *,
     data: Sequence[str] | None,
     calibration: Sequence[str] | None,
     language: str = ENGLISH,
-) -> tuple[Path, Predictor]:
+) -> tuple[Path, SpanPredictor]:
     """Make ``folder`` (default: below ``runs/checkpoints``) the run of the checkpoint ``source``.
 
     The null threshold is fitted on ``calibration``, or stays 0. ``data``, the first set that is scored, is
     its dev set. Earlier results of the same checkpoint and settings are kept; RunError if the folder holds
     another record.
     """
-    task = task_named("span")
     run = Path(folder) if folder else Path("runs") / CHECKPOINTS / record_folder(source)
     existing = read_record(run) if (run / RECORD).is_file() else None
     if data is None and (existing is None or DEV not in existing.scores):
         raise ConfigError(f"--data: {source} has no dev set of its own; name the set to score")
-    dev = task.open(list(data), name=DEV, language=language) if data else None
-    fitted_on = task.open(list(calibration), name=CALIBRATION, language=language) if calibration else None
+    options: Any = {"use": "scoring", "language": language}
+    dev = open_passages(list(data), name=DEV, **options) if data else None
+    fitted_on = open_passages(list(calibration), name=CALIBRATION, **options) if calibration else None
     predictor = load()
     assert predictor.record is not None
     config = dict(predictor.record.config)

@@ -1,6 +1,6 @@
 """Score a predictor on a question set: operating points, rows of questions and prediction files.
 
-The only scoring path of every task, used at the end of training and by ``qa-arch evaluate --run``, also for
+The only scoring path of spans, used at the end of training and by ``qa-arch evaluate --run``, also for
 ensembles and other decodings. ``read`` returns the ranked answers, ``score`` the scores and writes the files.
 """
 
@@ -10,7 +10,7 @@ import inspect
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,9 @@ from qa_arch.config.target import TRUSTED, arguments, locate
 from qa_arch.data.input_files import content_hash
 from qa_arch.errors import ConfigError
 from qa_arch.features.cache import cache_file, read_or_build, read_sealed, write_sealed
+from qa_arch.features.windows import FeatureTable
 from qa_arch.metrics import squad
+from qa_arch.nn.reading import Watch
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -36,8 +38,12 @@ from qa_arch.records import (
     questions_folder,
     write_questions,
 )
-from qa_arch.spans.rows import threshold_on
-from qa_arch.tasks import Parts, Predictor, Watch, task_of
+from qa_arch.spans import task
+from qa_arch.spans.files import write_parts
+from qa_arch.spans.predictor import SpanPredictor
+from qa_arch.spans.ranking import Ranking
+from qa_arch.spans.rows import question_rows, threshold_on
+from qa_arch.types.text import QuestionSet
 
 log = logging.getLogger(__name__)
 FEW_STEPS = 300
@@ -48,17 +54,23 @@ FEW_STEPS = 300
 class Reading:
     """A model's outputs for every question of a set, not scored yet."""
 
-    questions: Any
-    outputs: Any
+    questions: QuestionSet
+    outputs: Ranking
     facts: SplitFacts
     seconds: float
     """Time of inference and decoding, without feature extraction."""
 
 
-def read(predictor: Predictor, questions: Any, *, table: Any = None, watch: Watch | None = None) -> Reading:
+def read(
+    predictor: SpanPredictor,
+    questions: QuestionSet,
+    *,
+    table: FeatureTable | None = None,
+    watch: Watch | None = None,
+) -> Reading:
     """Run the predictor on a set; ``table`` holds its features if they already exist."""
-    task, known = task_of(predictor.config.model), table is not None
-    table = table if known else predictor.table(questions)
+    known = table is not None
+    table = predictor.table(questions) if table is None else table
     gpu = torch.cuda.is_available()
     if gpu:  # time all the work submitted during inference, and nothing from before
         torch.cuda.synchronize()
@@ -76,7 +88,7 @@ def read(predictor: Predictor, questions: Any, *, table: Any = None, watch: Watc
 
 
 def score(
-    predictor: Predictor,
+    predictor: SpanPredictor,
     reading: Reading,
     folder: Path,
     *,
@@ -90,9 +102,8 @@ def score(
     point of its own. The calibration split gets rows but no predictions. ``steps``: of the training that has
     just ended.
     """
-    task = task_of(predictor.config.model)
-    threshold = threshold_on(reading.questions, predictor.null_threshold)
-    answered = (reading.questions, reading.outputs, threshold)
+    outputs, threshold = reading.outputs, threshold_on(reading.questions, predictor.null_threshold)
+    answered = (reading.questions, outputs, threshold)
     target = questions_folder(folder, split)
     points = {
         name: replace(point, engine=predictor.engine) for name, point in task.points(*answered, given).items()
@@ -103,25 +114,28 @@ def score(
         longer = f"train longer than {steps} steps, with more trainer.epochs or more questions"
         remedy = longer if few else "try a lower optim.lr, a longer optim.warmup or another seed"
         log.warning("%s: %s; %s", split, warning, remedy)
-    rows = task.rows(*answered)
-    confidence = task.confidence(reading.outputs, threshold, predictor.temperature)
+    rows = question_rows(reading.questions, outputs.best_predictions, threshold)
+    rows["confidence"] = outputs.confidence(threshold, predictor.temperature).round(6).tolist()
     # The rows first: from here until the record is written, their hash tells a kill.
-    rows_hash = write_questions(target, rows if confidence is None else {**rows, "confidence": confidence})
+    rows_hash = write_questions(target, rows)
     if split != CALIBRATION:
-        task.write_predictions(target, *answered)
+        write_parts(target, [outputs], threshold, candidates=False)  # those are 20 times larger
     return points, rows_hash
 
 
 def evaluate_splits(
-    record: RunRecord, predictor: Predictor, parts: Parts, folder: Path, trusted: Sequence[str] = TRUSTED
+    record: RunRecord,
+    predictor: SpanPredictor,
+    parts: task.SpanParts,
+    folder: Path,
+    trusted: Sequence[str] = TRUSTED,
 ) -> RunRecord:
     """Fit on calibration, then score calibration and, if it is open, dev; return the record with the results.
 
     Its ``seconds.predict`` are those of the last split: dev, or calibration if dev stays closed.
     """
-    task = task_of(predictor.config.model)
     scores, rows, references, seconds = {}, {}, {}, 0.0
-    fits = Fits(threshold=Threshold(value=0.0, fitted_on="nothing") if task.has_null else None)
+    fits = Fits(threshold=Threshold(value=0.0, fitted_on="nothing"))
     calibration = parts.sets.get(CALIBRATION)
     steps = record.epochs[-1].step if record.epochs else None
     for split in (CALIBRATION, DEV):
@@ -137,10 +151,9 @@ def evaluate_splits(
     return replace(record, scores=scores, rows=rows, references=references, seconds=times, **vars(fits))
 
 
-def calibrate(predictor: Predictor, calibration: Reading) -> Fits:
+def calibrate(predictor: SpanPredictor, calibration: Reading) -> Fits:
     """Fit as the config's ``calibration`` says, and set the fitted values on the predictor."""
-    config = predictor.config
-    fits = task_of(config.model).fit(calibration.questions, calibration.outputs, config.calibration)
+    fits = task.fit(calibration.questions, calibration.outputs, predictor.config.calibration)
     if fits.threshold is not None:
         predictor.null_threshold = fits.threshold.limit
     if fits.confidence is not None:
@@ -148,32 +161,47 @@ def calibrate(predictor: Predictor, calibration: Reading) -> Fits:
     return fits
 
 
+PointOf = Callable[[Any, Any, Any], Point]
+"""Scores of a heuristic, fitted on a calibration set if that is not None, on a set of questions."""
+
+
 def reference_scores(
-    config: Config, calibration: Any, questions: Any, trusted: Sequence[str] = TRUSTED
+    config: Config,
+    calibration: Any,
+    questions: Any,
+    trusted: Sequence[str] = TRUSTED,
+    *,
+    method: str = "predict",
+    point_of: PointOf = task.reference_point,
 ) -> Points:
     """Scores of each heuristic in ``config.references`` on ``questions``, fitted on ``calibration`` first.
 
     They are the same for every model and seed, and are cached with the features.
     """
     return {
-        name: _reference_point(config, config.references[name], heuristic, calibration, questions)
-        for name, heuristic in load_references(config, trusted).items()
+        name: _reference_point(config, config.references[name], heuristic, calibration, questions, point_of)
+        for name, heuristic in load_references(config, trusted, method).items()
     }
 
 
 def _reference_point(
-    config: Config, section: Mapping[str, Any], heuristic: Any, calibration: Any, questions: Any
+    config: Config,
+    section: Mapping[str, Any],
+    heuristic: Any,
+    calibration: Any,
+    questions: Any,
+    point_of: PointOf,
 ) -> Point:
-    task, folder = task_of(config.model), config.features.cache_dir
+    folder = config.features.cache_dir
     if folder is None:
-        return task.reference_scores(heuristic, calibration, questions)
+        return point_of(heuristic, calibration, questions)
     key_parts = {
         "heuristic": dict(section),
-        "task": task.name,
+        "task": config.model["task"],
         "sets": [part and (part.fingerprint, part.protocol) for part in (calibration, questions)],
         "code": [
             content_hash(file)
-            for item in (type(heuristic), type(task), squad)
+            for item in (type(heuristic), point_of, squad)
             for file in sorted(Path(inspect.getfile(item)).parent.glob("*.py"))  # and what it imports
         ],
     }
@@ -181,23 +209,22 @@ def _reference_point(
         cache_file(folder, key_parts, ".scores"),
         "reference scores",
         read=lambda path: Point(**Point.nest(json.loads(read_sealed(path)))),
-        build=lambda: task.reference_scores(heuristic, calibration, questions),
+        build=lambda: point_of(heuristic, calibration, questions),
         write=lambda path, point: write_sealed(path, json_text(point.flat()).encode()),
     )
 
 
-def load_references(config: Config, trusted: Sequence[str] = TRUSTED) -> dict[str, Any]:
-    """Heuristics in ``config.references`` by name; ConfigError if they do not belong to the task."""
-    task = task_of(config.model)
-    if config.references and task.reference_method is None:
-        raise ConfigError(f"references: task {task.name} has no heuristics; choose references=none")
+def load_references(
+    config: Config, trusted: Sequence[str] = TRUSTED, method: str = "predict"
+) -> dict[str, Any]:
+    """Heuristics in ``config.references`` by name; ConfigError if one has no ``method``."""
     heuristics = {}
     for name, section in config.references.items():
         target = locate(section.get("_target_"), trusted, where=f"references.{name}")
-        if not hasattr(target, str(task.reference_method)):
+        if not hasattr(target, method):
             raise ConfigError(
-                f"references.{name}: {target.__name__} has no method {task.reference_method}, which task"
-                f" {task.name} needs; choose references=spans, candidates or classes"
+                f"references.{name}: {target.__name__} has no method {method}, which task"
+                f" {config.model['task']} needs; choose other references, or references=none"
             )
         heuristics[name] = target(**arguments(target, section, (), where=f"references.{name}"))
     return heuristics

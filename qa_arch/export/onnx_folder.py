@@ -33,12 +33,12 @@ from qa_arch.models import store
 from qa_arch.models.onnx_model import DESCRIPTION, INPUTS, OUTPUTS, Description, ExportCheck, OnnxModel
 from qa_arch.nn import processor
 from qa_arch.nn.precision import Precision
+from qa_arch.nn.reading import Watch, device_of, read_table
 from qa_arch.records import GRAPH, RunRecord, Threshold, changing, write_record
 from qa_arch.results import provenance
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.spans.ranking import Ranking
 from qa_arch.spans.search import SpanCollector
-from qa_arch.tasks import Watch, device_of, read_table
 from qa_arch.types.tensors import Batch, Logits, SpanLogits, StepLogits
 from qa_arch.types.text import QuestionSet
 

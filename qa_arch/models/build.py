@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from qa_arch.config.schema import Config, task_entry
+from qa_arch.config.schema import Config, recipe_of
 from qa_arch.config.schema import Encoder as EncoderSettings
 from qa_arch.config.target import TRUSTED, accepts, arguments
 from qa_arch.errors import ConfigError, UnavailableError
@@ -19,7 +19,7 @@ from qa_arch.features import tokenizers
 from qa_arch.features.vectors import WordVectors
 from qa_arch.features.windows import position_of_cls
 from qa_arch.models import store
-from qa_arch.models.check import check_model
+from qa_arch.models.check import INPUTS, check_model
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
 from qa_arch.nn.encoder import WORDS, AnyEncoder
 from qa_arch.nn.encoder_configs import WITHOUT_HUB, known_config, place, resolve
@@ -118,8 +118,8 @@ def check_window(config: Config, encoder: AnyEncoder) -> None:
 
 def check_encoder(config: Config) -> None:
     """Raise ConfigError for settings that a pretrained encoder lacks, if it is known without the hub."""
-    name, inputs = str(config.encoder.name), task_entry(config.model["task"]).inputs
-    if config.encoder.init != "pretrained" or "encoder" not in inputs:
+    name, recipe = str(config.encoder.name), recipe_of(config.model)
+    if config.encoder.init != "pretrained" or not (recipe is None or recipe.encoder):
         return
     if known_config(name) is not None or Path(resolve(name)).is_dir():
         with torch.device("meta"):
@@ -131,15 +131,16 @@ def build_model(
     encoder: AnyEncoder | None,
     vectors: Tensor | WordVectors | None = None,
     trusted: Sequence[str] = TRUSTED,
+    *,
+    inputs: Sequence[str] = INPUTS,
 ) -> nn.Module:
     """Build the model; row 0 of the word vectors ``vectors`` (V, d) is that of unknown words."""
-    target = check_model(section, trusted, with_vectors=vectors is not None)
+    target = check_model(section, trusted, inputs=inputs, with_vectors=vectors is not None)
     if encoder is not None and encoder.out_dim == 0 and vectors is None:
         raise ConfigError(
             "encoder=words reads only word vectors, and there are none: give glove=file glove.path=..., or"
             " learn some with encoder.width and encoder.vocabulary"
         )
-    inputs = task_entry(section.get("task", "span")).inputs
     matrix = torch.from_numpy(vectors.matrix) if isinstance(vectors, WordVectors) else vectors
     available = {"encoder": encoder, "vectors": matrix}
     components = {name: available[name] for name in inputs if accepts(target, name)}

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from qa_arch.config.check import Range
-from qa_arch.config.schema import Config, task_entry
+from qa_arch.config.schema import Config, default_loss
 from qa_arch.config.target import TRUSTED, accepts, arguments, locate
 from qa_arch.errors import ConfigError
 from qa_arch.nn.masking import at_least_float32
@@ -230,14 +230,16 @@ class SequenceLoss:
         return -chosen.masked_fill(~counts, 0.0).sum(1)
 
 
-def build_loss(config: Config, trusted: Sequence[str] = TRUSTED, *, null_share: float | None = None) -> Loss:
+def build_loss(
+    config: Config, trusted: Sequence[str] = TRUSTED, *, null_share: float | None = None, **supplied: Any
+) -> Loss:
     """Build the loss of the config's ``loss`` section, or the default of its task.
 
-    A loss that takes ``null_share`` receives the share of training windows without an answer, one that takes
-    ``margin`` the config's ``selection.margin``; the section may set neither.
+    A loss that takes ``null_share`` receives the share of training windows without an answer, and what else
+    it takes of ``supplied``; the section may set neither.
     Raises ConfigError naming the setting if the arguments or the task do not fit.
     """
-    section = config.loss or task_entry(config.model["task"]).loss
+    section = config.loss or default_loss(config.model)
     target = locate(section.get("_target_"), trusted, where="loss")
     task, tasks = config.model["task"], getattr(target, "tasks", None)
     if tasks is not None and task not in tasks:
@@ -245,7 +247,7 @@ def build_loss(config: Config, trusted: Sequence[str] = TRUSTED, *, null_share: 
             f"loss._target_: {target.__name__} is a loss for task {' or '.join(tasks)}, but"
             f" model.task is {task}"
         )
-    supplied = {"null_share": null_share, "margin": config.selection.margin}
+    supplied["null_share"] = null_share
     accepted = {name: value for name, value in supplied.items() if accepts(target, name)}
     loss = target(**accepted, **arguments(target, section, supplied, where="loss", trusted=trusted))
     if getattr(loss, "joint", False) and config.model.get("no_answer") == "verifier":

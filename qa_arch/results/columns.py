@@ -30,14 +30,12 @@ from qa_arch.records import (
     DEV,
     MARGIN_0,
     ORACLE,
-    SELECTION,
     TRAIN,
     Measure,
     Point,
     RunRecord,
     Runs,
     SplitFacts,
-    is_language,
     is_squad,
 )
 from qa_arch.results.provenance import PACKAGES
@@ -104,10 +102,6 @@ def _has_spans(scored: Scored) -> bool:
     return scored.point is not None and is_squad(scored.point.protocol)
 
 
-def _ranks(protocol: str) -> bool:
-    return protocol == SELECTION
-
-
 def _run(key: str, heading: str, value: Callable[[RunRecord], Any], **options: Any) -> Column:
     """Column of a run, independent of the scored set."""
     return Column(key, heading, lambda scored: value(scored.record), _is_run, **options)
@@ -123,12 +117,12 @@ def _spans(key: str, heading: str, metric: str | None = None, **options: Any) ->
     return Column(key, heading, lambda scored: scored.point.metric(metric or key), _has_spans, **options)
 
 
-def _score(key: str, heading: str, has_protocol: Callable[[str], bool], **options: Any) -> Column:
-    """Column of a score under another protocol; absent if not measured."""
+def score(key: str, heading: str, **options: Any) -> Column:
+    """Column of a score under a protocol of an extra; absent if not measured."""
 
     def applies(scored: Scored) -> bool:
         point = scored.point
-        return point is not None and has_protocol(point.protocol) and key in point.metrics
+        return point is not None and not is_squad(point.protocol) and key in point.metrics
 
     return Column(key, heading, lambda scored: scored.point.metric(key), applies, **options)
 
@@ -191,7 +185,7 @@ def ece(confidence: Floats, score: Floats | Bools) -> float | None:
     return None if unknown else 100 * reliability(confidence, score > 0).ece
 
 
-_ENTRIES = (
+_SCORES = (
     Column("model", "model", lambda scored: scored.model, left=True),
     _run("seed", "seed", lambda record: record.seed, format=str),
     _run("status", "status", lambda record: record.status),
@@ -209,17 +203,8 @@ _ENTRIES = (
     _spans("answerable_precision", "answering precision", on_request=True),
     _spans("answerable_recall", "answering recall", on_request=True),
     Column("null_threshold", "null threshold", lambda s: s.point.threshold, _has_spans, format=two_decimals),
-    _score("accuracy", "top-1", _ranks, says_status=True),
-    _score("main_accuracy", "top-1, main class", _ranks),
-    _score("mrr", "MRR", _ranks),
-    _score("token_accuracy", "token accuracy", is_language, says_status=True),
-    _score("perplexity", "perplexity", is_language, format=two_decimals),
-    _score("bits_per_byte", "bits/byte", is_language, format=lambda value: f"{value:.3f}"),
-    _score("sentence_accuracy", "NSP/SOP accuracy", is_language),
-    _score("sentence_f1", "NSP/SOP F1", is_language),
-    Column("insuranceqa_dev", "published: InsuranceQA validation"),
-    Column("insuranceqa_test1", "published: test 1"),
-    Column("insuranceqa_test2", "published: test 2"),
+)
+_FIGURES = (
     Column("protocol", "protocol", lambda s: s.point.protocol, lambda s: s.point is not None),
     _f1_at("f1_at_0", "F1 at threshold 0", MARGIN_0),
     _f1_at("f1_oracle", "F1 oracle", ORACLE),
@@ -260,24 +245,7 @@ _ENTRIES = (
 )
 
 
-def _all_columns() -> dict[str, Column]:
-    columns = {column.key: column for column in _ENTRIES}
-    for module in (extra.columns for extra in extras() if extra.columns):
-        try:
-            for column in import_module(module).COLUMNS:
-                if column.key in columns:
-                    leave_out(f"{module}: column '{column.key}' already exists")
-                else:
-                    columns[column.key] = column
-        except Exception as error:  # whatever another package raises, the message names its module
-            leave_out(f"{module}: cannot be loaded ({type(error).__name__}: {one_line(error)})")
-    return columns
-
-
-COLUMNS: dict[str, Column] = _all_columns()
-"""Every column of runs by key, in the order of CSV and JSON."""
-
-EPOCH: Mapping[str, str] = {
+_EPOCH = {
     "train_loss": "training loss",
     "train_labels": "loss of labels",
     "train_soft_targets": "loss of soft targets",
@@ -286,13 +254,47 @@ EPOCH: Mapping[str, str] = {
     "calibration_f1": "calibration F1",
     "calibration_f1_at_0": "calibration F1 at threshold 0",
     "calibration_spans_f1": "calibration answerable F1 (forced answer)",
-    "calibration_perplexity": "calibration perplexity",
-    "calibration_token_accuracy": "calibration token accuracy",
-    "calibration_bits_per_byte": "calibration bits per byte",
     "train_seconds": "seconds of training",
     "windows_per_second": "windows per second",
 }
 """Headings of the values recorded per epoch."""
+Described = Callable[[SplitFacts], tuple[str, str]]
+"""Size of a set that was scored under a protocol, and the note on its scores below a table."""
+
+
+def _all_columns() -> tuple[dict[str, Column], dict[str, Described], dict[str, str]]:
+    """Columns, protocols and headings of epochs, of the core and of all extras."""
+    columns = {column.key: column for column in (*_SCORES, *_FIGURES)}
+    added, protocols, epoch = dict[str, Column](), dict[str, Described](), dict(_EPOCH)
+    for module in (extra.columns for extra in extras() if extra.columns):
+        try:
+            loaded = import_module(module)
+            for column in loaded.COLUMNS:
+                if column.key in {*columns, *added}:
+                    leave_out(f"{module}: column '{column.key}' already exists")
+                else:
+                    added[column.key] = column
+            protocols |= getattr(loaded, "PROTOCOLS", {})
+            epoch |= getattr(loaded, "EPOCH", {})
+        except Exception as error:  # whatever another package raises, the message names its module
+            leave_out(f"{module}: cannot be loaded ({type(error).__name__}: {one_line(error)})")
+    figures = {column.key: columns.pop(column.key) for column in _FIGURES}
+    return columns | added | figures, protocols, epoch
+
+
+COLUMNS, PROTOCOLS, EPOCH = _all_columns()
+"""Every column of runs by key, in the order of CSV and JSON: scores, then those of extras, then figures; the
+protocols of extras, without what a record appends after a colon; and the headings of an epoch's values."""
+
+
+def described(facts: SplitFacts, protocol: str | None) -> tuple[str, str] | None:
+    """Size of a set and note on its scores, under the protocol of an extra; None under SQuAD's."""
+    if is_squad(protocol):
+        return None
+    describe = PROTOCOLS.get(str(protocol).partition(":")[0])
+    return (f"protocol {protocol}", "") if describe is None else describe(facts)
+
+
 MEMORY = {
     "cuda": "peak memory: what was allocated on the first GPU",
     "cpu": "peak memory: the resident memory of the first process, libraries included",
@@ -300,11 +302,7 @@ MEMORY = {
 """Meaning of ``peak_memory_mb`` by kind of device."""
 
 SPAN_COLUMNS = ("model", "exact", "f1", "HasAns_f1", "NoAns_f1", "null_threshold", "parameters", "seconds")
-SELECTION_COLUMNS = ("model", "accuracy", "mrr", "parameters", "seconds")
-TYPE_COLUMNS = ("model", "accuracy", "main_accuracy", "mrr", "parameters", "seconds")
-TOKEN_COLUMNS = ("model", "token_accuracy", "perplexity", "bits_per_byte")
-SENTENCE_COLUMNS = ("sentence_accuracy", "sentence_f1")
-"""Default columns: for spans, answer selection, question classes, pre-training, and its sentence tasks."""
+"""Default columns for spans; for others the scores that the runs have take the place of those of spans."""
 
 
 def table_of_runs(
@@ -350,13 +348,9 @@ def _default_columns(runs: Runs, split: str) -> tuple[str, ...]:
     points = [point for _, record in runs if (point := record.compared_point(split))]
     references = [point for _, record in runs for point in record.references.get(split, {}).values()]
     columns: tuple[str, ...] = SPAN_COLUMNS
-    if any("main_accuracy" in point.metrics for point in (*points, *references)):
-        columns = TYPE_COLUMNS
-    elif any(is_language(point.protocol) for point in points):
-        pairs = any(SENTENCE_COLUMNS[0] in point.metrics for point in points)
-        columns = (*TOKEN_COLUMNS, *(SENTENCE_COLUMNS if pairs else ()), "parameters", "seconds")
-    elif any(point.protocol == SELECTION for point in points):
-        columns = SELECTION_COLUMNS
+    if others := [point for point in (*points, *references) if not is_squad(point.protocol)]:
+        measured = {key for point in others for key in point.metrics}
+        columns = ("model", *(key for key in COLUMNS if key in measured), "parameters", "seconds")
     models = [record.model for _, record in runs]
     return columns if len(set(models)) == len(models) else (columns[0], "seed", *columns[1:])
 
@@ -438,15 +432,8 @@ def _fitted_on(records: Sequence[RunRecord]) -> str:
 
 
 def _measured_on(facts: SplitFacts, split: str, protocol: str) -> str:
-    if is_language(protocol):
-        tokens, blocks = facts.extra.get("tokens") or 0, facts.windows or 0
-        return (
-            f"{facts.name or split}: {tokens:,} tokens in {blocks:,} blocks; perplexity by predicted token,"
-            " bits per byte of the text in UTF-8 (docs/extras/pretraining.md)"
-        )
+    if (text := described(facts, protocol)) is not None:
+        return f"{facts.name or split}: {text[1] or text[0]}"
     questions = f"{facts.name or split}: {facts.questions or 0:,} questions"
-    if protocol == SELECTION:
-        offered = f"{facts.candidates or 0:,.1f} candidates each on average"
-        return f"{questions}, {offered}; ties count against the right candidate"
     negatives = f"{facts.unanswerable or 0:,} of them unanswerable"
     return f"{questions}, {negatives}; official SQuAD {protocol} scores{facts.rules}"

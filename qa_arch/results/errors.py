@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from qa_arch.config.schema import defaults
+from qa_arch.config.schema import defaults, recipe_of
 from qa_arch.errors import DataError, RunError
 from qa_arch.metrics.confidence import Bools, Floats, Ints
 from qa_arch.metrics.squad import Normalised, score_questions
@@ -24,16 +24,12 @@ from qa_arch.records import (
     MARGIN_0,
     NEVER_NULL,
     ORACLE,
-    RANKED,
-    SELECTION,
-    TOKENS,
     Epoch,
     RunRecord,
     SplitFacts,
-    is_language,
     is_squad,
 )
-from qa_arch.results.columns import COLUMNS, EPOCH, Scored, row_of, select_columns
+from qa_arch.results.columns import COLUMNS, EPOCH, Scored, described, row_of, select_columns
 from qa_arch.results.systems import Questions, load_questions, settings
 from qa_arch.results.tables import Table, number, text
 from qa_arch.types.text import Example, QuestionSet
@@ -232,15 +228,12 @@ POINTS = {
     GIVEN: "given",
     NEVER_NULL: "forced answer",
     ORACLE: "oracle (upper bound)",
-    RANKED: "none",
-    TOKENS: "none",
 }
 SCORES = (
     *("exact", "f1", "HasAns_exact", "HasAns_f1", "NoAns_exact"),
-    *("answerable_precision", "answerable_recall", "accuracy", "main_accuracy", "mrr"),
-    *("token_accuracy", "perplexity", "bits_per_byte", "sentence_accuracy", "sentence_f1"),
+    *("answerable_precision", "answerable_recall"),
 )
-"""Columns shown for every set and operating point."""
+"""Columns shown for every set and operating point, besides the scores of extras."""
 RUN = (
     *("seed", "encoder", "parameters", "nonzero", "weights_mb", "batch", "micro", "accumulate", "devices"),
     *("strategy", "arithmetic", "epochs", "steps", "seconds", "predict_seconds", "examples_per_second"),
@@ -253,10 +246,7 @@ SETTINGS = (
 )
 """Settings shown besides those of the model, compression and distillation."""
 _BARS = "▁▂▃▄▅▆▇█"
-_CURVES = (
-    *("train_loss", "train_labels", "train_soft_targets", "calibration_loss", "calibration_exact"),
-    *("calibration_f1", "calibration_perplexity", "calibration_token_accuracy"),
-)
+_NO_CURVES = ("calibration_f1_at_0", "calibration_spans_f1", "train_seconds", "windows_per_second")
 
 
 @dataclass(frozen=True)
@@ -331,8 +321,14 @@ def finite(value: Any) -> float | None:
     return value if isinstance(value, int | float) and math.isfinite(value) else None
 
 
+def _not_read(record: RunRecord) -> tuple[str, ...]:
+    """Sections of the config that a model without an encoder does not read."""
+    recipe = recipe_of(record.config.get("model", {}))
+    return () if recipe is None or recipe.encoder else ("encoder.", "features.", "decode.")
+
+
 def _settings(record: RunRecord) -> list[tuple[str, str]]:
-    usual, not_read = defaults(), ("encoder.", "features.", "decode.") if record.selects else ()
+    usual, not_read = defaults(), _not_read(record)
     return [
         (key, str(value))
         for key, value in settings(record).items()
@@ -344,8 +340,8 @@ def _settings(record: RunRecord) -> list[tuple[str, str]]:
 
 def _run(record: RunRecord) -> list[tuple[str, str]]:
     row = row_of(Scored(record.model, "", None, record), RUN)
-    if record.selects:
-        del row["encoder"]  # its section is not read
+    if "encoder." in _not_read(record):
+        del row["encoder"]
     if record.parameters.nonzero is None:
         del row["nonzero"]  # equals the total: nothing was pruned
     shown = [(COLUMNS[key].heading, COLUMNS[key].text(row)) for key in RUN if row.get(key) is not None]
@@ -364,13 +360,10 @@ def _run(record: RunRecord) -> list[tuple[str, str]]:
 
 
 def _split_size(facts: SplitFacts) -> str:
-    """Size of a split: questions and how many are unanswerable, or tokens."""
-    if is_language(facts.protocol):
-        sizes = [f"{facts.extra.get(name) or 0:,} {name}" for name in ("documents", "tokens", "bytes")]
-        return ", ".join([*sizes, f"{facts.windows or 0:,} blocks"])
+    """Size of a split: questions and how many are unanswerable, or as an extra describes it."""
+    if (text := described(facts, facts.protocol)) is not None:
+        return text[0]
     questions = f"{facts.questions or 0:,} questions"
-    if facts.protocol == SELECTION:
-        return f"{questions}, {facts.candidates or 0:,.1f} candidates each"
     counts = {key: value for key, value in facts.extra.items() if isinstance(value, int | float)}
     extra = "".join(f", {count:,} {key.replace('_', ' ')}" for key, count in counts.items()) + facts.rules
     return f"{questions} ({facts.unanswerable or 0:,} unanswerable), SQuAD {facts.protocol or '?'}{extra}"
@@ -395,13 +388,16 @@ def scores_table(record: RunRecord) -> Table:
     rows = []
     unfitted = record.threshold is not None and record.threshold.fitted_on == "nothing"
     for split, points in record.scores.items():
-        for key in POINTS:
-            if key in points and not (key == CALIBRATED and unfitted):  # repeats threshold 0
+        for key in sorted(points, key=[*POINTS, *points].index):
+            if not (key == CALIBRATED and unfitted):  # repeats threshold 0
                 point = points[key]
-                place = {"model": split, "run": POINTS[key], "margin": key}
+                place = {"model": split, "run": POINTS.get(key, "none"), "margin": key}
                 scores = {**point.flat(), "exact": point.exact}
                 rows.append({**place, **scores, "null_threshold": point.threshold})
-    shown = [c for c in select_columns(SCORES) if any(row.get(c.key) is not None for row in rows)]
+    others = [point for points in record.scores.values() for point in points.values()]
+    measured = {key for point in others if not is_squad(point.protocol) for key in point.metrics}
+    keys = (*SCORES, *(key for key in COLUMNS if key in measured))
+    shown = [c for c in select_columns(keys) if any(row.get(c.key) is not None for row in rows)]
     (threshold,) = select_columns(["null_threshold"])
     columns = [text("model", "set"), text("run", "null threshold"), *shown, replace(threshold, heading="at")]
     if rows and all(row["run"] == "none" for row in rows):  # a task without a null
@@ -412,7 +408,7 @@ def scores_table(record: RunRecord) -> Table:
 
 def _curves(epochs: Sequence[Epoch]) -> list[tuple[str, str, list[float | None]]]:
     curves = []
-    for key in _CURVES:
+    for key in (key for key in EPOCH if key not in _NO_CURVES):
         values = [epoch.value(key) for epoch in epochs]
         if any(value is not None for value in values):
             curves.append((EPOCH[key], sparkline(values), values))

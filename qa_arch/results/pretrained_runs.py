@@ -7,7 +7,7 @@ from glob import glob, has_magic
 from pathlib import Path
 
 from qa_arch.config.identity import config_hash
-from qa_arch.config.schema import task_entries
+from qa_arch.config.schema import recipe_of
 from qa_arch.errors import ConfigError
 from qa_arch.records import MODEL, PRETRAINED, RECORD, EncoderRun, RunRecord, read_record
 
@@ -27,13 +27,12 @@ def pretrained_run(name: str) -> tuple[Path, RunRecord] | None:
     if not (folder / RECORD).is_file() or (folder / _TRANSFORMERS).is_file():
         return None
     record, word = read_record(folder), shlex.quote(str(folder))
-    task = record.setting("model", "task")
-    entry = task_entries().get(task)
-    if entry is None or entry.reads != "corpus":
+    recipe = recipe_of(record.config.get("model", {}))
+    if recipe is None or not recipe.encoder:
+        task = record.setting("model", "task")
         raise ConfigError(
-            f"encoder.name: {folder} is a run of task {task}, not a pre-training run; name a run"
-            " of model=pretrain/mlm or another pre-training model, or the encoder that this run started from"
-            f" ({record.setting('encoder', 'name') or 'a random one'})"
+            f"encoder.name: {folder} is a run of task {task}, not a pre-training run; name one, or the"
+            f" encoder that this run started from ({record.setting('encoder', 'name') or 'a random one'})"
         )
     if record.status != "ok":
         raise ConfigError(

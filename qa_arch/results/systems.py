@@ -26,12 +26,11 @@ from qa_arch.records import (
     CALIBRATION,
     DEV,
     QUESTIONS,
-    SELECTION,
     TRAIN,
     Measure,
     RunRecord,
     Runs,
-    is_language,
+    is_squad,
     questions_folder,
     read_questions,
     require_rows,
@@ -389,12 +388,6 @@ def question_columns(run: Path, record: RunRecord, split: str = DEV) -> dict[str
             f"{path}: missing, so there are no question rows; score the run:"
             f" qa-arch evaluate --run {word} {'--final' if closed else '--data FILE'}"
         )
-    measure = record.measure(split)
-    if measure is not None and is_language(measure.protocol):
-        raise RunError(
-            f"{path}: rows of a pre-training run, which answers no questions; qa-arch tables has its scores,"
-            f" and qa-arch train encoder.name={word} makes a run that answers"
-        )
     require_rows(run, record, split)
     columns = read_questions(folder)
     rows, expected = len(next(iter(columns.values()), ())), record.facts(split).questions
@@ -408,11 +401,14 @@ def question_columns(run: Path, record: RunRecord, split: str = DEV) -> dict[str
 
 def load_questions(run: Path, record: RunRecord, split: str = DEV) -> Questions:
     """Read the rows of ``split`` of a run that finds spans; RunError names file, fault and remedy."""
-    columns = question_columns(run, record, split)
     path = questions_folder(run, split) / QUESTIONS
     measure = record.measure(split)
-    if measure is not None and measure.protocol == SELECTION:
-        raise RunError(f"{path}: rows of a run that selects answers, which has no spans; see qa-arch tables")
+    if measure is not None and not is_squad(measure.protocol):
+        raise RunError(
+            f"{path}: rows of a run of protocol {measure.protocol}, which finds no spans; its scores are in"
+            " qa-arch tables"
+        )
+    columns = question_columns(run, record, split)
     if missing := [name for name in _NEEDED if name not in columns]:
         raise RunError(f"{path}: lacks the columns {', '.join(missing)}; score the run again")
     try:

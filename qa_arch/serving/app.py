@@ -41,11 +41,11 @@ from starlette.staticfiles import StaticFiles
 from qa_arch.config.check import suggest
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.manifest import module_of
+from qa_arch.nn.reading import device_of
 from qa_arch.serving.answers import Query
 from qa_arch.serving.batching import Batcher, Telemetry
 from qa_arch.serving.guard import Guard, RefusalError, ServiceOptions
 from qa_arch.serving.reader import Reader
-from qa_arch.tasks import device_of
 
 FILES = Path(__file__).with_name("page")
 # Override the system's registry: browsers refuse scripts of another type.

@@ -23,10 +23,10 @@ from qa_arch.errors import ConfigError, QaArchError, UnavailableError
 from qa_arch.manifest import module_of
 from qa_arch.metrics.confidence import confidences
 from qa_arch.nn.precision import Precision
+from qa_arch.nn.reading import device_of
 from qa_arch.serving.answers import Answer, Query, Span
 from qa_arch.spans.loading import load_predictor, require_spans
 from qa_arch.spans.predictor import SpanPredictor
-from qa_arch.tasks import device_of
 from qa_arch.types.text import Candidate, Example, Prediction
 
 Documents = str | Sequence[str]

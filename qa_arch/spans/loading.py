@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from qa_arch.config.find import choice
 from qa_arch.config.machine import with_machine
-from qa_arch.config.schema import task_entry, validate
+from qa_arch.config.schema import recipe_of, refuse_recipe, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.input_files import as_list
 from qa_arch.errors import BRIEF, ConfigError, QaArchError, RunError, UnavailableError, first_line
@@ -42,11 +42,12 @@ from qa_arch.models.checkpoint_files import (
 from qa_arch.models.onnx_model import DESCRIPTION, OnnxModel, read_description
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.precision import Precision, cast_weights
+from qa_arch.nn.reading import device_of
 from qa_arch.nn.weight_files import bounded
 from qa_arch.records import GRAPH, MODEL, Device, RunRecord, Threshold, read_finished, require_folder
 from qa_arch.results import provenance
+from qa_arch.spans import task
 from qa_arch.spans.predictor import SpanPredictor
-from qa_arch.tasks import Predictor, device_of, task_of
 from qa_arch.types.tensors import Batch, Logits, SpanLogits, StepLogits, log_choices
 
 log = logging.getLogger(__name__)
@@ -111,8 +112,9 @@ def load_predictor(
     precision: Precision = "fp32",
     trust: Sequence[str] = (),
     settings: Settings | None = None,
-) -> Predictor:
-    """Load the best model of a run folder, ready to find spans or to select answers.
+) -> Any:
+    """Load the best model of a run folder, ready to find spans: a ``SpanPredictor``; or, of a run of an
+    extra's recipe, the predictor of that recipe.
 
     ``run`` may also be a downloaded checkpoint (a folder or a hub id of any
     ``AutoModelForQuestionAnswering``) or the folder of its record; ``settings`` override how its windows are
@@ -142,7 +144,7 @@ def _load(
     precision: Precision,
     trust: Sequence[str],
     settings: Settings | None,
-) -> Predictor:
+) -> Any:
     if precision not in get_args(Precision):
         known = ", ".join(get_args(Precision))
         raise ConfigError(f"precision: {precision!r} is unknown; choose from {known}")
@@ -164,10 +166,12 @@ def _load(
             f"{folder}: has no weights (no folder {MODEL}), like any published record; train the run"
             f" again: qa-arch train --config-from {shlex.quote(str(folder))} --folder RUN"
         )
-    config = validate(record.config)
-    task = task_of(config.model)
+    config, trusted = validate(record.config), (*TRUSTED, *as_list(trust))
+    recipe = recipe_of(config.model)
     with bounded(folder / MODEL):
-        parts = task.load(folder / MODEL, config, (*TRUSTED, *as_list(trust)))
+        if recipe is not None:
+            return recipe.load().load(folder, record, device=target, precision=precision, trusted=trusted)
+        parts = task.load(folder / MODEL, config, trusted)
     store.load_weights(folder / MODEL, parts.model, precision)
     parts.model.to(target)
     return task.predictor(config, parts, record, precision)
@@ -248,19 +252,12 @@ def load_ensemble(
     return predictor
 
 
-def require_spans(run: str | Path, predictor: Predictor) -> SpanPredictor:
+def require_spans(run: str | Path, predictor: Any) -> SpanPredictor:
     """Return ``predictor`` if it finds spans. Raises RunError, with a remedy, if it does anything else."""
     if isinstance(predictor, SpanPredictor):
         return predictor
-    if task_entry(predictor.config.model["task"]).reads == "corpus":
-        raise RunError(
-            f"{run}: this run was pre-trained on a corpus and answers no questions yet; fine-tune it:"
-            f" qa-arch train model=bert encoder.name={shlex.quote(str(run))}"
-        )
-    raise RunError(
-        f"{run}: this run selects answers from candidates, not spans of a text; score it with"
-        " qa-arch evaluate --run, rank candidates with qa_arch.load_predictor(RUN)(question, candidates)"
-    )
+    refuse_recipe(run, predictor.config.model)
+    raise RunError(f"{run}: finds no spans; name a run that answers questions")
 
 
 def _shared_words(tables: Sequence[WordVectors | None]) -> WordVectors | None:

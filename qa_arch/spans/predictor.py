@@ -19,11 +19,12 @@ from qa_arch.features.batches import Collator
 from qa_arch.features.cache import windows_of
 from qa_arch.features.vectors import WordVectors, vector_rows
 from qa_arch.features.windows import FeatureTable, check_ids, probe
+from qa_arch.nn import processor
 from qa_arch.nn.precision import Precision
+from qa_arch.nn.reading import Watch, read_table
 from qa_arch.records import RunRecord
 from qa_arch.spans.ranking import Ranking
 from qa_arch.spans.search import SpanCollector
-from qa_arch.tasks import Predictor, Watch
 from qa_arch.types.text import Example, Prediction, QuestionSet
 
 log = logging.getLogger(__name__)
@@ -31,10 +32,11 @@ PART_SIZE = 1000
 """Questions in memory at once in ``read_parts``: enough to sort windows by length."""
 
 
-class SpanPredictor(Predictor):
+class SpanPredictor:
     """Answers questions about texts with a span of the text or "no answer".
 
     Null threshold (see ``Prediction.at``) and temperature are those of ``record``; 0 and 1 without one.
+    ``library`` computes the logits: ``onnx`` for a graph, ``onnx + torch`` for an ensemble of both.
     """
 
     def __init__(
@@ -59,6 +61,11 @@ class SpanPredictor(Predictor):
         self.vocab_size, self.library = vocab_size, library
         self.longest: dict[str, int] = {}
         """Limits of ``prepare`` beyond those of the config."""
+
+    @property
+    def engine(self) -> str:
+        """The ``library`` and its precision, as scores record them: ``torch fp32``."""
+        return processor.engine(self.library, self.precision)
 
     def raise_question_limit(self, max_question: int) -> None:
         """Read questions of up to ``max_question`` tokens whole, if the encoder can; answers to shorter ones
@@ -129,10 +136,27 @@ class SpanPredictor(Predictor):
             check_ids(table, self.vocab_size, str(label))
         return table
 
-    def reading(self, questions: QuestionSet, table: FeatureTable) -> tuple[Collator, SpanCollector]:
-        """Collator and collector for ``read``, which returns a ``Ranking``; its ``watch`` counts windows."""
-        collate = Collator(table, vector_rows(self.vectors, table), labels=False)
-        return collate, SpanCollector(questions, table, self.config.decode)
+    def read(
+        self,
+        questions: QuestionSet,
+        *,
+        table: FeatureTable | None = None,
+        batch_size: int | None = None,
+        watch: Watch | None = None,
+    ) -> Ranking:
+        """The ranked answers to each question of a set, in order.
+
+        ``table`` may hold the set's features if they exist already. ``watch`` counts windows.
+        """
+        table = self.table(questions) if table is None else table
+        return read_table(
+            self.model,
+            Collator(table, vector_rows(self.vectors, table), labels=False),
+            SpanCollector(questions, table, self.config.decode),
+            batch_size=batch_size or self.config.trainer.eval_batch_size,
+            precision=self.precision,
+            watch=watch,
+        )
 
     def read_parts(
         self,

@@ -1,8 +1,17 @@
 """Extractive question answering: the answer is a span of the passage or "no answer".
 
-The steps of a question, in order: ``open`` and ``load_splits`` (raw data -> Example), ``assemble`` (->
-Feature, and the model), ``batches`` (-> Batch), ``collector`` (logits -> ranked answers), ``points`` and
-``rows`` (-> Scores, for ``run.json`` and ``questions.parquet``). Models are in ``models``, losses in ``nn``.
+The steps of a question, in order::
+
+    raw data -> Example           data.splits.load_splits
+    -> Feature, and the model     assemble
+    -> Batch                      batches
+    -> logits                     the model
+    -> ranked answers             spans.search, spans.ranking
+    -> Scores                     fit, points, question_rows
+    -> run.json                   training.run, evaluation.runs
+
+Models are in ``models``, losses in ``nn``. A model of the task ``sequence`` scores token sequences, which are
+decoded greedily: ``decode.search`` has no effect.
 """
 
 from __future__ import annotations
@@ -13,22 +22,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from qa_arch.config.schema import Calibration, Config, Data
+from qa_arch.config.schema import Calibration, Config
 from qa_arch.config.target import TRUSTED
-from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import load_splits
 from qa_arch.errors import ConfigError
 from qa_arch.features.batches import BucketBatchSampler, Collator, twin_windows
 from qa_arch.features.cache import windows_of
-from qa_arch.features.vectors import assumed_shape, passage_vectors, vector_rows
+from qa_arch.features.vectors import WordVectors, assumed_shape, passage_vectors, vector_rows
 from qa_arch.features.windows import FeatureTable, check_ids, check_lengths, probe
-from qa_arch.metrics.languages import ENGLISH
 from qa_arch.metrics.squad import METRIC_VERSION, abstention_warning, score
 from qa_arch.metrics.threshold import calibrate, fit_answerability
 from qa_arch.models import store
@@ -38,6 +46,7 @@ from qa_arch.nn.distillation import copy_layers
 from qa_arch.nn.encoder import AnyEncoder
 from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.nn.precision import cast_weights
+from qa_arch.nn.reading import Batches
 from qa_arch.records import (
     CALIBRATED,
     CALIBRATION,
@@ -55,7 +64,6 @@ from qa_arch.records import (
     SplitFacts,
     Threshold,
 )
-from qa_arch.spans.files import write_parts
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.spans.ranking import Ranking
 from qa_arch.spans.rows import (
@@ -65,297 +73,264 @@ from qa_arch.spans.rows import (
     operating_points,
     question_rows,
 )
-from qa_arch.spans.search import SpanCollector
-from qa_arch.tasks import Batches, Parts, Task
-from qa_arch.types.tensors import SpanLogits, StepLogits
+from qa_arch.types.tensors import Logits, SpanLogits, StepLogits
 from qa_arch.types.text import QuestionSet
-
-if TYPE_CHECKING:
-    from qa_arch.tasks.teacher import Teacher
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class SpanParts(Parts):
-    """``tables`` contain tokenised windows of the passages."""
+class SpanParts:
+    """Data, features, model and loss of a run; ``sets`` and ``tables`` by split: train, calibration, dev."""
 
+    sets: Mapping[str, QuestionSet]
+    tables: Mapping[str, FeatureTable]
+    """Tokenised windows of the passages."""
+    vectors: WordVectors | None
+    model: nn.Module
+    loss: Loss | None
+    """None for a loaded model, which is not trained."""
     tokenizer: PreTrainedTokenizerBase
     encoder: AnyEncoder
+    distiller: Any = None
+    """Computes the loss if there is a teacher."""
 
 
-class SpanTask(Task):
-    """Ranks the spans of a passage; the answer is "no answer" if null odds exceed the null threshold."""
+def output_of(model: Mapping[str, Any]) -> type[Logits]:
+    """Type of the output of the models of a config's ``model`` section."""
+    return StepLogits if model["task"] == "sequence" else SpanLogits
 
-    name = "span"
-    output: ClassVar[Any] = SpanLogits
-    has_null = True
-    reference_method = "predict"
-    has_search = True
 
-    def open(
-        self,
-        source: str | list[str],
-        *,
-        name: str = "",
-        on_error: Any = "raise",
-        language: str = ENGLISH,
-    ) -> QuestionSet:
-        return open_passages(source, name=name, on_error=on_error, use="scoring", language=language)
+def facts(questions: QuestionSet, table: FeatureTable, *, titles: bool) -> SplitFacts:
+    """Facts of a set for the record; with its article titles if ``titles``, to detect later overlaps."""
+    return replace(
+        SplitFacts.of(questions),
+        titles=tuple(sorted(questions.titles)) if titles else (),
+        windows=len(table),
+        truncated_questions=table.truncated_questions,
+        lost_answers=table.lost_answers,
+    )
 
-    def load_splits(self, data: Data) -> dict[str, QuestionSet]:
-        return load_splits(data)
 
-    def facts(self, questions: QuestionSet, table: FeatureTable, *, titles: bool) -> SplitFacts:
-        return replace(
-            SplitFacts.of(questions),
-            titles=tuple(sorted(questions.titles)) if titles else (),
-            windows=len(table),
-            truncated_questions=table.truncated_questions,
-            lost_answers=table.lost_answers,
-        )
+def assemble(config: Config, trusted: Sequence[str] = TRUSTED, teacher: Any = None) -> SpanParts:
+    """Read the sets, cut windows, load vectors, build model and loss; cheap checks come first.
 
-    def assemble(self, config: Config, trusted: Sequence[str] = TRUSTED) -> SpanParts:
-        """Read the sets, cut windows, load vectors, build model and loss; cheap checks come first."""
-        teacher = None
-        if config.distillation.teachers:
-            from qa_arch.tasks.teacher import load_teacher
-
-            teacher = load_teacher(config, trusted)
-        sets = self.load_splits(config.data)
-        tokenizer = make_tokenizer(config.encoder, sets["train"], config.distillation.teachers)
-        if teacher is not None:
-            teacher.check(config, tokenizer, sets)
-        windows = config.features
-        specials = probe(tokenizer, segments=False).specials
-        check_lengths(windows.max_length, windows.stride, windows.max_question, specials)
-        encoder = make_encoder(config, tokenizer)
-        tables = {}
-        for split, questions in sets.items():
-            tables[split] = windows_of(questions, tokenizer, windows, segments=encoder.has_segments)
-            check_ids(tables[split], encoder.vocab_size, f"encoder.name: {config.encoder.name}")
-        self._log_sizes(config, sets, tables)
-        vectors = passage_vectors(config, tables)
-        model = build_model(config.model, encoder, vectors, trusted)
-        parts = SpanParts(sets, tables, vectors, model, _loss(config, tables, trusted), tokenizer, encoder)
-        if teacher is None:
-            return parts
+    A ``Teacher`` must fit the sets, and its layers may initialise the encoder (``spans.teacher.assemble``).
+    """
+    sets = load_splits(config.data)
+    tokenizer = make_tokenizer(config.encoder, sets["train"], config.distillation.teachers)
+    if teacher is not None:
+        teacher.check(config, tokenizer, sets)
+    windows = config.features
+    specials = probe(tokenizer, segments=False).specials
+    check_lengths(windows.max_length, windows.stride, windows.max_question, specials)
+    encoder = make_encoder(config, tokenizer)
+    tables = {}
+    for split, questions in sets.items():
+        tables[split] = windows_of(questions, tokenizer, windows, segments=encoder.has_segments)
+        check_ids(tables[split], encoder.vocab_size, f"encoder.name: {config.encoder.name}")
+    _log_sizes(config, sets, tables)
+    vectors = passage_vectors(config, tables)
+    model = build_model(config.model, encoder, vectors, trusted)
+    parts = SpanParts(sets, tables, vectors, model, _loss(config, tables, trusted), tokenizer, encoder)
+    if teacher is not None:
         copy_layers(teacher.encoder, encoder, config.distillation.layers)
-        return self.with_teacher(config, parts, teacher)
+    return parts
 
-    def with_teacher(self, config: Config, parts: SpanParts, teacher: Teacher) -> SpanParts:
-        """Add the distillation loss of ``teacher``. Raises the errors of ``make_distiller``."""
-        from qa_arch.tasks.teacher import make_distiller
 
-        table = parts.tables[TRAIN]
-        collate = Collator(table, vector_rows(parts.vectors, table), labels=False)
-        return replace(parts, distiller=make_distiller(config, teacher, parts.model, collate))
+def reassemble(
+    config: Config,
+    sets: Mapping[str, QuestionSet],
+    predictor: SpanPredictor,
+    trusted: Sequence[str] = TRUSTED,
+) -> SpanParts:
+    """Parts of a run that continues from a trained model, with new question sets."""
+    tables = {split: predictor.table(questions) for split, questions in sets.items()}
+    _log_sizes(config, sets, tables)
+    model: Any = predictor.model
+    loss = _loss(config, tables, trusted)
+    return SpanParts(sets, tables, predictor.vectors, model, loss, predictor.tokenizer, model.encoder)
 
-    def reassemble(
-        self,
-        config: Config,
-        sets: Mapping[str, QuestionSet],
-        predictor: SpanPredictor,
-        trusted: Sequence[str] = TRUSTED,
-    ) -> SpanParts:
-        """Parts of a run that continues from a trained model, with new question sets."""
-        tables = {split: predictor.table(questions) for split, questions in sets.items()}
-        self._log_sizes(config, sets, tables)
-        model: Any = predictor.model
-        loss = _loss(config, tables, trusted)
-        return SpanParts(sets, tables, predictor.vectors, model, loss, predictor.tokenizer, model.encoder)
 
-    def _log_sizes(
-        self, config: Config, sets: Mapping[str, QuestionSet], tables: Mapping[str, FeatureTable]
-    ) -> None:
-        most = config.decode.max_answer_tokens
-        for split, table in tables.items():
-            notes = {
-                "questions truncated": table.truncated_questions,
-                "answers in no window": table.lost_answers,
-                f"answers longer than decode.max_answer_tokens={most}, which no prediction can be": (
-                    table.long_answers(most) if self.has_search else 0
-                ),
-            }
-            counted = "".join(f", {count} {note}" for note, count in notes.items() if count)
-            log.info("%s: %d questions, %d windows%s", split, len(sets[split]), len(table), counted)
-
-    def count_parameters(self, config: Config, trusted: Sequence[str] = TRUSTED) -> Parameters:
-        """Counts on the meta device. ``word_vectors`` is None if they are configured without a file.
-
-        Raises DataError if the vector file cannot be read, as its width is unknown.
-        """
-        tokenizer, teachers = None, config.distillation.teachers
-        has_tokens = config.encoder.vocabulary or config.encoder.tokenizer or teachers  # else words alone
-        if config.encoder.init == "random" and has_tokens:
-            tokenizer = make_tokenizer(config.encoder, self.load_splits(config.data)["train"], teachers)
-        shape = assumed_shape(config.glove)
-        with torch.device("meta"):
-            encoder = make_encoder(config, tokenizer)
-            vectors = None if shape is None else torch.empty(max(1, shape[0]), shape[1])
-            model = build_model(config.model, encoder, vectors, trusted)
-        counts = parameter_blocks(model)
-        return replace(counts, word_vectors=None) if shape is not None and not shape[0] else counts
-
-    def save(self, folder: Path, parts: SpanParts) -> None:
-        store.save_encoder(folder, parts.encoder)
-        store.save_tokenizer(folder, parts.tokenizer)
-        if parts.vectors is not None:
-            store.save_vectors(folder, parts.vectors)
-
-    def load(self, folder: Path, config: Config, trusted: Sequence[str]) -> SpanParts:
-        encoder, vectors = store.load_encoder(folder), store.load_vectors(folder)
-        check_window(config, encoder)
-        model = build_model(config.model, encoder, vectors, trusted)
-        return SpanParts({}, {}, vectors, model, None, store.load_tokenizer(folder), encoder)
-
-    def predictor(
-        self, config: Config, parts: SpanParts, record: RunRecord | None = None, precision: Any = None
-    ) -> SpanPredictor:
-        precision = precision or config.trainer.precision
-        return SpanPredictor(
-            cast_weights(parts.model, precision),
-            parts.tokenizer,
-            parts.vectors,
-            config,
-            segments=parts.encoder.has_segments,
-            record=record,
-            precision=precision,
-            vocab_size=parts.encoder.vocab_size,
-        )
-
-    def batches(self, config: Config, parts: SpanParts) -> Batches:
-        collators = {
-            split: Collator(table, vector_rows(parts.vectors, table)) for split, table in parts.tables.items()
+def _log_sizes(config: Config, sets: Mapping[str, QuestionSet], tables: Mapping[str, FeatureTable]) -> None:
+    most = config.decode.max_answer_tokens
+    for split, table in tables.items():
+        notes = {
+            "questions truncated": table.truncated_questions,
+            "answers in no window": table.lost_answers,
+            f"answers longer than decode.max_answer_tokens={most}, which no prediction can be": (
+                0 if output_of(config.model) is StepLogits else table.long_answers(most)
+            ),
         }
-        train, calibration = collators[TRAIN], collators.get(CALIBRATION)
-        likeness = getattr(parts.loss, "twin_likeness", None)
-        if likeness is None:
-            return Batches(train, calibration)
-        mates = twin_windows(parts.sets[TRAIN], train.table, likeness)
-        twins = int((mates >= 0).sum()) // 2
-        if not twins:
-            raise ConfigError(
-                "loss.twin_likeness: no two training questions of a passage, one answerable and one not, have"
-                f" {likeness:g} of their words in common; lower it, or leave out loss=twins"
-            )
-        log.info("twins: %d pairs of an answerable and an unanswerable question", twins)
-        return Batches(replace(train, mates=mates), calibration, partial(BucketBatchSampler, mates=mates))
+        counted = "".join(f", {count} {note}" for note, count in notes.items() if count)
+        log.info("%s: %d questions, %d windows%s", split, len(sets[split]), len(table), counted)
 
-    def collector(self, config: Config, parts: SpanParts, split: str) -> SpanCollector:
-        return SpanCollector(parts.sets[split], parts.tables[split], config.decode)
 
-    def validation_scores(self, questions: QuestionSet, outputs: Ranking) -> dict[str, float]:
-        """EM and F1 (percent) at the split's best threshold, at threshold 0 and with forced answers, and
-        ``spans_auc``, which needs no threshold."""
-        points = self.points(questions, outputs, self._threshold(questions, outputs))
-        spans = points[NEVER_NULL]
-        if questions.protocol == "1.1":
-            scores = {"exact": spans.exact, "f1": spans.f1, "spans_auc": spans.f1}
-        else:
-            fitted, spans_f1 = points[CALIBRATED], spans.metric("HasAns_f1")
-            auroc = answerable_auroc(questions, outputs.best_predictions)
-            scores = {"exact": fitted.exact, "f1": fitted.f1, "f1_at_0": points[MARGIN_0].f1}
-            scores |= {"spans_f1": spans_f1, "auroc": auroc, "spans_auc": (spans_f1 or 0.0) + (auroc or 0.0)}
-        return {f"calibration_{name}": value for name, value in scores.items() if value is not None}
+def count_parameters(config: Config, trusted: Sequence[str] = TRUSTED) -> Parameters:
+    """Counts on the meta device. ``word_vectors`` is None if they are configured without a file.
 
-    def fit(self, questions: QuestionSet, outputs: Ranking, settings: Calibration | None = None) -> Fits:
-        answers = outputs.best_predictions
-        settings = settings or Calibration()
-        prior, width = settings.prior, settings.width
-        threshold = self._threshold(questions, outputs, prior, width)
-        logistic = fit_answerability(*odds_and_truth(questions, answers), prior)
-        right = np.array(question_rows(questions, answers, threshold)["exact"]) > 0
-        temperature = outputs.fit_temperature(right, threshold)
-        value, fitted_on = threshold if math.isfinite(threshold) else None, CALIBRATION
-        classes = {example.answerable for example in questions.examples}
-        if len(classes) == 1:
-            fitted_on += f", all {'answerable' if classes.pop() else 'unanswerable'}"
-        if fitted_on != CALIBRATION and questions.protocol == "2.0":
-            log.warning(
-                "%s: the questions are %s, so the null threshold %.3g tells nothing about when to abstain;"
-                " calibrate on a set with both (data.calibration), or always answer (null threshold inf)",
-                *(questions.name, fitted_on.partition(", ")[2], threshold),
-            )
-        null = Threshold(
-            value=value,
-            fitted_on=fitted_on,
-            prior=prior if logistic else None,
-            width=None if value is None else width,
+    Raises DataError if the vector file cannot be read, as its width is unknown.
+    """
+    tokenizer, teachers = None, config.distillation.teachers
+    has_tokens = config.encoder.vocabulary or config.encoder.tokenizer or teachers  # else words alone
+    if config.encoder.init == "random" and has_tokens:
+        tokenizer = make_tokenizer(config.encoder, load_splits(config.data)["train"], teachers)
+    shape = assumed_shape(config.glove)
+    with torch.device("meta"):
+        encoder = make_encoder(config, tokenizer)
+        vectors = None if shape is None else torch.empty(max(1, shape[0]), shape[1])
+        model = build_model(config.model, encoder, vectors, trusted)
+    counts = parameter_blocks(model)
+    return replace(counts, word_vectors=None) if shape is not None and not shape[0] else counts
+
+
+def save(folder: Path, parts: SpanParts) -> None:
+    """Write everything of the model but its weights."""
+    store.save_encoder(folder, parts.encoder)
+    store.save_tokenizer(folder, parts.tokenizer)
+    if parts.vectors is not None:
+        store.save_vectors(folder, parts.vectors)
+
+
+def load(folder: Path, config: Config, trusted: Sequence[str]) -> SpanParts:
+    """Load what ``save`` wrote, and build the model with random weights; no sets, tables or loss."""
+    encoder, vectors = store.load_encoder(folder), store.load_vectors(folder)
+    check_window(config, encoder)
+    model = build_model(config.model, encoder, vectors, trusted)
+    return SpanParts({}, {}, vectors, model, None, store.load_tokenizer(folder), encoder)
+
+
+def predictor(
+    config: Config, parts: SpanParts, record: RunRecord | None = None, precision: Any = None
+) -> SpanPredictor:
+    """Predictor of a trained model; casts its weights to ``precision`` (None: that of the run)."""
+    precision = precision or config.trainer.precision
+    return SpanPredictor(
+        cast_weights(parts.model, precision),
+        parts.tokenizer,
+        parts.vectors,
+        config,
+        segments=parts.encoder.has_segments,
+        record=record,
+        precision=precision,
+        vocab_size=parts.encoder.vocab_size,
+    )
+
+
+def batches(config: Config, parts: SpanParts) -> Batches:
+    """Batches of train and calibration, and the sampler, which keeps twins together for their loss."""
+    collators = {
+        split: Collator(table, vector_rows(parts.vectors, table)) for split, table in parts.tables.items()
+    }
+    train, calibration = collators[TRAIN], collators.get(CALIBRATION)
+    likeness = getattr(parts.loss, "twin_likeness", None)
+    if likeness is None:
+        return Batches(train, calibration)
+    mates = twin_windows(parts.sets[TRAIN], train.table, likeness)
+    twins = int((mates >= 0).sum()) // 2
+    if not twins:
+        raise ConfigError(
+            "loss.twin_likeness: no two training questions of a passage, one answerable and one not, have"
+            f" {likeness:g} of their words in common; lower it, or leave out loss=twins"
         )
-        confidence = Confidence(method="temperature", value=temperature, fitted_on=CALIBRATION)
-        if logistic is None:
-            return Fits(null, confidence)
-        slope, intercept = logistic
-        answerability = Answerability(slope=slope, intercept=intercept, fitted_on=CALIBRATION, prior=prior)
-        return Fits(null, confidence, answerability)
+    log.info("twins: %d pairs of an answerable and an unanswerable question", twins)
+    return Batches(replace(train, mates=mates), calibration, partial(BucketBatchSampler, mates=mates))
 
-    def _threshold(
-        self,
-        questions: QuestionSet,
-        outputs: Ranking,
-        prior: float | None = None,
-        width: float | None = None,
-    ) -> float:
-        """The null threshold of the highest F1; ``ALWAYS_ANSWER`` for SQuAD 1.1."""
-        if questions.protocol == "1.1":
-            return ALWAYS_ANSWER
-        return calibrate(questions, outputs.best_predictions, prior, width)
 
-    def confidence(self, outputs: Ranking, threshold: float, temperature: float) -> list[float]:
-        return outputs.confidence(threshold, temperature).round(6).tolist()
+def validation_scores(questions: QuestionSet, outputs: Ranking) -> dict[str, float]:
+    """EM and F1 (percent) at the split's best threshold, at threshold 0 and with forced answers, and
+    ``spans_auc``, which needs no threshold."""
+    scored = points(questions, outputs, _threshold(questions, outputs))
+    spans = scored[NEVER_NULL]
+    if questions.protocol == "1.1":
+        scores = {"exact": spans.exact, "f1": spans.f1, "spans_auc": spans.f1}
+    else:
+        fitted, spans_f1 = scored[CALIBRATED], spans.metric("HasAns_f1")
+        auroc = answerable_auroc(questions, outputs.best_predictions)
+        scores = {"exact": fitted.exact, "f1": fitted.f1, "f1_at_0": scored[MARGIN_0].f1}
+        scores |= {"spans_f1": spans_f1, "auroc": auroc, "spans_auc": (spans_f1 or 0.0) + (auroc or 0.0)}
+    return {f"calibration_{name}": value for name, value in scores.items() if value is not None}
 
-    def points(
-        self, questions: QuestionSet, outputs: Ranking, threshold: float, extra_threshold: float | None = None
-    ) -> Points:
-        answers = outputs.best_predictions
-        points = operating_points(questions, answers, threshold)
-        if extra_threshold is not None:
-            points[GIVEN] = operating_points(questions, answers, extra_threshold)[CALIBRATED]
-        return points
 
-    def rows(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> dict[str, list[Any]]:
-        return question_rows(questions, outputs.best_predictions, threshold)
+def fit(questions: QuestionSet, outputs: Ranking, settings: Calibration | None = None) -> Fits:
+    """Fit null threshold, answerability and the temperature at that threshold on a calibration split.
 
-    def write_predictions(
-        self, folder: Path, questions: QuestionSet, outputs: Ranking, threshold: float
-    ) -> None:
-        write_parts(folder, [outputs], threshold, candidates=False)  # those are 20 times larger
-
-    def reference_scores(
-        self, heuristic: Any, calibration: QuestionSet | None, questions: QuestionSet
-    ) -> Point:
-        fitted = heuristic if calibration is None else heuristic.fit(calibration)
-        scores = score(questions, fitted.predict(questions))
-        return Point(protocol=scores.protocol, metric_version=METRIC_VERSION, metrics=scores.flat())
-
-    def warning(self, questions: QuestionSet, outputs: Ranking, threshold: float) -> str | None:
-        """Warn if nearly all answers are "no answer", but not the gold answers.
-
-        Fine-tuning sometimes fails to learn anything (google-research/albert#135).
-        """
-        fact = abstention_warning(
-            [example.answerable for example in questions.examples],
-            [answer.at(threshold) is None for answer in outputs.best_predictions],
+    Unanswerable questions are weighted to the share ``settings.prior`` if there are both kinds.
+    """
+    answers = outputs.best_predictions
+    settings = settings or Calibration()
+    prior, width = settings.prior, settings.width
+    threshold = _threshold(questions, outputs, prior, width)
+    logistic = fit_answerability(*odds_and_truth(questions, answers), prior)
+    right = np.array(question_rows(questions, answers, threshold)["exact"]) > 0
+    temperature = outputs.fit_temperature(right, threshold)
+    value, fitted_on = threshold if math.isfinite(threshold) else None, CALIBRATION
+    classes = {example.answerable for example in questions.examples}
+    if len(classes) == 1:
+        fitted_on += f", all {'answerable' if classes.pop() else 'unanswerable'}"
+    if fitted_on != CALIBRATION and questions.protocol == "2.0":
+        log.warning(
+            "%s: the questions are %s, so the null threshold %.3g tells nothing about when to abstain;"
+            " calibrate on a set with both (data.calibration), or always answer (null threshold inf)",
+            *(questions.name, fitted_on.partition(", ")[2], threshold),
         )
-        return fact and f"{fact}: the model has learned nothing else, or texts unlike these"
+    null = Threshold(
+        value=value,
+        fitted_on=fitted_on,
+        prior=prior if logistic else None,
+        width=None if value is None else width,
+    )
+    confidence = Confidence(method="temperature", value=temperature, fitted_on=CALIBRATION)
+    if logistic is None:
+        return Fits(null, confidence)
+    slope, intercept = logistic
+    answerability = Answerability(slope=slope, intercept=intercept, fitted_on=CALIBRATION, prior=prior)
+    return Fits(null, confidence, answerability)
+
+
+def _threshold(
+    questions: QuestionSet,
+    outputs: Ranking,
+    prior: float | None = None,
+    width: float | None = None,
+) -> float:
+    """The null threshold of the highest F1; ``ALWAYS_ANSWER`` for SQuAD 1.1."""
+    if questions.protocol == "1.1":
+        return ALWAYS_ANSWER
+    return calibrate(questions, outputs.best_predictions, prior, width)
+
+
+def points(
+    questions: QuestionSet, outputs: Ranking, threshold: float, extra_threshold: float | None = None
+) -> Points:
+    """Scores at every operating point; ``extra_threshold`` is one more null threshold to score at."""
+    answers = outputs.best_predictions
+    scored = operating_points(questions, answers, threshold)
+    if extra_threshold is not None:
+        scored[GIVEN] = operating_points(questions, answers, extra_threshold)[CALIBRATED]
+    return scored
+
+
+def reference_point(heuristic: Any, calibration: QuestionSet | None, questions: QuestionSet) -> Point:
+    """Scores of a heuristic, fitted on ``calibration`` if there is one."""
+    fitted = heuristic if calibration is None else heuristic.fit(calibration)
+    scores = score(questions, fitted.predict(questions))
+    return Point(protocol=scores.protocol, metric_version=METRIC_VERSION, metrics=scores.flat())
+
+
+def warning(questions: QuestionSet, outputs: Ranking, threshold: float) -> str | None:
+    """Warn if nearly all answers are "no answer", but not the gold answers.
+
+    Fine-tuning sometimes fails to learn anything (google-research/albert#135).
+    """
+    fact = abstention_warning(
+        [example.answerable for example in questions.examples],
+        [answer.at(threshold) is None for answer in outputs.best_predictions],
+    )
+    return fact and f"{fact}: the model has learned nothing else, or texts unlike these"
 
 
 def _loss(config: Config, tables: Mapping[str, FeatureTable], trusted: Sequence[str]) -> Loss:
     """The configured loss, which may depend on the share of training windows without an answer."""
     null_share = float(1 - tables["train"].answerable.mean()) if "train" in tables else None
     return build_loss(config, trusted, null_share=null_share)
-
-
-TASK = SpanTask()
-
-
-class SequenceTask(SpanTask):
-    """The span task with token sequences, decoded greedily: ``decode.search`` has no effect."""
-
-    name = "sequence"
-    output = StepLogits
-    has_search = False
-
-
-SEQUENCE = SequenceTask()

@@ -200,11 +200,11 @@ class BestWeights(pl.Callback):
         trainer.should_stop = trainer.should_stop or 0 < self.patience <= self.waited
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        task: Any = pl_module.task
+        parts: Any = pl_module.parts
         if self.select == "last":
             value = float(trainer.current_epoch)
         else:
-            metric = task.monitor or f"calibration_{self.select}"
+            metric = parts.monitor or f"calibration_{self.select}"
             sign = -1.0 if metric == "calibration_loss" else 1.0
             value = float(sign * trainer.callback_metrics[metric])
         self.waited += 1

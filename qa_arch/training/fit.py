@@ -26,15 +26,17 @@ from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy
 
 from qa_arch.config import extras
 from qa_arch.config.launched import launched
-from qa_arch.config.schema import Config, Trainer, divide_batch
+from qa_arch.config.schema import Config, Trainer, divide_batch, recipe_of
 from qa_arch.errors import ConfigError
 from qa_arch.models import store
-from qa_arch.records import MODEL, Device
+from qa_arch.records import CALIBRATION, MODEL, Device
 from qa_arch.results.provenance import processor
-from qa_arch.tasks import Parts, task_of
+from qa_arch.spans import task
+from qa_arch.spans.search import SpanCollector
+from qa_arch.spans.teacher import assemble
 from qa_arch.training.checkpoint import BestWeights, DurableCheckpoints, KeepLast, newest
 from qa_arch.training.loggers import RunLogger
-from qa_arch.training.module import TrainingData, TrainingModule
+from qa_arch.training.module import Fitting, TrainingData, TrainingModule
 from qa_arch.training.progress import History, TrainingProgress
 
 log = logging.getLogger(__name__)
@@ -122,9 +124,30 @@ def start_process(config: Config) -> Config:
     return replace(config, trainer=settings)
 
 
+def span_fitting(config: Config, parts: task.SpanParts) -> Fitting:
+    """What is fitted of a span model."""
+    assert parts.loss is not None
+    return Fitting(
+        parts.model,
+        parts.loss,
+        task.batches(config, parts),
+        task.output_of(config.model),
+        lambda: SpanCollector(parts.sets[CALIBRATION], parts.tables[CALIBRATION], config.decode),
+        lambda outputs: task.validation_scores(parts.sets[CALIBRATION], outputs),
+        distiller=parts.distiller,
+    )
+
+
+def fitting_of(config: Config, trusted: Sequence[str]) -> Fitting:
+    """What a run of ``config`` fits: every rank of it reads the data and builds the model."""
+    if (recipe := recipe_of(config.model)) is not None:
+        return recipe.load().fitting(config, trusted)
+    return span_fitting(config, assemble(config, trusted))
+
+
 def fit(
     config: Config,
-    parts: Parts,
+    parts: Fitting,
     folder: Path,
     *,
     resume: bool,
@@ -137,13 +160,13 @@ def fit(
     ``publish`` and ``logger`` receive every epoch. ``callbacks`` run before those that save weights.
     """
     _silence_lightning()
-    settings, task = config.trainer, task_of(config.model)
+    settings = config.trainer
     checkpoint, loaded = (newest(folder) if resume else None) or (None, None)
     if resume and checkpoint is None:
         log.info("no checkpoint in %s yet: training starts from the beginning", folder)
     pin = settings.accelerator == "gpu"
     strategy = strategy_name(settings)
-    data = TrainingData(task.batches(config, parts), settings, seed=config.seed, pin=pin)
+    data = TrainingData(parts.batches, settings, seed=config.seed, pin=pin)
     sharded = strategy == "fsdp"
     trained = copy.deepcopy(parts.model) if sharded else parts.model
     save = partial(_save_best, parts.model, folder, sharded=sharded)

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.config.identity import ENCODER
-from qa_arch.config.schema import Config
+from qa_arch.config.schema import Config, recipe_of
+from qa_arch.data.splits import load_splits
 from qa_arch.errors import DataError, RunError
 from qa_arch.features.vectors import WordVectors, read_vectors
 from qa_arch.models.teacher_files import joint_hash, teacher_identity, teacher_record
 from qa_arch.records import CALIBRATION, DEV, MODEL, TRAIN, VECTORS, EncoderRun, RunRecord, TeacherFacts
 from qa_arch.results.pretrained_runs import encoder_run
-from qa_arch.tasks import task_of
 
 GLOVE, TEACHER = "glove", "teacher"
 SETTINGS = {
@@ -28,6 +28,12 @@ SETTINGS = {
     TEACHER: "distillation.teacher",
 }
 """Input -> the setting that names it."""
+
+
+def load_sets(config: Config) -> Mapping[str, Any]:
+    """Train, calibration and dev of a run, as configured or held out."""
+    recipe = recipe_of(config.model)
+    return load_splits(config.data) if recipe is None else recipe.load().load_splits(config)
 
 
 def fingerprints(
@@ -83,7 +89,7 @@ def require_unchanged(
 
 def require_same_inputs(folder: Path, config: Config, record: RunRecord) -> None:
     """``require_unchanged`` of a finished run, whose inputs are read again; DataError for unreadable ones."""
-    before, sets = recorded(folder, record), task_of(config.model).load_splits(config.data)
+    before, sets = recorded(folder, record), load_sets(config)
     vectors = _saved_vectors(folder) if before.get(GLOVE) else None
     if vectors is not None:
         file, words = config.glove, vectors.words

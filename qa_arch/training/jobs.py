@@ -22,7 +22,7 @@ from qa_arch.config.find import use_config_dir
 from qa_arch.config.identity import ENCODER, config_hash
 from qa_arch.config.launched import launched
 from qa_arch.config.machine import lost_logger, machine_overrides
-from qa_arch.config.schema import Config, require_trainable, require_vectors, task_entry, validate
+from qa_arch.config.schema import Config, recipe_of, require_trainable, require_vectors, validate
 from qa_arch.config.target import TRUSTED, own_options, require_trusted
 from qa_arch.data import sources
 from qa_arch.data.formats.hub import split_source
@@ -200,10 +200,14 @@ def check_components(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
     from qa_arch.nn.losses import build_loss
     from qa_arch.training.loggers import check_logger
 
-    check_model(config.model, trusted, with_vectors=config.glove.use)
-    build_loss(config, trusted)
+    recipe = recipe_of(config.model)
+    if recipe is not None:
+        recipe.load().check(config, trusted)
+    else:
+        check_model(config.model, trusted, with_vectors=config.glove.use)
+        build_loss(config, trusted)
+        load_references(config, trusted)
     check_logger(config.logger, trusted)
-    load_references(config, trusted)
 
 
 def check_machine(config: Config) -> None:
@@ -307,12 +311,13 @@ def require_files(config: Config) -> None:
     """
     from qa_arch.nn.encoder_configs import resolve
 
-    task = task_entry(config.model["task"])
-    if task.reads != "corpus":  # first the kind of data, as another model could read these files
-        sources.require(config.data.train, task.reads, "data.train")
-    require_present = import_module(task.sources).require_present
-    for setting, source in config.data.opened.items():
-        require_present(source, setting)
+    recipe = recipe_of(config.model)
+    if recipe is not None:
+        import_module(recipe.data).require_files(config)
+    else:
+        sources.require_passages(config.data.train, "data.train")  # which another model could read
+        for setting, source in config.data.opened.items():
+            sources.require_present(source, setting)
     path = config.glove.path if config.glove.use else None
     if path and packaged_files(path) is None:
         if not Path(path).exists():
@@ -338,7 +343,7 @@ def require_hub(configs: Sequence[Config]) -> None:
     for config in configs:
         encoder = config.encoder
         name = encoder.name if encoder.init == "pretrained" else encoder.tokenizer
-        if "encoder" not in task_entry(config.model["task"]).inputs:
+        if (recipe := recipe_of(config.model)) is not None and not recipe.encoder:
             name = None
         names = [] if name is None else [resolve(name)]
         names += [place for place in config.distillation.teachers if names_checkpoint(place)]

@@ -1,10 +1,11 @@
-"""LightningModule, LightningDataModule and optimizer, shared by all tasks."""
+"""LightningModule, LightningDataModule and optimizer, shared by spans and the recipes of extras."""
 
 from __future__ import annotations
 
 import logging
 import math
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
@@ -23,9 +24,9 @@ from qa_arch.config.schema import Config, Trainer
 from qa_arch.errors import QaArchError, RunError
 from qa_arch.features.batches import BucketBatchSampler
 from qa_arch.nn.encoder import AnyEncoder, Encoder
-from qa_arch.records import CALIBRATION
+from qa_arch.nn.losses import Loss
+from qa_arch.nn.reading import Batches, Collate, Collector
 from qa_arch.system.lifeline import die_with
-from qa_arch.tasks import Batches, Collator, Parts, gather, task_of
 from qa_arch.training.checkpoint import random_state, restore_random_state
 from qa_arch.training.output_shapes import check_losses, check_output, padding_effect
 
@@ -34,8 +35,29 @@ PADDING_EFFECT = 1e-3
 """Relative change of scores by padding that cannot be rounding."""
 
 
+@dataclass(frozen=True)
+class Fitting:
+    """What is fitted: a model and its loss, their batches, and how an epoch is validated."""
+
+    model: nn.Module
+    loss: Loss
+    batches: Batches
+    output: Any
+    """Type of the model's output: a dataclass of tensors, or a tensor with named axes."""
+    collector: Callable[[], Collector]
+    """Gives an empty collector of the outputs on calibration."""
+    scores: Callable[[Any], dict[str, float]]
+    """What the collector has -> ``calibration_*`` scores of an epoch."""
+    monitor: str | None = None
+    """Calibration score that selects the best epoch, in place of ``trainer.select``."""
+    has_validation_loss: bool = True
+    """Whether the loss of the calibration split is computed and recorded with its scores."""
+    distiller: Any = None
+    """Computes the loss if there is a teacher."""
+
+
 class TrainingModule(pl.LightningModule):
-    """Trains ``parts.model`` on ``parts.loss``; validates by answering every calibration question once.
+    """Trains ``parts.model`` on ``parts.loss``; validates by reading every row of calibration once.
 
     The loss of an optimizer step is the mean over its windows on all ranks and in all accumulated batches,
     whatever their sizes: ``window_total`` of the sampler gives their number beforehand. Lightning divides
@@ -43,13 +65,12 @@ class TrainingModule(pl.LightningModule):
     distiller, the loss is one term of the weighted sum that is minimised.
     """
 
-    def __init__(self, config: Config, parts: Parts, *, total_steps: int) -> None:
+    def __init__(self, config: Config, parts: Fitting, *, total_steps: int) -> None:
         super().__init__()
         self.config = config
         self.optim = config.optim
         self.parts = parts
         self.model = parts.model
-        self.task = task_of(config.model)
         self.loss = parts.loss
         self.distiller = parts.distiller
         self.terms = parts.distiller.terms if parts.distiller is not None else ()
@@ -154,7 +175,7 @@ class TrainingModule(pl.LightningModule):
         """(B,) loss of each row; on the first batch, check the shapes of logits and losses."""
         first, self.is_first = self.is_first, False
         if first:
-            check_output(self.model, batch, logits, self.task.output)
+            check_output(self.model, batch, logits, self.parts.output)
         if self.unpadded:
             self._warn_of_padding(batch)
         losses = self.loss(logits, batch.labels)
@@ -182,20 +203,20 @@ class TrainingModule(pl.LightningModule):
         return total * (self.config.trainer.accumulate * self.trainer.world_size / windows)
 
     def on_validation_epoch_start(self) -> None:
-        self.collector = self.task.collector(self.config, self.parts, CALIBRATION)
+        self.collector = self.parts.collector()
         self.eval_sums = torch.zeros(2, dtype=torch.float64, device=self.device)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         output = self.model(batch)
         self.collector.add(batch, output)
-        if self.task.has_validation_loss:
+        if self.parts.has_validation_loss:
             weight = batch.weight
             total = (self.loss(output, batch.labels) * weight).sum()
             self.eval_sums += torch.stack([total, weight.sum()]).double()
 
     def on_validation_epoch_end(self) -> None:
-        scores = self.task.validation_scores(self.parts.sets[CALIBRATION], gather(self.collector))
-        if self.task.has_validation_loss:
+        scores = self.parts.scores(gather(self.collector))
+        if self.parts.has_validation_loss:
             loss, windows = self._sum_over_ranks(self.eval_sums).tolist()
             scores["calibration_loss"] = loss / windows if windows else 0.0
         # ``History`` passes them to the loggers, once per epoch.
@@ -230,11 +251,20 @@ class TrainingModule(pl.LightningModule):
         return values
 
 
+def gather(collector: Collector) -> Any:
+    """Outputs of all ranks, returned on every rank, so that all take the same decisions."""
+    if dist.is_available() and dist.is_initialized():
+        rank_parts: list[list[Any]] = [[] for _ in range(dist.get_world_size())]
+        dist.all_gather_object(rank_parts, collector.parts)
+        collector.parts = [part for parts in rank_parts for part in parts]
+    return collector.result()
+
+
 @dataclass(eq=False)
 class BatchDataset(Dataset):
     """Dataset whose items are whole batches: the sampler yields lists of rows."""
 
-    collator: Collator
+    collator: Collate
 
     def __getitem__(self, rows: Any) -> Any:
         return self.collator(rows)
@@ -293,7 +323,7 @@ class TrainingData(pl.LightningDataModule):
         )
         return self._loader(self.calibration, sampler)
 
-    def _loader(self, collator: Collator, sampler: BucketBatchSampler) -> DataLoader:
+    def _loader(self, collator: Collate, sampler: BucketBatchSampler) -> DataLoader:
         return DataLoader(
             BatchDataset(collator),
             batch_size=None,

@@ -216,7 +216,7 @@ class TrainingProgress(pl.Callback):
         batches = min(trainer.num_training_batches - done, steps * trainer.accumulate_grad_batches)
         figures = [f"{terminal.clock(batches / rate)} left"] if read >= KNOWN_AFTER else []
         figures.append(f"loss {float(loss / windows.clamp(min=1)):.3f}")
-        key = pl_module.task.monitor or "calibration_f1"
+        key = pl_module.parts.monitor or "calibration_f1"
         scores = [epoch[key] for epoch in self.history.epochs if key in epoch]
         figures += [f"{key.replace('_', ' ')} {score:.2f}" for score in scores[-1:]]
         return [*figures, f"{rate:.1f} batches/s"]

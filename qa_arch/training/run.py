@@ -1,6 +1,8 @@
 """A training run from config to record; ``run.json`` in its folder is updated after every step.
 
-``train`` -> ``task.assemble`` (data, features, model) -> ``fit`` -> ``evaluate_splits`` (scores) -> record.
+``train`` opens a ``Run`` and hands it to a recipe: ``train_spans``, or one of an extra (``manifest.Recipe``).
+A recipe reads the data, builds the model, and takes the steps of the run in order: ``describe``, ``fit``,
+``score`` each split, ``finish``.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import shlex
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,11 @@ from torch import nn
 
 from qa_arch.config.files import write_atomic
 from qa_arch.config.identity import config_hash
-from qa_arch.config.schema import OOM_REMEDY, Config, cut_batch
+from qa_arch.config.schema import OOM_REMEDY, Config, cut_batch, recipe_of
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import QaArchError, RunError, out_of_memory
 from qa_arch.evaluation.scoring import evaluate_splits
+from qa_arch.features.vectors import WordVectors
 from qa_arch.models import store
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.records import (
@@ -35,15 +38,21 @@ from qa_arch.records import (
     BatchSizes,
     Epoch,
     InitialWeights,
+    Points,
     RunRecord,
+    SplitFacts,
     Status,
+    TeacherFacts,
+    questions_folder,
     read_record,
     write_end,
+    write_questions,
     write_record,
 )
 from qa_arch.results import provenance
 from qa_arch.results.pretrained_runs import encoder_run
-from qa_arch.tasks import Parts, task_of
+from qa_arch.spans import task
+from qa_arch.spans.teacher import assemble
 from qa_arch.training import inputs
 from qa_arch.training.checkpoint import LAST, discard, random_state, restore_random_state
 from qa_arch.training.fit import (
@@ -52,11 +61,14 @@ from qa_arch.training.fit import (
     fit,
     peak_memory_mb,
     reset_peak_memory,
+    span_fitting,
     start_process,
     strategy_name,
 )
-from qa_arch.training.loggers import Outcome, open_logger
+from qa_arch.training.loggers import Outcome, RunLogger, open_logger
+from qa_arch.training.module import Fitting
 from qa_arch.training.ranks import other_ranks
+from qa_arch.types.text import QuestionSet
 
 log = logging.getLogger(__name__)
 TRACEBACK = "traceback.txt"
@@ -64,18 +76,29 @@ TRACEBACK = "traceback.txt"
 
 @dataclass
 class Run:
-    """A run folder and its record, which is rewritten after every step."""
+    """A run in progress: its folder, and its record, which is rewritten after every step."""
 
     folder: Path
     record: RunRecord
+    config: Config
+    """Config for training and scoring, from ``begin`` on with the settings that this machine chose."""
+    trusted: Sequence[str] = TRUSTED
+    resumes: bool = False
     written: os.stat_result | None = None
     """The file of the record as this run wrote it last."""
     read: Mapping[str, str | None] = field(default_factory=dict)
     """Hashes of what a resumed run has read before."""
+    closing: ExitStack = field(default_factory=ExitStack)
+    """Closes the logger when the run ends."""
+    logger: RunLogger | None = None
 
-    def begin(self, *, resume: bool, notes: Mapping[str, Any]) -> None:
-        """Write the record with ``notes``, further fields, and with ``resume`` what is known of the run."""
-        if resume and (self.folder / RECORD).is_file():
+    @property
+    def model_folder(self) -> Path:
+        return self.folder / MODEL
+
+    def begin(self, notes: Mapping[str, Any]) -> None:
+        """Write the record with ``notes``, further fields, and what is known of a run that is resumed."""
+        if self.resumes and (self.folder / RECORD).is_file():
             earlier = read_record(self.folder)
             self.read = inputs.recorded(self.folder, earlier)
             known = ("epochs", "batch", "data", "encoder", "teacher")
@@ -105,7 +128,10 @@ class Run:
     def ending(self, command: str) -> Iterator[None]:
         """Record how the body ends, and say which ``command`` resumes it; out of memory is a result."""
         try:
-            yield
+            with self.closing:
+                self.config = start_process(self.config)
+                self.begun = time.perf_counter()
+                yield
         except BaseException as error:
             self.require_in_place()
             oom = out_of_memory(error)
@@ -123,12 +149,93 @@ class Run:
         else:
             discard(self.folder)
 
+    # Steps of a recipe ----------------------------------------------------------------------------
+
+    def describe(
+        self,
+        sets: Mapping[str, Any],
+        facts: Mapping[str, SplitFacts],
+        model: nn.Module,
+        *,
+        encoder: nn.Module | None = None,
+        vectors: WordVectors | None = None,
+        teacher: TeacherFacts | None = None,
+    ) -> None:
+        """Record what the run reads and trains; RunError if a resumed run has read something else.
+
+        ``sets`` have a ``fingerprint``; ``facts`` are theirs, with titles except for dev.
+        """
+        settings, pretrained = self.config.trainer, encoder_run(self.config.encoder.name)
+        hashes = inputs.fingerprints(sets, vectors, pretrained, teacher)
+        inputs.require_unchanged(self.folder, self.config, self.read, hashes)
+        self.update(
+            data=facts,
+            initial=_initial_weights(self.config, encoder),
+            precision=settings.precision,
+            optimizer_bits=settings.optimizer_bits,
+            parameters=parameter_blocks(model),
+            config_hash=config_hash(self.record.config, hashes),
+            encoder=pretrained,
+            teacher=teacher,
+            device=describe(settings.accelerator == "gpu"),
+            strategy=strategy_name(settings),
+        )
+
+    def fit(self, fitting: Fitting, callbacks: Sequence[pl.Callback] = ()) -> None:
+        """Train, with all ranks, and leave the best weights in the model and in the run folder."""
+        self.logger = self.closing.enter_context(open_logger(self.config, self.folder, self.trusted))
+        self.prepared = time.perf_counter()
+        self.epochs, self.best_epoch = _fit(self, fitting, callbacks)
+        store.load_weights(self.model_folder, fitting.model)
+        fitting.model.to(self.record.device.kind)
+
+    def score(
+        self,
+        split: str,
+        points: Points,
+        rows: Mapping[str, Sequence[Any]],
+        seconds: float,
+        *,
+        references: Points | None = None,
+    ) -> None:
+        """Add the scores of a split to the record, and write the rows that they are of."""
+        record, hashed = self.record, write_questions(questions_folder(self.folder, split), rows)
+        self.record = replace(
+            record,
+            scores={**record.scores, split: points},
+            rows={**record.rows, split: hashed},
+            references={**record.references, split: references or {}},
+            seconds=replace(record.seconds, predict=round(seconds, 3)),
+        )
+
+    def finish(self, dev: QuestionSet | None = None) -> None:
+        """Record the cost of training, that the run is finished, and its outcome in the logger."""
+        seconds = sum(epoch["train_seconds"] for epoch in self.epochs)  # including those before a resume
+        validation = sum(epoch.get("validation_seconds", 0.0) for epoch in self.epochs)
+        trained = sum(epoch["windows"] for epoch in self.epochs)
+        self.update(
+            status="ok",
+            epochs=tuple(map(Epoch.from_flat, self.epochs)),
+            best_epoch=self.best_epoch,
+            examples_per_second=round(trained / seconds, 3) if seconds else None,
+            peak_memory_mb=peak_memory_mb(self.record.device.kind == "cuda"),
+            seconds=replace(
+                self.record.seconds,
+                prepare=round(self.prepared - self.begun, 3),
+                fit=round(seconds, 3),
+                fit_with_validation=round(seconds + validation, 3),
+            ),
+            weights_bytes=(self.model_folder / store.WEIGHTS).stat().st_size,
+        )
+        if self.logger is not None:
+            self.logger.log_outcome(Outcome(self.record, self.folder, dev))
+
 
 @dataclass(frozen=True)
 class Start:
     """Starting point of a run that does not build its own data, features and model, on a single device."""
 
-    parts: Parts
+    parts: task.SpanParts
     config: Config
     """Config for training and scoring; the record has the one passed to ``train``."""
     callbacks: Sequence[pl.Callback] = ()
@@ -152,62 +259,41 @@ def train(
     memory, which is a result. A run that continues from a trained model has a ``start``. The command that
     resumes an interrupted run ends with ``options``.
     """
-    run, model_folder = Run(folder, provenance.new_record(asdict(config), status="running")), folder / MODEL
-    run.begin(resume=resume, notes=start.notes if start else {})
+    record = provenance.new_record(asdict(config), status="running")
+    run = Run(folder, record, start.config if start else config, trusted, resume)
+    run.begin(start.notes if start else {})
     again = ["qa-arch", "train", "--config-from", str(folder), "--folder", str(folder), *options]
     again += ["--if-exists", "resume"]
     with run.ending("the same command" if start else shlex.join(again)):
-        config, task = start_process(start.config if start else config), task_of(config.model)
-        began = time.perf_counter()
-        parts = start.parts if start else task.assemble(config, trusted)
-        facts = _facts(config, parts, run)
-        run.update(**facts)
-        task.save(model_folder, parts)
-        with open_logger(config, folder, trusted) as logger:
-            prepared = time.perf_counter()
-            callbacks = start.callbacks if start else ()
-            fitted = _fit(
-                config, parts, run, resume=resume, trusted=trusted, logger=logger, callbacks=callbacks
-            )
-            store.load_weights(model_folder, parts.model)
-            task.finish(model_folder, parts)
-            parts.model.to(run.record.device.kind)
-            predictor = task.predictor(config, parts)
-            run.record = evaluate_splits(run.record, predictor, parts, folder, trusted)
-            run.update(status="ok", **_costs(fitted, run, prepare=prepared - began))
-            if logger is not None:
-                logger.log_outcome(Outcome(run.record, folder, parts.sets.get(DEV)))
+        recipe = recipe_of(config.model)
+        train_spans(run, start) if recipe is None else recipe.load().train(run)
     return run.record
 
 
-def _facts(config: Config, parts: Parts, run: Run) -> dict[str, Any]:
-    """Fields of the record about data, features, model and machine; RunError if a resumed run had read other
-    data."""
-    task, settings = task_of(config.model), config.trainer
-    encoder = encoder_run(config.encoder.name)
-    teacher = parts.distiller.facts if parts.distiller is not None else None
-    hashes = inputs.fingerprints(parts.sets, parts.vectors, encoder, teacher)
-    inputs.require_unchanged(run.folder, config, run.read, hashes)
-    return {
-        "config_hash": config_hash(run.record.config, hashes),
-        "encoder": encoder,
-        "teacher": teacher,
-        "data": {
+def train_spans(run: Run, start: Start | None = None) -> None:
+    """The recipe of span models: questions and their windows, model, fit, null threshold, scores, record."""
+    config = run.config
+    parts = start.parts if start else assemble(config, run.trusted)
+    run.describe(
+        parts.sets,
+        {
             split: task.facts(questions, parts.tables[split], titles=split != DEV)
             for split, questions in parts.sets.items()
         },
-        "initial": _initial_weights(config, parts),
-        "parameters": parameter_blocks(parts.model),
-        "precision": settings.precision,
-        "optimizer_bits": settings.optimizer_bits,
-        "device": describe(settings.accelerator == "gpu"),
-        "strategy": strategy_name(settings),
-    }
+        parts.model,
+        encoder=parts.encoder,
+        vectors=parts.vectors,
+        teacher=parts.distiller.facts if parts.distiller is not None else None,
+    )
+    task.save(run.model_folder, parts)
+    run.fit(span_fitting(config, parts), start.callbacks if start else ())
+    predictor = task.predictor(config, parts)
+    run.record = evaluate_splits(run.record, predictor, parts, run.folder, run.trusted)
+    run.finish(parts.sets.get(DEV))
 
 
-def _initial_weights(config: Config, parts: Parts) -> InitialWeights | None:
+def _initial_weights(config: Config, encoder: Any) -> InitialWeights | None:
     """Hash and commit of the weights of a pretrained encoder before training."""
-    encoder = getattr(parts, "encoder", None)
     if config.encoder.init != "pretrained" or not isinstance(encoder, nn.Module):
         return None
     total = hashlib.sha256()
@@ -216,22 +302,21 @@ def _initial_weights(config: Config, parts: Parts) -> InitialWeights | None:
     return InitialWeights(weights=total.hexdigest(), commit=getattr(encoder, "commit", None))
 
 
-def _fit(
-    config: Config, parts: Parts, run: Run, *, resume: bool, trusted: Sequence[str], **options: Any
-) -> Fitted:
+def _fit(run: Run, fitting: Fitting, callbacks: Sequence[pl.Callback]) -> Fitted:
     """Run ``fit`` on all ranks, with ``trainer.micro_batch=auto`` at the largest micro batch that fits into
     memory.
 
     It is halved each time the first epoch runs out of memory, and training starts over as if that size had
     been configured. A whole epoch shows that a size fits, so later epochs are never discarded.
     """
-    auto, micro, again = config.trainer.micro_batch == "auto", config.trainer.batch_size, False
+    model, trainer, again = fitting.model, run.config.trainer, False
+    auto, micro = trainer.micro_batch == "auto", trainer.batch_size
     if auto:
         micro = run.record.batch.micro or micro  # as before a resume
-        weights = {name: value.detach().clone() for name, value in parts.model.state_dict().items()}
+        weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
         generators = random_state()
     while True:
-        settings = cut_batch(config.trainer, micro)
+        settings = cut_batch(trainer, micro)
         micro, accumulate, world = settings.batch_size, settings.accumulate, int(settings.devices)
         total = micro * accumulate * world
         if again:
@@ -239,14 +324,15 @@ def _fit(
             log.warning(message, micro, accumulate)
         run.update(batch=BatchSizes(micro=micro, accumulate=accumulate, devices=world, global_size=total))
         try:
-            with other_ranks(world, run.folder, resume=resume, trusted=trusted):
+            with other_ranks(world, run.folder, resume=run.resumes, trusted=run.trusted):
                 return fit(
-                    replace(config, trainer=settings),
-                    parts,
+                    replace(run.config, trainer=settings),
+                    fitting,
                     run.folder,
-                    resume=resume,
+                    resume=run.resumes,
                     publish=lambda epochs: run.update(epochs=tuple(map(Epoch.from_flat, epochs))),
-                    **options,
+                    logger=run.logger,
+                    callbacks=callbacks,
                 )
         except Exception as error:
             can_halve = auto and micro > 1 and not run.record.epochs
@@ -254,29 +340,8 @@ def _fit(
                 raise
         # Outside the except block: the error would keep every tensor of the step alive.
         micro, again = micro // 2, True
-        parts.model.zero_grad(set_to_none=True)
-        parts.model.load_state_dict(weights)
+        model.zero_grad(set_to_none=True)
+        model.load_state_dict(weights)
         restore_random_state(generators)
         reset_peak_memory()
         discard(run.folder)
-
-
-def _costs(fitted: Fitted, run: Run, *, prepare: float) -> dict[str, Any]:
-    """Fields of the record about the epochs, the best one, time and memory."""
-    epochs, best = fitted
-    fitting = sum(epoch["train_seconds"] for epoch in epochs)  # including those before a resume
-    validation = sum(epoch.get("validation_seconds", 0.0) for epoch in epochs)
-    trained = sum(epoch["windows"] for epoch in epochs)
-    return {
-        "epochs": tuple(map(Epoch.from_flat, epochs)),
-        "best_epoch": best,
-        "examples_per_second": round(trained / fitting, 3) if fitting else None,
-        "peak_memory_mb": peak_memory_mb(run.record.device.kind == "cuda"),
-        "seconds": replace(
-            run.record.seconds,
-            prepare=round(prepare, 3),
-            fit=round(fitting, 3),
-            fit_with_validation=round(fitting + validation, 3),
-        ),
-        "weights_bytes": (run.folder / MODEL / store.WEIGHTS).stat().st_size,
-    }

@@ -6,7 +6,7 @@ Offsets are always character (code point) offsets into ``Example.context``, end 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
@@ -120,43 +120,6 @@ class QuestionSet:
 def _numbered(names: Iterable[str | None]) -> list[int]:
     numbers: dict[str | None, int] = {}
     return [numbers.setdefault(name, len(numbers)) for name in names]
-
-
-@dataclass(frozen=True, slots=True)
-class SelectionQuestion:
-    """A question whose answer is selected from candidates; all texts are tuples of words."""
-
-    id: str
-    question: tuple[str, ...]
-    candidates: Sequence[int]
-    """Indices of the candidates in the set's ``answers``; a ``range`` if it is all of them."""
-    right: tuple[int, ...]
-    """Indices of the right answers. A retrieved pool may hold none of them."""
-    title: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SelectionSet:
-    """Questions of one split of an answer-selection task, in file order."""
-
-    name: str
-    answers: tuple[tuple[str, ...], ...]
-    """Every candidate once, as words: questions that share a candidate share its index."""
-    questions: tuple[SelectionQuestion, ...]
-    fingerprint: str
-    """SHA-256 over the content of questions, candidates and answers, not over file bytes."""
-    left_out: int = 0
-    """Number of questions dropped because they have no answer, or a single candidate."""
-    protocol: Literal["selection"] = "selection"
-    main: tuple[int, ...] = ()
-    """Main class of each of ``answers`` if these are question classes; else empty."""
-
-    def __len__(self) -> int:
-        return len(self.questions)
-
-    @property
-    def titles(self) -> frozenset[str]:
-        return frozenset(question.title for question in self.questions if question.title)
 
 
 @dataclass(frozen=True, slots=True)

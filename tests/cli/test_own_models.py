@@ -16,7 +16,7 @@ from qa_arch.config.find import use_config_dir
 from qa_arch.config.schema import validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.contract import CHECKS, ContractError, Subject, trial_settings
-from qa_arch.spans.task import TASK
+from qa_arch.spans import task
 from qa_arch.training.output_shapes import OutputError
 
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -100,7 +100,7 @@ def subject(name: str, folder: Path) -> Subject:
     config = validate(compose([*trial_settings(folder), f"model={name}"], config_dir))
     trusted = (*TRUSTED, name)
     torch.manual_seed(0)
-    return Subject(config, TASK.assemble(config, trusted), trusted)
+    return Subject(config, task.assemble(config, trusted), trusted)
 
 
 LEAK = ("masked_softmax(self.query(tokens)[..., 0], batch.question)", "self.query(tokens)[..., 0].softmax(1)")

@@ -14,7 +14,7 @@ from qa_arch.config.files import write_json
 from qa_arch.data import synthetic
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import write
-from qa_arch.evaluation import runs
+from qa_arch.evaluation import runs, scoring
 from qa_arch.records import (
     Confidence,
     Threshold,
@@ -25,7 +25,6 @@ from qa_arch.records import (
     write_record,
 )
 from qa_arch.results.provenance import DEV_ACCESS_LOG, read_dev_accesses
-from qa_arch.spans.task import SpanTask
 from qa_arch.system import hub
 from qa_arch.system.lock import holder
 from qa_arch.types.text import question_word
@@ -372,7 +371,7 @@ def test_evaluate_killed_before_its_predictions_leaves_rows_that_are_refused(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(SpanTask, "write_predictions", killed)
+        patch.setattr(scoring, "write_parts", killed)
         qa_arch("evaluate", "--run", run_folder)
     code, _, err = qa_arch("show", run_folder)
     assert (code, "are not the rows that the scores" in err) == (5, True)

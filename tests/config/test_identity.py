@@ -15,7 +15,7 @@ import yaml
 from qa_arch.config.compose import compose, merge
 from qa_arch.config.identity import NEUTRAL, OPTIONAL, config_hash
 from qa_arch.config.retired import BERT_MATCH, MOVED, RETIRED, renamed, upgrade, with_retired
-from qa_arch.config.schema import defaults, task_entries, validate
+from qa_arch.config.schema import LOSSES, defaults, recipes, validate
 from qa_arch.errors import ConfigError
 from qa_arch.models.check import check_model
 from qa_arch.nn.losses import build_loss
@@ -128,7 +128,7 @@ COMMITTED = {path: json.loads(path.read_text())["config"] for path in sorted(EXP
 TRAINED = {
     path: config
     for path, config in COMMITTED.items()
-    if "_target_" in config.get("model", {}) and config["model"].get("task", "span") in task_entries()
+    if "_target_" in config.get("model", {}) and config["model"].get("task", "span") in {*LOSSES, *recipes()}
 }
 POINTER = "qa_arch.nn.pointer.PointerHead"
 

@@ -17,7 +17,7 @@ from qa_arch.metrics.threshold import answerable_probability, fit_answerability,
 from qa_arch.records import CALIBRATION, RunRecord, SplitFacts, read_record, write_record
 from qa_arch.results.columns import table_of_runs
 from qa_arch.results.systems import load_questions
-from qa_arch.spans.task import TASK
+from qa_arch.spans import task
 from qa_arch.types.text import Candidate, Prediction
 
 QUESTIONS = generate(4, 5, 1, "calibration")
@@ -121,7 +121,7 @@ def test_single_kind_of_question_has_no_prior_and_no_answerability(tmp_path):
 
 def test_spans_auc_is_span_f1_plus_auroc():
     outputs = SimpleNamespace(best_predictions=predictions(QUESTIONS))
-    scores = TASK.validation_scores(QUESTIONS, outputs)
+    scores = task.validation_scores(QUESTIONS, outputs)
     odds = np.array([prediction.null_odds for prediction in outputs.best_predictions])
     answerable = np.array([example.answerable for example in QUESTIONS.examples])
     ordered = odds[answerable][:, None] < odds[~answerable][None]
@@ -132,7 +132,7 @@ def test_spans_auc_is_span_f1_plus_auroc():
         QUESTIONS, examples=tuple(e for e in QUESTIONS.examples if e.answerable), protocol="1.1"
     )
     outputs = SimpleNamespace(best_predictions=predictions(all_answerable))
-    scores = TASK.validation_scores(all_answerable, outputs)
+    scores = task.validation_scores(all_answerable, outputs)
     assert scores["calibration_spans_auc"] == scores["calibration_f1"]
 
 

@@ -1,6 +1,5 @@
 """Scoring after training and by ``evaluate --run`` leaves the same scores, rows and files."""
 
-import re
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,8 @@ import numpy as np
 import pytest
 
 from qa_arch.config.compose import compose
-from qa_arch.config.schema import task_entries, validate
+from qa_arch.config.schema import LOSSES, validate
+from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError
 from qa_arch.evaluation.runs import Request, evaluate_runs
 from qa_arch.records import (
@@ -22,30 +22,28 @@ from qa_arch.records import (
     read_record,
     write_record,
 )
+from qa_arch.spans import task
 from qa_arch.spans.loading import load_predictor
-from qa_arch.tasks import task_named
 from qa_arch.training.run import train
 
-ROOT = Path(__file__).parents[2]
 RUNS = {
     "span": ["model=bert", "encoder.initializer_range=0.3", "trainer.precision=bf16"],
     "sequence": ["model=match_lstm/sequence", "glove=none", "encoder.width=8", "model.hidden=6"],
-    "selection": ["model=qa_lstm/c", "model.hidden=5", "glove.dim=6"],
-    "classification": ["model=question_types", "data=question_types", "model.hidden=5", "glove.dim=6"],
-    "masked_lm": ["model=pretrain/mlm_nsp"],
-    "causal_lm": ["model=pretrain/causal"],
-    "masked_spans": ["model=pretrain/mlm_spans"],
 }
-SPANS, RANKED = ["predictions.json", "null_odds.json"], ["selections.json"]
-FILES = {"span": SPANS, "sequence": SPANS, "selection": RANKED, "classification": RANKED}
+FILES = ["predictions.json", "null_odds.json"]
 
 
-@pytest.fixture(scope="module", params=[name for name in RUNS if name in task_entries()])
+@pytest.fixture(scope="module", params=RUNS)
 def trained(request, few_questions, tmp_path_factory) -> tuple[str, Path]:
     """Name of each task and a finished run of it."""
     name = request.param
-    sets = [] if name == "classification" else few_questions
-    settings = ["debug=fast", *RUNS[name], *sets, "features.cache_dir=null", "trainer.progress=false"]
+    settings = [
+        "debug=fast",
+        *RUNS[name],
+        *few_questions,
+        "features.cache_dir=null",
+        "trainer.progress=false",
+    ]
     folder = tmp_path_factory.mktemp(name) / "run"
     assert train(validate(compose(settings)), folder=folder).status == "ok"
     return name, folder
@@ -63,34 +61,32 @@ def evaluate(folder: Path, **options):
 
 
 def test_every_task_has_a_run():
-    assert set(RUNS) >= set(task_entries())
-    assert [task_named(name).name for name in task_entries()] == list(task_entries())
+    assert set(RUNS) == set(LOSSES)
 
 
 def test_evaluate_reproduces_the_results_of_training(trained):
-    name, folder = trained
+    _, folder = trained
     record = read_record(folder)
-    files = {file: (folder / file).read_bytes() for file in FILES.get(name, [])}
+    files = {file: (folder / file).read_bytes() for file in FILES}
     rows = read_questions(folder)
     data = {**record.data, DEV: replace(record.data[DEV], name="first name")}
     scores = {CALIBRATION: record.scores[CALIBRATION]}
     write_record(folder, replace(record, scores=scores, references={}, data=data))
-    for file in (*FILES.get(name, []), QUESTIONS):
+    for file in (*FILES, QUESTIONS):
         (folder / file).unlink()
     points = evaluate(folder)
     rescored = read_record(folder)
     assert points == rescored.scores[DEV] == record.scores[DEV]
     assert rescored.references.get(DEV, {}) == record.references[DEV]
-    assert len(record.references[DEV]) > 1 or task_named(name).reference_method is None
+    assert len(record.references[DEV]) > 1
     assert rescored.data == data
     assert rescored.threshold == record.threshold
-    assert {file: (folder / file).read_bytes() for file in FILES.get(name, [])} == files
+    assert {file: (folder / file).read_bytes() for file in FILES} == files
     assert read_questions(folder) == rows
     rows = questions_folder(folder, CALIBRATION)  # calibration has rows but no prediction files
     assert [path.name for path in rows.iterdir()] == [QUESTIONS]
-    facts = read_record(folder).data[CALIBRATION]
-    assert len(read_questions(rows)["id"]) == (facts.questions or facts.windows)
-    assert task_named(name).has_null == (read_record(folder).threshold is not None)
+    assert len(read_questions(rows)["id"]) == read_record(folder).data[CALIBRATION].questions
+    assert read_record(folder).threshold is not None
 
 
 def test_references_of_another_task_are_refused_before_training(tmp_path):
@@ -106,14 +102,14 @@ def test_references_of_another_task_are_refused_before_training(tmp_path):
 def test_another_decoder_has_its_own_threshold(trained, tmp_path):
     """It finds other spans, to whose null odds the run's threshold does not apply."""
     name, folder = trained
-    if not task_named(name).has_search:
+    if name == "sequence":  # has no search
         return
     settings = compose(["decode=greedy"])["decode"]
     points = evaluate(folder, decode="greedy", settings=settings, record=str(tmp_path / "greedy"))
     original, record = read_record(folder), read_record(tmp_path / "greedy")
     predictor = load_predictor(folder, device="cpu", precision=original.precision)
     predictor.config = validate(record.config)
-    task, calibration = task_named(name), task_named(name).open(predictor.config.data.calibration)
+    calibration = open_passages(predictor.config.data.calibration)
     outputs = predictor.read(calibration)
     fits = task.fit(calibration, outputs)
     fitted = fits.threshold.value
@@ -123,30 +119,13 @@ def test_another_decoder_has_its_own_threshold(trained, tmp_path):
     assert record.answerability is not None
 
 
-def test_task_names_are_compared_only_in_tasks():
-    names = "|".join(task_entries())
-    pattern = re.compile(rf"(==|!=|\bin) ?\(?['\"]({names})['\"]|SELECTING")
-    hits = [
-        f"{path.relative_to(ROOT)}:{number}"
-        for path in sorted((ROOT / "qa_arch").rglob("*.py"))
-        if not {"tasks", "extras"} & set(path.relative_to(ROOT).parts)
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if pattern.search(line)
-    ]
-    assert hits == []
-
-
 def test_temperature_is_fitted_on_calibration_at_the_threshold(trained):
     """It is fitted to the answers given at the threshold, and the rows hold the resulting confidence."""
-    name, folder = trained
+    _, folder = trained
     record = read_record(folder)
     rows = read_questions(questions_folder(folder, CALIBRATION))
-    if not task_named(name).has_null:
-        assert record.confidence is None
-        assert "confidence" not in rows
-        return
     predictor = load_predictor(folder, device="cpu", precision=record.precision)
-    calibration = task_named(name).open(predictor.config.data.calibration)
+    calibration = open_passages(predictor.config.data.calibration)
     outputs = predictor.read(calibration)
     correct = np.array(rows["exact"]) > 0
     expected = outputs.fit_temperature(correct, predictor.null_threshold)

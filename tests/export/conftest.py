@@ -15,8 +15,8 @@ from qa_arch.config.schema import validate
 from qa_arch.contract import write_vectors
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
+from qa_arch.spans import task
 from qa_arch.spans.predictor import SpanPredictor
-from qa_arch.spans.task import TASK
 
 CASES = {
     **{family: (family, []) for family in ("bert", "roberta", "distilbert", "albert", *EXTRA_FAMILIES)},
@@ -57,7 +57,7 @@ def predictors(tmp_path_factory) -> dict[str, SpanPredictor]:
         name, overrides = CASES[case]
         small = ["model.hidden=12"] if "hidden" in compose([f"model={name}"])["model"] else []
         config = validate(compose([f"model={name}", *shared, *small, *overrides]))
-        predictor = TASK.predictor(config, TASK.assemble(config))
+        predictor = task.predictor(config, task.assemble(config))
         for name, parameter in predictor.model.named_parameters():
             if not name.startswith("encoder."):
                 parameter.data.normal_(0.0, 0.4)

@@ -4,7 +4,7 @@ from planting import Fault
 
 # fmt: off
 FAULTS = (
-    Fault(name="threshold of one kind of question counts as fitted", at="SpanTask.fit",
+    Fault(name="threshold of one kind of question counts as fitted", at="spans.task:fit",
           test="test_threshold_fitted_on_a_single_kind_of_question_says_so",
           old="len(classes) == 1", new="len(classes) == 0"),
     Fault(name="wandb's files are taken for a record", at="_records_below",
@@ -218,7 +218,7 @@ FAULTS = (
           old="np.isnan(confidence).all()", new="False"),
     Fault(name="column of an extra replaces one of ours", at="_all_columns",
           test="test_column_of_an_extra_that_is_taken_or_cannot_be_loaded_is_named_and_left_out",
-          old="column.key in columns", new="False"),
+          old="column.key in {*columns, *added}", new="False"),
     Fault(name="format of an extra replaces one of ours", at="sources:schemes",
           test="test_name_that_is_taken_is_reported_and_left_out",
           old='own | from_extras("formats", own)', new='own | from_extras("formats")'),

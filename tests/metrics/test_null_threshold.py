@@ -20,8 +20,8 @@ from qa_arch.metrics.threshold import (
     fit_answerability,
     fit_threshold,
 )
+from qa_arch.spans import task
 from qa_arch.spans.rows import operating_points, question_rows
-from qa_arch.spans.task import TASK
 from qa_arch.types.text import Candidate, Prediction
 
 INF, NAN = math.inf, math.nan
@@ -134,7 +134,7 @@ def test_abstaining_is_wrong_even_if_the_gold_answer_is_only_an_article(gold_set
         rows = question_rows(questions, answers, 0.0)
         assert (rows["exact"], rows["abstained"]) == ([0, 1, 1, 1], [True, False, True, True])
         assert 100 * np.mean(rows["f1"]) == operating_points(questions, answers, 0.0)["calibrated"].f1
-        fitted.append(TASK.fit(questions, ranking(questions, Answers("", texts, odds, 0, 0))))
+        fitted.append(task.fit(questions, ranking(questions, Answers("", texts, odds, 0, 0))))
     assert fitted[0] == fitted[1]
 
 

@@ -6,7 +6,6 @@ import pytest
 from qa_arch.data.question_sets import question_set as build_set
 from qa_arch.metrics.squad import score_questions
 from qa_arch.records import (
-    TOKENS,
     Epoch,
     Point,
     RunRecord,
@@ -117,7 +116,7 @@ def make_language_run():
             config_hash="h",
             data={"train": facts, "calibration": facts},
             epochs=(Epoch.from_flat(epoch),),
-            scores={"calibration": {TOKENS: Point(protocol=protocol, metric_version="1", metrics=metrics)}},
+            scores={"calibration": {"tokens": Point(protocol=protocol, metric_version="1", metrics=metrics)}},
         )
         write_record(folder, record)
         return folder

@@ -60,7 +60,7 @@ def test_column_of_an_extra_that_is_taken_or_cannot_be_loaded_is_named_and_left_
     monkeypatch.setattr(manifest, "BROKEN", [])
     extras = [SimpleNamespace(columns=name) for name in ("nothing_here.columns", "mine.columns", None)]
     monkeypatch.setattr(columns, "extras", lambda: extras)
-    known = columns._all_columns()
+    known, *_ = columns._all_columns()
     assert (known["f1"], known["f9"]) == (COLUMNS["f1"], taken.COLUMNS[1])
     missing, other = caplog.messages
     assert "nothing_here.columns: cannot be loaded (ModuleNotFoundError: No module named" in missing

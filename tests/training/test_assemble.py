@@ -4,7 +4,7 @@ import pytest
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.spans.task import TASK
+from qa_arch.spans import task
 
 
 @pytest.fixture
@@ -12,7 +12,7 @@ def save_pretrained(configure, tmp_path):
     """Save a tiny pretrained BERT with a tokenizer; returns the folder and parts with that tokenizer."""
 
     def save(vocab_size: int | None = None, *, tokenizer: bool = True):
-        parts = TASK.assemble(configure())
+        parts = task.assemble(configure())
         sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
         BertModel(BertConfig(vocab_size=vocab_size or len(parts.tokenizer), **sizes)).save_pretrained(
             tmp_path
@@ -32,7 +32,7 @@ def pretrained_from(folder) -> list[str]:
 
 def test_pretrained_folder_with_its_tokenizer(configure, save_pretrained):
     path, parts = save_pretrained()
-    loaded = TASK.assemble(configure(*pretrained_from(path)))
+    loaded = task.assemble(configure(*pretrained_from(path)))
     assert (loaded.tables["train"].ids == parts.tables["train"].ids).all()
     assert loaded.encoder.vocab_size == len(parts.tokenizer)
 
@@ -42,23 +42,23 @@ def test_token_id_without_embedding_is_refused(configure, save_pretrained):
     _, parts = save_pretrained()
     largest = max(table.largest_id for table in parts.tables.values())
     path, _ = save_pretrained(largest + 1)
-    TASK.assemble(configure(*pretrained_from(path)))
+    task.assemble(configure(*pretrained_from(path)))
     path, _ = save_pretrained(largest)
     with pytest.raises(ConfigError, match=rf"{largest} token embeddings, .* produces id {largest}"):
-        TASK.assemble(configure(*pretrained_from(path)))
+        task.assemble(configure(*pretrained_from(path)))
 
 
 def test_folder_without_tokenizer_is_refused(configure, save_pretrained):
     path, _ = save_pretrained(tokenizer=False)
     with pytest.raises(UnavailableError, match=r"no tokenizer for .*tokenizer\.json"):
-        TASK.assemble(configure(*pretrained_from(path)))
+        task.assemble(configure(*pretrained_from(path)))
 
 
 def test_parameters_are_counted_with_a_given_tokenizer(configure, save_pretrained):
     path, _ = save_pretrained()
     config = configure(f"encoder.tokenizer={path}", "encoder.vocabulary=null")
-    built = sum(parameter.numel() for parameter in TASK.assemble(config).model.parameters())
-    assert TASK.count_parameters(config).total == built
+    built = sum(parameter.numel() for parameter in task.assemble(config).model.parameters())
+    assert task.count_parameters(config).total == built
 
 
 def test_decoder_is_refused_as_an_encoder(configure, save_pretrained):
@@ -66,4 +66,4 @@ def test_decoder_is_refused_as_an_encoder(configure, save_pretrained):
     path, parts = save_pretrained()
     PreTrainedTokenizerFast(tokenizer_object=parts.tokenizer.backend_tokenizer).save_pretrained(path)
     with pytest.raises(ConfigError, match=r"encoder\.name=.*do not begin with a \[CLS\] token.*decoders"):
-        TASK.assemble(configure(*pretrained_from(path)))
+        task.assemble(configure(*pretrained_from(path)))

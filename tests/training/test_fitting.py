@@ -13,8 +13,8 @@ from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.features.batches import Collator
 from qa_arch.models import store
 from qa_arch.nn.losses import SpanLoss
-from qa_arch.spans.task import TASK, SpanTask
-from qa_arch.training.fit import fit
+from qa_arch.spans import task
+from qa_arch.training.fit import fit, span_fitting
 from qa_arch.training.module import TrainingModule
 from qa_arch.training.output_shapes import OutputError
 
@@ -32,9 +32,11 @@ def run_fit(configure, tmp_path):
     def run(*overrides: str, name: str = "fit"):
         config = configure(*overrides)
         torch.manual_seed(config.seed)
-        parts = TASK.assemble(config)
+        parts = task.assemble(config)
         (tmp_path / name / "model").mkdir(parents=True)
-        result = fit(config, parts, tmp_path / name, resume=False, publish=lambda epochs: None)
+        result = fit(
+            config, span_fitting(config, parts), tmp_path / name, resume=False, publish=lambda epochs: None
+        )
         return parts, result
 
     return run
@@ -46,7 +48,7 @@ def scores(monkeypatch):
 
     def patch(*f1: float) -> None:
         values = iter(f1)
-        monkeypatch.setattr(SpanTask, "validation_scores", lambda *_: {"calibration_f1": next(values)})
+        monkeypatch.setattr(task, "validation_scores", lambda *_: {"calibration_f1": next(values)})
 
     return patch
 
@@ -61,7 +63,7 @@ def test_step_gradient_is_that_of_the_mean_window_loss(
     """Checked against autograd of the plain mean, for full steps and the shorter last one."""
     batches_of_four = ["trainer.batch_size=4", f"trainer.accumulate={accumulate}", "optim.clip=0"]
     config = configure(*batches_of_four, *loss_settings)
-    parts = TASK.assemble(config)
+    parts = task.assemble(config)
     batches, errors, total = [], [], 21
 
     def compare(self, optimizer):
@@ -82,7 +84,7 @@ def test_step_gradient_is_that_of_the_mean_window_loss(
         "training_step",
         lambda self, batch, i: (batches.append(batch), training_step(self, batch, i))[1],
     )
-    fit(config, parts, tmp_path, resume=False, publish=lambda epochs: None)
+    fit(config, span_fitting(config, parts), tmp_path, resume=False, publish=lambda epochs: None)
     assert sum(sizes) == total
     assert sizes[-1] == total % (4 * accumulate)
     assert max(errors) < 1e-6
@@ -90,7 +92,7 @@ def test_step_gradient_is_that_of_the_mean_window_loss(
 
 def test_twins_share_a_batch_and_add_to_the_loss(configure, run_training):
     config = configure("loss=twins", "trainer.batch_size=4")
-    data = TASK.batches(config, TASK.assemble(config))
+    data = task.batches(config, task.assemble(config))
     batches = [data.train(rows) for rows in data.sampler(data.train.lengths, batch_size=4)]
     twins = sum(int((batch.labels.twin >= 0).sum()) for batch in batches)
     assert twins == int((data.train.mates >= 0).sum()) / 2 > 0
@@ -98,21 +100,21 @@ def test_twins_share_a_batch_and_add_to_the_loss(configure, run_training):
     assert ranked.record.epochs[0].train_loss > plain.record.epochs[0].train_loss
     no_twins = configure("loss=twins", "loss.twin_likeness=1")
     with pytest.raises(ConfigError, match=r"loss\.twin_likeness: no two training questions"):
-        TASK.batches(no_twins, TASK.assemble(no_twins))
+        task.batches(no_twins, task.assemble(no_twins))
 
 
 def test_padding_rows_do_not_change_the_loss(configure):
     """An idle rank computes a window of weight 0, which must not count."""
     config = configure()
-    parts = TASK.assemble(config)
-    task = TrainingModule(config, parts, total_steps=1)
+    parts = task.assemble(config)
+    module = TrainingModule(config, span_fitting(config, parts), total_steps=1)
     sampler = SimpleNamespace(window_total=lambda _: 3)
-    task._trainer = SimpleNamespace(world_size=1, train_dataloader=SimpleNamespace(sampler=sampler))
+    module._trainer = SimpleNamespace(world_size=1, train_dataloader=SimpleNamespace(sampler=sampler))
     collate = Collator(parts.tables["train"])
-    without_padding = task.training_step(collate([0, 1, 2]), 0)
-    with_padding = task.training_step(collate([0, 1, 2, -1 - 3]), 0)
+    without_padding = module.training_step(collate([0, 1, 2]), 0)
+    with_padding = module.training_step(collate([0, 1, 2, -1 - 3]), 0)
     torch.testing.assert_close(with_padding, without_padding, rtol=1e-6, atol=0)
-    assert float(task.train_sums[0, 1]) == 6
+    assert float(module.train_sums[0, 1]) == 6
 
 
 def test_gradients_are_clipped_once_per_step_not_per_micro_batch(configure, tmp_path, monkeypatch):
@@ -130,8 +132,8 @@ def test_gradients_are_clipped_once_per_step_not_per_micro_batch(configure, tmp_
     clip = TrainingModule.on_before_optimizer_step
     monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", record)
     config = configure("trainer.batch_size=4", "trainer.accumulate=2", f"optim.clip={limit}")
-    parts = TASK.assemble(config)
-    fit(config, parts, tmp_path, resume=False, publish=lambda epochs: None)
+    parts = task.assemble(config)
+    fit(config, span_fitting(config, parts), tmp_path, resume=False, publish=lambda epochs: None)
     assert len(unclipped) == 3
     for before, after in zip(unclipped, clipped, strict=True):
         assert before.norm() > 10 * limit
@@ -140,9 +142,9 @@ def test_gradients_are_clipped_once_per_step_not_per_micro_batch(configure, tmp_
 
 def test_parameters_without_gradient_are_named_under_ddp(configure):
     config = configure()
-    module = TrainingModule(config, TASK.assemble(config), total_steps=1)
+    module = TrainingModule(config, span_fitting(config, task.assemble(config)), total_steps=1)
     module._trainer = SimpleNamespace(strategy=DDPStrategy(), gradient_clip_val=None)
-    module.model(Collator(module.parts.tables["train"])([0, 1])).start[:, 2:4].sum().backward()
+    module.model(module.parts.batches.train([0, 1])).start[:, 2:4].sum().backward()
     module.model.span.bias.grad = None
     with pytest.raises(QaArchError, match=r"span\.bias: no gradient, .* \(1 have none\).*check-model"):
         module.on_before_optimizer_step(None)
@@ -154,7 +156,7 @@ def test_parameters_without_gradient_are_named_under_ddp(configure):
 def test_fp16_disables_the_fused_optimizer(configure, precision, fused):
     """A fused optimizer unscales gradients inside its step, after they were clipped."""
     config = configure()
-    module = TrainingModule(config, TASK.assemble(config), total_steps=10)
+    module = TrainingModule(config, span_fitting(config, task.assemble(config)), total_steps=10)
     module._trainer = SimpleNamespace(precision=precision)
     assert module.configure_optimizers()["optimizer"].defaults["fused"] is fused
 
@@ -178,7 +180,7 @@ def test_epoch_losses_are_means_over_windows(run_fit, settings, null_weight):
 
 def test_nan_loss_ends_the_run_and_is_reported_once(configure, tmp_path, caplog):
     config = configure("trainer.eval_batch_size=2")
-    parts = TASK.assemble(config)
+    parts = task.assemble(config)
 
     class Diverge(pl.Callback):
         def on_train_batch_end(self, *_):
@@ -186,7 +188,7 @@ def test_nan_loss_ends_the_run_and_is_reported_once(configure, tmp_path, caplog)
 
     options = {"resume": False, "publish": lambda epochs: None, "callbacks": [Diverge()]}
     with pytest.raises(QaArchError, match=r"epoch 1: the mean training loss is nan; lower optim\.lr"):
-        fit(config, parts, tmp_path, **options)
+        fit(config, span_fitting(config, parts), tmp_path, **options)
     assert caplog.text.count("span logits are NaN") == caplog.text.count("windows is NaN") == 1
 
 
@@ -244,21 +246,29 @@ def test_wrong_model_output_is_reported_with_field_and_location(
     config, forward = configure(), TransformerSpan.forward
     monkeypatch.setattr(TransformerSpan, "forward", lambda self, batch: change(forward(self, batch)))
     with pytest.raises(OutputError, match=rf"\.py:\d+: .*forward:? {message}"):
-        fit(config, TASK.assemble(config), tmp_path, resume=False, publish=lambda epochs: None)
+        fit(
+            config,
+            span_fitting(config, task.assemble(config)),
+            tmp_path,
+            resume=False,
+            publish=lambda epochs: None,
+        )
 
 
 def test_wrong_loss_shape_is_reported(configure, tmp_path):
     config = configure()
-    parts = replace(TASK.assemble(config), loss=lambda logits, labels: logits.start.new_zeros(()))
+    parts = replace(task.assemble(config), loss=lambda logits, labels: logits.start.new_zeros(()))
     with pytest.raises(OutputError, match=r"returns \(\), expected \(B,\) = \(4,\)"):
-        fit(config, parts, tmp_path, resume=False, publish=lambda epochs: None)
+        fit(config, span_fitting(config, parts), tmp_path, resume=False, publish=lambda epochs: None)
 
 
 def test_last_epoch_is_kept_without_a_calibration_split(configure, tmp_path):
     config = configure("trainer.epochs=2")
-    parts = TASK.assemble(config)
+    parts = task.assemble(config)
     alone = replace(parts, sets={"train": parts.sets["train"]}, tables={"train": parts.tables["train"]})
-    epochs, best = fit(config, alone, tmp_path, resume=False, publish=lambda epochs: None)
+    epochs, best = fit(
+        config, span_fitting(config, alone), tmp_path, resume=False, publish=lambda epochs: None
+    )
     assert (len(epochs), best) == (2, 1)
     last = _copy(parts.model)
     store.load_weights(tmp_path / "model", parts.model)

@@ -10,7 +10,6 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from qa_arch.tasks import task_named
 from qa_arch.training import progress
 from qa_arch.training.module import TrainingModule
 
@@ -19,7 +18,7 @@ from qa_arch.training.module import TrainingModule
 def module() -> TrainingModule:
     module = TrainingModule.__new__(TrainingModule)
     nn.Module.__init__(module)
-    module.task, module.total_steps = task_named("span"), 100
+    module.parts, module.total_steps = SimpleNamespace(monitor=None), 100
     module.train_sums = torch.tensor([[6.0, 4.0], [0.0, 0.0]])
     return module
 
@@ -119,7 +118,7 @@ def test_bar_reads_the_loss_at_most_five_times_a_second(
 def test_bar_leaves_room_for_itself_and_stops_before_a_log_line(trainer, module, tick, monkeypatch, width):
     """Otherwise the line would follow the bar on its row, and the bar would be drawn again below."""
     tick(0.25)
-    module.task = SimpleNamespace(monitor="calibration_mrr")
+    module.parts = SimpleNamespace(monitor="calibration_mrr")
     output = terminal(monkeypatch, width)
     callback = progress.TrainingProgress("proposed seed 13", history(), live=True)
     bar_active: list[bool] = []

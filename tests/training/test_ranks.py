@@ -17,10 +17,10 @@ from qa_arch.features.batches import Collator
 from qa_arch.features.cache import windows_of
 from qa_arch.records import BatchSizes
 from qa_arch.spans import files as formats
+from qa_arch.spans import task
 from qa_arch.spans.search import SpanCollector
-from qa_arch.spans.task import TASK
-from qa_arch.tasks import gather
 from qa_arch.training import ranks
+from qa_arch.training.module import gather
 from qa_arch.training.ranks import OUT_OF_MEMORY
 from qa_arch.types.tensors import SpanLogits
 
@@ -30,7 +30,7 @@ SCRIPTS = "Zoë Ångström sang «Ωmega ½» in 東京 🎻 before the Łódź 
 
 def readings(config) -> list[tuple[SpanCollector, list[SpanLogits]]]:
     """Empty collectors and random logits for sets of 1, 5 and 7 questions and a set in many scripts."""
-    parts = TASK.assemble(config)
+    parts = task.assemble(config)
     pairs = []
     scripts = [replace(e, context=SCRIPTS, answers=(), plausible=()) for e in parts.sets["dev"].examples[:3]]
     sets = [*(parts.sets["dev"].examples[:n] for n in QUESTIONS), tuple(scripts)]

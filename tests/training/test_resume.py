@@ -22,7 +22,7 @@ from stops import stopped_after
 from qa_arch import records
 from qa_arch.errors import QaArchError, RunError
 from qa_arch.records import read_record, write_record
-from qa_arch.spans.task import SpanTask
+from qa_arch.spans import task
 from qa_arch.training import checkpoint, run
 from qa_arch.training import fit as fitting
 from qa_arch.training.checkpoint import LAST, PREVIOUS, newest, random_state
@@ -134,7 +134,7 @@ def test_changed_inputs_are_refused_and_moved_ones_are_not(qa_arch, tiny_run, fe
 def test_patience_continues_after_resuming(run_training, stop_after, monkeypatch):
     """The best epoch is the second; stopped in the third, training ends early after the fourth."""
     scores = iter([20.0, 30.0, 10.0, 10.0, 99.0])
-    monkeypatch.setattr(SpanTask, "validation_scores", lambda *_: {"calibration_f1": next(scores)})
+    monkeypatch.setattr(task, "validation_scores", lambda *_: {"calibration_f1": next(scores)})
     settings = (*TWO_EPOCHS, "trainer.epochs=6", "trainer.patience=2")
     stop_after(7, *settings)
     record = run_training(*settings, name="stopped", resume=True).record

@@ -8,11 +8,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from qa_arch.data.splits import load_splits
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import DataError, RunError, out_of_memory
 from qa_arch.records import RECORD, BatchSizes, read_record, write_record
 from qa_arch.results.systems import load_questions
-from qa_arch.spans.task import TASK, SpanTask
+from qa_arch.spans import task
 from qa_arch.training import run
 from qa_arch.training.checkpoint import LAST, discard
 from qa_arch.training.module import TrainingModule
@@ -142,9 +143,9 @@ def test_splits_that_share_an_article_are_refused(configure):
         replace(closed_dev, dev=data.train),
     ):
         with pytest.raises(DataError, match=r"share \d article"):
-            TASK.load_splits(overlapping)
-    assert "dev" not in TASK.load_splits(closed_dev)
-    assert TASK.load_splits(replace(closed_dev, dev="missing.json"))
+            load_splits(overlapping)
+    assert "dev" not in load_splits(closed_dev)
+    assert load_splits(replace(closed_dev, dev="missing.json"))
 
 
 def predictions(questions, nulls: int) -> list[Prediction]:
@@ -165,7 +166,7 @@ def test_warning_for_a_model_that_nearly_always_abstains(nulls, margin, warned):
     questions = generate(5, 1)
     assert len(questions) == 75
     outputs = SimpleNamespace(best_predictions=predictions(questions, nulls))
-    warning = TASK.warning(questions, outputs, margin)
+    warning = task.warning(questions, outputs, margin)
     assert (warning is not None) == warned
     assert not warned or "learned nothing else" in warning
 
@@ -179,7 +180,7 @@ def test_answers_that_decoding_excludes_are_counted_in_the_log(run_training, cap
 
 def test_run_that_always_abstains_warns_unless_it_is_a_smoke_test(run_training, caplog, monkeypatch):
     """The threshold is patched so that nothing is answered."""
-    monkeypatch.setattr(SpanTask, "_threshold", lambda *_: -1e9)
+    monkeypatch.setattr(task, "_threshold", lambda *_: -1e9)
     with caplog.at_level(logging.WARNING, "qa_arch"):
         run_training()
     output = [r.getMessage() for r in caplog.records if "learned nothing else" in r.getMessage()]

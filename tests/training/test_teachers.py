@@ -10,15 +10,16 @@ from checkpoints import make_checkpoint
 
 from qa_arch.config.files import write_json
 from qa_arch.contract import write_vectors
+from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.features.batches import Collator
 from qa_arch.models.teacher_files import require_teacher
 from qa_arch.nn.encoder import encoder_of
+from qa_arch.spans import teacher as teachers
 from qa_arch.spans.loading import average, load_predictor
-from qa_arch.spans.task import TASK
-from qa_arch.tasks import teacher as teachers
+from qa_arch.training.fit import span_fitting
 from qa_arch.training.module import TrainingModule
 from qa_arch.types.tensors import Batch
 
@@ -33,7 +34,7 @@ def assembled(configure, student):
     def assemble(choice: str, *overrides: str):
         config = configure(*student(choice), *overrides)
         torch.manual_seed(config.seed)
-        return TASK.assemble(config)
+        return teachers.assemble(config)
 
     return assemble
 
@@ -120,11 +121,11 @@ def test_teacher_keeps_its_own_precision(assembled, run_training, precision):
 def test_teacher_stays_in_eval_mode_without_gradients(configure, student, teacher):
     """Dropout would make its targets noisy, and gradients would double its memory."""
     config = configure(*student("soft_targets"))
-    parts = TASK.assemble(config)
+    parts = teachers.assemble(config)
     model = teacher_for(parts, teacher).model
     assert not any(m.training for m in model.modules())
     assert not any(p.requires_grad for p in model.parameters())
-    module = TrainingModule(config, parts, total_steps=1).train()
+    module = TrainingModule(config, span_fitting(config, parts), total_steps=1).train()
     batch = batch_of(parts)
     losses, terms = module.losses_and_terms(batch)
     (losses * batch.weight).sum().backward()
@@ -156,7 +157,7 @@ def test_student_is_initialised_from_layers_of_its_teacher(assembled, teacher):
 
 
 def test_teacher_with_its_own_word_vectors(assembled, run_training, configure, tmp_path):
-    examples = TASK.open(configure().data.train).examples
+    examples = open_passages(configure().data.train).examples
     write_vectors(tmp_path / "vectors.txt", {text for e in examples for text in (e.context, e.question)})
     folder = run_training(
         "model=proposed",
@@ -190,7 +191,7 @@ def test_several_teachers_average_their_probabilities(assembled, run_training, s
 @pytest.fixture
 def checkpoint(configure, tmp_path) -> Path:
     """A question-answering checkpoint in the format of transformers."""
-    texts = [t for e in TASK.open(configure().data.train).examples for t in (e.context, e.question)]
+    texts = [t for e in open_passages(configure().data.train).examples for t in (e.context, e.question)]
     sizes = {"num_hidden_layers": 4, "intermediate_size": 64, "max_position_embeddings": 96}
     return make_checkpoint("bert", tmp_path / "checkpoint", texts, **sizes)
 

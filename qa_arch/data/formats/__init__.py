@@ -9,26 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from qa_arch.data.input_files import expand
-from qa_arch.types.text import QuestionSet, SelectionSet
 
 OnError = Literal["raise", "skip"]
 """Raise at the first faulty record, or skip faulty records and list them in the set."""
 Use = Literal["training", "scoring", "answering"]
 """What a set is opened for. Training needs the place of every answer in its passage, scoring only ids and
 answers, answering only ids, questions and passages."""
-Holds = Literal["passages", "candidates", "classes"]
-"""Kind of set: questions on passages, with candidate answers, or with classes."""
+PASSAGES = "passages"
+"""Kind of the sets that are a ``QuestionSet``; formats of extras may hold others."""
 
 
 class Opener(Protocol):
     """Open sources (without their scheme) as one set. Raises DataError naming file, position and remedy."""
 
-    def __call__(
-        self, sources: Sequence[str], /, *, name: str, on_error: OnError, use: Use
-    ) -> QuestionSet | SelectionSet: ...
+    def __call__(self, sources: Sequence[str], /, *, name: str, on_error: OnError, use: Use) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,9 @@ class Format:
     title: str
     """Noun for a source, for messages: ``a hub set``."""
     open: Opener
-    holds: Holds = "passages"
+    holds: str = PASSAGES
+    model: str = "model=bert"
+    """A model for sets of this kind, for messages."""
     files: Callable[[str], Sequence[Path]] = expand
     """Files of a source, whose content identifies it; empty if its name does."""
     joins: bool = False
@@ -50,4 +49,4 @@ class Format:
     licence: str = ""
     """Licence of its sets, as a sentence; empty if unknown."""
     counts: Callable[[str], Mapping[str, int]] | None = None
-    """Counts of questions, right answers and question words, if available without a full read."""
+    """Counts of questions, right answers and question words, for kinds other than passages."""

@@ -27,6 +27,8 @@ from qa_arch.config.compression_steps import (
 from qa_arch.config.identity import ENCODER, config_hash
 from qa_arch.config.schema import Config, validate
 from qa_arch.config.target import TRUSTED
+from qa_arch.data.sources import open_passages
+from qa_arch.data.splits import load_splits
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
 from qa_arch.evaluation.runs import calibration_set
 from qa_arch.evaluation.scoring import evaluate_splits
@@ -47,6 +49,7 @@ from qa_arch.models.teacher_files import SETTING, require_teacher
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.precision import int8_state
+from qa_arch.nn.reading import run_device
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -61,11 +64,11 @@ from qa_arch.records import (
     write_record,
 )
 from qa_arch.results.provenance import new_record
+from qa_arch.spans import task
 from qa_arch.spans.loading import load_predictor
 from qa_arch.spans.predictor import SpanPredictor
-from qa_arch.spans.task import SpanParts, SpanTask
-from qa_arch.tasks import run_device, task_of
-from qa_arch.tasks.teacher import Teacher, load_teacher
+from qa_arch.spans.task import SpanParts
+from qa_arch.spans.teacher import Teacher, load_teacher, with_teacher
 from qa_arch.training.checkpoint import LAST
 from qa_arch.training.fit import describe, require_machine
 from qa_arch.training.module import TrainingData
@@ -120,16 +123,15 @@ def _make(
     config: Config, parent: ParentRun, step: Step, trust: Sequence[str], work: Path, *, resume: bool
 ) -> RunRecord:
     """Create the run in ``work``: datasets, smaller model, recovery training, scores and record."""
-    task, trusted = task_of(config.model), (*TRUSTED, *trust)
-    assert isinstance(task, SpanTask)
+    trusted = (*TRUSTED, *trust)
     recovers = isinstance(step, Recovery) and step.epochs > 0
     teacher = _teacher(config, parent, trusted) if recovers else None
-    sets = _open_sets(task, config, parent, train=recovers or isinstance(step, Heads | Widths))
+    sets = _open_sets(config, parent, train=recovers or isinstance(step, Heads | Widths))
     if teacher is not None:
         teacher.check(config, parent.predictor.tokenizer, sets)
     parts = task.reassemble(config, sets, parent.predictor, trusted)
     if isinstance(step, Layers | Heads | Widths):
-        encoder = _smaller_encoder(task, config, parts, parent, step)
+        encoder = _smaller_encoder(config, parts, parent, step)
         parts.model.encoder = encoder
         parts = replace(parts, encoder=encoder)
 
@@ -137,7 +139,7 @@ def _make(
     if isinstance(step, Recovery) and recovers:
         _make_trainable(parts, config)
         if teacher is not None:
-            parts = task.with_teacher(config, parts, teacher)
+            parts = with_teacher(config, parts, teacher)
         callbacks = _pruning_callbacks(parts.model, step, parent)
         start = Start(parts, _recovery_config(config, step, parent), callbacks, notes)
         require_machine(start.config.trainer)
@@ -147,7 +149,7 @@ def _make(
     else:
         if isinstance(step, Magnitude):
             prune(parts.model, step)
-        record = _store_untrained(task, config, parts, parent, step, trusted, work, notes)
+        record = _store_untrained(config, parts, parent, step, trusted, work, notes)
     nonzero = store.count_nonzero(work / MODEL, dict(parts.model.named_parameters()))
     parameters = replace(record.parameters, nonzero=nonzero)
     record = replace(record, parameters=parameters, encoder=parent.record.encoder)
@@ -254,37 +256,40 @@ def _teacher(config: Config, parent: ParentRun, trusted: Sequence[str]) -> Teach
     return teacher
 
 
-def _open_sets(task: SpanTask, config: Config, parent: ParentRun, *, train: bool) -> dict[str, QuestionSet]:
+def _open_sets(config: Config, parent: ParentRun, *, train: bool) -> dict[str, QuestionSet]:
     """Open the scored datasets and, with ``train``, the training set; DataError if one differs from the
     parent's."""
     data = config.data
+    sets: dict[str, QuestionSet | None] = {}
     if train:
-        sets = task.load_splits(data)
+        sets = {**load_splits(data)}
     else:
-        sets = {}
         if data.calibration is not None or data.train:
             sets[CALIBRATION] = calibration_set(config)
         if data.dev is not None and data.open_dev:
-            sets[DEV] = task.open(data.dev, name=DEV, on_error=data.on_error, language=data.language)
-    sets = {split: questions for split, questions in sets.items() if questions is not None}
-    for split in {TRAIN, CALIBRATION} & sets.keys():
-        recorded, actual = parent.record.fingerprint(split), sets[split].fingerprint
+            sets[DEV] = open_passages(
+                data.dev, name=DEV, on_error=data.on_error, use="scoring", language=data.language
+            )
+    opened = {split: questions for split, questions in sets.items() if questions is not None}
+    for split in {TRAIN, CALIBRATION} & opened.keys():
+        recorded, actual = parent.record.fingerprint(split), opened[split].fingerprint
         if recorded and actual != recorded:
             raise DataError(
                 f"data.{split}: differs from the questions that {parent.name.run} was made with (hash"
                 f" {recorded[:12]}, now {actual[:12]}); restore them"
             )
-    return sets
+    return opened
 
 
 # Pruning and training -----------------------------------------------------------------------------
 
 
 def _smaller_encoder(
-    task: SpanTask, config: Config, parts: SpanParts, parent: ParentRun, step: Layers | Heads | Widths
+    config: Config, parts: SpanParts, parent: ParentRun, step: Layers | Heads | Widths
 ) -> Encoder:
     """Apply a structured step to the encoder of ``parts.model``."""
     model: Any = parts.model
+    loss: Any = parts.loss
     batch = sample(parent.predictor)
     if isinstance(step, Layers):
         return keep_layers(model.encoder, chosen_layers(model.encoder.depth, step.layers, step.choose), batch)
@@ -307,7 +312,7 @@ def _smaller_encoder(
         pruner.of(kind),
         pruner.size(kind),
         windows(),
-        lambda batch: parts.loss(model(batch), batch.labels) * batch.weight,
+        lambda batch: loss(model(batch), batch.labels) * batch.weight,
     )
     model.to("cpu")
     return keep_best(pruner, kind, count, scores)
@@ -365,7 +370,6 @@ def _pruning_callbacks(model: nn.Module, step: Step, parent: ParentRun) -> list[
 
 
 def _store_untrained(
-    task: SpanTask,
     config: Config,
     parts: SpanParts,
     parent: ParentRun,

@@ -21,8 +21,8 @@ from qa_arch.features.windows import FeatureTable, Window, assemble
 from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.nn.precision import Precision, mixed
+from qa_arch.nn.reading import device_of
 from qa_arch.spans.predictor import SpanPredictor
-from qa_arch.tasks import device_of
 from qa_arch.types.tensors import Batch
 from qa_arch.types.text import Example, Prediction
 

@@ -6,12 +6,11 @@ prediction (``pairs``) hold whole sentences of a single document (DOC-SENTENCES)
 tokens of a pair; a sentence longer than a block is cut. ``datasets`` stores them without special tokens.
 
 Masked language modelling hides 15% of the tokens of a block, of which 80% are masked, 10% replaced and 10%
-left unchanged (Devlin et al. 2019, section 3.1). Tokens are drawn one by one, by whole words, or in spans
-(Joshi et al. 2020, section 3.1). The draw depends on (seed, epoch, row) alone: it changes every epoch (Liu et
-al. 2019, section 4.1) and is the same in every batch, process or worker that reads the block, so a resumed
-run continues exactly. For validation it depends on the row alone: all epochs, seeds and processes score the
-same predictions. (The collator of transformers draws each token independently: the share hidden varies, and
-the draw depends on the batch.)
+left unchanged (Devlin et al. 2019, section 3.1). Tokens are drawn one by one or by whole words. The draw
+depends on (seed, epoch, row) alone: it changes every epoch (Liu et al. 2019, section 4.1) and is the same in
+every batch, process or worker that reads the block, so a resumed run continues exactly. For validation it
+depends on the row alone: all epochs, seeds and processes score the same predictions. (The collator of
+transformers draws each token independently: the share hidden varies, and the draw depends on the batch.)
 
 Axes: ``B`` blocks, ``T`` tokens, ``P`` predicted tokens, ``V`` vocabulary of the encoder.
 """
@@ -40,10 +39,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
-from qa_arch.config.schema import Pretraining
 from qa_arch.data.sentences import sentence_spans
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.extras.pretraining.corpus import Corpus
+from qa_arch.extras.pretraining.manifest import Pretraining
 from qa_arch.extras.pretraining.models import LanguageBatch
 from qa_arch.features.cache import tokenizer_hash
 from qa_arch.features.windows import Special, Template, probe
@@ -309,8 +308,6 @@ class LanguageCollator:
     """None: the fixed draws of validation."""
     objective: Literal["mlm", "nsp", "sop", "causal"] = "mlm"
     """``mlm`` hides tokens; ``nsp`` and ``sop`` do so in pairs, half of them false; ``causal`` hides none."""
-    spans: bool = False
-    """Hide tokens in spans."""
 
     @property
     def lengths(self) -> Longs:
@@ -363,7 +360,7 @@ class LanguageCollator:
         else:
             first, second, follows = self._pair(row, draw)
         ids, segments = framed_row(self.table.template, first, second)
-        positions = hidden_positions(ids, self.table, self.noise, draw, spans=self.spans)
+        positions = hidden_positions(ids, self.table, self.noise, draw)
         hidden = hide(ids, positions, self.table, self.noise, draw)
         return hidden, segments, positions, ids[positions], follows
 
@@ -423,32 +420,24 @@ def _padded(rows: Sequence[np.ndarray], value: int = 0) -> Tensor:
 
 
 def hidden_positions(
-    ids: Longs,
-    table: LanguageTable,
-    settings: Pretraining,
-    draw: np.random.Generator,
-    *,
-    spans: bool = False,
+    ids: Longs, table: LanguageTable, settings: Pretraining, draw: np.random.Generator
 ) -> Longs:
     """Sorted positions in ``ids`` (T,) to predict: ``mask_share`` of the non-special tokens, at least one.
 
-    With ``whole_words`` all pieces of a word are hidden, or none. With ``spans`` the text is divided at
-    random into spans with geometric lengths, ``span_length`` tokens (words, with ``whole_words``) on average.
-    Words or spans are drawn until the share is reached, skipping any but the first that would exceed it.
+    With ``whole_words`` all pieces of a word are hidden, or none. Words are drawn until the share is reached,
+    skipping any but the first that would exceed it.
     """
     candidates = np.flatnonzero(~table.special[ids])
     count = max(1, round(settings.mask_share * len(candidates))) if len(candidates) else 0
-    if not (settings.whole_words or spans) or not count:
+    if not settings.whole_words or not count:
         return np.sort(draw.choice(candidates, count, replace=False))
-    begins = table.begins_word[ids[candidates]] if settings.whole_words else np.ones(len(candidates), bool)
-    if spans:
-        begins &= draw.random(len(candidates)) < 1 / settings.span_length
-    begins |= np.diff(candidates, prepend=-2) > 1  # a special token ends a word or span
-    units = np.split(candidates, np.flatnonzero(begins)[1:])
+    begins = table.begins_word[ids[candidates]]
+    begins |= np.diff(candidates, prepend=-2) > 1  # a special token ends a word
+    words = np.split(candidates, np.flatnonzero(begins)[1:])
     chosen: list[int] = []
-    for number in draw.permutation(len(units)):
-        if not chosen or len(chosen) + len(units[number]) <= count:
-            chosen += units[number].tolist()
+    for number in draw.permutation(len(words)):
+        if not chosen or len(chosen) + len(words[number]) <= count:
+            chosen += words[number].tolist()
         if len(chosen) >= count:
             break
     return np.sort(np.array(chosen, np.int64))

@@ -1,14 +1,16 @@
-"""``qa-arch pretrain``: train and compare tokenizers, and query a pre-trained run."""
+"""``qa-arch pretrain``: train and compare tokenizers, query and score a pre-trained run."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
+from qa_arch.cli.recipes import add_evaluate
 from qa_arch.cli.runs import DEVICE, add_options, open_predictor
 from qa_arch.config.files import replacing_folder, write_json
 from qa_arch.errors import ConfigError, RunError, UnavailableError
 from qa_arch.extras.pretraining.corpus import open_corpus
+from qa_arch.extras.pretraining.manifest import EXTRA
 from qa_arch.nn.encoder_configs import resolve
 from qa_arch.records import read_record
 from qa_arch.results.tables import Column, Table, number, print_table, text, two_decimals
@@ -56,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--top-k", type=int, default=5, metavar="K", help="number of tokens to show (default: 5)")
     add_options(ask, *DEVICE, "--format", "--json")
+    add_evaluate(commands, "a run of model=pretrain/...", CORPUS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -124,13 +127,13 @@ def _ask(args: argparse.Namespace) -> int:
     """Print the most probable tokens at each [MASK], or after the text."""
     if args.top_k < 1:
         raise ConfigError(f"--top-k {args.top_k}: must be at least 1")
-    if not read_record(args.run_folder).pretrains:
+    if read_record(args.run_folder).setting("model", "task") not in EXTRA.recipes:
         raise RunError(
             f"{args.run_folder}: was not pre-trained on a corpus; name a run of model=pretrain/mlm or"
             " pretrain/causal (qa-arch ask answers questions)"
         )
     predictor = open_predictor([args.run_folder], args)
-    places = predictor.fill(args.text, args.top_k)  # type: ignore[attr-defined]
+    places = predictor.fill(args.text, args.top_k)
     rows = [
         {"place": place, "token": token, "probability": probability}
         for place, guesses in enumerate(places, start=1)

@@ -21,7 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-from qa_arch.config.schema import Data, Source
+from qa_arch.config.schema import Config, Data, Source
 from qa_arch.data import sources
 from qa_arch.data.input_files import Paths, as_list, content_hash, expand
 from qa_arch.errors import ConfigError, DataError, UnavailableError, first_line
@@ -46,8 +46,6 @@ class Corpus:
     fingerprint: str
     """Hash of the content; for a hub data set, of its files at a commit."""
     stream: Callable[[], Iterator[str]]
-    protocol: str = ""
-    """The objective of the run that reads it."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """Fingerprint -> source of each file or data set that it was made of."""
     titles: ClassVar[frozenset[str]] = frozenset()
@@ -66,7 +64,7 @@ class Corpus:
             raise DataError(f"{self.source}: holds no text; name a corpus with documents")
 
 
-def open_corpus(paths: Paths, protocol: str = "") -> Corpus:
+def open_corpus(paths: Paths) -> Corpus:
     """Open one source, or several as one concatenated corpus.
 
     Raises DataError for a missing file or an empty folder, UnavailableError if a hub data set cannot be
@@ -81,7 +79,6 @@ def open_corpus(paths: Paths, protocol: str = "") -> Corpus:
         ", ".join(map(_without_folders, items)),
         parts[0].fingerprint if len(parts) == 1 else _digest(*(part.fingerprint for part in parts)),
         lambda: (document for part in parts for document in part.stream()),
-        protocol,
         {part.fingerprint: part.source for part in parts},
     )
 
@@ -196,20 +193,21 @@ def _hub_errors(rest: str) -> Iterator[None]:
 # The corpora of a run -------------------------------------------------------------------------------
 
 
-def require_present(source: Source, setting: str) -> None:
-    """Raise DataError naming the config key ``setting`` if a file of the corpus is missing.
+def require_files(config: Config) -> None:
+    """Raise DataError naming the config key if a file of a corpus is missing.
 
     Reads nothing and does not query the hub.
     """
-    for item in map(_with_scheme, as_list(source)):
-        scheme, _, rest = item.partition(":")
-        if scheme == "squad":
-            sources.require_present(rest, setting)
-        elif scheme != "hub":
-            try:
-                expand(item, ["*.txt"])
-            except DataError as error:
-                raise DataError(f"{setting}: {error}") from None
+    for setting, source in config.data.opened.items():
+        for item in map(_with_scheme, as_list(source)):
+            scheme, _, rest = item.partition(":")
+            if scheme == "squad":
+                sources.require_present(rest, setting)
+            elif scheme != "hub":
+                try:
+                    expand(item, ["*.txt"])
+                except DataError as error:
+                    raise DataError(f"{setting}: {error}") from None
 
 
 def identity(source: Source) -> str:
@@ -217,7 +215,7 @@ def identity(source: Source) -> str:
     return open_corpus(source).fingerprint
 
 
-def load_splits(data: Data, protocol: str) -> dict[str, Corpus]:
+def load_corpora(data: Data) -> dict[str, Corpus]:
     """Train, calibration and dev corpora of a run, in this order; splits without data are omitted.
 
     Without a calibration corpus, ``data.hold_out_share`` of the training documents is held out;
@@ -229,9 +227,9 @@ def load_splits(data: Data, protocol: str) -> dict[str, Corpus]:
             "data.hold_out_articles: a corpus has no articles; set data.hold_out_share, a fraction of"
             " its documents, or name data.calibration"
         )
-    splits = {"train": open_corpus(data.train, protocol)}
+    splits = {"train": open_corpus(data.train)}
     if data.calibration is not None:
-        splits["calibration"] = open_corpus(data.calibration, protocol)
+        splits["calibration"] = open_corpus(data.calibration)
         _require_disjoint(splits["train"], splits["calibration"], "data.calibration")
     elif data.hold_out_share:
         parts = split(splits["train"], data.hold_out_share, data.split_seed)
@@ -246,7 +244,7 @@ def load_splits(data: Data, protocol: str) -> dict[str, Corpus]:
             stream=lambda: islice(full.documents(), count),
         )
     if data.dev is not None and data.open_dev:
-        splits["dev"] = open_corpus(data.dev, protocol)
+        splits["dev"] = open_corpus(data.dev)
         _require_disjoint(splits["train"], splits["dev"], "data.dev")
     return splits
 

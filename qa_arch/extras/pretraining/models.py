@@ -172,7 +172,7 @@ class TokenLoss:
 
     label_smoothing: Annotated[float, Range(0, 1)] = 0.0
     sentence_weight: Annotated[float, Range(0)] = 1.0
-    tasks: ClassVar = ("masked_lm", "causal_lm", "masked_spans")
+    tasks: ClassVar = ("masked_lm", "causal_lm")
 
     def __call__(self, logits: LanguageLogits, labels: LanguageBatch) -> Float[Tensor, "B"]:
         losses = functional.cross_entropy(

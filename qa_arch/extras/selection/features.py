@@ -14,11 +14,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from qa_arch.config.schema import Config, Selection
+from qa_arch.config.schema import Config
+from qa_arch.extras.selection.manifest import Selection
+from qa_arch.extras.selection.sets import SelectionSet
 from qa_arch.features.vectors import WordVectors, file_vectors
 from qa_arch.features.words import Longs
 from qa_arch.types.tensors import Movable
-from qa_arch.types.text import SelectionSet
 
 RANDOM_DIM = 100
 """Width of random word vectors (Tan et al. 2015)."""
@@ -58,6 +59,11 @@ class SelectionBatch(Movable):
         return self
 
 
+def settings_of(config: Config) -> Selection:
+    """The section ``selection`` of a config."""
+    return getattr(config, "selection", None) or Selection()
+
+
 def candidate_vectors(config: Config, sets: Mapping[str, SelectionSet]) -> WordVectors:
     """Vectors of the words in ``sets`` (random without a file), then the vectors shared by unknown words."""
     if config.glove.use:
@@ -65,7 +71,7 @@ def candidate_vectors(config: Config, sets: Mapping[str, SelectionSet]) -> WordV
         vectors = file_vectors(config, words)
     else:
         vectors = random_vectors(_words(sets["train"]), config.glove.dim or RANDOM_DIM, config.seed)
-    return with_buckets(vectors, config.selection.unknown_buckets, config.seed)
+    return with_buckets(vectors, settings_of(config).unknown_buckets, config.seed)
 
 
 def _words(questions: SelectionSet) -> Iterable[str]:

@@ -1,32 +1,57 @@
-"""Manifest of answer selection and question classification."""
+"""Manifest of answer selection and question classification: commands, recipe, settings and formats."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from qa_arch.manifest import Command, Extra, TaskEntry
+from qa_arch.config.check import Range
+from qa_arch.manifest import Command, Extra, Recipe
 
 _HERE = "qa_arch.extras.selection"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Answer selection, for models of the tasks ``selection`` and ``classification``."""
+
+    margin: Annotated[float, Range(0, above=True)] = 0.2
+    """Margin by which the cosine of a right answer must exceed that of a wrong one (``HingeLoss``)."""
+    negatives: Annotated[int, Range(1)] = 50
+    """Wrong answers sampled for each pair in each epoch; only the hardest of them counts."""
+    max_question: Annotated[int, Range(1)] = 200
+    """Maximum words of a question; the rest is cut."""
+    max_answer: Annotated[int, Range(1)] = 200
+    """Maximum words of an answer; the rest is cut."""
+    unknown_buckets: Annotated[int, Range(0)] = 100
+    """Vectors shared by out-of-vocabulary words, chosen by a hash of the word; 0 = zero vectors."""
+
+
+def _recipe(loss: str) -> Recipe:
+    return Recipe(
+        f"{_HERE}.recipe",
+        loss={"_target_": f"{_HERE}.models.{loss}"},
+        purpose="this run selects answers from candidates, not spans of a text; rank candidates with"
+        " qa_arch.load_predictor(RUN)(question, candidates); score it: qa-arch selection evaluate {run}"
+        " --data SOURCE",
+        objective="accuracy",
+        data=f"{_HERE}.sets",
+    )
+
 
 EXTRA = Extra(
     "selection",
     commands={
-        "paraphrase": Command(f"{_HERE}.command:paraphrase", "compare pairs of questions with a QA-LSTM"),
+        "selection": Command(f"{_HERE}.commands", "score a run that ranks candidates on another set"),
+        "paraphrase": Command(f"{_HERE}.commands:paraphrase", "compare pairs of questions with a QA-LSTM"),
         "types": Command(
-            f"{_HERE}.command:types", "classify the questions of a file with a trained classifier"
+            f"{_HERE}.commands:types", "classify the questions of a file with a trained classifier"
         ),
     },
-    tasks={
-        "selection": TaskEntry(
-            f"{_HERE}.task", "candidates", ("vectors",), {"_target_": f"{_HERE}.models.HingeLoss"}
-        ),
-        "classification": TaskEntry(
-            f"{_HERE}.task:CLASSIFICATION",
-            "classes",
-            ("vectors",),
-            {"_target_": f"{_HERE}.models.ChoiceLoss"},
-        ),
-    },
-    formats={"insuranceqa": f"{_HERE}.insuranceqa", "types": f"{_HERE}.question_classes"},
+    recipes={"selection": _recipe("HingeLoss"), "classification": _recipe("ChoiceLoss")},
+    sections={"selection": Selection},
+    formats={"insuranceqa": f"{_HERE}.sets:INSURANCEQA", "types": f"{_HERE}.sets:TYPES"},
+    columns=f"{_HERE}.columns",
     conf=Path(__file__).parent / "conf",
 )

@@ -14,7 +14,8 @@ from math import fsum, log
 
 import numpy as np
 
-from qa_arch.types.text import ASKING, SelectionSet
+from qa_arch.extras.selection.sets import SelectionSet
+from qa_arch.types.text import ASKING
 
 Scores = dict[int, list[float]]
 _PREPOSITIONS, _VERBS, _HOW_NUMBER = (

@@ -1,4 +1,4 @@
-"""Question sets for answer selection, with candidates from passages or classes.
+"""Question sets for answer selection, with candidates from passages or classes, and their two formats.
 
 For a question on a passage, the candidates are the sentences of the passage; those in which a gold answer
 begins are right. Classification is selection with the same candidates for all questions: the 50 classes of
@@ -11,20 +11,30 @@ import hashlib
 import json
 import random
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from qa_arch.config.files import user_path
-from qa_arch.config.schema import Data, Source
-from qa_arch.data import splits
-from qa_arch.data.formats import Holds, OnError
+from qa_arch.config.schema import Config, Data, Source
+from qa_arch.data import sources, splits
+from qa_arch.data.formats import PASSAGES, Format, OnError, Use
 from qa_arch.data.question_sets import clip
 from qa_arch.data.sentences import sentence_spans
-from qa_arch.data.sources import holds, open_source, require
 from qa_arch.errors import ConfigError, DataError
-from qa_arch.types.text import Example, QuestionSet, SelectionQuestion, SelectionSet
+from qa_arch.types.text import Example, QuestionSet
 
+if TYPE_CHECKING:  # keeps the generator out of help texts, which list the formats
+    from qa_arch.data.synthetic.names import Names, Split
+
+T = TypeVar("T")
+identity = sources.identity
+CANDIDATES = "candidates"
+HOLDS = {"selection": CANDIDATES, "classification": "classes"}
+"""Task -> kind of the sets that it needs; sentences of passages can be candidates."""
+EXAMPLES = {CANDIDATES: "data=insuranceqa", "classes": "data=question_types"}
+"""Data of each kind, for messages."""
 _WORD = re.compile(r"\w+|[^\w\s]")
 MAIN = {
     "ABBR": "abb exp",
@@ -42,31 +52,80 @@ _INDEX = {label: index for index, label in enumerate(CLASSES)}
 _MAIN_OF = tuple(list(MAIN).index(label.partition(":")[0]) for label in CLASSES)
 
 
-def open_for(source: Source, *, want: Holds, name: str = "", on_error: OnError = "raise") -> SelectionSet:
+@dataclass(frozen=True, slots=True)
+class SelectionQuestion:
+    """A question whose answer is selected from candidates; all texts are tuples of words."""
+
+    id: str
+    question: tuple[str, ...]
+    candidates: Sequence[int]
+    """Indices of the candidates in the set's ``answers``; a ``range`` if it is all of them."""
+    right: tuple[int, ...]
+    """Indices of the right answers. A retrieved pool may hold none of them."""
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionSet:
+    """Questions of one split of an answer-selection task, in file order."""
+
+    name: str
+    answers: tuple[tuple[str, ...], ...]
+    """Every candidate once, as words: questions that share a candidate share its index."""
+    questions: tuple[SelectionQuestion, ...]
+    fingerprint: str
+    """SHA-256 over the content of questions, candidates and answers, not over file bytes."""
+    left_out: int = 0
+    """Number of questions dropped because they have no answer, or a single candidate."""
+    protocol: Literal["selection"] = "selection"
+    main: tuple[int, ...] = ()
+    """Main class of each of ``answers`` if these are question classes; else empty."""
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    @property
+    def titles(self) -> frozenset[str]:
+        return frozenset(question.title for question in self.questions if question.title)
+
+
+def require_files(config: Config) -> None:
+    """Raise DataError if the training data is of another kind, or for the first file that is missing."""
+    _require(config.data.train, HOLDS[config.model["task"]], "data.train")
+    for setting, source in config.data.opened.items():
+        sources.require_present(source, setting)
+
+
+def _require(source: Source, want: str, setting: str = "") -> None:
+    if want != CANDIDATES or sources.holds(source) != PASSAGES:  # sentences can be candidates
+        sources.require(source, want, EXAMPLES[want], setting)
+
+
+def open_for(source: Source, *, want: str, name: str = "", on_error: OnError = "raise") -> SelectionSet:
     """Open a set for a task; DataError, before reading, if the source does not suit the task."""
-    require(source, want)
-    questions = open_source(source, name=name, on_error=on_error)
+    _require(source, want)
+    questions = sources.open_source(source, name=name, on_error=on_error)
     return sentence_selection(questions) if isinstance(questions, QuestionSet) else questions
 
 
-def load_splits(data: Data, want: Holds) -> dict[str, SelectionSet]:
+def load_sets(data: Data, want: str) -> dict[str, SelectionSet]:
     """Open train, calibration and dev of a run, in this order; splits without data are omitted.
 
     Passages are split by article, then converted to candidate sentences. Without a calibration set, questions
     with classes are held out of train. Raises DataError if a source does not suit the task, ConfigError if
     nothing can be held out.
     """
-    require(data.train, want, "data.train")
-    held = holds(data.train)
+    _require(data.train, want, "data.train")
+    held = sources.holds(data.train)
     dev = data.dev if data.open_dev else None
     named = {"train": data.train, "calibration": data.calibration, "dev": dev}
     for split, source in named.items():
-        if source is not None and holds(source) != held:
-            raise DataError(f"data.{split}: {source} holds {holds(source)}, and data.train {held}")
-    if held == "passages":
+        if source is not None and sources.holds(source) != held:
+            raise DataError(f"data.{split}: {source} holds {sources.holds(source)}, and data.train {held}")
+    if held == PASSAGES:
         return {split: sentence_selection(questions) for split, questions in splits.load_splits(data).items()}
     articles, share = data.hold_out_articles, data.hold_out_share
-    if data.calibration is None and ((articles and not share) or (share and held == "candidates")):
+    if data.calibration is None and ((articles and not share) or (share and held == CANDIDATES)):
         raise ConfigError(
             "data.hold_out_articles: these questions have no articles to hold out; name a calibration set"
             " (insuranceqa:FOLDER:dev), or for questions with classes set data.hold_out_share"
@@ -216,3 +275,228 @@ def read_pairs(path: str | Path) -> list[Pair]:
     if not pairs:
         raise DataError(f"{path}: has no pair of questions; write two per line, separated by a tab")
     return pairs
+
+
+# InsuranceQA ------------------------------------------------------------------------------------------
+
+# ``insuranceqa:FOLDER:SPLIT``: InsuranceQA (Feng et al. 2015), version 1, as published. A folder of
+# tab-separated word indices: ``vocabulary``, ``answers.label.token_idx``,
+# ``question.train.token_idx.label`` and ``question.{dev,test1,test2}.label.token_idx.pool``.
+
+PARTS = ("train", "dev", "test1", "test2")
+
+
+def _part(source: str) -> tuple[Path, str]:
+    """Parse ``FOLDER:SPLIT``; DataError for an unknown split."""
+    folder, _, split = source.rpartition(":")
+    if not folder or split not in PARTS:
+        raise DataError(
+            f"insuranceqa:{source}: write insuranceqa:FOLDER:SPLIT, such as insuranceqa:InsuranceQA:dev"
+            f" (splits: {', '.join(PARTS)})"
+        )
+    return user_path(folder), split
+
+
+def _insuranceqa_files(source: str) -> tuple[Path, Path, Path]:
+    """Files of the questions, the answers and the vocabulary."""
+    folder, split = _part(source)
+    stem = "question.train.token_idx.label" if split == "train" else f"question.{split}.label.token_idx.pool"
+    return folder / stem, folder / "answers.label.token_idx", folder / "vocabulary"
+
+
+def _open_insuranceqa(names: Sequence[str], *, name: str, on_error: OnError, use: Use) -> SelectionSet:
+    """Read a split; candidates are the question's pool, or in train, which has no pools, all answers.
+
+    An answer is a candidate once, however often a pool names it. Questions with a single candidate, or
+    without a right one, are skipped and counted in ``left_out``. Raises DataError naming file, line and
+    field.
+    """
+    _, split = _part(names[0])
+    _, answers_file, vocabulary_file = _insuranceqa_files(names[0])
+    vocabulary = {index: word for _, (index, word) in _fields(vocabulary_file, 2)}
+    answers = {
+        label: _look_up(text.split(), vocabulary, f"{place}: answer")
+        for place, (label, text) in _fields(answers_file, 2)
+    }
+    row = {label: number for number, label in enumerate(answers)}
+    questions, left_out = [], 0
+    for number, (place, text, right, pool) in enumerate(_questions(names[0]), start=1):
+        words = _look_up(text, vocabulary, f"{place}: question")
+        rows = _look_up(right, row, f"{place}: answer labels")
+        candidates = range(len(row)) if pool is None else _look_up(pool, row, f"{place}: pool")
+        if len(candidates) > 1 and any(answer in candidates for answer in rows):
+            questions.append(SelectionQuestion(f"{split}-{number}", words, candidates, rows))
+        else:
+            left_out += 1
+    return selection_set(name or split, answers.values(), questions, left_out)
+
+
+def _questions(source: str) -> Iterator[tuple[str, list[str], list[str], list[str] | None]]:
+    """(file and line, word indices, right labels, distinct labels of the pool) of each question."""
+    (path, *_), (_, split) = _insuranceqa_files(source), _part(source)
+    for place, fields in _fields(path, 2 if split == "train" else 3):
+        question, right, *pool = fields if split == "train" else (fields[1], fields[0], fields[2])
+        yield place, question.split(), right.split(), list(dict.fromkeys(pool[0].split())) if pool else None
+
+
+def _counts(source: str) -> Mapping[str, int]:
+    """Counts of thesis Table 2.1; an answer counts once per question it answers."""
+    questions = list(_questions(source))
+    return {
+        "questions": len(questions),
+        "answers": sum(len(right) for _, _, right, _ in questions),
+        "question_words": sum(len(words) for _, words, _, _ in questions),
+    }
+
+
+def _fields(path: Path, fields: int) -> Iterator[tuple[str, list[str]]]:
+    """(file and line, values) of each non-blank line; DataError for a wrong number of values."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); fetch it from InsuranceQA's repository") from None
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        place, values = f"{path}: line {number}", line.rstrip("\r").split("\t")
+        if len(values) != fields:
+            raise DataError(
+                f"{place}: {len(values)} tab-separated fields, not {fields}; fetch the file again"
+            )
+        yield place, values
+
+
+def _look_up(names: Sequence[str], table: Mapping[str, T], place: str) -> tuple[T, ...]:
+    """Entries of ``names`` in ``table``; DataError if a name is unknown or ``names`` is empty."""
+    unknown = next((name for name in names if name not in table), None)
+    if unknown is not None or not names:
+        problem = "is empty" if unknown is None else f"{clip(unknown)} is unknown"
+        raise DataError(f"{place}: {problem}; fetch all files of version 1 again")
+    return tuple(table[name] for name in names)
+
+
+INSURANCEQA = Format(
+    "insuranceqa:FOLDER:SPLIT",
+    "a split of InsuranceQA",
+    open=_open_insuranceqa,
+    holds=CANDIDATES,
+    model="model=qa_lstm/c",
+    files=_insuranceqa_files,
+    counts=_counts,
+)
+
+
+# Questions with classes -------------------------------------------------------------------------------
+
+# ``types:FILE`` and ``types:synthetic:SPLIT``: questions with classes, in the format of the TREC files.
+# ``train_5500.label`` and ``TREC_10.label`` (Li & Roth 2002) have one question per line: ``MAIN:sub``, then
+# the words of the question, separated by spaces. Generated questions use four wordings per class
+# (``wordings.tsv``). The fourth is not used for training and no name occurs in two splits, so calibration and
+# dev measure generalisation.
+
+SIZES = {"train": 2000, "calibration": 300, "dev": 300}
+"""Number of generated questions per split."""
+SEED = 20
+_SYNTHETIC = "synthetic:"
+_THINGS = """
+bridge lamp clock wheel tower lantern kettle mirror basket violin ladder anchor compass saddle needle bell
+"""
+_PURSUITS = "weaving rowing archery pottery baking fencing sailing carving dyeing brewing chess skating"
+_BEASTS = "otter heron badger falcon salmon lynx beetle tortoise weasel raven mole viper"
+
+
+def _open_types(names: Sequence[str], *, name: str, on_error: OnError, use: Use) -> SelectionSet:
+    """Open a file or ``synthetic:SPLIT`` (train, calibration, dev). Raises DataError naming file and line."""
+    (source,) = names
+    if source.startswith(_SYNTHETIC):
+        from qa_arch.data.synthetic.names import SPLITS
+
+        split = source.removeprefix(_SYNTHETIC)
+        if split not in SPLITS:
+            raise ConfigError(f"types:{source} is unknown: write train, calibration or dev")
+        return class_set(name or split, generated_questions(SIZES[split], SEED, split))
+    path = user_path(source)
+    return class_set(name or path.stem, _labelled(path))
+
+
+def _types_files(source: str) -> tuple[Path, ...]:
+    return () if source.startswith(_SYNTHETIC) else (user_path(source),)
+
+
+def _labelled(path: Path) -> Iterator[tuple[str, str]]:
+    """(class, question) of each non-blank line."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        hint = "name train_5500.label or TREC_10.label, or types:synthetic:train"
+        raise DataError(f"{path}: cannot be read ({error.strerror}); {hint}") from None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")  # the encoding of the published files
+    for number, line in enumerate(text.split("\n"), start=1):
+        label, _, question = line.strip().partition(" ")
+        if label and (label not in CLASSES or not question):
+            raise DataError(
+                f"{path}: line {number}: {clip(label)} is not a class with a question; write MAIN:sub, a"
+                " space and the question (DESC:def What is ...), as in train_5500.label"
+            )
+        if label:
+            yield label, question.strip()
+
+
+def wordings() -> dict[str, list[str]]:
+    """Class -> its wordings."""
+    text = Path(__file__).with_name("wordings.tsv").read_text(encoding="utf-8")
+    rows = (line.split("\t") for line in text.splitlines())
+    return {label: templates for label, *templates in rows}
+
+
+def generated_questions(count: int, seed: int, split: Split) -> list[tuple[str, str]]:
+    """``count`` pairs (class, question), cycling through the classes; deterministic."""
+    from qa_arch.data.synthetic.names import Names
+
+    rng = random.Random(f"{seed}/types/{split}")
+    names, by_class = Names(rng, split), wordings()
+    labels = list(by_class)
+    generated = []
+    for number in range(count):
+        label = labels[number % len(labels)]
+        templates = by_class[label][:-1] if split == "train" else by_class[label]
+        generated.append((label, _filled(rng.choice(templates), rng, names)))
+    rng.shuffle(generated)
+    return generated
+
+
+def _filled(wording: str, rng: random.Random, names: Names) -> str:
+    names.reset()
+    kinds = ("place", "province", "river", "clan", "guild", "book")
+    values = {kind: names.word(kind) for kind in kinds if f"{{{kind}}}" in wording}
+    return wording.format(
+        **values,
+        person=names.person(),
+        thing=rng.choice(_THINGS.split()),
+        pursuit=rng.choice(_PURSUITS.split()),
+        beast=rng.choice(_BEASTS.split()),
+        code="".join(word[0] for word in (names.word("guild"), names.word("place"), names.word("clan"))),
+    )
+
+
+def _types_counts(source: str) -> Mapping[str, int]:
+    questions = _open_types([source], name="", on_error="raise", use="answering").questions
+    return {
+        "questions": len(questions),
+        "answers": sum(len(question.right) for question in questions),
+        "question_words": sum(len(question.question) for question in questions),
+    }
+
+
+TYPES = Format(
+    "types:FILE",
+    "a file of questions with classes",
+    open=_open_types,
+    holds="classes",
+    model="model=question_types",
+    files=_types_files,
+    counts=_types_counts,
+)

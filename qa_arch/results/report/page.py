@@ -69,12 +69,12 @@ def write_report(
     ``questions`` are the texts of a set that runs were scored on, ``measure`` is the one that the page opens
     with (exact, f1 or spans), ``unit`` the sampling unit of intervals and tests (default: articles, if the
     set has several). ``types`` maps its question ids to classes. ``problems`` are listed on the page. Runs
-    without spans (answer selection, pre-training) are left out. Raises RunError if there is nothing to show,
+    without spans are left out. Raises RunError if there is nothing to show,
     UnavailableError without plotly.
     """
     plotly = _plotly()
     problems = list(problems)
-    with_spans = [run for run in runs if not (run[1].pretrains or run[1].selects)]
+    with_spans = [run for run in runs if run[1].finds_spans]
     if not with_spans:
         raise RunError("no run with spans to report; qa-arch tables compares runs of other tasks")
     if others := len(runs) - len(with_spans):

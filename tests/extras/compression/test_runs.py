@@ -13,6 +13,7 @@ from transformers import AutoModelForQuestionAnswering
 from qa_arch.config.schema import validate
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.evaluation import runs as evaluation_runs
 from qa_arch.evaluation.scoring import calibrate, read
 from qa_arch.export.huggingface import export_hf
 from qa_arch.export.onnx_folder import export_onnx
@@ -164,12 +165,10 @@ def test_threshold_and_confidence_are_refitted_on_calibration(parent, smaller, s
 def test_compress_keeps_a_closed_dev_set_closed(altered, smaller, method, settings, monkeypatch):
     parent = altered("data", open_dev=False)
     opened: list[object] = []
-    real = compressed_runs.SpanTask.open
-    monkeypatch.setattr(
-        compressed_runs.SpanTask,
-        "open",
-        lambda self, source, **kw: opened.append(source) or real(self, source, **kw),
-    )
+    for module in (compressed_runs, evaluation_runs):
+        monkeypatch.setattr(
+            module, "open_passages", lambda source, **kw: opened.append(source) or open_passages(source, **kw)
+        )
     record = read_record(smaller(parent, method, **settings))
     assert set(record.scores) == {CALIBRATION}
     assert DEV not in record.data

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from qa_arch.config.schema import Pretraining
 from qa_arch.data.sentences import sentence_spans
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.extras.pretraining import blocks as packing
 from qa_arch.extras.pretraining.blocks import LanguageCollator, LanguageTable, hidden_positions, hide
 from qa_arch.extras.pretraining.corpus import Corpus
+from qa_arch.extras.pretraining.manifest import Pretraining
 from qa_arch.features import tokenizers
 
 DOCUMENTS = (
@@ -312,26 +312,6 @@ def test_whole_word_masking_hides_whole_words(family, size):
     word = np.array(encoded(tokenizer, " honeyboats"))
     positions = hidden_positions(word, table, Pretraining(whole_words=True), np.random.default_rng(0))
     assert positions.tolist() == [*range(len(word))], "the only word is hidden even if longer than the share"
-
-
-def test_span_masking_hides_the_share_in_spans_of_the_given_length(full):
-    runs, ids = [], np.full(2000, full.replacements[0])
-    for seed in range(50):
-        rng = np.random.default_rng(seed)
-        positions = hidden_positions(ids, full, Pretraining(span_length=4.0), rng, spans=True)
-        assert 0.97 * 300 <= len(positions) <= 300
-        runs += np.diff(np.flatnonzero(np.diff(positions, prepend=-2, append=9999) > 1)).tolist()
-    # 15% of the sampled spans touch another one, and both form one run.
-    assert np.mean(runs) == pytest.approx(4 / 0.85, rel=0.05)
-
-
-def test_span_batch_hides_adjacent_tokens(full):
-    share = []
-    for spans in (False, True):
-        batch = LanguageCollator(full, Pretraining(span_length=8.0), 1, spans=spans)((0, range(len(full))))
-        positions = [row[real] for row, real in zip(batch.positions, batch.counted, strict=True)]
-        share.append(float(torch.cat([row.diff() == 1 for row in positions]).float().mean()))
-    assert share[0] < 0.4 < 0.7 < share[1]
 
 
 def original(batch) -> torch.Tensor:

@@ -8,12 +8,13 @@ from kills import contents
 from transformers import AutoTokenizer
 
 from qa_arch.cli.runs import next_steps
+from qa_arch.extras.pretraining import recipe
 from qa_arch.extras.pretraining.commands import KINDS
 from qa_arch.extras.pretraining.corpus import Corpus
 from qa_arch.records import read_record
 from qa_arch.spans.loading import load_predictor
 
-OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal", "mlm_spans")
+OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal")
 
 
 # Tokenizers --------------------------------------------------------------------------------------
@@ -116,10 +117,8 @@ def test_causal_model_predicts_the_token_after_a_text(run_of, qa_arch):
     assert (code, out.count("│     1 │")) == (0, 2), error
     predictor = load_predictor(run)
     (guesses,) = predictor.fill("Tarn keeps", 10**6)
-    task, config, encoder = predictor.task, predictor.config, predictor.model.encoder
-    corpus = Corpus("c", "c", "f", lambda: iter(["Tarn keeps bees"]))
-    table = task.table(config, corpus, predictor.tokenizer, encoder, cache=False)
-    batch = task.collator(config, table)([0])
+    table = predictor.table(Corpus("c", "c", "f", lambda: iter(["Tarn keeps bees"])), cache=False)
+    batch = recipe.collator(predictor.config, table)([0])
     last = len(predictor.tokenizer("Tarn keeps", add_special_tokens=False)["input_ids"])
     with torch.inference_mode():
         scores = predictor.model(batch).tokens[0, last].softmax(-1)
@@ -165,7 +164,7 @@ def test_each_objective_has_its_own_table(qa_arch, run_of):
 def test_evaluate_adds_another_corpus_to_the_record(qa_arch, run_of, tmp_path):
     (tmp_path / "other.txt").write_text("Quill keeps bees.\n\nIt rains in Lomm.")
     run = run_of("causal")
-    code, out, err = qa_arch("evaluate", "--json", "--run", run, "--data", tmp_path / "other.txt")
+    code, out, err = qa_arch("pretrain", "evaluate", "--json", run, "--data", tmp_path / "other.txt")
     assert code == 0, err
     point = json.loads(out)["tokens"]
     assert point["perplexity"] == read_record(run).scores["other.txt"]["tokens"].metric("perplexity")
@@ -176,9 +175,10 @@ def test_evaluate_adds_another_corpus_to_the_record(qa_arch, run_of, tmp_path):
     [
         (["ask", "RUN", "--question", "Who?", "--context", "Ada."], "was pre-trained on a corpus"),
         (["export", "RUN", "--to", "hf", "--out", "OUT"], "was pre-trained on a corpus"),
-        (["compare", "RUN", "RUN", "--split", "calibration"], "answers no questions"),
-        (["evaluate", "--run", "RUN"], "data.dev"),
-        (["evaluate", "--run", "RUN", "--decode", "greedy", "--record", "OUT"], "only spans are searched"),
+        (["compare", "RUN", "RUN", "--split", "calibration"], "finds no spans"),
+        (["pretrain", "evaluate", "RUN"], "data.dev"),
+        (["pretrain", "evaluate", "SPANS"], "finds spans; score it with qa-arch evaluate --run"),
+        (["evaluate", "--run", "RUN", "--data", "demo.json"], "score it: qa-arch pretrain evaluate"),
         (["train", "model=bert", "debug=fast", "encoder.name=RUN"], "encoder.init=pretrained"),
         (["train", "model=bert", "encoder.name=SPANS", "data=demo"], "not a pre-training run"),
     ],

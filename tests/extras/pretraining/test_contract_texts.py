@@ -11,7 +11,7 @@ import pytest
 from contract import LazyCases, build_subjects, every_other_row, require_same_step, title
 
 from qa_arch.config.compose import compose
-from qa_arch.config.schema import Config, task_entries, validate
+from qa_arch.config.schema import Config, validate
 from qa_arch.contract import (
     CHECKS,
     Subject,
@@ -26,9 +26,12 @@ from qa_arch.contract import (
     tolerance,
     trial_settings,
 )
+from qa_arch.extras.pretraining import recipe
 from qa_arch.extras.pretraining.manifest import EXTRA
-from qa_arch.records import CALIBRATION, TOKENS, TRAIN
-from qa_arch.tasks import task_of
+from qa_arch.extras.pretraining.models import LanguageLogits
+from qa_arch.models import store
+from qa_arch.records import CALIBRATION, TRAIN
+from qa_arch.spans import task
 
 STORIES = [
     f"{name} keeps {n} bees near {town}. On day {n} it rains. {name} sells {n + 3} goats to {town}."
@@ -42,7 +45,6 @@ CASES = {
     "mlm_nsp": "bert",
     "mlm_sop": "roberta",
     "causal": "qa_transformer",
-    "mlm_spans": "bert",
 }
 """Objective -> encoder family, one of them our own Transformer."""
 
@@ -50,17 +52,31 @@ CASES = {
 class TextSubject(Subject):
     """A language model."""
 
+    output_type = LanguageLogits
+
     def batch(self, split: str = TRAIN, rows: list[int] | None = None, multiple: int = 1) -> Any:
         """``multiple`` is unused, as blocks are padded to the longest."""
         table = self.parts.tables[split]
-        return self.task.collator(self.config, table)(rows or list(range(len(table))))
+        return recipe.collator(self.config, table)(rows or list(range(len(table))))
+
+    def outputs(self, split: str) -> Any:
+        predictor = recipe.LanguagePredictor(self.model, self.parts.tokenizer, self.config)
+        return predictor.read(self.parts.tables[split])
+
+    def save(self, folder) -> None:
+        store.save_encoder(folder, self.model.encoder)
+        store.save_weights(folder, self.model)
+
+    def load(self, folder) -> Any:
+        encoder = store.load_encoder(folder)
+        return recipe.build_model(self.config.model, encoder, inputs=recipe.INPUTS)
 
 
 def targets_have_scores(subject: Subject) -> None:
     """Every target has a finite score for each token of the vocabulary."""
     batch = subject.batch()
     logits = logits_of(subject.model, batch)
-    vocabulary = subject.parts.encoder.vocab_size
+    vocabulary = subject.model.encoder.vocab_size
     require(
         logits.tokens.shape[-1] == vocabulary,
         f"{logits.tokens.shape[-1]} scores for a vocabulary of {vocabulary}",
@@ -73,7 +89,7 @@ def targets_have_scores(subject: Subject) -> None:
 
 def text_padding_has_no_effect(subject: Subject) -> None:
     """The content of padding has no effect."""
-    if subject.parts.encoder.config.model_type == "roberta":
+    if subject.model.encoder.config.model_type == "roberta":
         return  # RoBERTa derives position ids from padding ids
     batch = subject.batch()
     other = replace(batch, ids=batch.ids.where(batch.mask, 7))
@@ -84,18 +100,16 @@ def text_padding_has_no_effect(subject: Subject) -> None:
 
 def learns_two_stories(subject: Subject) -> None:
     """The model overfits two stories, token by token."""
-    outputs = overfit(subject, CALIBRATION, steps=120, lr=1e-2)
-    scores = subject.task.points(None, outputs, 0.0)[TOKENS]
-    accuracy, targets, perplexity = (
-        float(scores.metric(name) or 0) for name in ("token_accuracy", "targets", "perplexity")
-    )
+    blocks = overfit(subject, CALIBRATION, steps=120, lr=1e-2)
+    scores = recipe.scores_of(subject.config, subject.parts.tables[CALIBRATION], blocks)
+    accuracy, targets, perplexity = (scores[name] for name in ("token_accuracy", "targets", "perplexity"))
     # From [CLS] alone a causal model cannot know which of the two stories follows.
-    highest = 100 - 100 * (subject.task.name == "causal_lm") / targets
+    highest = 100 - 100 * recipe.is_of_causal(subject.config) / targets
     require(
         math.isclose(accuracy, highest, rel_tol=1e-6), f"{accuracy:.2f} percent of tokens, not {highest:.2f}"
     )
     require(perplexity < 1.2, f"perplexity {perplexity:.2f}, not below 1.2")
-    sentences = scores.metric("sentence_accuracy")
+    sentences = scores.get("sentence_accuracy")
     require(sentences in (None, 100.0), f"{sentences} percent of the sentence task")
 
 
@@ -129,14 +143,13 @@ def configure(case: str, settings: list[str]) -> Config:
 
 @pytest.fixture(scope="module")
 def subjects(texts) -> LazyCases:
-    return build_subjects(lambda case: configure(case, texts), TextSubject)
+    return build_subjects(lambda case: configure(case, texts), TextSubject, recipe.assemble)
 
 
 def test_every_objective_is_a_case():
     files = (EXTRA.conf / "model" / "pretrain").glob("*.yaml")
     assert {path.stem for path in files} == {*CASES}
-    tasks = {task_of(compose([f"model=pretrain/{case}"])["model"]).name for case in CASES}
-    assert tasks == {name for name, entry in task_entries().items() if entry.reads == "corpus"}
+    assert {compose([f"model=pretrain/{case}"])["model"]["task"] for case in CASES} == {*EXTRA.recipes}
 
 
 @pytest.mark.parametrize("check", TEXT_CHECKS, ids=title)
@@ -155,7 +168,7 @@ def ours(tmp_path_factory) -> Subject:
     """The span baseline on our Transformer."""
     settings = trial_settings(tmp_path_factory.mktemp("spans"))
     config = validate(compose(["model=qa_transformer", *settings, "model.dropout=0.0"]))
-    return Subject(config, task_of(config.model).assemble(config))
+    return Subject(config, task.assemble(config))
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=title)

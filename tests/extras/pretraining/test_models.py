@@ -16,7 +16,7 @@ from qa_arch.extras.pretraining.models import (
     MaskedLM,
     TokenLoss,
 )
-from qa_arch.extras.pretraining.task import is_causal
+from qa_arch.extras.pretraining.recipe import is_causal
 from qa_arch.models import store
 from qa_arch.nn.encoder import Encoder
 

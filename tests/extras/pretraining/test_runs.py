@@ -15,20 +15,21 @@ from transformers import AutoModel, AutoTokenizer
 
 import qa_arch
 from qa_arch.errors import ConfigError, DataError
-from qa_arch.extras.pretraining.corpus import Corpus
-from qa_arch.extras.pretraining.task import BlockScores, language_scores
+from qa_arch.extras.pretraining import recipe
+from qa_arch.extras.pretraining.corpus import Corpus, load_corpora, open_corpus
+from qa_arch.extras.pretraining.recipe import BlockScores, language_scores
 from qa_arch.features import tokenizers
 from qa_arch.features.cache import tokenizer_hash
-from qa_arch.records import TOKENS, is_language, read_questions, read_record, write_record
+from qa_arch.records import is_squad, read_questions, read_record, write_record
 from qa_arch.results.columns import table_of_runs
 from qa_arch.results.pretrained_runs import encoder_run, pretrained_run
 from qa_arch.results.systems import group_by_system
+from qa_arch.spans import task
 from qa_arch.sweep import point_key, sources
-from qa_arch.tasks import task_named, task_of
 from qa_arch.training.module import TrainingModule
 from qa_arch.training.run import train
 
-OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal", "mlm_spans")
+OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal")
 
 
 @pytest.fixture
@@ -80,18 +81,18 @@ def test_loaded_run_reproduces_its_scores(run_of, name):
     folder = run_of(name)
     record = read_record(folder)
     assert (record.status, record.threshold, record.confidence) == ("ok", None, None)
-    point = record.scores["calibration"][TOKENS]
-    assert is_language(point.protocol)
+    point = record.scores["calibration"]["tokens"]
+    assert not is_squad(point.protocol)
+    assert not record.finds_spans
     assert point.protocol == record.data["train"].protocol == record.data["calibration"].protocol
     epoch = record.epochs[record.best_epoch]
     for metric in ("loss", "perplexity", "token_accuracy", "bits_per_byte"):
         assert epoch.value(f"calibration_{metric}") == pytest.approx(point.metric(metric), rel=1e-6)
     predictor = qa_arch.load_predictor(folder, device="cpu")
-    split = predictor.task.load_splits(predictor.config.data)["calibration"]
-    rescored = predictor.read(split)
+    blocks = predictor.read(predictor.table(recipe.load_splits(predictor.config)["calibration"]))
     rows = read_questions(folder / "sets" / "calibration")
-    assert [block.loss for block in rescored.blocks] == pytest.approx(rows["loss"], rel=1e-5)
-    assert [block.right for block in rescored.blocks] == rows["right"]
+    assert [block.loss for block in blocks] == pytest.approx(rows["loss"], rel=1e-5)
+    assert [block.right for block in blocks] == rows["right"]
 
 
 def test_protocol_covers_the_masking_settings(configure, tiny_encoder):
@@ -99,21 +100,15 @@ def test_protocol_covers_the_masking_settings(configure, tiny_encoder):
 
     def protocol(model: str, *settings: str) -> str:
         config = configure(*settings, model=model)
-        task = task_of(config.model)
-        corpus = Corpus("c", "c", "f", lambda: iter(["Tarn keeps bees."]), task.name)
-        return task.table(config, corpus, tokenizer, tiny_encoder(), cache=False).protocol
+        corpus = Corpus("c", "c", "f", lambda: iter(["Tarn keeps bees."]))
+        return recipe.table_of(config, corpus, tokenizer, tiny_encoder(), cache=False).protocol
 
-    whole_words, longer_spans = "pretraining.whole_words=true", "pretraining.span_length=5"
     noise = {"mask_share": 0.15, "masked": 0.8, "replaced": 0.1, "whole_words": False}
     settings = [tokenizer_hash(tokenizer), 32, {"sentence_task": "none", **noise}]
     digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:8]
-    assert protocol("mlm") == protocol("mlm", longer_spans) == f"masked_lm:{digest}", (
-        "as in committed records"
-    )
-    assert protocol("mlm", whole_words) != protocol("mlm")
-    choices = ([], [whole_words], [longer_spans], [whole_words, longer_spans])
-    assert len({protocol("mlm_spans", *settings) for settings in choices}) == 4
-    assert protocol("causal") == protocol("causal", whole_words, longer_spans)
+    assert protocol("mlm") == f"masked_lm:{digest}", "as in committed records"
+    assert protocol("mlm", "pretraining.whole_words=true") != protocol("mlm")
+    assert protocol("causal").startswith("causal_lm:")
 
 
 # Training ----------------------------------------------------------------------------------------
@@ -154,28 +149,26 @@ def test_two_devices_take_the_same_steps_as_one(run, monkeypatch):
 
 def test_epoch_of_lowest_loss_is_selected(run, monkeypatch):
     losses = iter([3.0, 1.0, 2.0])
-    kind = type(task_named("masked_lm"))
-    monkeypatch.setattr(kind, "validation_scores", lambda *_: {"calibration_loss": next(losses)})
+    monkeypatch.setattr(recipe, "validation_scores", lambda *_: {"calibration_loss": next(losses)})
     record, _ = run("selected", "trainer.epochs=3")
     assert record.best_epoch == 1
 
 
 def test_documents_are_held_out_and_train_is_truncated(configure):
     config = configure("data.calibration=null", "data.hold_out_share=0.4").data
-    task = task_named("masked_lm")
-    splits = {name: list(split.documents()) for name, split in task.load_splits(config).items()}
-    assert sorted(splits["train"] + splits["calibration"]) == sorted(task.open(config.train).documents())
-    truncated = task.load_splits(replace(config, train_questions=2))
+    splits = {name: list(split.documents()) for name, split in load_corpora(config).items()}
+    assert sorted(splits["train"] + splits["calibration"]) == sorted(open_corpus(config.train).documents())
+    truncated = load_corpora(replace(config, train_questions=2))
     assert list(truncated["train"].documents()) == splits["train"][:2]
     assert list(truncated["calibration"].documents()) == splits["calibration"]
-    all_splits = (*truncated.values(), *task.load_splits(config).values())
+    all_splits = (*truncated.values(), *load_corpora(config).values())
     assert len({split.fingerprint for split in all_splits}) == 3
 
 
 @pytest.mark.parametrize("source", ["synthetic:calibration", "squad:synthetic:dev", "QUESTIONS"])
 def test_question_set_is_read_as_its_passages(few_questions, source):
     path = few_questions[0].partition("=")[2] if source == "QUESTIONS" else source
-    split = task_named("masked_lm").open(path)
+    split = open_corpus(path)
     assert len(set(split.documents())) > 1
     assert "/" not in split.name
 
@@ -211,7 +204,7 @@ def test_next_sentences_are_not_evaluated_on_a_single_document(run_of):
     """The search for another document would never end."""
     predictor = qa_arch.load_predictor(run_of("mlm_nsp"), device="cpu")
     with pytest.raises(DataError, match=r"one\.txt: is a single document"):
-        predictor.read(Corpus("one.txt", "one.txt", "f", lambda: iter(["Tarn keeps bees. " * 30])))
+        predictor.table(Corpus("one.txt", "one.txt", "f", lambda: iter(["Tarn keeps bees. " * 30])))
 
 
 def test_validation_masks_do_not_depend_on_the_seed(configure):
@@ -219,9 +212,8 @@ def test_validation_masks_do_not_depend_on_the_seed(configure):
     batches = []
     for seed in (1, 2):
         config = configure(f"seed={seed}")
-        task = task_of(config.model)
-        task_batches = task.batches(config, task.assemble(config))
-        batches.append((task_batches.calibration([0, 1]).ids, task_batches.train((0, [0, 1])).ids))
+        made = recipe.fitting(config, ()).batches
+        batches.append((made.calibration([0, 1]).ids, made.train((0, [0, 1])).ids))
     (first, train_ids), (second, other_train_ids) = batches
     assert torch.equal(first, second)
     assert not torch.equal(train_ids, other_train_ids)
@@ -232,7 +224,7 @@ def test_validation_masks_do_not_depend_on_the_seed(configure):
 
 def test_span_run_starts_from_the_pretrained_encoder_and_tokenizer(pretrained, fine_tuning, spans):
     config = fine_tuning(pretrained)
-    parts = task_of(config.model).assemble(config)
+    parts = task.assemble(config)
     trained = load_file(pretrained / "model" / "model.safetensors")
     for name, value in parts.encoder.state_dict().items():
         assert torch.equal(value, trained[f"encoder.{name}"]), name

@@ -45,7 +45,7 @@ FAULTS = (
           test="test_ranking_models_have_the_references_of_their_task",
           old="all(target.startswith(SPAN_HEURISTICS) for target in targets)",
           new="any((target.startswith(SPAN_HEURISTICS) for target in targets))"),
-    Fault(name="the epoch chosen by another score", at="SelectionTask.monitor",
+    Fault(name="the epoch chosen by another score", at="selection.recipe:_fitting",
           test="test_epoch_with_the_highest_mrr_is_kept",
           old='"calibration_mrr"', new='"calibration_accuracy"'),
     Fault(name="the easiest wrong answer counts", at="HingeLoss.__call__", test="test_selection_models",

@@ -4,8 +4,14 @@ import pytest
 
 from qa_arch.data.sources import open_source
 from qa_arch.errors import ConfigError, DataError
-from qa_arch.extras.selection.question_classes import generated_questions, wordings
-from qa_arch.extras.selection.sets import CLASSES, MAIN, class_set, hold_out_questions
+from qa_arch.extras.selection.sets import (
+    CLASSES,
+    MAIN,
+    class_set,
+    generated_questions,
+    hold_out_questions,
+    wordings,
+)
 
 LINES = "NUM:date When was the mill built ?\n\nHUM:ind Who sold it ?\r\nLOC:other Where is Espa\u00f1a ?\n"
 

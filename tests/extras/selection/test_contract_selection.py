@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 import torch
 from contract import ALL, LazyCases, build_subjects, models_of, require_same_step, title
+from jaxtyping import Float
 from omegaconf import OmegaConf
+from torch import Tensor
 from torch.nn.functional import pad
 
 import qa_arch
@@ -38,10 +40,11 @@ from qa_arch.contract import (
     write_squad,
     write_vectors,
 )
+from qa_arch.extras.selection import recipe
 from qa_arch.extras.selection.features import CandidateCollator
-from qa_arch.extras.selection.scores import ranks
-from qa_arch.records import CALIBRATION, RANKED, TRAIN
-from qa_arch.tasks import task_of
+from qa_arch.extras.selection.recipe import SelectionPredictor, ranks
+from qa_arch.models import store
+from qa_arch.records import CALIBRATION, TRAIN
 from qa_arch.training.run import train
 
 TOWN = "Mira paints red boats. Tarn keeps nine bees. It rains in Lomm."
@@ -103,12 +106,26 @@ SETTINGS = {"selection": candidates, "classification": classes}
 class RankingSubject(Subject):
     """A model that scores candidates, on all candidates of each question."""
 
+    output_type = Float[Tensor, "B N"]
+
     def batch(self, split: str = TRAIN, rows: list[int] | None = None, multiple: int = 1) -> Any:
         table = self.parts.tables[split]
         batch = CandidateCollator(table)(rows or list(range(len(table))))
         axes = ("question", "question_mask", "answer", "answer_mask", "candidate", "offered", "right")
         widened = {name: pad(x := getattr(batch, name), (0, -x.shape[1] % multiple)) for name in axes}
         return replace(batch, **widened)
+
+    def outputs(self, split: str) -> Any:
+        predictor = SelectionPredictor(self.model, self.parts.vectors, self.config)
+        return predictor.read(self.parts.sets[split], table=self.parts.tables[split])
+
+    def save(self, folder: Path) -> None:
+        store.save_vectors(folder, self.parts.vectors)
+        store.save_weights(folder, self.model)
+
+    def load(self, folder: Path) -> Any:
+        vectors = store.load_vectors(folder)
+        return recipe.build_model(self.config.model, None, vectors, inputs=recipe.INPUTS)
 
 
 def candidates_have_scores(subject: Subject) -> None:
@@ -201,7 +218,7 @@ def configure(case: str, settings: dict[str, list[str]], *more: str) -> Config:
 
 @pytest.fixture(scope="module")
 def subjects(settings) -> LazyCases:
-    return build_subjects(lambda case: configure(case, settings), RankingSubject)
+    return build_subjects(lambda case: configure(case, settings), RankingSubject, recipe.assemble)
 
 
 def test_every_model_is_a_case():
@@ -224,19 +241,19 @@ def test_every_score_is_a_cosine(subjects, case):
 @pytest.mark.parametrize("name", ["qa_lstm/i", "fixed_vectors"])
 def test_loaded_run_reproduces_its_scores(name, settings, tmp_path):
     record = train(configure(name, settings), folder=tmp_path)
-    assert record.scores["dev"][RANKED].metric("questions") == 5
+    assert record.scores["dev"]["ranked"].metric("questions") == 5
     predictor = qa_arch.load_predictor(tmp_path, device="cpu")
-    task = task_of(predictor.config.model).load_splits(predictor.config.data)["dev"]
+    questions = recipe.load_splits(predictor.config)["dev"]
     output = json.loads((tmp_path / "selections.json").read_text())
-    scored = predictor.read(task)
-    assert {question.id: scored[row] for row, question in enumerate(task.questions)} == output
+    scored = predictor.read(questions)
+    assert {question.id: scored[row] for row, question in enumerate(questions.questions)} == output
 
 
 def test_trained_run_classifies_its_training_questions(settings, tmp_path):
     # All sets have the same questions; 40 epochs memorise them.
     longer = ["trainer.max_steps=-1", "trainer.epochs=40", "optim.lr=2e-2", "optim.schedule=constant"]
     record = train(configure("question_types", settings, *longer), folder=tmp_path)
-    point = record.scores["dev"][RANKED]
+    point = record.scores["dev"]["ranked"]
     assert point.metric("accuracy") == point.metric("main_accuracy") == 100
     assert record.references["dev"]["rules"].metric("main_accuracy") == 100
     predictor = qa_arch.load_predictor(tmp_path, device="cpu")
@@ -247,9 +264,7 @@ def test_trained_run_classifies_its_training_questions(settings, tmp_path):
 def test_all_models_step_together_on_two_ranks(subjects, step_on_two_ranks):
     def pairs(subject: Subject, rank: int):
         """Pairs as sampled in the first epoch of training."""
-        config, parts = subject.config, subject.parts
-        collate = CandidateCollator(parts.tables["train"], subject.task.negatives(config, parts), config.seed)
-        return collate((0, [rank, rank + 2]))
+        return recipe._fitting(subject.config, subject.parts).batches.train((0, [rank, rank + 2]))
 
     require_same_step(subjects, CASES, step_on_two_ranks, pairs)
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from qa_arch.config.schema import Selection
 from qa_arch.extras.selection.features import (
     CandidateCollator,
     random_vectors,
@@ -11,10 +10,10 @@ from qa_arch.extras.selection.features import (
     with_buckets,
     word_rows,
 )
-from qa_arch.extras.selection.sets import selection_set
+from qa_arch.extras.selection.manifest import Selection
+from qa_arch.extras.selection.sets import SelectionQuestion, selection_set
 from qa_arch.features.batches import BucketBatchSampler, EpochBatchSampler
 from qa_arch.features.vectors import WordVectors
-from qa_arch.types.text import SelectionQuestion
 
 KNOWN = WordVectors(("the", "The", "bee"), np.r_[np.zeros((1, 2)), np.eye(3, 2)].astype(np.float32))
 

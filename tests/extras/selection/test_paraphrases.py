@@ -5,7 +5,7 @@ import random
 import pytest
 
 from qa_arch.errors import DataError
-from qa_arch.extras.selection.scores import paraphrase_scores
+from qa_arch.extras.selection.recipe import paraphrase_scores
 from qa_arch.extras.selection.sets import Pair, read_pairs
 
 

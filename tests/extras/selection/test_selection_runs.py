@@ -94,8 +94,10 @@ SELECTED, CLASSIFIED, SPANS, OUT = "SELECTED", "CLASSIFIED", "SPANS", "OUT"
     [
         (["ask", SELECTED, "--question", "Who?", "--context", "Ada."], "selects answers"),
         (["predict", SELECTED, "--data", "synthetic:dev", "--out", OUT], "selects answers"),
-        (["evaluate", "--run", SELECTED, "--data", "insuranceqa:nowhere:dev"], "cannot be read"),
-        (["evaluate", "--run", SELECTED, "--decode", "greedy", "--record", OUT], "only spans are searched"),
+        (["selection", "evaluate", SELECTED, "--data", "insuranceqa:nowhere:dev"], "cannot be read"),
+        (["selection", "evaluate", SPANS, "--data", "synthetic:dev"], "finds spans; score it with"),
+        (["selection", "evaluate", SELECTED, "--experiments", OUT], "--experiments is for --final"),
+        (["evaluate", "--run", SELECTED], "score it: qa-arch selection evaluate"),
         pytest.param(
             ["evaluate", "--run", SELECTED, "--text-metrics"],
             "predictions.json",
@@ -241,13 +243,13 @@ def test_insuranceqa_from_training_to_the_second_test_set(qa_arch, tmp_path, mon
         "train": 3,
         "calibration": 2,
     }
-    code, _, err = qa_arch("evaluate", "--run", run)
+    code, _, err = qa_arch("selection", "evaluate", run)
     assert (code, "holds its dev set out" in err) == (2, True), "sets without articles are held out too"
     log = tmp_path / "experiments" / "table_2_2" / "dev_openings.jsonl"
     log.parent.mkdir(parents=True)
-    assert qa_arch("evaluate", "--run", run, "--final", "--experiments", log.parents[1])[0] == 0
+    assert qa_arch("selection", "evaluate", run, "--final", "--experiments", log.parents[1])[0] == 0
     assert log.is_file()
-    code, out, err = qa_arch("evaluate", "--run", run, "--data", f"insuranceqa:{folder}:test2")
+    code, out, err = qa_arch("selection", "evaluate", run, "--data", f"insuranceqa:{folder}:test2")
     assert code == 0, err
     record = read_record(run)
     assert record.scores["test2"]["ranked"].metric("questions") == 3

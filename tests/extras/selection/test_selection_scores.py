@@ -5,7 +5,7 @@ import math
 import pytest
 
 from qa_arch.extras.selection.rankers import question_type
-from qa_arch.extras.selection.scores import rank_of_right, selection_scores
+from qa_arch.extras.selection.recipe import rank_of_right, selection_scores
 
 NAN = math.nan
 

@@ -4,8 +4,11 @@ import json
 
 import pytest
 
-from qa_arch.data.sources import counts, identity, local, open_passages, open_source, portable, require
+from qa_arch.config.compose import compose
+from qa_arch.config.schema import validate
+from qa_arch.data.sources import counts, identity, local, open_passages, open_source, portable
 from qa_arch.errors import DataError
+from qa_arch.training.jobs import require_files
 
 FILES = {
     "t.label": "NUM:date When ?\n",
@@ -61,18 +64,19 @@ def test_sources_that_cannot_be_joined_are_refused(folder, source):
 
 
 @pytest.mark.parametrize(
-    ("source", "want", "message"),
+    ("source", "model", "message"),
     [
-        ("insuranceqa:x:dev", "passages", "not passages; use model=qa_lstm/c"),
-        ("types:x", "passages", "not passages; use model=question_types"),
-        ("types:x", "candidates", "not candidates; use model=question_types"),
-        ("a.json", "classes", "not classes; use model=bert with it, or data=question_types"),
+        ("insuranceqa:x:dev", "bert", "not passages; use model=qa_lstm/c"),
+        ("types:x", "bert", "not passages; use model=question_types"),
+        ("types:x", "qa_lstm/c", "not candidates; use model=question_types"),
+        ("a.json", "question_types", "not classes; use model=bert with it, or data=question_types"),
     ],
 )
-def test_wrong_kind_is_refused_before_opening(source, want, message):
+def test_wrong_kind_is_refused_before_opening(source, model, message):
+    config = validate(compose([f"model={model}", "data=files", f"data.train={source}", "data.dev=x"]))
     with pytest.raises(DataError, match=rf"^data\.train: .*{message}"):
-        require(source, want, "data.train")
-    if want == "passages":
+        require_files(config)
+    if model == "bert":
         with pytest.raises(DataError, match=message):
             open_passages(source)
 

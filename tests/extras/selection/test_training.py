@@ -9,9 +9,7 @@ from qa_arch.config.compose import compose
 from qa_arch.config.retired import upgrade
 from qa_arch.config.schema import validate
 from qa_arch.errors import ConfigError, DataError
-from qa_arch.extras.selection import task as selecting
-from qa_arch.extras.selection.task import TASK
-from qa_arch.training.jobs import plan
+from qa_arch.extras.selection import recipe
 from qa_arch.training.run import train
 
 SMALL = [
@@ -59,7 +57,7 @@ def test_resumed_run_equals_an_uninterrupted_one(run):
 def test_epoch_with_the_highest_mrr_is_kept(run, monkeypatch):
     scores = iter([(10.0, 40.0), (30.0, 60.0), (50.0, 50.0)])
     monkeypatch.setattr(
-        selecting, "selection_scores", lambda ranks: dict(zip(("accuracy", "mrr"), next(scores), strict=True))
+        recipe, "selection_scores", lambda ranks: dict(zip(("accuracy", "mrr"), next(scores), strict=True))
     )
     record, _ = run("run", "trainer.epochs=3", "trainer.select=loss")
     assert record.best_epoch == 1
@@ -70,12 +68,13 @@ def test_invalid_selection_settings_are_refused(few_questions):
     train_set = few_questions[0].partition("=")[2]
     shared = [*few_questions[:2], f"data.dev={train_set}"]
     with pytest.raises(DataError, match="share"):
-        TASK.assemble(validate(compose([*SMALL, *shared])))
-    with pytest.raises(ConfigError, match="must be trained"):
-        plan([*SMALL, *few_questions, "model.train_vectors=false"])
+        recipe.assemble(validate(compose([*SMALL, *shared])))
+    for setting, message in (("model.train_vectors=false", "must be trained"), ("glove=file", "glove.path")):
+        with pytest.raises(ConfigError, match=message):
+            recipe.check(validate(compose([*SMALL, *few_questions, setting])))
     held_out = ["model=qa_lstm/c", "data=insuranceqa", "data.calibration=null", "data.hold_out_share=0.1"]
     with pytest.raises(ConfigError, match="no articles"):
-        TASK.load_splits(validate(compose(held_out)).data)
+        recipe.load_splits(validate(compose(held_out)))
 
 
 @pytest.mark.parametrize(("model", "group"), [("qa_lstm/c", "candidates"), ("question_types", "classes")])

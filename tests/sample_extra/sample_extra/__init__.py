@@ -1,1 +1,1 @@
-"""A package outside qa_arch that adds a command, a task with a model, and a table column."""
+"""A package outside qa_arch that adds a command, a recipe with a model and settings, and a table column."""

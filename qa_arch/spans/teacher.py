@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config, Distillation
+from qa_arch.config.target import TRUSTED
 from qa_arch.data.splits import closed_titles, require_disjoint
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.features.batches import Collator
@@ -32,10 +33,12 @@ from qa_arch.models.teacher_files import SETTING, joint_hash, teacher_identity, 
 from qa_arch.nn.distillation import soft_target_loss
 from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.precision import HALVES, Precision, cast_weights
+from qa_arch.nn.reading import read_table, run_device
 from qa_arch.records import CALIBRATION, TRAIN, TeacherFacts
+from qa_arch.spans import task
 from qa_arch.spans.loading import load_ensemble
 from qa_arch.spans.predictor import SpanPredictor
-from qa_arch.tasks import read_table, run_device
+from qa_arch.spans.task import SpanParts
 from qa_arch.types.tensors import Batch, SpanLogits
 from qa_arch.types.text import QuestionSet
 
@@ -285,3 +288,17 @@ def make_distiller(config: Config, teacher: Teacher, student: nn.Module, collate
         gpu, size = run_device(config) == "cuda", config.trainer.eval_batch_size
         targets = teacher.soft_targets(config.features.cache_dir, size, gpu=gpu)
     return Distiller(settings, teacher.facts, targets)
+
+
+def with_teacher(config: Config, parts: SpanParts, teacher: Teacher) -> SpanParts:
+    """Add the distillation loss of ``teacher``. Raises the errors of ``make_distiller``."""
+    table = parts.tables[TRAIN]
+    collate = Collator(table, vector_rows(parts.vectors, table), labels=False)
+    return replace(parts, distiller=make_distiller(config, teacher, parts.model, collate))
+
+
+def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> SpanParts:
+    """``task.assemble``, with the distillation loss of the configured teacher, if there is one."""
+    teacher = load_teacher(config, trusted)
+    parts = task.assemble(config, trusted, teacher)
+    return parts if teacher is None else with_teacher(config, parts, teacher)

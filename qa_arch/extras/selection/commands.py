@@ -1,20 +1,32 @@
-"""``qa-arch types`` classifies the questions of a file, ``qa-arch paraphrase`` compares pairs of them."""
+"""``qa-arch selection evaluate`` scores a run on another set, ``types`` classifies the questions of a file,
+``paraphrase`` compares pairs of them."""
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
 
+from qa_arch.cli.recipes import add_evaluate
 from qa_arch.cli.runs import DEVICE, add_options, add_questions, open_predictor, require_runs
 from qa_arch.cli.watch import watching
 from qa_arch.config.files import write_atomic, write_json
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.extras.selection.scores import paraphrase_scores
 from qa_arch.extras.selection.sets import read_pairs
 from qa_arch.records import read_record
 from qa_arch.results.tables import Column, Table, number, plain, print_table, text, two_decimals
 from qa_arch.system.garbage import gc_disabled
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="selection_command", metavar="COMMAND", required=True)
+    data = "questions with candidates, classes or passages, as the run was trained on"
+    add_evaluate(commands, "a run of model=qa_lstm/... or model=question_types", data)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the subcommand."""
+    return args.action(args)
 
 
 def add_types_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +46,7 @@ def run_types(args: argparse.Namespace) -> int:
     require_runs([args.run_folder])
     questions = open_passages(args.data, use="answering")
     with gc_disabled():
-        from qa_arch.extras.selection.task import SelectionPredictor
+        from qa_arch.extras.selection.recipe import SelectionPredictor
 
     predictor = open_predictor([args.run_folder], args)
     if not isinstance(predictor, SelectionPredictor):
@@ -78,7 +90,7 @@ def run_paraphrase(args: argparse.Namespace) -> int:
     pairs = read_pairs(args.pairs)
     predictor = open_predictor([args.run_folder], args)
     with watching("comparing", "questions") as watch:
-        cosines = predictor.similarities([(p.first, p.second) for p in pairs], watch=watch)  # type: ignore
+        cosines = predictor.similarities([(p.first, p.second) for p in pairs], watch=watch)
     rows = [{"cosine": cosine, **pair._asdict()} for cosine, pair in zip(cosines, pairs, strict=True)]
     tables = []
     if args.out:
@@ -89,6 +101,8 @@ def run_paraphrase(args: argparse.Namespace) -> int:
         tables.append(Table("Pairs", [cosine, text("first", "first"), text("second", "second")], rows))
     labels = [pair.paraphrase for pair in pairs if pair.paraphrase is not None]
     if labels:
+        from qa_arch.extras.selection.recipe import paraphrase_scores
+
         scores = paraphrase_scores(cosines, labels, args.threshold)
         formats = {"threshold": two_decimals}
         columns = [Column(key, key.replace("_", " "), format=formats.get(key, plain)) for key in scores]

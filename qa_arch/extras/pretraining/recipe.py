@@ -1,0 +1,452 @@
+"""The recipe of pre-training: corpora, language model, fit, scores, and an encoder for later runs.
+
+``train`` shows the whole way. The data is a corpus instead of questions, packed into blocks of tokens; there
+are no answers and no null. Later runs start from the folder that the encoder is saved in
+(``encoder.name=RUN``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from qa_arch.config.schema import Config, Source, validate
+from qa_arch.config.target import TRUSTED
+from qa_arch.errors import ConfigError, DataError
+from qa_arch.extras.pretraining.blocks import LanguageCollator, LanguageTable, framed_row, pack
+from qa_arch.extras.pretraining.corpus import Corpus, load_corpora, open_corpus
+from qa_arch.extras.pretraining.manifest import Pretraining
+from qa_arch.extras.pretraining.models import CausalLM, LanguageBatch, LanguageLogits, LanguageModel
+from qa_arch.features.batches import EpochBatchSampler
+from qa_arch.features.cache import tokenizer_hash
+from qa_arch.features.windows import probe
+from qa_arch.models import store
+from qa_arch.models.build import build_model, check_window, make_encoder, tokenizer_of
+from qa_arch.models.check import check_model
+from qa_arch.nn.count import parameter_blocks
+from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.losses import Loss, build_loss
+from qa_arch.nn.precision import Precision, cast_weights, mixed
+from qa_arch.nn.processor import engine
+from qa_arch.nn.reading import Batches, Watch, device_of, read_table
+from qa_arch.records import CALIBRATION, DEV, MODEL, TRAIN, Parameters, Point, Points, RunRecord, SplitFacts
+from qa_arch.training.module import Fitting
+from qa_arch.training.run import Run
+
+INPUTS = ("encoder",)
+METRIC_VERSION = "language-1"
+POINT = "tokens"
+"""The operating point of the scores: tokens are predicted, there is no threshold."""
+MASK = "[MASK]"
+"""Marks a token to predict in user text, whatever the tokenizer's own mask token is."""
+
+log = logging.getLogger(__name__)
+
+
+def train(run: Run) -> None:
+    """Pre-train: read and pack the corpora, build the model, fit it, score it, and save its encoder."""
+    parts = assemble(run.config, run.trusted)
+    facts = {split: facts_of(corpus, parts.tables[split]) for split, corpus in parts.sets.items()}
+    run.describe(parts.sets, facts, parts.model, encoder=parts.model.encoder)
+    store.save_encoder(run.model_folder, parts.model.encoder)
+    store.save_tokenizer(run.model_folder, parts.tokenizer)
+    run.fit(_fitting(run.config, parts))
+    store.save_pretrained(run.model_folder, parts.model.encoder, parts.tokenizer)
+    predictor = LanguagePredictor(parts.model, parts.tokenizer, run.config)
+    for split in (CALIBRATION, DEV):
+        if split in parts.sets:
+            run.score(split, *score(predictor, parts.tables[split]))
+    run.finish()
+
+
+# Data and model -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Corpora and their blocks by split, tokenizer, model and loss."""
+
+    sets: Mapping[str, Corpus]
+    tables: Mapping[str, LanguageTable]
+    tokenizer: PreTrainedTokenizerBase
+    model: LanguageModel
+    loss: Loss
+
+
+def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> Parts:
+    """Pack the corpora into blocks and build model and loss."""
+    sets = load_splits(config)
+    tokenizer = tokenizer_of(config.encoder, sets[TRAIN].documents())
+    encoder = _encoder(config, tokenizer)
+    tables = {split: table_of(config, corpus, tokenizer, encoder) for split, corpus in sets.items()}
+    for split, table in tables.items():
+        log.info("%s: %d tokens in %d blocks", split, table.tokens, len(table))
+    model: Any = build_model(config.model, encoder, trusted=trusted, inputs=INPUTS)
+    if isinstance(model, CausalLM) and not is_causal(model):
+        raise ConfigError(
+            f"encoder: {encoder.config.model_type} ignores a look-ahead mask, so it cannot be a decoder;"
+            " choose bert, roberta, albert, distilbert or qa_transformer"
+        )
+    return Parts(sets, tables, tokenizer, model, build_loss(config, trusted))
+
+
+def check(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
+    """Raise ConfigError if model or loss cannot be built, or for heuristics, of which there are none."""
+    check_model(config.model, trusted, inputs=INPUTS, with_vectors=config.glove.use)
+    build_loss(config, trusted)
+    if config.references:
+        raise ConfigError("references: language models have no heuristics; choose references=none")
+
+
+def count_parameters(config: Config, trusted: Sequence[str] = TRUSTED) -> Parameters:
+    """Count on the meta device. Reads the corpus to train the tokenizer of a random encoder."""
+    tokenizer = None
+    if config.encoder.init == "random":
+        tokenizer = tokenizer_of(config.encoder, load_splits(config)[TRAIN].documents())
+    with torch.device("meta"):
+        encoder = _encoder(config, tokenizer)
+        return parameter_blocks(build_model(config.model, encoder, trusted=trusted, inputs=INPUTS))
+
+
+def load_splits(config: Config) -> dict[str, Corpus]:
+    """Train, calibration and dev, as configured or held out."""
+    return load_corpora(config.data)
+
+
+def open_set(config: Config, source: Source, name: str = "") -> Corpus:
+    """Open a corpus to score."""
+    return open_corpus(source)
+
+
+def facts_of(corpus: Corpus, table: LanguageTable) -> SplitFacts:
+    return SplitFacts(
+        name=corpus.name,
+        fingerprint=corpus.fingerprint,
+        protocol=table.protocol,
+        windows=len(table),
+        extra={"documents": table.documents, "tokens": table.tokens, "bytes": table.text_bytes},
+    )
+
+
+def table_of(
+    config: Config,
+    corpus: Corpus,
+    tokenizer: PreTrainedTokenizerBase,
+    encoder: Encoder,
+    *,
+    cache: bool = True,
+) -> LanguageTable:
+    """The blocks of a corpus, packed or from the cache; DataError if there are too few documents."""
+    sentence_task, length = _sentence_task(config), config.features.max_length
+    # Validation scores depend on the noise.
+    objective = {} if is_of_causal(config) else {"sentence_task": sentence_task, **asdict(noise_of(config))}
+    settings = json.dumps([tokenizer_hash(tokenizer), length, objective])
+    table = pack(
+        corpus,
+        tokenizer,
+        config.features.cache_dir if cache else None,
+        max_length=length,
+        vocab_size=encoder.vocab_size,
+        pairs=sentence_task != "none",
+        segments=encoder.has_segments,
+        protocol=f"{config.model['task']}:{hashlib.sha256(settings.encode()).hexdigest()[:8]}",
+    )
+    if sentence_task == "nsp" and table.documents < 2:
+        raise DataError(
+            f"{corpus.source}: is a single document, but next-sentence prediction draws false pairs from"
+            " two; name a larger corpus, or train with model.sentence_task=sop"
+        )
+    return table
+
+
+def noise_of(config: Config) -> Pretraining:
+    """The section ``pretraining`` of the config."""
+    return getattr(config, "pretraining", None) or Pretraining()
+
+
+def is_of_causal(config: Config) -> bool:
+    """Whether every token is predicted from the preceding ones, so that the targets cover the whole text."""
+    return config.model["task"] == "causal_lm"
+
+
+def _sentence_task(config: Config) -> Any:
+    return config.model.get("sentence_task", "none")
+
+
+def _encoder(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> Encoder:
+    encoder = make_encoder(config, tokenizer)
+    if not isinstance(encoder, Encoder):
+        raise ConfigError(
+            "encoder.family: words has no layers to pre-train; choose bert or another subword encoder"
+        )
+    return encoder
+
+
+def is_causal(model: CausalLM) -> bool:
+    """True if the scores of a token do not depend on the tokens after it."""
+    ids = torch.tensor([[0, 1, 2, 3], [0, 1, 2, 4]]) % model.encoder.vocab_size
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    segments = torch.zeros_like(ids) if model.encoder.has_segments else None
+    batch = LanguageBatch(ids[:, 0], ids, mask, segments, ids, mask, torch.ones(2))
+    was_training = model.training
+    try:
+        with torch.inference_mode():
+            first, second = model.eval()(batch).tokens
+    except (RuntimeError, ValueError):  # the attention does not accept such a mask
+        return False
+    finally:
+        model.train(was_training)
+    return torch.equal(first[:3], second[:3])
+
+
+# Fit ------------------------------------------------------------------------------------------------
+
+
+def fitting(config: Config, trusted: Sequence[str]) -> Fitting:
+    """What a rank of a run fits."""
+    return _fitting(config, assemble(config, trusted))
+
+
+def _fitting(config: Config, parts: Parts) -> Fitting:
+    """Training blocks with new noise every epoch; validation blocks, whose loss selects the epoch, with fixed
+    noise."""
+    held = parts.tables.get(CALIBRATION)
+    batches = Batches(
+        collator(config, parts.tables[TRAIN], config.seed),
+        None if held is None else collator(config, held),
+        EpochBatchSampler,
+    )
+    return Fitting(
+        parts.model,
+        parts.loss,
+        batches,
+        LanguageLogits,
+        OutputCollector,
+        partial(validation_scores, config, held),
+        monitor="calibration_loss",
+        has_validation_loss=False,  # the collector's is exact: a mean over tokens, not blocks
+    )
+
+
+def collator(config: Config, table: LanguageTable, seed: int | None = None) -> LanguageCollator:
+    """Collator of the objective; without ``seed``, that of validation."""
+    sentence_task = _sentence_task(config)
+    objective: Any = "mlm" if sentence_task == "none" else sentence_task
+    return LanguageCollator(table, noise_of(config), seed, "causal" if is_of_causal(config) else objective)
+
+
+# Score ----------------------------------------------------------------------------------------------
+
+
+class BlockScores(NamedTuple):
+    """Scores of one block."""
+
+    loss: float
+    """Sum of -log p over the block's targets, in nats."""
+    tokens: int
+    """Number of targets."""
+    right: int
+    """Number of targets ranked first in the vocabulary."""
+    odds: float | None = None
+    """Log-odds that the second part follows the first; None without a sentence task."""
+    follows: bool | None = None
+    """True if it does."""
+
+
+class OutputCollector:
+    """Collects loss and hits by row, since a padding row repeats a block of another process."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[int, BlockScores]] = []
+
+    def add(self, batch: LanguageBatch, logits: LanguageLogits) -> None:
+        """A target counts as right if its score is strictly the highest of the vocabulary."""
+        scores, counted = logits.tokens.float(), batch.counted
+        target_scores = scores.gather(-1, batch.targets[..., None])
+        losses = (scores.logsumexp(-1) - target_scores.squeeze(-1)).where(counted, 0.0).double().sum(1)
+        hits = ((scores >= target_scores).sum(-1) == 1) & counted
+        columns = [losses.tolist(), counted.sum(1).tolist(), hits.sum(1).tolist()]
+        if logits.follows is not None and batch.follows is not None:
+            columns += [logits.follows.float().tolist(), batch.follows.tolist()]
+        blocks = (BlockScores(*row) for row in zip(*columns, strict=True))
+        self.parts += zip(batch.index.tolist(), blocks, strict=True)
+
+    def result(self) -> list[BlockScores]:
+        """Scores of every block of the table, in order."""
+        by_row = dict(self.parts)
+        return [by_row[row] for row in sorted(by_row)]
+
+
+def language_scores(
+    blocks: Collection[BlockScores], predictions: int | None, text_bytes: int
+) -> dict[str, float | int]:
+    """Means over all targets of all blocks, independent of batching; accuracies in percent.
+
+    ``loss`` is in nats per target, ``perplexity`` its exponential. ``bits_per_byte`` is the loss in bits
+    times the number N of ``predictions`` that cover the text, divided by its UTF-8 bytes::
+
+        loss / ln 2 * N / bytes
+
+    For causal models (None) N is the number of targets, which gives the exact code length of the text. Masked
+    models predict a sample of the tokens from all others: N is the number of tokens, and the result estimates
+    their pseudo-likelihood, not a code length. ``sentence_f1`` is F1 of the class "follows"; a log-odds of 0
+    counts as "does not follow".
+    """
+    tokens = sum(block.tokens for block in blocks)
+    if not tokens:
+        raise ValueError("there is no predicted token to score")
+    loss = math.fsum(block.loss for block in blocks) / tokens
+    scores: dict[str, float | int] = {
+        "loss": loss,
+        "perplexity": math.exp(loss) if loss < 700 else math.inf,
+        "token_accuracy": 100 * sum(block.right for block in blocks) / tokens,
+        "bits_per_byte": loss / math.log(2) * (predictions or tokens) / text_bytes,
+        "targets": tokens,
+        "blocks": len(blocks),
+    }
+    pairs = [(block.odds > 0, bool(block.follows)) for block in blocks if block.odds is not None]
+    if pairs:
+        hits = sum(predicted and actual for predicted, actual in pairs)
+        positives = sum(predicted + actual for predicted, actual in pairs)
+        scores["sentence_accuracy"] = (
+            100 * sum(predicted == actual for predicted, actual in pairs) / len(pairs)
+        )
+        scores["sentence_f1"] = 200 * hits / positives if positives else 0.0
+    return scores
+
+
+def scores_of(config: Config, table: Any, blocks: Collection[BlockScores]) -> dict[str, float]:
+    """``language_scores`` of the blocks of a table."""
+    return language_scores(blocks, None if is_of_causal(config) else table.tokens, table.text_bytes)
+
+
+def validation_scores(config: Config, table: Any, blocks: Collection[BlockScores]) -> dict[str, float]:
+    """``calibration_*`` scores of an epoch."""
+    scores = scores_of(config, table, blocks).items()
+    return {f"calibration_{name}": value for name, value in scores if name not in ("targets", "blocks")}
+
+
+def score(
+    predictor: LanguagePredictor, table: LanguageTable, watch: Watch | None = None
+) -> tuple[Points, dict[str, list[Any]], float]:
+    """Scores of a corpus, its rows (a block each: the fields of ``BlockScores``), and seconds of reading."""
+    begun = time.perf_counter()
+    blocks = predictor.read(table, watch=watch)
+    seconds = time.perf_counter() - begun
+    point = Point(
+        protocol=table.protocol,
+        metric_version=METRIC_VERSION,
+        metrics=scores_of(predictor.config, table, blocks),
+        engine=engine("torch", predictor.precision),
+    )
+    columns = zip(BlockScores._fields, map(list, zip(*blocks, strict=True)), strict=True)
+    return {POINT: point}, {"id": [str(n) for n in range(len(blocks))], **dict(columns)}, seconds
+
+
+def score_set(
+    predictor: LanguagePredictor, corpus: Corpus, folder: Path, split: str, watch: Watch
+) -> tuple[SplitFacts, Points, dict[str, list[Any]]]:
+    """Facts, scores and rows of another corpus."""
+    table = predictor.table(corpus)
+    points, rows, _ = score(predictor, table, watch)
+    return facts_of(corpus, table), points, rows
+
+
+# The trained model ----------------------------------------------------------------------------------
+
+
+def load(
+    folder: Path, record: RunRecord, *, device: Any, precision: Precision, trusted: Sequence[str]
+) -> LanguagePredictor:
+    """The language model of a finished run."""
+    config, saved = validate(record.config), folder / MODEL
+    encoder: Any = store.load_encoder(saved)
+    check_window(config, encoder)
+    model = build_model(config.model, encoder, trusted=trusted, inputs=INPUTS)
+    store.load_weights(saved, model, precision)
+    tokenizer = store.load_tokenizer(saved)
+    return LanguagePredictor(model.to(device), tokenizer, config, record=record, precision=precision)
+
+
+class LanguagePredictor:
+    """A language model with its tokenizer."""
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: PreTrainedTokenizerBase,
+        config: Config,
+        *,
+        record: RunRecord | None = None,
+        precision: Precision | None = None,
+    ) -> None:
+        self.precision: Precision = precision or config.trainer.precision  # type: ignore[assignment]
+        self.model: LanguageModel = cast_weights(model, self.precision).eval()  # type: ignore[assignment]
+        self.tokenizer, self.config, self.record = tokenizer, config, record
+
+    def table(self, corpus: Corpus, *, cache: bool = True) -> LanguageTable:
+        """The blocks of a corpus, with the settings that the model was trained with."""
+        return table_of(self.config, corpus, self.tokenizer, self.model.encoder, cache=cache)
+
+    def read(self, table: LanguageTable, *, watch: Watch | None = None) -> list[BlockScores]:
+        """Loss and hits of every block, with the noise of validation."""
+        return read_table(
+            self.model,
+            collator(self.config, table),
+            OutputCollector(),
+            batch_size=self.config.trainer.eval_batch_size,
+            precision=self.precision,
+            watch=watch,
+        )
+
+    def try_out(self) -> None:
+        """Read something short, so that files that do not fit together fail when they are loaded."""
+        self.fill("Ada \U00013000 " + ("" if isinstance(self.model, CausalLM) else MASK), 1)
+
+    def fill(self, text: str, top_k: int) -> list[list[tuple[str, float]]]:
+        """The ``top_k`` most probable tokens with their probabilities (0 to 1) at each [MASK] of ``text``, in
+        order; for a causal model, those of the token after ``text``.
+
+        Raises ConfigError if a masked model gets no [MASK] or a causal model gets one, and if the text
+        exceeds the model's maximum length.
+        """
+        tokenizer, model = self.tokenizer, self.model
+        causal = isinstance(model, CausalLM)
+        if causal == (MASK in text):
+            hint = "the model predicts what follows the text" if causal else "put it where a token is missing"
+            raise ConfigError(f"the text has {'a' if causal else 'no'} {MASK}: {hint}")
+        marked = text.replace(MASK, str(tokenizer.mask_token))
+        text_ids = tokenizer(marked, add_special_tokens=False, verbose=False)["input_ids"]
+        template = probe(tokenizer, model.encoder.has_segments)
+        row, _ = framed_row(template, np.array(text_ids, np.int64))
+        ids = torch.from_numpy(row[: len(row) - len(template.after)] if causal else row)[None]
+        limit = model.encoder.max_tokens
+        if limit is not None and ids.shape[1] > limit:
+            raise ConfigError(f"the text has {ids.shape[1]} tokens and the model reads {limit}: shorten it")
+        last = torch.tensor([[ids.shape[1] - 1]])
+        positions = last if causal else (ids == tokenizer.mask_token_id).nonzero()[:, 1][None]
+        mask, device = torch.ones_like(ids, dtype=torch.bool), device_of(model)
+        segments = torch.zeros_like(ids) if model.encoder.has_segments else None
+        targets, counted = ids.gather(1, positions), torch.ones_like(positions, dtype=torch.bool)
+        batch = LanguageBatch(ids[:, 0], ids, mask, segments, targets, counted, torch.ones(1), positions)
+        with torch.inference_mode(), mixed(self.precision, device.type):
+            probabilities = model(batch.to(device)).tokens[0].float().softmax(-1)
+        if causal:
+            probabilities = probabilities[-1:]
+        best = probabilities[:, : len(tokenizer)].topk(min(top_k, len(tokenizer)))
+        return [
+            list(zip(tokenizer.convert_ids_to_tokens(token_ids), values, strict=True))
+            for token_ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
