@@ -75,7 +75,7 @@ def match_lstm_eager(quick: bool) -> Measurement:
         step = _match_step(hidden, width, device)
 
         def plain(step: Callable[[], None] = step) -> None:
-            with mock.patch("qa_arch.extras.kernels.fused.autograd.recur_fused", recur_plain):
+            with mock.patch("qa_arch.extras.kernels.autograd.recur_fused", recur_plain):
                 step()
 
         pairs = alternate(synchronised(step), synchronised(plain), 3 if quick else 7)

@@ -8,11 +8,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from qa_arch.extras.kernels import proof
-from qa_arch.extras.kernels.fused import autograd
-from qa_arch.extras.kernels.fused.autograd import recur_fused
-from qa_arch.extras.kernels.fused.kernel_check import example, states_and_gradients, to_float64
-from qa_arch.extras.kernels.proof import supports
+from qa_arch.extras.kernels import autograd, proof
+from qa_arch.extras.kernels.autograd import recur_fused
+from qa_arch.extras.kernels.proof import difference, example, in_bf16, states_and_gradients, supports
 from qa_arch.nn.match_lstm import MatchLSTM, recur_plain
 from qa_arch.nn.recurrence import recur
 
@@ -41,16 +39,10 @@ def gpu() -> None:
 
 def assert_equal_to_plain(arguments, tolerance, gradient_tolerance=None):
     """Compare with the plain loop in float64, by the size of each tensor's largest entry."""
-    actual, expected = (
-        states_and_gradients(recur_fused, arguments),
-        states_and_gradients(recur_plain, to_float64(arguments)),
-    )
-    for number, (item, other) in enumerate(zip(actual, expected, strict=True)):
-        size = other.abs().max().clamp(min=1)
-        limit = (gradient_tolerance or tolerance) if number else tolerance
-        torch.testing.assert_close(item.double() / size, other / size, rtol=0, atol=limit)
-    for gradient, argument in zip(actual[1:], (x for x in arguments if x.requires_grad), strict=True):
-        assert gradient.dtype == argument.dtype
+    assert difference(arguments, tolerance, gradient_tolerance or tolerance) == ""
+    _, *gradients = states_and_gradients(recur_fused, arguments).values()
+    differentiable = [x for x in arguments if x.requires_grad]
+    assert [x.dtype for x in gradients] == [x.dtype for x in differentiable]
 
 
 @pytest.mark.usefixtures("interpreted")
@@ -68,8 +60,7 @@ def test_states_and_gradients_equal_the_plain_loop(dtype, tolerance, sizes):
 
 @pytest.mark.usefixtures("interpreted")
 def test_bf16_inputs_are_computed_in_fp32():
-    wide = example(torch.float32, steps=2, B=2, width=8)
-    arguments = [x.detach().bfloat16().requires_grad_() if n in (0, 2, 3) else x for n, x in enumerate(wide)]
+    arguments = in_bf16(example(torch.float32, steps=2, B=2, width=8))
     assert recur_fused(*arguments).dtype == torch.float32
     assert_equal_to_plain(arguments, 1e-5, gradient_tolerance=2**-8)
 
@@ -148,8 +139,8 @@ def test_deterministic_on_a_gpu():
     arguments = example(torch.float32, device=GPU, **SIZES[0])
     first = states_and_gradients(recur_fused, arguments)
     for _ in range(3):
-        for item, other in zip(states_and_gradients(recur_fused, arguments), first, strict=True):
-            assert torch.equal(item, other)
+        again = states_and_gradients(recur_fused, arguments)
+        assert all(torch.equal(again[name], first[name]) for name in first)
 
 
 @pytest.mark.gpu

@@ -1,22 +1,18 @@
 """The match-LSTM recurrence on a GPU: one launch for all steps forward, one for all steps backward.
 
-``recur_fused`` computes the same as ``qa_arch.nn.match_lstm.recur_plain``, with the Triton kernels of
-``kernels``. Saved for backward, per step and row: query, gates, state, cell and scores; the energies, the
-one large tensor of a step, are never stored but recomputed. Gradients that no step depends on are computed
-after the loop: those of keys and score in one kernel, those of values, inputs and weights as matrix products
-over all steps.
+``recur_fused`` computes the same as ``qa_arch.nn.match_lstm.recur_plain``. Saved for backward, per step and
+row: query, gates, state, cell and scores; the energies, the one large tensor of a step, are recomputed.
+Gradients that no step depends on are computed after the loop: those of keys and score in one kernel, those
+of values, inputs and weights as matrix products over all steps.
 
 Why one cooperative launch of programs that each own a slice of the hidden units: the weights of a step are
 5H² numbers, 0.45 MB at H = 150 and 2.9 MB at H = 384 in fp32, more than the 228 KB of a multiprocessor. With
 one program per row, each would stream all of them at every step; split by hidden units, each program reads
 1/10 and 1/24 of them, at the cost of two grid barriers per step of about 1.2 µs each. One launch per phase
-would cost 5 µs or more of host time each, and a CUDA graph for each batch shape.
+would cost 5 µs or more of host time each. ``benchmarks/NOTES.md``, "On an H100", has what was measured.
 
-Measured on an H100 (``benchmarks/NOTES.md``, "On an H100"): 1.88 times the time of cuDNN's LSTM at H = 150
-and 1.36 times at H = 384, and 15 and 12 times as fast as the eager loop; reproduce with ``python -m
-benchmarks gpu-match-lstm gpu-match-lstm-eager``. Without a GPU the tests run the kernels under Triton's
-interpreter, which cannot run the barriers, so no run uses them before ``qa_arch.extras.kernels.proof`` has
-verified them on its GPU.
+Without a GPU the tests run the kernels under Triton's interpreter, which cannot run the barriers, so no run
+uses them before ``qa_arch.extras.kernels.proof`` has verified them on its GPU.
 """
 
 from __future__ import annotations
@@ -53,7 +49,7 @@ def recur_fused(
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs, reversal, keys, values, mask, score, bias, state) -> Tensor:
-        from qa_arch.extras.kernels.fused.kernels import forward_kernel
+        from qa_arch.extras.kernels.kernels import forward_kernel
 
         tensors = [x.contiguous() for x in (inputs, reversal, keys, values, mask, score, state)]
         sizes = Sizes(len(inputs), len(keys), keys.shape[1], len(score))
@@ -71,7 +67,7 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        from qa_arch.extras.kernels.fused.kernels import backward_kernel
+        from qa_arch.extras.kernels.kernels import backward_kernel
 
         steps, states, cells, scores, total, reversal, keys, values, score, bias, state = ctx.saved_tensors
         gradient, dscores, dcells = (torch.empty_like(x) for x in (steps, scores, cells[0]))
@@ -114,7 +110,7 @@ def launch(kernel: Any, tensors: Sequence[Tensor], sizes: Sizes, steps: range) -
     as many groups as are guaranteed to be, and further launches follow. If not even one group fits, the
     phases between the barriers are launched one by one.
     """
-    from qa_arch.extras.kernels.fused.kernels import ROWS, UNITS
+    from qa_arch.extras.kernels.kernels import ROWS, UNITS
 
     C, B, Q, H = sizes
     slices, groups = -(-H // UNITS), -(-2 * B // ROWS)
@@ -144,7 +140,7 @@ def gradient_of_attention(
     keys: Tensor, score: Tensor, steps: Tensor, dscores: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Gradients of ``keys`` and ``score`` from those of the scores of all steps."""
-    from qa_arch.extras.kernels.fused.kernels import keys_kernel
+    from qa_arch.extras.kernels.kernels import keys_kernel
 
     (C, B, _, Q), (H,) = dscores.shape, score.shape
     blocks = -(-Q // BLOCK)
