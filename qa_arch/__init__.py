@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from qa_arch.api import train
     from qa_arch.results.notebooks import Run, compare, runs
-    from qa_arch.serving.answers import Answer, Query, Span
-    from qa_arch.serving.reader import Reader, load
-    from qa_arch.spans.loading import load_predictor
+    from qa_arch.spans.answers import Answer, Query, Span
+    from qa_arch.spans.loading import load, load_predictor
+    from qa_arch.spans.reader import Reader
 
 __version__ = "0.2.0"
 
@@ -44,12 +44,12 @@ _LAZY = {
     "runs": "qa_arch.results.notebooks",
     "Run": "qa_arch.results.notebooks",
     "compare": "qa_arch.results.notebooks",
-    "load": "qa_arch.serving.reader",
+    "load": "qa_arch.spans.loading",
     "load_predictor": "qa_arch.spans.loading",
-    "Reader": "qa_arch.serving.reader",
-    "Answer": "qa_arch.serving.answers",
-    "Query": "qa_arch.serving.answers",
-    "Span": "qa_arch.serving.answers",
+    "Reader": "qa_arch.spans.reader",
+    "Answer": "qa_arch.spans.answers",
+    "Query": "qa_arch.spans.answers",
+    "Span": "qa_arch.spans.answers",
 }
 """Name -> module imported on first use, so that ``import qa_arch`` does not load torch."""
 

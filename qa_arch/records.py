@@ -583,6 +583,8 @@ SECTIONS = frozenset(
     )
 )
 """Sections of a record's config that are mappings, if present."""
+MEMBERS = "members.json"
+"""File of an ensemble, or of a run that is decoded or calibrated in another way: its runs."""
 ONNX, GRAPH = "onnx", "model.onnx"
 """Folder of a run's ONNX graph, if ``qa-arch export`` wrote one, and the graph within it."""
 Runs = Sequence[tuple[Path, RunRecord]]

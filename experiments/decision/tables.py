@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from qa_arch.evaluation.registration import read_registration
 from qa_arch.metrics.confidence import Floats, auroc
 from qa_arch.metrics.significance import Effect, holm, in_order
 from qa_arch.metrics.threshold import fit_threshold
 from qa_arch.records import CALIBRATION, DEV, Runs, recorded
+from qa_arch.registration import read_registration
 from qa_arch.results.comparisons import (
     P_HOLM,
     P_VALUE,

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from qa_arch.evaluation.registration import read_registration
 from qa_arch.metrics.significance import in_order
 from qa_arch.records import DEV, recorded
+from qa_arch.registration import read_registration
 from qa_arch.results.comparisons import P_HOLM, P_VALUE, delta_columns, effect_figures
 from qa_arch.results.experiments import Wanted, runs_table
 from qa_arch.results.samples import samples_of

@@ -104,7 +104,7 @@ def _score(runs: Runs, sets: Sequence[SuiteSet], suite: SuiteFile, args: argpars
         return runs
     with gc_disabled():
         from qa_arch.cli.watch import watching
-        from qa_arch.evaluation.runs import Request, evaluate_runs
+        from qa_arch.evaluation import evaluate_run
 
     for folder, names in missing.items():
         load = cache(partial(open_predictor, [str(folder)], args))
@@ -112,9 +112,9 @@ def _score(runs: Runs, sets: Sequence[SuiteSet], suite: SuiteFile, args: argpars
             pair = f"{folder} on {name}"
             log.info("scoring %s", pair)
             data, on_error = suite.sets[name].sources, suite.sets[name].on_error
-            request = Request(runs=[str(folder)], data=data, on_error=on_error, trust=args.trust)
+            watch = partial(watching, pair, "rows")
             try:
-                evaluate_runs(request, load, partial(watching, pair, "rows"))
+                evaluate_run(folder, load, watch, data=data, on_error=on_error, trust=args.trust)
             except (ConfigError, DataError) as error:
                 log.warning("left out: %s: %s", pair, error)
     return [(folder, read_record(folder)) for folder, _ in runs]

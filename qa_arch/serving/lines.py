@@ -25,6 +25,8 @@ from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
+from pydantic import ValidationError
+
 from qa_arch import __version__
 from qa_arch.config.check import suggest
 from qa_arch.config.files import MAX_JSON_BYTES, parse_json, read_json, write_json
@@ -34,7 +36,7 @@ from qa_arch.data.question_sets import RecordError, clip, json_type
 from qa_arch.errors import FULL, ConfigError, DataError, QaArchError, RunError, UnavailableError, one_line
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
 from qa_arch.records import GRAPH, MODEL, ONNX, TOKENIZER, VECTORS, Seconds, read_record
-from qa_arch.serving.answers import Answer, Query
+from qa_arch.spans.answers import QUERY, Answer, Fault, Query
 from qa_arch.system import lock
 from qa_arch.types.text import Problem
 
@@ -48,7 +50,8 @@ OPTIONS = ("top_k", "max_answer_tokens", "null_threshold", "distinct")
 """Per-line options of ``Query``; they override those of the command."""
 IGNORED = ("title", "answers", "is_impossible", "plausible_answers", "kind", "original_id")
 """Fields of flat SQuAD records that do not affect the answer."""
-FIELDS = ("id", "question", "context", "documents", *OPTIONS, "meta", *IGNORED)
+QUERY_FIELDS = ("question", "context", "documents", *OPTIONS)
+FIELDS = ("id", *QUERY_FIELDS, "meta", *IGNORED)
 _EXPECTED = 'a line is an object {"question": ..., "context": ...} (for SQuAD JSON give --out a folder)'
 log = logging.getLogger(__name__)
 
@@ -318,19 +321,15 @@ def _query(line: bytes, row: dict[str, Any], options: Mapping[str, Any]) -> Quer
             raise RecordError(
                 clip(name), f"is not a field of a question{hint}; 'meta' is copied to the answer"
             )
-    sources = [name for name in ("context", "documents") if fields.get(name) is not None]
-    if "question" not in fields or not sources:
-        missing = "question" if "question" not in fields else "context"
+    given = [name for name in QUERY_FIELDS if fields.get(name) is not None]
+    if "question" not in given or not {"context", "documents"} & {*given}:
+        missing = "question" if "question" not in given else "context"
         raise RecordError(missing, "is missing; a line needs a question, and a context or documents")
-    if len(sources) == 2:
-        raise RecordError("documents", "is given as well as context; give only one of the two")
-    texts = fields["documents"] if sources == ["documents"] else (fields["context"],)
-    own = {name: fields[name] for name in OPTIONS if fields.get(name) is not None}
     try:
-        return Query(fields["question"], texts, **{**options, **own})
-    except (ConfigError, DataError) as error:  # "top_k: 0 is out of range, ..."
-        field, _, message = str(error).partition(": ")
-        raise RecordError(sources[0] if field.startswith("documents") else field, message) from None
+        return QUERY.validate_python({**options, **{name: fields[name] for name in given}})
+    except ValidationError as error:
+        fault = Fault.of(error)
+        raise RecordError(fault.field, fault.message) from None
 
 
 def origin_of(data: str, models: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -55,8 +55,8 @@ from qa_arch.records import (
     Threshold,
 )
 from qa_arch.spans.files import write_parts
-from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.spans.ranking import Ranking
+from qa_arch.spans.reader import Reader
 from qa_arch.spans.rows import (
     ALWAYS_ANSWER,
     answerable_auroc,
@@ -147,7 +147,7 @@ class SpanTask(Task):
         self,
         config: Config,
         sets: Mapping[str, QuestionSet],
-        predictor: SpanPredictor,
+        predictor: Reader,
         trusted: Sequence[str] = TRUSTED,
     ) -> SpanParts:
         """Parts of a run that continues from a trained model, with new question sets."""
@@ -203,9 +203,9 @@ class SpanTask(Task):
 
     def predictor(
         self, config: Config, parts: SpanParts, record: RunRecord | None = None, precision: Any = None
-    ) -> SpanPredictor:
+    ) -> Reader:
         precision = precision or config.trainer.precision
-        return SpanPredictor(
+        return Reader(
             cast_weights(parts.model, precision),
             parts.tokenizer,
             parts.vectors,

@@ -9,7 +9,7 @@ takes a question through these steps, most of them methods of its task::
     -> logits                     the model
     -> ranked answers             Task.collector, read_table
     -> Scores                     Task.points
-    -> run.json                   training.run, evaluation.runs
+    -> run.json                   training.run, evaluation
 
 Training, evaluation and the commands call these methods and never ask which task they have.
 """

@@ -25,7 +25,7 @@ from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import OOM_REMEDY, Config, cut_batch, require_trainable
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import QaArchError, RunError, out_of_memory
-from qa_arch.evaluation.scoring import evaluate_splits, load_references
+from qa_arch.evaluation import evaluate_splits, load_references
 from qa_arch.models import store
 from qa_arch.models.check import check_model
 from qa_arch.nn import encoder_configs

@@ -15,7 +15,7 @@ from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.errors import DataError
-from qa_arch.evaluation.runs import calibration_set
+from qa_arch.evaluation import calibration_set
 from qa_arch.models.checkpoint_files import run_config
 from qa_arch.records import CALIBRATION, DEV, GIVEN, ORACLE, questions_folder, read_questions, read_record
 from qa_arch.types.text import Example, Gold

@@ -3,15 +3,17 @@
 import re
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from qa_arch.adopt import adopt_model
 from qa_arch.cli.compose import compose
 from qa_arch.config.schema import task_entries, validate
 from qa_arch.errors import ConfigError
-from qa_arch.evaluation.runs import Request, evaluate_runs
+from qa_arch.evaluation import evaluate_run
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -51,14 +53,15 @@ def trained(request, few_questions, tmp_path_factory) -> tuple[str, Path]:
     return name, folder
 
 
+def unwatched():
+    return nullcontext(lambda done, total: None)
+
+
 def evaluate(folder: Path, **options):
     """Points of ``evaluate --run`` in the precision the run was trained in."""
     precision = read_record(folder).precision
-    record, split = evaluate_runs(
-        Request(runs=[str(folder)], **options),
-        lambda: load_predictor(folder, device="cpu", precision=precision),
-        lambda: nullcontext(lambda done, total: None),
-    )
+    load = partial(load_predictor, folder, device="cpu", precision=precision)
+    record, split = evaluate_run(folder, load, unwatched, **options)
     return record.scores[split]
 
 
@@ -108,9 +111,12 @@ def test_another_decoder_has_its_own_threshold(trained, tmp_path):
     name, folder = trained
     if not task_named(name).has_search:
         return
-    settings = compose(["decode=greedy"])["decode"]
-    points = evaluate(folder, decode="greedy", settings=settings, record=str(tmp_path / "greedy"))
-    original, record = read_record(folder), read_record(tmp_path / "greedy")
+    greedy, original = tmp_path / "greedy", read_record(folder)
+    load = partial(load_predictor, folder, device="cpu", precision=original.precision)
+    decode = "greedy", compose(["decode=greedy"])["decode"]
+    adopt_model([str(folder)], greedy, load, unwatched, decode=decode)
+    points = evaluate(greedy)
+    record = read_record(greedy)
     predictor = load_predictor(folder, device="cpu", precision=original.precision)
     predictor.config = validate(record.config)
     task, calibration = task_named(name), task_named(name).open(predictor.config.data.calibration)

@@ -21,7 +21,6 @@ from qa_arch.records import read_questions, read_record
 from qa_arch.serving import lines
 from qa_arch.serving.app import create_app
 from qa_arch.serving.guard import ServiceOptions
-from qa_arch.spans.loading import load_predictor
 from qa_arch.types.text import Example
 
 Answers = Mapping[str, Mapping[str, Any]]
@@ -77,8 +76,8 @@ def by_exported_checkpoint(run, examples, folder, patch) -> Answers:
     """Through the transformers class, with the run's windows and null threshold, which a checkpoint lacks."""
     assert main(["export", str(run), "--to", "hf", "--out", str(folder / "checkpoint")]) == 0
     windows = read_record(run).config["features"]
-    predictor = load_predictor(folder / "checkpoint", settings={"features": windows})
-    reader, threshold = qa_arch.Reader(predictor), qa_arch.load(run).null_threshold
+    reader = qa_arch.load(folder / "checkpoint", settings={"features": windows})
+    threshold = qa_arch.load(run).null_threshold
     pairs = [(e.question, e.context) for e in examples]
     answers = reader.stream(pairs, null_threshold=threshold)
     return {e.id: answer.as_dict() for e, answer in zip(examples, answers, strict=True)}

@@ -28,8 +28,7 @@ from qa_arch.config.identity import ENCODER, config_hash
 from qa_arch.config.schema import Config, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
-from qa_arch.evaluation.runs import calibration_set
-from qa_arch.evaluation.scoring import evaluate_splits
+from qa_arch.evaluation import calibration_set, evaluate_splits
 from qa_arch.export.onnx_folder import sample
 from qa_arch.extras.compression.magnitude import HoldZeros, prune, sparsity_of, zeros
 from qa_arch.extras.compression.structured import (
@@ -62,7 +61,7 @@ from qa_arch.records import (
 )
 from qa_arch.results.provenance import new_record
 from qa_arch.spans.loading import load_predictor
-from qa_arch.spans.predictor import SpanPredictor
+from qa_arch.spans.reader import Reader
 from qa_arch.spans.task import SpanParts, SpanTask
 from qa_arch.tasks import run_device, task_of
 from qa_arch.tasks.teacher import Teacher, load_teacher
@@ -81,7 +80,7 @@ UNFINISHED = ".compressing"
 class ParentRun:
     """A run loaded in fp32 on the CPU, whose model may be modified."""
 
-    predictor: SpanPredictor
+    predictor: Reader
     config: Config
     record: RunRecord
     name: Parent
@@ -185,7 +184,7 @@ def open_parent(source: Path, trust: Sequence[str] = ()) -> ParentRun:
             f"{source}: is an exported graph, which cannot be compressed; give the run it was exported from"
         )
     predictor = load_predictor(source, device="cpu", trust=trust)
-    if not isinstance(predictor, SpanPredictor) or predictor.record is None:
+    if not isinstance(predictor, Reader) or predictor.record is None:
         raise RunError(f"{source}: is not a span run; only span models can be compressed")
     if any(isinstance(step, Int8) for step in predictor.config.compression or ()):
         raise RunError(

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     train = open_passages(args.train, use="scoring") if args.shots else None
     shots = draw_shots(train, args.shots, args.seed, sets) if train else []
     with gc_disabled():
-        from qa_arch.evaluation.adoption import adopt, check_articles
+        from qa_arch.adopt import adopt, check_articles
 
         if args.calibration:
             check_articles(*sets)

@@ -13,7 +13,7 @@ from transformers import AutoModelForQuestionAnswering
 from qa_arch.config.schema import validate
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, DataError, RunError
-from qa_arch.evaluation.scoring import calibrate, read
+from qa_arch.evaluation import calibrate, read
 from qa_arch.export.huggingface import export_hf
 from qa_arch.export.onnx_folder import export_onnx
 from qa_arch.extras.compression import runs as compressed_runs

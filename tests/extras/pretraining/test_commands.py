@@ -178,7 +178,7 @@ def test_evaluate_adds_another_corpus_to_the_record(qa_arch, run_of, tmp_path):
         (["export", "RUN", "--to", "hf", "--out", "OUT"], "was pre-trained on a corpus"),
         (["compare", "RUN", "RUN", "--split", "calibration"], "answers no questions"),
         (["evaluate", "--run", "RUN"], "data.dev"),
-        (["evaluate", "--run", "RUN", "--decode", "greedy", "--record", "OUT"], "only spans are searched"),
+        (["adopt", "RUN", "--decode", "greedy", "--folder", "OUT"], "only spans are searched"),
         (["train", "model=bert", "debug=fast", "encoder.name=RUN"], "encoder.init=pretrained"),
         (["train", "model=bert", "encoder.name=SPANS", "data=demo"], "not a pre-training run"),
     ],

@@ -95,7 +95,7 @@ SELECTED, CLASSIFIED, SPANS, OUT = "SELECTED", "CLASSIFIED", "SPANS", "OUT"
         (["ask", SELECTED, "--question", "Who?", "--context", "Ada."], "selects answers"),
         (["predict", SELECTED, "--data", "synthetic:dev", "--out", OUT], "selects answers"),
         (["evaluate", "--run", SELECTED, "--data", "insuranceqa:nowhere:dev"], "cannot be read"),
-        (["evaluate", "--run", SELECTED, "--decode", "greedy", "--record", OUT], "only spans are searched"),
+        (["adopt", SELECTED, "--decode", "greedy", "--folder", OUT], "only spans are searched"),
         pytest.param(
             ["evaluate", "--run", SELECTED, "--text-metrics"],
             "predictions.json",

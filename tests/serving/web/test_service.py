@@ -64,7 +64,7 @@ def test_valid_question(service):
 def test_empty_question_or_passage_is_refused(service, body, field):
     client = service()
     assert error_of(client.post("/v1/answer", json=body), 422)["field"] == field
-    assert client.readers["first"].predictor.batches == []
+    assert client.readers["first"].batches == []
 
 
 def test_passage_without_an_answer(service):
@@ -83,7 +83,7 @@ def test_model_is_chosen_by_name(service):
     for model in models:
         example = client.post("/v1/answer", json={**model["example"], "model": model["name"]})
         assert example.json()["model"] == model["name"]
-    assert [len(client.readers[name].predictor.batches) for name in ("first", "second")] == [1, 1]
+    assert [len(client.readers[name].batches) for name in ("first", "second")] == [1, 1]
     for name in ("third", "../first", "/etc/passwd", ""):
         error = error_of(ask(client, model=name), 404)
         assert (error["field"], error["remedy"]) == ("model", "choose from: first, second")
@@ -108,7 +108,7 @@ def test_very_large_input(service):
     assert error["message"] == "200,018 characters of text"
     queries = [{"question": "q", "context": "w" * 70_000}] * 3
     error_of(client.post("/v1/answer", json={"queries": queries}), 413)
-    assert len(client.readers["first"].predictor.batches) == 2
+    assert len(client.readers["first"].batches) == 2
 
 
 @pytest.mark.parametrize("declared", [True, False])
@@ -256,13 +256,13 @@ def test_limits_come_before_validation(service, body, field, message):
 
 
 def test_bodies_are_validated_off_the_event_loop(service, monkeypatch):
-    loops, build = [], app_module._query
+    loops, read_body = [], app_module._read_body
 
-    def recorded(*texts, **options):
+    def recorded(*arguments):
         loops.append(asyncio._get_running_loop())
-        return build(*texts, **options)
+        return read_body(*arguments)
 
-    monkeypatch.setattr(app_module, "_query", recorded)
+    monkeypatch.setattr(app_module, "_read_body", recorded)
     assert ask(service()).status_code == 200
     assert loops == [None]
 
@@ -318,10 +318,10 @@ def test_queries_share_batches_within_limits(service):
         time.sleep(0.1)
         list(pool.map(lambda _: ask(client), range(8)))
     assert first.result().status_code == 200
-    sizes = [len(batch) for batch in client.readers["first"].predictor.batches]
+    sizes = [len(batch) for batch in client.readers["first"].batches]
     assert sum(sizes) == 9
     assert max(sizes) == 2  # of 88 characters each
-    assert client.readers["first"].predictor.threads.isdisjoint({"MainThread", "asyncio"})
+    assert client.readers["first"].threads.isdisjoint({"MainThread", "asyncio"})
 
 
 def test_slow_answer_times_out(service):
