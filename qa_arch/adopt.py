@@ -57,6 +57,7 @@ from qa_arch.spans.rows import ALWAYS_ANSWER, question_rows, threshold_on
 from qa_arch.types.text import Candidate, Example, Prediction, QuestionSet
 
 if TYPE_CHECKING:
+    from qa_arch.evaluation import Reading
     from qa_arch.tasks import Predictor, Watch
 
     Watching = Callable[[], AbstractContextManager[Watch]]
@@ -85,14 +86,12 @@ def adopt_model(
     ensemble takes the mean of its members, and a checkpoint keeps its own or 0. The same again keeps what was
     scored since; RunError if the folder holds another record.
     """
-    from qa_arch.evaluation import calibrate, read, recorded_calibration, score  # imports torch
-    from qa_arch.spans.loading import as_recorded
+    from qa_arch.spans.loading import as_recorded  # imports torch
     from qa_arch.tasks import task_of
 
-    checkpoint, predictor = names_checkpoint(sources[0]), None
-    if checkpoint:
+    predictor: Any = None
+    if names_checkpoint(sources[0]):
         predictor = load()
-        assert predictor.record is not None
         record = replace(predictor.record, model=name or predictor.record.model)
     else:
         record = _combined(sources, name, decode, calibration)
@@ -103,56 +102,84 @@ def adopt_model(
         )
     if calibration and not task.has_null:
         raise ConfigError(f"--calibration: task {task.name} has no null threshold to fit; leave it out")
-    fitted_on = task.open(list(calibration), name=CALIBRATION) if calibration else None
-    hashes = {} if fitted_on is None else {CALIBRATION: fitted_on.fingerprint}
-    config = record.config
+    questions, config, hashes = None, record.config, {}
     if calibration:
+        questions = task.open(list(calibration), name=CALIBRATION)
         config = {**config, "data": {**config["data"], "calibration": list(calibration)}}
+        hashes = {CALIBRATION: questions.fingerprint}
     members = {"members": list(record.members)} if record.members else {}
     record = replace(record, config=config, config_hash=config_hash({**config, **members}, hashes))
-    if (folder / RECORD).is_file():
-        record = _existing(read_record(folder), record, folder, sources)
-        return record, as_recorded(predictor or load(), record)
-    predictor = predictor or load()
-    if decode and fitted_on is None:
-        fitted_on = recorded_calibration(record, run_config(config))
-    reading = None
-    if fitted_on is not None:
-        # The null odds of another decoding are on another scale.
-        as_recorded(predictor, replace(record, threshold=None, confidence=None))
-        with watching() as watch:
-            reading = read(predictor, fitted_on, watch=watch)
-        record = replace(record, **vars(calibrate(predictor, reading)))
-    elif decode:
-        record = replace(record, **vars(Fits(threshold=Threshold(value=0.0, fitted_on="nothing"))))
-    elif len(sources) > 1:
-        record = replace(record, **vars(_mean_fits(sources, predictor)))
+    existing = read_record(folder) if (folder / RECORD).is_file() else None
+    if existing is not None:
+        _require_same(existing, record, folder, sources)
+    predictor, reading = predictor or load(), None
+    if existing is None:
+        record, reading = _fitted(record, predictor, sources, questions, decode is not None, watching)
     with changing(folder, patience=WRITING) as existing:
-        if existing is not None:
-            record = _existing(existing, record, folder, sources)
+        if existing is None:
+            record = _write(record, predictor, reading, folder, sources)
         else:
-            if reading is not None:
-                points, rows = score(predictor, reading, folder, split=CALIBRATION)
-                titles = {*reading.questions.titles, *record.facts(CALIBRATION).titles}
-                facts = replace(reading.facts, titles=tuple(sorted(titles)))
-                record = replace(record, data={**record.data, CALIBRATION: facts})
-                record = replace(record, scores={CALIBRATION: points}, rows={CALIBRATION: rows})
-            if record.members:
-                write_json(folder / MEMBERS, _members(sources, folder))
-            write_record(folder, record)
+            _require_same(existing, record, folder, sources)
+            record = existing
     return record, as_recorded(predictor, record)
 
 
-def _existing(existing: RunRecord, record: RunRecord, folder: Path, sources: Sequence[str]) -> RunRecord:
+def _fitted(
+    record: RunRecord,
+    predictor: Predictor,
+    sources: Sequence[str],
+    questions: Any,
+    decodes: bool,
+    watching: Watching,
+) -> tuple[RunRecord, Reading | None]:
+    """The record with threshold and temperature, and what the model read of the set they are fitted on."""
+    from qa_arch.evaluation import calibrate, read, recorded_calibration
+    from qa_arch.spans.loading import as_recorded
+
+    if questions is None and decodes:
+        questions = recorded_calibration(record, run_config(record.config))
+    if questions is not None:
+        # Fitted from nothing: the null odds of another decoding are on another scale.
+        as_recorded(predictor, replace(record, threshold=None, confidence=None))
+        with watching() as watch:
+            reading = read(predictor, questions, watch=watch)
+        return replace(record, **vars(calibrate(predictor, reading))), reading
+    if decodes:
+        fits = Fits(threshold=Threshold(value=0.0, fitted_on="nothing"))
+        return replace(record, **vars(fits)), None
+    if len(sources) > 1:
+        record = replace(record, **vars(_mean_fits(sources, predictor)))
+    return record, None
+
+
+def _write(
+    record: RunRecord, predictor: Predictor, reading: Reading | None, folder: Path, sources: Sequence[str]
+) -> RunRecord:
+    """Write the run, with the scores of its calibration set if that was read, and return its record."""
+    if reading is not None:
+        from qa_arch.evaluation import score
+
+        points, rows = score(predictor, reading, folder, split=CALIBRATION)
+        titles = {*reading.questions.titles, *record.facts(CALIBRATION).titles}
+        facts = replace(reading.facts, titles=tuple(sorted(titles)))
+        record = replace(record, data={**record.data, CALIBRATION: facts})
+        record = replace(record, scores={CALIBRATION: points}, rows={CALIBRATION: rows})
+    if record.members:
+        write_json(folder / MEMBERS, _members(sources, folder))
+    write_record(folder, record)
+    return record
+
+
+def _require_same(existing: RunRecord, record: RunRecord, folder: Path, sources: Sequence[str]) -> None:
+    """Raise RunError if the folder holds another record, or one of runs that were trained again since."""
     same = existing.config_hash == record.config_hash
-    if same and record.members:  # else they were trained again
+    if same and record.members:
         same = (folder / MEMBERS).is_file() and read_json(folder / MEMBERS, "") == _members(sources, folder)
     if not same:
         raise RunError(
             f"{folder}: holds the record of {existing.model} with other files, settings or calibration; score"
             f" that with --run {shlex.quote(str(folder))}, or adopt this into another --folder"
         )
-    return existing
 
 
 def _combined(
@@ -173,7 +200,7 @@ def _combined(
     for run, record in zip(runs, records, strict=True):
         if record.members:
             raise ConfigError(f"{run}: was itself adopted from {', '.join(record.members)}; name those")
-    config = {**first.config, "decode": decode[1] if decode else first.config["decode"]}
+    config = {**first.config, **({"decode": decode[1]} if decode else {})}
     data = {}
     for split in (TRAIN, CALIBRATION):
         facts = [record.data[split] for record in records if split in record.data]

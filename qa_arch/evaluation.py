@@ -67,17 +67,6 @@ FEW_STEPS = 300
 # Runs ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ScoredSet:
-    """A set that a run may be scored on."""
-
-    questions: Any
-    split: str | None
-    """Its name in the record; None: not one of the run's own."""
-    overlap: tuple[str, ...] = ()
-    """Articles of the run's training and calibration data in it."""
-
-
 def evaluate_run(
     folder: Path,
     load: Callable[[], Predictor],
@@ -103,8 +92,7 @@ def evaluate_run(
     record = read_record(folder)
     config = run_config(record.config)
     options: Any = {"on_error": on_error, "train": train, "final": final, "allow_overlap": allow_overlap}
-    chosen = open_set(record, config, data, **options)
-    questions = chosen.questions
+    questions, split, overlap = open_set(record, config, data, **options)
     if null_threshold is not None and questions.protocol != "2.0":
         raise ConfigError(
             f"--null-threshold: {questions.name} has no unanswerable questions ({questions.protocol}); leave"
@@ -129,10 +117,10 @@ def evaluate_run(
     with changing(folder, patience=WRITING) as current:  # another set may have been scored meanwhile
         if current is None or current.created != record.created:
             raise RunError(f"{folder}: is no longer the run that was scored; score it again")
-        record, split = _named(current, chosen, data)
+        record, split = _named(current, questions, split, data)
         points, rows = score(predictor, reading, folder, split=split, given=null_threshold)
-        if chosen.overlap:
-            points = {name: replace(point, overlap=chosen.overlap) for name, point in points.items()}
+        if overlap:
+            points = {name: replace(point, overlap=overlap) for name, point in points.items()}
         references = {name: scores for name, scores in record.references.items() if name != split}
         if heuristics is not None:
             references[split] = heuristics
@@ -159,8 +147,10 @@ def open_set(
     train: bool = False,
     final: bool = False,
     allow_overlap: bool = False,
-) -> ScoredSet:
-    """Open ``data``, or the config's dev set, or with ``train`` the questions that the run was trained on.
+) -> tuple[Any, str | None, tuple[str, ...]]:
+    """Open ``data``, or the config's dev set, or with ``train`` the questions that the run was trained on;
+    return it, its name in the record (None for a set that is not the run's own), and the titles that it
+    shares with the run's training and calibration articles.
 
     A dev set that the config keeps closed is opened only with ``final``, and articles that the run was
     trained on only with ``allow_overlap``. Raises DataError or ConfigError, naming the option that helps, if
@@ -201,7 +191,7 @@ def open_set(
         )
     if is_dev and DEV in record.data:  # whatever the file is called now
         questions = replace(questions, name=record.data[DEV].name)
-    return ScoredSet(questions, TRAIN if train else DEV if is_dev else None, overlap)
+    return questions, TRAIN if train else DEV if is_dev else None, overlap
 
 
 def _takes_dev(record: RunRecord) -> bool:
@@ -209,16 +199,16 @@ def _takes_dev(record: RunRecord) -> bool:
     return is_checkpoint(record.config) and not record.members and DEV not in record.scores
 
 
-def _named(record: RunRecord, chosen: ScoredSet, data: Sequence[str] | None) -> tuple[RunRecord, str]:
-    """The record as it is now, and the name of the set in it."""
-    if chosen.split is not None:
-        return record, chosen.split
-    if _takes_dev(record) and data:
+def _named(
+    record: RunRecord, questions: Any, split: str | None, data: Sequence[str] | None
+) -> tuple[RunRecord, str]:
+    """The record as it is now, and the name of the set in it, which ``split`` is unless it is None."""
+    if split is None and data and _takes_dev(record):
         config = {**record.config, "data": {**record.config["data"], "dev": list(data)}}
         return replace(record, config=config), DEV
-    if record.fingerprint(DEV) == chosen.questions.fingerprint:
+    if split is None and record.fingerprint(DEV) == questions.fingerprint:  # by another command meanwhile
         return record, DEV
-    return record, _split_name(chosen.questions, record)
+    return record, split or _split_name(questions, record)
 
 
 def _registrable(folder: Path, record: RunRecord) -> list[RunRecord]:

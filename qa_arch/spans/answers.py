@@ -48,6 +48,15 @@ def _fault(message: str, kind: Any = "invalid_value") -> PydanticCustomError:
     return PydanticCustomError(kind, "{message}", {"message": message})
 
 
+def _not_blank(message: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if not text.strip():
+            raise _fault(message)
+        return text
+
+    return AfterValidator(check)
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise _fault(f"must be a string, not {type(value).__name__}")
@@ -62,30 +71,15 @@ def _text(value: Any) -> str:
     return value
 
 
-def _question(question: str) -> str:
-    if not question.strip():
-        raise _fault("is empty; ask something")
-    return question
-
-
-def _readable(texts: Any) -> Any:
-    if not any(text.strip() for text in ([texts] if isinstance(texts, str) else texts)):
-        raise _fault("no text to read; give at least one passage")
-    return texts
-
-
 def _documents(value: Any, check: Callable[[Any], tuple[str, ...]]) -> tuple[str, ...] | None:
     if value is None:
         return None
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise _fault(f"must be a list of strings, not {type(value).__name__}")
-    return _readable(check(value) if len(value) else ())
-
-
-def _count(value: Any) -> int:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise _fault(f"{value!r} is out of range, it must be a whole number >= 1")
-    return int(value)
+    texts = check(value) if len(value) else ()
+    if not any(map(str.strip, texts)):
+        raise _fault(NOTHING)
+    return texts
 
 
 def _odds(value: Any) -> float:
@@ -97,14 +91,21 @@ def _odds(value: Any) -> float:
     raise _fault(f"{value!r} is not a number (inf: always answer)")
 
 
+def _whole(value: Any) -> int:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise _fault(f"{value!r} is out of range, it must be a whole number >= 1")
+    return int(value)
+
+
+NOTHING = "no text to read; give at least one passage"
 Text = Annotated[str, BeforeValidator(_text)]
-Question = Annotated[Text, AfterValidator(_question)]
-Passage = Annotated[Text, AfterValidator(_readable)]
+Question = Annotated[Text, _not_blank("is empty; ask something")]
+Passage = Annotated[Text, _not_blank(NOTHING)]
+WHOLE = BeforeValidator(_whole)
 if TYPE_CHECKING:
     Documents = tuple[str, ...]
 else:  # None in the constructor and in JSON alone: a query with a context
     Documents = Annotated[Annotated[tuple[Text, ...], Field(min_length=1)] | None, WrapValidator(_documents)]
-WHOLE = BeforeValidator(_count)
 
 
 class Fault(NamedTuple):

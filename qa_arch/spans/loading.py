@@ -119,9 +119,31 @@ def load_predictor(
 
     Arguments and errors are those of ``load``; ``engine=None`` uses what the folder itself contains.
     """
+    _check_choice("precision", precision, (None, *get_args(Precision)))
+    _check_choice("engine", engine, (None, *get_args(Engine)))
     sources = _sources(source)
+    kind, record = kind_of(sources)
+    device, precision = _placed(record, device, precision, engine)
+    _require_device(device)
+    folder = Path(sources[0])
+    options: Any = {"device": device, "precision": precision, "trust": trust, "engine": engine}
     try:
-        predictor = _load(sources, device, precision, trust, settings, engine)
+        match kind, record:
+            case "ensemble", _ if len(sources) > 1:
+                predictor: Predictor = _ensemble(sources, options)
+            case "ensemble", RunRecord():
+                predictor = as_recorded(_ensemble(member_runs(folder), options), record)
+            case "graph", RunRecord():
+                predictor = _graph(folder, record, engine, precision)
+            case _, RunRecord() if graph := _graph_in(folder, record, engine, device, precision):
+                predictor = graph
+            case "checkpoint", RunRecord():
+                name = str(run_config(record.config).encoder.name)
+                predictor = _checkpoint(name, record, options, settings)
+            case "run", RunRecord():
+                predictor = _run(folder, record, device, precision, trust)
+            case _:
+                predictor = _checkpoint(sources[0], None, options, settings)
         predictor.try_out()
     except Exception as error:  # files of others that do not fit together can raise anything
         if isinstance(error, QaArchError) or trust:  # of a trusted package, which the command line names
@@ -135,38 +157,6 @@ def load_predictor(
 
 def _sources(source: Source | Sequence[Source]) -> list[str]:
     return [fspath(source)] if isinstance(source, str | PathLike) else [fspath(item) for item in source]
-
-
-def _load(
-    sources: Sequence[str],
-    device: Place | None,
-    precision: Precision | None,
-    trust: Sequence[str],
-    settings: Settings | None,
-    engine: Engine | None,
-) -> Predictor:
-    _check_choice("precision", precision, (None, *get_args(Precision)))
-    _check_choice("engine", engine, (None, *get_args(Engine)))
-    kind, record = kind_of(sources)
-    device, precision = _placed(record, device, precision, engine)
-    _require_device(device)
-    folder = Path(sources[0])
-    options: Any = {"device": device, "precision": precision, "trust": trust, "engine": engine}
-    match kind, record:
-        case "ensemble", _ if len(sources) > 1:
-            return _ensemble(sources, options)
-        case "ensemble", RunRecord():
-            return as_recorded(_ensemble(member_runs(folder), options), record)
-        case "graph", RunRecord():
-            return _graph(folder, record, engine, precision)
-        case _, RunRecord() if graph := _graph_in(folder, record, engine, device, precision):
-            return graph
-        case "checkpoint", RunRecord():
-            return _checkpoint(str(run_config(record.config).encoder.name), record, options, settings)
-        case "run", RunRecord():
-            return _run(folder, record, device, precision, trust)
-        case _:
-            return _checkpoint(sources[0], None, options, settings)
 
 
 def kind_of(sources: Sequence[str]) -> tuple[Kind, RunRecord | None]:

@@ -52,6 +52,7 @@ REFUSED = [
     ("adopt run --data dev.json", 2, "--data is for --predictions; qa-arch evaluate scores"),
     ("adopt --predictions x.json --name x --data dev.json --decode grid", 2, "--decode is for a checkpoint"),
     ("adopt --predictions x.json --data dev.json", 2, "needs the --data that was answered, and a --name"),
+    ("adopt --predictions p.json --data dev.json --name x --calibration dev.json", 2, "given together"),
     ("adopt run", 2, "is a run already"),
     ("adopt run --set features.stride=9", 2, "--set is for a downloaded checkpoint"),
     ("adopt run run", 2, "takes each run only once"),

@@ -329,7 +329,7 @@ def test_other_decoding_becomes_a_run_of_its_own(qa_arch, trained, run_folder, t
 
 
 def test_other_calibration_becomes_a_run_of_its_own(qa_arch, run_folder, tmp_path):
-    file = write_json(tmp_path / "more.json", write(synthetic.generate(2, 9, 2, "more")))
+    file = write_json(tmp_path / "more.json", write(synthetic.generate(2, 9, 2, "dev")))
     out = tmp_path / "again"
     assert qa_arch("adopt", run_folder, "--calibration", file, "--folder", out)[0] == 0
     record, first = read_record(out), read_record(run_folder)

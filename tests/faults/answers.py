@@ -231,7 +231,7 @@ FAULTS = (
     Fault(name="null displaces an equal score in the last place", at="_preselect",
           test="test_null_takes_a_slot_in_the_grid",
           old="null > top[:, -1]", new="null >= top[:, -1]"),
-    Fault(name="another decoding keeps the old threshold", at="adopt:adopt_model",
+    Fault(name="another decoding keeps the old threshold", at="adopt:_fitted",
           test="test_another_decoder_has_its_own_threshold",
-          old="record = replace(record, **vars(calibrate(predictor, reading)))", new="pass"),
+          old="replace(record, **vars(calibrate(predictor, reading)))", new="record"),
 )

@@ -33,11 +33,6 @@ def by_python(run, examples, folder, patch) -> Answers:
     return {e.id: answer.as_dict() for e, answer in zip(examples, answers, strict=True)}
 
 
-def by_python_one_at_a_time(run, examples, folder, patch) -> Answers:
-    reader = qa_arch.load(run)
-    return {e.id: reader(e.question, e.context).as_dict() for e in examples}
-
-
 def by_ask(run, examples, folder, patch) -> Answers:
     typed_lines = []
     for number, example in enumerate(examples):
@@ -90,7 +85,6 @@ def by_graph(run, examples, folder, patch) -> Answers:
 
 INTERFACES: dict[str, Interface] = {
     "python": by_python,
-    "python, one at a time": by_python_one_at_a_time,
     "ask --json": by_ask,
     "predict, JSON lines": by_json_lines,
     "REST": by_rest,

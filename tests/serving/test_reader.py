@@ -265,13 +265,6 @@ def test_invalid_call_names_the_argument(reader, call, message):
         call(reader)
 
 
-def test_eight_threads_get_the_same_answers_as_one(reader, pairs):
-    serial = [reader(*pair, top_k=2) for pair in pairs]
-    with ThreadPoolExecutor(8) as pool:
-        threaded = list(pool.map(lambda pair: reader(*pair, top_k=2), pairs * 3))
-    assert threaded == serial * 3
-
-
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_other_processes_are_told_to_load_the_reader_themselves(reader):
     """A forked one would wait for ever for a thread of its parent, even if no thread reads."""
