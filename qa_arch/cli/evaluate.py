@@ -189,7 +189,9 @@ def _score_run(args: argparse.Namespace) -> int:
     folder = checkpoint_folder(source) if checkpoint else Path(source)
     scored_on = read_record(folder).scores if (folder / RECORD).is_file() else {}
     if checkpoint and (args.train or (not args.data and DEV not in scored_on)):
-        raise ConfigError(f"--data: {source} has no dev set of its own; name the set to score")
+        raise ConfigError(
+            f"--data: {source} has no dev set of its own, nor training data; name the set to score"
+        )
     with gc_disabled():
         from qa_arch.adopt import adopt_model
         from qa_arch.cli.watch import watching
@@ -197,14 +199,13 @@ def _score_run(args: argparse.Namespace) -> int:
         from qa_arch.results.summary import scores_table
         from qa_arch.results.tables import print_table
 
-    load = partial(open_predictor, [source], args)
+    load, loaded = partial(open_predictor, [source], args), None
     if checkpoint:
-        predictor = adopt_model([source], folder, load, partial(watching, "fitting", "rows"))[1]
-        load = partial(lambda loaded: loaded, predictor)
+        _, loaded = adopt_model([source], folder, load, partial(watching, "fitting", "rows"))
     options = ("data", "train", "final", "experiments", "allow_overlap", "null_threshold", "trust")
     scored, split = evaluate_run(
         folder,
-        load,
+        lambda: loaded or load(),
         partial(watching, "predicting", "rows"),
         **{name: getattr(args, name) for name in options},
     )
