@@ -36,7 +36,6 @@ from qa_arch.records import (
     DEV,
     MEMBERS,
     MODEL,
-    ONNX,
     TRAIN,
     WRITING,
     Fits,
@@ -222,7 +221,7 @@ def _split_name(questions: Any, record: RunRecord) -> str:
     The start of its fingerprint is appended if the record has another set of this name.
     """
     name = file_stem(questions.name)
-    if name in (TRAIN, CALIBRATION, DEV, MODEL, ONNX):
+    if name in (TRAIN, CALIBRATION, DEV, MODEL):
         name = f"{name}-set"
     if record.fingerprint(name) in (None, questions.fingerprint):
         return name

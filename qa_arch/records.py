@@ -585,8 +585,8 @@ SECTIONS = frozenset(
 """Sections of a record's config that are mappings, if present."""
 MEMBERS = "members.json"
 """File of an ensemble, or of a run that is decoded or calibrated in another way: its runs."""
-ONNX, GRAPH = "onnx", "model.onnx"
-"""Folder of a run's ONNX graph, if ``qa-arch export`` wrote one, and the graph within it."""
+GRAPH = "model.onnx"
+"""Graph in a folder of ``qa-arch export --to onnx``, which has no model folder."""
 Runs = Sequence[tuple[Path, RunRecord]]
 """Run folders with their records."""
 Globs = str | Sequence[str]

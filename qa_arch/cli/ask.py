@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--file", nargs="+", action="extend", metavar="FILE", help=files)
     add_answer_options(parser, TOP_K)
     add("--json", action="store_true", help="print one JSON object per question (docs/asking.md)")
-    add_options(parser, "--null-threshold", "--max-question", *DEVICE, "--engine")
+    add_options(parser, "--null-threshold", "--max-question", *DEVICE)
 
 
 def run(args: argparse.Namespace) -> int:

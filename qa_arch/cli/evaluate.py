@@ -49,7 +49,7 @@ METRICS: Mapping[str, Metrics] = from_extras("metrics")
 _FILE_OPTIONS = ("predictions", "na_prob", "protocol", "nbest", *(name.replace("-", "_") for name in METRICS))
 _RUN_OPTIONS = (
     *("train", "final", "experiments", "allow_overlap"),
-    *("precision", "device", "trust", "config_dir", "engine"),
+    *("precision", "device", "trust", "config_dir"),
 )
 
 
@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--experiments", metavar="DIR", help=experiments)
     overlap = "score a set that shares articles with the run's training data, and mark the scores"
     add("--allow-overlap", action="store_true", help=overlap)
-    add_options(group, *DEVICE, "--engine")
+    add_options(group, *DEVICE)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,8 +8,6 @@ from pathlib import Path
 from qa_arch.cli.runs import add_options, open_reader, require_runs
 from qa_arch.config import extras
 from qa_arch.errors import ConfigError
-from qa_arch.models.checkpoint_files import names_checkpoint
-from qa_arch.records import ONNX
 from qa_arch.system import hub
 
 
@@ -18,11 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_folder", metavar="RUN", help="a run folder")
     form = "hf: for AutoModelForQuestionAnswering (encoders with a linear head); onnx: any span model"
     parser.add_argument("--to", required=True, choices=("hf", "onnx"), help=form)
-    out = (
-        "folder to write; it must not exist (default for an ONNX graph: RUN/onnx, where --engine auto finds"
-        " it; an earlier graph there is replaced)"
-    )
-    parser.add_argument("--out", metavar="DIR", help=out)
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder to write; it must not exist")
     precision = "precision of an ONNX graph (default: fp32); its EM and F1 are printed"
     parser.add_argument("--precision", choices=("fp32", "int8"), default="fp32", help=precision)
     add = parser.add_argument_group("the Hugging Face hub", "options for --to hf").add_argument
@@ -34,28 +28,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the folder, check a graph against the model, and print the scores and the file sizes."""
-    in_run = args.out is None
     if args.to == "hf" and args.precision != "fp32":
         raise ConfigError(
             f"--precision {args.precision}: a Hugging Face folder holds fp32 weights; leave it out"
-        )
-    if in_run and (args.to == "hf" or args.precision != "fp32" or names_checkpoint(args.run_folder)):
-        raise ConfigError(
-            "--out: name the folder to write; only the fp32 graph of a run that was trained here goes into"
-            " the run folder"
         )
     if args.to != "hf" and (args.push or args.private or args.dry_run):
         raise ConfigError("--push, --private and --dry-run are for --to hf")
     if not args.push and (args.private or args.dry_run):
         raise ConfigError("--private and --dry-run are for --push REPO; name the repository")
-    out = Path(args.run_folder) / ONNX if in_run else Path(args.out)
     if args.to == "onnx":
         extras.require("onnx", "--to onnx")
     require_runs([args.run_folder])
     if args.push:
         hub.require_upload(args.push, dry=args.dry_run)
-    loading = {**vars(args), "device": "cpu", "precision": "fp32", "engine": "torch"}
-    predictor = open_reader([args.run_folder], argparse.Namespace(**loading))
+    loading = {**vars(args), "device": "cpu", "precision": "fp32"}
+    predictor, out = open_reader([args.run_folder], argparse.Namespace(**loading)), Path(args.out)
     from qa_arch.export.onnx_folder import export_onnx, sizes
 
     if args.to == "hf":
@@ -64,14 +51,9 @@ def run(args: argparse.Namespace) -> int:
         export_hf(predictor, out, Path(args.run_folder))
     else:
         from qa_arch.cli.watch import watching
-        from qa_arch.spans.loading import source_of
 
-        assert predictor.record is not None
-        source = source_of(Path(args.run_folder), predictor.record)
         with watching("checking", "windows") as watch:
-            check = export_onnx(
-                predictor, out, precision=args.precision, source=source, beside_run=in_run, watch=watch
-            )
+            check = export_onnx(predictor, out, precision=args.precision, watch=watch)
         torch_scores, onnx_scores = check.torch_scores, check.onnx_scores
         print(
             f"checked on {check.questions} questions of {check.data}: logits within"

@@ -25,12 +25,13 @@ from qa_arch.cli.runs import (
 )
 from qa_arch.config import extras
 from qa_arch.errors import ConfigError
-from qa_arch.serving.lines import AnsweredPart, Answering, Part, actors, answer_file, answer_part
+from qa_arch.serving.lines import AnsweredPart, Answering, Part, answer_file, answer_part
+from qa_arch.serving.ray import actors
 from qa_arch.spans.answers import Query
 from qa_arch.system import lock
 
 log = logging.getLogger(__name__)
-SETTINGS = ("precision", "engine", "batch_size", "max_question")
+SETTINGS = ("precision", "batch_size", "max_question")
 """Options that change answers in JSON lines, besides those of a query."""
 
 
@@ -45,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--out", required=True, metavar="PATH", help=out)
     add("--batch-size", type=int, metavar="N", help="windows in one forward pass (default: the run's)")
-    add_options(parser, "--on-error", "--null-threshold", "--max-question", *DEVICE, "--engine")
+    add_options(parser, "--on-error", "--null-threshold", "--max-question", *DEVICE)
     group = parser.add_argument_group("JSON lines", "options for --out FILE.jsonl")
     add_answer_options(group)
     add = group.add_argument

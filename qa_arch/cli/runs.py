@@ -63,13 +63,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "choices": PRECISIONS,
         "help": "default: as in training (fp32 on a CPU if faster); int8 is for CPUs without bf16",
     },
-    "--engine": {
-        "choices": ("auto", "torch", "onnx"),
-        "default": "auto",
-        "help": "compute logits with torch, or with ONNX Runtime and the graph that qa-arch export --to onnx"
-        " wrote into the run folder (default: auto, which uses the graph where it gives the same answers"
-        " faster: in fp32 on a CPU)",
-    },
     "--null-threshold": {
         "type": null_threshold,
         "metavar": "T",
@@ -100,7 +93,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 """Options of several commands, as arguments of ``add_argument``."""
 DEVICE = ("--device", "--precision", "--trust", "--config-dir")
-"""Options of ``open_predictor``; commands that do not inspect the model also have ``--engine``."""
+"""Options of ``open_predictor``."""
 
 
 def add_options(parser: argparse._ActionsContainer, *names: str) -> None:
@@ -167,22 +160,16 @@ def require_runs(sources: Sequence[str]) -> None:
 def open_predictor(
     folders: Sequence[str], args: argparse.Namespace, settings: Settings | None = None
 ) -> Predictor:
-    """Load a finished run, or several as an ensemble, with the device, precision and engine of ``args``.
+    """Load a finished run, or several as an ensemble, with the device and precision of ``args``.
 
-    Commands without an option ``--engine`` get torch, so that they can inspect the model. ``settings``
-    override windows and decoding of a downloaded checkpoint.
+    ``settings`` override windows and decoding of a downloaded checkpoint.
     """
     require_runs(folders)
     use_config_dir(args.config_dir, args.trust)
     with gc_disabled():
         from qa_arch.spans.loading import load_predictor
     return load_predictor(
-        folders,
-        device=args.device,
-        precision=args.precision,
-        trust=args.trust,
-        settings=settings,
-        engine=getattr(args, "engine", None),
+        folders, device=args.device, precision=args.precision, trust=args.trust, settings=settings
     )
 
 

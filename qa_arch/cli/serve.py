@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for option, (default, summary) in LIMITS.items():
         text = f"{summary} (default: {default})"
         add(option, type=type(default), default=default, metavar="N", help=text)
-    add_options(parser, "--max-question", *DEVICE, "--engine")
+    add_options(parser, "--max-question", *DEVICE)
 
 
 def run(args: argparse.Namespace) -> int:

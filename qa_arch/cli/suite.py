@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--baseline", metavar="NAME", help="test every system against this one on every set")
     scored_only = "only show recorded scores (default: first score runs on the sets that they lack)"
     add("--scored-only", action="store_true", help=scored_only)
-    add_options(parser, "--format", "--json", *DEVICE, "--engine")
+    add_options(parser, "--format", "--json", *DEVICE)
 
 
 def run(args: argparse.Namespace) -> int:

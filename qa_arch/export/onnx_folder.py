@@ -54,16 +54,14 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def new_folder(path: str | Path, *, replaces: str | None = None) -> Iterator[Path]:
+def new_folder(path: str | Path) -> Iterator[Path]:
     """Yield a temporary folder that becomes ``path`` at the end of the block, or is removed on an error.
 
-    Raises RunError if ``path`` is not empty, unless it contains the file ``replaces``; QaArchError if it
-    cannot be written.
+    Raises RunError if ``path`` is not empty, QaArchError if it cannot be written.
     """
     target = Path(path)
     with changing(target, "folder", replaced=True):
-        replaced = replaces is not None and (target / replaces).is_file()
-        if target.is_file() or (target.is_dir() and any(target.iterdir()) and not replaced):
+        if target.is_file() or (target.is_dir() and any(target.iterdir())):
             raise RunError(f"{target}: exists already; name a new folder, or remove it first")
         with replacing_folder(target) as temporary:
             yield temporary
@@ -307,23 +305,19 @@ def export_onnx(
     *,
     precision: Precision = "fp32",
     questions: QuestionSet | None = None,
-    source: str | None = None,
-    beside_run: bool = False,
     watch: Watch | None = None,
 ) -> ExportCheck:
     """Write the predictor (in fp32, on the CPU) as a folder with a graph and everything needed to use it.
 
     ``precision`` is fp32 or int8. The graph is checked on ``questions`` (by default some of the run's own)
-    before the folder appears. ``source`` identifies the run's model (``spans.loading.source_of``).
-    With ``beside_run``, ``out`` lies in the folder of the run, shares its record and replaces an earlier
-    graph; else it gets a copy of the record and is a run of its own. Raises ConfigError for a model that
-    cannot be traced, RunError if ``out`` exists or the graph has other results, UnavailableError without the
-    packages.
+    before the folder appears, with a copy of the record: it is a run of its own. Raises ConfigError for a
+    model that cannot be traced, RunError if ``out`` exists or the graph has other results, UnavailableError
+    without the packages.
     """
     if precision not in ("fp32", "int8"):
         raise ConfigError(f"--precision {precision}: a graph can be exported in fp32 or in int8 only")
     questions = check_questions(predictor.config) if questions is None else questions
-    with new_folder(out, replaces=DESCRIPTION if beside_run else None) as folder:
+    with new_folder(out) as folder:
         inputs, outputs = write_graph(folder / GRAPH, predictor)
         description = Description(
             inputs=inputs,
@@ -332,7 +326,6 @@ def export_onnx(
             precision="fp32",
             opset=OPSET,
             versions=provenance.versions(extras.EXTRAS["onnx"]),
-            source=source,
         )
         result = check(predictor, OnnxModel(folder / GRAPH, description), questions, watch)
         if precision == "int8":
@@ -343,10 +336,9 @@ def export_onnx(
         store.save_tokenizer(folder, predictor.tokenizer)
         if predictor.vectors is not None:
             store.save_vectors(folder, predictor.vectors)
-        if not beside_run:
-            size = sum(file.stat().st_size for file in folder.glob(f"{GRAPH}*"))
-            record = replace(_record(predictor), precision=precision, weights_bytes=size, cost=None)
-            write_record(folder, record)
+        size = sum(file.stat().st_size for file in folder.glob(f"{GRAPH}*"))
+        record = replace(_record(predictor), precision=precision, weights_bytes=size, cost=None)
+        write_record(folder, record)
     return result
 
 

@@ -62,8 +62,6 @@ class Description:
     precision: Precision
     opset: int
     versions: Mapping[str, str]
-    source: str | None = None
-    """``spans.loading.source_of`` the exported run; None for other models, and in older exports."""
     check: ExportCheck | None = None
     """None before the check."""
 

@@ -212,8 +212,6 @@ class Service:
             raise ConfigError("no model to serve; give at least one")
         self.models, self.options = dict(models), options
         self.telemetry = Telemetry()
-        for name in self.models:
-            self.telemetry.queue.labels(name).set(0)  # shown before the first question
         self._batchers: dict[str, Batcher] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         """Event loop of the queues."""
@@ -247,7 +245,7 @@ def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = No
         redirect_slashes=False,  # a redirect would leave a proxy's https and prefix
     )
     app.router.route_class = _route_class(options)
-    app.add_middleware(Guard, options=options, observe=service.telemetry.observe)
+    app.add_middleware(Guard, options=options, observe=service.telemetry.seconds)
     hosts = [f"[{host}]" if ":" in host else host for host in options.allowed_hosts] or ["*"]
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
     app.add_exception_handler(HTTPException, _http_error)

@@ -24,31 +24,17 @@ from qa_arch.spans.reader import Reader
 
 WAIT_MS = 2.0
 """Milliseconds a query waits for others; also the polling interval of an empty queue."""
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Telemetry:
-    """Prometheus metrics of one service, shown at ``/metrics``; they contain no text of a question.
-
-    Each service has its own registry, since several may share a process.
-    """
+    """Prometheus metrics of one service, shown at ``/metrics``; they contain no text of a question."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = CollectorRegistry()  # several services may share a process
         common: dict[str, Any] = {"namespace": "qa_arch", "registry": self.registry}
-        description = "Requests by path and HTTP status; 499: the client disconnected"
-        self.requests = Counter("requests_total", description, ("path", "status"), **common)
-        description = "Time from request headers to the end of the response"
-        self.seconds = Histogram("request_seconds", description, ("path",), buckets=SECONDS, **common)
+        self.seconds = Histogram("request_seconds", "Time to the response", ("path", "status"), **common)
         self.queue = Gauge("queue_length", "Queries waiting or being answered", ("model",), **common)
-        self.batch = Histogram("batch_size", "Queries per batch", ("model",), buckets=SIZES, **common)
         self.answers = Counter("answers_total", "Answers and abstentions", ("model", "answered"), **common)
-
-    def observe(self, path: str, status: int, seconds: float) -> None:
-        """Count a finished request."""
-        self.requests.labels(path, status).inc()
-        self.seconds.labels(path).observe(seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +55,7 @@ class Batcher:
         self.size = 0
         """Queries waiting or being answered."""
         self._lock = Lock()
-        self._queue, self._batch = telemetry.queue.labels(name), telemetry.batch.labels(name)
-        self._name = name
+        self._name, self._queue = name, telemetry.queue.labels(name)
         self._thread = ThreadPoolExecutor(1)
         self._processor: AsyncBatchProcessor[_Item, Answer | Exception] = AsyncBatchProcessor(
             self._answer,
@@ -121,7 +106,6 @@ class Batcher:
 
     def _answer(self, items: list[_Item]) -> list[Answer | Exception]:
         """Answer all items in one batch or, if that fails, one by one. Runs in the worker thread."""
-        self._batch.observe(len(items))
         try:
             return list(self.reader.answer([item.query for item in items]))
         except Exception as error:

@@ -22,6 +22,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from prometheus_client import Histogram
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -32,8 +33,6 @@ from qa_arch.errors import ConfigError, UnavailableError
 
 LOG = logging.getLogger(__name__)
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-CLIENT_DISCONNECTED = 499
-"""Status in ``/metrics`` of a request whose client disconnected (nginx's code)."""
 CLOSE = {"Connection": "close"}
 """For refusals before the end of the body, whose rest must not be parsed as the next request."""
 OPEN, PAGE_FILES = ("/", "/docs", "/openapi.json", "/healthz"), "/page/"
@@ -107,43 +106,40 @@ def busy(message: str, status: int = 429) -> RefusalError:
 class Guard:
     """Enforce ``options``, pass on requests once their body is complete, and set ``HEADERS``.
 
-    ``observe`` receives path, status and seconds of every request.
+    ``observe`` is given the seconds of every response, by path and status.
     """
 
-    def __init__(
-        self, app: ASGIApp, options: ServiceOptions, observe: Callable[[str, int, float], None]
-    ) -> None:
+    def __init__(self, app: ASGIApp, options: ServiceOptions, observe: Histogram) -> None:
         self.app, self.options, self.observe = app, options, observe
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        status, began = CLIENT_DISCONNECTED, time.perf_counter()
+        started, began = False, time.perf_counter()
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal status
+            nonlocal started
             if message["type"] == "http.response.start":
-                status = message["status"]
+                started = True
+                seconds = time.perf_counter() - began
+                self.observe.labels(_route(scope), message["status"]).observe(seconds)
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
         try:
             await self._answer(scope, receive, send_with_headers)
         except Exception as error:
-            if status != CLIENT_DISCONNECTED:  # the response has started: the server closes the connection
+            if started:  # the server closes the connection
                 if not isinstance(error, RefusalError):
                     raise
-                status = CLIENT_DISCONNECTED  # it timed out, as the client does not read the response
-                return
+                return  # it timed out, as the client does not read the response
             if not isinstance(error, RefusalError):
                 id_ = uuid.uuid4().hex[:12]
                 LOG.error("request %s failed", id_, exc_info=error)
                 error = RefusalError(500, "the request failed", remedy=f"report it with the id {id_}")
                 error.error["id"] = id_
             await error.response()(scope, receive, send_with_headers)
-        finally:
-            self.observe(_route(scope), status, time.perf_counter() - began)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers, path = Headers(scope=scope), _path_in_app(scope)
@@ -313,7 +309,7 @@ def serve(
         def handle_exit(self, sig: int, frame: Any) -> None:  # uvicorn would re-raise the signal at the end
             self.should_exit, self.force_exit = True, self.should_exit
 
-    # It says so where a client does not read its answer, or is gone; /metrics counts them.
+    # It says so where a client does not read its answer, or is gone.
     unanswered = "ASGI callable returned without"
     logging.getLogger("uvicorn.error").addFilter(lambda record: not str(record.msg).startswith(unanswered))
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup

@@ -17,11 +17,10 @@ import math
 import os
 import sys
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import chain, cycle, islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
@@ -33,9 +32,9 @@ from qa_arch.config.files import MAX_JSON_BYTES, parse_json, read_json, write_js
 from qa_arch.config.identity import files_hash
 from qa_arch.data.formats import OnError
 from qa_arch.data.question_sets import RecordError, clip, json_type
-from qa_arch.errors import FULL, ConfigError, DataError, QaArchError, RunError, UnavailableError, one_line
+from qa_arch.errors import FULL, ConfigError, DataError, QaArchError, RunError
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
-from qa_arch.records import GRAPH, MODEL, ONNX, TOKENIZER, VECTORS, Seconds, read_record
+from qa_arch.records import GRAPH, MODEL, TOKENIZER, VECTORS, Seconds, read_record
 from qa_arch.spans.answers import QUERY, Answer, Fault, Query
 from qa_arch.system import lock
 from qa_arch.types.text import Problem
@@ -360,88 +359,9 @@ def _model_identity(source: str) -> str:
     if names_checkpoint(source):
         return f"{source} {open_checkpoint(source).revision}"
     run = Path(source)
-    files = [path for name in (MODEL, ONNX, TOKENIZER, VECTORS) for path in (run / name).rglob("*")]
+    files = [path for name in (MODEL, TOKENIZER, VECTORS) for path in (run / name).rglob("*")]
     # Leave out what evaluation changes; no answer depends on it.
     settings = replace(read_record(source), scores={}, references={}, data={}, seconds=Seconds())
     digest = hashlib.sha256(repr(asdict(settings)).encode())
     digest.update(files_hash(run, [path for path in (*files, run / GRAPH) if path.is_file()]).encode())
     return f"{run.resolve().name} {digest.hexdigest()}"
-
-
-# On a Ray cluster -----------------------------------------------------------------------------------
-
-WINDOW = 4
-"""Read-ahead: parts per actor in progress or waiting for an earlier part."""
-RESTARTS, RETRIES = 10, 3
-"""Restarts of an actor, and retries of a part lost with its actor."""
-OBJECT_STORE = 256 << 20
-"""Bytes of the object store of a local Ray; most parts are below 1 MiB."""
-
-
-class _Actor:
-    """Loads the model with its first part, so that the caller sees errors, and again after a restart."""
-
-    def __init__(self, load: Callable[[], AnswerPart]) -> None:
-        self._load = load
-        self._answer_part: AnswerPart | None = None
-
-    def answer(self, part: Part) -> AnsweredPart:
-        self._answer_part = self._answer_part or self._load()
-        return self._answer_part(part)
-
-
-@contextmanager
-def actors(load: Callable[[], AnswerPart], count: int | None = None) -> Iterator[Answering]:
-    """Start ``count`` Ray actors, each with its own ``load()``, and yield a function that answers parts.
-
-    Not Ray Data: parts must stay whole for answers to be byte-identical to a single process. Each actor gets
-    a GPU if the cluster has any, else a CPU; by default all of them are used. The cluster is ``RAY_ADDRESS``,
-    or a local one. Raises UnavailableError if Ray is missing or there are more actors than devices, RunError
-    if actors die too often, and whatever ``load`` raises.
-    """
-    local = {"address": "local", "include_dashboard": False, "object_store_memory": OBJECT_STORE}
-    try:
-        import ray
-
-        cluster = {} if os.environ.get("RAY_ADDRESS") else local
-        ray.init(logging_level="ERROR", log_to_driver=False, **cluster)
-    except Exception as error:  # Ray raises a plain Exception if a node takes too long
-        reason = one_line(error, 200)
-        raise UnavailableError(
-            f"--on ray: Ray failed to start ({reason}); pip install 'qa-arch[ray]', and check RAY_ADDRESS"
-        ) from error
-    try:
-        cpus, gpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("CPU", "GPU"))
-        devices = min(gpus, cpus) or cpus
-        count = devices if count is None else count
-        if not 1 <= count <= devices:
-            raise UnavailableError(
-                f"--actors {count}: the cluster has {gpus} GPUs and {cpus} CPUs; give at most {devices}"
-            )
-        actor = ray.remote(_Actor).options(
-            num_cpus=1, num_gpus=min(gpus, 1), max_restarts=RESTARTS, max_task_retries=RETRIES
-        )
-        pool = [actor.remote(load) for _ in range(count)]
-        yield lambda parts: _in_order(ray, pool, parts)
-    finally:
-        ray.shutdown()
-
-
-def _in_order(ray: Any, pool: list[Any], parts: Iterator[Part]) -> Iterator[AnsweredPart]:
-    """Answer ``parts`` in order, the actors taking turns."""
-    queue: deque[Any] = deque()
-    try:
-        for actor, part in zip(cycle(pool), parts, strict=False):
-            if len(queue) == WINDOW * len(pool):
-                yield ray.get(queue.popleft())
-            queue.append(actor.answer.remote(part))
-        while queue:
-            yield ray.get(queue.popleft())
-    except ray.exceptions.RayTaskError as error:
-        raise error.cause from error
-    except ray.exceptions.RayError as error:
-        reason = one_line(error, 200)
-        raise RunError(
-            f"--on ray: actors keep dying ({reason}); see Ray's logs (often out of memory: use fewer"
-            " --actors), then repeat the command to continue"
-        ) from error

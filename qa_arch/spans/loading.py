@@ -12,7 +12,6 @@ import logging
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -24,7 +23,6 @@ from torch import Tensor, nn
 
 from qa_arch.config.files import read_json
 from qa_arch.config.find import choice
-from qa_arch.config.identity import files_hash
 from qa_arch.config.machine import with_machine
 from qa_arch.config.schema import task_entry, validate
 from qa_arch.config.target import TRUSTED
@@ -51,7 +49,6 @@ from qa_arch.records import (
     GRAPH,
     MEMBERS,
     MODEL,
-    ONNX,
     Device,
     RunRecord,
     Threshold,
@@ -65,8 +62,6 @@ from qa_arch.tasks import Predictor, device_of, task_of
 from qa_arch.types.tensors import Batch, Logits, SpanLogits, StepLogits, log_choices
 
 log = logging.getLogger(__name__)
-Engine = Literal["auto", "torch", "onnx"]
-"""``auto`` uses the graph in a run folder where it is faster with the same answers: on a CPU, in fp32."""
 Kind = Literal["run", "checkpoint", "graph", "ensemble"]
 Place = str | torch.device
 Source = str | PathLike[str]
@@ -80,26 +75,21 @@ def load(
     precision: Precision | None = "fp32",
     trust: Sequence[str] = (),
     settings: Settings | None = None,
-    engine: Engine | None = "auto",
     max_question: int | None = None,
 ) -> Reader:
     """Load a trained span model: a run, a downloaded checkpoint, an exported graph or an ensemble of them.
 
-    ``engine`` is ``torch``, ``onnx`` for the graph that ``qa-arch export RUN --to onnx`` wrote into the run's
-    folder, or ``auto``, which uses the graph if it gives torch's answers faster: in fp32, on a CPU, exported
-    from the run's current weights. ``precision=None`` is that of training, or fp32 where that is faster.
+    ``precision=None`` is that of training, or fp32 where that is faster.
     ``max_question`` is a higher limit of a question, in tokens, than the run's own, up to what its encoder
     can read; what is cut off is counted in ``Answer.question_cut``. ``settings`` override the windows and the
     decoding of a checkpoint.
 
     Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
     ``int8`` requires a CPU, which is then the default device. Raises RunError if the folder is not a finished
-    run of a span model, ConfigError for an untrusted target or ``onnx`` with another device or precision,
+    run of a span model, ConfigError for an untrusted target or another precision than a graph's,
     UnavailableError for a precision or a device that cannot be used.
     """
-    loaded = load_predictor(
-        source, device=device, precision=precision, trust=trust, settings=settings, engine=engine
-    )
+    loaded = load_predictor(source, device=device, precision=precision, trust=trust, settings=settings)
     reader = require_spans(_sources(source)[0], loaded)
     if max_question is not None:
         reader.raise_question_limit(max_question)
@@ -113,20 +103,20 @@ def load_predictor(
     precision: Precision | None = "fp32",
     trust: Sequence[str] = (),
     settings: Settings | None = None,
-    engine: Engine | None = None,
 ) -> Predictor:
     """Load the best model of a run of any task: a ``Reader``, or what an extra's task makes of its runs.
 
-    Arguments and errors are those of ``load``; ``engine=None`` uses what the folder itself contains.
+    Arguments and errors are those of ``load``.
     """
-    _check_choice("precision", precision, (None, *get_args(Precision)))
-    _check_choice("engine", engine, (None, *get_args(Engine)))
+    if precision not in (None, *get_args(Precision)):
+        known = ", ".join(get_args(Precision))
+        raise ConfigError(f"precision: {precision!r} is unknown; choose from {known}")
     sources = _sources(source)
     kind, record = kind_of(sources)
-    device, precision = _placed(record, device, precision, engine)
+    device, precision = _placed(record, device, precision)
     _require_device(device)
     folder = Path(sources[0])
-    options: Any = {"device": device, "precision": precision, "trust": trust, "engine": engine}
+    options: Any = {"device": device, "precision": precision, "trust": trust}
     try:
         match kind, record:
             case "ensemble", _ if len(sources) > 1:
@@ -134,9 +124,7 @@ def load_predictor(
             case "ensemble", RunRecord():
                 predictor = as_recorded(_ensemble(member_runs(folder), options), record)
             case "graph", RunRecord():
-                predictor = _graph(folder, record, engine, precision)
-            case _, RunRecord() if graph := _graph_in(folder, record, engine, device, precision):
-                predictor = graph
+                predictor = _graph(folder, record, precision)
             case "checkpoint", RunRecord():
                 name = str(run_config(record.config).encoder.name)
                 predictor = _checkpoint(name, record, options, settings)
@@ -178,18 +166,17 @@ def kind_of(sources: Sequence[str]) -> tuple[Kind, RunRecord | None]:
 
 
 def _placed(
-    record: RunRecord | None, device: Place | None, precision: Precision | None, engine: Engine | None
+    record: RunRecord | None, device: Place | None, precision: Precision | None
 ) -> tuple[Place, Precision]:
     """Where a model runs and in which precision: as asked, else on a GPU if there is one, and as in training.
 
     A CPU that only emulates the precision of training is faster in fp32.
     """
-    onnx, chosen = engine == "onnx", precision
-    if chosen is None and record is not None and not onnx:  # a checkpoint does not record it
+    chosen = precision
+    if chosen is None and record is not None:  # a checkpoint does not record it
         chosen = record.precision or record.config["trainer"]["precision"]  # type: ignore[assignment]
     chosen = chosen or "fp32"
-    gpu = torch.cuda.is_available() and chosen != "int8" and not onnx
-    device = device or ("cuda" if gpu else "cpu")
+    device = device or ("cuda" if torch.cuda.is_available() and chosen != "int8" else "cpu")
     if precision is None and record is not None and str(device) == "cpu":
         emulated = chosen == "bf16" and record.device.kind == "cuda" and not bf16_is_faster()
         chosen = "fp32" if emulated or chosen == "fp16" else chosen
@@ -224,11 +211,6 @@ def _checkpoint(source: str, record: RunRecord | None, options: Any, settings: S
     that were scored.
     """
     device, precision = options["device"], options["precision"]
-    if options["engine"] == "onnx":
-        raise ConfigError(
-            f"--engine onnx: {source} is a downloaded checkpoint without a graph; make one with qa-arch"
-            f" export {shlex.quote(source)} --to onnx --out GRAPH, and name GRAPH"
-        )
     files = open_checkpoint(source, None if record is None else record.setting("model", "revision"))
     from qa_arch.models.span_checkpoint import load_span_checkpoint  # transformers' models: seconds
 
@@ -288,12 +270,6 @@ def _of_this_machine(record: RunRecord) -> RunRecord:
     return replace(record, config=with_machine(record.config, machine))
 
 
-def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
-    if value not in choices:
-        known = ", ".join(filter(None, choices))
-        raise ConfigError(f"{name}: {value!r} is unknown; choose from {known}")
-
-
 def _require_device(device: Place) -> None:
     """Raise UnavailableError unless tensors can be made on ``device``."""
     try:
@@ -308,58 +284,7 @@ def _require_device(device: Place) -> None:
 # Graphs ------------------------------------------------------------------------------------------
 
 
-def source_of(folder: Path, record: RunRecord) -> str:
-    """Identity of a run's model: the hash of its files, or the revision of a downloaded checkpoint."""
-    if is_checkpoint(record.config) and not record.members:
-        return str(record.setting("model", "revision"))
-    model = folder / MODEL
-    return files_hash(model, (path for path in model.rglob("*") if path.is_file()))
-
-
-def require_graph(folder: Path, record: RunRecord, *, device: torch.device, precision: Precision) -> None:
-    """Raise a QaArchError unless the graph in the run folder can be used in place of the weights.
-
-    RunError if it is missing, or was exported from other weights or in int8; ConfigError for a device or a
-    precision other than the graph's; UnavailableError without ONNX Runtime.
-    """
-    graph = folder / ONNX
-    command = f"qa-arch export {shlex.quote(str(folder))} --to onnx"
-    if not (graph / DESCRIPTION).is_file():
-        raise RunError(f"{graph}: the run has no graph; export it: {command}")
-    if device.type != "cpu":
-        raise ConfigError(f"{graph}: a graph runs on the CPU, not on {device} (use --device cpu)")
-    if precision != "fp32":
-        raise ConfigError(f"{graph}: the graph is in fp32, not in {precision} (use --precision fp32)")
-    if find_spec("onnxruntime") is None:
-        raise UnavailableError(f"{graph}: ONNX Runtime is not installed (pip install 'qa-arch[onnx]')")
-    description = read_description(graph)
-    if description.precision != "fp32" or description.source != source_of(folder, record):
-        reason = "was exported in int8, or from weights that have changed since"
-        raise RunError(f"{graph}: {reason}; export the run again: {command}")
-
-
-def _graph_in(
-    folder: Path, record: RunRecord, engine: Engine | None, device: Place, precision: Precision
-) -> Reader | None:
-    """Load the graph in the run folder; None, with a log entry, if ``auto`` falls back to torch."""
-    graph = folder / ONNX
-    if engine not in ("auto", "onnx") or (engine == "auto" and not graph.is_dir()):
-        return None
-    try:
-        require_graph(folder, record, device=torch.device(device), precision=precision)
-        reader = _graph(graph, record, engine, precision)
-    except QaArchError as error:
-        if engine == "onnx":
-            raise
-        log.log(logging.WARNING if isinstance(error, RunError) else logging.INFO, "%s; using torch", error)
-        return None
-    log.info("%s: using ONNX Runtime with the graph in %s", folder, graph)
-    return reader
-
-
-def _graph(folder: Path, record: RunRecord, engine: Engine | None, precision: Precision) -> Reader:
-    if engine == "torch":
-        raise ConfigError(f"--engine torch: {folder} holds a graph and no weights; name the exported run")
+def _graph(folder: Path, record: RunRecord, precision: Precision) -> Reader:
     description = read_description(folder)
     if precision not in ("fp32", description.precision):
         raise ConfigError(

@@ -241,7 +241,7 @@ def load_teacher(config: Config, trusted: Sequence[str]) -> Teacher | None:
     require_teacher(config)
     try:
         with torch.random.fork_rng(devices=()):
-            predictor = loading.load(sources, device="cpu", trust=trusted, engine=None)
+            predictor = loading.load(sources, device="cpu", trust=trusted)
     except QaArchError as error:
         raise type(error)(f"{SETTING}: {error}") from error
     return Teacher(predictor, *sources)

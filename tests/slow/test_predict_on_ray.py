@@ -13,6 +13,7 @@ from qa_arch.data import synthetic
 from qa_arch.errors import DataError, UnavailableError
 from qa_arch.serving import lines as json_lines
 from qa_arch.serving.lines import Summary, answer_file, answer_part
+from qa_arch.serving.ray import actors
 
 pytest.importorskip("ray")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -43,8 +44,6 @@ def test_two_actors_write_the_same_file_as_one_process(tmp_path, monkeypatch):
 
 
 def answer_on_ray(data, out, load, **options):
-    from qa_arch.serving.lines import actors
-
     start = partial(actors, load, 2)
     return answer_file(str(data), str(out), start, models=[], settings={}, **options)
 
@@ -129,7 +128,5 @@ def test_errors_of_actors_match_those_of_one_process(tmp_path):
 
 
 def test_more_actors_than_the_cluster_has_room_for_are_refused():
-    from qa_arch.serving.lines import actors
-
     with pytest.raises(UnavailableError, match="--actors 1000: the cluster has"), actors(list, 1000):
         pass

@@ -183,7 +183,6 @@ def test_weights_that_are_not_finite_are_refused(copied):
     ("file", "options", "error", "message"),
     [
         ("", {"precision": "float16"}, ConfigError, "choose from fp32, bf16, fp16, int8"),
-        ("", {"engine": "foo"}, ConfigError, "choose from auto, torch, onnx"),
         ("", {"device": "gpu"}, UnavailableError, "device gpu: cannot be used"),
         ("", {"device": -1}, UnavailableError, "device -1: cannot be used"),
         ("run.json", {}, RunError, "is a file; name the folder"),
