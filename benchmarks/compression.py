@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.memory import STATUS, private_memory, sample_memory
 from benchmarks.targets import NotMeasuredError
 from benchmarks.timing import alternate, median_time
-from qa_arch.cli.runs import PRECISIONS, open_span_predictor
+from qa_arch.cli.runs import PRECISIONS, open_reader
 from qa_arch.config.compression_steps import Int8
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
@@ -35,7 +35,7 @@ from qa_arch.records import DEV, GRAPH, WRITING, Cost, changing, read_record, wr
 from qa_arch.results import provenance
 from qa_arch.results.columns import Scored, row_of, select_columns
 from qa_arch.results.tables import Table, render
-from qa_arch.spans.predictor import SpanPredictor
+from qa_arch.spans.reader import Reader
 
 ENGINES = ("torch", "onnx")
 SHOWN = (
@@ -166,12 +166,12 @@ def _precision(run: str, requested: str | None) -> str | None:
     return record.precision if fixed or requested is None else requested
 
 
-def _load(run: str, precision: str | None) -> SpanPredictor:
+def _load(run: str, precision: str | None) -> Reader:
     """Load the run on the CPU."""
     options = argparse.Namespace(
         device="cpu", precision=_precision(run, precision), trust=[], config_dir=None
     )
-    return open_span_predictor([run], options)
+    return open_reader([run], options)
 
 
 def _pairs(args: argparse.Namespace) -> Pairs:
@@ -180,7 +180,7 @@ def _pairs(args: argparse.Namespace) -> Pairs:
     return [(example.question, example.context) for example in sample.examples]
 
 
-def _ask(predictor: SpanPredictor, pairs: Pairs) -> None:
+def _ask(predictor: Reader, pairs: Pairs) -> None:
     for question, context in pairs:
         predictor(question, context)
 

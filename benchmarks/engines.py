@@ -37,8 +37,8 @@ from qa_arch.nn.precision import Precision
 from qa_arch.records import CALIBRATED, MODEL, NEVER_NULL, read_record
 from qa_arch.results.tables import Table, fill_between, markdown, number, text, two_decimals
 from qa_arch.spans.loading import load_predictor
-from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.spans.ranking import Ranking
+from qa_arch.spans.reader import Reader
 from qa_arch.spans.task import answerable_auroc, operating_points
 from qa_arch.types.text import QuestionSet
 
@@ -156,9 +156,7 @@ def _questions(sources: Sequence[str], count: int) -> QuestionSet:
     return subset(questions, min(count, len(questions)), 0)
 
 
-def _load_all(
-    run: Path, graphs: Path, questions: QuestionSet
-) -> tuple[dict[Engine, SpanPredictor], list[str]]:
+def _load_all(run: Path, graphs: Path, questions: QuestionSet) -> tuple[dict[Engine, Reader], list[str]]:
     """(available engines, with graphs exported below ``graphs``; a line per unavailable engine)."""
     loaded, missing = {}, []
     base = _open(run, graphs, BASE)
@@ -178,16 +176,16 @@ def _folder(run: Path, graphs: Path, engine: Engine) -> Path:
     return run / MODEL if engine.library == "torch" else graphs / engine.precision
 
 
-def _open(run: Path, graphs: Path, engine: Engine) -> SpanPredictor:
+def _open(run: Path, graphs: Path, engine: Engine) -> Reader:
     source = run if engine.library == "torch" else _folder(run, graphs, engine)
     predictor = load_predictor(source, device="cpu", precision=engine.precision)
-    if not isinstance(predictor, SpanPredictor):
+    if not isinstance(predictor, Reader):
         raise RunError(f"{run}: ranks candidates; engines read span models")
     return predictor
 
 
 def _alternate(
-    loaded: Mapping[Engine, SpanPredictor], questions: QuestionSet, table: FeatureTable, rounds: int
+    loaded: Mapping[Engine, Reader], questions: QuestionSet, table: FeatureTable, rounds: int
 ) -> dict[Engine, list[float]]:
     """Seconds of each engine per round; a different engine starts each round."""
     seconds: dict[Engine, list[float]] = {engine: [] for engine in loaded}

@@ -33,7 +33,7 @@ from qa_arch.nn.encoder_configs import resolve
 from qa_arch.nn.precision import Precision, cast_weights, mixed
 from qa_arch.nn.processor import bf16_is_faster
 from qa_arch.spans.loading import load_predictor
-from qa_arch.spans.predictor import SpanPredictor
+from qa_arch.spans.reader import Reader
 from qa_arch.types.tensors import Batch
 from qa_arch.types.text import QuestionSet
 
@@ -121,7 +121,7 @@ def sample_of_dev(quick: bool) -> QuestionSet:
     return subset(inputs.questions(quick), 24 if quick else QUESTIONS, inputs.SEED)
 
 
-def forward_passes(predictor: SpanPredictor, questions: QuestionSet) -> Callable[[], None]:
+def forward_passes(predictor: Reader, questions: QuestionSet) -> Callable[[], None]:
     """Function that only runs the model on the batches that ``read`` makes of ``questions``."""
     batches: list[Batch] = []
     recorder = predictor.model.register_forward_pre_hook(lambda model, inputs: batches.append(inputs[0]))
@@ -136,14 +136,14 @@ def forward_passes(predictor: SpanPredictor, questions: QuestionSet) -> Callable
     return run
 
 
-def build_predictor(precision: Precision) -> SpanPredictor:
+def build_predictor(precision: Precision) -> Reader:
     """MiniLM with a seeded random head, as ``qa_arch.load`` would build it."""
     config = validate(compose(["model=bert", "encoder=minilm", "glove=none", "logger=none"]))
     model = cast_weights(build_model(), precision)
-    return SpanPredictor(model, inputs.tokenizer(), None, config, segments=True, precision=precision)
+    return Reader(model, inputs.tokenizer(), None, config, segments=True, precision=precision)
 
 
-def onnx_predictor(folder: Path, precision: Precision) -> SpanPredictor:
+def onnx_predictor(folder: Path, precision: Precision) -> Reader:
     """The same model, exported to ``folder`` and run by ONNX Runtime."""
     if importlib.util.find_spec("onnxruntime") is None or importlib.util.find_spec("onnxscript") is None:
         raise NotMeasuredError("ONNX is not installed (pip install 'qa-arch[onnx]')")
@@ -162,7 +162,7 @@ def build_model() -> TransformerSpan:
     return model
 
 
-def read(predictor: SpanPredictor, questions: QuestionSet) -> list[str]:
+def read(predictor: Reader, questions: QuestionSet) -> list[str]:
     """Best span of each question, with features prepared from scratch."""
     ranking = predictor.read(questions, batch_size=BATCH)
     return list(best_texts(ranking.best_predictions).values())

@@ -104,12 +104,11 @@ def _serve(batch: int, queue: int, small: bool) -> None:
     from benchmarks.small import small_predictor
     from qa_arch.serving.app import create_app
     from qa_arch.serving.guard import ServiceOptions, address, bind, serve
-    from qa_arch.serving.reader import Reader
 
     predictor = small_predictor() if small else build_predictor("fp32")
     options = ServiceOptions(max_queue=queue, max_batch=batch)
     bound = bind("127.0.0.1", 0)
-    app = create_app({"model": Reader(predictor)}, options)
+    app = create_app({"model": predictor}, options)
     serve(app, bound, options, ready=lambda: print(address(bound), flush=True))
 
 

@@ -567,6 +567,8 @@ SECTIONS = frozenset(
     )
 )
 """Sections of a record's config that are mappings, if present; those of extras may also be None."""
+MEMBERS = "members.json"
+"""File of an ensemble, or of a run that is decoded or calibrated in another way: its runs."""
 GRAPH = "model.onnx"
 """Graph in a folder of ``qa-arch export --to onnx``, which has no model folder."""
 Runs = Sequence[tuple[Path, RunRecord]]

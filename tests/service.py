@@ -21,8 +21,7 @@ from qa_arch.config.compose import compose
 from qa_arch.config.schema import Config, validate
 from qa_arch.serving.app import create_app
 from qa_arch.serving.guard import ServiceOptions, address, bind, serve
-from qa_arch.serving.reader import Reader
-from qa_arch.spans.predictor import SpanPredictor
+from qa_arch.spans.reader import Reader
 from qa_arch.types.text import Candidate, Prediction
 
 WORD = re.compile(r"\w+|[^\w\s]+")
@@ -33,12 +32,15 @@ def _config() -> Config:
     return validate(compose(["model=bert"]))
 
 
-class RulePredictor(SpanPredictor):
-    """Finds the last word of the question; records the batches and threads."""
+class RuleReader(Reader):
+    """Finds the last word of the question; records the batches and threads.
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    With ``attention``, a passage word attends to the question word with its first letter, or to none.
+    """
+
+    def __init__(self, *, seconds: float = 0.0, attention: bool = False) -> None:
         super().__init__(nn.Linear(3, 2), None, None, _config(), segments=False)
-        self.seconds = seconds
+        self.seconds, self.shows_attention = seconds, attention
         self.batches: list[list[str]] = []
         self.threads: set[str] = set()
 
@@ -68,18 +70,6 @@ class RulePredictor(SpanPredictor):
         ]
         return Prediction(id_, spans[0], -5.0, 1, (*spans, null))
 
-
-def _candidate(context: str, place: tuple[int, int], probability: float) -> Candidate:
-    return Candidate(context[slice(*place)], *place, math.log(probability), probability)
-
-
-class RuleReader(Reader):
-    """With ``attention``, a passage word attends to the question word with its first letter, or to none."""
-
-    def __init__(self, *, seconds: float = 0.0, attention: bool = False) -> None:
-        super().__init__(RulePredictor(seconds))
-        self.shows_attention = attention
-
     @property
     def has_attention(self) -> bool:
         return self.shows_attention
@@ -93,6 +83,10 @@ class RuleReader(Reader):
             ]
             weights[row][equal[0] if equal else -1] = 0.9
         return {"context": passage, "question": words, "weights": weights}
+
+
+def _candidate(context: str, place: tuple[int, int], probability: float) -> Candidate:
+    return Candidate(context[slice(*place)], *place, math.log(probability), probability)
 
 
 def models() -> dict[str, RuleReader]:

@@ -135,13 +135,14 @@ def _non_neural() -> list[PublishedRow]:
 def _match_lstm() -> list[PublishedRow]:
     """Model, EM, F1, parameters and width as published; our records and their command."""
     search, ensemble = "Boundary + Search", "Boundary + Search + ensemble"
-    greedy = f"{EVALUATE} {RUNS}/boundary-seed13 --decode greedy --record {RUNS}/greedy-seed13"
+    adopted = f"qa-arch adopt {RUNS}/boundary-seed13 --decode greedy --folder {RUNS}/greedy-seed13"
+    greedy = f"{adopted} && {EVALUATE} {RUNS}/greedy-seed13"
     members = " ".join(f"{RUNS}/boundary-seed{seed}" for seed in (13, 14, 15))
     rescored = (
         "qa-arch adopt --predictions match_lstm_boundary_ensemble_v1.1_dev.json --data dev-v1.1.json"
         f" --name published-predictions --folder {RUNS}/rescored"
     )
-    together = f"{EVALUATE} {members} --record {RUNS}/ensemble"
+    together = f"qa-arch adopt {members} --folder {RUNS}/ensemble && {EVALUATE} {RUNS}/ensemble"
     rows: list[tuple[str, float, float, int, int, str, str]] = [
         ("Sequence", 54.4, 68.2, 882452, 150, "sequence", f"{ON_GPU}/sequence"),
         ("Boundary", 61.1, 71.2, 882452, 150, "greedy", greedy),

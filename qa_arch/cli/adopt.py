@@ -1,43 +1,127 @@
-"""``qa-arch adopt``: turn another system's answers into a run, for tables, tests and reports."""
+"""``qa-arch adopt``: make a run of a downloaded checkpoint, an ensemble, another decoding or calibration of a
+run, or another system's answers, for tables, tests and reports."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
+from functools import partial
 from pathlib import Path
 
-from qa_arch.cli.runs import add_options, add_questions, open_questions, system_folder
+from qa_arch.cli.runs import (
+    DEVICE,
+    add_options,
+    checkpoint_folder,
+    open_predictor,
+    open_questions,
+    refuse_options,
+    require_runs,
+    system_folder,
+)
 from qa_arch.data.answer_files import FORMATS, read_answers
+from qa_arch.data.sources import usage
 from qa_arch.errors import ConfigError
-from qa_arch.records import ADOPTED, CALIBRATION, DEV
+from qa_arch.metrics.languages import ENGLISH
+from qa_arch.models.checkpoint_files import names_checkpoint
+from qa_arch.records import ADOPTED, CALIBRATION, DEV, read_trained
 from qa_arch.system.garbage import gc_disabled
+
+_MODEL_OPTIONS = ("decode", "set", "device", "precision", "trust", "config_dir")
+_ANSWER_OPTIONS = ("na_prob", "data", "calibration_predictions", "calibration_na_prob")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "example: qa-arch adopt --predictions answers.json --data dev-v2.0.json --name gpt-x"
+    parser.epilog = "example: qa-arch adopt runs/squad2/bert-s13 runs/squad2/bert-s14 --folder runs/both"
     add = parser.add_argument
-    add("--predictions", required=True, metavar="P", help=f"answers: {FORMATS}")
+    sources = (
+        "a downloaded checkpoint (a folder or OWNER/NAME), several runs as an ensemble (the mean of their"
+        " probabilities), or one with --decode or --calibration"
+    )
+    add("sources", nargs="*", metavar="SOURCE", help=sources)
+    add("--predictions", metavar="P", help=f"instead of SOURCE, answers of another system: {FORMATS}")
+    add("--name", metavar="X", help="name of the system in tables; required for answers")
+    folder = f"run folder (default: runs/{ADOPTED}/NAME-sSEED; of a checkpoint, below runs/checkpoints)"
+    add("--folder", metavar="RUN", help=folder)
+    calibration = "fit null threshold and confidence on this set, of other articles than are scored"
+    add("--calibration", nargs="+", metavar="SOURCE", help=calibration)
+    group = parser.add_argument_group("models")
+    add = group.add_argument
+    add("--decode", metavar="NAME", help="decode as in conf/decode/NAME.yaml")
+    changes = "change windows or decoding of a downloaded checkpoint, such as features.max_length=512"
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help=changes)
+    add_options(group, *DEVICE)
+    group = parser.add_argument_group(
+        "answers",
+        "to be calibrated, files need the best span and the null odds of every question (an empty text"
+        " abstains at any threshold)",
+    )
+    add = group.add_argument
+    add("--data", nargs="+", metavar="SOURCE", help=f"the questions: {usage()}")
     add("--na-prob", metavar="N", help="JSON object: question id -> no-answer probability or null odds (2.0)")
-    add_questions(parser)
-    add_options(parser, "--on-error", "--language")
-    add("--name", required=True, metavar="X", help="name of the system in tables")
+    add_options(group, "--on-error", "--language")
     seed = "seed, to distinguish runs of the same system (default: 0)"
     add("--seed", type=int, default=0, metavar="S", help=seed)
-    add("--folder", metavar="RUN", help=f"run folder (default: runs/{ADOPTED}/NAME-sSEED)")
     missing = "treat questions missing from the file as an error (default), or as empty answers"
     add("--missing", choices=("error", "empty"), default="error", help=missing)
-    add = parser.add_argument_group(
-        "calibration",
-        "fit null threshold and confidence on the system's answers to a calibration set, as for a model; both"
-        " files need the best span and the null odds of every question (an empty text abstains at any"
-        " threshold)",
-    ).add_argument
-    add("--calibration", nargs="+", metavar="SOURCE", help="calibration set, of other articles")
     add("--calibration-predictions", metavar="P", help="answers to the calibration set")
     add("--calibration-na-prob", metavar="N", help="like --na-prob, for these answers")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the run folder, and print scores and counts."""
+    """Write the run folder, and print scores and counts of answers, or how to score a model."""
+    if bool(args.sources) == bool(args.predictions):
+        raise ConfigError("give either SOURCE, a checkpoint or runs, or the --predictions of another system")
+    if args.sources:
+        refuse_options(args, _ANSWER_OPTIONS, "is for --predictions; qa-arch evaluate scores models")
+        return _adopt_model(args)
+    refuse_options(args, _MODEL_OPTIONS, "is for a checkpoint or for runs, not for --predictions")
+    if not args.data or not args.name:
+        raise ConfigError("--predictions: needs the --data that was answered, and a --name for tables")
+    return _adopt_answers(args)
+
+
+def _adopt_model(args: argparse.Namespace) -> int:
+    require_runs(args.sources)
+    first, *others = args.sources
+    checkpoint = next(filter(names_checkpoint, args.sources), None)
+    if checkpoint is not None and others:
+        raise ConfigError(f"{checkpoint}: is a downloaded checkpoint; adopt it alone, then name its folder")
+    if checkpoint is None:
+        refuse_options(args, ("set",), f"is for a downloaded checkpoint, and {first} is a run")
+    from qa_arch.config.compose import compose, parse_sections
+
+    changes = parse_sections(args.set)
+    decode = (args.decode, compose([f"decode={args.decode}"])["decode"]) if args.decode else None
+    if checkpoint is not None and decode:
+        changes = {**changes, "decode": {**decode[1], **changes.get("decode", {})}}
+    with gc_disabled():
+        from qa_arch.adopt import adopt_model, label
+        from qa_arch.cli.watch import watching
+    if args.folder:
+        folder = Path(args.folder)
+    elif checkpoint is not None:
+        folder = checkpoint_folder(checkpoint)
+    else:
+        name = args.name or label(args.sources, args.decode)
+        folder = Path(system_folder(ADOPTED, name, read_trained(first).seed))
+    record, _ = adopt_model(
+        args.sources,
+        folder,
+        partial(open_predictor, args.sources, args, changes),
+        partial(watching, "fitting the null threshold", "rows"),
+        name=args.name,
+        decode=decode,
+        calibration=args.calibration,
+        language=args.language or ENGLISH,
+    )
+    assert record.threshold is not None
+    fitted = f"null threshold {record.null_threshold:.4g}, fitted on {record.threshold.fitted_on}"
+    print(f"{record.model}: {folder} ({fitted})")
+    print(f"next:   qa-arch evaluate --run {shlex.quote(str(folder))} --data SOURCE")
+    return 0
+
+
+def _adopt_answers(args: argparse.Namespace) -> int:
     file = Path(args.predictions)
     default_folder = system_folder(ADOPTED, args.name, args.seed)  # also checks the name
     folder = Path(args.folder or default_folder)
@@ -55,7 +139,7 @@ def run(args: argparse.Namespace) -> int:
         path = Path(args.calibration_predictions)
         calibration = fitted_on, read_answers(path, fitted_on, na_prob=args.calibration_na_prob)
     with gc_disabled():
-        from qa_arch.evaluation.adoption import adopt
+        from qa_arch.adopt import adopt
 
     system = {"name": args.name, "seed": args.seed, "file": file.name}
     record = adopt(questions, answers, folder, **system, calibration=calibration)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from qa_arch.cli.runs import DEVICE, RUN_HELP, add_answer_options, add_options, open_reader
 from qa_arch.errors import ConfigError, DataError, QaArchError
-from qa_arch.serving.answers import Answer, Query, plain
+from qa_arch.spans.answers import Answer, Query, plain
 from qa_arch.system import terminal
 
 TOP_K = 3

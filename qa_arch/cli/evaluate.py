@@ -1,4 +1,4 @@
-"""``qa-arch evaluate``: score official prediction files of any system, or trained runs with ``--run``.
+"""``qa-arch evaluate``: score official prediction files of any system, or a run with ``--run``.
 
 Scoring prediction files must start fast: modules that only runs need are imported when a run is scored.
 """
@@ -10,11 +10,14 @@ import json
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
+from pathlib import Path
 
 from qa_arch.cli.runs import (
     DEVICE,
     add_options,
+    checkpoint_folder,
     null_threshold,
     open_predictor,
     refuse_options,
@@ -35,7 +38,7 @@ from qa_arch.metrics.squad import (
     score_questions,
 )
 from qa_arch.models.checkpoint_files import names_checkpoint
-from qa_arch.records import SplitFacts
+from qa_arch.records import DEV, RECORD, SplitFacts, read_record
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import Protocol
 
@@ -45,11 +48,9 @@ _SHOWN_IDS = 20
 """Maximum ids in a message: predictions for a whole set, scored on a part, have thousands of extra ids."""
 METRICS: Mapping[str, Metrics] = from_extras("metrics")
 _FILE_OPTIONS = ("predictions", "na_prob", "protocol", "nbest", *(name.replace("-", "_") for name in METRICS))
-_CHECKPOINT_OPTIONS = ("calibration", "set")
 _RUN_OPTIONS = (
-    *("train", "final", "experiments", "allow_overlap", "decode", "record"),
+    *("train", "final", "experiments", "allow_overlap"),
     *("precision", "device", "trust", "config_dir"),
-    *_CHECKPOINT_OPTIONS,
 )
 
 
@@ -77,21 +78,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("scoring a trained run")
     add = group.add_argument
     source = (
-        "instead of --predictions: a run folder, several as an ensemble, or a downloaded checkpoint (a folder"
-        " or OWNER/NAME)"
+        "instead of --predictions: a run folder, or a downloaded checkpoint (a folder or OWNER/NAME), which"
+        " becomes a run below runs/checkpoints; ensembles, other decodings and calibrations: qa-arch adopt"
     )
     add("--run", dest="run_folder", nargs="+", metavar="RUN", help=source)
     add("--json", action="store_true", help="print the scores as JSON, not as a table")
-    add("--decode", metavar="NAME", help="decode as in conf/decode/NAME.yaml")
-    record = (
-        "folder for the record, required for an ensemble and with --decode (default for a downloaded"
-        " checkpoint: below runs/checkpoints)"
-    )
-    add("--record", metavar="DIR", help=record)
-    fitted_on = "fit a checkpoint's null threshold on this set (default: that of an exported folder, else 0)"
-    add("--calibration", nargs="+", metavar="SOURCE", help=fitted_on)
-    changes = "change windows or decoding of a downloaded checkpoint, such as features.max_length=512"
-    add("--set", action="append", default=[], metavar="KEY=VALUE", help=changes)
     add("--train", action="store_true", help="score the questions that the run was trained on")
     final = "score a held-out dev set (data.open_dev: false), and log the access"
     add("--final", action="store_true", help=final)
@@ -107,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
 
     Exit code 3 if predictions are missing; they are scored as by the official script.
     """
-    return _score_runs(args) if args.run_folder else _score_files(args)
+    return _score_run(args) if args.run_folder else _score_files(args)
 
 
 def _say(line: str) -> None:
@@ -183,8 +174,8 @@ def _print_ids(message: str, ids: Collection[str]) -> None:
 # Runs ---------------------------------------------------------------------------------------------
 
 
-def _score_runs(args: argparse.Namespace) -> int:
-    """Score runs, write predictions and records into their folders, and print the scores."""
+def _score_run(args: argparse.Namespace) -> int:
+    """Score a run, write predictions and record into its folder, and print the scores."""
     reason = "is for prediction files; --run writes predictions.json, which --predictions reads"
     refuse_options(args, _FILE_OPTIONS, reason)
     if args.train:
@@ -193,49 +184,43 @@ def _score_runs(args: argparse.Namespace) -> int:
     if not args.final:
         refuse_options(args, ("experiments",), "is for --final, which registration and log belong to")
     require_runs(args.run_folder)
-    runs, record, load = args.run_folder, args.record, lambda: open_predictor(args.run_folder, args)
-    checkpoint = next(filter(names_checkpoint, runs), None)
-    if checkpoint is None:
-        refuse_options(args, _CHECKPOINT_OPTIONS, f"is for a downloaded checkpoint, and {runs[0]} is a run")
-    elif len(runs) > 1 or args.decode is not None or args.train:
+    source, *others = args.run_folder
+    if others:
+        raise ConfigError("--run: several runs are an ensemble; make it a run: qa-arch adopt RUN RUN")
+    checkpoint = names_checkpoint(source)
+    folder = checkpoint_folder(source) if checkpoint else Path(source)
+    scored_on = read_record(folder).scores if (folder / RECORD).is_file() else {}
+    if checkpoint and (args.train or (not args.data and DEV not in scored_on)):
         raise ConfigError(
-            f"--run: {checkpoint} is a downloaded checkpoint, without record and training data; to combine it"
-            " or decode it differently, score it alone on --data, then give the folder of its record"
+            f"--data: {source} has no dev set of its own, nor training data; name the set to score"
         )
     with gc_disabled():
+        from qa_arch.adopt import adopt_model
         from qa_arch.cli.watch import watching
-        from qa_arch.config.compose import compose, parse_sections
-        from qa_arch.evaluation.runs import Request, checkpoint_run, evaluate_runs
+        from qa_arch.evaluation import evaluate_run
         from qa_arch.results.errors import scores_table
         from qa_arch.results.tables import print_table
 
-    if checkpoint is not None:
-        changes = parse_sections(args.set)
-        folder, predictor = checkpoint_run(
-            checkpoint,
-            args.record,
-            lambda: open_predictor([checkpoint], args, changes),
-            lambda: watching("fitting the null threshold", "rows"),
-            data=args.data,
-            calibration=args.calibration,
-            language=args.language or ENGLISH,
-        )
-        runs, record, load = [str(folder)], None, lambda: predictor
-    request = Request(
-        runs=runs,
-        data=args.data,
-        language=args.language,
-        decode=args.decode,
-        settings=None if args.decode is None else compose([f"decode={args.decode}"])["decode"],
-        record=record,
-        null_threshold=args.null_threshold,
-        train=args.train,
-        final=args.final,
-        experiments=args.experiments,
-        allow_overlap=args.allow_overlap,
-        trust=args.trust,
+    load, loaded = partial(open_predictor, [source], args), None
+    if checkpoint:
+        _, loaded = adopt_model([source], folder, load, partial(watching, "fitting", "rows"))
+    options = (
+        "data",
+        "language",
+        "train",
+        "final",
+        "experiments",
+        "allow_overlap",
+        "null_threshold",
+        "trust",
     )
-    scored, split = evaluate_runs(request, load, lambda: watching("predicting", "rows"))
+    scored, split = evaluate_run(
+        folder,
+        lambda: loaded or load(),
+        partial(watching, "predicting", "rows"),
+        trust=args.trust,
+        **{name: getattr(args, name) for name in options},
+    )
     points = scored.scores[split]
     flat = {name: point.flat() for name, point in points.items()}
     if args.out:

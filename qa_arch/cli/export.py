@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from qa_arch.cli.runs import add_options, open_span_predictor, require_runs
+from qa_arch.cli.runs import add_options, open_reader, require_runs
 from qa_arch.config import extras
 from qa_arch.errors import ConfigError
 from qa_arch.system import hub
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     if args.push:
         hub.require_upload(args.push, dry=args.dry_run)
     loading = {**vars(args), "device": "cpu", "precision": "fp32"}
-    predictor, out = open_span_predictor([args.run_folder], argparse.Namespace(**loading)), Path(args.out)
+    predictor, out = open_reader([args.run_folder], argparse.Namespace(**loading)), Path(args.out)
     from qa_arch.export.onnx_folder import export_onnx, sizes
 
     if args.to == "hf":

@@ -34,7 +34,7 @@ GROUPS = {
             "pre-register the runs that may be scored on an experiment's held-out dev set",
         ),
         "evaluate": ("evaluate", "score prediction files as the official scripts do, or runs on a data set"),
-        "adopt": ("adopt", "turn another system's answers into a run, for tables, tests and reports"),
+        "adopt": ("adopt", "make a run of a checkpoint, an ensemble or another system's answers"),
         "tables": ("records:tables", "compare recorded runs, or rebuild the tables of experiments/"),
         "compare": ("records:compare", "test whether one system beats another, over articles and seeds"),
         "suite": ("suite", "score systems on several test sets, with paired tests"),

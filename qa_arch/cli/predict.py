@@ -20,15 +20,14 @@ from qa_arch.cli.runs import (
     add_questions,
     open_questions,
     open_reader,
-    open_span_predictor,
     refuse_options,
     require_runs,
 )
 from qa_arch.config import extras
 from qa_arch.errors import ConfigError
-from qa_arch.serving.answers import Query
 from qa_arch.serving.lines import AnsweredPart, Answering, Part, answer_file, answer_part
 from qa_arch.serving.ray import actors
+from qa_arch.spans.answers import Query
 from qa_arch.system import lock
 
 log = logging.getLogger(__name__)
@@ -91,7 +90,7 @@ def _official_files(args: argparse.Namespace) -> int:
     from qa_arch.spans.rows import threshold_on
 
     questions = open_questions(args.data, args.on_error, use="answering")
-    predictor = open_span_predictor(args.run_folder, args)
+    predictor = open_reader(args.run_folder, args)
     threshold = args.null_threshold
     if threshold is None:
         threshold = threshold_on(questions, predictor.null_threshold)
@@ -141,9 +140,9 @@ def load_answering(args: argparse.Namespace, options: dict[str, Any]) -> Callabl
     """Load the model in this process and return a function that answers a part with it."""
     reader = open_reader(args.run_folder, args)
     if args.batch_size is not None:
-        config = reader.predictor.config
+        config = reader.config
         trainer = replace(config.trainer, eval_batch_size=args.batch_size)
-        reader.predictor.config = replace(config, trainer=trainer)
+        reader.config = replace(config, trainer=trainer)
     return partial(answer_part, answer_queries=reader.answer, file=args.data[0], options=options)
 
 

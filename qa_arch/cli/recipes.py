@@ -59,10 +59,10 @@ def _evaluate(args: argparse.Namespace) -> int:
         raise ConfigError("data.dev: the run's config names no dev set; give one with --data")
     with gc_disabled():
         from qa_arch.cli.watch import watching
-        from qa_arch.evaluation.registration import require_registered
-        from qa_arch.evaluation.runs import require_permitted, split_name
-        from qa_arch.results.provenance import dev_access, experiment_folders, log_dev_access
+        from qa_arch.evaluation import require_permitted, split_name
+        from qa_arch.registration import require_registered
         from qa_arch.results.errors import scores_table
+        from qa_arch.results.provenance import dev_access, experiment_folders, log_dev_access
         from qa_arch.results.tables import print_table
 
         recipe, dev = entry.load(), None

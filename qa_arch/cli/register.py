@@ -13,7 +13,7 @@ from qa_arch.cli.runs import add_options
 from qa_arch.config.files import read_yaml, write_json
 from qa_arch.config.find import use_config_dir
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.evaluation.registration import REGISTERED
+from qa_arch.registration import REGISTERED
 
 if TYPE_CHECKING:
     from qa_arch.config.schema import Config
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the identities of all planned runs; an earlier registration is never overwritten."""
     arms, seeds = _read_plan(args.plan)
-    from qa_arch.evaluation.registration import Registration, identity, read_registration
+    from qa_arch.registration import Registration, identity, read_registration
     from qa_arch.results import provenance
     from qa_arch.training.inputs import load_sets
 

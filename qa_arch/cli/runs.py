@@ -17,16 +17,15 @@ from qa_arch.data.formats import OnError, Use
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.metrics.languages import ENGLISH, LANGUAGES
-from qa_arch.models.checkpoint_files import names_checkpoint
-from qa_arch.records import CALIBRATION, DEV, Runs, read_record, read_trained, require_folder
+from qa_arch.models.checkpoint_files import names_checkpoint, record_folder
+from qa_arch.records import CALIBRATION, CHECKPOINTS, DEV, Runs, read_trained, require_folder
 from qa_arch.results.tables import FORMATS
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.types.text import QuestionSet
 
 if TYPE_CHECKING:
     from qa_arch.models.checkpoint_files import Settings
-    from qa_arch.serving.reader import Reader
-    from qa_arch.spans.predictor import SpanPredictor
+    from qa_arch.spans.reader import Reader
 
 log = logging.getLogger(__name__)
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")
@@ -126,7 +125,7 @@ def open_questions(
 
 
 def add_answer_options(parser: argparse._ActionsContainer, top_k: int = 1) -> None:
-    """``--top-k --max-answer-tokens`` of ``serving.answers.Query``; None if not given."""
+    """``--top-k --max-answer-tokens`` of ``spans.answers.Query``; None if not given."""
     parser.add_argument("--top-k", type=int, metavar="K", help=f"maximum spans to return (default: {top_k})")
     longest = "longest answer, in tokens (default: the run's)"
     parser.add_argument("--max-answer-tokens", type=int, metavar="N", help=longest)
@@ -154,48 +153,31 @@ def require_runs(sources: Sequence[str]) -> None:
 def open_predictor(folders: Sequence[str], args: argparse.Namespace, settings: Settings | None = None) -> Any:
     """Load a finished run, or several as an ensemble, with the device and precision of ``args``.
 
-    A downloaded checkpoint counts as a run; ``settings`` override its windows and decoding.
+    ``settings`` override windows and decoding of a downloaded checkpoint.
     """
     require_runs(folders)
     use_config_dir(args.config_dir, args.trust)
     with gc_disabled():
-        import torch
-
-        from qa_arch.nn.processor import bf16_is_faster
-        from qa_arch.spans.loading import load_ensemble, load_predictor
-    record = None if names_checkpoint(folders[0]) else read_record(folders[0])
-    precision: Any = args.precision or "fp32"
-    if not args.precision and record is not None:  # a checkpoint does not record it
-        precision = record.precision or record.config["trainer"]["precision"]
-    gpu = torch.cuda.is_available() and precision != "int8"
-    device = args.device or ("cuda" if gpu else "cpu")
-    if device == "cpu" and not args.precision and record is not None:
-        emulated = precision == "bf16" and record.device.kind == "cuda" and not bf16_is_faster()
-        if emulated or precision == "fp16":  # trained on a GPU; a CPU is faster in fp32
-            precision = "fp32"
-    options = {"device": device, "precision": precision, "trust": args.trust}
-    if len(folders) > 1:
-        return load_ensemble(folders, **options)
-    return load_predictor(folders[0], settings=settings, **options)
+        from qa_arch.spans.loading import load_predictor
+    return load_predictor(
+        folders, device=args.device, precision=args.precision, trust=args.trust, settings=settings
+    )
 
 
-def open_span_predictor(folders: Sequence[str], args: argparse.Namespace) -> SpanPredictor:
+def open_reader(folders: Sequence[str], args: argparse.Namespace) -> Reader:
     """``open_predictor`` for commands on spans; raises RunError for a run of another task."""
     predictor = open_predictor(folders, args)
     from qa_arch.spans.loading import require_spans
 
-    spans = require_spans(folders[0], predictor)
+    reader = require_spans(folders[0], predictor)
     if getattr(args, "max_question", None) is not None:
-        spans.raise_question_limit(args.max_question)
-    return spans
+        reader.raise_question_limit(args.max_question)
+    return reader
 
 
-def open_reader(folders: Sequence[str], args: argparse.Namespace) -> Reader:
-    """``open_span_predictor``, wrapped in the interface for serving."""
-    predictor = open_span_predictor(folders, args)
-    from qa_arch.serving.reader import Reader
-
-    return Reader(predictor)
+def checkpoint_folder(source: str) -> Path:
+    """Folder of the run that a downloaded checkpoint becomes."""
+    return Path("runs") / CHECKPOINTS / record_folder(source)
 
 
 def system_folder(parent: str, name: str, seed: int) -> Path:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -106,18 +107,17 @@ def _score(runs: Runs, sets: Sequence[SuiteSet], suite: SuiteFile, args: argpars
         return runs
     with gc_disabled():
         from qa_arch.cli.watch import watching
-        from qa_arch.evaluation.runs import Request, evaluate_runs
+        from qa_arch.evaluation import evaluate_run
 
     for folder, names in missing.items():
         load = cache(partial(open_predictor, [str(folder)], args))
         for name in names:
             pair = f"{folder} on {name}"
             log.info("scoring %s", pair)
-            entry = suite.sets[name]
-            options = {"on_error": entry.on_error, "language": entry.language, "trust": args.trust}
-            request = Request(runs=[str(folder)], data=entry.sources, **options)
+            entry, watch = suite.sets[name], partial(watching, pair, "rows")
+            options: Any = {"on_error": entry.on_error, "language": entry.language, "trust": args.trust}
             try:
-                evaluate_runs(request, load, partial(watching, pair, "rows"))
+                evaluate_run(folder, load, watch, data=entry.sources, **options)
             except (ConfigError, DataError) as error:
                 log.warning("left out: %s: %s", pair, error)
     return [(folder, read_record(folder)) for folder, _ in runs]

@@ -43,7 +43,7 @@ from qa_arch.results.effects import AT_THRESHOLD, samples_of
 from qa_arch.results.errors import POINTS
 from qa_arch.results.systems import System
 from qa_arch.results.tables import markdown_cell
-from qa_arch.spans.predictor import SpanPredictor
+from qa_arch.spans.reader import Reader
 from qa_arch.types.tensors import Batch
 
 MAX_DIFFERENCE = 1e-5
@@ -122,7 +122,7 @@ print(text[offsets[first, 0]:offsets[last, 1]] if null_odds <= {limit} else "no 
 """
 
 
-def export_hf(predictor: SpanPredictor, out: str | Path, run: Path | None = None) -> None:
+def export_hf(predictor: Reader, out: str | Path, run: Path | None = None) -> None:
     """Write model (safetensors), config, tokenizer and model card, for AutoModelForQuestionAnswering.
 
     ``run`` is the run's folder, whose question rows give the card its confidence intervals. The model must be
@@ -146,7 +146,7 @@ def export_hf(predictor: SpanPredictor, out: str | Path, run: Path | None = None
         write_atomic(folder / CARD, model_card(predictor, run))
 
 
-def _exported_settings(predictor: SpanPredictor) -> dict[str, Any]:
+def _exported_settings(predictor: Reader) -> dict[str, Any]:
     """Settings with which ``qa_arch.load`` reads the folder: those that the model was scored with."""
     config, record = predictor.config, predictor.record
     threshold = record.threshold if record else None
@@ -161,7 +161,7 @@ def _exported_settings(predictor: SpanPredictor) -> dict[str, Any]:
     )
 
 
-def library_tokenizer(predictor: SpanPredictor, encoder: Encoder) -> PreTrainedTokenizerFast:
+def library_tokenizer(predictor: Reader, encoder: Encoder) -> PreTrainedTokenizerFast:
     """The predictor's tokenizer, made to produce the encoder's training inputs on its own.
 
     Some tokenizers return no segment ids, or all zeros, although the encoder uses two.
@@ -190,7 +190,7 @@ def library_tokenizer(predictor: SpanPredictor, encoder: Encoder) -> PreTrainedT
     )
 
 
-def library_model(predictor: SpanPredictor, encoder: Encoder) -> PreTrainedModel:
+def library_model(predictor: Reader, encoder: Encoder) -> PreTrainedModel:
     """The library's question-answering class with copies of the predictor's weights and the same scores.
 
     Raises ConfigError if no class of the library reproduces them.
@@ -237,7 +237,7 @@ def library_logits(model: PreTrainedModel, batch: Batch) -> tuple[torch.Tensor, 
     return output.start_logits, output.end_logits
 
 
-def model_card(predictor: SpanPredictor, run: Path | None = None) -> str:
+def model_card(predictor: Reader, run: Path | None = None) -> str:
     """Model card in Markdown, with front matter for the hub."""
     record, config, threshold = predictor.record, predictor.config, predictor.null_threshold
     always = math.isinf(threshold)

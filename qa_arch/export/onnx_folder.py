@@ -36,8 +36,8 @@ from qa_arch.nn.precision import Precision
 from qa_arch.nn.reading import Watch, device_of, read_table
 from qa_arch.records import GRAPH, RunRecord, Threshold, changing, write_record
 from qa_arch.results import provenance
-from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.spans.ranking import Ranking
+from qa_arch.spans.reader import Reader
 from qa_arch.spans.search import SpanCollector
 from qa_arch.types.tensors import Batch, Logits, SpanLogits, StepLogits
 from qa_arch.types.text import QuestionSet
@@ -93,7 +93,7 @@ class _Flat(nn.Module):
         return *scores, logits.verifier_weight * logits.verifier
 
 
-def write_graph(path: Path, predictor: SpanPredictor) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def write_graph(path: Path, predictor: Reader) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Write the model to ``path``, for windows of any number and length; return (inputs, outputs).
 
     Inputs are the fields of ``Batch`` that the model uses. Weights up to 2 GB are in the file, larger ones
@@ -185,7 +185,7 @@ def _copy_shared_weights(graph: Any) -> None:
             seen.add(name)
 
 
-def sample(predictor: SpanPredictor) -> Batch:
+def sample(predictor: Reader) -> Batch:
     """A few windows of generated questions, which every model can read."""
     table = predictor.table(generate(1, 0), cache=False)
     return Collator(table, vector_rows(predictor.vectors, table), labels=False)(range(SAMPLE))
@@ -212,7 +212,7 @@ def _quiet() -> Iterator[None]:
 
 
 def check(
-    predictor: SpanPredictor, model: OnnxModel, questions: QuestionSet, watch: Watch | None = None
+    predictor: Reader, model: OnnxModel, questions: QuestionSet, watch: Watch | None = None
 ) -> ExportCheck:
     """Compare the results of both on ``questions``, read in the same batches.
 
@@ -300,7 +300,7 @@ def largest_difference(first: Logits, second: Logits) -> float:
 
 
 def export_onnx(
-    predictor: SpanPredictor,
+    predictor: Reader,
     out: str | Path,
     *,
     precision: Precision = "fp32",
@@ -342,7 +342,7 @@ def export_onnx(
     return result
 
 
-def _record(predictor: SpanPredictor) -> RunRecord:
+def _record(predictor: Reader) -> RunRecord:
     """The run's record, or a new one with config and threshold for a model without a record."""
     if predictor.record is not None:
         return predictor.record

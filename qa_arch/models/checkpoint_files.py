@@ -130,8 +130,8 @@ def open_checkpoint(source: str | Path, revision: str | None = None) -> Checkpoi
         raise RunError(f"{source}: no such folder, and not a hub id (OWNER/NAME)")
     if revision not in (None, files.revision):
         raise RunError(
-            f"{source}: is not the checkpoint that was scored (its files have changed since); score it again:"
-            f" qa-arch evaluate --run {shlex.quote(str(source))} --record DIR --data FILE"
+            f"{source}: is not the checkpoint that was scored (its files have changed since); adopt it again:"
+            f" qa-arch adopt {shlex.quote(str(source))} --folder DIR"
         )
     check_files(path)
     if not any((path / name).is_file() for name in WEIGHTS):

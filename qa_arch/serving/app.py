@@ -1,8 +1,9 @@
 """``create_app(models)``: REST API and web page for ``Reader`` models.
 
 A request passes the check of its Host header, ``guard`` (token, size, time), the schema and limits defined
-here, and ``batching``, which calls the model. The pydantic models here define the OpenAPI schema; errors have
-the form ``{"error": {"message", "field", "remedy"}}``.
+here, and ``batching``, which calls the model. Bodies are queries and responses answers (``spans.answers``),
+which, with the models here, define the OpenAPI schema; errors have the form
+``{"error": {"message", "field", "remedy"}}``.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import json
 import mimetypes
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from dataclasses import fields
 from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
@@ -22,30 +23,30 @@ from fastapi import Body, FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    TypeAdapter,
-    ValidationError,
-    model_validator,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import FileResponse, JSONResponse
 from starlette.staticfiles import StaticFiles
 
 from qa_arch.config.check import suggest
-from qa_arch.errors import ConfigError, DataError
+from qa_arch.errors import ConfigError
 from qa_arch.manifest import module_of
 from qa_arch.nn.reading import device_of
-from qa_arch.serving.answers import Query
 from qa_arch.serving.batching import Batcher, Telemetry
 from qa_arch.serving.guard import Guard, RefusalError, ServiceOptions
-from qa_arch.serving.reader import Reader
+from qa_arch.spans.answers import (
+    INVALID_TEXT,
+    UNKNOWN_FIELD,
+    WHOLE,
+    Answer,
+    Fault,
+    Passage,
+    Query,
+    Question,
+)
+from qa_arch.spans.reader import Reader
 
 FILES = Path(__file__).with_name("page")
 # Override the system's registry: browsers refuse scripts of another type.
@@ -70,72 +71,47 @@ EXAMPLES = {
 """Example question of the page, matched to the training data of the model."""
 MOST_FIELDS = 20
 """Limit on the fields of an object, known or not."""
-TAGS = ("body", "single", "batch")
+TAGS = ("single", "batch")
 """Parts of pydantic's error locations that are not fields."""
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+BODY = ConfigDict(extra="forbid")
+Name = Annotated[
+    str | None, Field(description="A name from `/v1/models`; by default the first.", examples=[None])
+]
 
 
-def _query(question: str, context: str | None, documents: list[str] | None = None, **options: Any) -> Query:
-    """Build a query from the fields of a body; errors of ``Query`` become pydantic's, with the field."""
-    if (context is None) == (documents is None):
-        raise ValueError("give either context (a text) or documents (a list of texts)")
-    try:
-        return Query(question, (context,) if context is not None else tuple(documents or ()), **options)
-    except (ConfigError, DataError) as error:
-        field, _, message = str(error).partition(": ")
-        if context is not None and field.startswith("documents"):
-            field = "context"
-        kind = "invalid_text" if isinstance(error, DataError) else "invalid_query"
-        raise PydanticCustomError(kind, "{message}", {"message": message, "field": field}) from error
-
-
-class QueryBody(_Request):
+@dataclass(frozen=True, slots=True, config=BODY)
+class QueryBody(Query):
     """A question about one text (`context`) or several texts searched together (`documents`)."""
 
-    question: str = Field(description="Must not be empty.", examples=["Who built the bridge?"])
-    context: str | None = Field(
-        None, description="The text to read.", examples=["The bridge was built by Ada Stone in 1871."]
+    top_k: Annotated[int, Field(ge=1, le=100), WHOLE] = Field(
+        default=1, description="Maximum number of spans to return."
     )
-    documents: list[str] | None = Field(
-        None, min_length=1, fail_fast=True, description="Texts to read, instead of `context`."
-    )
-    top_k: int = Field(1, ge=1, le=100, description="Maximum number of spans to return.")
-    max_answer_tokens: int | None = Field(
-        None, ge=1, le=1000, description="Longest answer in tokens; by default as in evaluation."
+    max_answer_tokens: Annotated[int, Field(ge=1, le=1000), WHOLE] | None = Field(
+        default=None, description="Longest answer in tokens; by default as in evaluation."
     )
     null_threshold: float | None = Field(
-        None,
+        default=None,
+        strict=True,
         allow_inf_nan=False,
         description='Null odds above it mean "no answer"; by default the model\'s own. `1e9` always answers.',
     )
 
-    @model_validator(mode="after")
-    def _validate_query(self) -> QueryBody:
-        assert self.query
-        return self
 
-    @cached_property
-    def query(self) -> Query:
-        return _query(**{name: getattr(self, name) for name in QueryBody.model_fields})
-
-
-class _Model(_Request):
-    model: str | None = Field(
-        None, description="A name from `/v1/models`; by default the first.", examples=[None]
-    )
-
-
-class SingleBody(QueryBody, _Model):
+@dataclass(frozen=True, slots=True, config=BODY)
+class SingleBody(QueryBody):
     """A single query."""
 
+    model: Name = None
 
-class BatchBody(_Model):
+
+@dataclass(frozen=True, slots=True, config=BODY)
+class BatchBody:
     """Several queries in one request."""
 
     queries: list[QueryBody] = Field(min_length=1, fail_fast=True, description="Answered in order.")
+    model: Name = None
 
 
 def _kind(body: Any) -> str:
@@ -148,55 +124,24 @@ AnswerBody = Annotated[
 ]
 
 
-class AttentionBody(_Model):
+@dataclass(frozen=True, slots=True, config=BODY)
+class AttentionBody:
     """A question about a text, and the model whose attention to show."""
 
-    question: str
-    context: str
+    question: Question
+    context: Passage
+    model: Name = None
 
-    @model_validator(mode="after")
-    def _validate_query(self) -> AttentionBody:
-        assert self.query
-        return self
-
-    @cached_property
-    def query(self) -> Query:
-        return _query(self.question, self.context)
-
-
-class SpanMessage(BaseModel):
-    """A span of a document: `documents[document][start:end] == text`, offsets in code points."""
-
-    text: str
-    start: int
-    end: int
-    document: int = Field(description="Index in `documents`, from 0.")
-    score: float = Field(description="Start logit plus end logit.")
-    confidence: float = Field(description="Probability that this span is correct.")
-
-
-class AnswerMessage(BaseModel):
-    """The answer to a query. If `text` is empty (no answer), start, end, document and score are null."""
-
-    text: str
-    start: int | None
-    end: int | None
-    document: int | None
-    score: float | None
-    confidence: float = Field(description='Probability that the answer, or "no answer", is correct.')
-    no_answer_probability: float = Field(description="Probability that the texts contain no answer.")
-    null_odds: float | None = Field(description="Score of no answer minus score of the best span.")
-    null_threshold: float | None = Field(description="Null odds above it mean no answer; null: infinite.")
-    windows: int = Field(description="Number of windows read.")
-    spans: list[SpanMessage] = Field(description="The best spans, even if there is no answer.")
-    question_cut: int = Field(description="Tokens at the end of the question that were not read.")
+    @property
+    def documents(self) -> tuple[str]:
+        return (self.context,)
 
 
 class AnswersMessage(BaseModel):
     """Answers in the order of the queries; one for a single query."""
 
     model: str
-    answers: list[AnswerMessage]
+    answers: list[Answer]
 
 
 class ExampleMessage(BaseModel):
@@ -310,11 +255,11 @@ def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = No
     async def answer(body: Annotated[AnswerBody, Body()]) -> AnswersMessage:
         """One question about a `context` or several `documents`, or a list of such `queries`."""
         name, batcher = service.batcher(body.model)
-        bodies = body.queries if isinstance(body, BatchBody) else [body]
-        answers = await batcher.answer([item.query for item in bodies])
+        bodies: Sequence[Query] = body.queries if isinstance(body, BatchBody) else [body]
+        answers = await batcher.answer(bodies)
         for item in answers:
             service.telemetry.answers.labels(name, "yes" if item else "no").inc()
-        return AnswersMessage.model_validate({"model": name, "answers": [item.as_dict() for item in answers]})
+        return AnswersMessage(model=name, answers=answers)
 
     @app.get("/v1/models", responses=ERRORS, summary="List the models")
     async def models_() -> ModelsMessage:
@@ -355,20 +300,18 @@ def _add_attention(app: FastAPI, service: Service) -> None:
 
 
 def _describe(name: str, reader: Reader) -> ModelMessage:
-    predictor = reader.predictor
-    record = predictor.record
-    parameters = sum(parameter.numel() for parameter in predictor.model.parameters())
-    threshold = predictor.null_threshold
-    generated = str(predictor.config.data.train).startswith("synthetic")
+    record, threshold = reader.record, reader.null_threshold
+    parameters = sum(parameter.numel() for parameter in reader.model.parameters())
+    generated = str(reader.config.data.train).startswith("synthetic")
     return ModelMessage(
         name=name,
-        architecture=record.model if record else type(predictor.model).__name__,
+        architecture=record.model if record else type(reader.model).__name__,
         parameters=parameters or (record.parameters.total if record else None) or 0,  # a graph has none
         null_threshold=threshold if abs(threshold) != float("inf") else None,
-        max_answer_tokens=predictor.config.decode.max_answer_tokens,
-        precision=predictor.precision,
-        engine=predictor.engine,
-        device=str(device_of(predictor.model)),
+        max_answer_tokens=reader.config.decode.max_answer_tokens,
+        precision=reader.precision,
+        engine=reader.engine,
+        device=str(device_of(reader.model)),
         attention=reader.has_attention,
         example=ExampleMessage(**EXAMPLES["synthetic" if generated else ""]),
     )
@@ -397,7 +340,9 @@ def _route_class(options: ServiceOptions) -> type[APIRoute]:
     return Route
 
 
-def _read_body(content: bytes, adapter: TypeAdapter[Any], options: ServiceOptions) -> _Model:
+def _read_body(
+    content: bytes, adapter: TypeAdapter[Any], options: ServiceOptions
+) -> SingleBody | BatchBody | AttentionBody:
     """Parse and validate a body. Raises RefusalError for the first fault; limits come before validation."""
 
     def read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -418,10 +363,10 @@ def _read_body(content: bytes, adapter: TypeAdapter[Any], options: ServiceOption
         if isinstance(query.get("documents"), list):
             _require_at_most(options.max_documents, len(query["documents"]), "documents", field="documents")
     try:
-        body = adapter.validate_python(value, from_attributes=True)
+        body = adapter.validate_python(value)
     except ValidationError as error:
-        raise _refusal(error.errors(include_url=False)[0]) from None
-    read = [item.query for item in (body.queries if isinstance(body, BatchBody) else [body])]
+        raise _refusal(error) from None
+    read = body.queries if isinstance(body, BatchBody) else [body]
     characters = sum(len(text) for query in read for text in (query.question, *query.documents))
     _require_at_most(options.max_characters, characters, "characters of text", status=413)
     return body
@@ -443,25 +388,16 @@ async def _http_error(_: Request, error: Any) -> JSONResponse:
     return RefusalError(status, str(error.detail), remedy=remedy, headers=error.headers).response()
 
 
-def _refusal(error: Any) -> RefusalError:
-    """The refusal of a body with pydantic's ``error``."""
-    kind, message, context = error["type"], error["msg"].removeprefix("Value error, "), error.get("ctx", {})
-    field = field_name([*error["loc"], *([context["field"]] if "field" in context else [])])
+def _refusal(error: ValidationError) -> RefusalError:
+    """The refusal of a body with the first of pydantic's faults."""
+    field, message, kind = Fault.of(error, within=TAGS)
     remedy = "/docs describes the field"
-    if kind == "extra_forbidden":
-        name, known = str(error["loc"][-1]), {*SingleBody.model_fields, *BatchBody.model_fields}
+    if kind == UNKNOWN_FIELD:
+        name = field.rpartition(".")[2]
+        known = {"context", *(item.name for item in (*fields(SingleBody), *fields(BatchBody)))}
         place = "; it is not allowed here" if name in known else suggest(name, known)
         remedy = f"leave it out{place}"
-    if kind == "model_attributes_type":
+    if kind == "dataclass_type":
         message = "must be an object with the fields of a query"
-    status = 400 if kind == "invalid_text" else 422
-    return RefusalError(status, message, field=field, remedy=remedy)
-
-
-def field_name(location: Iterable[str | int]) -> str | None:
-    """``queries[2].question`` for pydantic's ``("body", "batch", "queries", 2, "question")``."""
-    parts = list(location)
-    while parts and parts[0] in TAGS:
-        parts.pop(0)
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
-    return text.lstrip(".") or None
+    status = 400 if kind == INVALID_TEXT else 422
+    return RefusalError(status, message, field=field or None, remedy=remedy)

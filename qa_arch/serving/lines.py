@@ -19,10 +19,12 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
+
+from pydantic import ValidationError
 
 from qa_arch import __version__
 from qa_arch.config.check import suggest
@@ -33,7 +35,7 @@ from qa_arch.data.question_sets import RecordError, clip, json_type
 from qa_arch.errors import FULL, ConfigError, DataError, QaArchError, RunError
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
 from qa_arch.records import GRAPH, MODEL, TOKENIZER, VECTORS, Seconds, read_record
-from qa_arch.serving.answers import Answer, Query
+from qa_arch.spans.answers import QUERY, Answer, Fault, Query
 from qa_arch.system import lock
 from qa_arch.types.text import Problem
 
@@ -43,11 +45,11 @@ PART_LINES, PART_BYTES = 256, 4 << 20
 """Maximum lines of a part, and bytes after which no further line is added."""
 HEAD_BYTES = 1 << 20
 """A data file is identified by the hash of its first bytes, its size and its modification time."""
-OPTIONS = ("top_k", "max_answer_tokens", "null_threshold", "distinct")
-"""Per-line options of ``Query``; they override those of the command."""
 IGNORED = ("title", "answers", "is_impossible", "plausible_answers", "kind", "original_id")
 """Fields of flat SQuAD records that do not affect the answer."""
-FIELDS = ("id", "question", "context", "documents", *OPTIONS, "meta", *IGNORED)
+QUERY_FIELDS = ("context", *(item.name for item in fields(Query)))
+"""Those of ``Query``; in a line they override the options of the command."""
+FIELDS = ("id", *QUERY_FIELDS, "meta", *IGNORED)
 _EXPECTED = 'a line is an object {"question": ..., "context": ...} (for SQuAD JSON give --out a folder)'
 log = logging.getLogger(__name__)
 
@@ -292,44 +294,40 @@ def answer_part(
 def _query(line: bytes, row: dict[str, Any], options: Mapping[str, Any]) -> Query:
     """Parse a line into a query, copying its id and ``meta`` to ``row``. Raises RecordError."""
     try:
-        fields = parse_json(line.decode("utf-8-sig"))
+        content = parse_json(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise RecordError("", f"byte {error.start} is not UTF-8; save the file as UTF-8") from None
     except UnicodeEncodeError:
         raise RecordError("", "an escape like \\ud83d is half a character; write both halves") from None
     except ValueError as error:
         raise RecordError("", f"broken JSON ({error}); {_EXPECTED}") from None
-    if not isinstance(fields, dict) or ("data" in fields and "question" not in fields):
-        raise RecordError("", f"is {json_type(fields)}, not a question; {_EXPECTED}")
-    if (id_ := fields.get("id")) is not None:
+    if not isinstance(content, dict) or ("data" in content and "question" not in content):
+        raise RecordError("", f"is {json_type(content)}, not a question; {_EXPECTED}")
+    if (id_ := content.get("id")) is not None:
         if type(id_) not in (str, int):
             raise RecordError("id", f"is {json_type(id_)}; use a string or a whole number, or leave it out")
         row["id"] = id_
-    if "meta" in fields:
+    if "meta" in content:
         try:
-            json.dumps(fields["meta"], allow_nan=False)
+            json.dumps(content["meta"], allow_nan=False)
         except ValueError:
             raise RecordError("meta", "holds Infinity or NaN, which is no JSON; use null") from None
-        row["meta"] = fields["meta"]
-    for name in fields:
+        row["meta"] = content["meta"]
+    for name in content:
         if name not in FIELDS:
             hint = suggest(name, FIELDS)
             raise RecordError(
                 clip(name), f"is not a field of a question{hint}; 'meta' is copied to the answer"
             )
-    sources = [name for name in ("context", "documents") if fields.get(name) is not None]
-    if "question" not in fields or not sources:
-        missing = "question" if "question" not in fields else "context"
+    given = [name for name in QUERY_FIELDS if content.get(name) is not None]
+    if "question" not in given or not {"context", "documents"} & {*given}:
+        missing = "question" if "question" not in given else "context"
         raise RecordError(missing, "is missing; a line needs a question, and a context or documents")
-    if len(sources) == 2:
-        raise RecordError("documents", "is given as well as context; give only one of the two")
-    texts = fields["documents"] if sources == ["documents"] else (fields["context"],)
-    own = {name: fields[name] for name in OPTIONS if fields.get(name) is not None}
     try:
-        return Query(fields["question"], texts, **{**options, **own})
-    except (ConfigError, DataError) as error:  # "top_k: 0 is out of range, ..."
-        field, _, message = str(error).partition(": ")
-        raise RecordError(sources[0] if field.startswith("documents") else field, message) from None
+        return QUERY.validate_python({**options, **{name: content[name] for name in given}})
+    except ValidationError as error:
+        fault = Fault.of(error)
+        raise RecordError(fault.field, fault.message) from None
 
 
 def origin_of(data: str, models: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Load trained models: a run, a downloaded checkpoint, an exported graph or an ensemble of them.
+"""Load trained models, each of one of four kinds: a run, a checkpoint, a graph, or an ensemble of them.
 
-Weights come from safetensors or from a graph that ``qa-arch export`` wrote. An ensemble averages its members'
-probabilities.
+Weights come from safetensors, or from a graph that ``qa-arch export`` wrote. An ensemble averages its
+members' probabilities.
 
 Axes: ``B`` windows, ``K`` classes of a softmax and, last, the null: ``N`` = K + 1; ``M`` members.
 """
@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from qa_arch.config.files import read_json
 from qa_arch.config.find import choice
 from qa_arch.config.machine import with_machine
 from qa_arch.config.schema import recipe_of, refuse_recipe, validate
@@ -42,31 +43,175 @@ from qa_arch.models.checkpoint_files import (
 from qa_arch.models.onnx_model import DESCRIPTION, OnnxModel, read_description
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.precision import Precision, cast_weights
+from qa_arch.nn.processor import bf16_is_faster
 from qa_arch.nn.reading import device_of
 from qa_arch.nn.weight_files import bounded
-from qa_arch.records import GRAPH, MODEL, Device, RunRecord, Threshold, read_finished, require_folder
+from qa_arch.records import (
+    GRAPH,
+    MEMBERS,
+    MODEL,
+    Device,
+    RunRecord,
+    Threshold,
+    read_finished,
+    read_record,
+    require_folder,
+)
 from qa_arch.results import provenance
 from qa_arch.spans import task
-from qa_arch.spans.predictor import SpanPredictor
+from qa_arch.spans.reader import Reader
 from qa_arch.types.tensors import Batch, Logits, SpanLogits, StepLogits, log_choices
 
 log = logging.getLogger(__name__)
+Kind = Literal["run", "checkpoint", "graph", "ensemble"]
+Place = str | torch.device
+Source = str | PathLike[str]
+"""A folder, or the hub id of a checkpoint."""
 
 
-def checkpoint_predictor(
-    source: str | Path,
+def load(
+    source: Source | Sequence[Source],
     *,
-    device: str | torch.device,
-    precision: Precision,
+    device: Place | None = None,
+    precision: Precision | None = "fp32",
+    trust: Sequence[str] = (),
     settings: Settings | None = None,
-    record: RunRecord | None = None,
-) -> SpanPredictor:
-    """Predictor of the checkpoint ``source``, with the settings of ``record`` if it was scored before.
+    max_question: int | None = None,
+) -> Reader:
+    """Load a trained span model: a run, a downloaded checkpoint, an exported graph or an ensemble of them.
+
+    ``precision=None`` is that of training, or fp32 where that is faster.
+    ``max_question`` is a higher limit of a question, in tokens, than the run's own, up to what its encoder
+    can read; what is cut off is counted in ``Answer.question_cut``. ``settings`` override the windows and the
+    decoding of a checkpoint.
+
+    Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
+    ``int8`` requires a CPU, which is then the default device. Raises RunError if the folder is not a finished
+    run of a span model, ConfigError for an untrusted target or another precision than a graph's,
+    UnavailableError for a precision or a device that cannot be used.
+    """
+    loaded = load_predictor(source, device=device, precision=precision, trust=trust, settings=settings)
+    reader = require_spans(_sources(source)[0], loaded)
+    if max_question is not None:
+        reader.raise_question_limit(max_question)
+    return reader
+
+
+def load_predictor(
+    source: Source | Sequence[Source],
+    *,
+    device: Place | None = None,
+    precision: Precision | None = "fp32",
+    trust: Sequence[str] = (),
+    settings: Settings | None = None,
+) -> Any:
+    """Load the best model of any run: a ``Reader``, or what the recipe of an extra makes of its runs.
+
+    Arguments and errors are those of ``load``.
+    """
+    if precision not in (None, *get_args(Precision)):
+        known = ", ".join(get_args(Precision))
+        raise ConfigError(f"precision: {precision!r} is unknown; choose from {known}")
+    sources = _sources(source)
+    kind, record = kind_of(sources)
+    device, precision = _placed(record, device, precision)
+    _require_device(device)
+    folder = Path(sources[0])
+    options: Any = {"device": device, "precision": precision, "trust": trust}
+    try:
+        match kind, record:
+            case "ensemble", _ if len(sources) > 1:
+                predictor: Any = _ensemble(sources, options)
+            case "ensemble", RunRecord():
+                predictor = as_recorded(_ensemble(member_runs(folder), options), record)
+            case "graph", RunRecord():
+                predictor = _graph(folder, record, precision)
+            case "checkpoint", RunRecord():
+                name = str(run_config(record.config).encoder.name)
+                predictor = _checkpoint(name, record, options, settings)
+            case "run", RunRecord():
+                predictor = _run(folder, record, device, precision, trust)
+            case _:
+                predictor = _checkpoint(sources[0], None, options, settings)
+        predictor.try_out()
+    except Exception as error:  # files of others that do not fit together can raise anything
+        if isinstance(error, QaArchError) or trust:  # of a trusted package, which the command line names
+            raise
+        reason = f"{type(error).__name__}: {first_line(error, BRIEF)}"
+        raise RunError(
+            f"{' '.join(sources)}: its files do not make a working model ({reason}); copy them again"
+        ) from error
+    return predictor
+
+
+def _sources(source: Source | Sequence[Source]) -> list[str]:
+    return [fspath(source)] if isinstance(source, str | PathLike) else [fspath(item) for item in source]
+
+
+def kind_of(sources: Sequence[str]) -> tuple[Kind, RunRecord | None]:
+    """Kind of what is to be loaded, and its record, or the first of several; None for a new checkpoint.
+
+    Raises RunError if it is none, or is not finished.
+    """
+    source, folder = sources[0], Path(sources[0])
+    require_folder(source)
+    if names_checkpoint(source):
+        return "checkpoint" if len(sources) == 1 else "ensemble", None
+    record = _of_this_machine(read_finished(folder))
+    if len(sources) > 1 or (folder / MEMBERS).is_file():
+        return "ensemble", record
+    if (folder / GRAPH).exists() or (folder / DESCRIPTION).exists():
+        return "graph", record
+    # What an ensemble of checkpoints has recorded is not one.
+    return "checkpoint" if is_checkpoint(record.config) and not record.members else "run", record
+
+
+def _placed(
+    record: RunRecord | None, device: Place | None, precision: Precision | None
+) -> tuple[Place, Precision]:
+    """Where a model runs and in which precision: as asked, else on a GPU if there is one, and as in training.
+
+    A CPU that only emulates the precision of training is faster in fp32.
+    """
+    chosen = precision
+    if chosen is None and record is not None:  # a checkpoint does not record it
+        chosen = record.precision or record.config["trainer"]["precision"]  # type: ignore[assignment]
+    chosen = chosen or "fp32"
+    device = device or ("cuda" if torch.cuda.is_available() and chosen != "int8" else "cpu")
+    if precision is None and record is not None and str(device) == "cpu":
+        emulated = chosen == "bf16" and record.device.kind == "cuda" and not bf16_is_faster()
+        chosen = "fp32" if emulated or chosen == "fp16" else chosen
+    return device, chosen
+
+
+# Runs and checkpoints -----------------------------------------------------------------------------
+
+
+def _run(folder: Path, record: RunRecord, device: Place, precision: Precision, trust: Sequence[str]) -> Any:
+    if not (folder / MODEL).is_dir():
+        raise RunError(
+            f"{folder}: has no weights (no folder {MODEL}), like any published record; train the run"
+            f" again: qa-arch train --config-from {shlex.quote(str(folder))} --folder RUN"
+        )
+    config, trusted = validate(record.config), (*TRUSTED, *as_list(trust))
+    recipe = recipe_of(config.model)
+    with bounded(folder / MODEL):
+        if recipe is not None:
+            return recipe.load().load(folder, record, device=device, precision=precision, trusted=trusted)
+        parts = task.load(folder / MODEL, config, trusted)
+    store.load_weights(folder / MODEL, parts.model, precision)
+    parts.model.to(device)
+    return task.predictor(config, parts, record, precision)
+
+
+def _checkpoint(source: str, record: RunRecord | None, options: Any, settings: Settings | None) -> Reader:
+    """Reader of the checkpoint ``source``, with the settings of ``record`` if it was adopted before.
 
     A new one takes the settings that ``qa-arch export`` wrote into its folder, or else an unfitted null
     threshold of 0; ``settings`` override windows and decoding. Raises RunError if the files are not those
     that were scored.
     """
+    device, precision = options["device"], options["precision"]
     files = open_checkpoint(source, None if record is None else record.setting("model", "revision"))
     from qa_arch.models.span_checkpoint import load_span_checkpoint  # transformers' models: seconds
 
@@ -93,7 +238,7 @@ def checkpoint_predictor(
     gpu = torch.device(device).type == "cuda"
     name = torch.cuda.get_device_name(device) if gpu else provenance.processor()
     record = replace(record, precision=precision, device=Device(kind=torch.device(device).type, name=name))
-    return SpanPredictor(
+    return Reader(
         cast_weights(model.to(device), precision),
         tokenizer,
         None,
@@ -105,76 +250,12 @@ def checkpoint_predictor(
     )
 
 
-def load_predictor(
-    run: str | PathLike[str],
-    *,
-    device: str | torch.device | None = None,
-    precision: Precision = "fp32",
-    trust: Sequence[str] = (),
-    settings: Settings | None = None,
-) -> Any:
-    """Load the best model of a run folder, ready to find spans: a ``SpanPredictor``; or, of a run of an
-    extra's recipe, the predictor of that recipe.
-
-    ``run`` may also be a downloaded checkpoint (a folder or a hub id of any
-    ``AutoModelForQuestionAnswering``) or the folder of its record; ``settings`` override how its windows are
-    cut and its spans decoded. A folder of ``qa-arch export --to onnx`` is a run that uses the CPU and the
-    precision of its export.
-
-    Weights come only from safetensors and classes only from trusted packages (``trust`` adds prefixes).
-    ``int8`` needs a CPU, which is then the default device. Raises RunError if the folder is not a finished
-    run, ConfigError for an untrusted target and an unknown or unsupported precision, UnavailableError for a
-    device that cannot be used.
-    """
-    run = fspath(run)
-    try:
-        predictor = _load(run, device, precision, trust, settings)
-        predictor.try_out()
-    except Exception as error:  # files of others that do not fit together can raise anything
-        if isinstance(error, QaArchError) or trust:  # of a trusted package, which the command line names
-            raise
-        reason = f"{type(error).__name__}: {first_line(error, BRIEF)}"
-        raise RunError(f"{run}: its files do not make a working model ({reason}); copy them again") from error
-    return predictor
-
-
-def _load(
-    run: str,
-    device: str | torch.device | None,
-    precision: Precision,
-    trust: Sequence[str],
-    settings: Settings | None,
-) -> Any:
-    if precision not in get_args(Precision):
-        known = ", ".join(get_args(Precision))
-        raise ConfigError(f"precision: {precision!r} is unknown; choose from {known}")
-    gpu = torch.cuda.is_available() and precision != "int8"
-    target = device or ("cuda" if gpu else "cpu")
-    _require_device(target)
-    require_folder(run)
-    if names_checkpoint(run):
-        return checkpoint_predictor(run, device=target, precision=precision, settings=settings)
-    folder = Path(run)
-    record = _of_this_machine(read_finished(folder))
-    if (folder / GRAPH).exists() or (folder / DESCRIPTION).exists():
-        return _load_onnx(folder, record, precision)
-    if is_checkpoint(record.config) and not record.members:
-        source = str(run_config(record.config).encoder.name)
-        return checkpoint_predictor(source, device=target, precision=precision, record=record)
-    if not (folder / MODEL).is_dir():
-        raise RunError(
-            f"{folder}: has no weights (no folder {MODEL}), like any published record; train the run"
-            f" again: qa-arch train --config-from {shlex.quote(str(folder))} --folder RUN"
-        )
-    config, trusted = validate(record.config), (*TRUSTED, *as_list(trust))
-    recipe = recipe_of(config.model)
-    with bounded(folder / MODEL):
-        if recipe is not None:
-            return recipe.load().load(folder, record, device=target, precision=precision, trusted=trusted)
-        parts = task.load(folder / MODEL, config, trusted)
-    store.load_weights(folder / MODEL, parts.model, precision)
-    parts.model.to(target)
-    return task.predictor(config, parts, record, precision)
+def require_spans(run: str | Path, predictor: Any) -> Reader:
+    """Return ``predictor`` if it finds spans. Raises RunError, with a remedy, if it does anything else."""
+    if isinstance(predictor, Reader):
+        return predictor
+    refuse_recipe(run, predictor.config.model)
+    raise RunError(f"{run}: finds no spans; name a run that answers questions")
 
 
 def _of_this_machine(record: RunRecord) -> RunRecord:
@@ -183,7 +264,7 @@ def _of_this_machine(record: RunRecord) -> RunRecord:
     return replace(record, config=with_machine(record.config, machine))
 
 
-def _require_device(device: str | torch.device) -> None:
+def _require_device(device: Place) -> None:
     """Raise UnavailableError unless tensors can be made on ``device``."""
     try:
         torch.empty(1, device=device)
@@ -194,14 +275,17 @@ def _require_device(device: str | torch.device) -> None:
         ) from error
 
 
-def _load_onnx(folder: Path, record: RunRecord, precision: Precision) -> SpanPredictor:
+# Graphs ------------------------------------------------------------------------------------------
+
+
+def _graph(folder: Path, record: RunRecord, precision: Precision) -> Reader:
     description = read_description(folder)
     if precision not in ("fp32", description.precision):
         raise ConfigError(
             f"{folder}: was exported in {description.precision}, which is fixed; leave out --precision"
             f" {precision}, or export the run again with it"
         )
-    return SpanPredictor(
+    return Reader(
         OnnxModel(folder / GRAPH, description),
         store.load_tokenizer(folder),
         store.load_vectors(folder),
@@ -213,21 +297,36 @@ def _load_onnx(folder: Path, record: RunRecord, precision: Precision) -> SpanPre
     )
 
 
-def load_ensemble(
-    runs: Sequence[str | Path],
-    *,
-    device: str | torch.device | None = None,
-    precision: Precision = "fp32",
-    trust: Sequence[str] = (),
-) -> SpanPredictor:
-    """Load a predictor that averages the probabilities of several runs; a single run is loaded as it is.
+# Ensembles ---------------------------------------------------------------------------------------
+
+
+def member_runs(folder: Path) -> list[str]:
+    """The runs behind an ensemble's folder. Raises RunError if one was trained again or moved since."""
+    runs = []
+    for member in read_json(folder / MEMBERS, "adopt its runs again"):
+        run = str(folder / member["run"])
+        if not Path(run).is_dir() or read_record(run).created != member["created"]:
+            raise RunError(f"{folder}: {run} is no longer the run that was adopted; adopt it again")
+        runs.append(run)
+    return runs
+
+
+def as_recorded(reader: Reader, record: RunRecord) -> Reader:
+    """The reader, decoding and abstaining as the record of its ensemble says."""
+    reader.config = replace(reader.config, decode=run_config(record.config).decode)
+    reader.record = record
+    reader.null_threshold, reader.temperature = record.null_threshold, record.temperature
+    return reader
+
+
+def _ensemble(runs: Sequence[str], options: Any) -> Reader:
+    """A reader that averages the probabilities of several runs; a single run is loaded as it is.
 
     Decoding follows the config of the first run; null threshold and temperature are averaged. Raises
     ConfigError for a run named twice, RunError if two runs have different tokenizers or windows.
     """
     if len({Path(run).resolve() for run in runs}) < len(runs):
         raise ConfigError("an ensemble takes each run only once")
-    options: Any = {"device": device, "precision": precision, "trust": trust}
     members = [require_spans(run, load_predictor(run, **options)) for run in runs]
     first = members[0]
     if len(members) == 1:
@@ -237,27 +336,19 @@ def load_ensemble(
     tables = [member.vectors for member in members]
     vectors = _shared_words(tables)
     model = Ensemble([member.model for member in members], [_row_mapping(vectors, table) for table in tables])
-    predictor = SpanPredictor(
+    reader = Reader(
         model.to(device_of(first.model)),
         first.tokenizer,
         vectors,
         first.config,
         segments=first.segments,
         record=first.record,
-        precision=precision,
+        precision=options["precision"],
         library=" + ".join(sorted({member.library for member in members})),
     )
-    predictor.null_threshold = sum(member.null_threshold for member in members) / len(members)
-    predictor.temperature = sum(member.temperature for member in members) / len(members)
-    return predictor
-
-
-def require_spans(run: str | Path, predictor: Any) -> SpanPredictor:
-    """Return ``predictor`` if it finds spans. Raises RunError, with a remedy, if it does anything else."""
-    if isinstance(predictor, SpanPredictor):
-        return predictor
-    refuse_recipe(run, predictor.config.model)
-    raise RunError(f"{run}: finds no spans; name a run that answers questions")
+    reader.null_threshold = sum(member.null_threshold for member in members) / len(members)
+    reader.temperature = sum(member.temperature for member in members) / len(members)
+    return reader
 
 
 def _shared_words(tables: Sequence[WordVectors | None]) -> WordVectors | None:
@@ -273,9 +364,7 @@ def _row_mapping(vectors: WordVectors | None, table: WordVectors | None) -> torc
     return torch.cat([torch.zeros(1, dtype=torch.long), torch.from_numpy(table.rows(vectors.words))])
 
 
-def _require_same_windows(
-    first: str | Path, member: SpanPredictor, second: str | Path, other: SpanPredictor
-) -> None:
+def _require_same_windows(first: str | Path, member: Reader, second: str | Path, other: Reader) -> None:
     for name in ("max_length", "stride", "max_question"):
         ours, theirs = (getattr(m.config.features, name) for m in (member, other))
         if ours != theirs:

@@ -64,8 +64,8 @@ from qa_arch.records import (
     SplitFacts,
     Threshold,
 )
-from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.spans.ranking import Ranking
+from qa_arch.spans.reader import Reader
 from qa_arch.spans.rows import (
     ALWAYS_ANSWER,
     answerable_auroc,
@@ -141,7 +141,7 @@ def assemble(config: Config, trusted: Sequence[str] = TRUSTED, teacher: Any = No
 def reassemble(
     config: Config,
     sets: Mapping[str, QuestionSet],
-    predictor: SpanPredictor,
+    predictor: Reader,
     trusted: Sequence[str] = TRUSTED,
 ) -> SpanParts:
     """Parts of a run that continues from a trained model, with new question sets."""
@@ -202,10 +202,10 @@ def load(folder: Path, config: Config, trusted: Sequence[str]) -> SpanParts:
 
 def predictor(
     config: Config, parts: SpanParts, record: RunRecord | None = None, precision: Any = None
-) -> SpanPredictor:
+) -> Reader:
     """Predictor of a trained model; casts its weights to ``precision`` (None: that of the run)."""
     precision = precision or config.trainer.precision
-    return SpanPredictor(
+    return Reader(
         cast_weights(parts.model, precision),
         parts.tokenizer,
         parts.vectors,

@@ -35,9 +35,8 @@ from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.precision import HALVES, Precision, cast_weights
 from qa_arch.nn.reading import read_table, run_device
 from qa_arch.records import CALIBRATION, TRAIN, TeacherFacts
-from qa_arch.spans import task
-from qa_arch.spans.loading import load_ensemble
-from qa_arch.spans.predictor import SpanPredictor
+from qa_arch.spans import loading, task
+from qa_arch.spans.reader import Reader
 from qa_arch.spans.task import SpanParts
 from qa_arch.types.tensors import Batch, SpanLogits
 from qa_arch.types.text import QuestionSet
@@ -120,7 +119,7 @@ class Teacher:
     ensemble have different ones.
     """
 
-    def __init__(self, predictor: SpanPredictor, *sources: str) -> None:
+    def __init__(self, predictor: Reader, *sources: str) -> None:
         assert predictor.record is not None
         self.records = [teacher_record(source) or predictor.record for source in sources]
         self.model = predictor.model.eval().requires_grad_(False)
@@ -230,14 +229,14 @@ def load_teacher(config: Config, trusted: Sequence[str]) -> Teacher | None:
     """Load the configured teacher on the CPU; None without one.
 
     The random state is unchanged, so that a student starts as it would without a teacher. Raises the errors
-    of ``load_ensemble``, prefixed with the setting's name.
+    of ``spans.loading.load``, prefixed with the setting's name.
     """
     sources = config.distillation.teachers
     if not sources:
         return None
     try:
         with torch.random.fork_rng(devices=()):
-            predictor = load_ensemble(sources, device="cpu", trust=trusted)
+            predictor = loading.load(sources, device="cpu", trust=trusted)
     except QaArchError as error:
         raise type(error)(f"{SETTING}: {error}") from error
     return Teacher(predictor, *sources)

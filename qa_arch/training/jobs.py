@@ -195,7 +195,7 @@ def check_components(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
 
     Reads no data and loads no weights.
     """
-    from qa_arch.evaluation.scoring import load_references
+    from qa_arch.evaluation import load_references
     from qa_arch.models.check import check_model
     from qa_arch.nn.losses import build_loss
     from qa_arch.training.loggers import check_logger

@@ -27,7 +27,7 @@ from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import OOM_REMEDY, Config, cut_batch, recipe_of
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import QaArchError, RunError, out_of_memory
-from qa_arch.evaluation.scoring import evaluate_splits
+from qa_arch.evaluation import evaluate_splits
 from qa_arch.features.vectors import WordVectors
 from qa_arch.models import store
 from qa_arch.nn.count import parameter_blocks

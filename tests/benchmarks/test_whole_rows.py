@@ -17,7 +17,7 @@ from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
 from qa_arch.features import tokenizers
 from qa_arch.nn.encoder import Encoder
-from qa_arch.spans.predictor import SpanPredictor
+from qa_arch.spans.reader import Reader
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 
@@ -36,7 +36,7 @@ def tokenizer(questions):
 def predictor(tokenizer):
     encoder = Encoder.from_description({"model_type": "bert", "vocab_size": len(tokenizer), **SIZES})
     config = validate(compose(["model=bert", "debug=fast", "trainer.eval_batch_size=4"]))
-    return SpanPredictor(TransformerSpan(encoder), tokenizer, None, config, segments=True)
+    return Reader(TransformerSpan(encoder), tokenizer, None, config, segments=True)
 
 
 def test_prediction_floor_reads_the_same_batches(predictor, questions):

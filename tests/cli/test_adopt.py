@@ -15,7 +15,7 @@ from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.errors import DataError
-from qa_arch.evaluation.runs import calibration_set
+from qa_arch.evaluation import calibration_set
 from qa_arch.models.checkpoint_files import run_config
 from qa_arch.records import CALIBRATION, DEV, GIVEN, ORACLE, questions_folder, read_questions, read_record
 from qa_arch.types.text import Example, Gold
@@ -317,22 +317,3 @@ def test_set_without_unanswerable_questions_is_always_answered(adopt_arguments, 
     f1 = read_record(tmp_path / "copy").compared_point(DEV).f1
     assert 100 * np.mean(read_questions(tmp_path / "copy")["f1"]) == pytest.approx(f1)
     assert all(json.loads((tmp_path / "copy/predictions.json").read_text()).values())
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"--calibration": "dev.json", "--calibration-predictions": "dev.jsonl"}, "that are not scored"),
-        ({"--calibration-predictions": "texts.json"}, "calibration: the answers have no null odds"),
-        ({"--calibration-predictions": None}, "--calibration-predictions must be given together"),
-        ({"--calibration": None}, "--calibration-predictions must be given together"),
-    ],
-)
-def test_unusable_calibration_is_refused(adopt_arguments, tmp_path, qa_arch, change, message):
-    predicted = map(json.loads, (tmp_path / "calibration.jsonl").read_text().splitlines())
-    (tmp_path / "texts.json").write_text(json.dumps({answer["id"]: answer["text"] for answer in predicted}))
-    options = dict(zip(adopt_arguments[1::2], adopt_arguments[2::2], strict=True))
-    options |= {name: value and tmp_path / value for name, value in change.items()}
-    arguments = [part for name, value in options.items() if value for part in (name, value)]
-    code, _, err = qa_arch("adopt", *arguments, "--folder", tmp_path / "x")
-    assert (code in (2, 4), message in err, (tmp_path / "x").exists()) == (True, True, False), err

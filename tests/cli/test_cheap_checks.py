@@ -134,6 +134,6 @@ def test_commands_without_a_model_import_no_heavy_package(trained, tmp_path):
     results = run_calls(*calls, ("list", "settings"), heavy=[*HEAVY, "hydra"], packages=light)
     assert results == [[0, "", []]] * len(calls) + [[0, "", ["hydra"]]]
     evaluate = ("evaluate", "--data", data, "--predictions", answers)
-    heavier = [*HEAVY, "numpy", "qa_arch.evaluation.runs", "qa_arch.data.synthetic"]
+    heavier = [*HEAVY, "numpy", "qa_arch.evaluation", "qa_arch.data.synthetic"]
     ((code, err, heavy),) = run_calls(evaluate, heavy=heavier)
     assert (code, err.splitlines()[0], heavy) == (0, "protocol: SQuAD 2.0 (from the data)", [])

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from qa_arch.errors import RunError
-from qa_arch.evaluation.registration import REGISTERED, identity, read_registration
 from qa_arch.records import read_record, write_record
+from qa_arch.registration import REGISTERED, identity, read_registration
 from qa_arch.results.provenance import DEV_ACCESS_LOG
 
 CLOSED = "model=bert debug=fast data.open_dev=false"
@@ -53,7 +53,7 @@ def test_only_registered_runs_are_scored_on_dev(qa_arch, plan, closed_run, read_
         assert code == 2, err
         assert message in err
     write_record(closed_run, record)
-    monkeypatch.setattr("qa_arch.evaluation.registration.code_hash", lambda: "0")
+    monkeypatch.setattr("qa_arch.registration.code_hash", lambda: "0")
     code, _, err = qa_arch(*final)
     assert (code, "would be scored by other code than" in err) == (2, True), err
     assert log.read_text() == before

@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from qa_arch import evaluation, load
 from qa_arch.config import files
 from qa_arch.config.files import write_json
 from qa_arch.data import synthetic
 from qa_arch.data.question_sets import question_set
+from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
-from qa_arch.evaluation import runs, scoring
 from qa_arch.records import (
     Confidence,
     Threshold,
@@ -167,14 +168,14 @@ def test_sets_scored_at_once_are_both_recorded(qa_arch, run_folder, tmp_path, mo
         write_json(tmp_path / str(seed) / f"{name}.json", write(synthetic.generate(1, seed, 1, "dev")))
         for seed, name in enumerate(names, 7)
     ]
-    reference_scores, others = runs.reference_scores, iter(files[1:])
+    reference_scores, others = evaluation.reference_scores, iter(files[1:])
 
     def interrupted(*arguments):
         for file in others:
             assert qa_arch("evaluate", "--run", run_folder, "--data", file)[0] == 0
         return reference_scores(*arguments)
 
-    monkeypatch.setattr(runs, "reference_scores", interrupted)
+    monkeypatch.setattr(evaluation, "reference_scores", interrupted)
     assert qa_arch("evaluate", "--run", run_folder, "--data", files[0])[0] == 0
     record = read_scored(run_folder)
     ids = {frozenset(read_questions(questions_folder(run_folder, split))["id"]) for split in record.scores}
@@ -184,7 +185,7 @@ def test_sets_scored_at_once_are_both_recorded(qa_arch, run_folder, tmp_path, mo
 
 @pytest.mark.parametrize("renamed", [False, True], ids=["trained again", "renamed"])
 def test_scores_of_a_run_that_is_gone_are_not_recorded(qa_arch, run_folder, tmp_path, monkeypatch, renamed):
-    read, record = runs.read, replace(read_record(run_folder), created="2031-01-01T00:00:00+00:00")
+    read, record = evaluation.read, replace(read_record(run_folder), created="2031-01-01T00:00:00+00:00")
 
     def replaced(*arguments, **options):
         if renamed:
@@ -193,7 +194,7 @@ def test_scores_of_a_run_that_is_gone_are_not_recorded(qa_arch, run_folder, tmp_
             write_record(run_folder, record)
         return read(*arguments, **options)
 
-    monkeypatch.setattr(runs, "read", replaced)
+    monkeypatch.setattr(evaluation, "read", replaced)
     code, _, err = qa_arch("evaluate", "--run", run_folder, "--data", "synthetic:dev")
     assert (code, "is no longer the run that was scored" in err) == (5, True), err
     assert run_folder.exists() is not renamed
@@ -202,7 +203,7 @@ def test_scores_of_a_run_that_is_gone_are_not_recorded(qa_arch, run_folder, tmp_
 
 WRITERS = {
     "evaluate": ("evaluate --run RUN --data synthetic:dev", "RUN"),
-    "decode": ("evaluate --run RUN --data synthetic:dev --decode greedy --record OUT", "OUT"),
+    "decode": ("adopt RUN --decode greedy --folder OUT", "OUT"),
     "suite": ("suite OUT.yaml RUN", "RUN"),
     "adopt": ("adopt --predictions RUN/predictions.json --data synthetic:dev --name x --folder OUT", "OUT"),
     "export": ("export RUN --to onnx --out OUT", "OUT"),
@@ -265,7 +266,7 @@ def twin(trained, tmp_path):
     return shutil.copytree(trained, tmp_path / "twin")
 
 
-def test_ensemble_is_scored_into_its_own_record(qa_arch, trained, twin, tmp_path, read_json):
+def test_ensemble_becomes_a_run_that_is_scored_like_any(qa_arch, trained, twin, tmp_path, read_json):
     out = tmp_path / "both"
     member = replace(
         read_record(twin),
@@ -275,9 +276,10 @@ def test_ensemble_is_scored_into_its_own_record(qa_arch, trained, twin, tmp_path
         examples_per_second=7.0,
     )
     write_record(twin, member)
-    code, out_text, err = qa_arch(
-        "evaluate", "--json", "--run", str(twin), str(trained), "--record", str(out)
-    )
+    code, _, err = qa_arch("adopt", twin, trained, "--folder", out)
+    assert code == 0, err
+    assert set(read_record(out).scores) == set()
+    code, out_text, err = qa_arch("evaluate", "--json", "--run", out)
     assert code == 0, err
     single, both = read_json(trained / "run.json"), read_json(out / "run.json")
     first, ensemble = read_record(trained), read_record(out)
@@ -295,21 +297,50 @@ def test_ensemble_is_scored_into_its_own_record(qa_arch, trained, twin, tmp_path
     assert next(spans) == pytest.approx(next(spans), abs=0.5)
     assert (out / "questions.parquet").is_file()
     assert set(both["scores"]) == {"dev"}
+    reader = load(out, device="cpu")
+    assert (reader.null_threshold, reader.temperature) == (ensemble.null_threshold, ensemble.temperature)
+    question, context = "Who wrote it?", "Ada Stone wrote it."
+    members = load([twin, trained], device="cpu").predict([(question, context)])
+    assert reader.predict([(question, context)]) == members
+    write_record(twin, replace(member, created="2031-01-01T00:00:00+00:00"))
+    for command in (["evaluate", "--run", out], ["ask", out, "--question", question, "--context", context]):
+        code, _, err = qa_arch(*command)
+        assert (code, "is no longer the run that was adopted" in err) == (5, True), err
+    assert "holds the record of bert-ensemble-2" in qa_arch("adopt", twin, trained, "--folder", out)[2]
 
 
-def test_other_decoding_is_scored_into_its_own_record(qa_arch, trained, run_folder, tmp_path, read_json):
+def test_other_decoding_becomes_a_run_of_its_own(qa_arch, trained, run_folder, tmp_path, read_json):
     out = tmp_path / "greedy"
     before = (run_folder / "run.json").read_bytes()
-    arguments = ("evaluate", "--run", str(run_folder), "--decode", "greedy", "--record", str(out))
+    arguments = ("adopt", run_folder, "--decode", "greedy", "--folder", out)
     assert qa_arch(*arguments)[0] == 0
     record = read_json(out / "run.json")
     assert record["config"]["decode"]["search"] == "greedy"
     assert record["model"] == "bert-greedy"
     assert record["config_hash"] != read_json(run_folder / "run.json")["config_hash"]
     assert (run_folder / "run.json").read_bytes() == before
-    assert qa_arch(*arguments)[0] == 0  # repeating it overwrites the record
-    code, _, err = qa_arch("evaluate", "--run", str(run_folder), "--decode", "grid", "--record", str(out))
-    assert (code, "holds another record" in err) == (5, True)
+    assert qa_arch("evaluate", "--run", out)[0] == 0
+    scored = (out / "run.json").read_bytes()
+    assert qa_arch(*arguments)[0] == 0  # repeating it keeps the scores
+    assert (out / "run.json").read_bytes() == scored
+    code, _, err = qa_arch("adopt", run_folder, "--decode", "grid", "--folder", out)
+    assert (code, "holds the record of bert-greedy with other" in err) == (5, True)
+
+
+def test_other_calibration_becomes_a_run_of_its_own(qa_arch, run_folder, tmp_path):
+    file = write_json(tmp_path / "more.json", write(synthetic.generate(2, 9, 2, "dev")))
+    out = tmp_path / "again"
+    assert qa_arch("adopt", run_folder, "--calibration", file, "--folder", out)[0] == 0
+    record, first = read_record(out), read_record(run_folder)
+    assert (record.model, record.threshold.fitted_on) == ("bert-recalibrated", "calibration")
+    assert record.scores["calibration"]["calibrated"].threshold == record.null_threshold
+    assert record.null_threshold == load(out).null_threshold != first.null_threshold
+    assert record.trained_titles > first.trained_titles, "scored on neither calibration set"
+    assert record.facts("calibration").questions == len(open_passages(str(file)))
+    code, _, err = qa_arch("adopt", run_folder, "--folder", tmp_path / "same")
+    assert (code, "is a run already" in err) == (2, True)
+    code, _, err = qa_arch("adopt", out, run_folder, "--folder", tmp_path / "nested")
+    assert (code, "was itself adopted from" in err) == (2, True)
 
 
 def test_set_without_unanswerable_questions_takes_no_threshold_and_no_split_name(
@@ -336,13 +367,12 @@ def test_set_without_unanswerable_questions_takes_no_threshold_and_no_split_name
 
 
 def test_decoding_with_a_changed_calibration_set_has_no_fitted_threshold(
-    qa_arch, run_folder, dev_file, tmp_path, caplog
+    qa_arch, run_folder, tmp_path, caplog
 ):
     record = read_record(run_folder)
     other = replace(record.data["calibration"], fingerprint="0" * 64)
     write_record(run_folder, replace(record, data={**record.data, "calibration": other}))
-    arguments = ("--decode", "greedy", "--record", tmp_path / "greedy")
-    assert qa_arch("evaluate", "--run", run_folder, "--data", dev_file, *arguments)[0] == 0
+    assert qa_arch("adopt", run_folder, "--decode", "greedy", "--folder", tmp_path / "greedy")[0] == 0
     assert "the calibration set is not the run's own" in caplog.text
     greedy = read_record(tmp_path / "greedy")
     assert greedy.threshold == Threshold(value=0.0, fitted_on="nothing")
@@ -371,7 +401,7 @@ def test_evaluate_killed_before_its_predictions_leaves_rows_that_are_refused(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(scoring, "write_parts", killed)
+        patch.setattr(evaluation, "write_parts", killed)
         qa_arch("evaluate", "--run", run_folder)
     code, _, err = qa_arch("show", run_folder)
     assert (code, "are not the rows that the scores" in err) == (5, True)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from baselines.heuristics import WordOverlap
+from qa_arch import evaluation
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import Calibration, validate
 from qa_arch.data.synthetic import generate
-from qa_arch.evaluation import scoring
-from qa_arch.evaluation.scoring import evaluate_splits, reference_scores
+from qa_arch.evaluation import evaluate_splits, reference_scores
 from qa_arch.metrics.confidence import reliability
 from qa_arch.metrics.threshold import answerable_probability, fit_answerability, fit_threshold
 from qa_arch.records import CALIBRATION, RunRecord, SplitFacts, read_record, write_record
@@ -151,9 +151,9 @@ def test_references_are_computed_once_for_each_pair_of_sets(tmp_path, monkeypatc
     reference_scores(config, generate(4, 5, 2, "calibration"), QUESTIONS)
     assert len(fitted) == 3
     with monkeypatch.context() as patch:  # a module that the scores depend on has changed
-        patch.setattr(scoring, "content_hash", lambda path: path.name.replace("languages", "changed"))
+        patch.setattr(evaluation, "content_hash", lambda path: path.name.replace("languages", "changed"))
         reference_scores(config, QUESTIONS, QUESTIONS)
-        patch.setattr(scoring, "content_hash", lambda path: path.name)
+        patch.setattr(evaluation, "content_hash", lambda path: path.name)
         reference_scores(config, QUESTIONS, QUESTIONS)
     assert len(fitted) == 5
     for damage in (lambda content: content[:7], lambda content: content.replace(b"1", b"2")):

@@ -1,4 +1,4 @@
-"""``evaluate --run`` on a downloaded checkpoint: an ordinary record, calibrated if a set is given."""
+"""A downloaded checkpoint becomes an ordinary run, calibrated if a set is given, and is scored as one."""
 
 import json
 import math
@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from checkpoints import make_checkpoint
 
-from qa_arch import load
+from qa_arch import evaluation, load
 from qa_arch.config.files import write_json
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
-from qa_arch.evaluation import runs
 from qa_arch.records import read_questions, read_record, read_scored
 
 RECORD = Path("runs/checkpoints/tiny-electra")
@@ -61,9 +60,13 @@ def test_checkpoint_gets_record_files_and_table_row(work, qa_arch):
 
 def test_loaded_checkpoint_answers_as_it_was_scored(work, qa_arch):
     """From its record it uses the recorded threshold and windows, from its own folder the defaults."""
-    options = ("--record", "fitted", "--calibration", "calibration.json", "--set", "features.max_length=64")
-    code, _, err = qa_arch("evaluate", "--run", "tiny-electra", "--data", "dev.json", *options)
-    assert code == 0, err
+    options = ("--folder", "fitted", "--calibration", "calibration.json", "--set", "features.max_length=64")
+    for command in (
+        ("adopt", "tiny-electra", *options),
+        ("evaluate", "--run", "fitted", "--data", "dev.json"),
+    ):
+        code, _, err = qa_arch(*command)
+        assert code == 0, err
     record, predictions = read_record("fitted"), json.loads(Path("fitted/predictions.json").read_text())
     qa = load("fitted", device="cpu")
     assert qa.null_threshold == record.threshold.value != 0
@@ -72,13 +75,14 @@ def test_loaded_checkpoint_answers_as_it_was_scored(work, qa_arch):
     assert {e.id: answer.text for e, answer in zip(examples, answers, strict=True)} == predictions
     plain = load("tiny-electra", device="cpu")
     assert plain.null_threshold == 0
-    assert plain.predictor.config.features.max_length == 96
+    assert plain.config.features.max_length == 96
     answer = plain(examples[0].question, examples[0].context, null_threshold=math.inf)
     assert examples[0].context[answer.start : answer.end] == answer.text != ""
 
 
 def test_threshold_is_fitted_on_the_calibration_set(work, qa_arch):
-    qa_arch("evaluate", "--run", "tiny-electra", "--data", "dev.json", "--calibration", "calibration.json")
+    assert qa_arch("adopt", "tiny-electra", "--calibration", "calibration.json")[0] == 0
+    assert qa_arch("evaluate", "--run", str(RECORD), "--data", "dev.json")[0] == 0
     record = read_record(RECORD)
     assert record.threshold.fitted_on == "calibration"
     fitted, plain = (record.scores["calibration"][name] for name in ("calibrated", "margin_0"))
@@ -94,14 +98,14 @@ def test_threshold_is_fitted_on_the_calibration_set(work, qa_arch):
 
 def test_first_sets_of_a_checkpoint_scored_at_once_are_both_recorded(work, qa_arch, monkeypatch):
     """The first commands on a checkpoint: each would make its set the dev set."""
-    reference_scores, others = runs.reference_scores, iter(["train.json"])
+    reference_scores, others = evaluation.reference_scores, iter(["train.json"])
 
     def interrupted(*arguments):
         for file in others:
             assert qa_arch("evaluate", "--run", "tiny-electra", "--data", file)[0] == 0
         return reference_scores(*arguments)
 
-    monkeypatch.setattr(runs, "reference_scores", interrupted)
+    monkeypatch.setattr(evaluation, "reference_scores", interrupted)
     assert qa_arch("evaluate", "--run", "tiny-electra", "--data", "dev.json")[0] == 0
     record = read_scored(RECORD)
     scored = {record.fingerprint(split) for split in record.scores}
@@ -112,9 +116,10 @@ def test_first_sets_of_a_checkpoint_scored_at_once_are_both_recorded(work, qa_ar
 def test_other_settings_need_another_record(work, qa_arch, options):
     qa_arch("evaluate", "--run", "tiny-electra", "--data", "dev.json")
     before = (RECORD / "run.json").read_bytes()
-    command = ("evaluate", "--run", "tiny-electra", "--data", "dev.json", *options)
+    command = ("adopt", "tiny-electra", *options)
     code, _, err = qa_arch(*command)
     assert (code, "holds the record of tiny-electra" in err) == (5, True)
     assert (RECORD / "run.json").read_bytes() == before
-    assert qa_arch(*command, "--record", "runs/checkpoints/other")[0] == 0
+    assert qa_arch(*command, "--folder", "runs/checkpoints/other")[0] == 0
+    assert qa_arch("evaluate", "--run", "runs/checkpoints/other", "--data", "dev.json")[0] == 0
     assert qa_arch("compare", "runs", "--baseline", "no-such")[2].count("tiny-electra") == 2  # two systems

@@ -2,16 +2,18 @@
 
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from qa_arch.adopt import adopt_model
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import LOSSES, validate
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError
-from qa_arch.evaluation.runs import Request, evaluate_runs
+from qa_arch.evaluation import evaluate_run
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -49,14 +51,15 @@ def trained(request, few_questions, tmp_path_factory) -> tuple[str, Path]:
     return name, folder
 
 
+def unwatched():
+    return nullcontext(lambda done, total: None)
+
+
 def evaluate(folder: Path, **options):
     """Points of ``evaluate --run`` in the precision the run was trained in."""
     precision = read_record(folder).precision
-    record, split = evaluate_runs(
-        Request(runs=[str(folder)], **options),
-        lambda: load_predictor(folder, device="cpu", precision=precision),
-        lambda: nullcontext(lambda done, total: None),
-    )
+    load = partial(load_predictor, folder, device="cpu", precision=precision)
+    record, split = evaluate_run(folder, load, unwatched, **options)
     return record.scores[split]
 
 
@@ -104,9 +107,12 @@ def test_another_decoder_has_its_own_threshold(trained, tmp_path):
     name, folder = trained
     if name == "sequence":  # has no search
         return
-    settings = compose(["decode=greedy"])["decode"]
-    points = evaluate(folder, decode="greedy", settings=settings, record=str(tmp_path / "greedy"))
-    original, record = read_record(folder), read_record(tmp_path / "greedy")
+    greedy, original = tmp_path / "greedy", read_record(folder)
+    load = partial(load_predictor, folder, device="cpu", precision=original.precision)
+    decode = "greedy", compose(["decode=greedy"])["decode"]
+    adopt_model([str(folder)], greedy, load, unwatched, decode=decode)
+    points = evaluate(greedy)
+    record = read_record(greedy)
     predictor = load_predictor(folder, device="cpu", precision=original.precision)
     predictor.config = validate(record.config)
     calibration = open_passages(predictor.config.data.calibration)

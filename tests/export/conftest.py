@@ -16,7 +16,7 @@ from qa_arch.contract import write_vectors
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.spans import task
-from qa_arch.spans.predictor import SpanPredictor
+from qa_arch.spans.reader import Reader
 
 CASES = {
     **{family: (family, []) for family in ("bert", "roberta", "distilbert", "albert", *EXTRA_FAMILIES)},
@@ -39,7 +39,7 @@ def _traceable() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def predictors(tmp_path_factory) -> dict[str, SpanPredictor]:
+def predictors(tmp_path_factory) -> dict[str, Reader]:
     """Every case, built on first use, with weights large enough for scores to differ."""
     folder = tmp_path_factory.mktemp("data")
     sets = {split: generate(articles, 3, 1, split) for split, articles in (("train", 2), ("calibration", 1))}
@@ -53,7 +53,7 @@ def predictors(tmp_path_factory) -> dict[str, SpanPredictor]:
         *(f"data.{split}={folder}/{split}.json" for split in sets),
     ]
 
-    def build(case: str) -> SpanPredictor:
+    def build(case: str) -> Reader:
         name, overrides = CASES[case]
         small = ["model.hidden=12"] if "hidden" in compose([f"model={name}"])["model"] else []
         config = validate(compose([f"model={name}", *shared, *small, *overrides]))

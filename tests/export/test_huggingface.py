@@ -23,7 +23,7 @@ from qa_arch.errors import ConfigError
 from qa_arch.export.huggingface import _front_matter, export_hf, library_logits
 from qa_arch.features.batches import Collator
 from qa_arch.records import Point, RunRecord, SplitFacts, Threshold
-from qa_arch.serving.reader import load
+from qa_arch.spans.loading import load
 from qa_arch.types.text import Example
 
 FAMILIES = ["bert", "roberta", "distilbert", "albert", "linear"]
@@ -201,16 +201,16 @@ def test_card_example_for_transformers_runs(card):
 def test_loaded_export_keeps_threshold_and_settings(card, predictors):
     qa, config = load(card.parent), predictors["bert"].config
     assert qa.null_threshold == 0.25
-    assert qa.predictor.config.decode == config.decode
-    assert qa.predictor.config.features.max_length == config.features.max_length
-    assert qa.predictor.record.threshold.fitted_on == "calibration"
+    assert qa.config.decode == config.decode
+    assert qa.config.features.max_length == config.features.max_length
+    assert qa.record.threshold.fitted_on == "calibration"
 
 
 def test_settings_file_of_an_earlier_version_may_have_retired_settings(card, predictors, tmp_path):
     note = shutil.copytree(card.parent, tmp_path / "copy") / "qa_arch.json"
     written = json.loads(note.read_text())
     note.write_text(json.dumps(written | {"decode": written["decode"] | {"null_odds": "best"}}))
-    assert load(note.parent).predictor.config.decode == predictors["bert"].config.decode
+    assert load(note.parent).config.decode == predictors["bert"].config.decode
     note.write_text(json.dumps(written | {"decode": written["decode"] | {"null_odds": "any"}}))
     with pytest.raises(ConfigError, match=r"qa_arch\.json: decode\.null_odds: 'any' is no longer supported"):
         load(note.parent)

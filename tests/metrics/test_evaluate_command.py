@@ -86,27 +86,6 @@ def test_protocol_from_the_data_or_the_option(evaluate, data, data_11):
     assert "q3: has no answer" in err
 
 
-def test_null_threshold_and_out(evaluate, data, tmp_path):
-    na = write(tmp_path / "na.json", {"q1": 0.1, "q2": 0.8, "q3": 0.9, "q4": 0.7})
-    out_path = tmp_path / "deep" / "scores.json"
-    code, out, _ = evaluate(data, TEXTS, "--na-prob", na, "--null-threshold", 0.5, "--out", out_path)
-    scores = json.loads(out)
-    assert (code, scores["exact"], scores["NoAns_exact"]) == (0, 50.0, 100.0)
-    assert {"best_f1", "best_f1_thresh", "pr_oracle_ap"} <= set(scores)
-    assert json.loads(out_path.read_text("utf-8")) == scores
-    # The official default threshold is 1.0, which no probability exceeds.
-    _, out, _ = evaluate(data, TEXTS, "--na-prob", na)
-    assert json.loads(out)["NoAns_exact"] == 50.0
-
-
-def test_missing_ids_of_protocol_20_exit_with_3(evaluate, data):
-    code, out, err = evaluate(data, {"q1": "red mill", "q3": ""})
-    scores = json.loads(out)
-    assert code == 3
-    assert [scores[key] for key in ("exact", "total", "HasAns_total", "NoAns_total")] == [100.0, 2, 1, 1]
-    assert "questions without a prediction (of 4): 2: q2 q4" in err
-
-
 def test_extra_and_duplicate_ids_are_named(evaluate, data, tmp_path):
     text = '{"q1": "x", "q2": "", "q1": "red mill", "q3": "", "q4": "", "z9": "lamp", "z8": ""}'
     code, out, err = evaluate(data, text)

@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 
 import pytest
-from qa_arch.cli.compose import compose
 
+from qa_arch.config.compose import compose
 from qa_arch.config.identity import config_hash
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages

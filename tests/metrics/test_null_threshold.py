@@ -6,9 +6,9 @@ import random
 import numpy as np
 import pytest
 
+from qa_arch.adopt import ranking
 from qa_arch.data.answer_files import Answers
 from qa_arch.errors import DataError
-from qa_arch.evaluation.adoption import ranking
 from qa_arch.metrics.confidence import reliability
 from qa_arch.metrics.squad import score
 from qa_arch.metrics.threshold import (

@@ -351,7 +351,7 @@ def test_documents_and_options():
         ({"question": "x"}, "line 1: context: is missing.*documents"),
         ({"question": " ", "context": "x"}, "line 1: question: is empty"),
         ({"question": "x", "context": "\n"}, "line 1: context: no text to read"),
-        ({**GOOD, "documents": ["x"]}, "line 1: documents: is given as well as context"),
+        ({**GOOD, "documents": ["x"]}, r"line 1: give either context \(a text\) or documents"),
         ({**GOOD, "topk": 1}, "line 1: 'topk': is not a field .*did you mean 'top_k'.*meta"),
         ({**GOOD, "top_k": 0}, "line 1: top_k: 0 is out of range"),
         ({**GOOD, "id": [1]}, "line 1: id: is a list"),

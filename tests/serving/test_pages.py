@@ -61,7 +61,7 @@ def test_adapters_return_the_readers_answers(number, package, span_run, tmp_path
 
 
 def test_docs_list_every_option():
-    from qa_arch.serving.reader import Options
+    from qa_arch.spans.reader import Options
 
     for page in ("python", "from_the_pipeline"):
         text = (DOCS / f"{page}.md").read_text(encoding="utf-8")

@@ -21,7 +21,6 @@ from qa_arch.records import read_questions, read_record
 from qa_arch.serving import lines
 from qa_arch.serving.app import create_app
 from qa_arch.serving.guard import ServiceOptions
-from qa_arch.spans.loading import load_predictor
 from qa_arch.types.text import Example
 
 Answers = Mapping[str, Mapping[str, Any]]
@@ -32,11 +31,6 @@ def by_python(run, examples, folder, patch) -> Answers:
     reader = qa_arch.load(run)
     answers = reader([e.question for e in examples], [e.context for e in examples])
     return {e.id: answer.as_dict() for e, answer in zip(examples, answers, strict=True)}
-
-
-def by_python_one_at_a_time(run, examples, folder, patch) -> Answers:
-    reader = qa_arch.load(run)
-    return {e.id: reader(e.question, e.context).as_dict() for e in examples}
 
 
 def by_ask(run, examples, folder, patch) -> Answers:
@@ -77,8 +71,8 @@ def by_exported_checkpoint(run, examples, folder, patch) -> Answers:
     """Through the transformers class, with the run's windows and null threshold, which a checkpoint lacks."""
     assert main(["export", str(run), "--to", "hf", "--out", str(folder / "checkpoint")]) == 0
     windows = read_record(run).config["features"]
-    predictor = load_predictor(folder / "checkpoint", settings={"features": windows})
-    reader, threshold = qa_arch.Reader(predictor), qa_arch.load(run).null_threshold
+    reader = qa_arch.load(folder / "checkpoint", settings={"features": windows})
+    threshold = qa_arch.load(run).null_threshold
     pairs = [(e.question, e.context) for e in examples]
     answers = reader.stream(pairs, null_threshold=threshold)
     return {e.id: answer.as_dict() for e, answer in zip(examples, answers, strict=True)}
@@ -91,7 +85,6 @@ def by_graph(run, examples, folder, patch) -> Answers:
 
 INTERFACES: dict[str, Interface] = {
     "python": by_python,
-    "python, one at a time": by_python_one_at_a_time,
     "ask --json": by_ask,
     "predict, JSON lines": by_json_lines,
     "REST": by_rest,

@@ -86,7 +86,7 @@ def test_all_ways_of_calling_agree(reader, pairs):
 
 
 def test_stream_is_lazy(reader, pairs, monkeypatch):
-    monkeypatch.setattr("qa_arch.serving.reader.STREAM_SIZE", 2)
+    monkeypatch.setattr("qa_arch.spans.reader.STREAM_SIZE", 2)
     taken = []
     answers = reader.stream(taken.append(pair) or pair for pair in pairs)
     assert taken == []
@@ -183,7 +183,7 @@ def test_max_answer_tokens_limits_span_length(reader, pairs):
     for limit in (1, 3, None, 10**9):
         lengths[limit] = 0
         for question, context in pairs[:6]:
-            encoded = reader.predictor.tokenizer(context, return_offsets_mapping=True)
+            encoded = reader.tokenizer(context, return_offsets_mapping=True)
             for span in reader(question, context, max_answer_tokens=limit, top_k=3).spans:
                 inside = [o for o in encoded["offset_mapping"] if span.start <= o[0] < o[1] <= span.end]
                 lengths[limit] = max(lengths[limit], len(inside))
@@ -194,7 +194,7 @@ def test_max_answer_tokens_limits_span_length(reader, pairs):
 def test_confidence_is_the_calibrated_softmax(reader, pairs):
     assert reader.temperature == 1.7
     for question, context in pairs[:6]:
-        (prediction,) = reader.predictor.predict([(question, context)])
+        (prediction,) = reader.predict([(question, context)])
         scores = [candidate.score for candidate in prediction.candidates]
         null = [candidate.text for candidate in prediction.candidates].index("")
         weights = [
@@ -218,7 +218,7 @@ def test_confidence_is_the_calibrated_softmax(reader, pairs):
 )
 @pytest.mark.parametrize("threshold", [None, INF])
 def test_every_text_gets_a_result(reader, question, context, threshold):
-    (prediction,) = reader.predictor.predict([(question, context)])
+    (prediction,) = reader.predict([(question, context)])
     assert prediction.windows >= 1
     assert prediction.null_odds == prediction.null_odds  # not NaN
     assert all(c.text == context[c.start : c.end] for c in prediction.candidates)
@@ -265,13 +265,6 @@ def test_invalid_call_names_the_argument(reader, call, message):
         call(reader)
 
 
-def test_eight_threads_get_the_same_answers_as_one(reader, pairs):
-    serial = [reader(*pair, top_k=2) for pair in pairs]
-    with ThreadPoolExecutor(8) as pool:
-        threaded = list(pool.map(lambda pair: reader(*pair, top_k=2), pairs * 3))
-    assert threaded == serial * 3
-
-
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_other_processes_are_told_to_load_the_reader_themselves(reader):
     """A forked one would wait for ever for a thread of its parent, even if no thread reads."""
@@ -291,7 +284,7 @@ def test_other_processes_are_told_to_load_the_reader_themselves(reader):
 
 
 def test_threads_use_the_model_one_at_a_time(reader, pairs, monkeypatch):
-    predict, active, concurrent = reader.predictor.predict, [], []
+    predict, active, concurrent = reader.predict, [], []
 
     def counted(*arguments, **options):
         active.append(None)
@@ -301,7 +294,7 @@ def test_threads_use_the_model_one_at_a_time(reader, pairs, monkeypatch):
         active.pop()
         return answers
 
-    monkeypatch.setattr(reader.predictor, "predict", counted)
+    monkeypatch.setattr(reader, "predict", counted)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda pair: reader(*pair), pairs[:4]))
     assert concurrent == [1] * len(pairs[:4])

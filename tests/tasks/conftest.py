@@ -6,8 +6,8 @@ import pytest
 
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import Config, validate
-from qa_arch.spans.loading import load_predictor
-from qa_arch.spans.predictor import SpanPredictor
+from qa_arch.spans.loading import load
+from qa_arch.spans.reader import Reader
 from qa_arch.training.run import train
 
 
@@ -25,5 +25,5 @@ def tiny_run(tiny_config, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def predictor(tiny_run) -> SpanPredictor:
-    return load_predictor(tiny_run, device="cpu")
+def predictor(tiny_run) -> Reader:
+    return load(tiny_run, device="cpu")

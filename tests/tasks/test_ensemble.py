@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from qa_arch.errors import RunError
 from qa_arch.features.vectors import WordVectors
-from qa_arch.spans.loading import _row_mapping, _shared_words, load_ensemble, load_predictor
+from qa_arch.spans.loading import _row_mapping, _shared_words, load
 
 
 @pytest.fixture
@@ -28,9 +28,9 @@ QUESTION, CONTEXT = "Who wrote it?", "The song was written by Ada Stone in 1971,
 
 
 def test_null_odds_lie_between_those_of_the_members(tiny_run, second):
-    loaded = [load_predictor(run, device="cpu") for run in (tiny_run, second)]
+    loaded = [load(run, device="cpu") for run in (tiny_run, second)]
     first, other, both = (
-        p(QUESTION, CONTEXT) for p in (*loaded, load_ensemble([tiny_run, second], device="cpu"))
+        p.predict([(QUESTION, CONTEXT)])[0] for p in (*loaded, load([tiny_run, second], device="cpu"))
     )
     assert first.null_odds != other.null_odds
     assert (
@@ -41,10 +41,10 @@ def test_null_odds_lie_between_those_of_the_members(tiny_run, second):
 
 def test_threshold_is_the_mean_of_the_members(tiny_run, second):
     change_record(second, threshold={"value": 3.0, "fitted_on": "calibration"})
-    first = load_predictor(tiny_run, device="cpu").null_threshold
-    assert load_ensemble([tiny_run, second], device="cpu").null_threshold == pytest.approx((first + 3.0) / 2)
+    first = load(tiny_run, device="cpu").null_threshold
+    assert load([tiny_run, second], device="cpu").null_threshold == pytest.approx((first + 3.0) / 2)
     change_record(second, threshold={"value": None, "fitted_on": "calibration"})
-    assert load_ensemble([tiny_run, second], device="cpu").null_threshold == math.inf
+    assert load([tiny_run, second], device="cpu").null_threshold == math.inf
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_threshold_is_the_mean_of_the_members(tiny_run, second):
 def test_different_windows_are_refused(tiny_run, second, name, own, other):
     change_record(second, **{f"config__features__{name}": other})
     with pytest.raises(RunError, match=rf"features\.{name} is {other}, that of .* is {own}"):
-        load_ensemble([tiny_run, second], device="cpu")
+        load([tiny_run, second], device="cpu")
 
 
 def test_different_tokenizer_is_refused(tiny_run, second):
@@ -62,7 +62,7 @@ def test_different_tokenizer_is_refused(tiny_run, second):
     text["normalizer"] = None
     path.write_text(json.dumps(text))
     with pytest.raises(RunError, match="tokenizer is not that of"):
-        load_ensemble([tiny_run, second], device="cpu")
+        load([tiny_run, second], device="cpu")
 
 
 def test_every_member_looks_up_words_as_if_alone():

@@ -17,7 +17,7 @@ PLAIN = "The baker of Harn sold forty loaves before noon. Her brother keeps the 
     ("question", "context"), [("Who?", ""), ("Who?", " \n\t\u00a0"), ("", PLAIN), ("", "")]
 )
 def test_empty_question_or_passage_has_no_answer(predictor, question, context):
-    answer = predictor(question, context)
+    (answer,) = predictor.predict([(question, context)])
     assert answer.best is None
     assert answer.text(predictor.null_threshold) == answer.text(float("inf")) == ""
     assert answer.windows == 0
@@ -39,7 +39,7 @@ def test_answers_do_not_depend_on_batching(predictor):
         predictor.read(questions, batch_size=7),
         predictor.read(backwards, batch_size=5),
     )
-    single = [replace(predictor(e.question, e.context), id=e.id) for e in questions.examples]
+    single = [replace(predictor.predict([(e.question, e.context)])[0], id=e.id) for e in questions.examples]
     for answer in (*single, *(answer for ranking in readings for answer in ranking.predictions())):
         other = expected[answer.id]
         assert answer.text(0.0) == other.text(0.0)

@@ -30,8 +30,7 @@ from qa_arch.config.target import TRUSTED
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import load_splits
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
-from qa_arch.evaluation.runs import calibration_set
-from qa_arch.evaluation.scoring import evaluate_splits
+from qa_arch.evaluation import calibration_set, evaluate_splits
 from qa_arch.export.onnx_folder import sample
 from qa_arch.extras.compression.magnitude import HoldZeros, prune, sparsity_of, zeros
 from qa_arch.extras.compression.structured import (
@@ -66,7 +65,7 @@ from qa_arch.records import (
 from qa_arch.results.provenance import new_record
 from qa_arch.spans import task
 from qa_arch.spans.loading import load_predictor
-from qa_arch.spans.predictor import SpanPredictor
+from qa_arch.spans.reader import Reader
 from qa_arch.spans.task import SpanParts
 from qa_arch.spans.teacher import Teacher, load_teacher, with_teacher
 from qa_arch.training.checkpoint import LAST
@@ -84,7 +83,7 @@ UNFINISHED = ".compressing"
 class ParentRun:
     """A run loaded in fp32 on the CPU, whose model may be modified."""
 
-    predictor: SpanPredictor
+    predictor: Reader
     config: Config
     record: RunRecord
     name: Parent
@@ -188,7 +187,7 @@ def open_parent(source: Path, trust: Sequence[str] = ()) -> ParentRun:
             f"{source}: is an exported graph, which cannot be compressed; give the run it was exported from"
         )
     predictor = load_predictor(source, device="cpu", trust=trust)
-    if not isinstance(predictor, SpanPredictor) or predictor.record is None:
+    if not isinstance(predictor, Reader) or predictor.record is None:
         raise RunError(f"{source}: is not a span run; only span models can be compressed")
     if any(isinstance(step, Int8) for step in predictor.config.compression or ()):
         raise RunError(

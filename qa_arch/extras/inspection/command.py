@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from qa_arch.cli.runs import DEVICE, add_options, open_span_predictor, require_runs
+from qa_arch.cli.runs import DEVICE, add_options, open_reader, require_runs
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.types.text import Example
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         if args.id not in by_id:
             raise DataError(f"--id: {questions.name} has no question {args.id}")
         example = by_id[args.id]
-    predictor = open_span_predictor([args.run_folder], args)
+    predictor = open_reader([args.run_folder], args)
     from qa_arch.extras.inspection.layers import ALL, MEAN, inspection_table, select_heads, write_page
     from qa_arch.extras.inspection.reading import inspect_question
     from qa_arch.results.tables import print_table

@@ -22,7 +22,7 @@ from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.nn.precision import Precision, mixed
 from qa_arch.nn.reading import device_of
-from qa_arch.spans.predictor import SpanPredictor
+from qa_arch.spans.reader import Reader
 from qa_arch.types.tensors import Batch
 from qa_arch.types.text import Example, Prediction
 
@@ -31,7 +31,7 @@ NOTHING = Unit("(nothing)", "special", 0, 0)
 
 
 def inspect_question(
-    predictor: SpanPredictor,
+    predictor: Reader,
     example: Example,
     *,
     window: int | None = None,
@@ -78,7 +78,7 @@ def inspect_question(
     )
 
 
-def match_attention(predictor: SpanPredictor, example: Example) -> dict[str, Any]:
+def match_attention(predictor: Reader, example: Example) -> dict[str, Any]:
     """Attention of the match-LSTM in the window that contains the best span, as the service returns it;
     raises like ``inspect_question``."""
     layer = inspect_question(predictor, example, only=MATCH).layers[0]
@@ -153,7 +153,7 @@ def attention_weights(
 
 
 def _encoder_layers(
-    predictor: SpanPredictor, example: Example, table: FeatureTable, row: int, batch: Batch
+    predictor: Reader, example: Example, table: FeatureTable, row: int, batch: Batch
 ) -> list[AttentionLayer]:
     """Encoder layers in the window ``row``; tokens without characters count as special."""
     window = assemble(table, np.array([row]))
@@ -182,7 +182,7 @@ def _encoder_layers(
 
 
 def _match_layer(
-    predictor: SpanPredictor, module: MatchLSTM, example: Example, table: FeatureTable, row: int, batch: Batch
+    predictor: Reader, module: MatchLSTM, example: Example, table: FeatureTable, row: int, batch: Batch
 ) -> AttentionLayer:
     """Attention of the match-LSTM while the model reads ``batch``, unpadded by the masks it received."""
     calls: list[tuple[Tensor, Tensor, Tensor]] = []

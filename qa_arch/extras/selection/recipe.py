@@ -26,7 +26,7 @@ from qa_arch.config.files import write_json
 from qa_arch.config.schema import Config, Source, require_vectors, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.evaluation.scoring import load_references, reference_scores
+from qa_arch.evaluation import load_references, reference_scores
 from qa_arch.extras.selection.features import (
     CandidateCollator,
     SelectionBatch,

@@ -10,11 +10,11 @@ from kills import killed_at_sizes
 from safetensors.torch import load_file
 from transformers import AutoModelForQuestionAnswering
 
+from qa_arch import evaluation
 from qa_arch.config.schema import validate
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, DataError, RunError
-from qa_arch.evaluation import runs as evaluation_runs
-from qa_arch.evaluation.scoring import calibrate, read
+from qa_arch.evaluation import calibrate, read
 from qa_arch.export.huggingface import export_hf
 from qa_arch.export.onnx_folder import export_onnx
 from qa_arch.extras.compression import runs as compressed_runs
@@ -165,7 +165,7 @@ def test_threshold_and_confidence_are_refitted_on_calibration(parent, smaller, s
 def test_compress_keeps_a_closed_dev_set_closed(altered, smaller, method, settings, monkeypatch):
     parent = altered("data", open_dev=False)
     opened: list[object] = []
-    for module in (compressed_runs, evaluation_runs):
+    for module in (compressed_runs, evaluation):
         monkeypatch.setattr(
             module, "open_passages", lambda source, **kw: opened.append(source) or open_passages(source, **kw)
         )

@@ -1,43 +1,54 @@
-"""``qa_arch.load(SOURCE)``: answer questions about texts with a trained model.
+"""``Reader``: a trained span model with its tokenizer and word vectors, which answers questions about texts.
 
-All serving goes through a ``Reader``, which uses the same windows, model and decoding as evaluation: what is
-scored is what is served.
+Evaluation, Python, the command line, JSON lines and the service all use it, with the same windows, model and
+decoding: what is scored is what is served.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
-from os import PathLike, fspath
 from threading import Lock
 from typing import Any, NoReturn, TypedDict, Unpack, overload
 
 import numpy as np
-import torch
+from torch import nn
+from transformers import PreTrainedTokenizerBase
 
-from qa_arch.config.schema import Decode
+from qa_arch.config.schema import Config, Decode
+from qa_arch.data.question_sets import question_set
 from qa_arch.errors import ConfigError, QaArchError, UnavailableError
+from qa_arch.features.batches import Collator
+from qa_arch.features.cache import windows_of
+from qa_arch.features.vectors import WordVectors, vector_rows
+from qa_arch.features.windows import FeatureTable, check_ids, probe
 from qa_arch.manifest import module_of
 from qa_arch.metrics.confidence import confidences
+from qa_arch.nn import processor
 from qa_arch.nn.precision import Precision
-from qa_arch.nn.reading import device_of
-from qa_arch.serving.answers import Answer, Query, Span
-from qa_arch.spans.loading import load_predictor, require_spans
-from qa_arch.spans.predictor import SpanPredictor
-from qa_arch.types.text import Candidate, Example, Prediction
+from qa_arch.nn.reading import Watch, device_of, read_table
+from qa_arch.records import RunRecord
+from qa_arch.spans.answers import Answer, Query, Span
+from qa_arch.spans.ranking import Ranking
+from qa_arch.spans.search import SpanCollector
+from qa_arch.types.text import Candidate, Example, Prediction, QuestionSet
 
-Documents = str | Sequence[str]
+log = logging.getLogger(__name__)
+Texts = str | Sequence[str]
 """A text, or several to search for the answer to one question."""
+PART_SIZE = 1000
+"""Questions in memory at once in ``read_parts``: enough to sort windows by length."""
 MAX_OVERLAP = 0.5
 """Overlap, as a share of the shorter span, above which two spans are near-duplicates."""
 CANDIDATES_PER_SPAN = 20
 """Candidates decoded per distinct span: the best spans of a window are mostly near-duplicates."""
 STREAM_SIZE = 256
 """Queries that ``Reader.stream`` answers at once: enough to sort windows by length."""
-
 
 OTHER_PROCESS = (
     "a Reader works only in the process that loaded it, and cannot be pickled or copied: call qa_arch.load in"
@@ -54,43 +65,59 @@ class Options(TypedDict, total=False):
     distinct: bool
 
 
-def load(
-    source: str | PathLike[str],
-    *,
-    device: str | torch.device | None = None,
-    precision: Precision = "fp32",
-    trust: Sequence[str] = (),
-    max_question: int | None = None,
-) -> Reader:
-    """Load a trained span model: a run, a downloaded checkpoint or a graph of ``qa-arch export --to onnx``.
-
-    ``max_question`` is a higher limit of a question, in tokens, than the
-    run's own, up to what its encoder can read; what is cut off is counted in ``Answer.question_cut``.
-
-    Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
-    ``int8`` requires a CPU, which is then the default device. Raises RunError if the folder is not a finished
-    run of a span model, ConfigError for an untrusted target or another precision than a graph's,
-    UnavailableError for a precision the device does not support.
-    """
-    source = fspath(source)
-    loaded = load_predictor(source, device=device, precision=precision, trust=trust)
-    predictor = require_spans(source, loaded)
-    if max_question is not None:
-        predictor.raise_question_limit(max_question)
-    return Reader(predictor)
-
-
 class Reader:
     """Answers questions about texts of any length with a span of a text or "no answer".
 
-    Thread-safe: calls from several threads take turns. It works in the process that loaded it; in a forked
-    one, where torch's threads and a lock held by another thread would hang, and when pickled it raises
-    UnavailableError.
+    Null threshold and temperature are those of ``record``; 0 and 1 without one. Thread-safe: calls from
+    several threads take turns. It works in the process that loaded it; in a forked one, where torch's threads
+    and a lock held by another thread would hang, and when pickled it raises UnavailableError. ``library``
+    computes the logits: ``onnx`` for a graph, ``onnx + torch`` for an ensemble of both.
     """
 
-    def __init__(self, predictor: SpanPredictor) -> None:
-        self.predictor = predictor
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: PreTrainedTokenizerBase,
+        vectors: WordVectors | None,
+        config: Config,
+        *,
+        segments: bool,
+        record: RunRecord | None = None,
+        precision: Precision = "fp32",
+        vocab_size: int | None = None,
+        library: str = "torch",
+    ) -> None:
+        self.model, self.tokenizer, self.vectors = model.eval(), tokenizer, vectors
+        self.segments = segments
+        self.config, self.record = config, record
+        self.null_threshold = record.null_threshold if record else 0.0
+        self.temperature = record.temperature if record else 1.0
+        self.precision: Precision = precision
+        self.vocab_size, self.library = vocab_size, library
         self._lock, self._process = Lock(), os.getpid()
+        self.longest: dict[str, int] = {}
+        """Limits of ``prepare`` beyond those of the config."""
+
+    @property
+    def engine(self) -> str:
+        """The ``library`` and its precision, as scores record them: ``torch fp32``."""
+        return processor.engine(self.library, self.precision)
+
+    def raise_question_limit(self, max_question: int) -> None:
+        """Read questions of up to ``max_question`` tokens whole, if the encoder can; answers to shorter ones
+        stay the same.
+
+        Raises ConfigError unless it is at least the run's own limit, and leaves room for the passage.
+        """
+        windows, specials = self.config.features, probe(self.tokenizer, self.segments).specials
+        longest = _longest_window(self.model, windows.max_length, windows.max_length + max_question)
+        largest = longest - specials - windows.stride - 1
+        if not windows.max_question <= max_question <= largest:
+            raise ConfigError(
+                f"max_question: {max_question} is out of range; give at least {windows.max_question}, the"
+                f" run's limit, and at most {largest}, which leave room for a passage in windows of {longest}"
+            )
+        self.longest = {"longest_question": max_question, "longest_window": longest}
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -103,30 +130,19 @@ class Reader:
         raise UnavailableError(OTHER_PROCESS)
 
     def __repr__(self) -> str:
-        predictor = self.predictor
-        name = predictor.record.model if predictor.record else type(predictor.model).__name__
+        name = self.record.model if self.record else type(self.model).__name__
         return (
             f"Reader({name}, null_threshold={self.null_threshold:.2f}, temperature={self.temperature:.2f},"
-            f" engine={predictor.engine}, device={device_of(predictor.model)})"
+            f" engine={self.engine}, device={device_of(self.model)})"
         )
 
-    @property
-    def null_threshold(self) -> float:
-        """Null odds above it mean "no answer"; fitted on the run's calibration split."""
-        return self.predictor.null_threshold
-
-    @property
-    def temperature(self) -> float:
-        """Divisor of scores before they become confidences; 1 if not fitted."""
-        return self.predictor.temperature
-
     @overload
-    def __call__(self, question: str, context: Documents, **options: Unpack[Options]) -> Answer: ...
+    def __call__(self, question: str, context: Texts, **options: Unpack[Options]) -> Answer: ...
     @overload
     def __call__(
         self,
         question: list[str] | tuple[str, ...],
-        context: Sequence[Documents] | str,
+        context: Sequence[Texts] | str,
         **options: Unpack[Options],
     ) -> list[Answer]: ...
     def __call__(self, question, context, **options):
@@ -139,13 +155,13 @@ class Reader:
         numbers of questions and texts, DataError for invalid Unicode.
         """
         if isinstance(question, str):
-            return self.answer([Query(question, _documents(context), **options)])[0]
+            return self.answer([Query(question, _texts(context), **options)])[0]
         if not isinstance(question, list | tuple):
             raise ConfigError(
                 f"question: must be a string or a list of strings, not {type(question).__name__};"
                 " Reader.stream accepts any iterable of (question, text)"
             )
-        contexts = (context,) * len(question) if isinstance(context, str) else _documents(context)
+        contexts = (context,) * len(question) if isinstance(context, str) else _texts(context)
         if len(contexts) != len(question):
             raise ConfigError(
                 f"context: there are {len(question)} questions and {len(contexts)} texts; give one text"
@@ -153,7 +169,7 @@ class Reader:
             )
         return self.answer(list(_queries(zip(question, contexts, strict=True), options)))
 
-    def stream(self, pairs: Iterable[tuple[str, Documents]], **options: Unpack[Options]) -> Iterator[Answer]:
+    def stream(self, pairs: Iterable[tuple[str, Texts]], **options: Unpack[Options]) -> Iterator[Answer]:
         """Answer any number of (question, documents), in order, holding ``STREAM_SIZE`` in memory.
 
         Raises like a call on reaching an invalid pair, after the answers to those before it.
@@ -180,17 +196,114 @@ class Reader:
             rows = [row for row, other in enumerate(settings) if other == decode]
             pairs = [(queries[row].question, text) for row in rows for text in queries[row].documents]
             with self._turn():
-                predictions = iter(self.predictor.predict(pairs, decode=decode))
+                predictions = iter(self.predict(pairs, decode=decode))
             for row in rows:
                 by_document = list(islice(predictions, len(queries[row].documents)))
                 answers[row] = self._answer(queries[row], by_document)
         return [answers[row] for row in range(len(queries))]
 
+    def predict(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        *,
+        decode: Decode | None = None,
+        batch_size: int | None = None,
+    ) -> list[Prediction]:
+        """Predict, with candidates, the answer for each (question, text) pair, in order.
+
+        A blank question or text has none (``best`` is None, ``windows`` is 0). ``decode`` overrides the
+        model's own settings. Raises DataError for a text that is not valid Unicode.
+        """
+        examples = [
+            Example(id=str(number), question=question, context=context)
+            for number, (question, context) in enumerate(pairs)
+            if question.strip() and context.strip()
+        ]
+        predictions = [
+            Prediction(str(n), best=None, null_odds=math.inf, windows=0) for n in range(len(pairs))
+        ]
+        if examples:
+            questions = question_set("questions", examples, "2.0")
+            table = self.table(questions, cache=False)
+            size = batch_size or self.config.trainer.eval_batch_size
+            ranking = self.read(questions, table=table, batch_size=size, decode=decode)
+            cut = dict(zip(table.example.tolist(), table.question_cut.tolist(), strict=True))
+            for row, prediction in enumerate(ranking.predictions()):
+                predictions[int(prediction.id)] = replace(prediction, question_cut=cut[row])
+        return predictions
+
+    def try_out(self) -> None:
+        pairs = [("Who?", "Ada \U00013000."), ("Who wrote it?", "It was written by Ada.")]
+        if not any(math.isfinite(prediction.null_odds) for prediction in self.predict(pairs)):
+            raise ValueError("its scores are not finite")
+
+    def table(self, questions: QuestionSet, *, cache: bool = True) -> FeatureTable:
+        """Windows of a set under the settings that the model was trained with.
+
+        Raises ConfigError for a token id beyond the model's ``vocab_size``, which graphs do not state.
+        """
+        settings = self.config.features if cache else replace(self.config.features, cache_dir=None)
+        table = windows_of(questions, self.tokenizer, settings, segments=self.segments, **self.longest)
+        if self.vocab_size is not None:
+            encoder = self.config.encoder
+            label = encoder.name if encoder.init == "pretrained" else f"the encoder {encoder.family}"
+            check_ids(table, self.vocab_size, str(label))
+        return table
+
+    def read(
+        self,
+        questions: QuestionSet,
+        *,
+        table: FeatureTable | None = None,
+        batch_size: int | None = None,
+        decode: Decode | None = None,
+        watch: Watch | None = None,
+    ) -> Ranking:
+        """The ranked answers to each question of a set, in order.
+
+        ``table`` may hold the set's features if they exist already; ``decode`` replaces the config's
+        decoding. ``watch`` counts windows.
+        """
+        table = self.table(questions) if table is None else table
+        return read_table(
+            self.model,
+            Collator(table, vector_rows(self.vectors, table), labels=False),
+            SpanCollector(questions, table, decode or self.config.decode),
+            batch_size=batch_size or self.config.trainer.eval_batch_size,
+            precision=self.precision,
+            watch=watch,
+        )
+
+    def read_parts(
+        self,
+        questions: QuestionSet,
+        *,
+        size: int = PART_SIZE,
+        batch_size: int | None = None,
+        watch: Watch | None = None,
+    ) -> Iterator[Ranking]:
+        """``read`` any number of questions in parts of ``size``, to bound memory; one ranking per part.
+
+        Features are not cached. ``watch`` counts questions. Questions that are cut are counted in the log.
+        """
+        cut = 0
+        for begin in range(0, len(questions), size):
+            examples = questions.examples[begin : begin + size]
+            part = question_set(questions.name, examples, questions.protocol, language=questions.language)
+            table = self.table(part, cache=False)
+            cut += table.truncated_questions
+            yield self.read(part, table=table, batch_size=batch_size)
+            if watch is not None:
+                watch(begin + len(examples), len(questions))
+        if cut:
+            limit = self.longest.get("longest_question", self.config.features.max_question)
+            log.warning("%s: %d questions were cut to %d tokens", questions.name, cut, limit)
+
     @property
     def has_attention(self) -> bool:
         """Whether the model has a match-LSTM and the inspection extra is installed."""
         inspection = module_of("attention")
-        return inspection is not None and bool(inspection.find_match_lstm(self.predictor.model))
+        return inspection is not None and bool(inspection.find_match_lstm(self.model))
 
     def attention(self, question: str, context: str) -> dict[str, Any]:
         """Attention of the match-LSTM in the window that contains the best span: ``context`` and ``question``
@@ -203,14 +316,14 @@ class Reader:
         if inspection is None:
             raise UnavailableError("attention: needs the extra qa_arch/extras/inspection, which is missing")
         with self._turn():
-            return inspection.match_attention(self.predictor, Example("question", question, context))
+            return inspection.match_attention(self, Example("question", question, context))
 
     def _decode(self, query: Query) -> Decode:
         """Decoding as in evaluation, with the overrides of ``query``.
 
         Only the exact search may return more spans: with the others the best span would change.
         """
-        default, max_length = self.predictor.config.decode, self.predictor.config.features.max_length
+        default, max_length = self.config.decode, self.config.features.max_length
         longest = min(query.max_answer_tokens or default.max_answer_tokens, max_length)
         several = query.distinct and query.top_k > 1
         n_best = query.top_k * CANDIDATES_PER_SPAN if several else query.top_k + 1
@@ -259,7 +372,7 @@ class Reader:
         if not candidates:
             return []
         null = next(row for row, candidate in enumerate(candidates) if not candidate.text)
-        scored = self.predictor.config.decode.n_best
+        scored = self.config.decode.n_best
         counted = [
             row < scored or row == null or candidate == prediction.best
             for row, candidate in enumerate(candidates)
@@ -285,12 +398,12 @@ def _queries(pairs: Iterable[Any], options: Mapping[str, Any]) -> Iterator[Query
         except (TypeError, ValueError):
             raise ConfigError(f"pair {number}: must be (question, text), not {type(pair).__name__}") from None
         try:
-            yield Query(question, _documents(context), **options)
+            yield Query(question, _texts(context), **options)
         except QaArchError as error:
             raise type(error)(f"pair {number}: {error}") from None
 
 
-def _documents(context: Documents) -> tuple[str, ...]:
+def _texts(context: Texts) -> tuple[str, ...]:
     if isinstance(context, str):
         return (context,)
     if isinstance(context, bytes) or not isinstance(context, Sequence):
@@ -316,3 +429,11 @@ def _overlap(span: Span, other: Span) -> float:
     if span.document != other.document or shared <= 0:
         return 0.0
     return shared / min(span.end - span.start, other.end - other.start)
+
+
+def _longest_window(model: nn.Module, stated: int, unlimited: int) -> int:
+    """Tokens of the longest window that a model, or every member of an ensemble, can read: ``stated`` if it
+    is not known (a graph), ``unlimited`` if nothing limits it."""
+    members: Any = getattr(model, "members", [model])
+    limits = [getattr(getattr(member, "encoder", member), "max_tokens", stated) for member in members]
+    return min(unlimited if limit is None else limit for limit in limits)

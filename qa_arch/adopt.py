@@ -1,0 +1,442 @@
+"""Make a run of what is none: a downloaded checkpoint, an ensemble, a run that is decoded or calibrated in
+another way (``adopt_model``), or the answers of any other system, as a run without weights (``adopt``).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qa_arch.config.files import read_json, write_json
+from qa_arch.config.identity import config_hash
+from qa_arch.config.schema import refuse_recipe
+from qa_arch.data.answer_files import Answers
+from qa_arch.data.sources import open_passages
+from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.metrics.languages import ENGLISH
+from qa_arch.metrics.squad import METRIC_VERSION, abstention_warning, aggregate, score_questions
+from qa_arch.models.checkpoint_files import names_checkpoint, run_config
+from qa_arch.records import (
+    ADOPTED,
+    CALIBRATION,
+    DEV,
+    GIVEN,
+    MEMBERS,
+    NEVER_NULL,
+    NO_SPANS,
+    RECORD,
+    SCORED_EMPTY,
+    TRAIN,
+    WRITING,
+    Fits,
+    Parameters,
+    Point,
+    RunRecord,
+    Seconds,
+    SplitFacts,
+    Threshold,
+    changing,
+    questions_folder,
+    read_record,
+    read_trained,
+    require_same,
+    write_questions,
+    write_record,
+)
+from qa_arch.results import provenance
+from qa_arch.results.provenance import new_record
+from qa_arch.spans.files import PREDICTIONS, write_parts
+from qa_arch.spans.ranking import Ranking, with_null
+from qa_arch.spans.rows import ALWAYS_ANSWER, question_rows, threshold_on
+from qa_arch.types.text import Candidate, Example, Prediction, QuestionSet
+
+if TYPE_CHECKING:
+    from qa_arch.evaluation import Reading
+    from qa_arch.nn.reading import Watch
+    from qa_arch.spans.reader import Reader
+
+    Watching = Callable[[], AbstractContextManager[Watch]]
+
+log = logging.getLogger(__name__)
+
+
+# Models -------------------------------------------------------------------------------------------
+
+
+def adopt_model(
+    sources: Sequence[str],
+    folder: Path,
+    load: Callable[[], Reader],
+    watching: Watching,
+    *,
+    name: str | None = None,
+    decode: tuple[str, Mapping[str, Any]] | None = None,
+    calibration: Sequence[str] | None = None,
+    language: str = ENGLISH,
+) -> tuple[RunRecord, Reader]:
+    """Make ``folder`` a run of a downloaded checkpoint, of an ensemble of runs, or of one run that is decoded
+    or calibrated in another way, and return its record and predictor.
+
+    ``decode`` is the name of another decoding, with its settings. Null threshold and temperature are fitted
+    on ``calibration``; with ``decode``, on the run's own calibration set if that is known; otherwise an
+    ensemble takes the mean of its members, and a checkpoint keeps its own or 0. The same again keeps what was
+    scored since; RunError if the folder holds another record.
+    """
+    from qa_arch.spans.loading import as_recorded  # imports torch
+    from qa_arch.spans.task import output_of
+    from qa_arch.types.tensors import StepLogits
+
+    predictor: Any = None
+    if names_checkpoint(sources[0]):
+        predictor = load()
+        record = replace(predictor.record, model=name or predictor.record.model)
+    else:
+        record = _combined(sources, name, decode, calibration)
+    model = run_config(record.config).model
+    refuse_recipe(sources[0], model)
+    if decode and output_of(model) is StepLogits:
+        raise ConfigError("--decode: sequences have no search, only spans are searched for; leave it out")
+    questions, config, hashes = None, record.config, {}
+    if calibration:
+        questions = open_passages(list(calibration), name=CALIBRATION, use="scoring", language=language)
+        data = {**config["data"], "calibration": list(calibration), "language": language}
+        config = {**config, "data": data}
+        hashes = {CALIBRATION: questions.fingerprint}
+    members = {"members": list(record.members)} if record.members else {}
+    record = replace(record, config=config, config_hash=config_hash({**config, **members}, hashes))
+    existing = read_record(folder) if (folder / RECORD).is_file() else None
+    if existing is not None:
+        _require_same(existing, record, folder, sources)
+    predictor, reading = predictor or load(), None
+    if existing is None:
+        record, reading = _fitted(record, predictor, sources, questions, decode is not None, watching)
+    with changing(folder, patience=WRITING) as existing:
+        if existing is None:
+            record = _write(record, predictor, reading, folder, sources)
+        else:
+            _require_same(existing, record, folder, sources)
+            record = existing
+    return record, as_recorded(predictor, record)
+
+
+def _fitted(
+    record: RunRecord,
+    predictor: Reader,
+    sources: Sequence[str],
+    questions: Any,
+    decodes: bool,
+    watching: Watching,
+) -> tuple[RunRecord, Reading | None]:
+    """The record with threshold and temperature, and what the model read of the set they are fitted on."""
+    from qa_arch.evaluation import calibrate, read, recorded_calibration
+    from qa_arch.spans.loading import as_recorded
+
+    if questions is None and decodes:
+        questions = recorded_calibration(record, run_config(record.config))
+    if questions is not None:
+        # Fitted from nothing: the null odds of another decoding are on another scale.
+        as_recorded(predictor, replace(record, threshold=None, confidence=None))
+        with watching() as watch:
+            reading = read(predictor, questions, watch=watch)
+        return replace(record, **vars(calibrate(predictor, reading))), reading
+    if decodes:
+        fits = Fits(threshold=Threshold(value=0.0, fitted_on="nothing"))
+        return replace(record, **vars(fits)), None
+    if len(sources) > 1:
+        record = replace(record, **vars(_mean_fits(sources, predictor)))
+    return record, None
+
+
+def _write(
+    record: RunRecord, predictor: Reader, reading: Reading | None, folder: Path, sources: Sequence[str]
+) -> RunRecord:
+    """Write the run, with the scores of its calibration set if that was read, and return its record."""
+    if reading is not None:
+        from qa_arch.evaluation import score
+
+        points, rows = score(predictor, reading, folder, split=CALIBRATION)
+        titles = {*reading.questions.titles, *record.facts(CALIBRATION).titles}
+        facts = replace(reading.facts, titles=tuple(sorted(titles)))
+        record = replace(record, data={**record.data, CALIBRATION: facts})
+        record = replace(record, scores={CALIBRATION: points}, rows={CALIBRATION: rows})
+    if record.members:
+        write_json(folder / MEMBERS, _members(sources, folder))
+    write_record(folder, record)
+    return record
+
+
+def _require_same(existing: RunRecord, record: RunRecord, folder: Path, sources: Sequence[str]) -> None:
+    """Raise RunError if the folder holds another record, or one of runs that were trained again since."""
+    same = existing.config_hash == record.config_hash
+    if same and record.members:
+        same = (folder / MEMBERS).is_file() and read_json(folder / MEMBERS, "") == _members(sources, folder)
+    if not same:
+        raise RunError(
+            f"{folder}: holds the record of {existing.model} with other files, settings or calibration; score"
+            f" that with --run {shlex.quote(str(folder))}, or adopt this into another --folder"
+        )
+
+
+def _combined(
+    runs: Sequence[str],
+    name: str | None,
+    decode: tuple[str, Mapping[str, Any]] | None,
+    calibration: Sequence[str] | None,
+) -> RunRecord:
+    """A record combined from those of the runs.
+
+    An ensemble sums the parameters, weights and training time of its members; its training articles are those
+    of all members and their teachers.
+    """
+    records = [read_trained(run) for run in runs]
+    first, several = records[0], len(records) > 1
+    if not (several or decode or calibration):
+        raise ConfigError(f"{runs[0]}: is a run already; add --decode or --calibration, or score it as it is")
+    for run, record in zip(runs, records, strict=True):
+        if record.members:
+            raise ConfigError(f"{run}: was itself adopted from {', '.join(record.members)}; name those")
+    config = {**first.config, **({"decode": decode[1]} if decode else {})}
+    data = {}
+    for split in (TRAIN, CALIBRATION):
+        facts = [record.data[split] for record in records if split in record.data]
+        titles = {title for split_facts in facts for title in split_facts.titles}
+        if split == TRAIN:
+            titles.update(title for r in records if r.teacher for title in r.teacher.titles)
+        if facts:
+            data[split] = replace(facts[0], titles=tuple(sorted(titles)))
+    commit, dirty = provenance.commit()
+    combined = replace(
+        first,
+        model=name or label(runs, decode and decode[0]),
+        config=config,
+        commit=commit,
+        dirty=dirty,
+        created=provenance.now(),
+        data=data,
+        scores={},
+        rows={},
+        references={},
+        members=tuple(
+            f"{Path(run).resolve().name} ({record.config_hash[:8]})"
+            for run, record in zip(runs, records, strict=True)
+        ),
+        cost=None,
+    )
+    if not several:
+        return combined
+    weights = [record.weights_bytes for record in records]
+    return replace(
+        combined,
+        parameters=Parameters(total=sum(record.parameters.total or 0 for record in records)),
+        seconds=Seconds(fit=round(sum(record.seconds.fit or 0.0 for record in records), 3)),
+        weights_bytes=None if None in weights else sum(filter(None, weights)),
+        examples_per_second=None,
+        peak_memory_mb=None,
+        epochs=(),
+        best_epoch=None,
+    )
+
+
+def label(runs: Sequence[str], decode: str | None) -> str:
+    """Name in tables of an ensemble, or of a run that is decoded or calibrated in another way."""
+    changes = [f"ensemble-{len(runs)}"] * (len(runs) > 1) + ([decode] if decode else [])
+    return "-".join([read_trained(runs[0]).model, *(changes or ["recalibrated"])])
+
+
+def _members(runs: Sequence[str], folder: Path) -> list[dict[str, str]]:
+    """Where the runs are, relative to ``folder``, and when each was made."""
+    places = [os.path.relpath(Path(run).resolve(), folder.resolve()) for run in runs]
+    return [
+        {"run": place, "created": read_record(run).created} for run, place in zip(runs, places, strict=True)
+    ]
+
+
+def _mean_fits(runs: Sequence[str], predictor: Reader) -> Fits:
+    """The means of the members' null thresholds and temperatures; None if no member has one."""
+    members = [read_record(run) for run in runs]
+    thresholds = [member.threshold for member in members if member.threshold]
+    confidences = [member.confidence for member in members if member.confidence]
+    value = predictor.null_threshold
+    priors, widths = ({getattr(fit, name) for fit in thresholds} for name in ("prior", "width"))
+    threshold = confidence = None
+    if thresholds:
+        threshold = Threshold(
+            value=value if math.isfinite(value) else None,
+            fitted_on=" and ".join(sorted({fit.fitted_on for fit in thresholds})),
+            prior=priors.pop() if len(priors) == 1 else None,
+            width=widths.pop() if len(widths) == 1 else None,
+        )
+    if confidences:
+        fitted_on = " and ".join(sorted({fit.fitted_on for fit in confidences}))
+        confidence = replace(confidences[0], value=predictor.temperature, fitted_on=fitted_on)
+    return Fits(threshold, confidence)
+
+
+# Answers -----------------------------------------------------------------------------------------
+
+
+def adopt(
+    questions: QuestionSet,
+    answers: Answers,
+    folder: Path,
+    *,
+    name: str,
+    seed: int,
+    file: str,
+    calibration: tuple[QuestionSet, Answers] | None = None,
+) -> RunRecord:
+    """Write record, rows of questions and predictions of the system ``name``, whose answers are in ``file``.
+
+    With its answers to a ``calibration`` set, null threshold and confidence are fitted as for a trained
+    model, and scores are at the same operating points. Without, answers are scored as they are. Raises
+    DataError if the two sets share articles or null odds are missing, RunError if the folder holds another
+    record.
+    """
+    config = {"name": ADOPTED, "seed": seed, "model": {"task": "span", "name": name}, "predictions": file}
+    hashes = {DEV: questions.fingerprint, "answers": _hash(answers)}
+    if calibration is not None:
+        check_articles(questions, calibration[0])
+        for scored_set, system_answers in ((questions, answers), calibration):
+            if system_answers.null_odds is None:
+                raise DataError(
+                    f"{scored_set.name}: the answers have no null odds, which the fit of the threshold needs;"
+                    " add them to the file, or give --na-prob and --calibration-na-prob"
+                )
+        hashes |= {CALIBRATION: calibration[0].fingerprint, "calibration_answers": _hash(calibration[1])}
+    record = new_record(config, hashes, status="ok", data={DEV: _facts(questions, answers)})
+    with changing(folder) as existing:
+        require_same(existing, record, folder, "--folder")
+        if calibration is None:
+            record = _score_as_given(record, questions, answers, folder)
+        else:
+            record = _calibrate(record, questions, answers, folder, *calibration)
+        write_record(folder, record)
+    return record
+
+
+def _hash(answers: Answers) -> str:
+    return config_hash({"texts": answers.texts, "odds": answers.null_odds})
+
+
+def check_articles(questions: QuestionSet, calibration: QuestionSet) -> None:
+    """Raise DataError if a threshold would be fitted on articles that are scored."""
+    shared = sorted(questions.titles & calibration.titles)
+    if shared or questions.fingerprint == calibration.fingerprint:
+        named = f" ({shared[0]!r}, ...)" if shared else ""
+        raise DataError(
+            f"{calibration.name}: shares {len(shared) or 'all'} articles with {questions.name}{named};"
+            " calibrate on articles that are not scored"
+        )
+
+
+def _facts(questions: QuestionSet, answers: Answers) -> SplitFacts:
+    """Facts of the set, with the numbers of answers that are not in the passage and of missing ones."""
+    elsewhere = sum(answers.texts[example.id] not in example.context for example in questions.examples)
+    counts = {NO_SPANS: elsewhere, SCORED_EMPTY: answers.missing}
+    facts = SplitFacts.of(questions)
+    return replace(facts, extra={**facts.extra, **{key: count for key, count in counts.items() if count}})
+
+
+def _score_as_given(record: RunRecord, questions: QuestionSet, answers: Answers, folder: Path) -> RunRecord:
+    """Score the answers as they are: write rows and predictions, return the record with the scores."""
+    odds, texts, protocol = answers.null_odds, answers.texts, questions.protocol
+    predictions = [
+        Prediction(e.id, _best(e, texts[e.id]), odds[e.id] if odds else math.nan, windows=0)
+        for e in questions.examples
+    ]
+    scored, scores = score_questions(questions, texts), {}
+    if protocol == "2.0":
+        scores[GIVEN] = aggregate(scored, protocol, null_scores=odds, threshold=ALWAYS_ANSWER)
+    if protocol == "1.1" or all(texts.values()):
+        scores[NEVER_NULL] = aggregate(scored, protocol)
+    unknown = {"windows", "probability", *(() if odds else ("null_odds",))}
+    rows = question_rows(questions, predictions, ALWAYS_ANSWER)
+    _warn(questions, rows)
+    if protocol == "2.0":  # the span behind "no answer" is unknown
+        for key in ("span_exact", "span_f1"):
+            rows[key] = [
+                score if answer.best else math.nan
+                for score, answer in zip(rows[key], predictions, strict=True)
+            ]
+    rows_hash = write_questions(folder, {key: values for key, values in rows.items() if key not in unknown})
+    write_json(folder / PREDICTIONS, texts)
+    points = {
+        point: Point(protocol=protocol, metric_version=METRIC_VERSION, metrics=score.flat())
+        for point, score in scores.items()
+    }
+    threshold = Threshold(value=None, fitted_on="nothing") if protocol == "1.1" else None
+    return replace(record, threshold=threshold, scores={DEV: points}, rows={DEV: rows_hash})
+
+
+def _calibrate(
+    record: RunRecord,
+    questions: QuestionSet,
+    answers: Answers,
+    folder: Path,
+    calibration: QuestionSet,
+    calibration_answers: Answers,
+) -> RunRecord:
+    """Fit on ``calibration`` and score both sets: write rows and, for ``questions``, predictions; return the
+    record with fits and scores."""
+    from qa_arch.spans import task  # imports torch
+
+    outputs = {CALIBRATION: ranking(calibration, calibration_answers), DEV: ranking(questions, answers)}
+    fits, scores, hashes = task.fit(calibration, outputs[CALIBRATION]), {}, {}
+    fitted = replace(record, **vars(fits))
+    for split, scored in ((CALIBRATION, calibration), (DEV, questions)):
+        threshold = threshold_on(scored, fitted.null_threshold)
+        rows = question_rows(scored, outputs[split].best_predictions, threshold)
+        _warn(scored, rows)
+        confidence = outputs[split].confidence(threshold, fitted.temperature)
+        rows["confidence"] = confidence.round(6).tolist()
+        known = {key: values for key, values in rows.items() if key not in ("windows", "probability")}
+        hashes[split] = write_questions(questions_folder(folder, split), known)
+        scores[split] = task.points(scored, outputs[split], threshold)
+        if split == DEV:
+            write_parts(folder, [outputs[split]], threshold, candidates=False)
+    facts = replace(_facts(calibration, calibration_answers), titles=tuple(sorted(calibration.titles)))
+    return replace(fitted, data={**record.data, CALIBRATION: facts}, scores=scores, rows=hashes)
+
+
+def _warn(questions: QuestionSet, rows: Mapping[str, list[Any]]) -> None:
+    if fact := abstention_warning(rows["answerable"], rows["abstained"]):
+        log.warning("%s: %s; do the answers belong to these questions?", questions.name, fact)
+
+
+def ranking(questions: QuestionSet, answers: Answers) -> Ranking:
+    """Rank each answer as a span of score 0 against "no answer", whose score is the null odds.
+
+    With an empty text the system abstains at any threshold, like a model without any span: "no answer" is the
+    only candidate, and the null odds are +inf.
+    """
+    assert answers.null_odds is not None
+    best = [_best(example, answers.texts[example.id]) for example in questions.examples]
+    odds = np.array([answers.null_odds[example.id] for example in questions.examples], np.float64)
+    question = np.flatnonzero([span is not None for span in best])
+    spans = [span for span in best if span is not None]
+    start, end = (np.array([getattr(s, name) for s in spans], np.int64) for name in ("start", "end"))
+    zeros, nothing = np.zeros((2, len(spans)), np.float32), np.zeros(len(odds), np.float32)
+    null, windows = (odds.astype(np.float32), nothing), nothing.astype(np.int64)
+    ranked = with_null(questions.examples, question, (start, end, *zeros), null, windows, n_best=1)
+    texts = zip(ranked.best[question].tolist(), spans, strict=True)
+    return replace(
+        ranked,
+        null_odds=np.where(ranked.best >= 0, odds, np.inf),  # in full precision
+        texts={row: span.text for row, span in texts if span.start < 0},
+    )
+
+
+def _best(example: Example, text: str) -> Candidate | None:
+    """The answer at a gold position, else at its first occurrence in the passage; None for no answer."""
+    places = (gold.start for gold in example.answers if example.context.startswith(text, gold.start))
+    start = next(places, example.context.find(text))
+    return Candidate(text, start, start + len(text) if start >= 0 else -1, 0.0, 0.0) if text else None
