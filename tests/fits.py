@@ -74,6 +74,7 @@ def main(folder: Path) -> None:
     for case in json.loads((folder / "fits.json").read_text()):
         os.environ.update(environment)  # Lightning removes WORLD_SIZE after a fit
         run_folder = folder / case.get("folder", case["name"])
+        (run_folder / "model").mkdir(parents=True, exist_ok=True)  # where the best weights are saved
         recorder.stop = case.get("stop", 0)
         recorder.gradients.clear()
         recorder.order.clear()

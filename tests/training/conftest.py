@@ -32,9 +32,13 @@ SMALL = [
 
 
 @pytest.fixture(scope="session")
-def tiny_run(few_questions) -> list[str]:
-    """Overrides of a tiny run, for a command line."""
-    return [*SMALL, *few_questions]
+def tiny_run(few_questions) -> Callable[..., list[str]]:
+    """``tiny_run(*overrides)``: all overrides of a tiny run, each setting once, for a command line."""
+
+    def settings(*overrides: str) -> list[str]:
+        return list({word.partition("=")[0]: word for word in (*SMALL, *few_questions, *overrides)}.values())
+
+    return settings
 
 
 @pytest.fixture(scope="session")

@@ -83,7 +83,7 @@ def test_teacher_moves_to_the_gpu_with_its_student(run_training, student):
 
 def test_sweep_point_is_identified_by_teacher_content(tiny_run, student, teacher, tmp_path):
     def config(folder):
-        settings = [*tiny_run, *student("soft_targets"), f"distillation.teacher={folder}"]
+        settings = tiny_run(*student("soft_targets"), f"distillation.teacher={folder}")
         (job,) = plan([(("seed=1",), compose(settings))]).values()
         return job.config
 

@@ -103,7 +103,7 @@ def test_the_resume_command_has_the_options_of_the_interrupted_one(
     machine = ["logger=csv", f"logger.save_dir={tmp_path}/csv"]
     options = ["--config-dir", str(own), "--trust", "my_package"]
     with caplog.at_level("INFO", "qa_arch"):
-        assert qa_arch("train", *tiny_run, *options, *machine, "--folder", tmp_path / "run")[0] == 130
+        assert qa_arch("train", *tiny_run(), *options, *machine, "--folder", tmp_path / "run")[0] == 130
     (line,) = [message for message in caplog.messages if message.startswith("resume: ")]
     assert f" {shlex.join([*options, 'features.cache_dir=null', *machine])} " in line
 
@@ -113,7 +113,7 @@ def test_the_resume_command_has_the_options_of_the_interrupted_one(
 def test_ctrl_c_in_a_terminal_and_resume(tiny_run, tmp_path, width):
     """A real process, Ctrl-C and the resume command that it prints; its progress bar fits the terminal."""
     folder = tmp_path / "run"
-    terminal = Terminal(["train", *tiny_run, *LONG, "--folder", folder], width, tmp_path)
+    terminal = Terminal(["train", *tiny_run(*LONG), "--folder", folder], width, tmp_path)
     terminal.wait_for("epoch 3/100000")
     terminal.press(CTRL_C)
     assert terminal.finish() == 130
@@ -147,7 +147,8 @@ def test_ctrl_c_in_a_terminal_and_resume(tiny_run, tmp_path, width):
 def test_two_ranks_stop_at_the_same_step(tiny_run, tmp_path, stop):
     """The terminal interrupts both ranks, perhaps in different steps; SIGTERM may reach only the first."""
     folder = tmp_path / "run"
-    terminal = Terminal(["train", *tiny_run, *LONG, "trainer.devices=2", "--folder", folder], 120, tmp_path)
+    words = ["train", *tiny_run(*LONG, "trainer.devices=2"), "--folder", folder]
+    terminal = Terminal(words, 120, tmp_path)
     terminal.wait_for("epoch 3/100000")
     stop(terminal)
     assert terminal.finish() == 130

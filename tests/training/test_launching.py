@@ -117,8 +117,8 @@ def test_torchrun_matches_self_started_ranks(run_training, tiny_run, tmp_path):
     own = run_training(*two, name="own")
     assert own.record.strategy == "ddp"
     folder = tmp_path / "torchrun"
-    command = ["train", *tiny_run, *TWO, "trainer.strategy=ddp", "trainer.epochs=2", f"runs_dir={tmp_path}"]
-    command += ["--folder", str(folder), "--resume"]
+    settings = [*TWO, "trainer.strategy=ddp", "trainer.epochs=2", f"runs_dir={tmp_path}"]
+    command = ["train", *tiny_run(*settings), "--folder", str(folder), "--resume"]
     assert torchrun(command) == [0, 0]
     record = read_record(folder)
     assert record.status == "ok"

@@ -104,8 +104,8 @@ def test_changed_inputs_are_refused_and_moved_ones_are_not(qa_arch, tiny_run, fe
         return [*model, *(f"{setting}={path}" for setting, path in files.items())]
 
     def resume(*more: str) -> tuple[int, str]:
-        words = {word.partition("=")[0]: word for word in (*tiny_run, *settings(), *more)}
-        code, _, err = qa_arch("train", *words.values(), "--folder", tmp_path / "stopped", "--resume")
+        words = tiny_run(*settings(), *more)
+        code, _, err = qa_arch("train", *words, "--folder", tmp_path / "stopped", "--resume")
         return code, err
 
     def changed_inputs_are_refused() -> None:
@@ -290,7 +290,7 @@ def test_killed_processes_resume(run_training, tiny_run, tmp_path, world):
     settings = [*TWO_EPOCHS, "trainer.epochs=4", f"trainer.devices={world}"]
     uninterrupted = run_training(*settings, name="uninterrupted")
     folder = tmp_path / "killed"
-    command = [sys.executable, "-m", "qa_arch.cli.main", "train", *tiny_run, *settings, "--resume"]
+    command = [sys.executable, "-m", "qa_arch.cli.main", "train", *tiny_run(*settings), "--resume"]
     killed = 0
     for attempt in range(5):
         before = _checkpoint_time(folder)

@@ -75,6 +75,7 @@ def start_ranks(world: int, folder: Path) -> None:
 def gradients_of(config, folder: Path) -> tuple[list[torch.Tensor], list[dict]]:
     """Gradients of each step of a fit in this process, and its epochs."""
     gradients: list[torch.Tensor] = []
+    (folder / "model").mkdir(parents=True)
 
     def record(self, optimizer):
         gradients.append(torch.cat([p.grad.flatten().clone() for p in self.model.parameters()]))
