@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -18,10 +18,9 @@ import torch.distributed as dist
 
 from qa_arch.config.schema import validate
 from qa_arch.spans.task import TASK
-from qa_arch.training import devices
 from qa_arch.training.checkpoint import KeepLast
+from qa_arch.training.fit import fit, start_process
 from qa_arch.training.loggers import CsvLogger, RunLogger
-from qa_arch.training.loop import fit
 from qa_arch.training.module import TrainingModule
 
 
@@ -78,12 +77,13 @@ def main(folder: Path) -> None:
         recorder.gradients.clear()
         recorder.order.clear()
         config = validate(case["config"])
-        devices.seed_everything(config.seed)
+        trainer = replace(config.trainer, accelerator="cpu", devices=dist.get_world_size())
+        config = start_process(replace(config, trainer=trainer))
         epochs: list = []
         parts, resume = TASK.assemble(config), case.get("resume", False)
         with suppress(StoppedError):
             logger = RunLogger(CsvLogger(str(run_folder / "csv"))) if rank == 0 else None
-            fit(config, parts, run_folder, gpu=False, resume=resume, publish=epochs.extend, logger=logger)
+            fit(config, parts, run_folder, resume=resume, publish=epochs.extend, logger=logger)
         (folder / f"{case['name']}-order-{rank}.json").write_text(json.dumps(recorder.order))
         if rank == 0:
             torch.save(recorder.gradients, folder / f"{case['name']}-gradients.pt")

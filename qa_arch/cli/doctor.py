@@ -87,7 +87,7 @@ def devices() -> Iterator[Check]:
     import torch
 
     from qa_arch.nn import processor
-    from qa_arch.training.devices import BF16
+    from qa_arch.training.fit import BF16
 
     bf16 = "bf16 is faster than fp32" if processor.bf16_is_faster() else "bf16 is only emulated"
     lstm = "" if processor.lstm_in_bf16() else ", LSTMs run in fp32"

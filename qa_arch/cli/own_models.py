@@ -127,6 +127,7 @@ def run_check_model(args: argparse.Namespace) -> int:
         from qa_arch import contract
         from qa_arch.spans.task import SpanTask
         from qa_arch.tasks import task_of
+        from qa_arch.training import jobs
 
     task = task_of(section)
     if not isinstance(task, SpanTask):
@@ -135,7 +136,8 @@ def run_check_model(args: argparse.Namespace) -> int:
     without_effect = (*contract.WITHOUT_EFFECT, *args.without_effect)
     failed = 0
     with TemporaryDirectory(prefix="qa_arch-") as folder:  # for the contract's questions
-        config = validate(compose([*contract.trial_settings(Path(folder)), *args.overrides], config_dir))
+        settings = [*contract.trial_settings(Path(folder)), *args.overrides]
+        config = jobs.plan(settings, config_dir=config_dir, trust=args.trust).config
         parts = task.assemble(config, trusted)
         subject = contract.Subject(config, parts, trusted, without_effect)
         for number, check in enumerate(checks):

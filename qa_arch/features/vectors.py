@@ -28,7 +28,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, load_file, save
 
 from qa_arch.config.files import write_atomic
-from qa_arch.config.schema import Config, Glove, require_vectors
+from qa_arch.config.schema import Config, Glove
 from qa_arch.data.input_files import VectorFiles, content_hash, packaged_files
 from qa_arch.errors import DataError, UnavailableError, first_line
 from qa_arch.features.cache import cache_file, read_or_build, read_sealed, write_sealed
@@ -115,7 +115,6 @@ def passage_vectors(config: Config, tables: Mapping[str, FeatureTable]) -> WordV
 
 def file_vectors(config: Config, words: Collection[str]) -> WordVectors:
     """Vectors of ``words`` and of the first ``glove.keep`` words of the configured file or package."""
-    require_vectors(config)
     settings, folder = config.glove, config.features.cache_dir
     path = Path(str(settings.path))
 

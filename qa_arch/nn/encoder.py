@@ -109,6 +109,8 @@ class Encoder(WithBackbone):
 
     has_cls: Literal[True] = True
     """Whether the first token represents the whole window."""
+    commit: str | None = None
+    """Commit of the hub's repository that its weights were loaded from."""
 
     def __init__(self, backbone: PreTrainedModel, fewer_heads: FewerHeads | None = None) -> None:
         from qa_arch.nn.sdpa import use_fused

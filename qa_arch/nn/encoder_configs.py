@@ -13,6 +13,7 @@ from typing import Any
 from qa_arch.config.files import read_json
 from qa_arch.errors import RunError
 from qa_arch.results.pretrained_runs import encoder_folder
+from qa_arch.system import hub
 from qa_arch.system.hub import split_revision
 
 CONFIG, INDEX, ADAPTER = "config.json", "model.safetensors.index.json", "adapter_config.json"
@@ -81,6 +82,12 @@ def place(name: str) -> dict[str, str]:
     """Arguments of ``from_pretrained`` for the encoder ``name``."""
     source, revision = split_revision(resolve(name))
     return {"pretrained_model_name_or_path": source, "revision": revision or "main"}
+
+
+def commit_of(name: str) -> str | None:
+    """Commit of a hub id, as it was last downloaded; None for a folder."""
+    source, revision = split_revision(resolve(name))
+    return None if Path(source).is_dir() else hub.commit_of("models", source, revision)
 
 
 def known_config(name: str) -> dict[str, Any] | None:

@@ -34,7 +34,7 @@ from qa_arch.nn.encoder import (
     set_attention,
     without_pooler,
 )
-from qa_arch.nn.encoder_configs import WITHOUT_HUB, check_files, known_config, place
+from qa_arch.nn.encoder_configs import WITHOUT_HUB, check_files, commit_of, known_config, place
 from qa_arch.nn.weight_files import bounded, require_floats
 from qa_arch.system.hub import interruption, retried
 
@@ -90,6 +90,7 @@ def build_encoder(
     encoder = Encoder(new_backbone(config) if is_random or on_meta else _load(name, config))
     if not on_meta:
         label = str(settings.family) if is_random else name
+        encoder.commit = None if is_random else commit_of(name)
         try:
             check_padding(encoder.backbone, f"encoder {label}")
         except LOADING_ERRORS as error:

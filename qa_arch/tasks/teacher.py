@@ -28,13 +28,7 @@ from qa_arch.features.batches import Collator
 from qa_arch.features.cache import cache_file, read_or_build, read_sealed, require_same_tokens, write_sealed
 from qa_arch.features.vectors import vector_rows
 from qa_arch.features.windows import FeatureTable, array_names, check_ids
-from qa_arch.models.teacher_files import (
-    SETTING,
-    joint_hash,
-    require_teacher,
-    teacher_identity,
-    teacher_record,
-)
+from qa_arch.models.teacher_files import SETTING, joint_hash, teacher_identity, teacher_record
 from qa_arch.nn.distillation import soft_target_loss
 from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.precision import HALVES, Precision, cast_weights
@@ -238,7 +232,6 @@ def load_teacher(config: Config, trusted: Sequence[str]) -> Teacher | None:
     sources = config.distillation.teachers
     if not sources:
         return None
-    require_teacher(config)
     try:
         with torch.random.fork_rng(devices=()):
             predictor = load_ensemble(sources, device="cpu", trust=trusted)

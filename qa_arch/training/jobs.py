@@ -210,9 +210,9 @@ def check_machine(config: Config) -> None:
     """Raise ConfigError or UnavailableError if this machine lacks the devices, or settings contradict the
     encoder, which is not loaded."""
     from qa_arch.models.build import check_encoder
-    from qa_arch.training import devices
+    from qa_arch.training.fit import require_machine
 
-    devices.require(config.trainer)
+    require_machine(config.trainer)
     check_encoder(config)
 
 

@@ -265,6 +265,12 @@ class TrainingData(pl.LightningDataModule):
             accumulate=self.settings.accumulate,
         )
 
+    def total_steps(self, *, world: int) -> int:
+        """Number of optimizer steps of a training; the last one of an epoch may be smaller."""
+        batches, settings = len(self.sampler(world=world)), self.settings
+        steps = -(-batches // settings.accumulate) * settings.epochs
+        return steps if settings.max_steps < 0 else min(steps, settings.max_steps)
+
     def train_dataloader(self) -> DataLoader:
         assert self.trainer is not None
         sampler = self.sampler(rank=self.trainer.global_rank, world=self.trainer.world_size)

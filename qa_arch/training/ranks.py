@@ -27,8 +27,7 @@ from qa_arch.errors import QaArchError, out_of_memory
 from qa_arch.records import Status, read_record, write_record
 from qa_arch.system import lifeline, lock
 from qa_arch.tasks import task_of
-from qa_arch.training import devices
-from qa_arch.training.loop import fit
+from qa_arch.training.fit import fit, start_process
 
 INTERRUPTED = 130
 """Exit code of a rank that stopped with its run after Ctrl-C."""
@@ -115,12 +114,10 @@ def main(folder: str, how: str, *trusted: str) -> None:
 
 def train_rank(config: Config, folder: Path, *, resume: bool, trusted: Sequence[str]) -> None:
     """Train as a rank other than 0, in the process group described by the environment."""
-    settings, gpu = devices.require(config.trainer)
-    config = replace(config, trainer=settings)
-    devices.seed_everything(config.seed)
+    config = start_process(config)
     parts = task_of(config.model).assemble(config, trusted)
     try:
-        fit(config, parts, folder, gpu=gpu, resume=resume, publish=lambda epochs: None)
+        fit(config, parts, folder, resume=resume, publish=lambda epochs: None)
     finally:
         leave_group()
 

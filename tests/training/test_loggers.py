@@ -319,10 +319,9 @@ def test_offline_wandb_looks_up_no_host(wandb_home):
         ),
     ],
 )
-def test_invalid_logger_is_refused_before_data_is_read(configure, tmp_path, section, message):
-    config = replace(configure("data.train=nowhere.json"), logger=section)
+def test_invalid_logger_is_refused(section, message):
     with pytest.raises(ConfigError, match=message):
-        train(config, folder=tmp_path / "run")
+        loggers.check_logger(section)
 
 
 def test_mistyped_wandb_mode_is_refused(configure, monkeypatch):

@@ -9,8 +9,13 @@ import torch
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import Config, validate
 from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.records import read_record
-from qa_arch.training import devices, run
+from qa_arch.training.fit import (
+    peak_memory_mb,
+    require_machine,
+    reset_peak_memory,
+    resolve,
+    strategy_name,
+)
 
 
 def configured(*overrides: str) -> Config:
@@ -31,39 +36,65 @@ def bitsandbytes(monkeypatch):
     return patch
 
 
+@pytest.fixture
+def fake_gpus(monkeypatch):
+    """``fake_gpus(count, capability)``: pretend that there are so many GPUs, or none."""
+
+    def patch(count: int, capability: tuple[int, int] = (8, 0)) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
+
+    return patch
+
+
 @pytest.mark.parametrize(("capability", "precision"), [((6, 1), "fp16"), ((7, 5), "fp16"), ((8, 0), "bf16")])
-def test_8gb_preset_by_compute_capability(monkeypatch, bitsandbytes, capability, precision):
+def test_8gb_preset_by_compute_capability(fake_gpus, bitsandbytes, capability, precision):
     """fp16 with a scaler below 8.0 (the thesis's GPU has 6.1), bf16 from 8.0 on."""
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
+    fake_gpus(1, capability)
     trainer = configured("experiment=squad2", "trainer=8gb").trainer
     assert (trainer.accelerator, trainer.precision, trainer.gradient_checkpointing) == ("gpu", "auto", True)
-    bitsandbytes(False)
-    actual = devices.resolve(trainer, gpu=True)
-    assert (actual.precision, actual.optimizer_bits) == (precision, 32)
-    bitsandbytes(True)
-    assert devices.resolve(trainer, gpu=True).optimizer_bits == 8
-    on_cpu = devices.resolve(trainer, gpu=False)
-    assert (on_cpu.precision, on_cpu.optimizer_bits) == ("fp32", 32)
+    for installed in (False, True):
+        bitsandbytes(installed)
+        actual = resolve(trainer)
+        assert (actual.precision, actual.optimizer_bits) == (precision, 8 if installed else 32)
+    fake_gpus(0)
+    on_cpu = resolve(trainer)
+    assert (on_cpu.accelerator, on_cpu.precision, on_cpu.optimizer_bits) == ("cpu", "fp32", 32)
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    ("gpus", "overrides", "message"),
     [
-        ("trainer.accelerator=gpu", "torch sees no CUDA device; use trainer=cpu"),
-        ("trainer.precision=fp16", "fp16 needs a GPU; use bf16 or fp32"),
-        ("trainer.optimizer_bits=8", "8 bits need a GPU; use 32"),
+        (0, ["trainer.accelerator=gpu"], "accelerator: .*torch sees no CUDA device; use trainer=cpu"),
+        (0, ["trainer.precision=fp16"], "precision: .*fp16 needs a GPU; use bf16 or fp32"),
+        (0, ["trainer.optimizer_bits=8"], "optimizer_bits: .*8 bits need a GPU; use 32"),
+        (0, ["trainer.strategy=fsdp"], "strategy: fsdp shards a model across GPUs, and none is available"),
+        (1, ["trainer.strategy=fsdp", "trainer.precision=fp16"], "precision: .*no gradient scaler for fp16"),
+        (2, ["trainer.devices=3"], "devices: 3, but 2 GPUs are"),
     ],
 )
-def test_settings_for_gpus_are_refused_without_one(monkeypatch, override, message):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ConfigError, match=rf"^{override.partition('=')[0]}: .*{message}"):
-        devices.require(configured(override).trainer)
+def test_settings_that_the_machine_cannot_meet_are_refused(fake_gpus, gpus, overrides, message):
+    fake_gpus(gpus)
+    with pytest.raises(ConfigError, match=rf"^trainer\.{message}"):
+        require_machine(configured(*overrides).trainer)
 
 
-def test_missing_bitsandbytes_is_named(bitsandbytes):
+def test_missing_bitsandbytes_is_named(fake_gpus, bitsandbytes):
+    fake_gpus(1)
     bitsandbytes(False)
     with pytest.raises(UnavailableError, match=r"trainer\.optimizer_bits.*, or use 32"):
-        devices.resolve(configured("trainer.optimizer_bits=8").trainer, gpu=True)
+        require_machine(configured("trainer.optimizer_bits=8").trainer)
+
+
+def test_processes_may_outnumber_gpus_on_a_cpu_and_on_several_machines(fake_gpus, monkeypatch):
+    fake_gpus(2)
+    require_machine(configured("trainer.devices=2").trainer)
+    require_machine(configured("trainer.devices=3", "trainer.accelerator=cpu").trainer)
+    torchrun = {"RANK": 0, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2, "LOCAL_RANK": 0}
+    for name, value in (*torchrun.items(), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", 1)):
+        monkeypatch.setenv(name, str(value))
+    require_machine(configured("trainer.devices=4").trainer)
 
 
 @pytest.mark.parametrize(
@@ -95,14 +126,13 @@ def test_8gb_preset_keeps_the_global_batch(overrides, micro, accumulate):
 @pytest.mark.parametrize(
     "overrides", [[], ["trainer=8gb"], ["trainer.batch_size=1"], ["trainer.micro_batch=2"]]
 )
-def test_global_batch_is_the_same_on_any_number_of_devices(monkeypatch, gpus, overrides):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (8, 0))
+def test_global_batch_is_the_same_on_any_number_of_devices(fake_gpus, gpus, overrides):
+    fake_gpus(gpus)
     for count in ("auto", gpus):
         trainer = configured("experiment=squad2", *overrides, f"trainer.devices={count}").trainer
-        used, _ = devices.require(trainer)
-        assert used.batch_size * used.accumulate * gpus == 24
+        require_machine(trainer)
+        used = resolve(trainer)
+        assert (used.devices, used.batch_size * used.accumulate * gpus) == (gpus, 24)
         assert used.global_batch is None
     if not overrides:
         assert (used.batch_size, used.accumulate) == (24 // gpus, 1)
@@ -130,48 +160,17 @@ def test_batch_of_zero_needs_a_global_batch():
         configured("trainer.batch_size=0")
 
 
-@pytest.mark.parametrize(
-    ("overrides", "gpu", "message"),
-    [
-        (["trainer.strategy=fsdp"], False, "fsdp shards a model across GPUs, and none is available"),
-        (["trainer.strategy=fsdp", "trainer.precision=fp16"], True, "no gradient scaler for fp16"),
-    ],
-)
-def test_unmet_requirements_of_a_strategy_are_refused(overrides, gpu, message):
-    with pytest.raises(ConfigError, match=message):
-        devices.require_strategy(configured(*overrides).trainer, gpu=gpu)
-
-
-def test_more_devices_than_gpus_are_refused(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(ConfigError, match=r"trainer\.devices: 3, but 2 GPUs are"):
-        devices.require_strategy(configured("trainer.devices=3").trainer, gpu=True)
-    devices.require_strategy(configured("trainer.devices=2").trainer, gpu=True)
-    devices.require_strategy(configured("trainer.devices=3").trainer, gpu=False)  # processes on a CPU
-    torchrun = {"RANK": 0, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2, "LOCAL_RANK": 0}
-    for name, value in (*torchrun.items(), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", 1)):
-        monkeypatch.setenv(name, str(value))
-    devices.require_strategy(configured("trainer.devices=4").trainer, gpu=True)  # on two machines
-
-
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="the peak cannot be reset")
 def test_peak_memory_of_an_earlier_run_is_reset():
     block = bytearray(os.urandom(1)) * (300 << 20)
-    before = devices.peak_memory_mb(gpu=False)
+    before = peak_memory_mb(gpu=False)
     del block
-    devices.reset_peak_memory(gpu=False)
-    assert devices.peak_memory_mb(gpu=False) < before - 250
-
-
-def test_unusable_strategy_is_refused_before_anything_is_loaded(tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "task_of", lambda *_: pytest.fail("something was loaded"))
-    with pytest.raises(ConfigError, match="trainer=ddp"):
-        run.train(configured("trainer.strategy=fsdp"), folder=tmp_path)
-    assert read_record(tmp_path).status == "failed"
+    reset_peak_memory()
+    assert peak_memory_mb(gpu=False) < before - 250
 
 
 @pytest.mark.parametrize(
-    ("strategy", "world", "name"),
+    ("strategy", "devices", "name"),
     [
         ("auto", 1, "single"),
         ("ddp", 1, "single"),
@@ -180,5 +179,6 @@ def test_unusable_strategy_is_refused_before_anything_is_loaded(tmp_path, monkey
         ("fsdp", 1, "fsdp"),
     ],
 )
-def test_strategy_name(strategy, world, name):
-    assert devices.strategy_name(configured(f"trainer.strategy={strategy}").trainer, world) == name
+def test_strategy_name(strategy, devices, name):
+    settings = configured(f"trainer.strategy={strategy}", f"trainer.devices={devices}").trainer
+    assert strategy_name(settings) == name

@@ -23,7 +23,8 @@ from qa_arch import records
 from qa_arch.errors import QaArchError, RunError
 from qa_arch.records import read_record, write_record
 from qa_arch.spans.task import SpanTask
-from qa_arch.training import checkpoint, loop, run
+from qa_arch.training import checkpoint, run
+from qa_arch.training import fit as fitting
 from qa_arch.training.checkpoint import LAST, PREVIOUS, newest, random_state
 from qa_arch.training.module import TrainingModule
 
@@ -151,8 +152,8 @@ def test_fp16_scaler_state_is_resumed(run_training, stop_after, same, monkeypatc
         scaler = torch.amp.GradScaler("cpu", init_scale=2.0**4, growth_interval=2)
         return trainer(plugins=[*plugins, MixedPrecision("16-mixed", "cpu", scaler=scaler)], **settings)
 
-    trainer = loop.pl.Trainer
-    monkeypatch.setattr(loop.pl, "Trainer", half)
+    trainer = fitting.pl.Trainer
+    monkeypatch.setattr(fitting.pl, "Trainer", half)
     uninterrupted = run_training(*TWO_EPOCHS, name="uninterrupted")
     assert uninterrupted.state["MixedPrecision"]["scale"] == 2.0**7  # six steps
     stop_after(4, *TWO_EPOCHS)
@@ -238,7 +239,7 @@ def test_full_disk_hides_neither_the_status_nor_the_error(run_training, monkeypa
         raise QaArchError("the disk is full")
 
     monkeypatch.setattr(run, "write_atomic", full)
-    monkeypatch.setattr(loop.store, "save_weights", fill)
+    monkeypatch.setattr(fitting.store, "save_weights", fill)
     with pytest.raises(OSError, match="No space left"):
         run_training("trainer.epochs=1")
     assert records.write_json is (write if room else full)

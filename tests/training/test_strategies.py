@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from qa_arch.spans.task import TASK
-from qa_arch.training.loop import fit
+from qa_arch.training.fit import fit
 from qa_arch.training.module import TrainingModule
 
 pytestmark = pytest.mark.slow
@@ -82,9 +82,7 @@ def gradients_of(config, folder: Path) -> tuple[list[torch.Tensor], list[dict]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TrainingModule, "on_before_optimizer_step", record)
         torch.manual_seed(config.seed)
-        epochs, _ = fit(
-            config, TASK.assemble(config), folder, gpu=False, resume=False, publish=lambda epochs: None
-        )
+        epochs, _ = fit(config, TASK.assemble(config), folder, resume=False, publish=lambda epochs: None)
     return gradients, epochs
 
 

@@ -43,7 +43,7 @@ from qa_arch.extras.compression.structured import (
 )
 from qa_arch.models import store
 from qa_arch.models.checkpoint_files import names_checkpoint
-from qa_arch.models.teacher_files import SETTING
+from qa_arch.models.teacher_files import SETTING, require_teacher
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.precision import int8_state
@@ -66,8 +66,8 @@ from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.spans.task import SpanParts, SpanTask
 from qa_arch.tasks import run_device, task_of
 from qa_arch.tasks.teacher import Teacher, load_teacher
-from qa_arch.training import devices
 from qa_arch.training.checkpoint import LAST
+from qa_arch.training.fit import describe, require_machine
 from qa_arch.training.module import TrainingData
 from qa_arch.training.run import Start, train
 from qa_arch.types.tensors import Batch
@@ -140,6 +140,7 @@ def _make(
             parts = task.with_teacher(config, parts, teacher)
         callbacks = _pruning_callbacks(parts.model, step, parent)
         start = Start(parts, _recovery_config(config, step, parent), callbacks, notes)
+        require_machine(start.config.trainer)
         record = train(config, folder=work, resume=resume, trusted=trusted, start=start)
         if record.status != "ok":
             raise RunError(f"no run created: training ended as '{record.status}' ({record.error})")
@@ -242,6 +243,7 @@ def _resumable_record(work: Path, config: Config, parent: ParentRun) -> RunRecor
 
 def _teacher(config: Config, parent: ParentRun, trusted: Sequence[str]) -> Teacher | None:
     """Load the parent's teacher for recovery training; RunError if it has changed since."""
+    require_teacher(config)  # which may have gone since
     teacher, recorded = load_teacher(config, trusted), parent.record.teacher
     if teacher and recorded and teacher.facts.fingerprint != recorded.fingerprint:
         raise RunError(
@@ -400,7 +402,7 @@ def _store_untrained(
         hashes,
         status="ok",
         data=data,
-        device=devices.describe(device == "cuda"),
+        device=describe(device == "cuda"),
         precision=precision,
         parameters=parameter_blocks(parts.model),
         weights_bytes=(model_folder / store.WEIGHTS).stat().st_size,

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from qa_arch.config.schema import Config, Selection, require_vectors
+from qa_arch.config.schema import Config, Selection
 from qa_arch.features.vectors import WordVectors, file_vectors
 from qa_arch.features.words import Longs
 from qa_arch.types.tensors import Movable
@@ -64,7 +64,6 @@ def candidate_vectors(config: Config, sets: Mapping[str, SelectionSet]) -> WordV
         words = {word for questions in sets.values() for word in _words(questions)}
         vectors = file_vectors(config, words)
     else:
-        require_vectors(config)
         vectors = random_vectors(_words(sets["train"]), config.glove.dim or RANDOM_DIM, config.seed)
     return with_buckets(vectors, config.selection.unknown_buckets, config.seed)
 

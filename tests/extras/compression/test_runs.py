@@ -23,9 +23,9 @@ from qa_arch.results.columns import comparison
 from qa_arch.results.publish import publish
 from qa_arch.results.systems import group_by_system
 from qa_arch.spans.loading import load_predictor
-from qa_arch.training import loop
+from qa_arch.training import fit as fitting
 from qa_arch.training.checkpoint import BestWeights
-from qa_arch.training.run import train
+from qa_arch.training.jobs import plan
 
 
 def weights(folder):
@@ -138,11 +138,9 @@ def test_steps_can_be_chained(parent, smaller, dev):
         smaller(sparse, "magnitude", name="no", sparsity=0.4)
 
 
-def test_config_with_compression_steps_cannot_be_trained(parent, smaller, tmp_path):
-    config = validate(read_record(smaller(parent, "int8")).config)
+def test_config_with_compression_steps_cannot_be_trained(parent, smaller):
     with pytest.raises(ConfigError, match="steps of qa-arch compress"):
-        train(config, folder=tmp_path / "again")
-    assert not (tmp_path / "again").exists()
+        plan(config_from=smaller(parent, "int8"))
 
 
 # Data and training --------------------------------------------------------------------------------
@@ -206,17 +204,17 @@ def test_changed_data_is_refused(altered, smaller, tmp_path, sources):
 def test_recovery_repeats_the_parents_training_except_epochs_and_rate(altered, smaller, monkeypatch):
     parent = altered("optim", lr=1e-3, head_lr=4e-3)
     seen = {}
-    real = loop.TrainingModule.__init__
+    real = fitting.TrainingModule.__init__
 
     def recorded(self, config, *args, **kwargs):
         seen.update(config=config)
         real(self, config, *args, **kwargs)
 
-    monkeypatch.setattr(loop.TrainingModule, "__init__", recorded)
+    monkeypatch.setattr(fitting.TrainingModule, "__init__", recorded)
     modes = []
-    step_of = loop.TrainingModule.training_step
+    step_of = fitting.TrainingModule.training_step
     monkeypatch.setattr(
-        loop.TrainingModule,
+        fitting.TrainingModule,
         "training_step",
         lambda self, *args: modes.append(all(m.training for m in self.modules())) or step_of(self, *args),
     )
@@ -261,9 +259,9 @@ def test_interrupted_training_resumes_where_it_stopped(parent, smaller, tmp_path
     assert not (tmp_path / "interrupted").exists()
     assert (tmp_path / ".interrupted.compressing" / "last.ckpt").is_file()
     resumed_from = []
-    newest = loop.newest
+    newest = fitting.newest
     monkeypatch.setattr(
-        "qa_arch.training.loop.newest", lambda folder: resumed_from.append(newest(folder)) or resumed_from[-1]
+        "qa_arch.training.fit.newest", lambda folder: resumed_from.append(newest(folder)) or resumed_from[-1]
     )
     resumed = smaller(parent, "magnitude", name="interrupted", **settings)
     assert resumed_from == [tmp_path / ".interrupted.compressing" / "last.ckpt"]

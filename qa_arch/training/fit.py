@@ -1,0 +1,277 @@
+"""Fit a model with Lightning's Trainer, on the devices of this machine."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import importlib.util
+import logging
+import os
+import random
+import resource
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.plugins.environments import LightningEnvironment
+from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy
+
+from qa_arch.config import extras
+from qa_arch.config.launched import launched
+from qa_arch.config.schema import Config, Trainer, divide_batch
+from qa_arch.errors import ConfigError
+from qa_arch.models import store
+from qa_arch.records import MODEL, Device
+from qa_arch.results.provenance import processor
+from qa_arch.tasks import Parts, task_of
+from qa_arch.training.checkpoint import BestWeights, DurableCheckpoints, KeepLast, newest
+from qa_arch.training.loggers import RunLogger
+from qa_arch.training.module import TrainingData, TrainingModule
+from qa_arch.training.progress import History, TrainingProgress
+
+log = logging.getLogger(__name__)
+BF16 = (8, 0)
+"""Compute capability of the first GPUs with bf16 (Ampere)."""
+PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+ANNOUNCING = (
+    "pytorch_lightning.utilities.rank_zero",
+    "pytorch_lightning.accelerators.cuda",
+    "lightning_fabric.utilities.distributed",
+)
+"""Lightning's loggers whose messages repeat ours."""
+KNOWN_WARNINGS = (
+    "not have many workers",
+    "litlogger",
+    "than the logging interval",  # we log epochs
+    "isinstance.treespec",
+    "dataloader is not resumable",  # our sampler resumes where it stopped
+    "across ranks is zero",  # no calibration split
+    "sync_dist=True",  # every rank has the scores of all
+    "broadcast_buffers",
+    "`srun` command is available",  # on a login node, or for a run that starts its own ranks
+)
+Fitted = tuple[list[dict[str, Any]], int | None]
+"""Records of the epochs, and the number of the best one."""
+
+
+def require_machine(settings: Trainer) -> None:
+    """Raise ConfigError or UnavailableError if this machine lacks what the settings need; loads nothing."""
+    available = torch.cuda.is_available()
+    if settings.accelerator == "gpu" and not available:
+        raise ConfigError("trainer.accelerator: gpu, but torch sees no CUDA device; use trainer=cpu")
+    if settings.precision == "fp16" and not available:
+        raise ConfigError("trainer.precision: fp16 needs a GPU; use bf16 or fp32 on a CPU")
+    used = resolve(settings)
+    gpu = used.accelerator == "gpu"
+    if settings.optimizer_bits == 8 and not gpu:
+        raise ConfigError("trainer.optimizer_bits: 8 bits need a GPU; use 32, or auto")
+    if settings.optimizer_bits == 8:
+        extras.require("8bit", "trainer.optimizer_bits", ", or use 32")
+    count = max(1, torch.cuda.device_count()) if gpu and launched() is None else None
+    if count is not None and isinstance(settings.devices, int) and settings.devices > count:
+        raise ConfigError(
+            f"trainer.devices: {settings.devices}, but {count} GPU{'s are' if count > 1 else ' is'} visible"
+            " here; request at most that many, or trainer.devices=auto"
+        )
+    if settings.strategy == "fsdp" and not gpu:
+        raise ConfigError(
+            "trainer.strategy: fsdp shards a model across GPUs, and none is available; use trainer=ddp, or"
+            " trainer=cpu"
+        )
+    if settings.strategy == "fsdp" and used.precision == "fp16":
+        raise ConfigError("trainer.precision: fsdp has no gradient scaler for fp16; use bf16 or fp32")
+
+
+def resolve(settings: Trainer) -> Trainer:
+    """The settings on this machine: accelerator, devices, precision and optimizer bits are no longer
+    ``auto``, and the batch is that of one device."""
+    gpu = torch.cuda.is_available() and settings.accelerator != "cpu"
+    precision, bits, devices = settings.precision, settings.optimizer_bits, settings.devices
+    if precision == "auto":
+        precision = "fp32" if not gpu else "bf16" if torch.cuda.get_device_capability() >= BF16 else "fp16"
+    if bits == "auto":
+        bits = 8 if gpu and importlib.util.find_spec("bitsandbytes") else 32
+    if devices == "auto":
+        devices = torch.cuda.device_count() if gpu else 1
+    here: Any = {"accelerator": "gpu" if gpu else "cpu", "precision": precision, "optimizer_bits": bits}
+    return divide_batch(replace(settings, devices=devices, **here), devices)
+
+
+def start_process(config: Config) -> Config:
+    """Free the memory of a process that trains, seed it, and return ``config`` with ``resolve``d settings."""
+    reset_peak_memory()
+    seed_everything(config.seed)
+    if config.encoder.init == "random" and config.encoder.layers:
+        log.info("encoder: %s", config.encoder.title)
+    settings = resolve(config.trainer)
+    world = int(settings.devices)
+    log.info(
+        "batch: %d windows per optimizer step (batch_size %d x accumulate %d x devices %d)",
+        settings.batch_size * settings.accumulate * world,
+        settings.batch_size,
+        settings.accumulate,
+        world,
+    )
+    return replace(config, trainer=settings)
+
+
+def fit(
+    config: Config,
+    parts: Parts,
+    folder: Path,
+    *,
+    resume: bool,
+    publish: Callable[[list[dict[str, Any]]], Any],
+    logger: RunLogger | None = None,
+    callbacks: Sequence[pl.Callback] = (),
+) -> Fitted:
+    """Train ``parts.model``; return its epochs and the best one, whose weights are then in the run folder.
+
+    ``publish`` and ``logger`` receive every epoch. ``callbacks`` run before those that save weights.
+    """
+    _silence_lightning()
+    settings, task = config.trainer, task_of(config.model)
+    checkpoint, loaded = (newest(folder) if resume else None) or (None, None)
+    if resume and checkpoint is None:
+        log.info("no checkpoint in %s yet: training starts from the beginning", folder)
+    pin = settings.accelerator == "gpu"
+    strategy = strategy_name(settings)
+    data = TrainingData(task.batches(config, parts), settings, seed=config.seed, pin=pin)
+    sharded = strategy == "fsdp"
+    trained = copy.deepcopy(parts.model) if sharded else parts.model
+    save = partial(_save_best, parts.model, folder, sharded=sharded)
+    best = BestWeights(save, settings.select, settings.patience)
+    history = History(publish, settings.log_every)
+    label = f"{config.model.get('name', 'model')} seed {config.seed}"
+    keep = KeepLast(folder, settings.checkpoint_minutes, settings.accumulate)
+    launch = launched()
+    trainer = pl.Trainer(
+        accelerator=settings.accelerator,
+        devices=launch.local_world if launch else settings.devices,
+        num_nodes=launch.nodes if launch else 1,
+        strategy=make_strategy(strategy, world=int(settings.devices)),
+        precision=PRECISIONS[settings.precision],  # type: ignore[arg-type]
+        max_epochs=settings.epochs,
+        max_steps=settings.max_steps,
+        accumulate_grad_batches=settings.accumulate,
+        logger=logger or False,
+        callbacks=[*callbacks, best, history, TrainingProgress(label, history, live=settings.progress), keep],
+        # Ranks come from environment variables, even inside a SLURM job.
+        plugins=[DurableCheckpoints(loaded), LightningEnvironment()],
+        # Replaced by our callbacks and samplers.
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+        default_root_dir=folder,
+    )
+    # With max_steps Lightning would repeat, without batches, the epoch at whose end a checkpoint was saved.
+    trainer.fit_loop._iteration_based_training = lambda: False  # type: ignore[method-assign]
+    if settings.compile:
+        trained.compile()  # in place: torch.compile(model) would rename every weight
+    steps = data.total_steps(world=trainer.world_size)
+    module = TrainingModule(config, replace(parts, model=trained), total_steps=steps)
+    with _reporting_stops(keep, trainer), keep.interruptible(announce=trainer.is_global_zero):
+        trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    return history.epochs, best.epoch
+
+
+def _silence_lightning() -> None:
+    """Hide the messages of Lightning that repeat ours, and warnings about what is meant."""
+    for name in ANNOUNCING:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for message in KNOWN_WARNINGS:
+        warnings.filterwarnings("ignore", f".*{message}.*")
+
+
+def _save_best(model: torch.nn.Module, folder: Path, trainer: pl.Trainer, *, sharded: bool) -> None:
+    """Save the weights of ``model``; sharded ones are first gathered into it, for which every rank calls."""
+    if sharded:
+        state = trainer.strategy.lightning_module_state_dict()
+        if trainer.is_global_zero:
+            prefix = "model."
+            weights = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+            model.load_state_dict(weights)
+    if trainer.is_global_zero:
+        store.save_weights(folder / MODEL, model)
+
+
+@contextmanager
+def _reporting_stops(keep: KeepLast, trainer: pl.Trainer) -> Iterator[None]:
+    """Raise KeyboardInterrupt, after naming the last checkpoint, where Lightning exits because of one."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as error:
+        if not any(isinstance(cause, KeyboardInterrupt) for cause in (error, error.__context__)):
+            raise
+        if keep.stopped_after is not None and trainer.is_global_zero:
+            log.info("%s: the checkpoint after step %d", keep.path, keep.stopped_after)
+        raise KeyboardInterrupt from error
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python, NumPy and torch, without Lightning's environment variable, which leaks into later runs."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def strategy_name(settings: Trainer) -> str:
+    """Strategy of resolved settings for the record; ``single`` for one process."""
+    if settings.devices == 1 and settings.strategy != "fsdp":
+        return "single"
+    return "ddp" if settings.strategy == "auto" else settings.strategy
+
+
+def make_strategy(name: str, *, world: int) -> Any:
+    """Strategy argument of ``pl.Trainer``."""
+    if name == "fsdp":
+        return ModelParallelStrategy(
+            data_parallel_size=world, tensor_parallel_size=1, save_distributed_checkpoint=False
+        )
+    # Our only buffers are frozen word vectors, which need no broadcast.
+    return "auto" if name == "single" else DDPStrategy(broadcast_buffers=False)
+
+
+def describe(gpu: bool) -> Device:
+    """Device kind and name, CPU cores, torch threads and GPU memory."""
+    memory = round(torch.cuda.get_device_properties(0).total_memory / 2**30, 1) if gpu else None
+    return Device(
+        kind="cuda" if gpu else "cpu",
+        name=torch.cuda.get_device_name() if gpu else processor(),
+        cores=os.cpu_count(),
+        threads=torch.get_num_threads(),
+        memory_gb=memory,
+    )
+
+
+def reset_peak_memory() -> None:
+    """Free unused memory and reset its peak, which may stem from an earlier run in this process."""
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    with suppress(OSError):  # not Linux, or sandboxed: the peak stays that of the whole process
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # proc(5): resets VmHWM
+
+
+def peak_memory_mb(gpu: bool) -> float:
+    """Peak allocated GPU memory, or peak resident memory of the process, in MiB."""
+    if gpu:
+        return round(torch.cuda.max_memory_allocated() / 2**20, 1)
+    status = Path("/proc/self/status")
+    lines = status.read_text(encoding="ascii", errors="replace").splitlines() if status.exists() else ()
+    for line in lines:
+        if line.startswith("VmHWM:"):
+            return round(int(line.split()[1]) / 2**10, 1)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
