@@ -369,11 +369,7 @@ class Sweep:
     @classmethod
     def of(cls, given: Multirun, *, dry: bool, **options: Any) -> Sweep:
         """The sweep that a command line asks for; nothing is written for a ``dry`` run."""
-        settings, kind, parameters = (
-            launchers.read_settings(given.settings),
-            given.launcher,
-            given.plugin("launcher"),
-        )
+        settings, parameters = launchers.read_settings(given.settings), given.plugin("launcher")
         grid, swept = given.grid() if given.sweeper == "grid" else [], given.keys
         if settings.seeds > 1 and "seed" in swept:
             raise ConfigError("sweep.seeds: seed is swept as well; leave out one of the two")

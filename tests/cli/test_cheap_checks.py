@@ -20,7 +20,7 @@ calls, missing, heavy, packages = map(json.loads, sys.argv[1:])
 for module in missing:
     sys.modules[module] = None
 for name in packages:
-    for module in pkgutil.iter_modules(importlib.import_module(name).__path__, f"{name}."):
+    for module in pkgutil.iter_modules(getattr(importlib.import_module(name), "__path__", ()), f"{name}."):
         if module.name != "qa_arch.config.compose":  # which imports Hydra
             importlib.import_module(module.name)
 messages = []
