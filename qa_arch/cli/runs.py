@@ -62,7 +62,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--device": {"help": "cpu, cuda, cuda:1 (default: a GPU if available)"},
     "--precision": {
         "choices": PRECISIONS,
-        "help": "default: as in training (fp32 on a CPU if faster); int8 is for CPUs without bf16",
+        "help": "default: as in training (fp32 on a CPU if faster); int8 is that of a graph made with it",
     },
     "--null-threshold": {
         "type": null_threshold,
@@ -176,8 +176,7 @@ def open_predictor(
     precision: Any = args.precision or "fp32"
     if not args.precision and record is not None:  # a checkpoint does not record it
         precision = record.precision or record.config["trainer"]["precision"]
-    gpu = torch.cuda.is_available() and precision != "int8"
-    device = args.device or ("cuda" if gpu else "cpu")
+    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if device == "cpu" and not args.precision and record is not None:
         emulated = precision == "bf16" and record.device.kind == "cuda" and not bf16_is_faster()
         if emulated or precision == "fp16":  # trained on a GPU; a CPU is faster in fp32

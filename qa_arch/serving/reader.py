@@ -68,7 +68,7 @@ def load(
     run's own, up to what its encoder can read; what is cut off is counted in ``Answer.question_cut``.
 
     Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
-    ``int8`` requires a CPU, which is then the default device. Raises RunError if the folder is not a finished
+    Only a graph runs in ``int8``. Raises RunError if the folder is not a finished
     run of a span model, ConfigError for an untrusted target or another precision than a graph's,
     UnavailableError for a precision the device does not support.
     """

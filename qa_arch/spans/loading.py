@@ -120,7 +120,7 @@ def load_predictor(
     precision of its export.
 
     Weights come only from safetensors and classes only from trusted packages (``trust`` adds prefixes).
-    ``int8`` needs a CPU, which is then the default device. Raises RunError if the folder is not a finished
+    Only a graph runs in ``int8``. Raises RunError if the folder is not a finished
     run, ConfigError for an untrusted target and an unknown or unsupported precision, UnavailableError for a
     device that cannot be used.
     """
@@ -146,8 +146,7 @@ def _load(
     if precision not in get_args(Precision):
         known = ", ".join(get_args(Precision))
         raise ConfigError(f"precision: {precision!r} is unknown; choose from {known}")
-    gpu = torch.cuda.is_available() and precision != "int8"
-    target = device or ("cuda" if gpu else "cpu")
+    target = device or ("cuda" if torch.cuda.is_available() else "cpu")
     _require_device(target)
     require_folder(run)
     if names_checkpoint(run):
@@ -168,7 +167,7 @@ def _load(
     task = task_of(config.model)
     with bounded(folder / MODEL):
         parts = task.load(folder / MODEL, config, (*TRUSTED, *as_list(trust)))
-    store.load_weights(folder / MODEL, parts.model, precision)
+    store.load_weights(folder / MODEL, parts.model)
     parts.model.to(target)
     return task.predictor(config, parts, record, precision)
 

@@ -31,7 +31,6 @@ from qa_arch.config.schema import Calibration, Config, Data, task_entry
 from qa_arch.config.target import TRUSTED
 from qa_arch.features.batches import BucketBatchSampler
 from qa_arch.features.vectors import WordVectors
-from qa_arch.nn import processor
 from qa_arch.nn.precision import Precision, mixed
 from qa_arch.records import Fits, Parameters, Point, Points, RunRecord, SplitFacts
 
@@ -104,7 +103,7 @@ class Predictor(ABC):
     @property
     def engine(self) -> str:
         """The ``library`` and its precision, as scores record them: ``torch fp32``."""
-        return processor.engine(self.library, self.precision)
+        return f"{self.library} {self.precision}"
 
     @abstractmethod
     def table(self, questions: Any, *, cache: bool = True) -> Any:
