@@ -26,11 +26,9 @@ from benchmarks.memory import STATUS, private_memory, sample_memory
 from benchmarks.targets import NotMeasuredError
 from benchmarks.timing import alternate, median_time
 from qa_arch.cli.runs import PRECISIONS, open_reader
-from qa_arch.config.compression_steps import Int8
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
 from qa_arch.errors import QaArchError
-from qa_arch.models.checkpoint_files import run_config
 from qa_arch.records import DEV, GRAPH, WRITING, Cost, changing, read_record, write_record
 from qa_arch.results import provenance
 from qa_arch.results.columns import Scored, row_of, select_columns
@@ -60,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--precision",
         choices=PRECISIONS,
-        help="precision of runs other than graphs and int8 runs (default: as recorded)",
+        help="precision of runs other than graphs (default: as recorded)",
     )
     parser.add_argument("--child", choices=("latency", "memory"), help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
@@ -158,12 +156,9 @@ def _trim() -> None:
 
 
 def _precision(run: str, requested: str | None) -> str | None:
-    """Precision to load the run in; that of graphs and int8 runs is fixed."""
-    record = read_record(run)
-    fixed = engine_of(run) == "onnx" or any(
-        isinstance(step, Int8) for step in run_config(record.config).compression or ()
-    )
-    return record.precision if fixed or requested is None else requested
+    """Precision to load the run in; that of a graph is fixed."""
+    fixed = engine_of(run) == "onnx" or requested is None
+    return read_record(run).precision if fixed else requested
 
 
 def _load(run: str, precision: str | None) -> Reader:

@@ -1,4 +1,4 @@
-"""Compare inference engines on a trained run: torch in fp32, bf16 and int8, ONNX in fp32 and int8.
+"""Compare inference engines on a trained run: torch in fp32 and bf16, ONNX in fp32 and int8.
 
     python -m benchmarks.engines RUN --data SOURCE [--questions N] [--rounds N] [--page FILE] [--json FILE]
 
@@ -30,7 +30,7 @@ from qa_arch.config.files import write_atomic, write_json
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
 from qa_arch.errors import QaArchError, RunError, UnavailableError
-from qa_arch.export.onnx_folder import export_onnx, sizes
+from qa_arch.export import sizes
 from qa_arch.features.windows import FeatureTable
 from qa_arch.metrics.threshold import best_texts
 from qa_arch.nn.precision import Precision
@@ -63,7 +63,6 @@ BASE = Engine("torch", "fp32")
 ENGINES = (
     BASE,
     Engine("torch", "bf16"),
-    Engine("torch", "int8"),
     Engine("onnx", "fp32"),
     Engine("onnx", "int8"),
 )
@@ -163,6 +162,8 @@ def _load_all(run: Path, graphs: Path, questions: QuestionSet) -> tuple[dict[Eng
     for engine in ENGINES:
         try:
             if engine.library == "onnx":
+                from qa_arch.export.onnx import export_onnx  # raises UnavailableError without the packages
+
                 sample = subset(questions, min(CHECKED, len(questions)), 0)
                 export_onnx(base, _folder(run, graphs, engine), precision=engine.precision, questions=sample)
             loaded[engine] = base if engine == BASE else _open(run, graphs, engine)

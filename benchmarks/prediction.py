@@ -147,7 +147,7 @@ def onnx_predictor(folder: Path, precision: Precision) -> Reader:
     """The same model, exported to ``folder`` and run by ONNX Runtime."""
     if importlib.util.find_spec("onnxruntime") is None or importlib.util.find_spec("onnxscript") is None:
         raise NotMeasuredError("ONNX is not installed (pip install 'qa-arch[onnx]')")
-    from qa_arch.export.onnx_folder import export_onnx
+    from qa_arch.export.onnx import export_onnx
 
     sample = subset(inputs.questions(True), 20, inputs.SEED)
     export_onnx(build_predictor("fp32"), folder, precision=precision, questions=sample)
@@ -207,12 +207,9 @@ def _equal_texts(texts: list[str], peer_texts: list[str]) -> str:
 ROWS: dict[str, Measure] = {
     **{
         f"predict-{precision}": partial(compare_with_peer, peer=PIPELINE, precision=precision)
-        for precision in ("fp32", "bf16", "int8")
+        for precision in ("fp32", "bf16")
     },
-    **{
-        f"predict-{precision}-avx2": partial(under_avx2, row=f"predict-{precision}")
-        for precision in ("bf16", "int8")
-    },
+    "predict-bf16-avx2": partial(under_avx2, row="predict-bf16"),
     "predict-haystack": partial(compare_with_peer, peer=HAYSTACK),
     **{
         f"predict-onnx-{precision}": partial(

@@ -146,8 +146,7 @@ class Point(_Extensible):
     overlap: tuple[str, ...] = ()
     """Articles that the split shares with the run's training data."""
     engine: str | None = None
-    """Engine and precision that computed the logits: ``torch fp32``, ``onnx int8 as u8u8`` (which names the
-    int8 product unless it is the fastest one, ``nn.processor``). None: not recorded."""
+    """Engine and precision that computed the logits: ``torch fp32``, ``onnx int8``. None: not recorded."""
     metrics: Mapping[str, Number | None]
     """Keyed as in the official evaluation (``HasAns_f1``), then our own metrics."""
 

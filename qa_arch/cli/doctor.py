@@ -20,7 +20,7 @@ import yaml  # type: ignore[import-untyped]
 from qa_arch.config.find import conf_folder
 from qa_arch.config.schema import recipes
 from qa_arch.data.sources import schemes
-from qa_arch.errors import QaArchError, UnavailableError, one_line
+from qa_arch.errors import UnavailableError, one_line
 from qa_arch.manifest import BROKEN
 from qa_arch.system import hub
 
@@ -92,11 +92,6 @@ def devices() -> Iterator[Check]:
     bf16 = "bf16 is faster than fp32" if processor.bf16_is_faster() else "bf16 is only emulated"
     lstm = "" if processor.lstm_in_bf16() else ", LSTMs run in fp32"
     yield Check("cpu", True, f"{os.cpu_count()} cores, {torch.get_num_threads()} threads; {bf16}{lstm}")
-    for library in ("torch", *(["onnx"] if importlib.util.find_spec("onnxruntime") else [])):
-        try:
-            yield Check(f"{library} int8", True, processor.engine(library, "int8"))
-        except QaArchError as error:
-            yield Check(f"{library} int8", False, str(error), "use fp32: --precision fp32")
     for index in range(torch.cuda.device_count()):
         gpu = torch.cuda.get_device_properties(index)
         # Not torch's is_bf16_supported, which is also true if bf16 is only emulated.

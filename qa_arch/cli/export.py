@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         hub.require_upload(args.push, dry=args.dry_run)
     loading = {**vars(args), "device": "cpu", "precision": "fp32"}
     predictor, out = open_reader([args.run_folder], argparse.Namespace(**loading)), Path(args.out)
-    from qa_arch.export.onnx_folder import export_onnx, sizes
+    from qa_arch.export import sizes
 
     if args.to == "hf":
         from qa_arch.export.huggingface import export_hf
@@ -51,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
         export_hf(predictor, out, Path(args.run_folder))
     else:
         from qa_arch.cli.watch import watching
+        from qa_arch.export.onnx import export_onnx
 
         with watching("checking", "windows") as watch:
             check = export_onnx(predictor, out, precision=args.precision, watch=watch)

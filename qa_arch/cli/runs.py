@@ -57,7 +57,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--device": {"help": "cpu, cuda, cuda:1 (default: a GPU if available)"},
     "--precision": {
         "choices": PRECISIONS,
-        "help": "default: as in training (fp32 on a CPU if faster); int8 is for CPUs without bf16",
+        "help": "default: as in training (fp32 on a CPU if faster); int8 is that of a graph made with it",
     },
     "--null-threshold": {
         "type": null_threshold,

@@ -65,14 +65,5 @@ class Layers(Recovery):
     """Evenly spaced layers, starting with the first, or the first layers."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Int8:
-    """Store and run the encoder's linear maps in int8 (``nn.precision``)."""
-
-    method: Literal["int8"] = "int8"
-    embeddings: bool = False
-    """Store the encoder's lookup tables in int8 too."""
-
-
-Step = Magnitude | Heads | Widths | Layers | Int8
+Step = Magnitude | Heads | Widths | Layers
 METHODS: dict[str, type[Step]] = {schema.method: schema for schema in get_args(Step)}

@@ -30,7 +30,7 @@ from qa_arch.data.formats.hub import split_source
 from qa_arch.data.input_files import as_list
 from qa_arch.data.sources import licence, split_scheme
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.export.onnx_folder import new_folder, sample
+from qa_arch.export import new_folder, sample
 from qa_arch.features.windows import probe
 from qa_arch.features.words import backend_of, unlimited
 from qa_arch.models.checkpoint_files import SETTINGS_FILE, ExportedSettings

@@ -16,7 +16,6 @@ from qa_arch.errors import BRIEF, QaArchError, RunError, first_line
 from qa_arch.features.vectors import WordVectors
 from qa_arch.nn.encoder import AnyEncoder, Encoder, encoder_from, not_finite
 from qa_arch.nn.encoder_factory import quiet_loading
-from qa_arch.nn.precision import Precision, dequantised, take_int8
 from qa_arch.nn.weight_files import WEIGHTS
 from qa_arch.records import PRETRAINED, TOKENIZER, VECTORS
 
@@ -70,18 +69,14 @@ def count_nonzero(folder: Path, names: Iterable[str]) -> int:
     return sum(int(state[name].count_nonzero()) for name in names)
 
 
-def load_weights(folder: Path, model: nn.Module, precision: Precision = "fp32") -> None:
-    """Load what ``save_state`` wrote into ``model``. Raises RunError if it does not fit.
-
-    Weights stored in int8 stay so if ``precision`` is int8, else they become fp32.
-    """
+def load_weights(folder: Path, model: nn.Module) -> None:
+    """Load what ``save_weights`` wrote into ``model``. Raises RunError if it does not fit."""
     path = folder / WEIGHTS
     if not path.is_file():  # reading a pipe could wait for ever
         raise RunError(f"{path}: is missing; the run has no saved model, train it again")
     with _damaged(path):
         state = load_file(path)
     try:
-        state = take_int8(model, state) if precision == "int8" else dequantised(state)
         for name, own in model.state_dict().items():
             if name in state and state[name].dtype != own.dtype:  # which load_state_dict would convert
                 raise RuntimeError(f"{name} holds {state[name].dtype}, not {own.dtype}")

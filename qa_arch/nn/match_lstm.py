@@ -64,7 +64,7 @@ def recur_plain(
     " Tensor bias, Tensor state) -> Tensor",
 )
 def recur_exported(inputs, reversal, keys, values, mask, score, bias, state):
-    """``recur_plain`` as an operator that ``qa_arch.export.translation`` translates; no gradients.
+    """``recur_plain`` as an operator that ``qa_arch.export.onnx`` translates; no gradients.
 
     ``torch.export`` would unroll the loop and so fix the number of context units.
     """

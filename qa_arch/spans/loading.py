@@ -86,7 +86,7 @@ def load(
     decoding of a checkpoint.
 
     Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
-    ``int8`` requires a CPU, which is then the default device. Raises RunError if the folder is not a finished
+    Only a graph runs in ``int8``. Raises RunError if the folder is not a finished
     run of a span model, ConfigError for an untrusted target or another precision than a graph's,
     UnavailableError for a precision or a device that cannot be used.
     """
@@ -177,7 +177,7 @@ def _placed(
     if chosen is None and record is not None:  # a checkpoint does not record it
         chosen = record.precision or record.config["trainer"]["precision"]  # type: ignore[assignment]
     chosen = chosen or "fp32"
-    device = device or ("cuda" if torch.cuda.is_available() and chosen != "int8" else "cpu")
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if precision is None and record is not None and str(device) == "cpu":
         emulated = chosen == "bf16" and record.device.kind == "cuda" and not bf16_is_faster()
         chosen = "fp32" if emulated or chosen == "fp16" else chosen
@@ -199,7 +199,7 @@ def _run(folder: Path, record: RunRecord, device: Place, precision: Precision, t
         if recipe is not None:
             return recipe.load().load(folder, record, device=device, precision=precision, trusted=trusted)
         parts = task.load(folder / MODEL, config, trusted)
-    store.load_weights(folder / MODEL, parts.model, precision)
+    store.load_weights(folder / MODEL, parts.model)
     parts.model.to(device)
     return task.predictor(config, parts, record, precision)
 

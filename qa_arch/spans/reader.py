@@ -29,7 +29,6 @@ from qa_arch.features.vectors import WordVectors, vector_rows
 from qa_arch.features.windows import FeatureTable, check_ids, probe
 from qa_arch.manifest import module_of
 from qa_arch.metrics.confidence import confidences
-from qa_arch.nn import processor
 from qa_arch.nn.precision import Precision
 from qa_arch.nn.reading import Watch, device_of, read_table
 from qa_arch.records import RunRecord
@@ -101,7 +100,7 @@ class Reader:
     @property
     def engine(self) -> str:
         """The ``library`` and its precision, as scores record them: ``torch fp32``."""
-        return processor.engine(self.library, self.precision)
+        return f"{self.library} {self.precision}"
 
     def raise_question_limit(self, max_question: int) -> None:
         """Read questions of up to ``max_question`` tokens whole, if the encoder can; answers to shorter ones

@@ -37,7 +37,7 @@ def results() -> dict:
 def test_page_shows_the_table_of_the_results(results):
     page = (ROOT / "docs/export.md").read_text(encoding="utf-8")
     table = markdown(engines.table_of(results), titled=False)
-    assert table.count("\n| torch") == 3
+    assert table.count("\n| torch") == 2
     assert fill_between(page, engines.MARK, table) == page
 
 

@@ -69,7 +69,7 @@ def predictors(tmp_path_factory) -> dict[str, Reader]:
 @pytest.fixture(scope="session")
 def exported(predictors, tmp_path_factory) -> Callable:
     """``exported(case)``: folder of the case's ONNX export, written once."""
-    from qa_arch.export.onnx_folder import export_onnx
+    from qa_arch.export.onnx import export_onnx
 
     folders = tmp_path_factory.mktemp("onnx")
 

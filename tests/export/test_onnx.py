@@ -13,8 +13,8 @@ import qa_arch
 from qa_arch.contract import logits_of
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.export import onnx_folder
-from qa_arch.export.onnx_folder import export_onnx, largest_difference
+from qa_arch.export import onnx as graphs
+from qa_arch.export.onnx import export_onnx, largest_difference
 from qa_arch.features.batches import Collator
 from qa_arch.features.vectors import vector_rows
 from qa_arch.models.onnx_model import DESCRIPTION, OnnxModel, read_description
@@ -49,7 +49,7 @@ def test_graph_gives_the_logits_of_the_model(case, predictors, exported, windows
     ]
     for batch in (*generated, *batches(predictor)):
         difference = largest_difference(logits_of(predictor.model, batch), logits_of(model, batch))
-        assert difference < onnx_folder.MAX_DIFFERENCE
+        assert difference < graphs.MAX_DIFFERENCE
 
 
 class OnGpu(torch.Tensor):
@@ -77,7 +77,7 @@ def test_graph_counts_in_an_ensemble_like_its_model(predictors, exported):
     ours, theirs = (logits_of(member, batch) for member in (model, graph))
     other = replace(ours, verifier=-ours.verifier)
     difference = largest_difference(average([ours, other]), average([theirs, other]))
-    assert difference < onnx_folder.MAX_DIFFERENCE
+    assert difference < graphs.MAX_DIFFERENCE
 
 
 @pytest.mark.parametrize("case", INPUTS)
@@ -118,12 +118,12 @@ def reuse_graph(exported, monkeypatch):
             shutil.copy(exported(case) / GRAPH, path)
             return description.inputs, description.outputs
 
-        monkeypatch.setattr(onnx_folder, "write_graph", copied)
+        monkeypatch.setattr(graphs, "write_graph", copied)
 
     return use
 
 
-@pytest.mark.parametrize("case", ["bert", "proposed"])
+@pytest.mark.parametrize("case", ["bert", "albert", "proposed"])
 def test_int8_logits_are_close(case, predictors, reuse_graph, tmp_path):
     import onnx
 
@@ -134,7 +134,7 @@ def test_int8_logits_are_close(case, predictors, reuse_graph, tmp_path):
     assert predictor.record.precision == "int8"
     assert 1e-4 < check.largest_difference < 1.0
     nodes = onnx.load(tmp_path / "int8" / GRAPH).graph.node
-    weights = [node.input[1] for node in nodes if node.op_type == "MatMulInteger"]
+    weights = [node.input[1] for node in nodes if node.op_type == "MatMulIntegerToFloat"]
     assert len(weights) == len(set(weights)) > 0, "ONNX Runtime fails on shared ones without VNNI"
 
 
@@ -156,9 +156,9 @@ def test_scattered_answers_of_other_words_count_as_different(predictors, monkeyp
         best = Candidate(text, -1, -1, 1.0, 1.0)
         return SimpleNamespace(best_predictions=[Prediction(e.id, best, -5.0, 1) for e in questions.examples])
 
-    monkeypatch.setattr(onnx_folder, "read_table", lambda *_, **__: (ranking("a b"), ranking("a c"), 0.0))
+    monkeypatch.setattr(graphs, "read_table", lambda *_, **__: (ranking("a b"), ranking("a c"), 0.0))
     model = SimpleNamespace(description=SimpleNamespace(precision="int8"))
-    assert onnx_folder.check(predictors["bert"], model, questions).same_answers == 0
+    assert graphs.check(predictors["bert"], model, questions).same_answers == 0
 
 
 def test_difference_is_infinite_if_one_side_is_not_finite(predictors):
@@ -231,7 +231,7 @@ def test_graph_contains_no_local_path(exported):
 def test_the_check_never_opens_a_closed_dev_set(predictors):
     config = predictors["bert"].config
     closed = replace(config.data, calibration=None, dev=config.data.calibration, open_dev=False)
-    assert onnx_folder.check_questions(replace(config, data=closed)).name.startswith("synthetic")
+    assert graphs.check_questions(replace(config, data=closed)).name.startswith("synthetic")
     opened = replace(closed, open_dev=True)
-    assert onnx_folder.check_questions(replace(config, data=opened)).name == "calibration"
-    assert onnx_folder.check_questions(config).name == "calibration"
+    assert graphs.check_questions(replace(config, data=opened)).name == "calibration"
+    assert graphs.check_questions(config).name == "calibration"

@@ -111,15 +111,14 @@ def test_window_logits_are_the_same_alone_and_in_a_batch(predictor):
 
 
 @pytest.mark.parametrize("case", ["bert", "deberta-v2"], indirect=True)
-@pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.15), ("int8", 0.3)])
-def test_lower_precision_changes_scores_little(case, predictor, precision, tolerance):
-    low = load_predictor(case.folder, device="cpu", precision=precision, settings=SETTINGS)
+def test_lower_precision_changes_scores_little(case, predictor):
+    low = load_predictor(case.folder, device="cpu", precision="bf16", settings=SETTINGS)
     batch = windows(predictor)
     exact, moved = logits_of(predictor, batch), logits_of(low, batch)
     assert moved.start.dtype == torch.float32
     error = (moved.start - exact.start)[batch.context].abs().max() / exact.start[batch.context].std()
-    assert 0 < error < tolerance
+    assert 0 < error < 0.15
     heads = [child for child in low.model.model.children() if child is not low.model.backbone]
     assert {p.dtype for head in heads for p in head.parameters()} == {torch.float32}
     for answer, other in zip(low.predict(PAIRS), predictor.predict(PAIRS), strict=True):
-        assert answer.null_odds == pytest.approx(other.null_odds, abs=tolerance * 10)
+        assert answer.null_odds == pytest.approx(other.null_odds, abs=1.5)

@@ -194,19 +194,6 @@ def test_wrong_arguments_are_refused(copied, file, options, error, message):
         qa_arch.load(copied / file, **options)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-@pytest.mark.parametrize("scale", [None, torch.tensor(0.1), torch.ones(1)])
-def test_int8_weight_without_a_scale_per_row_is_refused(copied, precision, scale):
-    state = load_file(copied / "model" / store.WEIGHTS)
-    name = "encoder.backbone.encoder.layer.0.attention.self.query.weight"
-    state[name] = torch.ones(state[name].shape, dtype=torch.int8)
-    store.save_state(copied / "model", state | ({} if scale is None else {f"{name}_scale": scale}))
-    with pytest.raises(
-        RunError, match=rf"does not fit the run's config: {name}_scale must have one value per"
-    ):
-        qa_arch.load(copied, precision=precision)
-
-
 def test_int8_buffer_of_a_users_model_loads_as_saved(tmp_path):
     model = torch.nn.Module()
     model.register_buffer("table", torch.ones(2, 3, dtype=torch.int8))

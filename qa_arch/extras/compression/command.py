@@ -40,7 +40,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "layers": {"type": int, "metavar": "N", "help": "layers: encoder layers to keep"},
     "choose": {"choices": ("every_other", "first"), "help": "layers: which to keep (default: every_other)"},
-    "embeddings": {"action": "store_true", "default": None, "help": "int8: convert the token embeddings too"},
     "epochs": {
         "type": int,
         "metavar": "N",
@@ -62,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--method",
         required=True,
         choices=tuple(METHODS),
-        help="zero the smallest weights; remove attention heads, feed-forward units or layers; int8 weights",
+        help="zero the smallest weights; remove attention heads, feed-forward units or layers",
     )
     group = parser.add_argument_group("options of the methods")
     for name, options in OPTIONS.items():

@@ -7,8 +7,6 @@ from qa_arch.manifest import Command, Extra
 EXTRA = Extra(
     "compression",
     commands={
-        "compress": Command(
-            f"{__package__}.command", "make a trained span model smaller: prune it, or store it in int8"
-        )
+        "compress": Command(f"{__package__}.command", "make a trained span model smaller by pruning it")
     },
 )

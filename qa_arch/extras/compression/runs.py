@@ -15,15 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from qa_arch.config.compression_steps import (
-    Heads,
-    Int8,
-    Layers,
-    Magnitude,
-    Recovery,
-    Step,
-    Widths,
-)
+from qa_arch.config.compression_steps import Heads, Layers, Magnitude, Recovery, Step, Widths
 from qa_arch.config.identity import ENCODER, config_hash
 from qa_arch.config.schema import Config, validate
 from qa_arch.config.target import TRUSTED
@@ -31,7 +23,7 @@ from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import load_splits
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
 from qa_arch.evaluation import calibration_set, evaluate_splits
-from qa_arch.export.onnx_folder import sample
+from qa_arch.export import sample
 from qa_arch.extras.compression.magnitude import HoldZeros, prune, sparsity_of, zeros
 from qa_arch.extras.compression.structured import (
     Kind,
@@ -47,7 +39,6 @@ from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.models.teacher_files import SETTING, require_teacher
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.encoder import Encoder
-from qa_arch.nn.precision import int8_state
 from qa_arch.nn.reading import run_device
 from qa_arch.records import (
     CALIBRATION,
@@ -167,8 +158,6 @@ def _label(step: Step) -> str:
             return f"ffn{step.width}"
         case Layers():
             return f"{'first' if step.choose == 'first' else ''}layers{step.layers}"
-        case Int8():
-            return "int8all" if step.embeddings else "int8"
 
 
 # The parent -----------------------------------------------------------------------------------------
@@ -179,8 +168,8 @@ def open_parent(source: Path, trust: Sequence[str] = ()) -> ParentRun:
     if names_checkpoint(source):
         raise RunError(
             f"{source}: is not a run; train one from its encoder (qa-arch train"
-            f" encoder.name={shlex.quote(str(source))}), or store the checkpoint itself in int8:"
-            " qa-arch export --to onnx --precision int8"
+            f" encoder.name={shlex.quote(str(source))}), or make a graph in int8 of it:"
+            f" qa-arch export {shlex.quote(str(source))} --to onnx --precision int8 --out GRAPH"
         )
     if (source / GRAPH).exists():
         raise RunError(
@@ -189,10 +178,6 @@ def open_parent(source: Path, trust: Sequence[str] = ()) -> ParentRun:
     predictor = load_predictor(source, device="cpu", trust=trust)
     if not isinstance(predictor, Reader) or predictor.record is None:
         raise RunError(f"{source}: is not a span run; only span models can be compressed")
-    if any(isinstance(step, Int8) for step in predictor.config.compression or ()):
-        raise RunError(
-            f"{source}: is stored in int8, which must be the last step; give the run it was made from"
-        )
     name = Parent(run=source.resolve().name, config_hash=predictor.record.config_hash)
     return ParentRun(predictor, predictor.config, predictor.record, name)
 
@@ -217,8 +202,6 @@ def _require_smaller(parent: ParentRun, step: Step) -> None:
         case Widths():
             units = Pruner(model.encoder, sample(parent.predictor)).of("units")
             option, count, present = "width", step.width, units[0].linear.in_features
-        case Int8():
-            return
     if count >= present:
         raise ConfigError(f"{option}: {count} is not less than the {present} the model has")
 
@@ -380,12 +363,9 @@ def _store_untrained(
     """Store the model without recovery training and score it as stored."""
     model_folder = work / MODEL
     task.save(model_folder, parts)
-    if isinstance(step, Int8):
-        store.save_state(model_folder, int8_state(parts.model, embeddings=step.embeddings))
-    else:
-        store.save_weights(model_folder, parts.model)
-    device = "cpu" if isinstance(step, Int8) else run_device(config)
-    precision: Any = "int8" if isinstance(step, Int8) else parent.record.precision or "fp32"
+    store.save_weights(model_folder, parts.model)
+    device = run_device(config)
+    precision: Any = parent.record.precision or "fp32"
     if precision == "fp16" and device == "cpu":
         precision = "fp32"
     data = {split: facts for split, facts in parent.record.data.items() if split == TRAIN} | {

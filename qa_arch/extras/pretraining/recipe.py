@@ -39,7 +39,6 @@ from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.nn.precision import Precision, cast_weights, mixed
-from qa_arch.nn.processor import engine
 from qa_arch.nn.reading import Batches, Watch, device_of, read_table
 from qa_arch.records import CALIBRATION, DEV, MODEL, TRAIN, Parameters, Point, Points, RunRecord, SplitFacts
 from qa_arch.training.module import Fitting
@@ -349,7 +348,7 @@ def score(
         protocol=table.protocol,
         metric_version=METRIC_VERSION,
         metrics=scores_of(predictor.config, table, blocks),
-        engine=engine("torch", predictor.precision),
+        engine=f"torch {predictor.precision}",
     )
     columns = zip(BlockScores._fields, map(list, zip(*blocks, strict=True)), strict=True)
     return {POINT: point}, {"id": [str(n) for n in range(len(blocks))], **dict(columns)}, seconds
@@ -375,7 +374,7 @@ def load(
     encoder: Any = store.load_encoder(saved)
     check_window(config, encoder)
     model = build_model(config.model, encoder, trusted=trusted, inputs=INPUTS)
-    store.load_weights(saved, model, precision)
+    store.load_weights(saved, model)
     tokenizer = store.load_tokenizer(saved)
     return LanguagePredictor(model.to(device), tokenizer, config, record=record, precision=precision)
 

@@ -57,7 +57,6 @@ from qa_arch.models.check import check_model
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.nn.precision import Precision, cast_weights
-from qa_arch.nn.processor import engine
 from qa_arch.nn.reading import Batches, Watch, read_table
 from qa_arch.records import (
     CALIBRATION,
@@ -335,7 +334,7 @@ def score(
     begun = time.perf_counter()
     outputs = predictor.read(questions, table=table, watch=watch)
     seconds = time.perf_counter() - begun
-    points = points_of(questions, outputs, engine("torch", predictor.precision))
+    points = points_of(questions, outputs, f"torch {predictor.precision}")
     if split != CALIBRATION:
         by_id = {question.id: outputs[row] for row, question in enumerate(questions.questions)}
         write_json(questions_folder(folder, split) / "selections.json", by_id, indent=None)
@@ -380,7 +379,7 @@ def load(
     if vectors is None:
         raise RunError(f"{saved}: has no word vectors; the run is incomplete, train it again")
     model = build_model(config.model, None, vectors, trusted, inputs=INPUTS)
-    store.load_weights(saved, model, precision)
+    store.load_weights(saved, model)
     return SelectionPredictor(model.to(device), vectors, config, record=record, precision=precision)
 
 

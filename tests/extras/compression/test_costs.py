@@ -5,17 +5,17 @@ from argparse import Namespace
 import pytest
 
 from benchmarks import compression
-from qa_arch.export.onnx_folder import export_onnx
+from qa_arch.export.onnx import export_onnx
 from qa_arch.records import read_record
 from qa_arch.spans.loading import load_predictor
 
 
 @pytest.fixture
 def runs(run_folder, smaller, tmp_path, unchecked_shapes):
-    """A tiny run, the same in int8, and its ONNX graph."""
-    int8 = smaller(run_folder, "int8")
+    """A tiny run, a part of its layers, and its graph in int8."""
+    layers = smaller(run_folder, "layers", layers=2)
     export_onnx(load_predictor(run_folder, device="cpu"), tmp_path / "graph", precision="int8")
-    return [str(path) for path in (run_folder, int8, tmp_path / "graph")]
+    return [str(path) for path in (run_folder, layers, tmp_path / "graph")]
 
 
 @pytest.mark.slow
@@ -27,12 +27,12 @@ def test_runs_are_measured_by_engine_and_record_their_costs(runs, run_folder, mo
         return compression.CHILDREN[what](Namespace(**{**vars(args), "runs": runs}))
 
     monkeypatch.setattr(compression, "_run_child", measure)
-    parent, int8, graph = runs
+    parent, layers, graph = runs
     options = ["--baseline", parent, "--data", "synthetic:dev", "--questions", "3", "--repeats", "2"]
     options += ["--precision", "bf16"]
-    assert compression.main([int8, graph, *options]) == 0
+    assert compression.main([layers, graph, *options]) == 0
     assert measured == [
-        ("latency", (parent, int8)),
+        ("latency", (parent, layers)),
         ("latency", (graph,)),
         *(("memory", (run,)) for run in runs),
     ]
@@ -40,10 +40,10 @@ def test_runs_are_measured_by_engine_and_record_their_costs(runs, run_folder, mo
     baseline = f"{run_folder.name} ({read_record(parent).config_hash[:8]})"
     assert {cost.baseline for cost in costs} == {baseline}
     assert [cost.engine for cost in costs] == ["torch", "torch", "onnx"]
-    assert [cost.precision for cost in costs] == ["bf16", "int8", "int8"]
+    assert [cost.precision for cost in costs] == ["bf16", "bf16", "int8"]
     assert all(cost.latency_ms > 0 and cost.latency_ratio > 0 for cost in costs)
     assert costs[0].memory_ratio == 1.0
     assert (costs[0].questions, costs[0].repeats) == (3, 2)
     output = capsys.readouterr().out
-    assert "bert-int8" in output
+    assert "bert-layers2" in output
     assert "× latency" in output

@@ -8,7 +8,6 @@ import pytest
 import torch
 from kills import killed_at_sizes
 from safetensors.torch import load_file
-from transformers import AutoModelForQuestionAnswering
 
 from qa_arch import evaluation
 from qa_arch.config.schema import validate
@@ -16,7 +15,7 @@ from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.evaluation import calibrate, read
 from qa_arch.export.huggingface import export_hf
-from qa_arch.export.onnx_folder import export_onnx
+from qa_arch.export.onnx import export_onnx
 from qa_arch.extras.compression import runs as compressed_runs
 from qa_arch.features.batches import Collator
 from qa_arch.records import CALIBRATION, DEV, EncoderRun, read_record, write_record
@@ -43,35 +42,6 @@ def dev(sources):
     return open_passages(str(sources / "dev.json"), name="dev")
 
 
-# int8 ---------------------------------------------------------------------------------------------
-
-
-def test_run_stored_in_int8_answers_as_its_parent_loaded_in_int8(parents, smaller, dev):
-    parent = parents("proposed")
-    folder = smaller(parent, "int8")
-    assert rankings(folder, dev, "int8") == rankings(parent, dev, "int8")
-    original, stored = weights(parent), weights(folder)
-    scales = [name for name in stored if name.endswith("_scale")]
-    assert len(scales) == 6 * 2
-    for name in scales:
-        weight = name.removesuffix("_scale")
-        assert stored[weight].dtype == torch.int8
-        step_sizes = stored[name][:, None]
-        assert ((stored[weight] * step_sizes - original[weight]).abs() <= 0.5001 * step_sizes).all()
-    others = stored.keys() - set(scales) - {name.removesuffix("_scale") for name in scales}
-    assert all(torch.equal(stored[name], original[name]) for name in others)
-
-
-def test_int8_run_is_dequantised_for_other_precisions(parent, smaller, tmp_path):
-    folder = smaller(parent, "int8")
-    predictor = load_predictor(folder, device="cpu", precision="fp32")
-    exact = load_predictor(parent, device="cpu").model.state_dict()
-    errors = [(predictor.model.state_dict()[name] - value).abs().max() for name, value in exact.items()]
-    assert 0 < max(errors) < 0.02
-    export_hf(predictor, tmp_path / "hf")
-    AutoModelForQuestionAnswering.from_pretrained(tmp_path / "hf")
-
-
 # Records ------------------------------------------------------------------------------------------
 
 
@@ -93,9 +63,6 @@ def test_record_names_parent_and_step_but_no_path(parent, smaller, tmp_path):
     }
     assert after.data["train"].titles == before.data["train"].titles
     assert before.weights_bytes == (parent / "model" / "model.safetensors").stat().st_size
-    stored = [read_record(smaller(parent, "int8", name=f"e{n}", embeddings=bool(n))) for n in (0, 1)]
-    assert before.weights_bytes > stored[0].weights_bytes > stored[1].weights_bytes
-    assert stored[0].precision == "int8"
 
 
 @pytest.mark.parametrize("epochs", [0, 1])
@@ -122,19 +89,13 @@ def test_compressed_runs_are_tabulated_with_their_parent_and_published(
     assert read_record(publish(folders[1], tmp_path / "records")).parent == runs[1][1].parent
 
 
-def test_steps_can_be_chained(parent, smaller, dev):
+def test_steps_can_be_chained(parent, smaller):
     narrow = smaller(parent, "widths", name="narrow", width=24, windows=8)
     sparse = smaller(narrow, "magnitude", name="sparse", sparsity=0.5)
-    small = smaller(sparse, "int8", name="small")
-    record = read_record(small)
-    assert record.model == "bert-ffn24-sparse50-int8"
-    assert [step["method"] for step in record.config["compression"]] == ["widths", "magnitude", "int8"]
-    assert record.parent.run == "sparse"
-    assert rankings(small, dev, "int8") == rankings(sparse, dev, "int8")
-    for name, weight in weights(sparse).items():
-        assert (weights(small)[name][weight == 0] == 0).all()
-    with pytest.raises(RunError, match="is stored in int8, which must be the last step"):
-        smaller(small, "layers", name="no", layers=2)
+    record = read_record(sparse)
+    assert record.model == "bert-ffn24-sparse50"
+    assert [step["method"] for step in record.config["compression"]] == ["widths", "magnitude"]
+    assert record.parent.run == "narrow"
     with pytest.raises(ConfigError, match=r"sparsity: 50\.0% of the weights are zero already"):
         smaller(sparse, "magnitude", name="no", sparsity=0.4)
 
@@ -270,21 +231,21 @@ def test_interrupted_training_resumes_where_it_stopped(parent, smaller, tmp_path
     assert not list(resumed.glob("*.ckpt"))
     assert read_record(uninterrupted).best_epoch == 2, "with rising sparsity the last epoch is selected"
     with pytest.raises(RunError, match="already exists"):
-        smaller(parent, "int8", name="uninterrupted")
+        smaller(parent, "magnitude", name="uninterrupted", sparsity=0.5)
     with monkeypatch.context() as patch:
         patch.setattr(compressed_runs, "evaluate_splits", None)
         with pytest.raises(TypeError):
-            smaller(parent, "int8", name="fails")
+            smaller(parent, "magnitude", name="fails", sparsity=0.5)
     assert {path.name for path in tmp_path.iterdir()} == {"uninterrupted", "interrupted"}, (
         "a failure leaves nothing"
     )
 
 
 def test_killed_compression_leaves_no_partial_run(parent, smaller, tmp_path):
-    uninterrupted = smaller(parent, "int8", name="uninterrupted")
+    uninterrupted = smaller(parent, "magnitude", name="uninterrupted", sparsity=0.5)
 
     def compress_parent():
-        smaller(parent, "int8")
+        smaller(parent, "magnitude", sparsity=0.5)
 
     for _ in killed_at_sizes(compress_parent, [1, 20_000]):
         assert not (tmp_path / "smaller").exists()
@@ -363,7 +324,6 @@ def test_student_recovers_with_its_own_teacher_only(student, smaller, tmp_path):
         ("bert", "heads", {"heads": 4}, "heads: 4 is not less than the 4"),
         ("bert", "layers", {"layers": 4}, "layers: 4 is not less than the 4"),
         ("match_lstm", "layers", {"layers": 1}, "has no transformer encoder"),
-        ("match_lstm", "int8", {}, "has no transformer encoder"),
     ],
 )
 def test_invalid_requests_are_refused_before_any_work(
@@ -380,14 +340,14 @@ def test_sources_that_are_not_complete_runs_are_refused(parent, smaller, tmp_pat
     record = read_record(parent)
     write_record(published, record)
     with pytest.raises(RunError, match="has no weights"):
-        smaller(published, "int8")
+        smaller(published, "magnitude", sparsity=0.5)
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "config.json").touch()
     with pytest.raises(RunError, match="is not a run; train one from its encoder"):
-        smaller(tmp_path / "checkpoint", "int8")
+        smaller(tmp_path / "checkpoint", "magnitude", sparsity=0.5)
     write_record(published, replace(record, status="failed"))
     with pytest.raises(RunError, match="status is 'failed'"):
-        smaller(published, "int8")
+        smaller(published, "magnitude", sparsity=0.5)
 
 
 # Models -------------------------------------------------------------------------------------------
@@ -416,4 +376,4 @@ def test_run_with_fewer_heads_exports_to_onnx_but_not_to_hf(parent, smaller, tmp
     graph = read_record(tmp_path / "graph")
     assert graph.weights_bytes == (tmp_path / "graph" / "model.onnx").stat().st_size
     with pytest.raises(RunError, match="is an exported graph"):
-        smaller(tmp_path / "graph", "int8", name="no")
+        smaller(tmp_path / "graph", "magnitude", name="no", sparsity=0.5)

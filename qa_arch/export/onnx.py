@@ -1,40 +1,42 @@
 """``qa-arch export --to onnx``: a folder with a graph that ONNX Runtime runs in place of the torch model.
 
-``torch.onnx.export`` turns a span model into a graph, which may then be quantised, and is checked on
-real questions before the folder appears.
+``torch.onnx.export`` turns a span model into a graph, with the translations at the end of this module. It
+may be quantised, and is checked on real questions before the folder appears; ``models.onnx_model`` runs it.
 """
 
 from __future__ import annotations
 
 import logging
 import warnings
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+import qa_arch.nn.match_lstm  # registers torch.ops.qa_arch
+import qa_arch.nn.text_lstm  # noqa: F401
 from qa_arch.config import extras
-from qa_arch.config.files import replacing_folder, write_json
+from qa_arch.config.files import write_json
 from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import Config
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
 from qa_arch.data.synthetic import generate
-from qa_arch.errors import ConfigError, QaArchError, RunError, first_line
+from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, first_line
+from qa_arch.export import new_folder, sample
 from qa_arch.features.batches import Collator
 from qa_arch.features.vectors import vector_rows
 from qa_arch.metrics.squad import score
 from qa_arch.models import store
 from qa_arch.models.onnx_model import DESCRIPTION, INPUTS, OUTPUTS, Description, ExportCheck, OnnxModel
-from qa_arch.nn import processor
 from qa_arch.nn.precision import Precision
 from qa_arch.nn.reading import Watch, device_of, read_table
-from qa_arch.records import GRAPH, RunRecord, Threshold, changing, write_record
+from qa_arch.records import GRAPH, RunRecord, Threshold, write_record
 from qa_arch.results import provenance
 from qa_arch.spans.ranking import Ranking
 from qa_arch.spans.reader import Reader
@@ -42,37 +44,24 @@ from qa_arch.spans.search import SpanCollector
 from qa_arch.types.tensors import Batch, Logits, SpanLogits, StepLogits
 from qa_arch.types.text import QuestionSet
 
-OPSET = 18
-SAMPLE = 3
-"""Windows that the model is traced with: the tracer would take a single one for a constant."""
+try:
+    import onnx
+    from onnx_ir.passes.common import ClearMetadataAndDocStringPass
+    from onnxscript import BOOL, FLOAT, INT64, graph, script
+    from onnxscript import opset18 as op
+except ImportError as error:
+    raise UnavailableError(f"an ONNX graph needs ONNX ({error}): pip install 'qa-arch[onnx]'") from error
+
+OPSET, CONTRIB = 18, "com.microsoft"
+"""Version of ONNX's operators, and the domain of those that only ONNX Runtime has."""
 QUESTIONS = 200
 MAX_DIFFERENCE = 1e-4
 """Largest difference allowed between logits of torch and of an fp32 graph."""
+LARGEST, WIDE = 127, 16
+"""Largest int8 magnitude, and the least width of a matrix that is quantised."""
 MAX_TIES = 0.01
 """Share of answers that may still differ: spans with scores this close may swap ranks."""
 log = logging.getLogger(__name__)
-
-
-@contextmanager
-def new_folder(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary folder that becomes ``path`` at the end of the block, or is removed on an error.
-
-    Raises RunError if ``path`` is not empty, QaArchError if it cannot be written.
-    """
-    target = Path(path)
-    with changing(target, "folder", replaced=True):
-        if target.is_file() or (target.is_dir() and any(target.iterdir())):
-            raise RunError(f"{target}: exists already; name a new folder, or remove it first")
-        with replacing_folder(target) as temporary:
-            yield temporary
-
-
-def sizes(folder: Path) -> Counter[str]:
-    """Bytes of each file and subfolder of ``folder``."""
-    total: Counter[str] = Counter()
-    for file in filter(Path.is_file, folder.rglob("*")):
-        total[file.relative_to(folder).parts[0]] += file.stat().st_size
-    return total
 
 
 class _Flat(nn.Module):
@@ -97,14 +86,8 @@ def write_graph(path: Path, predictor: Reader) -> tuple[tuple[str, ...], tuple[s
     """Write the model to ``path``, for windows of any number and length; return (inputs, outputs).
 
     Inputs are the fields of ``Batch`` that the model uses. Weights up to 2 GB are in the file, larger ones
-    in ``model.onnx.data`` next to it. Raises ConfigError for a model that cannot be traced or is not in fp32,
-    UnavailableError without the packages.
+    in ``model.onnx.data`` next to it. Raises ConfigError for a model that cannot be traced or is not in fp32.
     """
-    extras.require("onnx", "an ONNX graph")
-    from onnx_ir.passes.common import ClearMetadataAndDocStringPass
-
-    from qa_arch.export.translation import TRANSLATIONS
-
     if predictor.precision != "fp32" or device_of(predictor.model).type != "cpu":
         raise ConfigError(
             "only a model loaded in fp32 on the CPU can be traced; --precision int8 quantises its graph"
@@ -144,51 +127,104 @@ def write_graph(path: Path, predictor: Reader) -> tuple[tuple[str, ...], tuple[s
     return tuple(str(value.name) for value in inputs), outputs
 
 
-def quantise_graph(path: Path) -> None:
-    """Quantise the graph at ``path`` to int8 in place: one scale per weight column, one for all activations.
+def quantise(path: Path) -> None:
+    """Quantise the graph at ``path`` to int8 in place: x W = s_x (q_x q_w) s_w, exact sums in int32.
 
-    Only products with weights, whose zeros are exact, are quantised; scores and recurrences stay in fp32.
+    q_w has a scale s_w per column, q_x a scale s_x per token (Yao et al. 2022, ZeroQuant, section 4.1), so
+    that an answer does not depend on the other windows of its batch. Products with wide weights are
+    quantised, and lookup tables, with a scale per row; all else stays in fp32.
     """
-    import onnx
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    quantised = path.with_suffix(".int8.onnx")
-    with _quiet():
-        quantize_dynamic(
-            path,
-            quantised,
-            op_types_to_quantize=["MatMul"],
-            per_channel=True,
-            weight_type=QuantType.QInt8,
-            extra_options={"MatMulConstBOnly": True},
-        )
-    model = onnx.load(quantised)
-    _copy_shared_weights(model.graph)
+    model = onnx.load(path)
+    quantised = _Quantised({tensor.name: tensor for tensor in model.graph.initializer})
+    nodes = [part for node in model.graph.node for part in quantised.parts(node)]
+    used = set(_inputs(nodes))
+    tensors = [tensor for name, tensor in quantised.tensors.items() if name in used]
+    for field, values in ((model.graph.node, nodes), (model.graph.initializer, tensors)):
+        del field[:]
+        field.extend(values)
+    model.opset_import.append(onnx.helper.make_opsetid(CONTRIB, 1))
     onnx.save(model, path)
-    quantised.unlink()
 
 
-def _copy_shared_weights(graph: Any) -> None:
-    """Give each int8 product its own weight and zero point.
+class _Quantised:
+    """Replaces the nodes of a graph one by one; ``tensors`` are its constants and those added."""
 
-    Without VNNI, ONNX Runtime 1.32 makes them unsigned at every product, and fails if it meets one twice.
-    """
-    stored = {initializer.name: initializer for initializer in graph.initializer}
-    seen: set[str] = set()
-    for number, node in enumerate(node for node in graph.node if node.op_type == "MatMulInteger"):
-        for place in (1, 3):
-            name = node.input[place]
-            if name in seen:
-                copied = graph.initializer.add()
-                copied.CopyFrom(stored[name])
-                copied.name = node.input[place] = f"{name}_{number}"
-            seen.add(name)
+    def __init__(self, tensors: dict[str, Any]) -> None:
+        self.tensors = tensors
+        self.scaled: set[str] = set()
+        """Inputs of products whose scale and bytes are computed."""
+        self.constants = {
+            "one": np.float32(1),
+            "zero": np.uint8(128),
+            "least": np.float32(1e-12),
+            "step": np.float32(1 / LARGEST),
+            "last": np.array([-1]),
+        }
+
+    def parts(self, node: Any) -> Iterator[Any]:
+        """``node`` itself, or the nodes in its place."""
+        axis = {"MatMul": 1, "Gather": 0}.get(node.op_type)
+        tensor = None if axis is None else self.tensors.get(node.input[axis])
+        weight = None if tensor is None else onnx.numpy_helper.to_array(tensor)
+        if weight is None or weight.ndim != 2 or weight.dtype != np.float32 or min(weight.shape) < WIDE:
+            yield node
+        elif axis == 1:
+            yield from self._product(node, weight)
+        else:
+            yield from self._lookup(node, weight)
+
+    def _product(self, node: Any, weight: np.ndarray) -> Iterator[Any]:
+        x, y = node.input[0], node.output[0]
+        if x not in self.scaled:
+            self.scaled.add(x)
+            yield _node("Abs", [x], f"{x}.size")
+            yield _node("ReduceMax", [f"{x}.size", self._constant("last")], f"{x}.largest")
+            yield _node("Max", [f"{x}.largest", self._constant("least")], f"{x}.most")
+            yield _node("Mul", [f"{x}.most", self._constant("step")], f"{x}.scale")
+            yield _node("Div", [x, f"{x}.scale"], f"{x}.steps")
+            yield _node("QuantizeLinear", [f"{x}.steps", *map(self._constant, ("one", "zero"))], f"{x}.bytes")
+        # Named after the product: without VNNI, ONNX Runtime fails if two products share their integers.
+        integers, scale = self._integers(y, weight, 0)
+        inputs = [f"{x}.bytes", integers, self._constant("one"), scale, self._constant("zero")]
+        yield _node("MatMulIntegerToFloat", inputs, f"{y}.sums", domain=CONTRIB)
+        yield _node("Mul", [f"{y}.sums", f"{x}.scale"], y)
+
+    def _lookup(self, node: Any, table: np.ndarray) -> Iterator[Any]:
+        (name, ids), y = node.input, node.output[0]
+        integers, scale = self._integers(name, table, 1)
+        yield _node("Gather", [integers, ids], f"{y}.bytes")
+        yield _node("Cast", [f"{y}.bytes"], f"{y}.steps", to=onnx.TensorProto.FLOAT)
+        yield _node("Gather", [scale, ids], f"{y}.scale")
+        yield _node("Mul", [f"{y}.steps", f"{y}.scale"], y)
+
+    def _integers(self, name: str, weight: np.ndarray, axis: int) -> tuple[str, str]:
+        """Names of the integers of ``weight``, and of the scales of each column (axis 0) or row."""
+        largest = np.abs(weight).max(axis, keepdims=True)
+        scale = np.maximum(largest, np.finfo(np.float32).tiny) / np.float32(LARGEST)
+        return (
+            self._store(f"{name}.int8", np.rint(weight / scale).astype(np.int8)),
+            self._store(f"{name}.scale", scale if axis else scale[0]),
+        )
+
+    def _constant(self, name: str) -> str:
+        return self._store(f"int8.{name}", self.constants[name])
+
+    def _store(self, name: str, value: Any) -> str:
+        if name not in self.tensors:
+            self.tensors[name] = onnx.numpy_helper.from_array(np.asarray(value), name)
+        return name
 
 
-def sample(predictor: Reader) -> Batch:
-    """A few windows of generated questions, which every model can read."""
-    table = predictor.table(generate(1, 0), cache=False)
-    return Collator(table, vector_rows(predictor.vectors, table), labels=False)(range(SAMPLE))
+def _inputs(nodes: Iterable[Any]) -> Iterator[str]:
+    """Names that the nodes read, also in the bodies of loops."""
+    for node in nodes:
+        yield from node.input
+        for attribute in node.attribute:
+            yield from _inputs(attribute.g.node)
+
+
+def _node(operator: str, inputs: Sequence[str], output: str, **attributes: Any) -> Any:
+    return onnx.helper.make_node(operator, inputs, [output], **attributes)
 
 
 def _cause(error: BaseException) -> str:
@@ -243,7 +279,6 @@ def check(
         same_answers=same,
         torch_scores=scores[0],
         onnx_scores=scores[1],
-        engine=processor.engine("onnx", model.description.precision),
     )
     exact = model.description.precision == "fp32"
     if exact and (largest > MAX_DIFFERENCE or len(questions) - same > MAX_TIES * len(questions)):
@@ -311,8 +346,7 @@ def export_onnx(
 
     ``precision`` is fp32 or int8. The graph is checked on ``questions`` (by default some of the run's own)
     before the folder appears, with a copy of the record: it is a run of its own. Raises ConfigError for a
-    model that cannot be traced, RunError if ``out`` exists or the graph has other results, UnavailableError
-    without the packages.
+    model that cannot be traced, RunError if ``out`` exists or the graph has other results.
     """
     if precision not in ("fp32", "int8"):
         raise ConfigError(f"--precision {precision}: a graph can be exported in fp32 or in int8 only")
@@ -329,7 +363,7 @@ def export_onnx(
         )
         result = check(predictor, OnnxModel(folder / GRAPH, description), questions, watch)
         if precision == "int8":
-            quantise_graph(folder / GRAPH)
+            quantise(folder / GRAPH)
             description = replace(description, precision="int8")
             result = check(predictor, OnnxModel(folder / GRAPH, description), questions, watch)
         write_json(folder / DESCRIPTION, asdict(replace(description, check=result)))
@@ -357,3 +391,100 @@ def _record(predictor: Reader) -> RunRecord:
         config_hash=config_hash(settings),
         threshold=Threshold(value=None if threshold == float("inf") else threshold, fitted_on="nothing"),
     )
+
+
+# Translations of operators that torch's exporter lacks -----------------------------------------------
+# Axes: ``C`` steps, ``B`` texts, ``Q`` question units, ``l`` hidden width.
+
+LOWEST = -3.4028234663852886e38
+"""Lowest finite fp32 number: its softmax is 0, and it never leads to NaN."""
+
+
+@script(default_opset=op)
+def match_lstm(
+    inputs: FLOAT[...],
+    reversal: INT64[...],
+    keys: FLOAT[...],
+    values: FLOAT[...],
+    mask: BOOL[...],
+    score: FLOAT[...],
+    bias: FLOAT[...],
+    state: FLOAT[...],
+) -> FLOAT[...]:
+    """The steps of ``qa_arch.nn.match_lstm.recur_plain`` as a Scan. ``bias`` cancels in the softmax."""
+    order = op.Expand(op.Unsqueeze(reversal, [2]), op.Shape(inputs))
+    back = op.GatherElements(inputs, order, axis=0)
+    steps = op.Concat(op.Unsqueeze(inputs, [2]), op.Unsqueeze(back, [2]), axis=2)
+    weight = op.Transpose(state, perm=[1, 0])
+    keys_of_both = op.Unsqueeze(keys, [1])
+    column = op.Unsqueeze(score, [1])
+    padding = op.Unsqueeze(op.Where(mask, 0.0, LOWEST), [1])
+    zero = op.Expand(0.0, op.Concat(op.Shape(inputs, start=1, end=2), [2], op.Shape(score), axis=0))
+
+    @graph()
+    def step(h: FLOAT[...], c: FLOAT[...], unit: FLOAT[...]):
+        query, o, i, f, g = op.Split(op.Add(unit, op.MatMul(h, weight)), num_outputs=5, axis=2)
+        energies = op.MatMul(op.Tanh(op.Add(keys_of_both, op.Unsqueeze(query, [2]))), column)
+        attention = op.Softmax(op.Add(op.Squeeze(energies, [3]), padding), axis=2)
+        more_o, more_i, more_f, more_g = op.Split(op.MatMul(attention, values), num_outputs=4, axis=2)
+        entering = op.Mul(op.Sigmoid(op.Add(i, more_i)), op.Tanh(op.Add(g, more_g)))
+        new_c = op.Add(op.Mul(op.Sigmoid(op.Add(f, more_f)), c), entering)
+        new_h = op.Mul(op.Sigmoid(op.Add(o, more_o)), op.Tanh(new_c))
+        output = op.Identity(new_h)
+        return new_h, new_c, output
+
+    _last_h, _last_c, states = op.Scan(zero, zero, steps, body=step, num_scan_inputs=1)
+    return states
+
+
+def lstm(x: Any, inputs: Any, state: Any, inputs_bias: Any, state_bias: Any) -> Any:
+    """torch orders the gates i, f, g, o, ONNX i, o, f, g; ONNX returns states of shape (K, 1, B, l)."""
+
+    def reordered(part: Any) -> Any:
+        i, f, g, o = op.Split(part, num_outputs=4, axis=0)
+        return op.Concat(i, o, f, g, axis=0)
+
+    states, _, _ = op.LSTM(
+        op.Transpose(x, perm=[1, 0, 2]),
+        op.Unsqueeze(reordered(inputs), [0]),
+        op.Unsqueeze(reordered(state), [0]),
+        op.Unsqueeze(op.Concat(reordered(inputs_bias), reordered(state_bias), axis=0), [0]),
+        hidden_size=state.shape[1],
+    )
+    return op.Transpose(op.Squeeze(states, [1]), perm=[1, 0, 2])
+
+
+def sort_stable(x: Any, *, stable: bool = True, dim: int = -1, descending: bool = False) -> Any:
+    """Values and order of a small integer type; on ties, TopK takes the first."""
+    size = op.Gather(op.Shape(x), [dim])
+    wide = op.Cast(x, to=INT64.dtype)
+    values, order = op.TopK(wide, size, axis=dim, largest=int(descending), sorted=1)
+    return op.CastLike(values, x), order
+
+
+def cummax(x: Any, dim: int) -> Any:
+    """Running maximum along the second of two axes, and its index."""
+    return _running(x, op.ReduceMax, op.ArgMax, torch.iinfo(torch.int64).min)
+
+
+def cummin(x: Any, dim: int) -> Any:
+    """Running minimum along the second of two axes, and its index."""
+    return _running(x, op.ReduceMin, op.ArgMin, torch.iinfo(torch.int64).max)
+
+
+def _running(x: Any, reduce: Callable[..., Any], arg: Callable[..., Any], fill: int) -> Any:
+    """Reduce all values up to each position, and their index: (B, T) each."""
+    length = op.Shape(x, start=1, end=2)
+    position = op.Range(0, op.Squeeze(length, [0]), 1)
+    seen = op.LessOrEqual(op.Unsqueeze(position, [0]), op.Unsqueeze(position, [1]))
+    history = op.Where(seen, op.Unsqueeze(x, [1]), op.Constant(value_int=fill))
+    return reduce(history, [2], keepdims=0), arg(history, axis=2, keepdims=0, select_last_index=1)
+
+
+TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.ops.qa_arch.match_lstm.default: match_lstm,
+    torch.ops.qa_arch.lstm.default: lstm,
+    torch.ops.aten.sort.stable: sort_stable,
+    torch.ops.aten.cummax.default: cummax,
+    torch.ops.aten.cummin.default: cummin,
+}

@@ -1,0 +1,72 @@
+"""Products and lookups of an int8 graph are those of the rounded values, token by token."""
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx", reason="pip install 'qa-arch[onnx]'")
+pytest.importorskip("onnxruntime", reason="pip install 'qa-arch[onnx]'")
+FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+
+
+@pytest.fixture
+def run(tmp_path):
+    """``run(operator, constant, **inputs)`` -> output of a graph of one operator, quantised."""
+
+    def run(operator, constant, **inputs):
+        from qa_arch.export.onnx import OPSET, quantise
+        from qa_arch.models.onnx_model import _session
+
+        names = ["w", *inputs] if operator == "Gather" else [*inputs, "w"]
+        value = onnx.helper.make_tensor_value_info
+        ((name, given),) = inputs.items()
+        graph = onnx.helper.make_graph(
+            [onnx.helper.make_node(operator, names, ["y"])],
+            "one",
+            [value(name, INT64 if given.dtype == np.int64 else FLOAT, given.shape)],
+            [value("y", FLOAT, None)],
+            [onnx.numpy_helper.from_array(constant, "w")],
+        )
+        opset = [onnx.helper.make_opsetid("", OPSET)]
+        onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / "g.onnx")
+        quantise(tmp_path / "g.onnx")
+        session = _session(tmp_path / "g.onnx")
+        assert session.get_session_options().get_session_config_entry("session.x64quantprecision") == "1"
+        return session.run(None, inputs)[0]
+
+    return run
+
+
+def rounded(values, axis):
+    """The values in 127 steps on either side of zero, along an axis."""
+    step = np.maximum(np.abs(values).max(axis, keepdims=True), 1e-12) / 127
+    return np.rint(values / step) * step
+
+
+def test_product_is_that_of_rounded_values(run):
+    random = np.random.default_rng(3)
+    x = random.normal(size=(2, 5, 24)).astype(np.float32)
+    x *= np.array([0.01, 1.0, 30.0, 0.0, 4.0], np.float32)[:, None]  # each token has its own scale
+    weight = random.normal(size=(24, 40)).astype(np.float32)
+    actual = run("MatMul", weight, x=x)
+    np.testing.assert_allclose(actual, rounded(x, -1) @ rounded(weight, 0), rtol=1e-4, atol=1e-4)
+    assert np.array_equal(actual[:1, 1:2], run("MatMul", weight, x=x[:1, 1:2])), "alone as in its batch"
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sums_of_the_largest_terms_are_exact(run, sign):
+    """A processor without VNNI adds two products in 16 bits, unless it is told not to."""
+    x, weight = np.full((3, 512), 127, np.float32), np.full((512, 32), sign * 127, np.float32)
+    weight[:, ::2] *= -1
+    assert np.array_equal(run("MatMul", weight, x=x), x @ weight)
+
+
+def test_lookups_have_a_scale_per_row(run):
+    table = np.random.default_rng(0).normal(size=(30, 16)).astype(np.float32)
+    table *= np.float32(10.0) ** np.arange(30, dtype=np.float32)[:, None]
+    ids = np.array([[0, 29, 7]])
+    np.testing.assert_allclose(run("Gather", table, ids=ids), rounded(table, 1)[ids], rtol=1e-5)
+
+
+def test_small_matrices_stay_in_fp32(run):
+    x, weight = np.random.default_rng(0).normal(size=(2, 3, 24)).astype(np.float32), np.eye(24, 2)
+    assert np.array_equal(run("MatMul", weight.astype(np.float32), x=x), x @ weight.astype(np.float32))
