@@ -190,7 +190,7 @@ FAULTS = (
           new="number == signal.SIGTERM or signal.signal(number, handler)"),
     Fault(name="outputs of any shape are accepted", at="TrainingModule._checked_loss",
           test="test_wrong_model_output_is_reported_with_field_and_location",
-          old="check_output(self.model, batch, logits, self.task.output)", new="None"),
+          old="check_output(self.model, batch, logits, self.parts.output)", new="None"),
     Fault(name="training does not look at padding", at="TrainingModule._warn_of_padding",
           test="test_training_warns_of_scores_that_depend_on_padding",
           old="effect > PADDING_EFFECT", new="False"),
@@ -207,7 +207,7 @@ FAULTS = (
           old="now - self.last_update < (EVERY_SECONDS if self.bar is None else BAR_SECONDS)", new="False"),
     Fault(name="smaller micro batch keeps the weights so far", at="run:_fit",
           test="test_micro_batch",
-          old="parts.model.load_state_dict(weights)", new="pass"),
+          old="model.load_state_dict(weights)", new="pass"),
     Fault(name="micro batch is reduced after a completed epoch", at="run:_fit", test="test_micro_batch",
           old="not run.record.epochs", new="True"),
 )
