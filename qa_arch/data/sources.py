@@ -79,11 +79,11 @@ def require_passages(source: Paths, setting: str = "") -> None:
 
 def require(source: Paths, wanted: str, example: str, setting: str = "") -> None:
     """Raise DataError unless ``source`` is of the kind ``wanted``, of which ``example`` is a choice."""
-    found = _format(_resolve(source)[0])
-    if found.holds != wanted:
+    form = _format(_resolve(source)[0])
+    if form.holds != wanted:
         raise DataError(
-            f"{setting + ': ' if setting else ''}{' '.join(as_list(source))}: holds {found.holds}, not"
-            f" {wanted}; use {found.model} with it, or {example}"
+            f"{setting + ': ' if setting else ''}{' '.join(as_list(source))}: holds {form.holds}, not"
+            f" {wanted}; use {form.model} with it, or {example}"
         )
 
 

@@ -27,8 +27,9 @@ FAULTS = (
           old=", *record.rows}", new="}"),
     Fault(name="predictions are written before the rows that tell a kill", at="evaluation:score",
           test="test_evaluate_killed_before_its_predictions_leaves_rows_that_are_refused",
-          old="rows = task.rows(*answered)",
-          new="task.write_predictions(target, *answered); rows = task.rows(*answered)"),
+          old="rows_hash = write_questions(target, rows)",
+          new="write_parts(target, [outputs], threshold, candidates=False);"
+              " rows_hash = write_questions(target, rows)"),
     Fault(name="sweep point inherits rank variables", at="point_environment",
           test="test_environment_of_a_point",
           old="name not in SCRUBBED and", new=""),

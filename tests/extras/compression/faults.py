@@ -25,5 +25,5 @@ FAULTS = (
           old="data.dev is not None and data.open_dev", new="data.dev is not None"),
     Fault(name="a student recovers without its teacher", at="compression.runs:_make",
           test="test_student_recovers_with_its_own_teacher_only",
-          old="task.with_teacher(config, parts, teacher)", new="parts"),
+          old="with_teacher(config, parts, teacher)", new="parts"),
 )
