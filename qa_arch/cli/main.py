@@ -238,7 +238,7 @@ def _complete() -> NoReturn:
     (subparsers,) = (a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     for action in subparsers[command]._actions if command else ():
         if action.dest == "overrides":
-            action.completer = _settings  # type: ignore[attr-defined]
+            action.completer = _settings
     autocomplete(parser, print_suppressed=True)
     raise AssertionError("autocomplete exits")
 

@@ -227,11 +227,10 @@ def _split_name(questions: Any, record: RunRecord) -> str:
 
 def calibration_set(config: Config) -> Any:
     """Open the run's calibration set; reads the training set only if calibration was held out of it."""
-    task = task_of(config.model)
-    if config.data.calibration is not None:
-        data = config.data
+    task, data = task_of(config.model), config.data
+    if data.calibration is not None:
         return task.open(data.calibration, name=CALIBRATION, on_error=data.on_error, language=data.language)
-    return task.load_splits(replace(config.data, dev=None)).get(CALIBRATION)
+    return task.load_splits(replace(data, dev=None)).get(CALIBRATION)
 
 
 def _recorded_calibration(record: RunRecord, config: Config) -> Any:
