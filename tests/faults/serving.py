@@ -12,7 +12,7 @@ FAULTS = (
           old="> 1 and has_segment_ids", new="> 2 and has_segment_ids"),
     Fault(name="pipeline's no-answer score of the likeliest window", at="QuestionAnsweringPipeline.answer",
           test="test_no_answer_score_is_the_lowest_of_all_windows",
-          old="min(null, math", new="max(null % 1, math"),
+          old="min(null, math", new="max(null, math"),
     Fault(name="answer hides that its question was cut", at="Reader._answer",
           test="test_question_that_is_cut_says_so_until_the_limit_is_raised",
           old="max(prediction.question_cut for prediction in predictions)", new="0"),

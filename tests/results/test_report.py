@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from reports import page_parts
 
+from qa_arch.config.files import write_json
 from qa_arch.data.question_sets import question_set as build_set
 from qa_arch.data.squad import write
 from qa_arch.errors import RunError
@@ -171,6 +172,10 @@ def test_every_view_names_the_language_of_the_answers(make_run, question_set, qa
     assert scores_table(find_runs(runs)[0][1]).notes == [f"dev, {sentence}"]
     value, _ = page_parts(write_report(find_runs(runs), tmp_path / "r.html").path)
     assert value["sets"][0]["rules"] == f", {sentence}"
+    file = write_json(tmp_path / "german.json", write(german))
+    command = ("report", *runs, "-o", tmp_path / "r.html", "--data", file)
+    assert "the --language if it was not English" in qa_arch(*command)[2]
+    assert qa_arch(*command, "--language", "de")[0] == 0
 
 
 def test_page_escapes_html_in_texts_and_names(make_run, question_set, tmp_path):
