@@ -13,7 +13,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from itertools import pairwise, takewhile
 from pathlib import Path
 from textwrap import fill
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from qa_arch.cli.runs import add_options
 from qa_arch.config.check import suggest, suggest_setting, type_name
@@ -125,6 +125,8 @@ def _schema_settings(schema: type, values: Mapping[str, Any], section: str = "")
     for item in fields(schema):
         default = None if item.default is MISSING else item.default
         hint, value = hints[item.name], values.get(item.name, default)
+        sections = (part for part in get_args(hint) if isinstance(part, type) and is_dataclass(part))
+        hint = next(sections, hint)  # of an extra, or null
         if is_dataclass(hint):
             assert isinstance(hint, type)
             yield from _schema_settings(hint, value or {}, f"{section}{item.name}.")

@@ -58,6 +58,17 @@ SECTIONS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """Section of an extra -> the values at which hashes omit it."""
+HASHED: Mapping[str, Mapping[str, Any]] = {
+    "selection": {
+        "margin": 0.2,
+        "negatives": 50,
+        "max_question": 200,
+        "max_answer": 200,
+        "unknown_buckets": 100,
+        "types": None,
+    },
+}
+"""Section of an extra -> the values that hashes include where a config does not state it."""
 READ_BY: Mapping[str, tuple[str, ...]] = {
     "selection": ("selection", "classification"),
     "pretraining": ("masked_lm",),
@@ -109,6 +120,7 @@ def upgrade(config: Any) -> Any:
 def with_retired(config: Mapping[str, Any]) -> dict[str, Any]:
     """``config`` as recorded before anything was retired or moved; hashes are computed from this."""
     original = renamed(config, {current: first for first, current in MOVED.items()})
+    original |= {name: values for name, values in HASHED.items() if original.get(name, 0) is None}
     for setting, value in _retired_settings(config).items():
         section, _, key = setting.partition(".")
         if isinstance(original.get(section), Mapping):

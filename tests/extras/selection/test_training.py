@@ -56,9 +56,8 @@ def test_resumed_run_equals_an_uninterrupted_one(run):
 
 def test_epoch_with_the_highest_mrr_is_kept(run, monkeypatch):
     scores = iter([(10.0, 40.0), (30.0, 60.0), (50.0, 50.0)])
-    monkeypatch.setattr(
-        recipe, "selection_scores", lambda ranks: dict(zip(("accuracy", "mrr"), next(scores), strict=True))
-    )
+    keys = ("calibration_accuracy", "calibration_mrr")
+    monkeypatch.setattr(recipe, "validation_scores", lambda *_: dict(zip(keys, next(scores), strict=True)))
     record, _ = run("run", "trainer.epochs=3", "trainer.select=loss")
     assert record.best_epoch == 1
     assert [epoch.value("calibration_accuracy") for epoch in record.epochs] == [10.0, 30.0, 50.0]
