@@ -15,6 +15,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "plots": ("matplotlib",),
     "ray": ("ray",),
+    "report": ("plotly",),
     "serve": ("fastapi", "uvicorn", "prometheus_client", "batched"),
     "slurm": ("submitit",),
     "tensorboard": ("tensorboard",),

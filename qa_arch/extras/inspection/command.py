@@ -7,6 +7,7 @@ import json
 import sys
 
 from qa_arch.cli.runs import DEVICE, add_options, open_reader, require_runs
+from qa_arch.config.extras import require
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.types.text import Example
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="window of a long text, from 1 (default: the window with the answer)",
     )
-    add("--html", metavar="F.html", help="write a page with all layers and heads")
+    add("--html", metavar="F.html", help="write a page with heatmaps (default: of all layers and heads)")
     add("--json", action="store_true", help="print all probabilities of the selected layers and heads")
     add_options(parser, *DEVICE)
 
@@ -47,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
     if given not in (["--question", "--context"], ["--data", "--id"]):
         raise ConfigError("give a question: --question TEXT --context TEXT, or --data SOURCE --id ID")
     require_runs([args.run_folder])
+    if args.html:
+        require("report", "--html")
     if args.data is None:
         example = Example("question", args.question, args.context)
     else:
@@ -56,15 +59,15 @@ def run(args: argparse.Namespace) -> int:
             raise DataError(f"--id: {questions.name} has no question {args.id}")
         example = by_id[args.id]
     predictor = open_reader([args.run_folder], args)
-    from qa_arch.extras.inspection.layers import ALL, MEAN, inspection_table, select_heads, write_page
+    from qa_arch.extras.inspection.layers import ALL, inspection_table, select_heads, write_page
     from qa_arch.extras.inspection.reading import inspect_question
     from qa_arch.results.tables import print_table
 
     inspection = inspect_question(predictor, example, window=args.window)
     chosen = select_heads(inspection.layers, args.layer, args.head)
     if args.html:
-        head = MEAN if args.head in (None, ALL) else args.head
-        path = write_page(inspection, args.html, chosen[0][0], head)
+        shown = chosen if args.layer or args.head else select_heads(inspection.layers, ALL, ALL)
+        path = write_page(inspection, args.html, shown)
         print(f"{path}: {inspection.answer_text}; {inspection.window_text}", file=sys.stderr)
     if args.json:
         print(json.dumps(inspection.as_dict(chosen), ensure_ascii=False))

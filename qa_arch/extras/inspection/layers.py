@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from qa_arch.config.files import write_atomic
 from qa_arch.errors import ConfigError
-from qa_arch.results.provenance import now, versions
-from qa_arch.results.report.page import pack_bytes, single_file
+from qa_arch.results.provenance import versions
 from qa_arch.results.tables import Table, number, text
 
 Part = Literal["special", "question", "passage"]
@@ -27,9 +27,8 @@ ALL, MEAN = "all", "mean"
 TOP_UNITS = 4
 """Attended units listed per token."""
 CAVEAT = "attention says where a model looks, not why it answers (Jain & Wallace 2019)"
-SCALE = 65535
-"""The page stores probabilities as integers, multiplied by this."""
-PARTS = get_args(Part)
+HEADS_PER_ROW = 4
+"""Heatmaps side by side on the page."""
 
 
 class Unit(NamedTuple):
@@ -215,59 +214,102 @@ def _is_part(units: Iterable[Unit], part: Part) -> npt.NDArray[np.bool_]:
 # The page -----------------------------------------------------------------------------------------
 
 
-def write_page(inspection: Inspection, out: str | Path, layer: AttentionLayer, head: str) -> Path:
-    """Write a self-contained page of all layers and heads, opening with ``layer`` and ``head``."""
-    layers = inspection.layers
-    views = {item.name == MATCH: _view(item) for item in layers}
-    title = f"Attention of {inspection.model}"
-    value = {
-        "title": title,
-        "facts": f"written {now()[:10]} by qa_arch {versions().get('qa-arch', 'of an unknown version')}",
-        "caveat": CAVEAT,
-        "question": inspection.question,
-        "passage": inspection.passage,
-        "window": [inspection.window, inspection.windows, inspection.first, inspection.last],
-        "answer": inspection.answer,
-        "scale": SCALE,
-        "mean": MEAN,
-        "match": MATCH,
-        "opened": [layer.name, head],
-        "views": [views.get(matching) for matching in (False, True)],
-        "layers": [
-            {
-                "name": item.name,
-                "heads": list(item.heads),
-                "crossing": [round(share, 4) for share in item.crossing().astype(float).tolist()],
-            }
-            for item in layers
-        ],
-        "error": max(float(abs(item.weights.sum(-1) - 1).max()) for item in layers),
-    }
-    page = single_file(
-        "inspection.html",
-        title,
-        styles=("style.css", "inspection.css"),
-        scripts=("elements.js", "inspection.js"),
-        value=value,
-        packs={
-            f"layer-{item.name}": pack_bytes(
-                (item.weights * SCALE).round().clip(0, SCALE).astype("<u2").tobytes()
-            )
-            for item in layers
-        },
-        folder=Path(__file__).parent / "page",
+def write_page(inspection: Inspection, out: str | Path, chosen: Sequence[tuple[AttentionLayer, str]]) -> Path:
+    """Write a page that works offline: the texts with the answer, and the ``chosen`` heads as heatmaps."""
+    from plotly.io import to_html
+
+    passage = escape(inspection.passage)
+    if inspection.answer is not None:
+        start, end = inspection.answer
+        texts = inspection.passage[:start], inspection.passage[start:end], inspection.passage[end:]
+        passage = "{}<mark>{}</mark>{}".format(*map(escape, texts))
+    plot = to_html(heatmaps(chosen), full_html=False, include_plotlyjs=True, config={"displaylogo": False})
+    page = _PAGE.format(
+        title=escape(f"Attention of {inspection.model}"),
+        facts=escape(
+            f"{inspection.window_text}; {inspection.answer_text}; qa_arch {versions().get('qa-arch')}"
+        ),
+        caveat=CAVEAT,
+        question=escape(inspection.question),
+        passage=passage,
+        plot=plot,
     )
     return write_atomic(out, page)
 
 
-def _view(layer: AttentionLayer) -> dict[str, Any]:
-    """Units in display order, with the indices of attending (rows) and attended (columns) ones."""
-    if layer.rows is layer.columns:
-        units: tuple[Unit, ...] = layer.rows
-        rows = columns = list(range(len(units)))
-    else:
-        units = (*layer.columns, *layer.rows)
-        columns = list(range(len(layer.columns)))
-        rows = list(range(len(layer.columns), len(units)))
-    shown = [[unit.text, PARTS.index(unit.part), unit.start, unit.end] for unit in units]
-    return {"units": shown, "rows": rows, "columns": columns}
+def heatmaps(chosen: Sequence[tuple[AttentionLayer, str]]) -> Any:
+    """A plotly figure: a heatmap of each head, and a menu of the layers, of which one is shown at a time."""
+    from plotly.graph_objects import Figure, Heatmap
+    from plotly.subplots import make_subplots
+
+    layers = list(dict.fromkeys(layer for layer, _ in chosen))
+    heads = [[head for other, head in chosen if other is layer] for layer in layers]
+    most = max(map(len, heads))
+    columns = min(most, HEADS_PER_ROW)
+    rows = -(-most // columns)
+    figure: Figure = make_subplots(
+        rows,
+        columns,
+        subplot_titles=[" "] * most,
+        shared_xaxes="all",
+        shared_yaxes="all",
+        horizontal_spacing=0.03,
+        vertical_spacing=0.15 / rows,
+    )
+    for layer, names in zip(layers, heads, strict=True):
+        for place, head in enumerate(names):
+            heatmap = Heatmap(
+                z=(100 * layer.head(head)).round().astype(np.uint8),  # a byte a cell
+                zmin=0,
+                zmax=100,
+                colorscale="Blues",
+                showscale=place == 0,
+                visible=layer is layers[0],
+                hovertemplate="%{y} → %{x}: %{z}%<extra></extra>",
+            )
+            figure.add_trace(heatmap, place // columns + 1, place % columns + 1)
+    buttons = [_button(layer, layers, heads, most) for layer in layers]
+    figure.update_layout(
+        updatemenus=[{"buttons": buttons, "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"}],
+        height=140 + 360 * rows if columns > 1 else 900,
+        template="plotly_white",
+    )
+    figure.update_layout(buttons[0]["args"][1])
+    return figure
+
+
+def _button(
+    layer: AttentionLayer, layers: Sequence[AttentionLayer], heads: Sequence[Sequence[str]], most: int
+) -> dict[str, Any]:
+    """The menu's entry of a layer: which heatmaps are visible, their titles, and the units along the axes."""
+    names = heads[layers.index(layer)]
+    changes: dict[str, Any] = {}
+    for place in range(most):
+        changes[f"annotations[{place}].text"] = label(layer, names[place]) if place < len(names) else ""
+        for kind, units in (("xaxis", layer.columns), ("yaxis", layer.rows)):
+            axis, ends = f"{kind}{place + 1 if place else ''}", [-0.5, len(units) - 0.5]
+            changes[f"{axis}.range"] = ends if kind == "xaxis" else ends[::-1]
+            changes[f"{axis}.tickvals"] = list(range(len(units)))
+            changes[f"{axis}.ticktext"] = [escape(unit.text) for unit in units]
+            changes[f"{axis}.tickfont.size"] = 9
+    visible = [other is layer for other, of_layer in zip(layers, heads, strict=True) for _ in of_layer]
+    name = "match-LSTM" if layer.name == MATCH else f"layer {layer.name}"
+    return {"label": name, "method": "update", "args": [{"visible": visible}, changes]}
+
+
+_PAGE = """\
+<!doctype html>
+<html lang="en" data-ready="yes">
+<meta charset="utf-8">
+<title>{title}</title>
+<style>
+body {{ font: 15px/1.5 system-ui, sans-serif; margin: 1.5rem auto; max-width: 90rem; padding: 0 1rem; }}
+p {{ max-width: 60rem; }}
+</style>
+<h1>{title}</h1>
+<p><b>{question}</b></p>
+<p>{passage}</p>
+<p>{facts}. Rows attend to columns, in %; drag to enlarge a part, in all heads at once. Note: {caveat}.</p>
+{plot}
+</html>
+"""

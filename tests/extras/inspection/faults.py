@@ -20,7 +20,8 @@ FAULTS = (
     Fault(name="the passage attends to the passage", at="AttentionLayer.over_question",
           test="inspection/test_inspection",
           old='_is_part(self.columns, "question")', new='_is_part(self.columns, "passage")'),
-    Fault(name="rows and columns swapped on the page", at="qa_arch/extras/inspection/page/inspection.js",
-          test="test_inspection_browser",
-          old="attends ? at(row, i) : at(i, column)", new="attends ? at(i, column) : at(row, i)"),
+    Fault(name="rows and columns swapped on the page", at="layers:_button",
+          test="inspection/test_inspection",
+          old='("xaxis", layer.columns), ("yaxis", layer.rows)',
+          new='("xaxis", layer.rows), ("yaxis", layer.columns)'),
 )

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 from extras.inspection.inspections import EVIL, PASSAGE, make_inspection
-from reports import page_parts
 
 from qa_arch.errors import ConfigError
 from qa_arch.extras.inspection.layers import (
@@ -13,7 +12,7 @@ from qa_arch.extras.inspection.layers import (
     CAVEAT,
     MATCH,
     MEAN,
-    SCALE,
+    heatmaps,
     inspection_table,
     select_heads,
     write_page,
@@ -108,23 +107,40 @@ def test_table_of_several_heads_has_layer_rows_and_head_columns():
     assert table.rows[2]["2"] == pytest.approx(100 * LAST.crossing()[1])
 
 
-def test_page_holds_every_layer_and_head(tmp_path):
-    path = write_page(INSPECTION, tmp_path / "a.html", LAST, MEAN)
-    value, packs = page_parts(path)
-    assert (value["opened"], value["answer"], value["caveat"]) == (["3", MEAN], [8, 11], CAVEAT)
-    assert [layer["name"] for layer in value["layers"]] == ["1", "2", "3", MATCH]
-    for layer in INSPECTION.layers:
-        packed = packs[f"layer-{layer.name}"]
-        weights = np.frombuffer(packed, "<u2").reshape(layer.weights.shape) / SCALE
-        assert weights == pytest.approx(layer.weights, abs=1 / SCALE)
-    encoder, matching = value["views"]
-    assert [unit[0] for unit in encoder["units"]] == [unit.text for unit in FIRST.rows]
-    assert encoder["rows"] == encoder["columns"]
-    texts = [unit[0] for unit in matching["units"]]
-    assert [texts[index] for index in matching["rows"]] == [unit.text for unit in MATCHING.rows]
-    assert [texts[index] for index in matching["columns"]] == [unit.text for unit in MATCHING.columns]
-    path = write_page(make_inspection(evil=True), tmp_path / "a.html", FIRST, MEAN)
-    page = path.read_text(encoding="utf-8")
+def test_figure_holds_every_layer_and_head_and_shows_the_first():
+    chosen = select_heads(INSPECTION.layers, ALL, ALL)
+    figure = heatmaps(chosen)
+    assert [trace.visible for trace in figure.data] == [True, True] + [False] * 6
+    for trace, (layer, head) in zip(figure.data, chosen, strict=True):
+        assert trace.z / 100 == pytest.approx(layer.head(head), abs=0.0051)
+    buttons = {button.label: button.args for button in figure.layout.updatemenus[0].buttons}
+    assert list(buttons) == ["layer 1", "layer 2", "layer 3", "match-LSTM"]
+    visible, changes = buttons["match-LSTM"]
+    assert visible["visible"] == [False] * 6 + [True, True]
+    for axis, units in (("x", MATCHING.columns), ("y", MATCHING.rows)):
+        for number in ("", "2"):
+            assert changes[f"{axis}axis{number}.ticktext"] == [unit.text for unit in units]
+    assert figure.layout.yaxis.range == (len(FIRST.rows) - 0.5, -0.5), "the first row is on top"
+
+
+def test_page_is_one_file_without_markup_of_the_texts(tmp_path):
+    evil = make_inspection(evil=True)
+    page = write_page(evil, tmp_path / "a.html", [(evil.layers[0], MEAN)]).read_text(encoding="utf-8")
     assert EVIL not in page
     assert page.count("</script>") == page.count("<script"), "no text ends the page's script"
-    assert EVIL in page_parts(path)[0]["passage"]
+    assert "<mark>Ada</mark>" in page
+    assert CAVEAT in page
+
+
+@pytest.mark.slow
+def test_page_in_a_browser(tmp_path, visit):
+    evil = make_inspection(evil=True)
+    chosen = select_heads(evil.layers, ALL, ALL)
+    page = visit(write_page(evil, tmp_path / "a.html", chosen))
+    page.locator(".updatemenu-header").click()
+    page.locator(".updatemenu-dropdown-button").nth(3).click()
+    page.wait_for_selector("text=match-LSTM, backward")
+    box = page.locator(".xy2, .x2y2, .x2y").first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 12, box["y"] + box["height"] / 18)
+    percent = round(100 * float(evil.layers[3].head("backward")[0, 0]))
+    page.wait_for_selector(f".hovertext:has-text('Ada → Who: {percent}%')")
