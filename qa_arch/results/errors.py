@@ -309,7 +309,7 @@ def summarise(
     return Summary(
         title=f"{record.name} / {folder.resolve().name}",
         record=record,
-        facts={"settings": _settings(record), "run": _run(record), "provenance": _provenance(record)},
+        facts={"settings": _settings(record), "run": run_facts(record), "provenance": provenance(record)},
         scores=scores_table(record),
         curves=_curves(record.epochs),
         mistakes=result,
@@ -342,7 +342,7 @@ def _settings(record: RunRecord) -> list[tuple[str, str]]:
     ]
 
 
-def _run(record: RunRecord) -> list[tuple[str, str]]:
+def run_facts(record: RunRecord) -> list[tuple[str, str]]:
     row = row_of(Scored(record.model, "", None, record), RUN)
     if record.selects:
         del row["encoder"]  # its section is not read
@@ -376,7 +376,7 @@ def _split_size(facts: SplitFacts) -> str:
     return f"{questions} ({facts.unanswerable or 0:,} unanswerable), SQuAD {facts.protocol or '?'}{extra}"
 
 
-def _provenance(record: RunRecord) -> list[tuple[str, str]]:
+def provenance(record: RunRecord) -> list[tuple[str, str]]:
     dirty = ", with uncommitted changes" if record.dirty else ""
     device = ", ".join(f"{key} {value}" for key, value in asdict(record.device).items() if value is not None)
     hashes = {f"{split} hash": facts.fingerprint for split, facts in record.data.items()}
