@@ -302,19 +302,19 @@ def _baselines(
     sets: Sequence[ScoredSet], systems: Sequence[System], name: str | None, problems: list[str]
 ) -> list[str | RunError | None]:
     """Label of each set's baseline; None if none is wanted, or why there is none."""
-    found: list[str | RunError | None] = []
+    labels: list[str | RunError | None] = []
     for scored in sets:
         folders = {run.folder for run in scored.runs}
         members = [s for s in systems if any(folder in folders for folder, _ in s.runs)]
         try:
-            found.append(shareable(find_system(members, name).label) if name else None)
+            labels.append(shareable(find_system(members, name).label) if name else None)
         except RunError as error:
-            found.append(error)
+            labels.append(error)
             if scored.rows:
                 problems.append(f"--baseline, on {scored.title}: {error}; not tested there")
-    if name and all(isinstance(baseline, RunError) for baseline in found):
-        raise RunError(f"--baseline: {'; '.join(dict.fromkeys(map(str, found))) or 'no run has scores'}")
-    return found
+    if name and all(isinstance(baseline, RunError) for baseline in labels):
+        raise RunError(f"--baseline: {'; '.join(dict.fromkeys(map(str, labels))) or 'no run has scores'}")
+    return labels
 
 
 def _shown(runs: Sequence[Run], systems: Sequence[System]) -> list[Shown]:
@@ -474,12 +474,12 @@ def _tests(
             notes.append(
                 f"{MEASURES[measure]} of {names} is not tested: their rows lack the best spans; {remedy}"
             )
-        against = baseline if isinstance(baseline, str) and baseline in with_measure else None
-        against = against if len(with_measure) > 1 else None
-        if with_measure and samples.testable(samples.where(measure)) and (against or measure != "exact"):
+        tested = baseline if isinstance(baseline, str) and baseline in with_measure else None
+        tested = tested if len(with_measure) > 1 else None
+        if with_measure and samples.testable(samples.where(measure)) and (tested or measure != "exact"):
             own = replace(samples, systems=with_measure)
-            what = f"every system against {against}" if against else "95% intervals"
-            tables[measure] = effects_table(own, against, measure, title=f"{MEASURES[measure]}: {what}")
+            what = f"every system against {tested}" if tested else "95% intervals"
+            tables[measure] = effects_table(own, tested, measure, title=f"{MEASURES[measure]}: {what}")
     return tables, notes
 
 
@@ -588,12 +588,12 @@ def _about(sets: Sequence[ScoredSet], runs: Runs, problems: Sequence[str], writt
 
 def _browsed(scored: ScoredSet) -> dict[str, Any]:
     """What the question browser knows of a set before it unpacks the rows."""
-    facets = []
+    filters = []
     for facet in scored.breakdowns:
         count = np.bincount(facet.level, minlength=len(facet.names)).tolist()
-        facets.append({"key": facet.key, "title": facet.title, "names": facet.names, "count": count})
+        filters.append({"key": facet.key, "title": facet.title, "names": facet.names, "count": count})
     runs = [run.number for run in scored.rows]
-    return {"runs": runs, "texts": scored.questions is not None, "facets": facets}
+    return {"runs": runs, "texts": scored.questions is not None, "facets": filters}
 
 
 def _packs(sets: Sequence[ScoredSet]) -> dict[str, str]:
