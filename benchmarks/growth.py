@@ -38,7 +38,7 @@ from qa_arch.records import (
     write_questions,
     write_record,
 )
-from qa_arch.results.report.page import write_report
+from qa_arch.results.report import write_report
 from qa_arch.types.text import QuestionSet
 
 CACHE = Path(".cache/bench")

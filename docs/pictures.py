@@ -114,7 +114,7 @@ def report(path: Path) -> None:
             executable_path=os.environ.get("CHROMIUM"), args=["--no-sandbox"]
         ).new_page(viewport={"width": 1280, "height": 900})
         tab.goto(page.as_uri())
-        tab.wait_for_selector("#questions table")
+        tab.wait_for_selector("html[data-ready=yes]")
         shown = ", ".join(f"#{section}" for section in SECTIONS)
         tab.add_style_tag(content=f"section:not({shown}) {{ display: none }}")
         tab.wait_for_timeout(500)

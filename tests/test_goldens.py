@@ -26,7 +26,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import yaml
-from reports import page_parts
+from reports import page_figures, page_parts, page_text
 
 from qa_arch import __version__
 from qa_arch.cli.main import COMMANDS, main
@@ -120,8 +120,13 @@ def outline(value, path: str = "") -> Iterator[str]:
 
 
 def report(page: str) -> str:
-    value, packs = page_parts(Path(page))
-    return "\n".join([*outline(value), *(f"{k} {digest(v)}" for k, v in packs.items() if k != "plotly")])
+    """What the page says, its figures, and digests of what it unpacks."""
+    value, packs = page_parts(page)
+    figures = (
+        f"{name} {len(f['data'])} {digest(json.dumps(f).encode())}" for name, f in page_figures(page).items()
+    )
+    packed = (f"{name} {digest(data)}" for name, data in packs.items() if name != "plotly")
+    return steady("\n".join([page_text(page), *figures, *outline(value), *packed]))
 
 
 def settings(section, path: str = "") -> dict:

@@ -390,13 +390,13 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     add("--types", metavar="FILE", help="question classes (qa-arch types) to break scores down by")
     add("--baseline", metavar="NAME", help="test every system against this one")
     add_options(parser, "--language", "--unit")
-    spans = "open the page with answerable F1 (forced answer); a switch on the page changes the measure"
+    spans = "show answerable F1 (forced answer) in the figures"
     add("--spans", dest="measure", action="store_const", const="spans", default="f1", help=spans)
 
 
 def run_report(args: argparse.Namespace) -> int:
     """Write the page and print its path; unusable inputs are reported on stderr and on the page."""
-    from qa_arch.results.report.page import write_report
+    from qa_arch.results.report import write_report
 
     problems: list[str] = []
     runs = find_runs(args.runs or ["runs"], unreadable=problems)

@@ -269,7 +269,7 @@ def _truncated(key: str, heading: str, weight: int = 0) -> Column:
 
 def effects_table(
     samples: Samples,
-    baseline: str,
+    baseline: str | None,
     measure: MeasureName = "f1",
     *,
     order: Sequence[str] = HOLM,
@@ -280,15 +280,17 @@ def effects_table(
 ) -> Table:
     """Table with one row per system: mean ± s.d. over seeds with the 95% interval over articles (or
     questions), and its difference from ``baseline`` in ``measure`` with the corrected p-value (``effects``).
+    Without a baseline, nothing is tested.
 
     ``equivalence`` is the difference within which a system counts as equal to the baseline, above 0; its
     p-value gets a column. ``components`` adds the standard error of each difference by source, and its
     degrees of freedom.
     """
     equivalence = convert(Annotated[float, Range(0, above=True)] | None, equivalence, "equivalence")
-    if len(samples.systems) == 1:
+    if baseline is not None and len(samples.systems) == 1:
         raise RunError(f"{baseline}: no other system is finished, so nothing to compare; add runs")
-    tested = {row.name: row for row in effects(samples, baseline, measure, order, paired=paired)}
+    differences = [] if baseline is None else effects(samples, baseline, measure, order, paired=paired)
+    tested = {row.name: row for row in differences}
     shown = AT_THRESHOLD if measure in AT_THRESHOLD else (measure,)
     rows: list[dict[str, Any]] = []
     for label, sample in samples.systems.items():
@@ -310,8 +312,9 @@ def effects_table(
             mean_column(key, MEASURES[key], weight=int(key == shown[-1])),
             interval_column(key, weight=-1),
         ]
-    columns += [*delta_columns(f"Δ {name}" if name != "F1" else "ΔF1"), P_VALUE]
-    columns.append(replace(P_HOLM, heading="p, in order") if order else P_HOLM)
+    if tested:
+        columns += [*delta_columns(f"Δ {name}" if name != "F1" else "ΔF1"), P_VALUE]
+        columns.append(replace(P_HOLM, heading="p, in order") if order else P_HOLM)
     if equivalence is not None:
         columns.append(number("p_equivalent", f"p, within ±{equivalence:g}", p_value))
     if components:
@@ -324,7 +327,9 @@ def effects_table(
             number("freedom", "d.f.", lambda freedom: f"{freedom:.1f}"),
         ]
     notes = [
-        *_family_notes(samples, baseline, list(tested.values()), order, paired),
+        f"{int(samples.where(measure).sum()):,} questions{samples.rules}; ± standard deviation over seeds;"
+        f" intervals of {' and '.join(MEASURES[key] for key in shown)} over {samples.unit}s, runs fixed",
+        *(_family_notes(samples, baseline, differences, order, paired) if baseline else []),
         *([SINGLE_RUN] if any(row["seeds"] == 1 for row in rows) else []),
         *([FITTED] if samples.split == CALIBRATION else []),
         *([_COMPONENTS] if components else []),
@@ -335,17 +340,13 @@ def effects_table(
 def _family_notes(
     samples: Samples, baseline: str, tested: Sequence[Difference], order: Sequence[str], paired: bool
 ) -> list[str]:
-    """Notes on the questions, the sampling units, the correction and the minimum detectable effect."""
+    """Notes on the difference, the sampling units, the correction and the minimum detectable effect."""
     measure = tested[0].measure
     name, at_threshold = MEASURES[measure], measure in AT_THRESHOLD
-    shown = " and ".join(MEASURES[key] for key in (AT_THRESHOLD if at_threshold else (measure,)))
-    rules = samples.systems[baseline].records[0].facts(samples.split).rules
     detectable = sorted(row.effect.detectable for row in tested)
     sizes = " to ".join(dict.fromkeys(f"{size:.1f}" for size in (detectable[0], detectable[-1])))
     family = f"Holm over {len(tested)} comparisons" if len(tested) > 1 else "no correction (1 comparison)"
     return [
-        f"{int(samples.where(measure).sum()):,} questions{rules}; ± standard deviation over seeds; intervals"
-        f" of {shown} over {samples.unit}s, runs fixed",
         f"Δ: {name} against {baseline}{', run by run of the same seed' if paired else ''};"
         f" {_test_note(samples, tested, '' if at_threshold else None)}",
         f"tested in this order: {', '.join(order)}" if order else family,

@@ -114,6 +114,11 @@ class Samples:
     def first(self) -> Questions:
         return next(iter(self.systems.values())).rows[0]
 
+    @property
+    def rules(self) -> str:
+        """Clause on how answers are compared, "" for English."""
+        return next(iter(self.systems.values())).records[0].facts(self.split).rules
+
     def where(self, measure: MeasureName) -> Bools:
         """Mask of the questions that a measure averages over."""
         return self.first.answerable if measure == "spans" else np.ones(len(self.first), dtype=bool)

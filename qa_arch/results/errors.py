@@ -299,7 +299,7 @@ def summarise(
     return Summary(
         title=f"{record.name} / {folder.resolve().name}",
         record=record,
-        facts={"settings": _settings(record), "run": _run(record), "provenance": _provenance(record)},
+        facts={"settings": _settings(record), "run": run_facts(record), "provenance": provenance(record)},
         scores=scores_table(record),
         curves=_curves(record.epochs),
         mistakes=result,
@@ -338,7 +338,7 @@ def _settings(record: RunRecord) -> list[tuple[str, str]]:
     ]
 
 
-def _run(record: RunRecord) -> list[tuple[str, str]]:
+def run_facts(record: RunRecord) -> list[tuple[str, str]]:
     row = row_of(Scored(record.model, "", None, record), RUN)
     if "encoder." in _not_read(record):
         del row["encoder"]
@@ -369,7 +369,7 @@ def _split_size(facts: SplitFacts) -> str:
     return f"{questions} ({facts.unanswerable or 0:,} unanswerable), SQuAD {facts.protocol or '?'}{extra}"
 
 
-def _provenance(record: RunRecord) -> list[tuple[str, str]]:
+def provenance(record: RunRecord) -> list[tuple[str, str]]:
     dirty = ", with uncommitted changes" if record.dirty else ""
     device = ", ".join(f"{key} {value}" for key, value in asdict(record.device).items() if value is not None)
     hashes = {f"{split} hash": facts.fingerprint for split, facts in record.data.items()}

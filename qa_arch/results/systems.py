@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import re
 import shlex
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from qa_arch.config.identity import NEUTRAL, PLACES
 from qa_arch.config.retired import upgrade
@@ -36,7 +39,7 @@ from qa_arch.records import (
     require_rows,
 )
 from qa_arch.results.tables import Table
-from qa_arch.types.text import QuestionSet
+from qa_arch.types.text import QuestionSet, question_word
 
 _IGNORED = {*NEUTRAL, *PLACES, "predictions", "seed"}
 """Settings that do not distinguish systems; data is compared by its fingerprint."""
@@ -299,6 +302,8 @@ def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str,
             yield f"{prefix}{key}", value
 
 
+UNTYPED = "not classified"
+"""Class of a question that a file of classes lacks."""
 _NEEDED = ("id", "start", "end", "answerable", "abstained", "exact", "f1", "kind")
 _DTYPES = {
     **dict.fromkeys(("answerable", "abstained"), np.bool_),
@@ -454,3 +459,97 @@ def open_scored(source: Sequence[str], record: RunRecord, split: str) -> Questio
             " texts"
         )
     return questions
+
+
+_MONTH = re.compile(r"\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b|\bcentury\b", re.IGNORECASE)
+_YEAR = re.compile(r"\b(1\d|20)\d\ds?\b")
+_QUESTION = (7, 10, 13, 16)
+_CONTEXT = (76, 126, 176, 251)
+_ANSWER = (2, 3, 4, 6)
+"""Lower bounds, in words, of every bin but the first."""
+_LEVELS = 40
+"""Maximum number of levels of a breakdown."""
+
+
+@dataclass(frozen=True, eq=False)
+class Breakdown:
+    """One grouping of questions: ``level[q]`` is an index into ``names``."""
+
+    key: str
+    title: str
+    names: tuple[str, ...]
+    level: npt.NDArray[np.uint8]
+
+
+def breakdowns(
+    rows: Questions, questions: QuestionSet | None, types: Mapping[str, str] | None = None
+) -> list[Breakdown]:
+    """Breakdowns from the record alone, and from the texts if ``questions`` is given.
+
+    ``types``: question id -> class (``MAIN:sub``) from a classifier.
+    """
+    answerable = ["yes" if yes else "no" for yes in rows.answerable.tolist()]
+    result = [_by_name("answerable", "Answerable", answerable)]
+    if any(rows.kind):
+        result.append(_by_name("kind", "Kind, as tagged", rows.kinds))
+    if types:
+        labels = [types.get(id_, UNTYPED) for id_ in rows.ids]
+        mains = [label.partition(":")[0] for label in labels]
+        result.append(_by_name("class", "Predicted class", mains))
+        result.append(_by_name("sub", "Predicted sub class", labels))
+    if questions is None:
+        return result
+    examples = questions.examples
+    answers = [example.answers[0].text if example.answers else None for example in examples]
+    words = [None if answer is None else len(answer.split()) for answer in answers]
+    contexts = {context: len(context.split()) for context in {example.context for example in examples}}
+    return [
+        *result,
+        _by_name("word", "Question word", [question_word(e.question) for e in examples]),
+        _by_name("type", "Answer type", ["no answer" if a is None else answer_type(a) for a in answers]),
+        _by_bin("question", "Question length, words", _QUESTION, [len(e.question.split()) for e in examples]),
+        _by_bin("context", "Passage length, words", _CONTEXT, [contexts[e.context] for e in examples]),
+        _by_bin("answer", "Answer length, words", _ANSWER, words),
+        _by_name("article", "Article", [e.title for e in examples]),
+    ]
+
+
+def answer_type(text: str) -> str:
+    """Classify an answer as date, number, name, clause (6 words or more) or phrase, by its form alone.
+
+    A coarse version of the types of Rajpurkar et al. 2016, Table 2, without a tagger: a name is capitalised
+    throughout, except for short words.
+    """
+    words = text.split()
+    if _YEAR.search(text) or (_MONTH.search(text) and any(c.isdigit() for c in text)):
+        return "date"
+    if any(c.isdigit() for c in text) and len(words) <= 4:
+        return "number"
+    if len(words) >= 6:
+        return "clause"
+    long = [word for word in words if len(word) > 3] or words
+    return "name" if long and all(word.lstrip("\"'(“‘")[:1].isupper() for word in long) else "phrase"
+
+
+def _by_name(key: str, title: str, values: Sequence[str]) -> Breakdown:
+    """Breakdown with levels by descending frequency, at most ``_LEVELS``: rare ones share the last."""
+    unique, inverse, counts = np.unique(
+        np.array(values, dtype=object), return_inverse=True, return_counts=True
+    )
+    order = np.argsort(-counts, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    names = [str(unique[index]) for index in order]
+    if len(names) > _LEVELS:
+        names, place = [*names[: _LEVELS - 1], "other"], np.minimum(place, _LEVELS - 1)
+    return Breakdown(key, title, tuple(names), place[inverse].astype(np.uint8))
+
+
+def _by_bin(key: str, title: str, begins: Sequence[int], values: Sequence[int | None]) -> Breakdown:
+    """Breakdown into ascending bins without empty ones; questions without a value come last."""
+    bounds = pairwise((1, *begins))
+    names = [str(low) if high == low + 1 else f"{low}–{high - 1}" for low, high in bounds]
+    names += [f"{begins[-1]}+", "no answer"]
+    level = np.array([len(begins) + 1 if v is None else bisect_right(begins, v) for v in values], np.int64)
+    used = np.unique(level)
+    return Breakdown(key, title, tuple(names[i] for i in used), np.searchsorted(used, level).astype(np.uint8))

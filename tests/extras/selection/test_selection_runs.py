@@ -13,7 +13,7 @@ from qa_arch.data.synthetic import named
 from qa_arch.extras.selection.sets import CLASSES
 from qa_arch.metrics.prediction_files import read_types
 from qa_arch.records import find_runs, read_record
-from qa_arch.results.report.collect import collect
+from qa_arch.results.report import scored_sets
 
 
 @pytest.fixture(scope="module")
@@ -266,14 +266,14 @@ def test_types_command_classifies_every_question(typed, read_json):
 def test_report_has_main_and_sub_class_breakdowns(trained, typed):
     runs = find_runs([trained])
     types = read_types(typed)
-    page, _ = collect(runs, types=types, problems=[])
-    (dev,) = [page_set for page_set in page["sets"] if page_set["split"] == "dev"]
-    breakdowns = {facet["key"]: facet for facet in dev["facets"]}
-    assert set(breakdowns["class"]["names"]) == {label.partition(":")[0] for label in types.values()}
-    assert set(breakdowns["sub"]["names"]) <= {*types.values(), "other"}
-    assert sum(breakdowns["class"]["count"]) == 600
-    untyped, _ = collect(runs, problems=[])
-    assert "class" not in {facet["key"] for page_set in untyped["sets"] for facet in page_set["facets"]}
+    dev, *_ = scored_sets(runs, None, types, [])
+    breakdowns = {breakdown.key: breakdown for breakdown in dev.breakdowns}
+    assert set(breakdowns["class"].names) == {label.partition(":")[0] for label in types.values()}
+    assert set(breakdowns["sub"].names) <= {*types.values(), "other"}
+    assert len(breakdowns["class"].level) == 600
+    assert all(
+        facet.key != "class" for scored in scored_sets(runs, None, None, []) for facet in scored.breakdowns
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,447 @@
+"""Figures of the report, as Plotly's JSON: one colour and mark per system, means and ranges over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+
+from qa_arch.metrics.confidence import Floats, reliability, thresholds
+from qa_arch.records import RunRecord
+from qa_arch.results.columns import COLUMNS
+from qa_arch.results.effects import MEASURES, MeasureName
+from qa_arch.results.errors import OUTCOMES, Mistakes
+from qa_arch.results.html import figure_html
+from qa_arch.results.systems import Breakdown, Questions
+
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "hexagon", "x")
+COLOURS = len(SYMBOLS)
+"""Colours of the style sheet, ``--c0`` and up; systems beyond them repeat a colour with another mark."""
+OUTCOME_COLOURS = dict(zip(OUTCOMES, ("--line", "--e0", "--e1", "--e2", "--e2", "--e3"), strict=True))
+COSTS = {"batch": "windows in one optimizer step", "strategy": "", "train_questions": "", "parameters": ""}
+COSTS |= {"seconds": "seconds, without validation", "peak_memory_mb": "MB"}
+"""Columns that scores are drawn over, and their units."""
+POINTS = 240
+"""Maximum number of points of a mean curve."""
+NO_ROWS = "Needs question rows (questions.parquet next to run.json): qa-arch evaluate --run RUN writes them."
+NO_ODDS = "Needs null odds, which these adopted systems lack: qa-arch adopt … --na-prob."
+RELIABILITY = {
+    "answerability": (
+        "Is it answerable?",
+        "Softmax of the best span against “no answer”, and how many of those questions have an answer.",
+        "Not for adopted systems, whose null odds have their own scale, nor if every question has an answer.",
+    ),
+    "answers": (
+        "Is the answer right?",
+        "Softmax of the answer over all candidates, and how many of the answers given match exactly.",
+        "Adopted systems have no probabilities of answers.",
+    ),
+    "fitted": (
+        "Is it right? (fitted confidence)",
+        "The confidence that is served, by the temperature fitted on calibration, and how many answers are"
+        " right, “no answer” included.",
+        "Adopted systems have confidences if adopted with qa-arch adopt … --calibration.",
+    ),
+}
+"""Title, caption, and the reason if it cannot be drawn."""
+_ROWS = {"margin": {"l": 10, "r": 14, "t": 6, "b": 36}}
+Points = tuple[Any, Any]
+"""x and y."""
+
+
+@dataclass(eq=False)
+class Run:
+    """A run on one scored set."""
+
+    number: int
+    folder: Path
+    record: RunRecord
+    label: str = ""
+    """Label of its system, and the seed if that has several."""
+    rows: Questions | None = None
+    """None without question rows."""
+    mistakes: Mistakes | None = None
+    row: dict[str, Any] = field(default_factory=dict)
+    """Values by column (``results.columns``)."""
+
+    @cached_property
+    def curves(self) -> dict[str, Floats] | None:
+        """``metrics.confidence.thresholds``, with ``exact``; None without null odds."""
+        rows = self.rows
+        if rows is None or np.isnan(rows.null_odds).all():
+            return None
+        exact, _ = thresholds(rows.null_odds, rows.span_exact, rows.answerable)
+        return thresholds(rows.null_odds, rows.span_f1, rows.answerable)[0] | {"exact": exact["score"]}
+
+    def confidence(self, kind: str) -> tuple[Floats, Any] | None:
+        """Confidences of one kind of ``RELIABILITY``, and whether they were justified."""
+        rows = self.rows
+        if rows is None or self.curves is None:
+            return None
+        if kind == "answerability":
+            return (
+                None
+                if self.record.adopted or rows.answerable.all()
+                else (expit(-rows.null_odds), rows.answerable)
+            )
+        values, given = (
+            (rows.probability, ~rows.abstained) if kind == "answers" else (rows.confidence, slice(None))
+        )
+        return None if np.isnan(values).all() else (values[given], rows.exact[given] > 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A system on one scored set; its ``place`` among all of the page decides colour and mark."""
+
+    label: str
+    place: int
+    runs: Sequence[Run]
+
+    @property
+    def colour(self) -> str:
+        return f"--c{self.place % COLOURS}"
+
+    def trace(self, x: Any, y: Any, hover: str, **options: Any) -> dict[str, Any]:
+        """A trace that the legend switches with the system; ``hover`` follows its name."""
+        template = {"hovertemplate": f"%{{fullData.name}}<br>{hover}<extra></extra>"}
+        return {"x": x, "y": y, "name": self.label, "legendgroup": self.label, **template, **options}
+
+    def marks(self, **options: Any) -> dict[str, Any]:
+        symbol = SYMBOLS[(self.place + self.place // COLOURS) % COLOURS]
+        line = {"color": "--paper", "width": 1}
+        return {"color": self.colour, "symbol": symbol, "size": 9, "line": line, **options}
+
+    def curve(self, curves: Sequence[Points], *, steps: bool = False, **line: Any) -> list[dict[str, Any]]:
+        """The mean of the seeds' curves, and below it a band from the lowest to the highest seed, except
+        below a dotted line."""
+        x, mean, low, high = mean_curve(curves, steps=steps)
+        hover = "%{x:.3~g}, %{y:.2f}"
+        if len(curves) > 1:
+            hover += f", mean of {len(curves)} seeds (%{{customdata[0]:.2f}} to %{{customdata[1]:.2f}})"
+        style = {"color": self.colour, "width": 1.9, "shape": "hv" if steps else "linear", **line}
+        drawn = self.trace(x, mean, hover, mode="lines", line=style, customdata=np.stack([low, high], -1))
+        if len(curves) < 2 or "dash" in line or not len(x):
+            return [drawn] if len(x) else []
+        if steps:
+            x, low, high = np.repeat(x, 2)[1:], np.repeat(low, 2)[:-1], np.repeat(high, 2)[:-1]
+        area: dict[str, Any] = {
+            "x": [*x, *x[::-1]],
+            "y": [*low, *high[::-1]],
+            "fill": "toself",
+            "fillcolor": self.colour,
+        }
+        return [
+            drawn | area | {"mode": "none", "opacity": 0.16, "hoverinfo": "skip", "customdata": []},
+            drawn,
+        ]
+
+
+def mean_curve(curves: Sequence[Points], *, steps: bool = False) -> tuple[Floats, Floats, Floats, Floats]:
+    """x, mean, lowest and highest of ``curves`` wherever all of them have a value, at most ``POINTS`` points.
+
+    Between its points a curve is linear, or keeps its last value (``steps``).
+    """
+    known: list[tuple[Floats, Floats]] = []
+    for points in curves:
+        x, y = (np.asarray(values, np.float64) for values in points)
+        x, y = x[np.isfinite(x) & np.isfinite(y)], y[np.isfinite(x) & np.isfinite(y)]
+        order = np.argsort(x, kind="stable")
+        known += [(x[order], y[order])] if len(x) else []
+    if len(known) < 2:
+        x, y = known[0] if known else (np.empty(0), np.empty(0))
+        return x, y, y, y
+    grid = np.unique(np.concatenate([x for x, _ in known]))
+    grid = grid[(grid >= max(x[0] for x, _ in known)) & (grid <= min(x[-1] for x, _ in known))]
+    if len(grid) > POINTS:
+        grid = grid[np.linspace(0, len(grid) - 1, POINTS).round().astype(int)]
+    values = np.stack(
+        [y[np.searchsorted(x, grid, "right") - 1] if steps else np.interp(grid, x, y) for x, y in known]
+    )
+    return grid, values.mean(0), values.min(0), values.max(0)
+
+
+def lines(
+    shown: Iterable[Shown], points: Callable[[Run], Points | None], **options: Any
+) -> list[dict[str, Any]]:
+    """Mean curves of systems through the ``points`` of their runs."""
+    known = ((s, [p for run in s.runs if (p := points(run)) is not None]) for s in shown)
+    return [trace for s, curves in known if curves for trace in s.curve(curves, **options)]
+
+
+def dots(shown: Iterable[Shown], point: Callable[[Run], Points | None]) -> list[dict[str, Any]]:
+    """A mark for every run that has a ``point``."""
+    traces = []
+    for s in shown:
+        known = [(run.label, *p) for run in s.runs if (p := point(run)) is not None]
+        known = [(name, x, y) for name, x, y in known if None not in (x, y) and x == x and y == y]  # not NaN
+        if known:
+            names, x, y = zip(*known, strict=True)
+            hover = {"hovertemplate": "%{text}<br>%{x}, %{y:.2f}<extra></extra>"}
+            traces.append(s.trace(x, y, "", mode="markers", marker=s.marks(), text=names) | hover)
+    return traces
+
+
+def axes(x: str, y: str, xaxis: Any = None, yaxis: Any = None, **layout: Any) -> dict[str, Any]:
+    return {"xaxis": {"title": x, **(xaxis or {})}, "yaxis": {"title": y, **(yaxis or {})}, **layout}
+
+
+def _bands(shown: Sequence[Shown]) -> str:
+    several = any(len(s.runs) > 1 for s in shown)
+    return " Lines: means over seeds. Bands: lowest to highest seed." if several else ""
+
+
+def learning_figures(shown: Sequence[Shown], measure: MeasureName, prefix: str = "", **layout: Any) -> str:
+    """Losses and the calibration score by epoch."""
+    most = max(len(run.record.epochs) for s in shown for run in s.runs)
+    axis = {"dtick": max(1, -(-most // 10)), "range": [0.9, most + 0.1]}
+
+    def points(key: str) -> Callable[[Run], Points | None]:
+        def of(run: Run) -> Points:
+            values = [epoch.value(key) for epoch in run.record.epochs]
+            return range(1, len(values) + 1), [np.nan if value is None else value for value in values]
+
+        return of
+
+    def chosen(key: str) -> Callable[[Run], Points | None]:
+        def of(run: Run) -> Points | None:
+            best = run.record.best_epoch
+            return None if best is None else (best + 1, run.record.epochs[best].value(key))
+
+        return of
+
+    loss = [
+        *lines(shown, points("train_loss"), dash="dot", width=1.4),
+        *lines(shown, points("calibration_loss")),
+        *dots(shown, chosen("calibration_loss")),
+    ]
+    reason = "No epoch was finished."
+    if most == 1:  # one point is no curve
+        known = [
+            (run.label, run.record.epochs[0].train_loss) for s in shown for run in s.runs if run.record.epochs
+        ]
+        losses = "; ".join(f"{label} {value or np.nan:.3f}" for label, value in known[:6])
+        more = f"; and {len(known) - 6} more" if len(known) > 6 else ""
+        reason = f"Only one epoch: nothing to plot. Training loss: {losses}{more}."
+    caption = f"Dotted: training. Solid: calibration. A mark is the epoch that a run selected.{_bands(shown)}"
+    drawn = loss if most > 1 else []
+    figures = figure_html(
+        f"{prefix}loss", "Loss by epoch", caption, drawn, axes("epoch", "loss", axis, **layout), reason
+    )
+    if most < 2:
+        return figures
+    key = "calibration_spans_f1" if measure == "spans" else f"calibration_{measure}"
+    return figures + figure_html(
+        f"{prefix}learned",
+        f"Calibration {MEASURES[measure]} by epoch",
+        "On the held-out calibration split, which selects the epoch.",
+        [*lines(shown, points(key)), *dots(shown, chosen(key))],
+        axes("epoch", f"{MEASURES[measure]}, %", axis, **layout),
+        "Not recorded.",
+    )
+
+
+def cost_figures(shown: Sequence[Shown], measure: MeasureName, score: str) -> tuple[str, str]:
+    """The column ``score`` over each of ``COSTS`` that differs between runs, and a note on the others."""
+    figures, same, unknown = "", [], []
+    small = {"height": 230, "margin": {"l": 44, "r": 10, "t": 8, "b": 38}}
+    for key, unit in COSTS.items():
+        title, rows = COLUMNS[key].heading, [run.row for s in shown for run in s.runs]
+        values = list(dict.fromkeys(row[key] for row in rows if None not in (row.get(key), row.get(score))))
+        if len(values) < 2:  # a single value explains no score
+            same += [f"{title} {COLUMNS[key].text({key: value})}" for value in values]
+            unknown += [] if values else [title]
+            continue
+        wide = key != "strategy" and 0 < 20 * min(values) < max(values)
+        axis = {"type": "log" if wide else "category" if key == "strategy" else "linear", "nticks": 6}
+        axis |= {"exponentformat": "SI"} | ({} if wide or key == "strategy" else {"rangemode": "tozero"})
+        traces = dots(shown, lambda run, key=key: (run.row.get(key), run.row.get(score)))  # type: ignore[misc]
+        layout = axes(unit or title, f"{MEASURES[measure]}, %", axis, **small)
+        figures += figure_html(f"cost-{key}", f"{MEASURES[measure]} and {title}", "", traces, layout)
+    note = f"Not drawn, as all runs have the same: {'; '.join(same)}. " if same else ""
+    return figures, note + (f"Not recorded: {'; '.join(unknown)}." if unknown else "")
+
+
+def _reason(shown: Sequence[Shown]) -> str:
+    """Why there are no question rows or null odds."""
+    adopted = [run.record.adopted for s in shown for run in s.runs]
+    return NO_ODDS if adopted and all(adopted) else NO_ROWS
+
+
+def abstention_figures(shown: Sequence[Shown], measure: MeasureName) -> str:
+    """Scores over the null threshold, risk over coverage, and precision over recall of abstention."""
+    curves = [run.curves for s in shown for run in s.runs if run.curves is not None]
+    odds = np.concatenate(
+        [own["margin"][np.isfinite(own["margin"])] for own in curves] or [np.array([0.0, 1.0])]
+    )
+    low, high = np.percentile(odds, [1, 99])
+    room = 0.03 * (high - low)
+    name, score = ("EM", "exact") if measure == "exact" else ("F1", "score")
+
+    def drawn(x: str, y: str, *, steps: bool = False) -> list[dict[str, Any]]:
+        """Curves, and every run at its own null threshold: the last point that is not above it."""
+
+        def place(run: Run) -> Points | None:
+            own, threshold = run.curves, run.record.threshold
+            if own is None or threshold is None or threshold.value is None:
+                return None
+            at = max(0, int(np.searchsorted(own["margin"], threshold.value, "right")) - 1)
+            return own[x][at], own[y][at]
+
+        def path(run: Run) -> Points | None:
+            return None if run.curves is None else (run.curves[x], run.curves[y])
+
+        return [*lines(shown, path, steps=steps), *dots(shown, place)]
+
+    reason = _reason(shown)
+    titles = ("Risk and coverage", "Precision and recall of abstention")
+    return (
+        figure_html(
+            "thresholds",
+            f"{name} over the null threshold",
+            "“No answer” is given where the null odds exceed the threshold; a mark is a run's own. Curves end"
+            f" where unknown scores of abstained answers would be needed.{_bands(shown)}",
+            drawn("margin", score, steps=True),
+            axes("null threshold", f"{name}, %", {"range": [low - room, high + room]}),
+            reason,
+        )
+        + figure_html(
+            "risk",
+            titles[0],
+            "Risk: 100 − mean F1 of the answered questions, as the threshold rises and more are answered.",
+            drawn("coverage", "risk"),
+            axes("coverage: answered, %", "risk, %", {"range": [0, 101]}, {"rangemode": "tozero"}),
+            reason,
+        )
+        + figure_html(
+            "abstain",
+            titles[1],
+            "Precision: abstentions that are right. Recall: unanswerable questions abstained from.",
+            drawn("recall", "precision"),
+            axes("recall, %", "precision, %", {"range": [0, 101]}, {"range": [0, 102]}),
+            "Every question of this set has an answer." if curves else reason,
+        )
+    )
+
+
+def calibration_figures(shown: Sequence[Shown]) -> str:
+    """Reliability diagrams; seeds of a system are pooled."""
+    figures, scale = "", {"range": [-0.02, 1.02]}
+    for kind, (title, caption, reason) in RELIABILITY.items():
+        traces = []
+        for s in shown:
+            known = [pair for run in s.runs if (pair := run.confidence(kind)) is not None]
+            if not known:
+                continue
+            pooled = reliability(*(np.concatenate(part) for part in zip(*known, strict=True)))
+            size = 4 + 9 * np.sqrt(pooled.count / pooled.count.max())
+            hover = "confidence %{x:.2f}, observed %{y:.2f}<br>%{customdata} questions"
+            style: dict[str, Any] = {"line": {"color": s.colour, "width": 1.8}, "marker": s.marks(size=size)}
+            style |= {"mode": "lines+markers", "customdata": pooled.count}
+            traces.append(s.trace(pooled.confidence, pooled.observed, hover, **style))
+        even: dict[str, Any] = {"x": [0, 1], "y": [0, 1], "mode": "lines", "hoverinfo": "skip"}
+        even |= {"line": {"color": "--faint", "width": 1, "dash": "dot"}}
+        caption += " Dotted line: perfect calibration. Larger marks: more questions; seeds are pooled."
+        known_odds = any(run.curves is not None for s in shown for run in s.runs)
+        figures += figure_html(
+            f"reliability-{kind}",
+            title,
+            caption,
+            [even, *traces] if traces else [],
+            axes("confidence", "observed", scale, scale),
+            reason if known_odds else _reason(shown),
+        )
+    return figures
+
+
+def outcome_figure(shown: Sequence[Shown]) -> str:
+    """Shares of outcomes, one bar per system: of several seeds their mean."""
+    judged = {s.label: [r.mistakes.figures() for r in s.runs if r.mistakes is not None] for s in shown}
+    judged = {label: figures for label, figures in judged.items() if figures}
+    traces = []
+    for key, name in OUTCOMES.items():
+        if not any(key in own["outcomes"] for figures in judged.values() for own in figures):
+            continue
+        counts = [np.mean([own["outcomes"].get(key, 0) for own in figures]) for figures in judged.values()]
+        shares = [
+            100 * n / figures[0]["questions"] for n, figures in zip(counts, judged.values(), strict=True)
+        ]
+        bar: dict[str, Any] = {
+            "type": "bar",
+            "orientation": "h",
+            "name": name,
+            "y": list(judged),
+            "x": shares,
+            "customdata": counts,
+        }
+        bar |= {"marker": {"color": OUTCOME_COLOURS[key], "line": {"color": "--paper", "width": 1.5}}}
+        bar |= {"text": [f"{share:.0f}" if share >= 4 else "" for share in shares], "textposition": "inside"}
+        hover = f"%{{y}}<br>{name}: %{{x:.1f}}% (%{{customdata:.1f}} questions)<extra></extra>"
+        traces.append(bar | {"insidetextanchor": "middle", "textangle": 0, "hovertemplate": hover})
+    caption = (
+        "Of all questions, percent; of several seeds their mean. Wrong abstention: no answer given though the"
+        " best span was right. Missed answer: no answer given, and the best span was wrong too. False answer:"
+        " answered an unanswerable question."
+    )
+    layout: dict[str, Any] = {
+        "barmode": "stack",
+        "bargap": 0.35,
+        "height": 130 + 30 * len(judged),
+        "showlegend": True,
+        **_ROWS,
+    }
+    side = {"autorange": "reversed", "ticks": ""}
+    drawn = axes("questions, %", "", {"range": [0, 100]}, side, **layout)
+    return figure_html("errors", "Outcomes", caption, traces, drawn, _reason(shown))
+
+
+def breakdown_figures(shown: Sequence[Shown], breakdowns: Sequence[Breakdown], measure: MeasureName) -> str:
+    """The measure by level of each breakdown that has several, one mark per system."""
+    figures = ""
+    for breakdown in breakdowns:
+        rows = {s: [run.rows for run in s.runs if run.rows is not None] for s in shown}
+        means = {
+            s: np.mean([_by_level(r, breakdown, measure) for r in own], 0) for s, own in rows.items() if own
+        }
+        table = np.stack(list(means.values()))
+        known = np.flatnonzero(np.isfinite(table).any(0))
+        if not len(known) or len(breakdown.names) < 2:
+            continue  # nothing to compare
+        if breakdown.key == "article":  # the hardest first
+            known = known[np.argsort(np.nanmean(table[:, known], 0), kind="stable")]
+        count = np.bincount(breakdown.level, minlength=len(breakdown.names))
+        names = [f"{breakdown.names[level]}  ({count[level]:,})" for level in known]
+        step, middle = min(0.13, 0.7 / len(means)), (len(means) - 1) / 2
+        traces = [
+            s.trace(
+                values[known],
+                np.arange(len(names)) + (nth - middle) * step,
+                "%{text}: %{x:.1f}",
+                **{"mode": "markers", "marker": s.marks(), "text": names},
+            )
+            for nth, (s, values) in enumerate(means.items())
+        ]
+        side = {
+            "range": [len(names) - 0.5, -0.5],
+            "ticks": "",
+            "tickvals": list(range(len(names))),
+            "ticktext": names,
+        }
+        size = {"height": 64 + 34 * len(names), **_ROWS}
+        layout = axes(f"{MEASURES[measure]}, %", "", {"range": [-3, 103]}, side, **size)
+        figures += figure_html(f"by-{breakdown.key}", breakdown.title, "", traces, layout)
+    return figures or figure_html("breakdown", "By kind of question", "", [], {}, _reason(shown))
+
+
+def _by_level(rows: Questions, breakdown: Breakdown, measure: MeasureName) -> Floats:
+    """Mean of the measure in percent for every level; NaN for a level without questions of the measure."""
+    where = rows.answerable if measure == "spans" else np.ones(len(rows), dtype=bool)
+    values = rows.span_f1 if measure == "spans" else getattr(rows, measure)
+    level, levels = breakdown.level[where], len(breakdown.names)
+    with np.errstate(invalid="ignore"):
+        return 100 * np.bincount(level, values[where], levels) / np.bincount(level, minlength=levels)
