@@ -207,7 +207,6 @@ WRITERS = {
     "suite": ("suite OUT.yaml RUN", "RUN"),
     "adopt": ("adopt --predictions RUN/predictions.json --data synthetic:dev --name x --folder OUT", "OUT"),
     "export": ("export RUN --to onnx --out OUT", "OUT"),
-    "graph": ("export RUN --to onnx", "RUN/onnx"),
     "hf": ("export RUN --to hf --out OUT", "OUT"),
     "publish": ("tables RUN --publish OUT", "OUT/NAME"),
     "predict": ("predict RUN --data synthetic:dev --out OUT", "OUT"),

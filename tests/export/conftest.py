@@ -67,6 +67,18 @@ def predictors(tmp_path_factory) -> dict[str, Reader]:
 
 
 @pytest.fixture(scope="session")
+def copied() -> Callable[[Reader], Reader]:
+    """A copy that tests may change, of a reader, which refuses to be copied."""
+
+    def copy(reader: Reader) -> Reader:
+        other = object.__new__(Reader)
+        vars(other).update(vars(reader))
+        return other
+
+    return copy
+
+
+@pytest.fixture(scope="session")
 def exported(predictors, tmp_path_factory) -> Callable:
     """``exported(case)``: folder of the case's ONNX export, written once."""
     from qa_arch.export.onnx import export_onnx

@@ -74,9 +74,9 @@ def test_exported_tokenizer_builds_our_windows(case, predictors, folders):
     assert len(tokenizer(" ".join(SHORT * 40))["input_ids"]) > 64  # no truncation by default
 
 
-def test_exported_tokenizer_sets_segment_ids(predictors, tmp_path):
+def test_exported_tokenizer_sets_segment_ids(predictors, copied, tmp_path):
     """ALBERT's tokenizer in transformers gives 0 for question and context alike."""
-    predictor = copy.copy(predictors["bert"])
+    predictor = copied(predictors["bert"])
     predictor.tokenizer = copy.deepcopy(predictor.tokenizer)
     backend = predictor.tokenizer.backend_tokenizer
     names = [(name, backend.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
@@ -130,7 +130,7 @@ def test_model_with_another_head_is_refused(predictors, tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def card(predictors, tmp_path_factory):
+def card(predictors, copied, tmp_path_factory):
     """Card of a predictor with a record, in its own folder."""
     point = Point(
         protocol="2.0",
@@ -150,7 +150,7 @@ def card(predictors, tmp_path_factory):
         threshold=Threshold(value=0.25, fitted_on="calibration"),
         scores={"dev": {"calibrated": point}},
     )
-    predictor, folder = copy.copy(predictors["bert"]), tmp_path_factory.mktemp("card") / "card"
+    predictor, folder = copied(predictors["bert"]), tmp_path_factory.mktemp("card") / "card"
     predictor.record, predictor.null_threshold = record, 0.25
     export_hf(predictor, folder)
     return folder / "README.md"

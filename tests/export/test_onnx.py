@@ -138,8 +138,8 @@ def test_int8_logits_are_close(case, predictors, reuse_graph, tmp_path):
     assert len(weights) == len(set(weights)) > 0, "ONNX Runtime fails on shared ones without VNNI"
 
 
-def test_graph_with_other_logits_is_not_written(predictors, reuse_graph, tmp_path):
-    predictor = copy.copy(predictors["bert"])
+def test_graph_with_other_logits_is_not_written(predictors, copied, reuse_graph, tmp_path):
+    predictor = copied(predictors["bert"])
     predictor.model = copy.deepcopy(predictor.model)
     *_, bias = (p for name, p in predictor.model.named_parameters() if not name.startswith("encoder."))
     bias.data += 2e-4
