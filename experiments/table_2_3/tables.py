@@ -10,11 +10,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from qa_arch.provenance import dev_access_note
 from qa_arch.records import DEV, TRAIN, RunRecord, Runs, recorded
 from qa_arch.results.columns import COLUMNS, comparison
 from qa_arch.results.experiments import runs_table
 from qa_arch.results.figures import COLOURS, DASHES, FAINT, GRID, MARKERS, save_figure
-from qa_arch.results.provenance import dev_access_note
 from qa_arch.results.tables import Column, Table, number, text
 
 ON_GPU = "qa-arch train -m experiment=table_2_3_gpu seed=13,14,15 model=match_lstm"

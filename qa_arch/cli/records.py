@@ -17,6 +17,7 @@ from qa_arch.data.formats import OnError
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.prediction_files import read_types
+from qa_arch.provenance import EXPERIMENTS, dev_access_note
 from qa_arch.records import DEV, RECORD, RECORDS, find_runs, read_scored
 from qa_arch.results.columns import by_measure, comparison
 from qa_arch.results.comparisons import (
@@ -31,7 +32,6 @@ from qa_arch.results.comparisons import (
 from qa_arch.results.errors import BOUNDARIES, OUTCOMES, Mistakes
 from qa_arch.results.experiments import TABLES, experiment_figures, experiment_tables
 from qa_arch.results.notebooks import compare as compare_with
-from qa_arch.results.provenance import EXPERIMENTS, dev_access_note
 from qa_arch.results.publish import publish
 from qa_arch.results.questions import open_scored
 from qa_arch.results.samples import MEASURES

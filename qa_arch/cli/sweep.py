@@ -24,11 +24,11 @@ from qa_arch.cli.runs import (
     require_hub,
     use_config_dir,
 )
-from qa_arch.config.identity import config_hash
 from qa_arch.config.machine import MACHINE, machine_overrides, machine_settings
 from qa_arch.config.schema import validate
 from qa_arch.config.target import own_options
 from qa_arch.errors import ConfigError, QaArchError, RunError
+from qa_arch.provenance import identify
 from qa_arch.records import read_record
 from qa_arch.results.tables import Table, print_table, text
 from qa_arch.sweep import points, runner
@@ -232,7 +232,7 @@ def _require_unchanged(
             continue
         try:
             config = _read_point(folder, entry, machine, config_dir).config
-            key = config_hash(asdict(config), points.sources(config))
+            key = identify(asdict(config), points.sources(config)).run_hash
         except QaArchError as error:
             if entry in to_run:
                 raise

@@ -24,13 +24,13 @@ from qa_arch.cli.runs import (
 )
 from qa_arch.config.extras import require_extras
 from qa_arch.config.files import is_unfinished, read_yaml, write_atomic, write_json
-from qa_arch.config.identity import ENCODER, config_hash
 from qa_arch.config.launched import Launched, launched
 from qa_arch.config.machine import lost_logger, machine_overrides
 from qa_arch.config.schema import Config, require_trainable, require_vectors, validate
 from qa_arch.config.target import TRUSTED, own_options, require_trusted
 from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.models.teacher_files import require_teacher
+from qa_arch.provenance import ENCODER, identify
 from qa_arch.records import RECORD, RunRecord, Runs, clear_run, read_record
 from qa_arch.system.garbage import gc_disabled
 from qa_arch.system.lock import LOCK, hold
@@ -208,7 +208,7 @@ def plan_job(
     for section in ("model", "loss", "references"):
         require_trusted(getattr(config, section), trusted, section)
     if folder is None:
-        model, digest = config.model.get("name", "model"), config_hash(asdict(config))
+        model, digest = config.model.get("name", "model"), identify(asdict(config)).settings_hash
         folder = Path(config.runs_dir) / config.name / f"{model}-s{config.seed}-{digest[:8]}"
     return Job(config, raw, Path(folder), machine_overrides(overrides))
 
@@ -272,8 +272,8 @@ def require_usable(job: Job, if_exists: IfExists) -> None:
         record = read_record(folder)
         started = validate(record.config)  # adds defaults of new settings
         # Where the inputs lie does not matter: their content is compared when they have been read.
-        read = {} if record.encoder is None else {ENCODER: record.encoder.config_hash}
-        if config_hash(asdict(started), read) != config_hash(asdict(job.config), read):
+        read = {} if record.encoder is None else {ENCODER: record.encoder.run_hash}
+        if identify(asdict(started), read) != identify(asdict(job.config), read):
             word = shlex.quote(str(folder))
             raise RunError(f"{folder}: was started with another config; resume with --config-from {word}")
         lost = lost_logger(record.config, asdict(job.config), job.machine)

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from qa_arch.config.check import FolderName, Range, read
 from qa_arch.config.compression_steps import Step
-from qa_arch.config.retired import upgrade
 from qa_arch.errors import ConfigError
 from qa_arch.manifest import TaskEntry, from_extras
 
@@ -205,8 +204,6 @@ class Selection:
     """Maximum words of an answer; the rest is cut."""
     unknown_buckets: Annotated[int, Range(0)] = 100
     """Vectors shared by out-of-vocabulary words, chosen by a hash of the word; 0 = zero vectors."""
-    types: None = None
-    """Retired, but not in ``config.retired``: only some configs without it include it in their hash."""
 
 
 @dataclass(frozen=True)
@@ -319,10 +316,7 @@ class SweepSettings:
 
 @cache
 def defaults() -> Mapping[str, Any]:
-    """Dotted setting -> default value, for settings that have one.
-
-    They were added after the first records; older records are read with these defaults.
-    """
+    """Dotted setting -> default value, for settings that have one."""
     values = {f.name: f.default for f in fields(Config) if f.default is not MISSING}
     for name, section in get_type_hints(Config).items():
         if is_dataclass(section):
@@ -350,7 +344,7 @@ def task_entry(name: Any) -> TaskEntry:
 
 def validate(raw: Any) -> Config:
     """Convert to a typed config, and check rules across several settings."""
-    config = read(Config, upgrade(raw))
+    config = read(Config, raw)
     if problem := next(_problems(config), None):
         raise ConfigError(problem)
     trainer = config.trainer

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from qa_arch.config.files import write_json
-from qa_arch.config.identity import config_hash
 from qa_arch.data.answer_files import Answers
 from qa_arch.errors import DataError
 from qa_arch.metrics.squad import METRIC_VERSION, abstention_warning, aggregate, score_questions
+from qa_arch.provenance import json_hash, new_record
 from qa_arch.records import (
     ADOPTED,
     CALIBRATION,
@@ -34,7 +34,6 @@ from qa_arch.records import (
     write_questions,
     write_record,
 )
-from qa_arch.results.provenance import new_record
 from qa_arch.spans.files import PREDICTIONS
 from qa_arch.spans.ranking import Ranking, with_null
 from qa_arch.spans.rows import ALWAYS_ANSWER, question_rows, threshold_on
@@ -83,7 +82,7 @@ def adopt(
 
 
 def _hash(answers: Answers) -> str:
-    return config_hash({"texts": answers.texts, "odds": answers.null_odds})
+    return json_hash([answers.texts, answers.null_odds])
 
 
 def check_articles(questions: QuestionSet, calibration: QuestionSet) -> None:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from qa_arch import provenance
 from qa_arch.config.files import file_stem
-from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.formats import OnError
@@ -26,6 +26,7 @@ from qa_arch.errors import ConfigError, DataError, RunError, UnavailableError
 from qa_arch.evaluation.registration import require_registered
 from qa_arch.evaluation.scoring import calibrate, read, reference_scores, score
 from qa_arch.models.checkpoint_files import record_folder, run_config
+from qa_arch.provenance import dev_access, experiment_folders, log_dev_access
 from qa_arch.records import (
     CALIBRATION,
     CHECKPOINTS,
@@ -46,8 +47,6 @@ from qa_arch.records import (
     require_same,
     write_record,
 )
-from qa_arch.results import provenance
-from qa_arch.results.provenance import dev_access, experiment_folders, log_dev_access
 from qa_arch.tasks import Predictor, Watch, task_named, task_of
 from qa_arch.types.text import QuestionSet
 
@@ -113,7 +112,7 @@ def evaluate_runs(
     predictor.config = replace(predictor.config, decode=config.decode)
     accesses = []
     if request.final:
-        access = dev_access(folder.resolve().name, record.config_hash, questions)
+        access = dev_access(folder.resolve().name, record.run_hash, questions)
         log.info("%s: one more access to dev", log_dev_access(experiments[0], access))
         accesses.append(access)
     compares = bool(config.references) and not request.train
@@ -258,7 +257,7 @@ def combined_record(request: Request, folder: Path) -> RunRecord:
     first, several = records[0], len(records) > 1
     config = {**first.config, "decode": request.settings or first.config["decode"]}
     members = tuple(
-        f"{Path(run).resolve().name} ({record.config_hash[:8]})"
+        f"{Path(run).resolve().name} ({record.run_hash[:8]})"
         for run, record in zip(request.runs, records, strict=True)
     )
     data = {}
@@ -275,7 +274,7 @@ def combined_record(request: Request, folder: Path) -> RunRecord:
         first,
         model="-".join(filter(None, labels)),
         config=config,
-        config_hash=config_hash({**config, "members": list(members)}),
+        **provenance.identify({**config, "members": list(members)})._asdict(),
         commit=commit,
         dirty=dirty,
         created=provenance.now(),
@@ -371,14 +370,14 @@ def checkpoint_run(
     if calibration:
         config["data"] = {**config["data"], "calibration": list(calibration)}
     hashes = {} if fitted_on is None else {CALIBRATION: fitted_on.fingerprint}
-    record = replace(predictor.record, config=config, config_hash=config_hash(config, hashes))
+    record = replace(predictor.record, config=config, **provenance.identify(config, hashes)._asdict())
     reading = None
     if existing is None and fitted_on is not None:
         with watching() as watch:
             reading = read(predictor, fitted_on, watch=watch)
     with changing(run, patience=WRITING) as existing:
         if existing is not None:
-            if existing.config_hash != record.config_hash:
+            if existing.run_hash != record.run_hash:
                 raise RunError(
                     f"{run}: holds the record of {existing.model} with other files, settings or calibration;"
                     f" score that with --run {shlex.quote(str(run))}, or choose another --record"

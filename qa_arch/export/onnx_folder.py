@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from qa_arch import provenance
 from qa_arch.config import extras
 from qa_arch.config.files import replacing_folder, write_json
-from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import Config
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
@@ -33,8 +33,8 @@ from qa_arch.models import store
 from qa_arch.models.onnx_model import DESCRIPTION, INPUTS, OUTPUTS, Description, ExportCheck, OnnxModel
 from qa_arch.nn import processor
 from qa_arch.nn.precision import Precision
+from qa_arch.provenance import identify
 from qa_arch.records import GRAPH, RunRecord, Threshold, changing, write_record
-from qa_arch.results import provenance
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.spans.ranking import Ranking
 from qa_arch.spans.search import SpanCollector
@@ -362,6 +362,6 @@ def _record(predictor: SpanPredictor) -> RunRecord:
         model=str(config.model.get("name")),
         seed=config.seed,
         config=settings,
-        config_hash=config_hash(settings),
+        **identify(settings)._asdict(),
         threshold=Threshold(value=None if threshold == float("inf") else threshold, fitted_on="nothing"),
     )

@@ -63,7 +63,7 @@ class Description:
     opset: int
     versions: Mapping[str, str]
     source: str | None = None
-    """``spans.loading.source_of`` the exported run; None for other models, and in older exports."""
+    """``spans.loading.source_of`` the exported run; None for other models."""
     check: ExportCheck | None = None
     """None before the check."""
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from qa_arch.errors import DataError
 from qa_arch.metrics.confidence import Bools, Floats, Ints
-from qa_arch.metrics.squad import Normalised, score_questions
+from qa_arch.metrics.squad import Normalised
 from qa_arch.results.questions import Questions
 from qa_arch.results.tables import Table, number, text
 from qa_arch.types.text import Example, QuestionSet
@@ -156,10 +156,6 @@ def mistakes(rows: Questions, questions: QuestionSet | None = None) -> Mistakes:
     examples = [by_id[id_] for id_ in rows.ids]
     spans = list(zip(rows.start.tolist(), rows.end.tolist(), strict=True))
     texts = [_text(example, *span) for example, span in zip(examples, spans, strict=True)]
-    if (rows.start[np.isnan(right)] >= 0).any():  # an older record: its spans are known, but not their scores
-        scored = score_questions(questions, dict(zip(rows.ids, texts, strict=True)))
-        exact = {s.id: s.exact for s in scored}
-        right = np.where(rows.abstained, [exact[id_] for id_ in rows.ids], rows.exact)
     outcome, normal = _outcomes(rows, right), Normalised(questions.language)
     places, plausible = np.full(len(rows), -1), np.full(len(rows), np.nan)
     for q in np.flatnonzero(outcome == WRONG_SPAN).tolist():

@@ -22,11 +22,11 @@ from typing import Any
 from qa_arch.config.check import suggest
 from qa_arch.config.files import read_json
 from qa_arch.errors import ConfigError, QaArchError, RunError
+from qa_arch.provenance import dev_access_note
 from qa_arch.records import DEV, RECORD, RECORDS, Globs, Runs, recorded
 from qa_arch.results import figures
 from qa_arch.results.columns import EPOCH, SPAN_COLUMNS, comparison, select_columns
 from qa_arch.results.comparisons import against_baseline, compare
-from qa_arch.results.provenance import dev_access_note
 from qa_arch.results.samples import MEASURES, MeasureName
 from qa_arch.results.systems import System, find_system, group_by_system, labelled
 from qa_arch.results.tables import Table, number, text

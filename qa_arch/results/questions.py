@@ -39,7 +39,9 @@ from qa_arch.types.text import QuestionSet, question_word
 
 UNTYPED = "not classified"
 """Class of a question that a file of classes lacks."""
-_NEEDED = ("id", "start", "end", "answerable", "abstained", "exact", "f1", "kind")
+_NEEDED = (
+    *("id", "start", "end", "answerable", "abstained", "exact", "f1", "span_exact", "span_f1", "kind"),
+)
 _DTYPES = {
     **dict.fromkeys(("answerable", "abstained"), np.bool_),
     **dict.fromkeys(("start", "end", "article"), np.int64),
@@ -55,7 +57,7 @@ _SHARES = frozenset(("exact", "f1", "span_exact", "span_f1", "probability", "con
 class Questions:
     """Columns of the questions of one scored set, shape (N,) each, in the order of the set.
 
-    What an older record or an adopted run lacks is NaN or None.
+    What a run does not record, such as an adopted one, is NaN or None.
     """
 
     folder: Path
@@ -63,8 +65,7 @@ class Questions:
     kind: tuple[str | None, ...]
     answerable: Bools
     abstained: Bools
-    """At the run's own null threshold, as are ``exact`` and ``f1``, 0..1; on SQuAD 1.1 not at all, except in
-    records made before version 0.2."""
+    """At the run's own null threshold, as are ``exact`` and ``f1``, 0..1; on SQuAD 1.1 no longer at all."""
     exact: Floats
     f1: Floats
     start: Ints
@@ -86,7 +87,7 @@ class Questions:
 
     @classmethod
     def of(cls, folder: Path, columns: Mapping[str, Sequence[Any]]) -> Questions:
-        """Convert columns to arrays; older records score a best span only where it was the answer given.
+        """Convert columns to arrays.
 
         Raises TypeError or ValueError for values of another type, and for scores that are not in 0..1.
         """
@@ -98,8 +99,6 @@ class Questions:
                 raise ValueError(f"{name} is not between 0 and 1")
         for name in ("null_odds", "probability", "confidence"):
             arrays.setdefault(name, np.full(len(columns["id"]), np.nan))
-        for name in ("exact", "f1"):
-            arrays.setdefault(f"span_{name}", np.where(arrays["abstained"], np.nan, arrays[name]))
         word = tuple(columns["word"]) if "word" in columns else None
         return cls(folder=folder, ids=tuple(columns["id"]), kind=tuple(columns["kind"]), word=word, **arrays)
 
@@ -120,7 +119,7 @@ def question_columns(run: Path, record: RunRecord, split: str = DEV) -> dict[str
     if not path.is_file():
         if split == CALIBRATION:
             raise RunError(
-                f"{path}: missing: records made before version 0.2 lack these rows; train again"
+                f"{path}: missing, and only training writes it: train again"
                 f" (qa-arch train --config-from {word})"
             )
         closed = record.setting("data", "open_dev") is False and split == DEV

@@ -160,7 +160,7 @@ def _run(record: RunRecord) -> list[tuple[str, str]]:
     if blocks:
         shown.append(("parameters by block", blocks))
     if parent := record.parent:
-        shown.append(("compressed from", f"{parent.run} (config {parent.config_hash[:12]})"))
+        shown.append(("compressed from", f"{parent.run} (run hash {parent.run_hash[:12]})"))
     if threshold := record.threshold:
         value = "none, always answers" if threshold.value is None else f"{threshold.value:.3f}"
         shown.append(("null threshold", f"{value}, fitted on {threshold.fitted_on}"))
@@ -189,7 +189,7 @@ def _provenance(record: RunRecord) -> list[tuple[str, str]]:
     return [
         ("created", record.created or "unknown"),
         ("commit", f"{record.commit[:12]}{dirty}" if record.commit else "none (not a checkout)"),
-        ("config", record.config_hash[:12]),
+        ("hashes", f"run {record.run_hash[:12]}, settings {record.settings_hash[:12]}"),
         ("device", device or "unknown"),
         ("versions", ", ".join(f"{name} {version}" for name, version in record.versions.items())),
         *((name, (fingerprint or "unknown")[:12]) for name, fingerprint in hashes.items()),

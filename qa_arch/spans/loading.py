@@ -22,8 +22,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from qa_arch import provenance
+from qa_arch.config.files import files_hash
 from qa_arch.config.find import choice
-from qa_arch.config.identity import files_hash
 from qa_arch.config.machine import with_machine
 from qa_arch.config.schema import task_entry, validate
 from qa_arch.config.target import TRUSTED
@@ -46,7 +47,6 @@ from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.precision import Precision, cast_weights
 from qa_arch.nn.weight_files import bounded
 from qa_arch.records import GRAPH, MODEL, ONNX, Device, RunRecord, Threshold, read_finished, require_folder
-from qa_arch.results import provenance
 from qa_arch.spans.predictor import SpanPredictor
 from qa_arch.tasks import Predictor, device_of, task_of
 from qa_arch.types.tensors import Batch, Logits, SpanLogits, StepLogits, log_choices

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.config.extras import require_extras
-from qa_arch.config.identity import ENCODER, NEUTRAL, config_hash
 from qa_arch.config.schema import Config, Source, require_trainable, require_vectors, task_entry, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.input_files import content_hash, packaged_files
 from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.models.teacher_files import joint_hash, require_teacher, teacher_identity
+from qa_arch.provenance import ENCODER, NEUTRAL, identify
 from qa_arch.results.pretrained_runs import encoder_folder, encoder_run
 from qa_arch.sweep.state import ALL_DEVICES, VISIBLE
 from qa_arch.system import lifeline
@@ -78,7 +78,7 @@ def make_points(composed: Iterable[tuple[tuple[str, ...], dict[str, Any]]]) -> l
             require_vectors(config)
             require_teacher(config)
             require_extras(config)
-            point = Point(overrides, raw, config, config_hash(asdict(config), sources(config)))
+            point = Point(overrides, raw, config, identify(asdict(config), sources(config)).run_hash)
         except QaArchError as error:
             raise type(error)(f"{title(overrides)}: {error}") from error
         twin = points.setdefault(point.key, point)
@@ -113,7 +113,7 @@ def sources(config: Config) -> dict[str, str]:
         if path.is_file():
             hashes["tokenizer"] = content_hash(path)
     if encoder := encoder_run(config.encoder.name):
-        hashes[ENCODER] = encoder.config_hash
+        hashes[ENCODER] = encoder.run_hash
     if teachers := config.distillation.teachers:
         hashes["teacher"] = joint_hash([teacher_identity(teacher) for teacher in teachers])
     return hashes

@@ -11,13 +11,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from qa_arch import provenance
 from qa_arch.config.files import is_unfinished, write_atomic, write_json
-from qa_arch.config.identity import NEUTRAL, within
-from qa_arch.config.machine import machine_settings
+from qa_arch.config.machine import machine_settings, within
 from qa_arch.config.schema import SweepSettings, refuse_ignored_encoder, refuse_mixed_sources
 from qa_arch.errors import ConfigError, QaArchError, RunError
+from qa_arch.provenance import NEUTRAL
 from qa_arch.records import RECORD, clear_run
-from qa_arch.results import provenance
 from qa_arch.sweep import schedule
 from qa_arch.sweep.points import Point, make_points, title
 from qa_arch.sweep.state import (

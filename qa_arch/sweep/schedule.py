@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from qa_arch import provenance
 from qa_arch.config.check import read
 from qa_arch.config.files import write_atomic
 from qa_arch.config.schema import SweepSettings
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.records import RECORD
-from qa_arch.results import provenance
 from qa_arch.sweep.state import ALL_DEVICES, LOG, TRACEBACK, VISIBLE, Entry, Status, read_status, record_of
 from qa_arch.system import lifeline
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
+from qa_arch import provenance
 from qa_arch.config.schema import SweepSettings
 from qa_arch.errors import ConfigError, one_line
-from qa_arch.results import provenance
 from qa_arch.sweep import schedule
 from qa_arch.sweep.state import RESULTS, Entry, actual_status
 from qa_arch.system import lifeline, lock

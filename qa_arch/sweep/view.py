@@ -12,9 +12,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from qa_arch import provenance
 from qa_arch.config.schema import OOM_REMEDY
 from qa_arch.errors import RunError
-from qa_arch.results import provenance
 from qa_arch.sweep.points import title
 from qa_arch.sweep.state import VALUES, Entry, Status, actual_status, record_of, value_of
 from qa_arch.system import terminal

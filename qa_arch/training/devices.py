@@ -21,8 +21,8 @@ from qa_arch.config import extras
 from qa_arch.config.launched import launched
 from qa_arch.config.schema import Trainer, divide_batch
 from qa_arch.errors import ConfigError
+from qa_arch.provenance import processor
 from qa_arch.records import Device
-from qa_arch.results.provenance import processor
 
 BF16 = (8, 0)
 """Compute capability of the first GPUs with bf16 (Ampere)."""

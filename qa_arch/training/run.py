@@ -20,8 +20,8 @@ from typing import Any
 import pytorch_lightning as pl
 from torch import nn
 
+from qa_arch import provenance
 from qa_arch.config.files import write_atomic
-from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import OOM_REMEDY, Config, cut_batch, require_trainable
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import QaArchError, RunError, out_of_memory
@@ -43,7 +43,6 @@ from qa_arch.records import (
     write_end,
     write_record,
 )
-from qa_arch.results import provenance
 from qa_arch.results.pretrained_runs import encoder_run
 from qa_arch.system.hub import commit_of, split_revision
 from qa_arch.tasks import Parts, task_of
@@ -182,11 +181,13 @@ def _train(config: Config, run: Run, resume: bool, trusted: Sequence[str], start
     parts = start.parts if start else task.assemble(config, trusted)
     encoder = encoder_run(config.encoder.name)
     teacher = parts.distiller.facts if parts.distiller is not None else None
-    hashes = inputs.fingerprints(parts.sets, parts.vectors, encoder, teacher)
+    sets = {split: str(questions.fingerprint) for split, questions in parts.sets.items()}
+    vectors = None if parts.vectors is None else parts.vectors.fingerprint
+    hashes = provenance.inputs_of(sets, vectors, encoder, teacher)
     inputs.require_unchanged(run.folder, config, run.read, hashes)
     run.update(
         **_record_fields(config, parts),
-        config_hash=config_hash(run.record.config, hashes),
+        run_hash=provenance.identify(run.record.config, hashes).run_hash,
         encoder=encoder,
         teacher=teacher,
         device=devices.describe(gpu),

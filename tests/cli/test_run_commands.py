@@ -15,6 +15,7 @@ from qa_arch.data import synthetic
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import write
 from qa_arch.evaluation import runs
+from qa_arch.provenance import DEV_ACCESS_LOG, read_dev_accesses
 from qa_arch.records import (
     Confidence,
     Threshold,
@@ -24,7 +25,6 @@ from qa_arch.records import (
     read_scored,
     write_record,
 )
-from qa_arch.results.provenance import DEV_ACCESS_LOG, read_dev_accesses
 from qa_arch.spans.task import SpanTask
 from qa_arch.system import hub
 from qa_arch.system.lock import holder
@@ -118,7 +118,7 @@ def test_closed_dev_set_is_scored_only_with_final(
     (first, second) = read_dev_accesses(log.parent)
     assert read_record(closed_run).dev_accesses == (first, second)
     assert first.run == second.run == closed_run.name
-    assert (first.config_hash, first.data) == (opened.config_hash, "synthetic-dev")
+    assert (first.run_hash, first.data) == (opened.run_hash, "synthetic-dev")
     assert first.fingerprint == opened.data["dev"].fingerprint
     assert first.date <= second.date
 
@@ -290,7 +290,7 @@ def test_ensemble_is_scored_into_its_own_record(qa_arch, trained, twin, tmp_path
     assert (ensemble.peak_memory_mb, ensemble.examples_per_second) == (None, None)
     assert json.loads(out_text) == flat(read_record(out).scores["dev"])
     assert both["model"] == "bert-ensemble-2"
-    assert both["members"] == [f"{run.name} ({single['config_hash'][:8]})" for run in (twin, trained)]
+    assert both["members"] == [f"{run.name} ({single['run_hash'][:8]})" for run in (twin, trained)]
     assert both["parameters"]["total"] == 2 * single["parameters"]["total"]
     spans = (record["scores"]["dev"]["never_null"]["metrics"]["f1"] for record in (single, both))
     assert next(spans) == pytest.approx(next(spans), abs=0.5)
@@ -306,7 +306,7 @@ def test_other_decoding_is_scored_into_its_own_record(qa_arch, trained, run_fold
     record = read_json(out / "run.json")
     assert record["config"]["decode"]["search"] == "greedy"
     assert record["model"] == "bert-greedy"
-    assert record["config_hash"] != read_json(run_folder / "run.json")["config_hash"]
+    assert record["run_hash"] != read_json(run_folder / "run.json")["run_hash"]
     assert (run_folder / "run.json").read_bytes() == before
     assert qa_arch(*arguments)[0] == 0  # repeating it overwrites the record
     code, _, err = qa_arch("evaluate", "--run", str(run_folder), "--decode", "grid", "--record", str(out))

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from qa_arch.cli.compose import compose, split_grid
-from qa_arch.config.identity import config_hash
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, DataError
+from qa_arch.provenance import identify
 from qa_arch.sweep import points as sweep_points
 from qa_arch.sweep.points import make_points, sources
 from qa_arch.sweep.runner import Grid
@@ -43,9 +43,9 @@ def test_folders_are_named_by_swept_settings(swept, name):
     assert re.fullmatch(r"[\w.+-]+", point.name)
 
 
-def test_key_is_the_config_hash_with_data_sources():
+def test_key_is_the_hash_of_config_and_data_sources():
     point = make_point()
-    assert point.key == config_hash(asdict(point.config), sources(point.config))
+    assert point.key == identify(asdict(point.config), sources(point.config)).run_hash
     assert make_point("trainer.workers=2", "name=other").key == point.key
     keys = {make_point(change).key for change in ("seed=1", "optim.lr=1", "data=synthetic_l3")}
     assert len(keys | {point.key}) == 4

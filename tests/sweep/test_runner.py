@@ -143,11 +143,11 @@ def test_sweep_killed_before_its_manifest_was_written_starts_over(stubbed):
 
 def test_results_of_other_code_are_logged(stubbed, monkeypatch, caplog):
     caplog.set_level(logging.WARNING)
-    monkeypatch.setattr("qa_arch.results.provenance.commit", lambda: ("a" * 40, False))
+    monkeypatch.setattr("qa_arch.provenance.commit", lambda: ("a" * 40, False))
     stubbed.launch(1, 2)
     assert actual_status(stubbed.point(1), parent=False).commit == "a" * 40
     assert not caplog.records
-    monkeypatch.setattr("qa_arch.results.provenance.commit", lambda: ("b" * 40, False))
+    monkeypatch.setattr("qa_arch.provenance.commit", lambda: ("b" * 40, False))
     (stubbed.point(2) / RECORD).unlink()
     Status("killed", attempts=1, commit="a" * 40).write(stubbed.point(2))
     stubbed.launch(1, 2)

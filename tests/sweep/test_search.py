@@ -133,7 +133,15 @@ def test_other_search_space_is_refused(tmp_path):
 )
 def test_search_value_of_a_run(scores, value):
     """SQuAD 2.0, SQuAD 1.1, answer selection; no value without calibration scores."""
-    about = {"status": "ok", "name": "n", "model": "m", "seed": 1, "config": {}, "config_hash": "-"}
+    about = {
+        "status": "ok",
+        "name": "n",
+        "model": "m",
+        "seed": 1,
+        "config": {},
+        "settings_hash": "-",
+        "run_hash": "-",
+    }
     splits = {"dev": {"calibrated": {"f1": 99.0}}} | ({"calibration": scores} if scores else {})
     points = {
         split: {

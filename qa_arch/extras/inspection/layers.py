@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from qa_arch.config.files import write_atomic
 from qa_arch.errors import ConfigError
-from qa_arch.results.provenance import now, versions
+from qa_arch.provenance import now, versions
 from qa_arch.results.report.page import pack_bytes, single_file
 from qa_arch.results.tables import Table, number, text
 

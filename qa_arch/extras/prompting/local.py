@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from qa_arch.config.identity import file_hash, files_hash
+from qa_arch.config.files import file_hash, files_hash
 from qa_arch.data.answer_files import UNANSWERABLE, is_null
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.extras.prompting.prompts import Messages, Reply

@@ -117,7 +117,7 @@ def _run(folder: Path, record: RunRecord, group: int) -> dict[str, Any]:
         "error": record.error.strip().splitlines()[-1] if record.error and record.error.strip() else None,
         "created": record.created,
         "commit": record.commit and record.commit[:10] + ("+" if record.dirty else ""),
-        "config": record.config_hash[:10],
+        "config": record.run_hash[:10],
         "device": f"{record.device.kind or '?'}, {record.device.name or '?'}",
         "strategy": "single device" if devices == 1 else f"{record.strategy or 'spread'} × {devices}",
         "precision": record.setting("trainer", "precision"),

@@ -22,9 +22,9 @@ import numpy as np
 from qa_arch.config.files import write_atomic
 from qa_arch.errors import RunError, UnavailableError
 from qa_arch.metrics.significance import Unit
+from qa_arch.provenance import now, versions
 from qa_arch.records import Runs
 from qa_arch.results.errors import BOUNDARIES, OUTCOMES, Mistakes
-from qa_arch.results.provenance import now, versions
 from qa_arch.results.publish import shareable
 from qa_arch.results.questions import Questions
 from qa_arch.results.report.collect import collect, run_settings
