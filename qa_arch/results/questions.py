@@ -65,7 +65,7 @@ class Questions:
     kind: tuple[str | None, ...]
     answerable: Bools
     abstained: Bools
-    """At the run's own null threshold, as are ``exact`` and ``f1``, 0..1; on SQuAD 1.1 no longer at all."""
+    """At the run's own null threshold, as are ``exact`` and ``f1``, 0..1; on SQuAD 1.1 as recorded."""
     exact: Floats
     f1: Floats
     start: Ints

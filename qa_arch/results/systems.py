@@ -101,7 +101,7 @@ def fingerprints(record: RunRecord) -> dict[str, str]:
 def _all_settings(records: Iterable[RunRecord]) -> list[dict[str, Any]]:
     """Settings of each record; what it lacks, the others have if they agree.
 
-    A run that ended before it read data gets theirs, an older one the weights of its encoder.
+    A run that ended before it read data gets theirs, one without the weights of its encoder those.
     """
     known = [(record, settings(record), fingerprints(record)) for record in records]
     weights: dict[Any, set[str]] = {}
