@@ -15,6 +15,7 @@ import json
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from qa_arch.config.files import read_json, write_json
@@ -181,6 +182,9 @@ def main(folders: Collection[str]) -> int:
                 changed = migrate(path)
             except QaArchError as error:
                 problems.append(str(error))
+                continue
+            except (LookupError, AttributeError, TypeError) as error:
+                problems.append(f"{path}: damaged ({error!r}); copy it again")
                 continue
             migrated, unchanged = migrated + changed, unchanged + (not changed)
     print(f"{migrated} records migrated, {unchanged} unchanged")
@@ -395,12 +399,13 @@ def rewrite_rows(run: Path, raw: Mapping[str, Any], split: str) -> str:
     columns = read_questions(folder)
     if "abstained" in columns and "span_f1" not in columns:
         columns |= span_scores(raw, split, columns)
-    after = write_questions(folder, columns)
-    if stated not in (None, before, after):  # after: a run of this script was stopped in between
+    with TemporaryDirectory() as scratch:
+        is_new = write_questions(scratch, columns) == before  # a run of this script was stopped in between
+    if stated not in (None, before) and not is_new:
         raise RunError(
             f"{folder / QUESTIONS}: are not the rows that the scores belong to; copy the run again"
         )
-    return after
+    return write_questions(folder, columns)
 
 
 def span_scores(raw: Mapping[str, Any], split: str, columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:

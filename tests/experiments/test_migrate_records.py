@@ -100,7 +100,8 @@ def test_longer_table_renames_classes_and_keeps_hashes(migration, run, monkeypat
 
 def test_running_record_and_rows_of_other_scores_are_left_alone(migration, run):
     earlier(run, 2)
-    raw = json.loads((run / RECORD).read_text())
+    raw, rows = json.loads((run / RECORD).read_text()), read_questions(run)
+    pq.write_table(pa.table(rows), run / QUESTIONS)
     for changes, message in (
         ({"status": "running"}, "still running"),
         ({"rows": {"dev": "0"}}, "not the rows that the scores belong to"),
@@ -108,10 +109,10 @@ def test_running_record_and_rows_of_other_scores_are_left_alone(migration, run):
         ({"schema": 4}, "not a record of schema 1 to 3"),
     ):
         (run / RECORD).write_text(json.dumps({**raw, **changes}))
-        written = (run / RECORD).read_bytes()
+        written = [(run / name).read_bytes() for name in (RECORD, QUESTIONS)]
         with pytest.raises(RunError, match=message):
             migration.migrate(run / RECORD)
-        assert (run / RECORD).read_bytes() == written
+        assert [(run / name).read_bytes() for name in (RECORD, QUESTIONS)] == written
 
 
 @pytest.mark.parametrize(
