@@ -118,7 +118,7 @@ def test_closed_dev_set_is_scored_only_with_final(
     (first, second) = read_dev_accesses(log.parent)
     assert read_record(closed_run).dev_accesses == (first, second)
     assert first.run == second.run == closed_run.name
-    assert (first.run_hash, first.data) == (opened.run_hash, "synthetic-dev")
+    assert (first.config_hash, first.data) == (opened.run_hash, "synthetic-dev")
     assert first.fingerprint == opened.data["dev"].fingerprint
     assert first.date <= second.date
 
