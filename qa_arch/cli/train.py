@@ -273,7 +273,7 @@ def require_usable(job: Job, if_exists: IfExists) -> None:
         started = validate(record.config)  # adds defaults of new settings
         # Where the inputs lie does not matter: their content is compared when they have been read.
         read = {} if record.encoder is None else {ENCODER: record.encoder.run_hash}
-        if identify(asdict(started), read) != identify(asdict(job.config), read):
+        if identify(asdict(started), read).run_hash != identify(asdict(job.config), read).run_hash:
             word = shlex.quote(str(folder))
             raise RunError(f"{folder}: was started with another config; resume with --config-from {word}")
         lost = lost_logger(record.config, asdict(job.config), job.machine)
