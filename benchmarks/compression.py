@@ -25,12 +25,12 @@ from typing import Any
 from benchmarks.memory import STATUS, private_memory, sample_memory
 from benchmarks.targets import NotMeasuredError
 from benchmarks.timing import alternate, median_time
+from qa_arch import provenance
 from qa_arch.cli.runs import PRECISIONS, open_reader
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
 from qa_arch.errors import QaArchError
 from qa_arch.records import DEV, GRAPH, WRITING, Cost, changing, read_record, write_record
-from qa_arch.results import provenance
 from qa_arch.results.columns import Scored, row_of, select_columns
 from qa_arch.results.tables import Table, render
 from qa_arch.spans.reader import Reader
@@ -76,7 +76,7 @@ def _measure(args: argparse.Namespace) -> int:
     """Measure the baseline and every run, update their records and print the figures."""
     runs = list(dict.fromkeys([args.baseline, *args.runs]))
     records = {run: read_record(run) for run in runs}
-    baseline = f"{Path(args.baseline).resolve().name} ({records[args.baseline].config_hash[:8]})"
+    baseline = f"{Path(args.baseline).resolve().name} ({records[args.baseline].run_hash[:8]})"
     latency: dict[str, Any] = {}
     for engine in ENGINES:
         if engine_runs := [run for run in runs if engine_of(run) == engine]:

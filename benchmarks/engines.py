@@ -112,7 +112,7 @@ def measure(run: Path, sources: Sequence[str], count: int, rounds: int) -> dict[
     record = read_record(run)
     return {
         "machine": machine,
-        "run": {"model": record.model, "config_hash": record.config_hash, "threshold": record.null_threshold},
+        "run": {"model": record.model, "config_hash": record.run_hash, "threshold": record.null_threshold},
         "data": {"name": questions.name, "questions": len(questions), "windows": len(table)},
         "rounds": rounds,
         "rows": [asdict(row) for row in rows],

@@ -20,8 +20,7 @@ from benchmarks import inputs
 from benchmarks.small import small_predictor
 from benchmarks.targets import Measure, Measurement
 from benchmarks.timing import once
-from qa_arch.config.files import write_json
-from qa_arch.config.identity import file_hash
+from qa_arch.config.files import file_hash, write_json
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from benchmarks.targets import TARGETS, Measurement, Target
-from qa_arch.results.provenance import commit, now, processor, versions
+from qa_arch.provenance import commit, now, processor, versions
 
 
 @dataclass(frozen=True, slots=True)

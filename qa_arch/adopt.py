@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qa_arch import provenance
 from qa_arch.config.files import read_json, write_json
-from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import refuse_recipe
 from qa_arch.data.answer_files import Answers
 from qa_arch.data.sources import open_passages
@@ -25,6 +25,7 @@ from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.metrics.languages import ENGLISH
 from qa_arch.metrics.squad import METRIC_VERSION, abstention_warning, aggregate, score_questions
 from qa_arch.models.checkpoint_files import names_checkpoint, run_config
+from qa_arch.provenance import identify, json_hash, new_record
 from qa_arch.records import (
     ADOPTED,
     CALIBRATION,
@@ -52,8 +53,6 @@ from qa_arch.records import (
     write_questions,
     write_record,
 )
-from qa_arch.results import provenance
-from qa_arch.results.provenance import new_record
 from qa_arch.spans.files import PREDICTIONS, write_parts
 from qa_arch.spans.ranking import Ranking, with_null
 from qa_arch.spans.rows import ALWAYS_ANSWER, question_rows, threshold_on
@@ -112,7 +111,7 @@ def adopt_model(
         config = {**config, "data": data}
         hashes = {CALIBRATION: questions.fingerprint}
     members = {"members": list(record.members)} if record.members else {}
-    record = replace(record, config=config, config_hash=config_hash({**config, **members}, hashes))
+    record = replace(record, config=config, **identify({**config, **members}, hashes)._asdict())
     existing = read_record(folder) if (folder / RECORD).is_file() else None
     if existing is not None:
         _require_same(existing, record, folder, sources)
@@ -176,7 +175,7 @@ def _write(
 
 def _require_same(existing: RunRecord, record: RunRecord, folder: Path, sources: Sequence[str]) -> None:
     """Raise RunError if the folder holds another record, or one of runs that were trained again since."""
-    same = existing.config_hash == record.config_hash
+    same = existing.run_hash == record.run_hash
     if same and record.members:
         same = (folder / MEMBERS).is_file() and read_json(folder / MEMBERS, "") == _members(sources, folder)
     if not same:
@@ -226,7 +225,7 @@ def _combined(
         rows={},
         references={},
         members=tuple(
-            f"{Path(run).resolve().name} ({record.config_hash[:8]})"
+            f"{Path(run).resolve().name} ({record.run_hash[:8]})"
             for run, record in zip(runs, records, strict=True)
         ),
         cost=None,
@@ -324,7 +323,7 @@ def adopt(
 
 
 def _hash(answers: Answers) -> str:
-    return config_hash({"texts": answers.texts, "odds": answers.null_odds})
+    return json_hash([answers.texts, answers.null_odds])
 
 
 def check_articles(questions: QuestionSet, calibration: QuestionSet) -> None:

@@ -35,6 +35,7 @@ from qa_arch.features.windows import FeatureTable
 from qa_arch.metrics import squad
 from qa_arch.models.checkpoint_files import is_checkpoint, run_config
 from qa_arch.nn.reading import Watch
+from qa_arch.provenance import dev_access, experiment_folders, log_dev_access
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -55,7 +56,6 @@ from qa_arch.records import (
     write_record,
 )
 from qa_arch.registration import require_registered
-from qa_arch.results.provenance import dev_access, experiment_folders, log_dev_access
 from qa_arch.spans import task
 from qa_arch.spans.files import write_parts
 from qa_arch.spans.loading import member_runs
@@ -113,7 +113,7 @@ def evaluate_run(
     predictor = load()
     accesses = []
     if final:
-        accesses.append(dev_access(folder.resolve().name, record.config_hash, questions))
+        accesses.append(dev_access(folder.resolve().name, record.run_hash, questions))
         log.info("%s: one more access to dev", log_dev_access(logs[0], accesses[0]))
     compares = bool(config.references) and not train
     calibration = recorded_calibration(record, config) if compares else None

@@ -21,12 +21,12 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, Literal
 
+from qa_arch import provenance
 from qa_arch.config.check import read
 from qa_arch.config.files import read_yaml
 from qa_arch.config.schema import Config, SweepSettings, validate
 from qa_arch.errors import ConfigError, QaArchError, RunError, one_line
 from qa_arch.records import RECORD, RunRecord, Status, clear_run, read_record, write_end
-from qa_arch.results import provenance
 from qa_arch.system import lifeline, lock
 from qa_arch.training.jobs import CONFIG, Job
 

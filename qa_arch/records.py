@@ -12,7 +12,7 @@ import math
 import os
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from qa_arch.config.check import FolderName, read, suggest
 from qa_arch.config.files import (
+    file_hash,
     is_unfinished,
     json_text,
     parse_json,
@@ -28,13 +29,14 @@ from qa_arch.config.files import (
     replacing,
     write_json,
 )
-from qa_arch.config.identity import file_hash
 from qa_arch.errors import ConfigError, QaArchError, RunError, first_line
 from qa_arch.manifest import from_extras
 from qa_arch.system.lock import LOCK, PATIENCE, hold, holder
 from qa_arch.types.text import Protocol, QuestionSet
 
-SCHEMA = 2
+SCHEMA = 3
+"""A change of it comes with a script that migrates records; no code here reads earlier ones."""
+MIGRATION = "experiments/migrate_records.py"
 DEV, CALIBRATION, TRAIN = "dev", "calibration", "train"
 
 MARGIN_0 = "margin_0"
@@ -56,7 +58,7 @@ extras, which have no threshold, there is a single one."""
 
 
 def is_squad(protocol: str | None) -> bool:
-    """Whether a protocol is SQuAD's, which scores spans; None, in old records, counts as one."""
+    """Whether a protocol is SQuAD's, which scores spans; None counts as one."""
     return protocol is None or protocol in get_args(Protocol)
 
 
@@ -247,7 +249,7 @@ class Parent:
 
     run: str
     """Name of its folder, or of the checkpoint."""
-    config_hash: str
+    run_hash: str
     revision: str | None = None
     """The hub's commit of a downloaded checkpoint, or the hash over its files."""
 
@@ -257,7 +259,7 @@ class Cost:
     """Inference cost of a run on a CPU, alternating with a baseline run (``benchmarks.compression``)."""
 
     baseline: str
-    """Folder and config hash of the baseline, to which ratios are relative."""
+    """Folder and run hash of the baseline, to which ratios are relative."""
     engine: Literal["torch", "onnx"]
     precision: str
     processor: str
@@ -340,7 +342,7 @@ class EncoderRun:
 
     model: str
     seed: int
-    config_hash: str
+    run_hash: str
     system: str
     """The same hash without the seed: equal for runs that differ only in the seed."""
 
@@ -361,7 +363,7 @@ class TeacherFacts:
 
     name: str
     """Name of its run folder, or of the checkpoint."""
-    config_hash: str
+    run_hash: str
     fingerprint: str
     """SHA-256 over its files."""
     precision: str
@@ -378,6 +380,7 @@ class DevAccess:
     """UTC, ISO 8601."""
     commit: str | None
     config_hash: str
+    """The run's ``run_hash``."""
     run: str
     """Name of the run folder."""
     data: str
@@ -404,7 +407,11 @@ class RunRecord:
     model: str
     seed: int
     config: Mapping[str, Any]
-    config_hash: str
+    settings_hash: str
+    """Hash of the config (``provenance.identify``), which names the folder of a run."""
+    run_hash: str
+    """Hash of the config and of the content of what the run reads; the other one until it has read that. Both
+    stay as the code that made the run computed them."""
     commit: str | None = None
     dirty: bool | None = None
     """Whether the checkout had uncommitted changes; None outside a checkout."""
@@ -424,7 +431,7 @@ class RunRecord:
     threshold: Threshold | None = None
     """None if the task has no null, or the run no scores yet."""
     confidence: Confidence | None = None
-    """None if nothing was fitted: no calibration split, a task without confidences, or an older record."""
+    """None if nothing was fitted: no calibration split, or a task without confidences."""
     answerability: Answerability | None = None
     """None if nothing was fitted: no null, no calibration split, or only one kind of questions in it."""
     references: Mapping[str, Points] = field(default_factory=dict)
@@ -432,7 +439,7 @@ class RunRecord:
     scores: Mapping[str, Points] = field(default_factory=dict)
     """By split, then by operating point."""
     rows: Mapping[str, str] = field(default_factory=dict)
-    """By split: SHA-256 of the question rows that were scored; older records have none."""
+    """By split: SHA-256 of the question rows that were scored."""
     error: str | None = None
     members: tuple[str, ...] = ()
     """Runs, with their config hashes, behind an ensemble or another decoding."""
@@ -444,17 +451,17 @@ class RunRecord:
     encoder: EncoderRun | None = None
     """None unless ``encoder.name`` names a pre-training run."""
     initial: InitialWeights | None = None
-    """None for a random encoder and in older records, which omit the field."""
+    """None for a random encoder."""
     weights_bytes: int | None = None
-    """Size of the weight files on disk; None in older records."""
+    """Size of the weight files on disk; None if it was not recorded."""
     parent: Parent | None = None
     """None unless the run is a compressed one."""
     cost: Cost | None = None
     """None if not measured."""
     teacher: TeacherFacts | None = None
-    """None if nothing was distilled; such a record omits the field."""
+    """None if nothing was distilled."""
     dev_accesses: tuple[DevAccess, ...] = ()
-    """Scorings of a held-out dev set, as in the experiment's log; a record without any omits the field."""
+    """Scorings of a held-out dev set, as in the experiment's log."""
 
     def __repr__(self) -> str:
         return f"RunRecord({self.brief})"
@@ -549,6 +556,8 @@ MOST_QUESTIONS = 10**7
 """Limit on the rows that ``read_questions`` reads: a few bytes can repeat a value any number of times."""
 TEXT_COLUMNS, WHOLE_COLUMNS = ("id", "kind", "word"), ("start", "end", "article", "windows")
 """Columns of question rows whose type matters to all readers."""
+SINGLE = ("probability", "confidence")
+"""Columns of question rows that are stored in single precision."""
 RECORDS = "records"
 """Folder of an experiment's committed runs."""
 MODEL = "model"
@@ -596,16 +605,15 @@ def changing(
 
 def require_same(existing: RunRecord | None, record: RunRecord, folder: Path, option: str) -> None:
     """Raise RunError that names ``option`` if the record in ``folder`` is of another config."""
-    if existing is not None and existing.config_hash != record.config_hash:
+    if existing is not None and existing.run_hash != record.run_hash:
         raise RunError(f"{folder}: holds another record; choose another {option}")
 
 
 def write_record(folder: str | Path, record: RunRecord) -> Path:
     """Write ``run.json`` in the folder atomically; return its path."""
-    top = {f.name: _plain(getattr(record, f.name)) for f in fields(record)}
-    optional = ("teacher", "initial", "dev_accesses")
-    top = {key: value for key, value in top.items() if value or key not in optional}
-    return write_json(Path(folder) / RECORD, top)
+    return write_json(
+        Path(folder) / RECORD, {f.name: _plain(getattr(record, f.name)) for f in fields(record)}
+    )
 
 
 def write_end(folder: str | Path, record: RunRecord) -> None:
@@ -639,7 +647,7 @@ def clear_run(folder: Path, keep: Collection[str] = ()) -> None:
 
 
 def read_record(folder: str | Path) -> RunRecord:
-    """Read the record in a run folder (or at the path of the file), of this schema or the previous one.
+    """Read the record in a run folder (or at the path of the file).
 
     A running run that no longer holds its lock is ``killed``. Raises RunError naming file, field and remedy
     if the record cannot be used.
@@ -726,13 +734,13 @@ def parse_record(raw: Any, path: str | Path = RECORD) -> RunRecord:
     """Parse JSON as a record, checked at every depth; RunError names ``path`` if it is invalid."""
     if not isinstance(raw, Mapping) or "schema" not in raw:
         raise RunError(f"{path}: not a run record (it has no 'schema')")
-    if raw["schema"] not in (1, SCHEMA) or isinstance(raw["schema"], bool):
-        raise RunError(
-            f"{path}: record of schema {raw['schema']!r}, this version reads {SCHEMA} and 1;"
-            " use the qa_arch version that wrote it"
-        )
+    if raw["schema"] != SCHEMA:
+        is_earlier = type(raw["schema"]) is int and 0 < raw["schema"] < SCHEMA
+        migrate = f"migrate it: python {MIGRATION} {shlex.quote(str(path))}"
+        remedy = migrate if is_earlier else "use the qa_arch version that wrote it"
+        raise RunError(f"{path}: record of schema {raw['schema']!r}, this version reads {SCHEMA}; {remedy}")
     try:
-        record = read(RunRecord, _upgraded(raw) if raw["schema"] == 1 else raw)
+        record = read(RunRecord, raw)
         stated = {key for key in from_extras("sections") if record.config.get(key) is not None}
         for section in (SECTIONS | stated) & record.config.keys():
             if not isinstance(record.config[section], Mapping):
@@ -842,11 +850,46 @@ def write_questions(folder: str | Path, columns: Mapping[str, Sequence[Any]]) ->
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.table({name: pa.array(values) for name, values in columns.items()})
+    table = pa.table({name: _compact(name, pa.array(values)) for name, values in columns.items()})
+    encodings = {name: how for name in columns if (how := _encoding(table[name]))}
     target = Path(folder) / QUESTIONS
     with replacing(target) as path:
-        pq.write_table(table, path, compression="zstd")
+        pq.write_table(
+            table,
+            path,
+            compression="zstd",
+            compression_level=15,
+            use_dictionary=[name for name in columns if name not in encodings],
+            column_encoding=encodings,
+            write_statistics=False,
+        )
         return file_hash(path)
+
+
+def _compact(name: str, values: Any) -> Any:
+    """The column in the smallest type that changes no table."""
+    import pyarrow as pa
+
+    if name in SINGLE and pa.types.is_floating(values.type):
+        return values.cast(pa.float32())
+    if pa.types.is_integer(values.type):
+        with suppress(pa.ArrowInvalid):  # a number beyond 32 bits, which no real row has
+            return values.cast(pa.int32())
+    return values
+
+
+def _encoding(values: Any) -> str | None:
+    """How to store a column without a list of its distinct values; None: with one, as they repeat.
+
+    Numbers are split into their first bytes, second bytes and so on, of which the high ones compress well.
+    """
+    import pyarrow as pa
+
+    is_text = pa.types.is_string(values.type)
+    is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
+    if not (is_text or is_number) or 4 * len(values.unique()) <= len(values):
+        return None
+    return "DELTA_BYTE_ARRAY" if is_text else "BYTE_STREAM_SPLIT"
 
 
 def read_questions(folder: str | Path) -> dict[str, list[Any]]:
@@ -895,27 +938,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
-
-
-def _upgraded(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Upgrade a record of schema 1: flat points, epochs and splits, and ``margin`` for the threshold."""
-    new = {**raw, "schema": SCHEMA}
-    margin = new.pop("margin", {})
-    if not isinstance(margin, Mapping):
-        raise ConfigError("margin: expected a mapping")
-    new |= {"threshold": margin} if margin else {}
-    if isinstance(raw.get("batch"), Mapping):
-        new["batch"] = {"global_size" if key == "global" else key: size for key, size in raw["batch"].items()}
-    if isinstance(raw.get("epochs"), list):
-        new["epochs"] = [Epoch.nest(epoch) for epoch in raw["epochs"]]
-    if isinstance(raw.get("data"), Mapping):
-        new["data"] = {split: SplitFacts.nest(facts) for split, facts in raw["data"].items()}
-    for key in ("scores", "references"):
-        if isinstance(raw.get(key), Mapping):
-            new[key] = {
-                split: {name: Point.nest(point) for name, point in points.items()}
-                if isinstance(points, Mapping)
-                else points
-                for split, points in raw[key].items()
-            }
-    return new

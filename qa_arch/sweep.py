@@ -26,12 +26,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
-from qa_arch import launchers
+from qa_arch import launchers, provenance
 from qa_arch.config.check import FolderName, read
 from qa_arch.config.files import is_unfinished, read_json, write_atomic, write_json
 from qa_arch.config.find import use_config_dir
-from qa_arch.config.identity import ENCODER, NEUTRAL, config_hash, within
-from qa_arch.config.machine import MACHINE, machine_overrides, machine_settings
+from qa_arch.config.machine import MACHINE, machine_overrides, machine_settings, within
 from qa_arch.config.schema import OOM_REMEDY, Config, Source, SweepSettings, objective, recipe_of
 from qa_arch.config.target import own_options
 from qa_arch.data import sources as data_sources
@@ -39,8 +38,8 @@ from qa_arch.data.input_files import content_hash, packaged_files
 from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError
 from qa_arch.launchers import MANIFEST, RESULTS, STUDY, Here, Launch, State, state_of
 from qa_arch.models.teacher_files import joint_hash, teacher_identity
+from qa_arch.provenance import ENCODER, NEUTRAL, identify
 from qa_arch.records import CALIBRATION, RECORD, RunRecord
-from qa_arch.results import provenance
 from qa_arch.results.pretrained_runs import encoder_folder, encoder_run
 from qa_arch.system import hub, lifeline, lock, terminal
 from qa_arch.training import jobs
@@ -153,7 +152,7 @@ def plan(composed: Iterable[tuple[Sequence[str], dict[str, Any]]], **options: An
 
 def point_key(config: Config) -> str:
     """What identifies a point: its config, and the content of what it reads."""
-    return config_hash(asdict(config), sources(config))
+    return identify(asdict(config), sources(config)).run_hash
 
 
 def point_name(overrides: Sequence[str], config: Config, key: str) -> str:
@@ -186,7 +185,7 @@ def sources(config: Config) -> dict[str, str]:
         if path.is_file():
             hashes["tokenizer"] = content_hash(path)
     if encoder := encoder_run(config.encoder.name):
-        hashes[ENCODER] = encoder.config_hash
+        hashes[ENCODER] = encoder.run_hash
     if teachers := config.distillation.teachers:
         hashes["teacher"] = joint_hash([teacher_identity(teacher) for teacher in teachers])
     return hashes

@@ -36,4 +36,4 @@ def stopped_after(checkpoints: int) -> Iterator[None]:
 def results_of(record: RunRecord) -> tuple:
     """The results in a record, without timings."""
     epochs = [replace(epoch, **dict.fromkeys(CLOCKS)) for epoch in record.epochs]
-    return epochs, record.best_epoch, record.threshold, record.scores, record.parameters, record.config_hash
+    return epochs, record.best_epoch, record.threshold, record.scores, record.parameters, record.run_hash

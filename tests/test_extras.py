@@ -179,7 +179,6 @@ def test_core_does_not_know_the_words_of_the_extras():
     found = [
         f"{path.relative_to(ROOT)}:{number}: {match[0]}"
         for path in core
-        if path.name != "retired.py"  # of configs from when they were settings of the core
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if (match := pattern.search(line))
     ]

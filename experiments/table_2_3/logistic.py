@@ -22,10 +22,12 @@ from typing import Any
 
 from baselines.candidates import coverage, guess
 from baselines.logistic import Settings, SpanLogistic
+from qa_arch import provenance
 from qa_arch.config.files import write_json
 from qa_arch.data.splits import hold_out, require_disjoint
 from qa_arch.data.squad import read
 from qa_arch.errors import QaArchError
+from qa_arch.provenance import EXPERIMENTS, dev_access, log_dev_access
 from qa_arch.records import (
     Device,
     Epoch,
@@ -37,8 +39,6 @@ from qa_arch.records import (
     write_questions,
     write_record,
 )
-from qa_arch.results import provenance
-from qa_arch.results.provenance import EXPERIMENTS, dev_access, log_dev_access
 from qa_arch.spans.task import ALWAYS_ANSWER, operating_points, question_rows
 from qa_arch.types.text import Prediction, QuestionSet
 
@@ -136,9 +136,9 @@ def finish(
     runs: Path, record: RunRecord, sets: Sets, answers: dict[str, list[Prediction]], *, final: bool
 ) -> None:
     """Log the access to dev, then score and write the run folder."""
-    folder = runs / f"{record.model}-s{record.seed}-{record.config_hash[:8]}"
+    folder = runs / f"{record.model}-s{record.seed}-{record.run_hash[:8]}"
     if final:
-        access = dev_access(folder.name, record.config_hash, sets["dev"])
+        access = dev_access(folder.name, record.run_hash, sets["dev"])
         log_dev_access(EXPERIMENTS / NAME, access)
     scores = {split: operating_points(sets[split], own, ALWAYS_ANSWER) for split, own in answers.items()}
     for split, points in scores.items():

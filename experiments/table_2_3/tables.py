@@ -10,10 +10,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from qa_arch.provenance import dev_access_note
 from qa_arch.records import DEV, TRAIN, RunRecord, Runs, recorded
 from qa_arch.results.columns import COLUMNS, table_of_runs
 from qa_arch.results.experiments import COLOURS, DASHES, FAINT, GRID, MARKERS, runs_table, save_figure
-from qa_arch.results.provenance import dev_access_note
 from qa_arch.results.tables import Column, Table, number, text
 
 ON_GPU = "qa-arch train -m experiment=table_2_3_gpu seed=13,14,15 model=match_lstm"

@@ -60,9 +60,9 @@ def _evaluate(args: argparse.Namespace) -> int:
     with gc_disabled():
         from qa_arch.cli.watch import watching
         from qa_arch.evaluation import require_permitted, split_name
+        from qa_arch.provenance import dev_access, experiment_folders, log_dev_access
         from qa_arch.registration import require_registered
         from qa_arch.results.errors import scores_table
-        from qa_arch.results.provenance import dev_access, experiment_folders, log_dev_access
         from qa_arch.results.tables import print_table
 
         recipe, dev = entry.load(), None
@@ -77,7 +77,7 @@ def _evaluate(args: argparse.Namespace) -> int:
         require_registered(experiment, record, questions.fingerprint)
     predictor, accesses = open_predictor([args.run_folder], args), []
     if args.final:
-        accesses.append(dev_access(folder.resolve().name, record.config_hash, questions))
+        accesses.append(dev_access(folder.resolve().name, record.run_hash, questions))
         log.info("%s: one more access to dev", log_dev_access(experiments[0], accesses[0]))
     with watching("predicting", "rows") as watch:
         facts, points, rows = recipe.score_set(predictor, questions, folder, split, watch)

@@ -18,6 +18,7 @@ from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.languages import ENGLISH
 from qa_arch.metrics.prediction_files import read_types
+from qa_arch.provenance import EXPERIMENTS, dev_access_note
 from qa_arch.records import DEV, RECORD, RECORDS, find_runs, read_scored
 from qa_arch.results import notebooks
 from qa_arch.results.columns import by_measure, table_of_runs
@@ -33,7 +34,6 @@ from qa_arch.results.compare import (
 from qa_arch.results.effects import MEASURES, samples_of
 from qa_arch.results.errors import BOUNDARIES, OUTCOMES, Mistakes, Summary, summarise
 from qa_arch.results.experiments import TABLES, experiment_figures, experiment_tables
-from qa_arch.results.provenance import EXPERIMENTS, dev_access_note
 from qa_arch.results.publish import publish
 from qa_arch.results.systems import find_system, labelled, open_scored, two_systems
 from qa_arch.results.tables import Table, fill, print_table, render, terminal_width

@@ -27,20 +27,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the identities of all planned runs; an earlier registration is never overwritten."""
+    """Write the hashes of all planned runs; an earlier registration is never overwritten."""
     arms, seeds = _read_plan(args.plan)
-    from qa_arch.registration import Registration, identity, read_registration
-    from qa_arch.results import provenance
+    from qa_arch import provenance
+    from qa_arch.registration import Registration, read_registration
     from qa_arch.training.inputs import load_sets
 
     folder = use_config_dir(args.config_dir, args.trust)
     configs = _compose(args.plan, arms, seeds, folder, args.trust)
     (first, *_) = configs[next(iter(arms))].values()
     sets = load_sets(replace(first, data=replace(first.data, open_dev=True)))
-    fingerprints = {split: questions.fingerprint for split, questions in sets.items()}
     runs = {
-        name: {str(seed): identity(asdict(config), fingerprints) for seed, config in arm.items()}
+        name: {str(seed): provenance.identify(asdict(config)).settings_hash for seed, config in arm.items()}
         for name, arm in configs.items()
+    }
+    described = {
+        split: {"name": questions.name, "questions": len(questions), "fingerprint": questions.fingerprint}
+        for split, questions in sets.items()
     }
     first_arms: dict[str, str] = {}
     for name, by_seed in runs.items():
@@ -48,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
             raise ConfigError(f"{args.plan}: arms {other} and {name} have the same settings; leave one out")
     target = args.plan.parent / REGISTERED
     if earlier := read_registration(args.plan.parent):
-        if runs != earlier.runs:
+        if (runs, described) != (earlier.runs, earlier.sets):
             raise RunError(f"{target}: has another plan or data; register a changed plan as a new experiment")
         print(f"{target}: already registered, nothing changed")
         return 0
@@ -56,10 +59,7 @@ def run(args: argparse.Namespace) -> int:
     registration = Registration(
         date=provenance.now(),
         commit=f"{commit}, changed" if dirty else commit,
-        sets={
-            split: {"name": questions.name, "questions": len(questions), "fingerprint": questions.fingerprint}
-            for split, questions in sets.items()
-        },
+        sets=described,
         runs=runs,
         code=provenance.code_hash(),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -15,7 +16,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain, repeat
 from pathlib import Path
@@ -190,6 +191,20 @@ def read_unpacked(path: str | os.PathLike[str]) -> bytes:
             if (room := room - len(part)) < 0:
                 raise OSError(f"it unpacks to over {MAX_JSON_BYTES >> 20} MiB and {MAX_RATIO} times its size")
     return b"".join(parts)
+
+
+def file_hash(path: Path) -> str:
+    """Hex SHA-256 of the content of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def files_hash(folder: Path, files: Iterable[Path]) -> str:
+    """Hex SHA-256 of the contents of ``files`` and their paths relative to ``folder``."""
+    total = hashlib.sha256()
+    for path in sorted(files):
+        total.update(f"{path.relative_to(folder).as_posix()} {file_hash(path)}\n".encode())
+    return total.hexdigest()
 
 
 @contextmanager

@@ -5,13 +5,17 @@ A logger may send the user's credentials to any address, and a folder may lie an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from qa_arch.config.find import choice, conf_folder, groups
-from qa_arch.config.identity import within
 
 MACHINE = ("logger", "runs_dir", "features.cache_dir")
+
+
+def within(key: str, sections: Collection[str]) -> bool:
+    """Whether the dotted ``key`` is one of ``sections`` or a setting or choice within them."""
+    return any(key == section or key.startswith((f"{section}.", f"{section}/")) for section in sections)
 
 
 def machine_overrides(overrides: Sequence[str], settings: Sequence[str] = MACHINE) -> list[str]:

@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from qa_arch.config.check import FolderName, Range, read
 from qa_arch.config.compression_steps import Step
-from qa_arch.config.retired import upgrade
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.manifest import Recipe, from_extras
 from qa_arch.types.text import Language
@@ -290,10 +289,7 @@ class SweepSettings:
 
 @cache
 def defaults() -> Mapping[str, Any]:
-    """Dotted setting -> default value, for settings that have one.
-
-    They were added after the first records; older records are read with these defaults.
-    """
+    """Dotted setting -> default value, for settings that have one."""
     values = {f.name: f.default for f in fields(Config) if f.default is not MISSING}
     for name, section in get_type_hints(Config).items():
         if is_dataclass(section):
@@ -334,7 +330,7 @@ def default_loss(model: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def validate(raw: Any) -> Config:
     """Convert to a typed config, and check rules across several settings."""
-    config = read(Config, upgrade(raw))
+    config = read(Config, raw)
     if problem := next(_problems(config), None):
         raise ConfigError(problem)
     trainer = config.trainer

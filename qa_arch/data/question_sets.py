@@ -22,18 +22,6 @@ from qa_arch.metrics.languages import ENGLISH
 from qa_arch.types.text import Example, Gold, Problem, Protocol, QuestionSet
 
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
-RECORDED_WITH_PLAUSIBLE = {
-    "1140bbe8495dca39": "d5fc6dfc4ae3e44ddd242c33839ab59e726d8aee9026823a4dbe82bb428e9bd7",
-    "132e6ae9faaa1190": "0e1505d08e2ddd99d0a46b978bb4c184a60db4d543318024ff6f2a6a3c96560f",
-    "44416ab7a75d4f36": "3d71f186dc3dc86c5a7c495c4b8ed9f74e3939d8b62499abb435396f2576c67a",
-    "82c3f22bed13c2b1": "b0e54713b82db2fafe0b0f4d435f2cc3c45820b0b5d0648c60193616d2cebb2d",
-    "a69f13b245d84b4c": "657de038b52db9a6dcfd46523f56b5d7a162e25a18899a05aef15ec3638ae476",
-    "cdeb20052aa14605": "412144b139a340a68449f47c8c6a20631388572694f94e7787d22df69ad56a77",
-    "da997681d8f25a04": "d9cf28adcb4d6b8f1802383a80682b15800b6e8ac787b8232104b8baf45ee0ee",
-    "f0e080ca06cbb372": "53ba101a75dca35573cf6a0d9e39a61573f06139ba6a56a65abf26c3e2185c48",
-}
-"""Training sets of ``experiments/`` whose records and registrations hash plausible answers: start of the hash
-without them -> the recorded hash."""
 _NOUN = {str: "a string", int: "an integer", bool: "a boolean", list: "a list", dict: "an object"}
 
 
@@ -302,11 +290,10 @@ def fingerprint(examples: Iterable[Example], language: str = ENGLISH) -> str:
         answers = [[gold.text, gold.start] for gold in example.answers]
         plausible = [[gold.text, gold.start] for gold in example.plausible if example.kind]
         record = [example.id, example.title, example.question, context, answers, plausible, example.kind]
-        if example.original is not None:  # only then, to keep the fingerprints of older sets
+        if example.original is not None:
             record.append(example.original)
         digest.update(json.dumps(record).encode("ascii"))
-    total = digest.hexdigest()
-    return RECORDED_WITH_PLAUSIBLE.get(total[:16], total)
+    return digest.hexdigest()
 
 
 def statistics(questions: QuestionSet) -> dict[str, Any]:

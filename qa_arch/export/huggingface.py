@@ -354,7 +354,7 @@ def _weights_origin(config: Config, record: RunRecord | None) -> str:
     if record and (teacher := record.teacher):
         return (
             f"they were distilled from the teacher `{_inline(teacher.name)}`"
-            f" (config {teacher.config_hash[:8]}), whose licence is not recorded here, on the data above."
+            f" (config {teacher.run_hash[:8]}), whose licence is not recorded here, on the data above."
         )
     if encoder.init == "random":
         return f"they were trained from scratch ({encoder.family or encoder.name}), on the data above."

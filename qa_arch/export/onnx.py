@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 import qa_arch.nn.match_lstm  # registers torch.ops.qa_arch
 import qa_arch.nn.text_lstm  # noqa: F401
+from qa_arch import provenance
 from qa_arch.config import extras
 from qa_arch.config.files import write_json
-from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import Config
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
@@ -36,8 +36,8 @@ from qa_arch.models import store
 from qa_arch.models.onnx_model import DESCRIPTION, INPUTS, OUTPUTS, Description, ExportCheck, OnnxModel
 from qa_arch.nn.precision import Precision
 from qa_arch.nn.reading import Watch, device_of, read_table
+from qa_arch.provenance import identify
 from qa_arch.records import GRAPH, RunRecord, Threshold, write_record
-from qa_arch.results import provenance
 from qa_arch.spans.ranking import Ranking
 from qa_arch.spans.reader import Reader
 from qa_arch.spans.search import SpanCollector
@@ -388,7 +388,7 @@ def _record(predictor: Reader) -> RunRecord:
         model=str(config.model.get("name")),
         seed=config.seed,
         config=settings,
-        config_hash=config_hash(settings),
+        **identify(settings)._asdict(),
         threshold=Threshold(value=None if threshold == float("inf") else threshold, fitted_on="nothing"),
     )
 

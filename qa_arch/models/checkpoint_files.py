@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.config.check import read
-from qa_arch.config.files import read_json
+from qa_arch.config.files import files_hash, read_json
 from qa_arch.config.find import choice
-from qa_arch.config.identity import files_hash
-from qa_arch.config.retired import upgrade
 from qa_arch.config.schema import Config, Decode, Features, validate
 from qa_arch.errors import ConfigError, RunError, UnavailableError, first_line
 from qa_arch.nn.encoder_configs import ADAPTER, CONFIG, INDEX, check_files
@@ -76,7 +74,7 @@ class ExportedSettings:
         if not (folder / SETTINGS_FILE).is_file():
             return None
         try:
-            return read(cls, upgrade(read_json(folder / SETTINGS_FILE, "export the model again")))
+            return read(cls, read_json(folder / SETTINGS_FILE, "export the model again"))
         except ConfigError as error:
             raise ConfigError(f"{folder / SETTINGS_FILE}: {error}") from None
 

@@ -60,4 +60,4 @@ def teacher_identity(teacher: str) -> str:
     if record is None:
         return digest(Path(teacher)) if Path(teacher).is_dir() else teacher
     files = digest(Path(teacher) / MODEL, ["**/*"])
-    return hashlib.sha256(f"{record.config_hash} {files}".encode()).hexdigest()
+    return hashlib.sha256(f"{record.run_hash} {files}".encode()).hexdigest()

@@ -23,6 +23,7 @@ from qa_arch.errors import ConfigError, RunError, one_line
 from qa_arch.manifest import extras, leave_out
 from qa_arch.metrics.confidence import Bools, Floats, auroc, reliability
 from qa_arch.metrics.threshold import answerable_probability
+from qa_arch.provenance import PACKAGES
 from qa_arch.records import (
     ADOPTED,
     CALIBRATION,
@@ -38,7 +39,6 @@ from qa_arch.records import (
     SplitFacts,
     is_squad,
 )
-from qa_arch.results.provenance import PACKAGES
 from qa_arch.results.tables import Column, Table, two_decimals
 
 if TYPE_CHECKING:

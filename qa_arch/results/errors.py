@@ -17,7 +17,7 @@ import numpy as np
 from qa_arch.config.schema import defaults, recipe_of
 from qa_arch.errors import DataError, RunError
 from qa_arch.metrics.confidence import Bools, Floats, Ints
-from qa_arch.metrics.squad import Normalised, score_questions
+from qa_arch.metrics.squad import Normalised
 from qa_arch.records import (
     CALIBRATED,
     GIVEN,
@@ -171,10 +171,6 @@ def mistakes(rows: Questions, questions: QuestionSet | None = None) -> Mistakes:
     examples = [by_id[id_] for id_ in rows.ids]
     spans = list(zip(rows.start.tolist(), rows.end.tolist(), strict=True))
     texts = [_text(example, *span) for example, span in zip(examples, spans, strict=True)]
-    if (rows.start[np.isnan(right)] >= 0).any():  # an older record: its spans are known, but not their scores
-        scored = score_questions(questions, dict(zip(rows.ids, texts, strict=True)))
-        exact = {s.id: s.exact for s in scored}
-        right = np.where(rows.abstained, [exact[id_] for id_ in rows.ids], rows.exact)
     outcome, normal = _outcomes(rows, right), Normalised(questions.language)
     places, plausible = np.full(len(rows), -1), np.full(len(rows), np.nan)
     for q in np.flatnonzero(outcome == WRONG_SPAN).tolist():
@@ -350,7 +346,7 @@ def run_facts(record: RunRecord) -> list[tuple[str, str]]:
     if blocks:
         shown.append(("parameters by block", blocks))
     if parent := record.parent:
-        shown.append(("compressed from", f"{parent.run} (config {parent.config_hash[:12]})"))
+        shown.append(("compressed from", f"{parent.run} (run hash {parent.run_hash[:12]})"))
     if threshold := record.threshold:
         value = "none, always answers" if threshold.value is None else f"{threshold.value:.3f}"
         shown.append(("null threshold", f"{value}, fitted on {threshold.fitted_on}"))
@@ -376,7 +372,7 @@ def provenance(record: RunRecord) -> list[tuple[str, str]]:
     return [
         ("created", record.created or "unknown"),
         ("commit", f"{record.commit[:12]}{dirty}" if record.commit else "none (not a checkout)"),
-        ("config", record.config_hash[:12]),
+        ("hashes", f"run {record.run_hash[:12]}, settings {record.settings_hash[:12]}"),
         ("device", device or "unknown"),
         ("versions", ", ".join(f"{name} {version}" for name, version in record.versions.items())),
         *((name, (fingerprint or "unknown")[:12]) for name, fingerprint in hashes.items()),

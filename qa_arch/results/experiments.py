@@ -27,11 +27,11 @@ from typing import Any, Literal
 from qa_arch.config.check import suggest
 from qa_arch.config.files import read_json, replacing
 from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError
+from qa_arch.provenance import dev_access_note
 from qa_arch.records import DEV, RECORD, RECORDS, Globs, RunRecord, Runs, recorded
 from qa_arch.results.columns import COLUMNS, EPOCH, SPAN_COLUMNS, select_columns, table_of_runs
 from qa_arch.results.compare import effects_table, pair_table
 from qa_arch.results.effects import MEASURES, MeasureName, samples_of
-from qa_arch.results.provenance import dev_access_note
 from qa_arch.results.systems import System, find_system, group_by_system, labelled
 from qa_arch.results.tables import Table, number, text
 

@@ -6,9 +6,9 @@ import shlex
 from glob import glob, has_magic
 from pathlib import Path
 
-from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import recipe_of
 from qa_arch.errors import ConfigError
+from qa_arch.provenance import identify, inputs_of
 from qa_arch.records import MODEL, PRETRAINED, RECORD, EncoderRun, RunRecord, read_record
 
 _TRANSFORMERS = "config.json"
@@ -58,12 +58,12 @@ def encoder_run(name: str | None) -> EncoderRun | None:
     if name is None or (run := pretrained_run(name)) is None:
         return None
     _, record = run
-    hashes = {split: facts.fingerprint for split, facts in record.data.items() if facts.fingerprint}
+    inputs = inputs_of({split: facts.fingerprint for split, facts in record.data.items()})
     return EncoderRun(
         model=record.model,
         seed=record.seed,
-        config_hash=record.config_hash,
-        system=config_hash({**record.config, "seed": None}, hashes),
+        run_hash=record.run_hash,
+        system=identify({**record.config, "seed": None}, inputs).run_hash,
     )
 
 

@@ -67,8 +67,8 @@ def _require_same_run(target: Path, run: Path, record: RunRecord, other: RunReco
             raise RunError(
                 f"{target}: holds {path.name}, which is not part of a published copy; publish elsewhere"
             )
-    if other is not None and (other.config_hash, other.created) != (record.config_hash, record.created):
-        theirs, ours = (f"config {r.config_hash[:8]}, created {r.created}" for r in (other, record))
+    if other is not None and (other.run_hash, other.created) != (record.run_hash, record.created):
+        theirs, ours = (f"config {r.run_hash[:8]}, created {r.created}" for r in (other, record))
         raise RunError(
             f"{target}: holds another run ({theirs}) than {run} ({ours}); publish into another folder, or"
             f" remove {target} first if {run} is to replace it"

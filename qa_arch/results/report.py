@@ -21,6 +21,7 @@ import numpy as np
 from qa_arch.config.files import write_atomic
 from qa_arch.errors import RunError
 from qa_arch.metrics.significance import Unit
+from qa_arch.provenance import now, versions
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -63,7 +64,6 @@ from qa_arch.results.plots import (
     learning_figures,
     outcome_figure,
 )
-from qa_arch.results.provenance import now, versions
 from qa_arch.results.publish import shareable
 from qa_arch.results.systems import (
     Breakdown,

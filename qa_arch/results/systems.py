@@ -18,13 +18,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qa_arch.config.identity import NEUTRAL, PLACES
-from qa_arch.config.retired import upgrade
 from qa_arch.config.schema import defaults
 from qa_arch.data.formats import OnError
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import DataError, RunError
 from qa_arch.metrics.confidence import Bools, Floats, Ints
+from qa_arch.provenance import NEUTRAL, PLACES
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -92,7 +91,7 @@ def listed(names: Sequence[str]) -> str:
 def settings(record: RunRecord) -> dict[str, Any]:
     """Dotted setting -> value of everything that identifies a system: all but the seed and paths.
 
-    Settings missing from an older record have the value they are read with.
+    Settings that were added after the record was made have their default.
     """
     flat = whole_config(record)
     prefixes = (*_IGNORED_SECTIONS, *(f"{key}." for key in _IGNORED))
@@ -106,14 +105,14 @@ def settings(record: RunRecord) -> dict[str, Any]:
         relevant[WEIGHTS] = record.initial.weights[:8]
     if place := flat.get("distillation.teacher"):  # by name and config, or by folder if it was never read
         teacher = record.teacher
-        known = f"{teacher.name} ({teacher.config_hash[:8]})" if teacher else Path(str(place)).name
+        known = f"{teacher.name} ({teacher.run_hash[:8]})" if teacher else Path(str(place)).name
         relevant["distillation.teacher"] = known
     return relevant | fingerprints(record)
 
 
 def whole_config(record: RunRecord) -> dict[str, Any]:
     """Dotted setting -> value of the whole config, with defaults filled in unless the run is adopted."""
-    flat = {**({} if record.adopted else defaults()), **dict(_flatten(upgrade(record.config)))}
+    flat = {**({} if record.adopted else defaults()), **dict(_flatten(record.config))}
     if flat.get("encoder.init") == "random":  # a checkpoint of that name was not loaded
         flat["encoder.name"] = None
     return flat
@@ -128,7 +127,7 @@ def fingerprints(record: RunRecord) -> dict[str, str]:
 def _all_settings(records: Iterable[RunRecord]) -> list[dict[str, Any]]:
     """Settings of each record; what it lacks, the others have if they agree.
 
-    A run that ended before it read data gets theirs, an older one the weights of its encoder.
+    A run that ended before it read data gets theirs, one without the weights of its encoder those.
     """
     known = [(record, settings(record), fingerprints(record)) for record in records]
     weights: dict[Any, set[str]] = {}

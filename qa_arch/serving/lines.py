@@ -28,8 +28,7 @@ from pydantic import ValidationError
 
 from qa_arch import __version__
 from qa_arch.config.check import suggest
-from qa_arch.config.files import MAX_JSON_BYTES, parse_json, read_json, write_json
-from qa_arch.config.identity import files_hash
+from qa_arch.config.files import MAX_JSON_BYTES, files_hash, parse_json, read_json, write_json
 from qa_arch.data.formats import OnError
 from qa_arch.data.question_sets import RecordError, clip, json_type
 from qa_arch.errors import FULL, ConfigError, DataError, QaArchError, RunError

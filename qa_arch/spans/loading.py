@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from qa_arch import provenance
 from qa_arch.config.files import read_json
 from qa_arch.config.find import choice
 from qa_arch.config.machine import with_machine
@@ -57,7 +58,6 @@ from qa_arch.records import (
     read_record,
     require_folder,
 )
-from qa_arch.results import provenance
 from qa_arch.spans import task
 from qa_arch.spans.reader import Reader
 from qa_arch.types.tensors import Batch, Logits, SpanLogits, StepLogits, log_choices

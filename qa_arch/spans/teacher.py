@@ -137,7 +137,7 @@ class Teacher:
         runs = list(zip(sources, self.records, strict=True))
         self.facts = TeacherFacts(
             name=" + ".join(Path(s).resolve().name if Path(s).is_dir() else r.model for s, r in runs),
-            config_hash=joint_hash([record.config_hash for record in self.records]),
+            run_hash=joint_hash([record.run_hash for record in self.records]),
             fingerprint=joint_hash([r.setting("model", "revision") or teacher_identity(s) for s, r in runs]),
             precision=self.precision,
         )

@@ -29,8 +29,8 @@ from qa_arch.config.launched import launched
 from qa_arch.config.schema import Config, Trainer, divide_batch, recipe_of
 from qa_arch.errors import ConfigError
 from qa_arch.models import store
+from qa_arch.provenance import processor
 from qa_arch.records import CALIBRATION, MODEL, Device
-from qa_arch.results.provenance import processor
 from qa_arch.spans import task
 from qa_arch.spans.search import SpanCollector
 from qa_arch.spans.teacher import assemble

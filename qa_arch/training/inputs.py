@@ -9,16 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from qa_arch.config.identity import ENCODER
 from qa_arch.config.schema import Config, recipe_of
 from qa_arch.data.splits import load_splits
 from qa_arch.errors import DataError, RunError
 from qa_arch.features.vectors import WordVectors, read_vectors
 from qa_arch.models.teacher_files import joint_hash, teacher_identity, teacher_record
-from qa_arch.records import CALIBRATION, DEV, MODEL, TRAIN, VECTORS, EncoderRun, RunRecord, TeacherFacts
+from qa_arch.provenance import ENCODER, GLOVE, TEACHER, inputs_of
+from qa_arch.records import CALIBRATION, DEV, MODEL, TRAIN, VECTORS, RunRecord
 from qa_arch.results.pretrained_runs import encoder_run
 
-GLOVE, TEACHER = "glove", "teacher"
 SETTINGS = {
     TRAIN: "data.train",
     CALIBRATION: "data.calibration",
@@ -36,23 +35,6 @@ def load_sets(config: Config) -> Mapping[str, Any]:
     return load_splits(config.data) if recipe is None else recipe.load().load_splits(config)
 
 
-def fingerprints(
-    sets: Mapping[str, Any],
-    vectors: WordVectors | None,
-    encoder: EncoderRun | None,
-    teacher: TeacherFacts | None,
-) -> dict[str, str]:
-    """Input -> hash of its content, of those that a run has."""
-    hashes = {split: str(questions.fingerprint) for split, questions in sets.items()}
-    if vectors is not None:
-        hashes[GLOVE] = vectors.fingerprint
-    if encoder is not None:
-        hashes[ENCODER] = encoder.config_hash
-    if teacher is not None:
-        hashes[TEACHER] = teacher.fingerprint
-    return hashes
-
-
 def recorded(folder: Path, record: RunRecord) -> dict[str, str | None]:
     """Input -> hash of what the run in ``folder`` read; None if unknown. Empty if it has read nothing yet."""
     if TRAIN not in record.data:
@@ -64,7 +46,7 @@ def recorded(folder: Path, record: RunRecord) -> dict[str, str | None]:
         saved = _saved_vectors(folder)
         known[GLOVE] = None if saved is None else saved.fingerprint
     if record.encoder is not None:
-        known[ENCODER] = record.encoder.config_hash
+        known[ENCODER] = record.encoder.run_hash
     if record.teacher is not None:
         known[TEACHER] = record.teacher.fingerprint
     return known
@@ -94,7 +76,9 @@ def require_same_inputs(folder: Path, config: Config, record: RunRecord) -> None
     if vectors is not None:
         file, words = config.glove, vectors.words
         vectors = read_vectors(str(file.path), file.dim, file.backend, words=words, keep=file.keep)
-    now = fingerprints(sets, vectors, encoder_run(config.encoder.name), None)
+    prints = {split: str(questions.fingerprint) for split, questions in sets.items()}
+    glove = None if vectors is None else vectors.fingerprint
+    now = inputs_of(prints, glove, encoder_run(config.encoder.name))
     teachers = config.distillation.teachers
     if teachers and all(map(teacher_record, teachers)):
         now[TEACHER] = joint_hash([teacher_identity(teacher) for teacher in teachers])

@@ -19,7 +19,6 @@ from typing import Any, Literal
 from qa_arch.config.extras import require_extras
 from qa_arch.config.files import is_unfinished, read_yaml, write_atomic
 from qa_arch.config.find import use_config_dir
-from qa_arch.config.identity import ENCODER, config_hash
 from qa_arch.config.launched import launched
 from qa_arch.config.machine import lost_logger, machine_overrides
 from qa_arch.config.schema import Config, recipe_of, require_trainable, require_vectors, validate
@@ -30,6 +29,7 @@ from qa_arch.data.input_files import as_list, packaged_files
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, UnavailableError
 from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.models.teacher_files import require_teacher
+from qa_arch.provenance import ENCODER, identify
 from qa_arch.records import RECORD, RunRecord, clear_run, read_record, read_trained
 from qa_arch.system import hub
 from qa_arch.system.garbage import gc_disabled
@@ -117,7 +117,7 @@ def make(
     for section in ("model", "loss", "references"):
         require_trusted(getattr(config, section), trusted, section)
     if folder is None:
-        model, digest = config.model.get("name", "model"), config_hash(asdict(config))
+        model, digest = config.model.get("name", "model"), identify(asdict(config)).settings_hash
         folder = Path(config.runs_dir) / config.name / f"{model}-s{config.seed}-{digest[:8]}"
     options = own_options(trust, config_dir)
     return Job(config, raw, Path(folder), if_exists, trusted, options, machine_overrides(overrides), title)
@@ -239,8 +239,8 @@ def require_usable(job: Job) -> None:
         record = read_record(folder)
         started = validate(record.config)  # adds defaults of new settings
         # Where the inputs lie does not matter: their content is compared when they have been read.
-        read = {} if record.encoder is None else {ENCODER: record.encoder.config_hash}
-        if config_hash(asdict(started), read) != config_hash(asdict(job.config), read):
+        read = {} if record.encoder is None else {ENCODER: record.encoder.run_hash}
+        if identify(asdict(started), read).run_hash != identify(asdict(job.config), read).run_hash:
             word = shlex.quote(str(folder))
             raise RunError(f"{folder}: was started with another config; resume with --config-from {word}")
         lost = lost_logger(record.config, asdict(job.config), job.machine)

@@ -19,13 +19,13 @@ from torch.distributed.fsdp import fully_shard
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, Dataset
 
-from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import Config, Trainer
 from qa_arch.errors import QaArchError, RunError
 from qa_arch.features.batches import BucketBatchSampler
 from qa_arch.nn.encoder import AnyEncoder, Encoder
 from qa_arch.nn.losses import Loss
 from qa_arch.nn.reading import Batches, Collate, Collector
+from qa_arch.provenance import identify
 from qa_arch.system.lifeline import die_with
 from qa_arch.training.checkpoint import random_state, restore_random_state
 from qa_arch.training.output_shapes import check_losses, check_output, padding_effect
@@ -92,7 +92,7 @@ class TrainingModule(pl.LightningModule):
 
         A rank of another run that connects to this address would otherwise share gradients unnoticed.
         """
-        hashes = self._gather_from_ranks(config_hash(asdict(self.config)))
+        hashes = self._gather_from_ranks(identify(asdict(self.config)).settings_hash)
         if len(set(hashes)) > 1:
             listed = ", ".join(f"rank {rank}: {value[:8]}" for rank, value in enumerate(hashes))
             raise RunError(f"the ranks of this run have different configs ({listed}); start it again")

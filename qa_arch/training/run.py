@@ -22,8 +22,8 @@ from typing import Any
 import pytorch_lightning as pl
 from torch import nn
 
+from qa_arch import provenance
 from qa_arch.config.files import write_atomic
-from qa_arch.config.identity import config_hash
 from qa_arch.config.schema import OOM_REMEDY, Config, cut_batch, recipe_of
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import QaArchError, RunError, out_of_memory
@@ -49,7 +49,6 @@ from qa_arch.records import (
     write_questions,
     write_record,
 )
-from qa_arch.results import provenance
 from qa_arch.results.pretrained_runs import encoder_run
 from qa_arch.spans import task
 from qa_arch.spans.teacher import assemble
@@ -166,7 +165,9 @@ class Run:
         ``sets`` have a ``fingerprint``; ``facts`` are theirs, with titles except for dev.
         """
         settings, pretrained = self.config.trainer, encoder_run(self.config.encoder.name)
-        hashes = inputs.fingerprints(sets, vectors, pretrained, teacher)
+        fingerprints = {split: questions.fingerprint for split, questions in sets.items()}
+        words = None if vectors is None else vectors.fingerprint
+        hashes = provenance.inputs_of(fingerprints, words, pretrained, teacher)
         inputs.require_unchanged(self.folder, self.config, self.read, hashes)
         self.update(
             data=facts,
@@ -174,7 +175,7 @@ class Run:
             precision=settings.precision,
             optimizer_bits=settings.optimizer_bits,
             parameters=parameter_blocks(model),
-            config_hash=config_hash(self.record.config, hashes),
+            run_hash=provenance.identify(self.record.config, hashes).run_hash,
             encoder=pretrained,
             teacher=teacher,
             device=describe(settings.accelerator == "gpu"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from qa_arch.cli.main import main
+from qa_arch.provenance import identify
 from qa_arch.records import read_record, write_record
 
 
@@ -52,7 +53,8 @@ def closed_run(run_folder, tmp_path, monkeypatch):
         name: {k: v for k, v in getattr(record, name).items() if k != "dev"}
         for name in ("data", "scores", "references")
     }
-    write_record(run_folder, replace(record, config=config, **scored))
+    hash_ = identify(config).settings_hash
+    write_record(run_folder, replace(record, config=config, settings_hash=hash_, **scored))
     for name in ("predictions.json", "questions.parquet"):
         (run_folder / name).unlink()
     monkeypatch.chdir(tmp_path)

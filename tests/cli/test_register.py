@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from qa_arch.errors import RunError
+from qa_arch.errors import ConfigError, RunError
+from qa_arch.provenance import DEV_ACCESS_LOG
 from qa_arch.records import read_record, write_record
-from qa_arch.registration import REGISTERED, identity, read_registration
-from qa_arch.results.provenance import DEV_ACCESS_LOG
+from qa_arch.registration import REGISTERED, read_registration, require_registered
 
 CLOSED = "model=bert debug=fast data.open_dev=false"
 
@@ -34,17 +34,15 @@ def test_only_registered_runs_are_scored_on_dev(qa_arch, plan, closed_run, read_
     code, out, err = qa_arch("register", path)
     assert (code, out.split(":")[0]) == (0, "2 arms of 2 seeds"), err
     registered = read_json(path.with_name(REGISTERED))
-    assert len({identity for seeds in registered["runs"].values() for identity in seeds.values()}) == 4
+    assert len({hash_ for seeds in registered["runs"].values() for hash_ in seeds.values()}) == 4
     assert set(registered["sets"]) == {"train", "calibration", "dev"}
     assert qa_arch(*final)[0] == 0
 
     log, record = path.with_name(DEV_ACCESS_LOG), read_record(closed_run)
     before = log.read_text()
-    optim = {**record.config["optim"], "lr": 1.0}
     other = replace(record.data["train"], fingerprint="0")
     for changed, message in (
-        ({"config": {**record.config, "optim": optim}}, "other settings"),
-        ({"config": {**record.config, "seed": 15}}, "another seed"),
+        ({"settings_hash": "0" * 64}, "other settings or another seed"),
         ({"code": "0"}, "the run was trained by other code than"),
         ({"data": {**record.data, "train": other}}, "other data: train"),
     ):
@@ -66,14 +64,26 @@ def test_only_registered_runs_are_scored_on_dev(qa_arch, plan, closed_run, read_
     assert path.with_name(REGISTERED).read_bytes() == written
 
 
-def test_committed_records_of_registered_experiments_are_the_registered_runs():
-    experiments = Path(__file__).parents[2] / "experiments"
-    for plan in experiments.glob(f"*/{REGISTERED}"):
-        runs = read_registration(plan.parent).runs
-        for path in plan.parent.glob("records/*/run.json"):
-            record = read_record(path.parent)
-            fingerprints = {split: facts.fingerprint for split, facts in record.data.items()}
-            assert identity(record.config, fingerprints) == runs[record.model][str(record.seed)], path
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+
+
+@pytest.mark.parametrize("folder", [plan.parent for plan in EXPERIMENTS.glob(f"*/{REGISTERED}")], ids=str)
+def test_committed_records_of_a_registered_experiment_are_the_registered_runs(folder):
+    """By their stored hashes; other settings and other data make other runs."""
+    registration, planned = read_registration(folder), set()
+    dev = registration.sets["dev"]["fingerprint"]
+    for path in folder.glob("records/*/run.json"):
+        record = read_record(path.parent)
+        require_registered(folder, record, dev)
+        assert record.settings_hash == registration.runs[record.model][str(record.seed)], path
+        planned.add((record.model, str(record.seed)))
+        train = replace(record.data["train"], fingerprint="0")
+        for changed in ({"settings_hash": record.run_hash}, {"data": {**record.data, "train": train}}):
+            with pytest.raises(ConfigError, match="the run is not registered"):
+                require_registered(folder, replace(record, **changed), dev)
+        with pytest.raises(ConfigError, match="other data: dev"):
+            require_registered(folder, record, "0")
+    assert planned == {(arm, seed) for arm, seeds in registration.runs.items() for seed in seeds}
 
 
 @pytest.mark.parametrize(

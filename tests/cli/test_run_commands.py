@@ -16,6 +16,7 @@ from qa_arch.data import synthetic
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
+from qa_arch.provenance import DEV_ACCESS_LOG, read_dev_accesses
 from qa_arch.records import (
     Confidence,
     Threshold,
@@ -25,7 +26,6 @@ from qa_arch.records import (
     read_scored,
     write_record,
 )
-from qa_arch.results.provenance import DEV_ACCESS_LOG, read_dev_accesses
 from qa_arch.system import hub
 from qa_arch.system.lock import holder
 from qa_arch.types.text import question_word
@@ -118,7 +118,7 @@ def test_closed_dev_set_is_scored_only_with_final(
     (first, second) = read_dev_accesses(log.parent)
     assert read_record(closed_run).dev_accesses == (first, second)
     assert first.run == second.run == closed_run.name
-    assert (first.config_hash, first.data) == (opened.config_hash, "synthetic-dev")
+    assert (first.config_hash, first.data) == (opened.run_hash, "synthetic-dev")
     assert first.fingerprint == opened.data["dev"].fingerprint
     assert first.date <= second.date
 
@@ -290,7 +290,7 @@ def test_ensemble_becomes_a_run_that_is_scored_like_any(qa_arch, trained, twin, 
     assert (ensemble.peak_memory_mb, ensemble.examples_per_second) == (None, None)
     assert json.loads(out_text) == flat(read_record(out).scores["dev"])
     assert both["model"] == "bert-ensemble-2"
-    assert both["members"] == [f"{run.name} ({single['config_hash'][:8]})" for run in (twin, trained)]
+    assert both["members"] == [f"{run.name} ({single['run_hash'][:8]})" for run in (twin, trained)]
     assert both["parameters"]["total"] == 2 * single["parameters"]["total"]
     spans = (record["scores"]["dev"]["never_null"]["metrics"]["f1"] for record in (single, both))
     assert next(spans) == pytest.approx(next(spans), abs=0.5)
@@ -316,7 +316,7 @@ def test_other_decoding_becomes_a_run_of_its_own(qa_arch, trained, run_folder, t
     record = read_json(out / "run.json")
     assert record["config"]["decode"]["search"] == "greedy"
     assert record["model"] == "bert-greedy"
-    assert record["config_hash"] != read_json(run_folder / "run.json")["config_hash"]
+    assert record["run_hash"] != read_json(run_folder / "run.json")["run_hash"]
     assert (run_folder / "run.json").read_bytes() == before
     assert qa_arch("evaluate", "--run", out)[0] == 0
     scored = (out / "run.json").read_bytes()

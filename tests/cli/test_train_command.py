@@ -16,10 +16,10 @@ from qa_arch.cli.main import main
 from qa_arch.cli.runs import next_steps
 from qa_arch.config.compose import compose
 from qa_arch.config.files import write_atomic
-from qa_arch.config.identity import config_hash
 from qa_arch.config.machine import lost_logger
 from qa_arch.config.schema import validate
 from qa_arch.errors import ConfigError, RunError
+from qa_arch.provenance import identify
 from qa_arch.records import RECORD, RunRecord, read_questions, read_record, write_record
 from qa_arch.training.checkpoint import LAST
 
@@ -33,7 +33,7 @@ def stub_training(monkeypatch):
         name = str(config.model["name"])
         stub.calls.append((name, resume))
         about = {"name": config.name, "model": name, "seed": config.seed, "config": asdict(config)}
-        record = RunRecord(status="ok", config_hash="-", **about)
+        record = RunRecord(status="ok", settings_hash="-", run_hash="-", **about)
         if name in stub.failing:
             write_record(folder, replace(record, status="failed", error="ValueError: no"))
             raise ValueError("no")
@@ -53,7 +53,7 @@ def test_contents_of_a_run_folder(trained):
     assert record.status == "ok"
     assert record.data["dev"].questions == len(read_questions(trained)["id"])
     assert set(record.scores) == {"calibration", "dev"}
-    assert trained.name == f"bert-s13-{config_hash(record.config)[:8]}"
+    assert trained.name == f"bert-s13-{record.settings_hash[:8]}"
     assert not [path for path in trained.rglob("*") if path.suffix in {".pkl", ".bin", ".pt"}]
 
 
@@ -127,7 +127,8 @@ def test_config_from_repeats_a_run_with_changed_settings(qa_arch, trained, tmp_p
     changed, record = validate(yaml.safe_load(out)), read_record(trained)
     assert (changed.model["dropout"], record.config["model"]["dropout"]) == (0.3, 0.1)
     assert not (tmp_path / "dry").exists()
-    assert config_hash(asdict(validate(yaml.safe_load(qa_arch(*repeat)[1])))) == config_hash(record.config)
+    config = asdict(validate(yaml.safe_load(qa_arch(*repeat)[1])))
+    assert identify(config).settings_hash == record.settings_hash
     for override, message in {
         "model=albert": "model.KEY=VALUE",
         "optim.lrr=1": "did you mean 'optim.lr'",
@@ -291,7 +292,7 @@ def test_training_from_python_matches_the_command(qa_arch, trained, settings, tm
     assert (run.folder, (folder / RECORD).stat().st_mtime_ns) == (folder, before)
     run = qa_arch_in_python.train(["model=bert", *settings], folder=tmp_path / "again")
     other = read_record(trained)
-    assert (run.record.config_hash, run.record.scores) == (other.config_hash, other.scores)
+    assert (run.record.run_hash, run.record.scores) == (other.run_hash, other.scores)
     assert len(run.questions) == run.record.facts("dev").questions
     assert qa_arch_in_python.load(run)("Who wrote it?", "The song was written by Ada Stone.") is not None
 

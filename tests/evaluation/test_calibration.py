@@ -54,7 +54,8 @@ def calibrated_record(folder, prior, questions=QUESTIONS, fit="exact"):
         model="made",
         seed=1,
         config={},
-        config_hash="c",
+        settings_hash="c",
+        run_hash="c",
         data={CALIBRATION: SplitFacts(fingerprint="f", protocol="2.0", questions=len(questions))},
     )
     write_record(folder, evaluate_splits(record, predictor, parts, folder))

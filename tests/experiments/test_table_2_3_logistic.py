@@ -8,9 +8,9 @@ import pytest
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
+from qa_arch.provenance import read_dev_accesses
 from qa_arch.records import find_runs, read_questions
 from qa_arch.results.columns import table_of_runs
-from qa_arch.results.provenance import read_dev_accesses
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_final_scores_dev_and_logs_it(call) -> None:
     assert {access.run for access in accesses} == {folder.name for folder, _ in runs}
     # Whether dev is scored does not change the config hash.
     assert call("--l2", "0.001", "1000000", "--runs", "again") == 0
-    assert [r.config_hash for _, r in find_runs(["again"])] == [r.config_hash for _, r in runs]
+    assert [r.run_hash for _, r in find_runs(["again"])] == [r.run_hash for _, r in runs]
 
 
 def test_missing_data_is_a_one_line_error(call, capsys) -> None:

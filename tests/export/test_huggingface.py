@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import io
-import json
 import re
 import shutil
 from dataclasses import replace
@@ -144,7 +143,8 @@ def card(predictors, copied, tmp_path_factory):
         model="bert\n# <b>mine</b>",
         seed=13,
         config={},
-        config_hash="0" * 64,
+        settings_hash="0" * 64,
+        run_hash="0" * 64,
         commit="abcdef0123456789",
         data={"train": SplitFacts(name="part\n<i>", protocol="2.0", questions=1200, unanswerable=400)},
         threshold=Threshold(value=0.25, fitted_on="calibration"),
@@ -204,16 +204,6 @@ def test_loaded_export_keeps_threshold_and_settings(card, predictors):
     assert qa.config.decode == config.decode
     assert qa.config.features.max_length == config.features.max_length
     assert qa.record.threshold.fitted_on == "calibration"
-
-
-def test_settings_file_of_an_earlier_version_may_have_retired_settings(card, predictors, tmp_path):
-    note = shutil.copytree(card.parent, tmp_path / "copy") / "qa_arch.json"
-    written = json.loads(note.read_text())
-    note.write_text(json.dumps(written | {"decode": written["decode"] | {"null_odds": "best"}}))
-    assert load(note.parent).config.decode == predictors["bert"].config.decode
-    note.write_text(json.dumps(written | {"decode": written["decode"] | {"null_odds": "any"}}))
-    with pytest.raises(ConfigError, match=r"qa_arch\.json: decode\.null_odds: 'any' is no longer supported"):
-        load(note.parent)
 
 
 def test_invalid_settings_file_is_named(card, tmp_path):

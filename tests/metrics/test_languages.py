@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from qa_arch.config.compose import compose
-from qa_arch.config.identity import config_hash
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.metrics import squad
 from qa_arch.metrics.languages import LANGUAGES, normaliser
 from qa_arch.metrics.squad import aggregate, normalise, score_questions
+from qa_arch.provenance import identify
 from qa_arch.types.text import Example, Gold
 
 MLQA = ("ar", "de", "es", "hi", "vi", "zh")
@@ -103,8 +103,8 @@ def test_a_set_is_opened_in_a_language(tmp_path):
     assert german.fingerprint != open_passages(str(file)).fingerprint
     overrides = ["data=files", f"data.train={file}", f"data.dev={file}"]
     english, spoken = (compose([*overrides, f"data.language={code}"]) for code in ("en", "de"))
-    assert config_hash(english) == config_hash({**english, "data": {**english["data"], "language": "en"}})
-    assert config_hash(spoken) != config_hash(english)
+    assert identify(english) == identify({**english, "data": {**english["data"], "language": "en"}})
+    assert identify(spoken) != identify(english)
 
 
 @pytest.fixture(scope="module")

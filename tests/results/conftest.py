@@ -6,6 +6,7 @@ import pytest
 from qa_arch.data.question_sets import question_set as build_set
 from qa_arch.metrics.squad import score_questions
 from qa_arch.records import (
+    SCHEMA,
     Epoch,
     Point,
     RunRecord,
@@ -34,26 +35,40 @@ def points(exact: float, protocol: str) -> dict:
 
 
 def flat_record(model="bert", exact=60.0, *, data="d1", protocol="2.0", split="dev", **changes) -> dict:
-    """Return a record in schema 1: a finished run scored on ``split``, unscored if ``exact`` is None."""
+    """A finished run scored on ``split``, unscored if ``exact`` is None, with its metrics beside other fields
+    of points, epochs and splits; ``nested`` makes it the JSON of a record."""
     metrics = {"exact": 50.0, "f1": 50.0, "HasAns_f1": 0.0, "NoAns_f1": 100.0}
     facts = {"protocol": protocol, "metric_version": "1"}
     split_facts = {"name": "made-up", "fingerprint": data, "protocol": protocol, "questions": 1200}
     record = {
-        "schema": 1,
+        "schema": SCHEMA,
         "status": "ok",
         "name": "trial",
         "model": model,
         "seed": 13,
         "config": {},
-        "config_hash": "c0ffee00" + "0" * 56,
+        "settings_hash": "f01de700" + "0" * 56,
+        "run_hash": "c0ffee00" + "0" * 56,
         "data": {"train": {"fingerprint": "t"}, split: split_facts | {"unanswerable": 600}},
         "parameters": {"total": 1234567},
         "seconds": {"fit": 61.25, "predict": 3.5},
-        "margin": {"value": 0.25, "fitted_on": "calibration"},
+        "threshold": {"value": 0.25, "fitted_on": "calibration"},
         "scores": {} if exact is None else {split: points(exact, protocol)},
         "references": {split: {"always-no-answer": metrics | facts}},
     }
     return record | changes
+
+
+def nested(flat: dict) -> dict:
+    """``flat_record`` with the metrics of points, epochs and splits in their own mappings."""
+    record = {**flat, "epochs": [Epoch.nest(epoch) for epoch in flat.get("epochs", [])]}
+    record["data"] = {split: SplitFacts.nest(facts) for split, facts in flat["data"].items()}
+    for key in ("scores", "references"):
+        record[key] = {
+            split: {name: Point.nest(point) for name, point in points.items()}
+            for split, points in flat[key].items()
+        }
+    return record
 
 
 @pytest.fixture
@@ -61,7 +76,7 @@ def make_record():
     """``make_record(model, exact, **changes)``: record of a finished run, unscored if ``exact`` is None."""
 
     def make(*args, **changes) -> RunRecord:
-        return parse_record(flat_record(*args, **changes))
+        return parse_record(nested(flat_record(*args, **changes)))
 
     return make
 
@@ -113,7 +128,8 @@ def make_language_run():
             model=model,
             seed=seed,
             config={"model": {"task": protocol.partition(":")[0], "name": model}},
-            config_hash="h",
+            settings_hash="h",
+            run_hash="h",
             data={"train": facts, "calibration": facts},
             epochs=(Epoch.from_flat(epoch),),
             scores={"calibration": {"tokens": Point(protocol=protocol, metric_version="1", metrics=metrics)}},
@@ -124,6 +140,16 @@ def make_language_run():
     return make
 
 
+def without_withheld(columns: dict) -> dict:
+    """Rows as of an adopted system, whose spans behind "no answer" are unknown."""
+    given = [not abstained for abstained in columns["abstained"]]
+    scores = {
+        f"span_{name}": [s if known else np.nan for s, known in zip(columns[name], given, strict=True)]
+        for name in ("exact", "f1")
+    }
+    return {**columns, **scores}
+
+
 @pytest.fixture
 def make_run(tmp_path):
     """``make_run(name, questions, right=0.8, ...)``: a run folder with its record and question rows."""
@@ -132,8 +158,8 @@ def make_run(tmp_path):
         folder = tmp_path / "runs" / name
         columns = question_columns(questions, np.random.default_rng([seed, len(name)]), right)
         if not keep_spans:
-            span_columns = ("span_exact", "span_f1", "probability", "confidence")
-            columns = {name: values for name, values in columns.items() if name not in span_columns}
+            columns = without_withheld(columns)
+            columns = {name: v for name, v in columns.items() if name not in ("probability", "confidence")}
         split_facts = {
             "name": questions.name,
             "fingerprint": questions.fingerprint,
@@ -150,12 +176,12 @@ def make_run(tmp_path):
             "config": {"seed": seed, "trainer": {"batch_size": 8}, "model": {"name": model}},
             "data": {"train": {"fingerprint": "t", "questions": 900}, "dev": split_facts},
             "scores": {"dev": points},
-            "margin": {"value": 0.5, "fitted_on": "calibration"},
-            "batch": {"micro": 8, "accumulate": 1, "devices": 1, "global": 8},
+            "threshold": {"value": 0.5, "fitted_on": "calibration"},
+            "batch": {"micro": 8, "accumulate": 1, "devices": 1, "global_size": 8},
             "epochs": [dict(zip(EPOCH_KEYS, values, strict=True)) for values in EPOCH_VALUES],
             "best_epoch": 1,
         }
-        write_record(folder, parse_record(flat_record(model) | fields | changes))
+        write_record(folder, parse_record(nested(flat_record(model) | fields | changes)))
         write_questions(folder, columns | (rows or {}))
         return folder
 

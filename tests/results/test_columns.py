@@ -13,10 +13,10 @@ import pytest
 from qa_arch import manifest
 from qa_arch.metrics.confidence import auroc, reliability
 from qa_arch.models.checkpoint_files import CHECKPOINT
+from qa_arch.provenance import own_versions
 from qa_arch.records import CHECKPOINTS, find_runs
 from qa_arch.results import columns
 from qa_arch.results.columns import COLUMNS, SPAN_COLUMNS, Column, by_measure, table_of_runs
-from qa_arch.results.provenance import own_versions
 from qa_arch.results.systems import load_questions
 
 REQUESTED = ("model", "f1", "auroc", "ece", "ece_fitted")
@@ -134,8 +134,8 @@ def test_downloaded_checkpoint_is_in_every_table_of_its_set(make_record):
     records = [
         make_record(data="d1"),
         make_record(data="d1", name="other"),
-        make_record("hub", data="d1", name=CHECKPOINTS, config=config, margin=unfitted),
-        make_record("other", data="d2", name=CHECKPOINTS, config=config, margin=unfitted),
+        make_record("hub", data="d1", name=CHECKPOINTS, config=config, threshold=unfitted),
+        make_record("other", data="d2", name=CHECKPOINTS, config=config, threshold=unfitted),
     ]
     groups = by_measure(with_folders(records))
     members = {frozenset(folder.name for folder, _ in group) for group in groups}

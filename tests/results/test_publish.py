@@ -73,7 +73,7 @@ def test_error_of_a_failed_run_has_no_local_path(run, tmp_path) -> None:
     assert published.error == "DataError: runs/x.json and …/disk/b.json are gone"
 
 
-@pytest.mark.parametrize("change", [{"config_hash": "e" * 64}, {"created": "2031-01-01T00:00:00+00:00"}])
+@pytest.mark.parametrize("change", [{"run_hash": "e" * 64}, {"created": "2031-01-01T00:00:00+00:00"}])
 def test_publish_refuses_to_replace_another_run(run, tmp_path, change) -> None:
     target = publish(run, tmp_path / "records")
     before = (target / RECORD).read_bytes()

@@ -57,7 +57,7 @@ def test_note_counts_commits_and_uncommitted_changes(folder, make_record):
 def test_row_with_a_batch_size_waits_for_a_finished_run_of_that_size(tmp_path, make_record):
     rows = 'Wanted("bert", "make eight", batch=8), Wanted("bert", "make six", batch=6), Wanted("bert", "any")'
     script(tmp_path, f'runs_table(folder, "T", columns=["model", "batch", "f1"], wanted=[{rows}])')
-    eight = make_record(batch={"micro": 8, "accumulate": 1, "devices": 1, "global": 8})
+    eight = make_record(batch={"micro": 8, "accumulate": 1, "devices": 1, "global_size": 8})
     write_record(tmp_path / "records" / "eight", eight)
     write_record(
         tmp_path / "records" / "six", replace(eight, batch=BatchSizes(global_size=6), status="oom", scores={})

@@ -2,14 +2,22 @@
 
 import errno
 import json
+import math
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from broken_records import changed
 
 from qa_arch.errors import RunError
+from qa_arch.provenance import (
+    DEV_ACCESS_LOG,
+    DevAccess,
+    dev_access_note,
+    log_dev_access,
+    read_dev_accesses,
+)
 from qa_arch.records import (
     RECORD,
     RECORDS,
@@ -23,13 +31,6 @@ from qa_arch.records import (
 )
 from qa_arch.results.columns import table_of_runs
 from qa_arch.results.errors import summarise
-from qa_arch.results.provenance import (
-    DEV_ACCESS_LOG,
-    DevAccess,
-    dev_access_note,
-    log_dev_access,
-    read_dev_accesses,
-)
 from qa_arch.system.lock import LOCK, hold
 
 ACCESS = DevAccess(
@@ -45,48 +46,10 @@ def test_files_that_are_not_records_are_refused(tmp_path, text):
         read_record(tmp_path)
 
 
-COMMITTED = [
-    path
-    for path in sorted(Path("experiments").glob("*/records/**/run.json"))
-    if json.loads(path.read_text())["schema"] == 1
-]
-
-
-def test_committed_schema_1_records_are_read_losslessly(tmp_path):
-    """Nothing is dropped or changed, and the record round-trips through schema 2."""
-    assert len(COMMITTED) > 100
-    for path in COMMITTED:
-        raw, record = json.loads(path.read_text()), read_record(path)
-        assert record.schema == 2
-        for key in ("scores", "references"):
-            for split, points in raw[key].items():
-                for name, point in points.items():
-                    expected = point if point["protocol"] == "selection" else {"threshold": None} | point
-                    assert getattr(record, key)[split][name].flat() == expected
-        later = {"prior": None, "width": None}
-        margin = {} if record.threshold is None else asdict(record.threshold)
-        assert raw["margin"] | later == margin | later
-        assert record.answerability is None
-        for split, facts in raw["data"].items():
-            ours = asdict(record.data[split])
-            ours |= ours["extra"] | {"titles": list(ours["titles"])}
-            assert facts == {key: ours[key] for key in facts}
-        for old, epoch in zip(raw["epochs"], record.epochs, strict=True):
-            assert old == {key: epoch.metrics.get(key, getattr(epoch, key, None)) for key in old}
-        for key in ("batch", "device", "seconds", "parameters"):
-            names = {name: "global_size" if name == "global" else name for name in raw[key]}
-            assert raw[key] == {name: getattr(getattr(record, key), ours) for name, ours in names.items()}
-        write_record(tmp_path, record)
-        assert read_record(tmp_path) == record
-
-
-@pytest.mark.parametrize("schema", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_damaged_record_is_read_or_refused_by_file_and_field(tmp_path, schema):
+def test_damaged_record_is_read_or_refused_by_file_and_field(tmp_path):
     """Whatever value a field has, reading gives a record that can be shown, or a one-line error."""
-    path = next(path for path in COMMITTED if path.match("synthetic/records/bert-*/run.json"))
+    (path,) = Path("experiments/synthetic/records").glob("bert-*/run.json")
     raw = shortened(json.loads(path.read_text()))
-    if schema == 2:
-        raw = shortened(json.loads(write_record(tmp_path, parse_record(raw)).read_text()))
     refused = []
     for keys in key_paths(raw):
         for value in (None, "x", [[]]):
@@ -161,8 +124,11 @@ def test_runs_that_cannot_be_reached_are_named(make_record, tmp_path, monkeypatc
 
 def test_question_rows_round_trip(tmp_path):
     columns = {"id": ["q1", "q2"], "f1": [0.5, 1.0], "kind": ["negation", None], "start": [3, -1]}
+    columns |= {"null_odds": [0.1, math.inf], "abstained": [True, False], "confidence": [0.1, math.nan]}
     write_questions(tmp_path, columns)
-    assert read_questions(tmp_path) == columns
+    rows = read_questions(tmp_path)
+    assert rows.pop("confidence") == pytest.approx(columns.pop("confidence"), rel=1e-6, nan_ok=True)
+    assert rows == columns
     with pytest.raises(RunError, match="did not finish"):
         read_questions(tmp_path / "none")
 

@@ -142,12 +142,12 @@ def test_find_system_takes_a_label_or_an_unambiguous_model(runs):
 
 
 def test_systems_with_other_initial_weights_differ():
-    """An older record, without the hash of its encoder's weights, belongs to the others if they agree."""
+    """A record without the hash of its encoder's weights belongs to the others if they agree."""
 
     def run(seed: int, weights: str | None) -> tuple[Path, RunRecord]:
         config = {"encoder": {"name": "some/encoder", "init": "pretrained"}}
         initial = InitialWeights(weights=weights) if weights else None
-        about = {"name": "n", "model": "bert", "config": config, "config_hash": "c"}
+        about = {"name": "n", "model": "bert", "config": config, "settings_hash": "c", "run_hash": "c"}
         return Path(f"r{seed}"), RunRecord(status="ok", seed=seed, initial=initial, **about)
 
     older, first, second = run(1, None), run(2, "a" * 64), run(3, "b" * 64)

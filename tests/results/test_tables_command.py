@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from qa_arch.cli.main import main
+from qa_arch.provenance import DevAccess, log_dev_access
 from qa_arch.records import write_record
-from qa_arch.results.provenance import DevAccess, log_dev_access
 from tests.results.conftest import script
 
 ACCESS = DevAccess(

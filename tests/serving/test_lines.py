@@ -190,7 +190,9 @@ def test_existing_files_are_lost_neither_to_a_failed_start_nor_to_the_output(ans
 
 def test_refitted_threshold_or_temperature_changes_the_origin(data, tmp_path):
     """Answers depend on what was fitted after training, though it is no setting; not on scores."""
-    record = RunRecord(status="ok", name="trial", model="bert", seed=1, config={}, config_hash="c")
+    record = RunRecord(
+        status="ok", name="trial", model="bert", seed=1, config={}, settings_hash="c", run_hash="c"
+    )
     changes = {
         "unchanged": {},
         "scored": {"scores": {"dev": {}}, "seconds": Seconds(predict=1.0)},

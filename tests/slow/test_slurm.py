@@ -156,7 +156,7 @@ def result(folder: Path) -> tuple[RunRecord, bytes]:
 def check_same(folder: Path, expected: tuple[RunRecord, bytes]) -> None:
     """Compare all but the config hash: the page's torchrun command does not set the strategy."""
     record, weights = result(folder)
-    assert results_of(replace(record, config_hash="")) == results_of(replace(expected[0], config_hash=""))
+    assert results_of(replace(record, run_hash="")) == results_of(replace(expected[0], run_hash=""))
     assert record.batch == expected[0].batch
     assert weights == expected[1]
 

@@ -81,7 +81,7 @@ class Sweep:
             weights = hashlib.sha256((path.parent / "model" / "model.safetensors").read_bytes()).hexdigest()
             curve = [(epoch.step, epoch.train_loss, epoch.value("calibration_f1")) for epoch in record.epochs]
             outcome = (record.status, record.scores, record.threshold, record.best_epoch, curve)
-            results[path.parent.name] = (record.config_hash, outcome, weights)
+            results[path.parent.name] = (record.run_hash, outcome, weights)
         return results
 
 

@@ -59,7 +59,8 @@ def point(folder: Path, plan: Path) -> int:
             "model": config["model"]["name"],
             "seed": seed,
             "config": config,
-            "config_hash": "-",
+            "settings_hash": "-",
+            "run_hash": "-",
         }
         record = RunRecord(status="running", **about)
         if action == "nothing":

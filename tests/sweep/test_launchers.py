@@ -189,7 +189,7 @@ def test_job_no_longer_listed_by_slurm_is_over(stubbed, monkeypatch, before):
     """A failing squeue does not count. Points of cancelled jobs become killed."""
     answers = iter([(1, ""), (0, "7_0\n7_1\n"), (0, "7_1\n")])
     monkeypatch.setattr("subprocess.run", lambda command, **_: CompletedProcess(command, *next(answers)))
-    monkeypatch.setattr("qa_arch.results.provenance.commit", lambda: (None, None))
+    monkeypatch.setattr("qa_arch.provenance.commit", lambda: (None, None))
     monkeypatch.setattr(launchers, "SQUEUE_INTERVAL", 0)
     monkeypatch.setattr(Cluster, "poll", 0)
     job = SimpleNamespace(job_id="7_0", paths=SimpleNamespace(result_pickle=stubbed.base / "none"))

@@ -13,8 +13,8 @@ from kills import killed_at_sizes
 from qa_arch import sweep
 from qa_arch.config.compose import compose, multirun
 from qa_arch.config.files import is_unfinished, write_atomic
-from qa_arch.config.identity import config_hash
 from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.provenance import identify
 from qa_arch.records import RECORD, Point, RunRecord
 from qa_arch.sweep import MANIFEST, default_folder, grid_name, sources, value_of
 from qa_arch.training import jobs
@@ -47,9 +47,9 @@ def test_folders_are_named_by_swept_settings(swept, name):
     assert re.fullmatch(r"[\w.+-]+", point.name)
 
 
-def test_key_is_the_config_hash_with_data_sources():
+def test_key_is_the_hash_of_config_and_data_sources():
     [(point, job)] = sweep.plan([((), compose(SMALL))]).items()
-    assert point.key == config_hash(asdict(job.config), sources(job.config))
+    assert point.key == identify(asdict(job.config), sources(job.config)).run_hash
     assert make_point("trainer.workers=2", "name=other").key == point.key
     keys = {make_point(change).key for change in ("seed=1", "optim.lr=1", "data=squad1")}
     assert len(keys | {point.key}) == 4
@@ -143,7 +143,7 @@ def test_results_of_other_code_are_logged(stubbed, monkeypatch, caplog):
     record = json.loads((stubbed.point(1) / RECORD).read_text()) | {"commit": "a" * 40}
     (stubbed.point(1) / RECORD).write_text(json.dumps(record))
     assert not caplog.records
-    monkeypatch.setattr("qa_arch.results.provenance.commit", lambda: ("b" * 40, False))
+    monkeypatch.setattr("qa_arch.provenance.commit", lambda: ("b" * 40, False))
     (stubbed.point(2) / RECORD).unlink()
     stubbed.launch(1, 2)
     assert "kept the results of 1 point(s) run with other code (commit aaaaaaaa, now bbbbbbbb)" in caplog.text
@@ -161,7 +161,15 @@ def test_results_of_other_code_are_logged(stubbed, monkeypatch, caplog):
 )
 def test_value_of_a_run(scores, value):
     """SQuAD 2.0, SQuAD 1.1, answer selection; no value without calibration scores."""
-    about = {"status": "ok", "name": "n", "model": "m", "seed": 1, "config": {}, "config_hash": "-"}
+    about = {
+        "status": "ok",
+        "name": "n",
+        "model": "m",
+        "seed": 1,
+        "config": {},
+        "settings_hash": "-",
+        "run_hash": "-",
+    }
     splits = {"dev": {"calibrated": {"f1": 99.0}}} | ({"calibration": scores} if scores else {})
     points = {
         split: {

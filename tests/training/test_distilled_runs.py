@@ -115,15 +115,15 @@ def test_record_identifies_the_teacher_by_content_and_systems_differ_by_teacher(
     }
     record, copied = read_record(runs["first"].folder), runs["copy"].record
     assert isinstance(record.teacher, TeacherFacts)
-    assert (record.teacher.name, record.teacher.config_hash) == ("teacher", read_record(teacher).config_hash)
+    assert (record.teacher.name, record.teacher.run_hash) == ("teacher", read_record(teacher).run_hash)
     assert (record.teacher.precision, record.teacher.titles) == ("fp32", ())
-    assert (copied.teacher, copied.config_hash) == (record.teacher, record.config_hash)
+    assert (copied.teacher, copied.run_hash) == (record.teacher, record.run_hash)
     assert record.setting("distillation", "temperature") == 2.0
     terms = {name: record.epochs[0].value(f"train_{name}") for name in ("loss", "labels", "soft_targets")}
     assert terms["loss"] == pytest.approx((terms["labels"] + terms["soft_targets"]) / 2)
 
     systems = group_by_system([(run.folder, run.record) for name, run in runs.items() if name != "copy"])
     assert [len(system.runs) for system in systems] == [1, 2, 1]
-    hashes = [read_record(folder).config_hash[:8] for folder in (teacher, other)]
+    hashes = [read_record(folder).run_hash[:8] for folder in (teacher, other)]
     assert f"teacher=teacher ({hashes[0]})" in systems[1].label
     assert f"teacher=other ({hashes[1]})" in systems[2].label

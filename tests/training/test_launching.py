@@ -126,7 +126,7 @@ def test_torchrun_matches_self_started_ranks(run_training, tiny_run, tmp_path):
     assert record.config["trainer"]["devices"] == 2
     assert (folder / "model" / "model.safetensors").read_bytes() == own.weights
     assert record.scores == own.record.scores
-    assert record.config_hash == own.record.config_hash
+    assert record.run_hash == own.record.run_hash
     before = (folder / "run.json").stat().st_mtime_ns
     assert torchrun(command) == [0, 0]
     assert torchrun([*command, "seed=14"]) != [0, 0]

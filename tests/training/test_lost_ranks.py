@@ -36,7 +36,10 @@ def run_rank_0(rank_2: str, folder, sleep: float) -> None:
 def test_rank_0_exits_when_a_rank_is_lost(tmp_path, rank_2, sleep, code, status, error):
     config = {"trainer": {}}
     write_record(
-        tmp_path, RunRecord(status="running", name="n", model="m", seed=1, config=config, config_hash="-")
+        tmp_path,
+        RunRecord(
+            status="running", name="n", model="m", seed=1, config=config, settings_hash="-", run_hash="-"
+        ),
     )
     child = os.fork()
     if child == 0:

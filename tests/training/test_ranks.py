@@ -15,6 +15,7 @@ from qa_arch.data.question_sets import question_set
 from qa_arch.errors import RunError
 from qa_arch.features.batches import Collator
 from qa_arch.features.cache import windows_of
+from qa_arch.provenance import Identity
 from qa_arch.records import BatchSizes
 from qa_arch.spans import files as formats
 from qa_arch.spans import task
@@ -100,7 +101,7 @@ def test_two_devices_match_one_device(run_training, monkeypatch):
 @pytest.mark.slow
 def test_ranks_with_different_configs_are_refused(run_training, monkeypatch):
     """The config hash of rank 0 is patched; rank 1 reads its config from the record."""
-    monkeypatch.setattr("qa_arch.training.module.config_hash", lambda config: "another")
+    monkeypatch.setattr("qa_arch.training.module.identify", lambda config: Identity("another", ""))
     with pytest.raises(RunError, match=r"different configs \(rank 0: another, rank 1: [0-9a-f]{8}\)"):
         run_training("trainer.devices=2")
 

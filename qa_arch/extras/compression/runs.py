@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from qa_arch.config.compression_steps import Heads, Layers, Magnitude, Recovery, Step, Widths
-from qa_arch.config.identity import ENCODER, config_hash
 from qa_arch.config.schema import Config, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.sources import open_passages
@@ -40,6 +39,7 @@ from qa_arch.models.teacher_files import SETTING, require_teacher
 from qa_arch.nn.count import parameter_blocks
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.reading import run_device
+from qa_arch.provenance import identify, inputs_of, new_record
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -53,7 +53,6 @@ from qa_arch.records import (
     read_record,
     write_record,
 )
-from qa_arch.results.provenance import new_record
 from qa_arch.spans import task
 from qa_arch.spans.loading import load_predictor
 from qa_arch.spans.reader import Reader
@@ -178,7 +177,7 @@ def open_parent(source: Path, trust: Sequence[str] = ()) -> ParentRun:
     predictor = load_predictor(source, device="cpu", trust=trust)
     if not isinstance(predictor, Reader) or predictor.record is None:
         raise RunError(f"{source}: is not a span run; only span models can be compressed")
-    name = Parent(run=source.resolve().name, config_hash=predictor.record.config_hash)
+    name = Parent(run=source.resolve().name, run_hash=predictor.record.run_hash)
     return ParentRun(predictor, predictor.config, predictor.record, name)
 
 
@@ -216,10 +215,10 @@ def _resumable_record(work: Path, config: Config, parent: ParentRun) -> RunRecor
     """Record left in ``work`` by a killed call with the same config and parent, else None."""
     try:
         record = read_record(work)
-        hash_ = config_hash(asdict(validate(record.config)))
     except QaArchError:
         return None
-    return record if hash_ == config_hash(asdict(config)) and record.parent == parent.name else None
+    same = record.settings_hash == identify(asdict(config)).settings_hash
+    return record if same and record.parent == parent.name else None
 
 
 # Data ---------------------------------------------------------------------------------------------
@@ -372,17 +371,12 @@ def _store_untrained(
         split: task.facts(questions, parts.tables[split], titles=split != DEV)
         for split, questions in parts.sets.items()
     }
-    hashes = {split: str(facts.fingerprint) for split, facts in data.items()}
-    if parts.vectors is not None:
-        hashes["glove"] = parts.vectors.fingerprint
-    encoder, teacher = parent.record.encoder, parent.record.teacher
-    if encoder is not None:
-        hashes[ENCODER] = encoder.config_hash
-    if teacher is not None:
-        hashes["teacher"] = teacher.fingerprint
+    sets = {split: facts.fingerprint for split, facts in data.items()}
+    vectors = None if parts.vectors is None else parts.vectors.fingerprint
+    teacher = parent.record.teacher
     record = new_record(
         asdict(config),
-        hashes,
+        inputs_of(sets, vectors, parent.record.encoder, teacher),
         status="ok",
         data=data,
         device=describe(device == "cuda"),

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from qa_arch.config.files import write_atomic
 from qa_arch.errors import ConfigError
-from qa_arch.results.provenance import versions
+from qa_arch.provenance import versions
 from qa_arch.results.tables import Table, number, text
 
 Part = Literal["special", "question", "passage"]

@@ -37,7 +37,7 @@ def test_runs_are_measured_by_engine_and_record_their_costs(runs, run_folder, mo
         *(("memory", (run,)) for run in runs),
     ]
     costs = [read_record(run).cost for run in runs]
-    baseline = f"{run_folder.name} ({read_record(parent).config_hash[:8]})"
+    baseline = f"{run_folder.name} ({read_record(parent).run_hash[:8]})"
     assert {cost.baseline for cost in costs} == {baseline}
     assert [cost.engine for cost in costs] == ["torch", "torch", "onnx"]
     assert [cost.precision for cost in costs] == ["bf16", "bf16", "int8"]

@@ -50,12 +50,12 @@ def test_record_names_parent_and_step_but_no_path(parent, smaller, tmp_path):
     before, after = read_record(parent), read_record(folder)
     assert after.status == "ok"
     assert after.model == "bert-sparse50"
-    assert asdict(after.parent) == {"run": parent.name, "config_hash": before.config_hash, "revision": None}
+    assert asdict(after.parent) == {"run": parent.name, "run_hash": before.run_hash, "revision": None}
     (step,) = after.config["compression"]
     assert (step["method"], step["sparsity"], step["epochs"]) == ("magnitude", 0.5, 0)
     without_step = {**after.config, "compression": None}
     assert without_step == {**before.config, "compression": None}
-    assert after.config_hash != before.config_hash
+    assert after.run_hash != before.run_hash
     assert str(tmp_path) not in (folder / "run.json").read_text()
     assert after.parameters.nonzero < after.parameters.total == before.parameters.total
     assert {split: facts.fingerprint for split, facts in after.data.items()} == {
@@ -67,7 +67,7 @@ def test_record_names_parent_and_step_but_no_path(parent, smaller, tmp_path):
 
 @pytest.mark.parametrize("epochs", [0, 1])
 def test_record_keeps_the_pretraining_run_of_the_encoder(run_folder, smaller, epochs):
-    pretraining = EncoderRun(model="mlm", seed=3, config_hash="c", system="s")
+    pretraining = EncoderRun(model="mlm", seed=3, run_hash="c", system="s")
     write_record(run_folder, replace(read_record(run_folder), encoder=pretraining))
     assert read_record(smaller(run_folder, "magnitude", sparsity=0.5, epochs=epochs)).encoder == pretraining
 

@@ -236,7 +236,7 @@ def test_span_run_starts_from_the_pretrained_encoder_and_tokenizer(pretrained, f
     assert record.status == "ok"
     assert record.config["encoder"]["name"] == str(pretrained)
     assert (record.encoder.model, record.encoder.seed) == ("mlm", origin.seed)
-    assert record.encoder.config_hash == origin.config_hash
+    assert record.encoder.run_hash == origin.run_hash
     table = table_of_runs([(spans, record)], columns=["model", "encoder", "f1"])
     assert table.rows[-1]["encoder"] == "mlm, seed 13"
 
@@ -259,7 +259,7 @@ def test_systems_and_points_ignore_seed_and_path_of_the_pretrained_run(
     shutil.copytree(pretrained, tmp_path / "moved")
     original, moved = (fine_tuning(run) for run in (pretrained, tmp_path / "moved"))
     assert point_key(original) == point_key(moved)
-    assert sources(original)["encoder"] == read_record(pretrained).config_hash
+    assert sources(original)["encoder"] == read_record(pretrained).run_hash
 
 
 @pytest.mark.parametrize(

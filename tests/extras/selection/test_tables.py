@@ -10,7 +10,7 @@ from qa_arch.records import parse_record, write_record
 from qa_arch.results.columns import table_of_runs
 from qa_arch.results.experiments import experiment_tables
 from qa_arch.results.tables import markdown
-from tests.results.conftest import flat_record, script
+from tests.results.conftest import flat_record, nested, script
 
 
 @pytest.fixture
@@ -23,9 +23,9 @@ def make_selection():
             "scores": {"dev": {"ranked": point}},
             "data": {"train": {"fingerprint": "t"}, "dev": split_facts | {"candidates": 4.25}},
             "references": {"dev": {"word-overlap": point | {"accuracy": 80.0}}},
-            "margin": {},
+            "threshold": None,
         }
-        return parse_record(flat_record(model) | fields | changes)
+        return parse_record(nested(flat_record(model) | fields | changes))
 
     return make
 

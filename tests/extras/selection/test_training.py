@@ -6,7 +6,6 @@ import pytest
 from stops import results_of, stopped_after
 
 from qa_arch.config.compose import compose
-from qa_arch.config.retired import upgrade
 from qa_arch.config.schema import validate
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.extras.selection import recipe
@@ -78,17 +77,7 @@ def test_invalid_selection_settings_are_refused(few_questions):
 
 @pytest.mark.parametrize(("model", "group"), [("qa_lstm/c", "candidates"), ("question_types", "classes")])
 def test_ranking_models_have_the_references_of_their_task(model, group):
-    """They were always used for these models, although old configs name those of spans."""
     config = compose([f"model={model}"])
-    old = {**config, "references": compose(["model=bert"])["references"]}
-    assert validate(old) == validate(config)
     assert validate(config).references == compose(["model=bert", f"references={group}"])["references"]
-    custom = {"mine": {"_target_": "qa_arch.extras.selection.rankers.RandomOrder", "seed": 3}}
-    for named in (custom, old["references"] | custom):
-        assert upgrade({**config, "references": named})["references"] == named
-    if model == "qa_lstm/c":  # removed arguments are accepted at their only value
-        assert validate({**config, "model": {**config["model"], "k": 1, "type_dim": 0}}) == validate(config)
-        with pytest.raises(ConfigError, match=r"model\.k: 3 is no longer supported"):
-            validate({**config, "model": {**config["model"], "k": 3}})
     trial = compose([f"model={model}", "debug=fast"])
     assert trial["model"]["train_vectors"], "debug=fast may override settings of a model"

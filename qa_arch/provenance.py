@@ -1,4 +1,4 @@
-"""Provenance of a result: commit, versions and machine, and every access to a held-out dev set.
+"""What identifies a run: hashes of settings and inputs, commit, versions; and accesses to a held-out dev set.
 
 ``experiments/<name>/dev_openings.jsonl`` has one JSON object per access and is append-only: which runs were
 scored on the dev set, and when, is part of a result.
@@ -14,20 +14,41 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from hashlib import sha256
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from qa_arch.config.files import parse_json
+from qa_arch.config.files import files_hash, parse_json
 from qa_arch.config.find import conf_folder
-from qa_arch.config.identity import config_hash, files_hash
+from qa_arch.config.machine import within
+from qa_arch.config.schema import defaults
 from qa_arch.config.target import TRUSTED
-from qa_arch.errors import ConfigError, RunError
-from qa_arch.records import DevAccess, RunRecord
+from qa_arch.data import sources
+from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.records import DevAccess, EncoderRun, RunRecord, TeacherFacts
+
+NEUTRAL = (
+    "runs_dir",
+    "name",
+    "logger",
+    "features.cache_dir",
+    "model.kernel",
+    "trainer.workers",
+    "trainer.progress",
+    "trainer.checkpoint_minutes",
+    "trainer.eval_batch_size",
+    "trainer.log_every",
+)
+"""Settings that do not affect results: where a run is stored and how it is displayed."""
+PLACES = ("data.train", "data.calibration", "data.dev", "glove.path", "distillation.teacher")
+"""Locations of input files, in place of which ``run_hash`` has the hashes of their content."""
+GLOVE, ENCODER, TEACHER = "glove", "encoder", "teacher"
+"""Inputs of a run besides its sets: word vectors, the pre-training run of its encoder, the teacher."""
 
 PACKAGES = (
     *("qa-arch", "torch", "transformers", "tokenizers", "datasets"),
@@ -41,6 +62,67 @@ _NAMED = 4
 """Maximum number of accesses listed one by one below a table; more are counted by day."""
 
 
+class Identity(NamedTuple):
+    """Hex SHA-256 of a config, and of config and inputs."""
+
+    settings_hash: str
+    run_hash: str
+
+
+def identify(config: Mapping[str, Any], inputs: Mapping[str, str] | None = None) -> Identity:
+    """What identifies a run of ``config``, the same on every machine; None: its inputs are not known yet.
+
+    ``NEUTRAL`` settings do not count, nor those at their default, so that a new setting changes no hash.
+    Where the inputs lie counts for ``settings_hash``, their content for ``run_hash``. A record keeps both.
+    """
+    values = {key: value for key, value in _flat(config) if not within(key, NEUTRAL)}
+    own = {key: value for key, value in values.items() if (key, value) not in defaults().items()}
+    settings_hash = json_hash({key: _portable(value) for key, value in own.items()})
+    if inputs is None:
+        return Identity(settings_hash, settings_hash)
+    read = (*PLACES, "encoder.name") if ENCODER in inputs else PLACES
+    content = {key: value for key, value in own.items() if not within(key, read)}
+    return Identity(settings_hash, json_hash([content, dict(inputs)]))
+
+
+def inputs_of(
+    sets: Mapping[str, str | None],
+    vectors: str | None = None,
+    encoder: EncoderRun | None = None,
+    teacher: TeacherFacts | None = None,
+) -> dict[str, str]:
+    """Input -> hash of its content, of those that a run has; ``sets`` and ``vectors`` are fingerprints."""
+    others = {
+        GLOVE: vectors,
+        ENCODER: None if encoder is None else encoder.run_hash,
+        TEACHER: None if teacher is None else teacher.fingerprint,
+    }
+    return {name: hash_ for name, hash_ in {**sets, **others}.items() if hash_ is not None}
+
+
+def json_hash(value: Any) -> str:
+    """Hex SHA-256 of a value's JSON, whatever the order of its keys."""
+    return sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted setting -> value."""
+    for key, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _portable(value: Any) -> Any:
+    """A setting with paths relative to the data folder or the working folder, where they are below it."""
+    if isinstance(value, list):
+        return [_portable(item) for item in value]
+    with suppress(DataError):
+        return sources.portable(value) if isinstance(value, str) else value
+    return value
+
+
 def now() -> str:
     """UTC, to the second, ISO 8601."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -49,7 +131,7 @@ def now() -> str:
 def commit() -> tuple[str | None, bool | None]:
     """The checkout's commit and whether it has uncommitted changes, apart from logs of dev accesses, which
     ``evaluate --final`` writes between runs; (None, None) outside a checkout."""
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[1]
 
     def git(*arguments: str) -> str:
         completed = subprocess.run(
@@ -71,7 +153,7 @@ def code_hash() -> str:
     baselines = find_spec("baselines")
     places = (baselines and baselines.submodule_search_locations) or []
     total = sha256()
-    for folder in (Path(__file__).resolve().parents[1], *map(Path, places), conf_folder()):
+    for folder in (Path(__file__).resolve().parent, *map(Path, places), conf_folder()):
         files = [path for path in folder.rglob("*") if path.suffix in (".py", ".yaml")]
         total.update(files_hash(folder, files).encode())
     return total.hexdigest()
@@ -107,11 +189,11 @@ def own_versions(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def new_record(
-    config: Mapping[str, Any], hashes: Mapping[str, str] | None = None, **fields: Any
+    config: Mapping[str, Any], inputs: Mapping[str, str] | None = None, **fields: Any
 ) -> RunRecord:
     """Record of a run of ``config`` that is made now, with this code and these packages.
 
-    ``hashes`` are the fingerprints of the run's input files, ``fields`` further fields of the record.
+    ``inputs`` are those of ``identify``, ``fields`` further fields of the record.
     """
     head, dirty = commit()
     return RunRecord(
@@ -119,7 +201,7 @@ def new_record(
         model=str(config["model"].get("name") or config["model"]["_target_"]),
         seed=config["seed"],
         config=config,
-        config_hash=config_hash(config, hashes),
+        **identify(config, inputs)._asdict(),
         commit=head,
         dirty=dirty,
         code=code_hash(),
@@ -138,12 +220,12 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def dev_access(run: str, config_hash: str, questions: Any) -> DevAccess:
+def dev_access(run: str, run_hash: str, questions: Any) -> DevAccess:
     """Record of the access to ``questions`` that is about to be made."""
     return DevAccess(
         date=now(),
         commit=commit()[0],
-        config_hash=config_hash,
+        config_hash=run_hash,
         run=run,
         data=questions.name,
         fingerprint=questions.fingerprint,
@@ -155,7 +237,7 @@ def experiment_folders(name: str, given: str | Path | None = None) -> list[Path]
 
     Raises ConfigError if neither has it.
     """
-    own = Path(__file__).resolve().parents[2] / EXPERIMENTS
+    own = Path(__file__).resolve().parents[1] / EXPERIMENTS
     places = [own] if given is None else [Path(given), own]
     folders = [place / name for place in places if (place / name).is_dir()]
     if not folders:

@@ -1,0 +1,156 @@
+"""The script that migrates records: from earlier schemas, and after classes have moved."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from qa_arch.config.schema import task_entries, validate
+from qa_arch.errors import RunError
+from qa_arch.models.check import check_model
+from qa_arch.nn.losses import build_loss
+from qa_arch.records import QUESTIONS, RECORD, read_questions, read_record
+from qa_arch.training.loggers import check_logger
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+COMMITTED = {path: json.loads(path.read_text())["config"] for path in sorted(EXPERIMENTS.rglob(RECORD))}
+TRAINED = {
+    path: config
+    for path, config in COMMITTED.items()
+    if "_target_" in config.get("model", {}) and config["model"].get("task", "span") in task_entries()
+}
+POINTER, LINEAR = "qa_arch.nn.pointer.PointerHead", "qa_arch.nn.heads.LinearHead"
+BERT_MATCH = "qa_arch.models.bert_match.BertMatch"
+WANDB = {"_target_": "qa_arch.training.loggers.WandbLogger", "mode": "offline", "texts": False, "tags": ["a"]}
+
+
+@pytest.fixture
+def migration(script):
+    return script("migrate_records.py")
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A copy of a committed run of the demo, whose folder is named after its settings."""
+    return Path(shutil.copytree(next(EXPERIMENTS.glob("demo/records/bert-*")), tmp_path / "run"))
+
+
+def earlier(run: Path, schema: int) -> dict:
+    """Rewrite the record in an earlier schema; returns what was there before."""
+    now = json.loads((run / RECORD).read_text())
+    old = {**now, "schema": schema, "config_hash": now["run_hash"]}
+    for key in ("settings_hash", "run_hash", "rows"):
+        del old[key]
+    config = old["config"] = json.loads(json.dumps(now["config"]))
+    config["optim"]["layer_decay"], config["selection"]["types"] = 1.0, None
+    if schema == 1:
+        old["margin"] = old.pop("threshold")
+        old["batch"] = {"global" if k == "global_size" else k: v for k, v in old["batch"].items()}
+        old["epochs"] = [{**epoch.pop("metrics"), **epoch} for epoch in old["epochs"]]
+        old["data"] = {split: {**facts.pop("extra", {}), **facts} for split, facts in old["data"].items()}
+        for key in ("scores", "references"):
+            old[key] = {
+                split: {name: {**point.pop("metrics"), **point} for name, point in points.items()}
+                for split, points in old[key].items()
+            }
+    (run / RECORD).write_text(json.dumps(old))
+    return now
+
+
+@pytest.mark.parametrize("schema", [1, 2])
+def test_record_of_an_earlier_schema_is_refused_until_it_is_migrated(migration, run, schema):
+    """Hashes are those that its code stored and its folder bears; the rows are written in the new types."""
+    record, rows = read_record(run), (run / QUESTIONS).read_bytes()
+    now = earlier(run, schema)
+    pq.write_table(pa.table(read_questions(run)), run / QUESTIONS)
+    with pytest.raises(
+        RunError, match=rf"record of schema {schema}, .*python experiments/migrate_records.py"
+    ):
+        read_record(run)
+    assert migration.migrate(run / RECORD)
+    assert json.loads((run / RECORD).read_text())["run_hash"] == now["run_hash"]
+    assert read_record(run) == record
+    assert record.settings_hash[:8] in str(*EXPERIMENTS.glob("demo/records/bert-*"))
+    assert (run / QUESTIONS).read_bytes() == rows
+    assert not migration.migrate(run / RECORD)
+
+
+def test_longer_table_renames_classes_and_keeps_hashes(migration, run, monkeypatch, capsys):
+    before = read_record(run)
+    target = before.config["model"]["_target_"]
+    monkeypatch.setitem(migration.MOVED, target, "qa_arch.elsewhere.Model")
+    monkeypatch.setitem(migration.MOVED, "qa_arch.elsewhere.Model", "qa_arch.models.last.Model")
+    monkeypatch.setitem(migration.RETIRED, "optim.lr", before.config["optim"]["lr"])
+    assert migration.main([str(run)]) == 0
+    after = read_record(run)
+    assert after.config["model"]["_target_"] == "qa_arch.models.last.Model"
+    assert after.config["optim"].keys() == before.config["optim"].keys() - {"lr"}
+    assert (after.settings_hash, after.run_hash, after.rows) == (
+        *(before.settings_hash, before.run_hash),
+        before.rows,
+    )
+    monkeypatch.setitem(migration.RETIRED, "seed", 5)
+    assert migration.main([str(run)]) == 1
+    assert "config.seed: is not 5 as in all others" in capsys.readouterr().err
+    assert read_record(run) == after
+
+
+def test_running_record_and_rows_of_other_scores_are_left_alone(migration, run):
+    earlier(run, 2)
+    raw, rows = json.loads((run / RECORD).read_text()), read_questions(run)
+    pq.write_table(pa.table(rows), run / QUESTIONS)
+    for changes, message in (
+        ({"status": "running"}, "still running"),
+        ({"rows": {"dev": "0"}}, "not the rows that the scores belong to"),
+        ({"config": {**raw["config"], "optim": {"layer_decay": 0.9}}}, "optim.layer_decay: is 0.9"),
+        ({"schema": 4}, "not a record of schema 1 to 3"),
+    ):
+        (run / RECORD).write_text(json.dumps({**raw, **changes}))
+        written = [(run / name).read_bytes() for name in (RECORD, QUESTIONS)]
+        with pytest.raises(RunError, match=message):
+            migration.migrate(run / RECORD)
+        assert [(run / name).read_bytes() for name in (RECORD, QUESTIONS)] == written
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            {"model": {"_target_": BERT_MATCH, "pointer": "bi_boundary"}},
+            {"head": {"_target_": POINTER, "bidirectional": True, "hidden": 150, "shortcut": False}},
+        ),
+        (
+            {"model": {"_target_": BERT_MATCH, "pointer": "boundary", "hidden": 20, "head": {"hidden": 7}}},
+            {"head": {"_target_": POINTER, "bidirectional": False, "hidden": 7, "shortcut": False}},
+        ),
+        ({"model": {"_target_": BERT_MATCH, "pointer": "linear"}}, {"head": {"_target_": LINEAR}}),
+        ({"logger": {"name": "none", "mode": "auto"}}, {"_target_": None}),
+        ({"logger": {"name": "wandb", "mode": "offline", "tags": ["a"]}}, WANDB),
+        (
+            {
+                "model": {"task": "selection"},
+                "references": {"random": {"_target_": "baselines.heuristics.RandomSpan"}},
+            },
+            {
+                "random-order": {"_target_": "qa_arch.extras.selection.rankers.RandomOrder"},
+                "word-overlap": {"_target_": "qa_arch.extras.selection.rankers.WordOverlap"},
+            },
+        ),
+    ],
+)
+def test_sections_of_earlier_configs_become_current_ones(migration, before, after):
+    section = migration.with_current_sections(before)[[*before][-1]]
+    assert section.items() >= after.items()
+
+
+def test_every_committed_config_describes_a_model_and_a_loss():
+    for path, config in TRAINED.items():
+        current = validate(config)
+        assert check_model(current.model), path
+        assert build_loss(current), path
+    loggers = {json.dumps(config["logger"]) for config in COMMITTED.values() if "logger" in config}
+    for logger in loggers:
+        check_logger(json.loads(logger))
