@@ -325,9 +325,15 @@ def row(folder: Path, point: Point) -> Row:
         memory_mb=record.peak_memory_mb,
         commit=record.commit,
         score=score,
-        error=None if status in ("ok", "running") else record.error,
+        error=None if status in ("ok", "running") else _reason(record),
         remedy=OOM_REMEDY if status == "oom" else None,
     )
+
+
+def _reason(record: RunRecord) -> str | None:
+    """Why the run ended; the interrupt of a user or a sweep is called that."""
+    interrupted = (record.error or "").startswith(KeyboardInterrupt.__name__)
+    return "interrupted" if interrupted else record.error
 
 
 def score_name(rows: Sequence[Row]) -> str:

@@ -4,8 +4,7 @@ from copy import deepcopy
 from dataclasses import asdict
 from typing import Any
 
-from qa_arch.cli.compose import compose
-
+from qa_arch.config.compose import compose
 from qa_arch.config.schema import defaults, validate
 from qa_arch.provenance import NEUTRAL, identify
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from qa_arch.config.schema import task_entries, validate
+from qa_arch.config.schema import LOSSES, recipes, validate
 from qa_arch.errors import RunError
 from qa_arch.models.check import check_model
 from qa_arch.nn.losses import build_loss
@@ -20,11 +20,17 @@ COMMITTED = {path: json.loads(path.read_text())["config"] for path in sorted(EXP
 TRAINED = {
     path: config
     for path, config in COMMITTED.items()
-    if "_target_" in config.get("model", {}) and config["model"].get("task", "span") in task_entries()
+    if "_target_" in config.get("model", {}) and config["model"].get("task", "span") in {*LOSSES, *recipes()}
 }
 POINTER, LINEAR = "qa_arch.nn.pointer.PointerHead", "qa_arch.nn.heads.LinearHead"
 BERT_MATCH = "qa_arch.models.bert_match.BertMatch"
 WANDB = {"_target_": "qa_arch.training.loggers.WandbLogger", "mode": "offline", "texts": False, "tags": ["a"]}
+
+SELECTION = {
+    **{"margin": 0.2, "negatives": 50, "max_question": 200, "max_answer": 200, "unknown_buckets": 100},
+    "types": None,
+}
+"""A section that every config had."""
 
 
 @pytest.fixture
@@ -45,7 +51,7 @@ def earlier(run: Path, schema: int) -> dict:
     for key in ("settings_hash", "run_hash", "rows"):
         del old[key]
     config = old["config"] = json.loads(json.dumps(now["config"]))
-    config["optim"]["layer_decay"], config["selection"]["types"] = 1.0, None
+    config["optim"]["layer_decay"], config["selection"] = 1.0, SELECTION
     if schema == 1:
         old["margin"] = old.pop("threshold")
         old["batch"] = {"global" if k == "global_size" else k: v for k, v in old["batch"].items()}
