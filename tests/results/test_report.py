@@ -218,7 +218,7 @@ def test_page_contains_no_local_path(runs, make_run, question_set, tmp_path, mon
     )
 
 
-def test_duplicate_listedand_reordered_rows_are_left_out_with_a_note(runs, tmp_path):
+def test_duplicate_runs_and_reordered_rows_are_left_out_with_a_note(runs, tmp_path):
     """Tests and breakdowns pair rows by position, so equal ids are not enough."""
     folder, _ = runs
     copy = shutil.copytree(folder / "bert-1", tmp_path / "copies" / "bert-1")
@@ -258,7 +258,7 @@ def test_page_escapes_html_in_texts_and_names(make_run, question_set, tmp_path):
 
 
 @pytest.mark.slow
-def test_page_of_200_listedof_full_dev_is_below_30_mb(make_run, question_set, tmp_path):
+def test_page_of_200_runs_of_full_dev_is_below_30_mb(make_run, question_set, tmp_path):
     """Every run has its own answers and null odds, the part that does not compress."""
     questions = question_set(copies=1762)
     first = make_run("run-000", questions, seed=0)
@@ -278,7 +278,7 @@ def test_page_of_200_listedof_full_dev_is_below_30_mb(make_run, question_set, tm
     assert sum("run" in name for name in packs) == 200
 
 
-def test_listedwithout_spans_are_left_out_with_a_note(runs, make_record, make_language_run, tmp_path):
+def test_runs_without_spans_are_left_out_with_a_note(runs, make_record, make_language_run, tmp_path):
     folder, _ = runs
     write_record(folder / "selecting", make_record("qa_lstm_c", protocol="selection"))
     make_language_run(folder / "mlm", "mlm", seed=1)
