@@ -212,7 +212,6 @@ def _score_run(args: argparse.Namespace) -> int:
         "experiments",
         "allow_overlap",
         "null_threshold",
-        "trust",
     )
     scored, split = evaluate_run(
         folder,

@@ -336,9 +336,10 @@ def calibration_figures(shown: Sequence[Shown]) -> str:
         traces = []
         for s in shown:
             known = [pair for run in s.runs if (pair := run.confidence(kind)) is not None]
-            if not known:
+            pairs = [np.concatenate(part) for part in zip(*known, strict=True)]
+            if not pairs or not len(pairs[0]):  # unknown, or nothing was answered
                 continue
-            pooled = reliability(*(np.concatenate(part) for part in zip(*known, strict=True)))
+            pooled = reliability(*pairs)
             size = 4 + 9 * np.sqrt(pooled.count / pooled.count.max())
             hover = "confidence %{x:.2f}, observed %{y:.2f}<br>%{customdata} questions"
             style: dict[str, Any] = {"line": {"color": s.colour, "width": 1.8}, "marker": s.marks(size=size)}

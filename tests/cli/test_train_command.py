@@ -216,9 +216,9 @@ def test_config_from_takes_loggers_and_folders_from_the_command_line(qa_arch, ru
     assert "elsewhere" not in out
     assert f"{source}: its logger settings (wandb) are not taken from a file" in caplog.text
     caplog.clear()
-    typed = ("logger=csv", "logger.folder=here", "runs_dir=here", "features.cache_dir=null")
+    typed = ("logger=csv", "logger.save_dir=here", "runs_dir=here", "features.cache_dir=null")
     config = yaml.safe_load(qa_arch("train", "--config-from", source, "--dry-run", *typed)[1])
-    assert (config["logger"]["folder"], config["runs_dir"]) == ("here", "here")
+    assert (config["logger"]["save_dir"], config["runs_dir"]) == ("here", "here")
     assert (config["features"]["cache_dir"], "settings" in config["logger"]) == (None, False)
     assert "logger settings" not in caplog.text
 

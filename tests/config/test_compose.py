@@ -12,6 +12,7 @@ from qa_arch.config.compose import compose, merge, to_yaml
 from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import Config, validate
 from qa_arch.errors import ConfigError, QaArchError
+from qa_arch.manifest import from_extras
 from qa_arch.models.check import check_model
 
 CHOICES = {
@@ -21,6 +22,8 @@ CHOICES = {
 OVERLAYS = ("experiment", "debug")
 SEARCHES = CHOICES.pop("hparams_search")
 """For ``train -m`` alone."""
+for section in from_extras("sections"):  # chosen by the models that read them
+    CHOICES.pop(section, None)
 SEPARATE = ("encoder", "distillation", "special")
 """Groups with choices that need, or only work with, certain choices of other groups."""
 TEACHER = "distillation.teacher=runs/teacher"

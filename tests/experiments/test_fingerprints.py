@@ -35,7 +35,7 @@ def recorded(folder: Path, *, generated: bool) -> Iterator[tuple[Data, dict[str,
             config = validate({**record.config, "data": json.loads(here(text, folder))})
         except ConfigError:
             continue  # not a training run
-        spans = TRAIN in facts and not record.selects and not record.pretrains
+        spans = TRAIN in facts and record.finds_spans
         if spans and ("synthetic:" in text) == generated:
             yield replace(config.data, open_dev=DEV in facts), facts
 

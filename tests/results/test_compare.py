@@ -163,7 +163,7 @@ def test_mismatched_question_rows_are_refused_by_name(make_run, question_set):
     point = {"ranked": {"accuracy": 50.0, "mrr": 0.6, "protocol": "selection", "metric_version": "1"}}
     data = {"dev": {"name": "d", "fingerprint": "f", "protocol": "selection", "questions": 6}}
     ranked = make_run("d", questions, scores={"dev": point}, data=data)
-    with pytest.raises(RunError, match=r"selects answers.*qa-arch tables"):
+    with pytest.raises(RunError, match=r"finds no spans.*qa-arch tables"):
         load_questions(*find_runs([ranked])[0])
 
 

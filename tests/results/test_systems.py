@@ -83,7 +83,7 @@ def test_run_that_read_no_data_belongs_to_its_system(runs):
 
 def test_record_without_a_newer_setting_joins_the_default_system(runs):
     """A setting added later has a default, the value old runs were made with."""
-    new = {"trainer": {"epochs": 2, "select": "f1"}, "selection": {"negatives": 50}}
+    new = {"trainer": {"epochs": 2, "select": "f1"}, "distillation": {"temperature": 1.0}}
     old = {"trainer": {"epochs": 2}}
     other = {"trainer": {"epochs": 2, "select": "loss"}}
     groups = group_by_system(runs(("bert", 1, new), ("bert", 2, old), ("bert", 3, other)))

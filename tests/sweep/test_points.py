@@ -155,12 +155,11 @@ def test_results_of_other_code_are_logged(stubbed, monkeypatch, caplog):
     [
         ({"margin_0": {"f1": 40.0}, "calibrated": {"f1": 50.0}, "oracle": {"f1": 60.0}}, 50.0),
         ({"never_null": {"f1": 70.0}}, 70.0),
-        ({"ranked": {"accuracy": 30.0, "mrr": 45.0}}, 30.0),
         (None, None),
     ],
 )
 def test_value_of_a_run(scores, value):
-    """SQuAD 2.0, SQuAD 1.1, answer selection; no value without calibration scores."""
+    """SQuAD 2.0, SQuAD 1.1; no value without calibration scores."""
     about = {
         "status": "ok",
         "name": "n",

@@ -423,8 +423,8 @@ def test_points_keep_the_logger_of_the_command_line_alone(stubbed, train_m, qa_a
     command = stub.point_command(stubbed.plan)
     monkeypatch.setattr(sweep, "point_command", lambda job: given.append(job) or command(job))
     stubbed.set_actions(seed1="failed")
-    code, out, _ = train_m("seed=1,2", "logger=csv", "logger.folder=here")
-    line = f"resume:  qa-arch sweep resume {stubbed.folder} logger=csv logger.folder=here\n"
+    code, out, _ = train_m("seed=1,2", "logger=csv", "logger.save_dir=here")
+    line = f"resume:  qa-arch sweep resume {stubbed.folder} logger=csv logger.save_dir=here\n"
     assert (code, line in out) == (1, True)
     config = stubbed.point(1) / "config.yaml"
     assert config.read_text().count("folder: here") == 1
@@ -436,10 +436,10 @@ def test_points_keep_the_logger_of_the_command_line_alone(stubbed, train_m, qa_a
     assert (code, "optim.lr=1: points keep their settings" in err) == (2, True)
     assert stubbed.started() == before
     given.clear()
-    code, out, _ = qa_arch("sweep", "resume", stubbed.folder, "logger=csv", "logger.folder=here")
+    code, out, _ = qa_arch("sweep", "resume", stubbed.folder, "logger=csv", "logger.save_dir=here")
     assert (code, line in out) == (1, True)
     (job,) = given
-    assert (job.machine, job.raw["logger"]["folder"]) == (["logger=csv", "logger.folder=here"], "here")
+    assert (job.machine, job.raw["logger"]["folder"]) == (["logger=csv", "logger.save_dir=here"], "here")
 
 
 def test_resume_checks_the_given_devices(stubbed, train_m, monkeypatch, qa_arch):

@@ -102,7 +102,7 @@ def test_steps_can_be_chained(parent, smaller):
 
 def test_config_with_compression_steps_cannot_be_trained(parent, smaller):
     with pytest.raises(ConfigError, match="steps of qa-arch compress"):
-        plan(config_from=smaller(parent, "int8"))
+        plan(config_from=smaller(parent, "magnitude", sparsity=0.5))
 
 
 # Data and training --------------------------------------------------------------------------------

@@ -194,7 +194,7 @@ def test_naming_the_default_loss_changes_nothing(model, choice, expected):
         validate(compose([f"model={model}", "selection.margin=0.3", *more]))
         for more in ([], [f"loss={choice}"])
     )
-    assert build_loss(default) == build_loss(named) == expected
+    assert build_loss(default, margin=0.3) == build_loss(named, margin=0.3) == expected
     assert named == default
 
 
@@ -207,4 +207,4 @@ def test_naming_the_default_loss_changes_nothing(model, choice, expected):
 )
 def test_invalid_selection_loss_is_refused(overrides, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
-        build_loss(validate(compose(overrides)))
+        build_loss(validate(compose(overrides)), margin=0.2)
