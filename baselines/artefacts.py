@@ -21,9 +21,9 @@ import numpy.typing as npt
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import require_disjoint
 from qa_arch.errors import DataError, QaArchError
-from qa_arch.metrics.confidence import auroc_values
+from qa_arch.metrics.abstention import auroc_values
 from qa_arch.metrics.significance import mean_interval
-from qa_arch.types.text import QuestionSet
+from qa_arch.types import QuestionSet
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 ORDER = {"question": 2, "context": 1}

@@ -16,7 +16,7 @@ from random import Random
 
 import numpy as np
 
-from qa_arch.types.text import Candidate, Example, Prediction, QuestionSet
+from qa_arch.types import Candidate, Example, Prediction, QuestionSet
 
 MAX_WORDS = 8
 """Tokens of the longest candidate."""

@@ -13,7 +13,7 @@ from itertools import groupby
 from random import Random
 
 from qa_arch.metrics.squad import score
-from qa_arch.types.text import Example, QuestionSet
+from qa_arch.types import Example, QuestionSet
 
 _WORD = re.compile(r"\w+(?:[-'’]\w+)*")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=\S)")

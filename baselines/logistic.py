@@ -32,7 +32,7 @@ from baselines.span_features import (
 )
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.metrics.squad import score
-from qa_arch.types.text import Example, Prediction, QuestionSet
+from qa_arch.types import Example, Prediction, QuestionSet
 
 EPSILON = 1e-10
 SAMPLE = 300

@@ -15,12 +15,11 @@ from qa_arch.config.check import Range
 from qa_arch.nn.encoder import AnyEncoder
 from qa_arch.nn.features import WordFeatures
 from qa_arch.nn.heads import span_logits
-from qa_arch.nn.match_lstm import MatchLSTM
+from qa_arch.nn.masking import put_steps, take
+from qa_arch.nn.match_lstm import Kernel, MatchLSTM
 from qa_arch.nn.pointer import PointerHead, SequenceHead
-from qa_arch.nn.recurrence import Kernel
-from qa_arch.nn.segments import put_steps, take
 from qa_arch.nn.text_lstm import TextLSTM
-from qa_arch.types.tensors import Batch, SpanLogits, StepLogits
+from qa_arch.tensors import Batch, SpanLogits, StepLogits
 
 
 class MatchReader(nn.Module):

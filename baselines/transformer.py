@@ -10,9 +10,8 @@ from qa_arch.config.check import Range
 from qa_arch.errors import ConfigError
 from qa_arch.nn.encoder import AnyEncoder
 from qa_arch.nn.heads import SpanHead, span_logits
-from qa_arch.nn.masking import fill, linear_fp32
-from qa_arch.nn.segments import take
-from qa_arch.types.tensors import Batch, SpanLogits
+from qa_arch.nn.masking import fill, linear_fp32, take
+from qa_arch.tensors import Batch, SpanLogits
 
 
 class TransformerSpan(nn.Module):

@@ -13,8 +13,8 @@ from pathlib import Path
 from benchmarks.registry import MEASURES
 from benchmarks.report import Row, describe_machine, markdown, summary
 from benchmarks.targets import TARGETS, NotMeasuredError, Target
-from qa_arch.config.files import write_atomic, write_json
 from qa_arch.errors import UnavailableError
+from qa_arch.files import write_atomic, write_json
 from qa_arch.results.tables import fill_between
 
 RESULTS = Path(__file__).parent / "results"

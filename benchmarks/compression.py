@@ -30,10 +30,10 @@ from qa_arch.cli.runs import PRECISIONS, open_reader
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
 from qa_arch.errors import QaArchError
+from qa_arch.qa.reader import Reader
 from qa_arch.records import DEV, GRAPH, WRITING, Cost, changing, read_record, write_record
 from qa_arch.results.columns import Scored, row_of, select_columns
 from qa_arch.results.tables import Table, render
-from qa_arch.spans.reader import Reader
 
 ENGINES = ("torch", "onnx")
 SHOWN = (

@@ -13,14 +13,14 @@ from benchmarks import common_script, inputs
 from benchmarks.processes import QA_ARCH, output_of
 from benchmarks.targets import Measure, Measurement, speedup
 from benchmarks.timing import Pairs, once
-from qa_arch.config.files import write_json
 from qa_arch.data.squad import write
+from qa_arch.files import write_json
 from qa_arch.metrics.significance import contrast
 from qa_arch.metrics.squad import score_questions
-from qa_arch.nn.encoder_configs import resolve
-from qa_arch.nn.processor import bf16_is_faster
+from qa_arch.nn.encoder_factory import resolve
+from qa_arch.nn.precision import bf16_is_faster
 from qa_arch.records import DEV, MARGIN_0, read_questions, read_record
-from qa_arch.types.text import QuestionSet
+from qa_arch.types import QuestionSet
 
 TRAIN, SCORED, CALIBRATION = 1_000, 1_000, 200
 """Numbers of questions. We fit the null threshold on calibration; the script leaves it at 0."""

@@ -26,21 +26,21 @@ from typing import Any
 from benchmarks.memory import STATUS, status_bytes
 from benchmarks.report import describe_machine
 from benchmarks.timing import once
-from qa_arch.config.files import write_atomic, write_json
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
 from qa_arch.errors import QaArchError, RunError, UnavailableError
 from qa_arch.export import sizes
 from qa_arch.features.windows import FeatureTable
-from qa_arch.metrics.threshold import best_texts
+from qa_arch.files import write_atomic, write_json
+from qa_arch.metrics.abstention import best_texts
 from qa_arch.nn.precision import Precision
+from qa_arch.qa.loading import load_predictor
+from qa_arch.qa.ranking import Ranking
+from qa_arch.qa.reader import Reader
+from qa_arch.qa.task import answerable_auroc, operating_points
 from qa_arch.records import CALIBRATED, MODEL, NEVER_NULL, read_record
 from qa_arch.results.tables import Table, fill_between, markdown, number, text, two_decimals
-from qa_arch.spans.loading import load_predictor
-from qa_arch.spans.ranking import Ranking
-from qa_arch.spans.reader import Reader
-from qa_arch.spans.task import answerable_auroc, operating_points
-from qa_arch.types.text import QuestionSet
+from qa_arch.types import QuestionSet
 
 MARK = "table: engines"
 BUSY = 0.5

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
-from qa_arch.models.bert_match import Alignment
+from qa_arch.models.proposed import Alignment
 from qa_arch.nn.match_lstm import MatchLSTM
-from qa_arch.spans import task
+from qa_arch.qa import task
 
 WINDOWS = 32
 HIDDEN = 150

@@ -25,12 +25,12 @@ from benchmarks.training import trainer_of
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.features.batches import BucketBatchSampler, Collator
-from qa_arch.models.bert_match import BertMatch
+from qa_arch.models.proposed import BertMatch
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.match_lstm import MatchLSTM, recur_plain
 from qa_arch.nn.reading import Batches
+from qa_arch.tensors import Batch
 from qa_arch.training.module import TrainingData
-from qa_arch.types.tensors import Batch
 
 B, C, Q = 32, 384, 32
 WIDTHS = ((150, 300), (384, 384))

@@ -20,12 +20,12 @@ from benchmarks import inputs
 from benchmarks.small import small_predictor
 from benchmarks.targets import Measure, Measurement
 from benchmarks.timing import once
-from qa_arch.config.files import file_hash, write_json
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.features.windows import prepare
+from qa_arch.files import file_hash, write_json
 from qa_arch.metrics.prediction_files import read_predictions
 from qa_arch.metrics.squad import score
 from qa_arch.records import (
@@ -38,7 +38,7 @@ from qa_arch.records import (
     write_record,
 )
 from qa_arch.results.report import write_report
-from qa_arch.types.text import QuestionSet
+from qa_arch.types import QuestionSet
 
 CACHE = Path(".cache/bench")
 DEMO = Path("experiments/demo/records")

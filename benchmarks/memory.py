@@ -20,7 +20,7 @@ from benchmarks.growth import generated_set
 from benchmarks.processes import output_of
 from benchmarks.small import small_predictor
 from benchmarks.targets import Measure, Measurement, NotMeasuredError
-from qa_arch.spans import files as formats
+from qa_arch.qa.files import write_parts
 
 STATUS = Path("/proc/self/status")
 INTERVAL = 0.01
@@ -57,7 +57,7 @@ def main() -> None:
     peak_of = {"alive": peak_alive, "resident": peak_resident}[sys.argv[2]]
     with tempfile.TemporaryDirectory() as folder:
         predictor("Who built it?", "The bridge was built by Ada Stone.")
-        print(peak_of(lambda: formats.write_parts(folder, predictor.read_parts(questions), 0.0)))
+        print(peak_of(lambda: write_parts(folder, predictor.read_parts(questions), 0.0)))
 
 
 def peak_alive(run: Callable[[], object]) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 from datasets import Dataset
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
-from qa_arch.types.text import Example, Gold
+from qa_arch.types import Example, Gold
 
 BATCH = 1000
 """Questions tokenised at once (``Dataset.map``'s default)."""

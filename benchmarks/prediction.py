@@ -28,14 +28,13 @@ from benchmarks.timing import Pairs, Timed, alternate, once, repeat
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.data.splits import subset
-from qa_arch.metrics.threshold import best_texts
-from qa_arch.nn.encoder_configs import resolve
-from qa_arch.nn.precision import Precision, cast_weights, mixed
-from qa_arch.nn.processor import bf16_is_faster
-from qa_arch.spans.loading import load_predictor
-from qa_arch.spans.reader import Reader
-from qa_arch.types.tensors import Batch
-from qa_arch.types.text import QuestionSet
+from qa_arch.metrics.abstention import best_texts
+from qa_arch.nn.encoder_factory import resolve
+from qa_arch.nn.precision import Precision, bf16_is_faster, cast_weights, mixed
+from qa_arch.qa.loading import load_predictor
+from qa_arch.qa.reader import Reader
+from qa_arch.tensors import Batch
+from qa_arch.types import QuestionSet
 
 QUESTIONS = 400
 BATCH = 16

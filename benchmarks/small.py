@@ -9,7 +9,7 @@ from benchmarks import inputs
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.nn.encoder import Encoder
-from qa_arch.spans.reader import Reader
+from qa_arch.qa.reader import Reader
 
 
 def small_predictor() -> Reader:

@@ -19,11 +19,11 @@ from benchmarks import inputs
 from benchmarks.targets import EMULATED, Measure, Measurement, NotMeasuredError
 from benchmarks.timing import Pairs, Timed, median_time, once
 from qa_arch.features.batches import BucketBatchSampler, Collator
-from qa_arch.models.bert_match import BertMatch
+from qa_arch.models.proposed import BertMatch
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.losses import SpanLoss
-from qa_arch.nn.processor import bf16_is_faster
-from qa_arch.types.tensors import Batch
+from qa_arch.nn.precision import bf16_is_faster
+from qa_arch.tensors import Batch
 
 BATCH = 16
 WORD_VECTOR_DIM = 300

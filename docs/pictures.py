@@ -26,8 +26,8 @@ from rich.console import Console
 from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text
 
-from qa_arch.config.files import write_atomic
 from qa_arch.errors import RunError
+from qa_arch.files import write_atomic
 
 DOCS = Path(__file__).parent
 COLUMNS, LINES = 100, 50

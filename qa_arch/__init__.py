@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from qa_arch.api import train
+    from qa_arch.qa.answers import Answer, Query, Span
+    from qa_arch.qa.loading import load, load_predictor
+    from qa_arch.qa.reader import Reader
     from qa_arch.results.notebooks import Run, effects, runs
     from qa_arch.serving.pipeline import patch_transformers, pipeline
-    from qa_arch.spans.answers import Answer, Query, Span
-    from qa_arch.spans.loading import load, load_predictor
-    from qa_arch.spans.reader import Reader
 
 __version__ = "0.2.0"
 
@@ -47,12 +47,12 @@ _LAZY = {
     "runs": "qa_arch.results.notebooks",
     "Run": "qa_arch.results.notebooks",
     "effects": "qa_arch.results.notebooks",
-    "load": "qa_arch.spans.loading",
-    "load_predictor": "qa_arch.spans.loading",
-    "Reader": "qa_arch.spans.reader",
-    "Answer": "qa_arch.spans.answers",
-    "Query": "qa_arch.spans.answers",
-    "Span": "qa_arch.spans.answers",
+    "load": "qa_arch.qa.loading",
+    "load_predictor": "qa_arch.qa.loading",
+    "Reader": "qa_arch.qa.reader",
+    "Answer": "qa_arch.qa.answers",
+    "Query": "qa_arch.qa.answers",
+    "Span": "qa_arch.qa.answers",
     "pipeline": "qa_arch.serving.pipeline",
     "patch_transformers": "qa_arch.serving.pipeline",
 }

@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qa_arch import provenance
-from qa_arch.config.files import read_json, write_json
 from qa_arch.config.schema import refuse_recipe
 from qa_arch.data.answer_files import Answers
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, DataError, RunError
-from qa_arch.metrics.languages import ENGLISH
-from qa_arch.metrics.squad import METRIC_VERSION, abstention_warning, aggregate, score_questions
+from qa_arch.files import read_json, write_json
+from qa_arch.metrics.squad import ENGLISH, METRIC_VERSION, abstention_warning, aggregate, score_questions
 from qa_arch.models.checkpoint_files import names_checkpoint, run_config
 from qa_arch.provenance import identify, json_hash, new_record
+from qa_arch.qa.files import ALWAYS_ANSWER, PREDICTIONS, question_rows, threshold_on, write_parts
+from qa_arch.qa.ranking import Ranking, with_null
 from qa_arch.records import (
     ADOPTED,
     CALIBRATION,
@@ -53,15 +54,12 @@ from qa_arch.records import (
     write_questions,
     write_record,
 )
-from qa_arch.spans.files import PREDICTIONS, write_parts
-from qa_arch.spans.ranking import Ranking, with_null
-from qa_arch.spans.rows import ALWAYS_ANSWER, question_rows, threshold_on
-from qa_arch.types.text import Candidate, Example, Prediction, QuestionSet
+from qa_arch.types import Candidate, Example, Prediction, QuestionSet
 
 if TYPE_CHECKING:
     from qa_arch.evaluation import Reading
     from qa_arch.nn.reading import Watch
-    from qa_arch.spans.reader import Reader
+    from qa_arch.qa.reader import Reader
 
     Watching = Callable[[], AbstractContextManager[Watch]]
 
@@ -90,9 +88,9 @@ def adopt_model(
     ensemble takes the mean of its members, and a checkpoint keeps its own or 0. The same again keeps what was
     scored since; RunError if the folder holds another record.
     """
-    from qa_arch.spans.loading import as_recorded  # imports torch
-    from qa_arch.spans.task import output_of
-    from qa_arch.types.tensors import StepLogits
+    from qa_arch.qa.loading import as_recorded
+    from qa_arch.qa.task import output_of
+    from qa_arch.tensors import StepLogits
 
     predictor: Any = None
     if names_checkpoint(sources[0]):
@@ -137,7 +135,7 @@ def _fitted(
 ) -> tuple[RunRecord, Reading | None]:
     """The record with threshold and temperature, and what the model read of the set they are fitted on."""
     from qa_arch.evaluation import calibrate, read, recorded_calibration
-    from qa_arch.spans.loading import as_recorded
+    from qa_arch.qa.loading import as_recorded
 
     if questions is None and decodes:
         questions = recorded_calibration(record, run_config(record.config))
@@ -386,7 +384,7 @@ def _calibrate(
 ) -> RunRecord:
     """Fit on ``calibration`` and score both sets: write rows and, for ``questions``, predictions; return the
     record with fits and scores."""
-    from qa_arch.spans import task  # imports torch
+    from qa_arch.qa import task
 
     outputs = {CALIBRATION: ranking(calibration, calibration_answers), DEV: ranking(questions, answers)}
     fits, scores, hashes = task.fit(calibration, outputs[CALIBRATION]), {}, {}

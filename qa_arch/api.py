@@ -7,9 +7,9 @@ from os import PathLike
 from typing import get_args
 
 from qa_arch.config.check import refuse_repeated
-from qa_arch.config.launched import launched
-from qa_arch.data.input_files import as_list
+from qa_arch.data.files import as_list
 from qa_arch.errors import ConfigError
+from qa_arch.process import launched
 from qa_arch.results.notebooks import Run
 from qa_arch.training import jobs
 from qa_arch.training.jobs import IfExists

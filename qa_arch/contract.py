@@ -18,22 +18,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from qa_arch.config.files import write_atomic, write_json
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.splits import load_splits
 from qa_arch.errors import QaArchError
 from qa_arch.features.batches import Collator
 from qa_arch.features.vectors import vector_rows
+from qa_arch.files import write_atomic, write_json
 from qa_arch.models import store
 from qa_arch.nn.distillation import soft_target_loss
+from qa_arch.qa import task
+from qa_arch.qa.files import question_rows
+from qa_arch.qa.loading import load_predictor
 from qa_arch.records import CALIBRATION, DEV, MODEL, TRAIN, questions_folder, read_questions
-from qa_arch.spans import task
-from qa_arch.spans.loading import load_predictor
-from qa_arch.spans.rows import question_rows
-from qa_arch.training.output_shapes import check_losses, check_output
+from qa_arch.tensors import SpanLogits, StepLogits
+from qa_arch.training.module import check_losses, check_output
 from qa_arch.training.run import train
-from qa_arch.types.tensors import SpanLogits, StepLogits
 
 TOLERANCE = 1e-5
 """Tolerance for scores that should be equal, relative to the largest of them if that is above 1."""

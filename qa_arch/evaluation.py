@@ -21,21 +21,25 @@ from typing import Any
 
 import torch
 
-from qa_arch.config.files import file_stem, json_text
 from qa_arch.config.schema import Config, refuse_recipe
 from qa_arch.config.target import TRUSTED, arguments, locate
-from qa_arch.data.formats import OnError
-from qa_arch.data.input_files import content_hash
+from qa_arch.data.files import OnError, content_hash
 from qa_arch.data.question_sets import article_names
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import load_splits
 from qa_arch.errors import ConfigError, DataError, RunError, UnavailableError
 from qa_arch.features.cache import cache_file, read_or_build, read_sealed, write_sealed
 from qa_arch.features.windows import FeatureTable
+from qa_arch.files import file_stem, json_text
 from qa_arch.metrics import squad
 from qa_arch.models.checkpoint_files import is_checkpoint, run_config
 from qa_arch.nn.reading import Watch
-from qa_arch.provenance import dev_access, experiment_folders, log_dev_access
+from qa_arch.provenance import dev_access, experiment_folders, log_dev_access, require_registered
+from qa_arch.qa import task
+from qa_arch.qa.files import question_rows, threshold_on, write_parts
+from qa_arch.qa.loading import member_runs
+from qa_arch.qa.ranking import Ranking
+from qa_arch.qa.reader import Reader
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -55,14 +59,7 @@ from qa_arch.records import (
     write_questions,
     write_record,
 )
-from qa_arch.registration import require_registered
-from qa_arch.spans import task
-from qa_arch.spans.files import write_parts
-from qa_arch.spans.loading import member_runs
-from qa_arch.spans.ranking import Ranking
-from qa_arch.spans.reader import Reader
-from qa_arch.spans.rows import question_rows, threshold_on
-from qa_arch.types.text import QuestionSet
+from qa_arch.types import QuestionSet
 
 log = logging.getLogger(__name__)
 Watching = Callable[[], AbstractContextManager[Watch]]

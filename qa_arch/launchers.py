@@ -21,13 +21,13 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, Literal
 
+from qa_arch import process as lifeline
 from qa_arch import provenance
 from qa_arch.config.check import read
-from qa_arch.config.files import read_yaml
 from qa_arch.config.schema import Config, SweepSettings, validate
 from qa_arch.errors import ConfigError, QaArchError, RunError, one_line
+from qa_arch.files import LOCK, hold, holder, read_yaml
 from qa_arch.records import RECORD, RunRecord, Status, clear_run, read_record, write_end
-from qa_arch.system import lifeline, lock
 from qa_arch.training.jobs import CONFIG, Job
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ def state_of(folder: Path) -> tuple[State, RunRecord | None]:
     A point that has begun, which its log shows, and has no record has failed.
     """
     record = record_of(folder)
-    if lock.holder(folder):
+    if holder(folder):
         return "running", record
     if record is None:
         return "failed" if (folder / LOG).exists() or (folder / RECORD).exists() else "queued", None
@@ -100,8 +100,8 @@ def reset_point(folder: Path) -> None:
     """
     if folder.is_symlink():
         raise RunError(f"{folder}: is a link, whose target is not cleared; put the folder itself here")
-    remaining = (CONFIG, LOG, lock.LOCK)
-    with lock.hold(folder, "run"):
+    remaining = (CONFIG, LOG, LOCK)
+    with hold(folder, "run"):
         if is_damaged(folder):
             names = (folder.parent / DAMAGED / f"{folder.name}-{n}" for n in count(1))
             aside = next(path for path in names if not path.exists())
@@ -272,7 +272,7 @@ def run(launches: Iterable[Launch], place: Here | Cluster) -> Generator[tuple[La
 def record_end(folder: Path, before: tuple[int, int] | None, status: Status, error: str) -> None:
     """Record how a point ended, unless it did so itself after its record was the file ``before``."""
     try:
-        with lock.hold(folder, "run"):
+        with hold(folder, "run"):
             record = record_of(folder)
             if record is None:
                 record = provenance.new_record(asdict(validate(read_yaml(folder / CONFIG))), status="running")

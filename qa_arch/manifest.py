@@ -100,7 +100,7 @@ class Extra:
     sections: Mapping[str, type] = field(default_factory=dict)
     """Section of the config -> the dataclass of its settings. It is None where no choice states it."""
     formats: Mapping[str, str] = field(default_factory=dict)
-    """Scheme of a data source -> ``MODULE`` or ``MODULE:NAME`` of its ``data.formats.Format``, by default
+    """Scheme of a data source -> ``MODULE`` or ``MODULE:NAME`` of its ``data.files.Format``, by default
     ``FORMAT``."""
     families: Mapping[str, str] = field(default_factory=dict)
     """Family of a random encoder -> module that registers its classes with transformers when imported."""

@@ -2,6 +2,14 @@
 
 ``experiments/<name>/dev_openings.jsonl`` has one JSON object per access and is append-only: which runs were
 scored on the dev set, and when, is part of a result.
+
+Pre-training runs that other runs start from: ``encoder.name=RUN``. No torch here.
+
+Pre-registered experiments: which runs may be scored on a closed dev set, fixed before they are trained.
+
+``experiments/NAME/registered.json`` holds a hash of the settings of each planned run, the hashes of the sets,
+and a hash of the code. ``qa-arch evaluate --final`` scores no other run of that experiment on dev, and none
+that was trained, or would be scored, by other code. Hashes are compared as they are stored.
 """
 
 from __future__ import annotations
@@ -11,26 +19,41 @@ import json
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from glob import glob, has_magic
 from hashlib import sha256
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from qa_arch.config.files import files_hash, parse_json
+from qa_arch.config.check import read
 from qa_arch.config.find import conf_folder
 from qa_arch.config.machine import within
-from qa_arch.config.schema import defaults
+from qa_arch.config.schema import defaults, recipe_of
 from qa_arch.config.target import TRUSTED
 from qa_arch.data import sources
 from qa_arch.errors import ConfigError, DataError, RunError
-from qa_arch.records import DevAccess, EncoderRun, RunRecord, TeacherFacts
+from qa_arch.files import files_hash, parse_json, read_json
+from qa_arch.records import (
+    CALIBRATION,
+    DEV,
+    MODEL,
+    PRETRAINED,
+    RECORD,
+    TRAIN,
+    DevAccess,
+    EncoderRun,
+    RunRecord,
+    TeacherFacts,
+    read_record,
+)
 
 NEUTRAL = (
     "runs_dir",
@@ -306,3 +329,121 @@ def dev_access_note(experiment: str | Path, fingerprints: Collection[str | None]
     elsewhere = ", ".join(f"{times(count)} for {name}" for name, count in counts.items() if count)
     more = f"; the same set was scored {elsewhere}" if elsewhere else ""
     return f"dev was scored {times(len(here))}: {', '.join(entries)}{more}"
+
+
+_TRANSFORMERS = "config.json"
+"""A folder with this file is a transformers checkpoint, even with a record beside it."""
+
+
+def pretrained_run(name: str) -> tuple[Path, RunRecord] | None:
+    """Folder and record of the pre-training run that ``encoder.name`` names, by folder or by a glob with a
+    single match; None if it names something else, such as a hub id or a checkpoint's folder.
+
+    Raises ConfigError, with the remedy, for a run that is not finished, answers questions or has no weights.
+    """
+    folder = Path(name)
+    if has_magic(name) and not folder.exists():
+        folder = _only_match(name)
+    if not (folder / RECORD).is_file() or (folder / _TRANSFORMERS).is_file():
+        return None
+    record, word = read_record(folder), shlex.quote(str(folder))
+    recipe = recipe_of(record.config.get("model", {}))
+    if recipe is None or not recipe.encoder:
+        task = record.setting("model", "task")
+        raise ConfigError(
+            f"encoder.name: {folder} is a run of task {task}, not a pre-training run; name one, or the"
+            f" encoder that this run started from ({record.setting('encoder', 'name') or 'a random one'})"
+        )
+    if record.status != "ok":
+        raise ConfigError(
+            f"encoder.name: {folder} is not finished (status '{record.status}'); resume it first:"
+            f" qa-arch train --config-from {word} --folder {word} --if-exists resume"
+        )
+    if not (folder / MODEL / PRETRAINED).is_dir():
+        raise ConfigError(
+            f"encoder.name: {folder} has no weights (no folder {MODEL}/{PRETRAINED}); published runs"
+            f" never have; train it again: qa-arch train --config-from {word} --folder RUN"
+        )
+    return folder, record
+
+
+def encoder_folder(name: str) -> Path | None:
+    """Folder of encoder and tokenizer in the run that ``encoder.name`` names; see ``pretrained_run``."""
+    run = pretrained_run(name)
+    return None if run is None else run[0] / MODEL / PRETRAINED
+
+
+def encoder_run(name: str | None) -> EncoderRun | None:
+    """Record entry for the pre-training run that ``encoder.name`` names, if it names one."""
+    if name is None or (run := pretrained_run(name)) is None:
+        return None
+    _, record = run
+    inputs = inputs_of({split: facts.fingerprint for split, facts in record.data.items()})
+    return EncoderRun(
+        model=record.model,
+        seed=record.seed,
+        run_hash=record.run_hash,
+        system=identify({**record.config, "seed": None}, inputs).run_hash,
+    )
+
+
+def _only_match(pattern: str) -> Path:
+    matches = [Path(match) for match in sorted(glob(pattern)) if (Path(match) / RECORD).is_file()]  # noqa: PTH207
+    if len(matches) != 1:
+        listed = ": " + ", ".join(map(str, matches[:3])) if matches else ""
+        raise ConfigError(
+            f"encoder.name: {pattern} matches {len(matches)} runs{listed}; name a single pre-training run"
+        )
+    return matches[0]
+
+
+REGISTERED = "registered.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registration:
+    date: str
+    """UTC, ISO 8601."""
+    commit: str | None
+    sets: dict[str, dict[str, Any]]
+    """Split -> name, number of questions, fingerprint."""
+    runs: dict[str, dict[str, str]]
+    """Name of an arm -> seed -> the run's ``settings_hash``."""
+    code: str | None = None
+    """Hash of the code that trains and scores (``provenance.code_hash``); None in the first registrations."""
+
+
+def read_registration(folder: Path) -> Registration | None:
+    """Read the registration of the experiment in ``folder``, if any; RunError for a damaged file."""
+    path = folder / REGISTERED
+    if not path.is_file():
+        return None
+    try:
+        return read(Registration, read_json(path, "restore the file"))
+    except ConfigError as error:
+        raise RunError(f"{path}: not a registration ({error}); restore the file") from error
+
+
+def require_registered(folder: Path, record: RunRecord, dev: str | None) -> None:
+    """Raise ConfigError if the experiment in ``folder`` has a registration, but not of this run and code.
+
+    ``dev`` is the fingerprint of the set to score. The message says what differs.
+    """
+    registration = read_registration(folder)
+    if registration is None:
+        return
+    read = {TRAIN: record.fingerprint(TRAIN), CALIBRATION: record.fingerprint(CALIBRATION), DEV: dev}
+    others = [split for split, facts in registration.sets.items() if facts.get("fingerprint") != read[split]]
+    if not others and any(record.settings_hash in seeds.values() for seeds in registration.runs.values()):
+        for code, does in ((record.code, "was trained by"), (code_hash(), "would be scored by")):
+            if registration.code not in (None, code):
+                raise ConfigError(
+                    f"--final: the run {does} other code than {folder / REGISTERED} pins; train and score in"
+                    f" a checkout of commit {registration.commit}"
+                )
+        return
+    what = f"other data: {' and '.join(others)}" if others else "other settings or another seed"
+    raise ConfigError(
+        f"--final: the run is not registered in {folder / REGISTERED} ({what}); give it another name= to make"
+        " it an experiment of its own"
+    )

@@ -19,8 +19,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from qa_arch.config.check import FolderName, read, suggest
-from qa_arch.config.files import (
+from qa_arch.errors import ConfigError, QaArchError, RunError, first_line
+from qa_arch.files import (
+    LOCK,
+    PATIENCE,
     file_hash,
+    hold,
+    holder,
     is_unfinished,
     json_text,
     parse_json,
@@ -29,10 +34,8 @@ from qa_arch.config.files import (
     replacing,
     write_json,
 )
-from qa_arch.errors import ConfigError, QaArchError, RunError, first_line
 from qa_arch.manifest import from_extras
-from qa_arch.system.lock import LOCK, PATIENCE, hold, holder
-from qa_arch.types.text import Protocol, QuestionSet
+from qa_arch.types import Protocol, QuestionSet
 
 SCHEMA = 3
 """A change of it comes with a script that migrates records; no code here reads earlier ones."""

@@ -26,22 +26,21 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
-from qa_arch import launchers, provenance
+from qa_arch import hub, launchers, provenance, terminal
 from qa_arch.config.check import FolderName, read
-from qa_arch.config.files import is_unfinished, read_json, write_atomic, write_json
 from qa_arch.config.find import use_config_dir
 from qa_arch.config.machine import MACHINE, machine_overrides, machine_settings, within
 from qa_arch.config.schema import OOM_REMEDY, Config, Source, SweepSettings, objective, recipe_of
 from qa_arch.config.target import own_options
-from qa_arch.data import sources as data_sources
-from qa_arch.data.input_files import content_hash, packaged_files
+from qa_arch.data.files import content_hash, packaged_files
+from qa_arch.data.sources import identity
 from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError
+from qa_arch.files import LOCK, hold, holder, is_unfinished, read_json, write_atomic, write_json
 from qa_arch.launchers import MANIFEST, RESULTS, STUDY, Here, Launch, State, state_of
-from qa_arch.models.teacher_files import joint_hash, teacher_identity
-from qa_arch.provenance import ENCODER, NEUTRAL, identify
+from qa_arch.models.checkpoint_files import joint_hash, teacher_identity
+from qa_arch.process import ended_by_signals, module_command, start
+from qa_arch.provenance import ENCODER, NEUTRAL, encoder_folder, encoder_run, identify
 from qa_arch.records import CALIBRATION, RECORD, RunRecord
-from qa_arch.results.pretrained_runs import encoder_folder, encoder_run
-from qa_arch.system import hub, lifeline, lock, terminal
 from qa_arch.training import jobs
 from qa_arch.training.jobs import CONFIG, Job
 
@@ -178,7 +177,7 @@ def sources(config: Config) -> dict[str, str]:
         files = packaged_files(config.glove.path)
         inputs["glove"] = list(map(str, files)) if files else config.glove.path
     recipe = recipe_of(config.model)
-    identify = data_sources.identity if recipe is None else import_module(recipe.data).identity
+    identify = identity if recipe is None else import_module(recipe.data).identity
     hashes = {name: identify(source) for name, source in inputs.items() if source is not None}
     if config.encoder.init == "random" and (tokenizer := config.encoder.tokenizer):
         path = (encoder_folder(tokenizer) or Path(tokenizer)) / "tokenizer.json"
@@ -216,8 +215,8 @@ def check(
 
 def ask(planned: Sequence[Job], pool: Sequence[str] | None, *more: Any) -> Any:
     """``examine`` in another process."""
-    process = lifeline.start(
-        lifeline.module_command("qa_arch.sweep"),
+    process = start(
+        module_command("qa_arch.sweep"),
         env=os.environ if pool is None else {**os.environ, launchers.VISIBLE: ",".join(pool)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -428,7 +427,7 @@ class Sweep:
         check(waiting, pool if waiting else None, local=self.local, missing=self.missing)
         if self.missing is not None:
             return [0.0] * len(planned)  # a search needs a value of every point
-        with lock.hold(self.folder, "sweep"):
+        with hold(self.folder, "sweep"):
             planned = self._placed(planned)  # again: another process may have run the same sweep meanwhile
             from qa_arch.config.compose import to_yaml
 
@@ -461,7 +460,7 @@ class Sweep:
                     f"{folder}: contains another sweep ({old.grid}); give this one its own sweep.folder=DIR"
                 )
             return replace(new, points=old.with_points(new.points).points)
-        preliminary = (lock.LOCK, STUDY)  # may exist before the manifest, as may temporary files
+        preliminary = (LOCK, STUDY)  # may exist before the manifest, as may temporary files
         if folder.exists() and not folder.is_dir():
             raise RunError(f"{folder}: is a file; give sweep.folder=DIR")
         if folder.is_dir() and not all(p.name in preliminary or is_unfinished(p) for p in folder.iterdir()):
@@ -499,15 +498,15 @@ def run_points(
     launches = {}
     for point in to_run:
         job = planned[point]
-        if holder := lock.holder(job.folder):
-            log.warning("%s: is still running (%s), skipped", point.name, holder)
+        if process := holder(job.folder):
+            log.warning("%s: is still running (%s), skipped", point.name, process)
             continue
         if launchers.is_damaged(job.folder):  # nothing to go on from
             launchers.reset_point(job.folder)
         command, devices = tuple(point_command(job)), launchers.devices_of(job.config, pool)
         launches[Launch(job.folder.absolute(), command, devices)] = point
     done, total = len(planned) - len(launches), len(planned)
-    with lifeline.ended_by_signals(), closing(launchers.run(launches, place)) as events:
+    with ended_by_signals(), closing(launchers.run(launches, place)) as events:
         for launch, has_ended in events:
             point, done = launches[launch], done + has_ended
             now = row(launch.folder.parent, point)
@@ -521,7 +520,7 @@ def point_command(job: Job) -> list[str]:
     folder, machine = job.folder.absolute(), json.dumps(machine_settings(job.raw))
     words = ["--config-from", str(folder / CONFIG), "--folder", str(folder), "--if-exists", "resume"]
     words += ["--machine", machine, *job.options, *job.machine]
-    return lifeline.module_command("qa_arch.cli.main", "train", *words)
+    return module_command("qa_arch.cli.main", "train", *words)
 
 
 def resume(
@@ -544,7 +543,7 @@ def resume(
     if other := [word for word in overrides if word not in machine_overrides(overrides)]:
         raise ConfigError(f"{other[0]}: points keep their settings, except for {', '.join(MACHINE)}")
     read_manifest(folder)  # before a lock file is written into a folder that is not a sweep
-    with lock.hold(folder, "sweep"):
+    with hold(folder, "sweep"):
         manifest = read_manifest(folder)
         _require_same_start(folder / MANIFEST, manifest, trust, config_dir)
         config_dir = use_config_dir(config_dir, trust)

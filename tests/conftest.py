@@ -114,9 +114,9 @@ def real_data() -> Path:
 @pytest.fixture(scope="session")
 def few_questions(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Overrides for generated sets: train of 2 articles, calibration and dev of 1 each."""
-    from qa_arch.config.files import write_json
     from qa_arch.data.squad import write
     from qa_arch.data.synthetic import generate
+    from qa_arch.files import write_json
 
     folder = tmp_path_factory.mktemp("few")
     for split, articles in (("train", 2), ("calibration", 1), ("dev", 1)):

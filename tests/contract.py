@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import Config
 from qa_arch.contract import Subject
-from qa_arch.spans import task
+from qa_arch.qa import task
 
 FOLDERS = config_folders()
 ALL = {

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from pytorch_lightning.loggers import CSVLogger
 
 from qa_arch.config.schema import validate
-from qa_arch.spans import task
+from qa_arch.qa import task
 from qa_arch.training.checkpoint import KeepLast
 from qa_arch.training.fit import fit, span_fitting, start_process
 from qa_arch.training.loggers import RunLogger

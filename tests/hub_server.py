@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.synthetic import generate
-from qa_arch.types.text import QuestionSet
+from qa_arch.types import QuestionSet
 
 QUESTIONS = {
     split: question_set(split, [replace(e, kind=None, plausible=()) for e in questions.examples], "2.0")

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from qa_arch.config.files import write_atomic
+from qa_arch.files import write_atomic
+from qa_arch.qa.answers import Answer, Query
 from qa_arch.serving.lines import answer_part
-from qa_arch.spans.answers import Answer, Query
 
 
 def write_lines(path: Path, rows: Sequence[object]) -> Path:

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from qa_arch.spans import files as formats
+from qa_arch.qa import files as formats
 from qa_arch.training.module import gather
 
 IDLE = 1

@@ -3,7 +3,7 @@
 from typing import Any
 
 from qa_arch.config.check import read
-from qa_arch.config.compression_steps import METHODS, Step
+from qa_arch.config.schema import METHODS, Step
 
 
 def step(method: str, **settings: Any) -> Step:

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import LOSSES, Config, recipes, validate
 from qa_arch.contract import CHECKS, learns_four_questions, trained_run_answers_as_scored, trial_settings
-from qa_arch.models.check import check_model
+from qa_arch.models.store import check_model
 
 MODELS = models_of(("span", "sequence"))
 SAME_BRANCHES = ("glove", "match", "no_overlap", "plain_verifier", "pointer", "weighted_verifier")

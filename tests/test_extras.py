@@ -139,7 +139,7 @@ def test_name_that_is_taken_is_reported_and_left_out(monkeypatch, caplog):
     monkeypatch.setattr(doctor, "BROKEN", manifest.BROKEN)
     for _ in range(2):
         assert from_extras("commands", main.OWN) == {}
-        assert sources.schemes.__wrapped__()["mrqa"] == "qa_arch.data.formats.mrqa"
+        assert sources.schemes.__wrapped__()["mrqa"] == "qa_arch.data.squad:MRQA"
         assert schema.recipes.__wrapped__() == {}
         assert from_extras("families") == more.families
     expected = [f"extra mine: '{name}' of its {kind} already exists" for kind, (name,) in taken.items()]

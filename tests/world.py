@@ -12,10 +12,11 @@ from random import Random
 
 from scripts import load
 
-from qa_arch.config.files import write_atomic, write_json
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
-from qa_arch.metrics.threshold import fit_threshold
+from qa_arch.files import write_atomic, write_json
+from qa_arch.metrics.abstention import fit_threshold
+from qa_arch.qa.files import operating_points, question_rows
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -32,8 +33,7 @@ from qa_arch.records import (
     write_questions,
     write_record,
 )
-from qa_arch.spans.rows import operating_points, question_rows
-from qa_arch.types.text import Candidate, Prediction, QuestionSet
+from qa_arch.types import Candidate, Prediction, QuestionSet
 
 SETS = {"train": 3, CALIBRATION: 5, DEV: 6}
 """Split -> number of generated articles."""

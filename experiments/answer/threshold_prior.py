@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qa_arch.data.squad import read
-from qa_arch.metrics.threshold import class_weights, fit_threshold
+from qa_arch.metrics.abstention import class_weights, fit_threshold
 from qa_arch.records import CALIBRATION, find_runs
 from qa_arch.results.systems import Questions, load_questions
 

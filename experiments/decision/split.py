@@ -17,11 +17,11 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from qa_arch.config.files import write_json
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.splits import require_disjoint
 from qa_arch.data.squad import read, write
-from qa_arch.types.text import QuestionSet
+from qa_arch.files import write_json
+from qa_arch.types import QuestionSet
 
 EVERY = 4
 """Every n-th article of fold A, in file order, goes to calibration."""

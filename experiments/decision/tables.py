@@ -12,10 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from qa_arch.metrics.confidence import Floats, auroc
-from qa_arch.metrics.threshold import fit_threshold
+from qa_arch.metrics.abstention import Floats, auroc, fit_threshold
+from qa_arch.provenance import read_registration
 from qa_arch.records import CALIBRATION, DEV, Runs
-from qa_arch.registration import read_registration
 from qa_arch.results.effects import (
     MEASURES,
     P_HOLM,

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from qa_arch.metrics.threshold import class_weights, fit_threshold
+from qa_arch.metrics.abstention import class_weights, fit_threshold
 from qa_arch.records import CALIBRATION, find_runs
 from qa_arch.results.systems import Questions, load_questions
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qa_arch.errors import RunError
-from qa_arch.metrics.confidence import Bools
+from qa_arch.metrics.abstention import Bools
 from qa_arch.records import DEV, Globs, RunRecord, Runs, recorded
 from qa_arch.results.columns import table_of_runs
 from qa_arch.results.errors import MISSED, RIGHT, UNANSWERED, WRONG_ABSTENTION, Mistakes, mistakes

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from qa_arch.provenance import read_registration
 from qa_arch.records import DEV
-from qa_arch.registration import read_registration
 from qa_arch.results.effects import P_HOLM, P_VALUE, delta_columns, effects, samples_of
 from qa_arch.results.experiments import Wanted, registered_systems, runs_table
 from qa_arch.results.systems import System

@@ -19,12 +19,12 @@ from pathlib import Path
 
 import unansq
 
-from qa_arch.config.files import write_json
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.splits import require_disjoint
 from qa_arch.data.squad import read, write
 from qa_arch.errors import DataError, QaArchError
-from qa_arch.types.text import Example, QuestionSet
+from qa_arch.files import write_json
+from qa_arch.types import Example, QuestionSet
 
 TRAIN_ARTICLES = 44
 """Number of leading articles of train-v1.1 used, with all questions."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.errors import DataError
-from qa_arch.types.text import Example, Gold, QuestionSet
+from qa_arch.types import Example, Gold, QuestionSet
 
 NAME = "train-v2.0.balanced"
 TITLE = "UnAnsQ_dev_pairs"

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from qa_arch.config.files import write_json
 from qa_arch.data import synthetic
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import (
@@ -33,12 +32,13 @@ from qa_arch.data.synthetic import (
     UNANSWERABLE,
     Fact,
     Level,
+    Names,
     Passage,
     Question,
     Relation,
     Subject,
 )
-from qa_arch.data.synthetic.names import Names
+from qa_arch.files import write_json
 
 KINDS = ("negation", "antonym", "entity_swap", "mutual_exclusion", "impossible_condition", "other_neutral")
 EVENTS = (

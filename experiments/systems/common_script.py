@@ -19,8 +19,8 @@ from transformers import AutoTokenizer, BertForQuestionAnswering, set_seed
 
 from benchmarks import peers
 from benchmarks.common_script import ATTENTION_DROPOUT, SEED, fine_tune, predict
-from qa_arch.config.files import write_json
 from qa_arch.data.sources import open_passages
+from qa_arch.files import write_json
 
 
 class ShortBatches(BertForQuestionAnswering):

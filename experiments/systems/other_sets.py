@@ -25,11 +25,11 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from qa_arch.config.files import write_json
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import read, write
 from qa_arch.errors import DataError
-from qa_arch.types.text import Example, Gold, QuestionSet
+from qa_arch.files import write_json
+from qa_arch.types import Example, Gold, QuestionSet
 
 SEED = 13
 _WORD = re.compile(r"[^\W\d_]{4,}")

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from qa_arch.config.files import write_atomic
 from qa_arch.data.sources import open_passages
+from qa_arch.files import write_atomic
 
 NULL = "unanswerable"
 PROMPT = (

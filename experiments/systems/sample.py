@@ -14,10 +14,10 @@ import os
 from pathlib import Path
 from random import Random
 
-from qa_arch.config.files import write_json
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import read, write
-from qa_arch.types.text import QuestionSet
+from qa_arch.files import write_json
+from qa_arch.types import QuestionSet
 
 SEED, TRAINED, QUESTIONS, ANSWERABLE = 13, 4000, 150, 600
 TRANSLATED = {"german": "xquad/xquad.de", "spanish": "xquad/xquad.es"}

@@ -23,11 +23,12 @@ from typing import Any
 from baselines.candidates import coverage, guess
 from baselines.logistic import Settings, SpanLogistic
 from qa_arch import provenance
-from qa_arch.config.files import write_json
 from qa_arch.data.splits import hold_out, require_disjoint
 from qa_arch.data.squad import read
 from qa_arch.errors import QaArchError
+from qa_arch.files import write_json
 from qa_arch.provenance import EXPERIMENTS, dev_access, log_dev_access
+from qa_arch.qa.task import ALWAYS_ANSWER, operating_points, question_rows
 from qa_arch.records import (
     Device,
     Epoch,
@@ -39,8 +40,7 @@ from qa_arch.records import (
     write_questions,
     write_record,
 )
-from qa_arch.spans.task import ALWAYS_ANSWER, operating_points, question_rows
-from qa_arch.types.text import Prediction, QuestionSet
+from qa_arch.types import Prediction, QuestionSet
 
 NAME = "table_2_3"
 LOGISTIC, RANDOM = "logistic-regression", "random-guess"

@@ -21,10 +21,10 @@ from qa_arch.cli.runs import (
 from qa_arch.data.answer_files import FORMATS, read_answers
 from qa_arch.data.sources import usage
 from qa_arch.errors import ConfigError
-from qa_arch.metrics.languages import ENGLISH
+from qa_arch.metrics.squad import ENGLISH
 from qa_arch.models.checkpoint_files import names_checkpoint
+from qa_arch.process import gc_disabled
 from qa_arch.records import ADOPTED, CALIBRATION, DEV, read_trained
-from qa_arch.system.garbage import gc_disabled
 
 _MODEL_OPTIONS = ("decode", "set", "device", "precision", "trust", "config_dir")
 _ANSWER_OPTIONS = ("na_prob", "data", "calibration_predictions", "calibration_na_prob")

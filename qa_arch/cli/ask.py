@@ -12,10 +12,10 @@ from typing import Any
 
 from rich.text import Text
 
+from qa_arch import terminal
 from qa_arch.cli.runs import DEVICE, RUN_HELP, add_answer_options, add_options, open_reader
 from qa_arch.errors import ConfigError, DataError, QaArchError
-from qa_arch.spans.answers import Answer, Query, plain
-from qa_arch.system import terminal
+from qa_arch.qa.answers import Answer, Query, plain
 
 TOP_K = 3
 COMMANDS = "/file PATH ... reads other texts, /text lets you type one; an empty line or Ctrl-D quits"

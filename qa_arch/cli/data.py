@@ -9,18 +9,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from qa_arch import terminal
 from qa_arch.cli.runs import add_options, add_questions, open_questions
-from qa_arch.config.files import json_text, write_atomic, write_json
-from qa_arch.data.formats import PASSAGES
+from qa_arch.data.files import PASSAGES
 from qa_arch.data.question_sets import statistics
 from qa_arch.data.sources import counts, holds, usage
 from qa_arch.data.splits import by_article
 from qa_arch.data.squad import write
-from qa_arch.data.synthetic import LEVELS, generate
-from qa_arch.data.synthetic.names import SPLITS
+from qa_arch.data.synthetic import LEVELS, SPLITS, generate
 from qa_arch.errors import ConfigError
-from qa_arch.system import terminal
-from qa_arch.types.text import QuestionSet
+from qa_arch.files import json_text, write_atomic, write_json
+from qa_arch.types import QuestionSet
 
 PARTS = ("train=0.64", "calibration=0.16", "dev=0.2")
 """80/20 by article, with a fifth of the 80% for calibration."""
@@ -122,10 +121,10 @@ def _statistics(source: str, args: argparse.Namespace) -> dict[str, Any]:
     if args.encoder:
         from qa_arch.config.find import choice
         from qa_arch.features.windows import ceiling, prepare
-        from qa_arch.models.build import load_tokenizer
+        from qa_arch.models.store import open_tokenizer
 
         # Windows as in conf/features/windows.yaml; segment ids do not matter here.
-        table = prepare(questions, load_tokenizer(args.encoder), segments=False)
+        table = prepare(questions, open_tokenizer(args.encoder), segments=False)
         longest = choice("decode/band")["max_answer_tokens"]
         best = ceiling(questions, table, longest)
         values["ceiling"] = {

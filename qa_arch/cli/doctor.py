@@ -17,12 +17,12 @@ from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
 
+from qa_arch import hub
 from qa_arch.config.find import conf_folder
 from qa_arch.config.schema import recipes
 from qa_arch.data.sources import schemes
 from qa_arch.errors import UnavailableError, one_line
 from qa_arch.manifest import BROKEN
-from qa_arch.system import hub
 
 ONCE_ONLINE = "download it once while online"
 
@@ -86,11 +86,11 @@ def devices() -> Iterator[Check]:
     """Check which devices torch has, and by trial which precisions this CPU computes fast and correctly."""
     import torch
 
-    from qa_arch.nn import processor
+    from qa_arch.nn.precision import bf16_is_faster, lstm_in_bf16
     from qa_arch.training.fit import BF16
 
-    bf16 = "bf16 is faster than fp32" if processor.bf16_is_faster() else "bf16 is only emulated"
-    lstm = "" if processor.lstm_in_bf16() else ", LSTMs run in fp32"
+    bf16 = "bf16 is faster than fp32" if bf16_is_faster() else "bf16 is only emulated"
+    lstm = "" if lstm_in_bf16() else ", LSTMs run in fp32"
     yield Check("cpu", True, f"{os.cpu_count()} cores, {torch.get_num_threads()} threads; {bf16}{lstm}")
     for index in range(torch.cuda.device_count()):
         gpu = torch.cuda.get_device_properties(index)
@@ -132,7 +132,7 @@ def hydra_plugins() -> Iterator[Check]:
 
 def hub_files() -> Iterator[Check]:
     """Check that encoders of ``conf/encoder`` and SQuAD are installed, cached or available from the hub."""
-    from qa_arch.nn.encoder_configs import WITHOUT_HUB, resolve
+    from qa_arch.nn.encoder_factory import WITHOUT_HUB, resolve
 
     files = sorted((conf_folder() / "encoder").glob("[!_]*.yaml"))
     for name in filter(None, (yaml.safe_load(file.read_text("utf-8")).get("name") for file in files)):

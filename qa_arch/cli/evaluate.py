@@ -23,13 +23,13 @@ from qa_arch.cli.runs import (
     refuse_options,
     require_runs,
 )
-from qa_arch.config.files import write_json
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError
+from qa_arch.files import write_json
 from qa_arch.manifest import Metrics, from_extras
-from qa_arch.metrics.languages import ENGLISH
 from qa_arch.metrics.prediction_files import read_nbest, read_null_scores, read_predictions, shown_id
 from qa_arch.metrics.squad import (
+    ENGLISH,
     OFFICIAL_THRESHOLD,
     abstention_warning,
     aggregate,
@@ -38,9 +38,9 @@ from qa_arch.metrics.squad import (
     score_questions,
 )
 from qa_arch.models.checkpoint_files import names_checkpoint
+from qa_arch.process import gc_disabled
 from qa_arch.records import DEV, RECORD, SplitFacts, read_record
-from qa_arch.system.garbage import gc_disabled
-from qa_arch.types.text import Protocol
+from qa_arch.types import Protocol
 
 EXIT_MISSING = 3
 """Exit code if questions have no prediction."""

@@ -10,12 +10,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from qa_arch import __version__
+from qa_arch import __version__, terminal
 from qa_arch.config.check import refuse_repeated, suggest
 from qa_arch.config.find import config_folders, groups
 from qa_arch.errors import FULL, ConfigError, FaultyRecordError, QaArchError, one_line, out_of_memory
 from qa_arch.manifest import Command, from_extras, packages
-from qa_arch.system import terminal
 
 GROUPS = {
     "train models": {

@@ -17,12 +17,12 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 from qa_arch.cli.runs import add_options
-from qa_arch.config.files import replacing_folder, user_path, write_atomic
 from qa_arch.config.find import conf_folder, groups, use_config_dir
 from qa_arch.config.schema import recipe_of, validate
 from qa_arch.config.target import TRUSTED, require_trusted, under
 from qa_arch.errors import ConfigError, QaArchError, one_line
-from qa_arch.system.garbage import gc_disabled
+from qa_arch.files import replacing_folder, user_path, write_atomic
+from qa_arch.process import gc_disabled
 
 if TYPE_CHECKING:
     from qa_arch.contract import Check, Subject
@@ -125,7 +125,7 @@ def run_check_model(args: argparse.Namespace) -> int:
     logging.getLogger("qa_arch").setLevel(logging.WARNING)
     with gc_disabled():
         from qa_arch import contract
-        from qa_arch.spans import task
+        from qa_arch.qa import task
         from qa_arch.training import jobs
 
     if recipe_of(section) is not None:

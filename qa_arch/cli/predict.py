@@ -23,12 +23,12 @@ from qa_arch.cli.runs import (
     refuse_options,
     require_runs,
 )
-from qa_arch.config import extras
+from qa_arch.config.target import require_extra
 from qa_arch.errors import ConfigError
+from qa_arch.files import hold
+from qa_arch.qa.answers import Query
 from qa_arch.serving.lines import AnsweredPart, Answering, Part, answer_file, answer_part
 from qa_arch.serving.ray import actors
-from qa_arch.spans.answers import Query
-from qa_arch.system import lock
 
 log = logging.getLogger(__name__)
 SETTINGS = ("precision", "batch_size", "max_question")
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     }
     Query("question", ("text",), **options)  # rejects options out of range before anything is read
     if args.on == "ray":
-        extras.require("ray", "--on ray")
+        require_extra("ray", "--on ray")
     require_runs(args.run_folder)
     if args.out == "-" or args.out.endswith((".jsonl", ".ndjson")):
         return _json_lines(args, options)
@@ -86,8 +86,7 @@ def _official_files(args: argparse.Namespace) -> int:
     """Write predictions.json, nbest_predictions.json and null_odds.json."""
     from qa_arch.cli.watch import watching
     from qa_arch.metrics.squad import abstention_warning
-    from qa_arch.spans import files as formats
-    from qa_arch.spans.rows import threshold_on
+    from qa_arch.qa.files import threshold_on, write_parts
 
     questions = open_questions(args.data, args.on_error, use="answering")
     predictor = open_reader(args.run_folder, args)
@@ -96,8 +95,8 @@ def _official_files(args: argparse.Namespace) -> int:
         threshold = threshold_on(questions, predictor.null_threshold)
     with watching("predicting", "questions") as watch:
         parts = predictor.read_parts(questions, batch_size=args.batch_size, watch=watch)
-        with lock.hold(Path(args.out), "folder"):
-            abstained = formats.write_parts(args.out, parts, threshold)
+        with hold(Path(args.out), "folder"):
+            abstained = write_parts(args.out, parts, threshold)
     if fact := abstention_warning([example.answerable for example in questions.examples], abstained):
         log.warning("%s: %s; does the null threshold suit these questions?", questions.name, fact)
     written = Path(args.out) / "predictions.json"

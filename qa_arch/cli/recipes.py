@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.cli.runs import DEVICE, add_options, open_predictor, refuse_options
-from qa_arch.config.files import write_json
 from qa_arch.config.schema import recipe_of
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
+from qa_arch.files import write_json
 from qa_arch.models.checkpoint_files import run_config
+from qa_arch.process import gc_disabled
 from qa_arch.records import (
     DEV,
     WRITING,
@@ -24,7 +25,6 @@ from qa_arch.records import (
     write_questions,
     write_record,
 )
-from qa_arch.system.garbage import gc_disabled
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +60,7 @@ def _evaluate(args: argparse.Namespace) -> int:
     with gc_disabled():
         from qa_arch.cli.watch import watching
         from qa_arch.evaluation import require_permitted, split_name
-        from qa_arch.provenance import dev_access, experiment_folders, log_dev_access
-        from qa_arch.registration import require_registered
+        from qa_arch.provenance import dev_access, experiment_folders, log_dev_access, require_registered
         from qa_arch.results.errors import scores_table
         from qa_arch.results.tables import print_table
 

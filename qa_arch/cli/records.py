@@ -11,13 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qa_arch import terminal
 from qa_arch.cli.runs import add_options
-from qa_arch.config.files import write_atomic, write_json
-from qa_arch.data.formats import OnError
+from qa_arch.data.files import OnError
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.metrics.languages import ENGLISH
+from qa_arch.files import write_atomic, write_json
 from qa_arch.metrics.prediction_files import read_types
+from qa_arch.metrics.squad import ENGLISH
 from qa_arch.provenance import EXPERIMENTS, dev_access_note
 from qa_arch.records import DEV, RECORD, RECORDS, find_runs, read_scored
 from qa_arch.results import notebooks
@@ -37,7 +38,6 @@ from qa_arch.results.experiments import TABLES, experiment_figures, experiment_t
 from qa_arch.results.publish import publish
 from qa_arch.results.systems import find_system, labelled, open_scored, two_systems
 from qa_arch.results.tables import Table, fill, print_table, render, terminal_width
-from qa_arch.system import terminal
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qa_arch.cli.runs import add_options
-from qa_arch.config.files import read_yaml, write_json
 from qa_arch.config.find import use_config_dir
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.registration import REGISTERED
+from qa_arch.files import read_yaml, write_json
+from qa_arch.provenance import REGISTERED
 
 if TYPE_CHECKING:
     from qa_arch.config.schema import Config
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the hashes of all planned runs; an earlier registration is never overwritten."""
     arms, seeds = _read_plan(args.plan)
     from qa_arch import provenance
-    from qa_arch.registration import Registration, read_registration
+    from qa_arch.provenance import Registration, read_registration
     from qa_arch.training.inputs import load_sets
 
     folder = use_config_dir(args.config_dir, args.trust)

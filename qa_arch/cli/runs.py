@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qa_arch.config.find import use_config_dir
-from qa_arch.data.formats import OnError, Use
+from qa_arch.data.files import OnError, Use
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, QaArchError
-from qa_arch.metrics.languages import ENGLISH, LANGUAGES
+from qa_arch.metrics.squad import ENGLISH, LANGUAGES
 from qa_arch.models.checkpoint_files import names_checkpoint, record_folder
+from qa_arch.process import gc_disabled
 from qa_arch.records import CALIBRATION, CHECKPOINTS, DEV, Runs, read_trained, require_folder
 from qa_arch.results.tables import FORMATS
-from qa_arch.system.garbage import gc_disabled
-from qa_arch.types.text import QuestionSet
+from qa_arch.types import QuestionSet
 
 if TYPE_CHECKING:
     from qa_arch.models.checkpoint_files import Settings
-    from qa_arch.spans.reader import Reader
+    from qa_arch.qa.reader import Reader
 
 log = logging.getLogger(__name__)
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")
@@ -158,7 +158,7 @@ def open_predictor(folders: Sequence[str], args: argparse.Namespace, settings: S
     require_runs(folders)
     use_config_dir(args.config_dir, args.trust)
     with gc_disabled():
-        from qa_arch.spans.loading import load_predictor
+        from qa_arch.qa.loading import load_predictor
     return load_predictor(
         folders, device=args.device, precision=args.precision, trust=args.trust, settings=settings
     )
@@ -167,7 +167,7 @@ def open_predictor(folders: Sequence[str], args: argparse.Namespace, settings: S
 def open_reader(folders: Sequence[str], args: argparse.Namespace) -> Reader:
     """``open_predictor`` for commands on spans; raises RunError for a run of another task."""
     predictor = open_predictor(folders, args)
-    from qa_arch.spans.loading import require_spans
+    from qa_arch.qa.loading import require_spans
 
     reader = require_spans(folders[0], predictor)
     if getattr(args, "max_question", None) is not None:

@@ -19,19 +19,18 @@ import numpy as np
 
 from qa_arch.cli.runs import DEVICE, add_options, open_predictor
 from qa_arch.config.check import read, suggest
-from qa_arch.config.files import read_yaml
 from qa_arch.config.find import SUITES, conf_folder, use_config_dir
-from qa_arch.data.formats import OnError
-from qa_arch.data.input_files import as_list
+from qa_arch.data.files import OnError, as_list
 from qa_arch.data.sources import local, open_passages
 from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.files import read_yaml
 from qa_arch.metrics.significance import Unit
+from qa_arch.process import gc_disabled
 from qa_arch.records import RunRecord, Runs, SplitFacts, find_runs, read_record, require_rows
 from qa_arch.results.suite import SuiteSet, suite_tables
 from qa_arch.results.systems import find_system, group_by_system
 from qa_arch.results.tables import print_table
-from qa_arch.system.garbage import gc_disabled
-from qa_arch.types.text import Language
+from qa_arch.types import Language
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from qa_arch import sweep
+from qa_arch import sweep, terminal
 from qa_arch.cli.runs import add_options, print_next_steps, report_missing
 from qa_arch.config.find import use_config_dir
 from qa_arch.config.machine import MACHINE, machine_overrides
@@ -19,7 +19,6 @@ from qa_arch.config.target import own_options
 from qa_arch.records import read_record
 from qa_arch.results.tables import Column, Table, number, print_table, text
 from qa_arch.sweep import Point, Row
-from qa_arch.system import terminal
 
 CHECKPOINT = "last.ckpt"
 STATES: tuple[sweep.State, ...] = ("ok", "running", "queued", "oom", "failed", "killed")

@@ -11,12 +11,12 @@ from dataclasses import asdict
 from typing import get_args
 
 from qa_arch.cli.runs import add_options, print_next_steps, refuse_options, report_missing
-from qa_arch.config.files import write_json
 from qa_arch.config.find import use_config_dir
-from qa_arch.config.launched import launched
 from qa_arch.config.schema import Config, recipe_of, validate
 from qa_arch.config.target import TRUSTED, require_trusted
 from qa_arch.errors import ConfigError, QaArchError
+from qa_arch.files import write_json
+from qa_arch.process import launched
 from qa_arch.records import RECORD, RunRecord
 from qa_arch.training import jobs
 from qa_arch.training.jobs import IfExists, Job
@@ -157,7 +157,7 @@ def run_params(args: argparse.Namespace) -> int:
     if (recipe := recipe_of(config.model)) is not None:
         parameters = recipe.load().count_parameters(config, trusted)
     else:
-        from qa_arch.spans.task import count_parameters
+        from qa_arch.qa.task import count_parameters
 
         parameters = count_parameters(config, trusted)
     counts = asdict(parameters)

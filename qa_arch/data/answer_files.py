@@ -10,12 +10,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from qa_arch.data.input_files import Lines, csv_rows, load, read_text
+from qa_arch.data.files import Lines, csv_rows, load, read_text
 from qa_arch.data.question_sets import clip
 from qa_arch.errors import DataError
 from qa_arch.metrics.prediction_files import read_null_scores, read_predictions, shown_id
 from qa_arch.metrics.squad import missing_ids
-from qa_arch.types.text import Example, QuestionSet
+from qa_arch.types import Example, QuestionSet
 
 UNANSWERABLE = "unanswerable"
 """The answer that lm-evaluation-harness's task squadv2 prescribes for unanswerable questions."""

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from qa_arch.data.formats import OnError, Use
+from qa_arch.data.files import OnError, Use
 from qa_arch.errors import DataError, FaultyRecordError
-from qa_arch.metrics.languages import ENGLISH
-from qa_arch.types.text import Example, Gold, Problem, Protocol, QuestionSet
+from qa_arch.metrics.squad import ENGLISH
+from qa_arch.types import Example, Gold, Problem, Protocol, QuestionSet
 
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _NOUN = {str: "a string", int: "an integer", bool: "a boolean", list: "a list", dict: "an object"}

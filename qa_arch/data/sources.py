@@ -1,31 +1,117 @@
 """Registry of data sources: opening, identity and portable spelling of a source, by its scheme.
 
-A source is ``SCHEME:REST``, read by the module of that name in ``data.formats``, or SQuAD JSON: a file, a
-folder or a glob. Several files form a single set. No other module refers to schemes by name.
+A source is ``SCHEME:REST``, or SQuAD JSON: a file, a folder or a glob. Several files form a single set. No
+other module refers to schemes by name. ``hub:NAME[@REVISION]:SPLIT[:CONFIG]`` is a split of a Hugging Face
+data set with SQuAD's columns, such as ``hub:google/xquad:validation:xquad.de``; slices such as
+``train[:10%]`` work. ``synthetic:SPLIT[:LEVEL]`` is a split of the built-in synthetic set.
 """
 
 from __future__ import annotations
 
 import os
-import pkgutil
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from glob import glob
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from qa_arch import hub
 from qa_arch.config.check import suggest
-from qa_arch.data import formats, squad
-from qa_arch.data.formats import PASSAGES, Format, OnError, Use
-from qa_arch.data.input_files import Paths, as_list, content_hash
-from qa_arch.data.question_sets import question_set
-from qa_arch.errors import DataError
+from qa_arch.data import squad
+from qa_arch.data.files import PASSAGES, Format, OnError, Paths, Use, as_list, content_hash
+from qa_arch.data.question_sets import RawQuestion, build, question_set
+from qa_arch.errors import DataError, UnavailableError, first_line, one_line
 from qa_arch.manifest import from_extras
-from qa_arch.metrics.languages import ENGLISH
-from qa_arch.types.text import QuestionSet
+from qa_arch.metrics.squad import ENGLISH
+from qa_arch.types import QuestionSet
 
+_NAMES = {"squad": "rajpurkar/squad", "squad_v2": "rajpurkar/squad_v2"}
+
+
+def split_source(source: str) -> tuple[str, str, str, str]:
+    """(data set, revision, split, configuration) of a source without its scheme; missing parts are empty."""
+    name, _, rest = source.partition(":")
+    dataset, _, revision = name.partition("@")
+    split = re.match(r"(?:\[[^]]*]?|[^:\[])*", rest)  # a colon in brackets belongs to a slice
+    assert split is not None
+    return _NAMES.get(dataset, dataset), revision, split[0], rest[split.end() + 1 :]
+
+
+def _open_hub(sources: Sequence[str], *, name: str, on_error: OnError, use: Use) -> QuestionSet:
+    """Read a split with SQuAD's columns; NAME may be a local folder that ``datasets`` loads.
+
+    Raises UnavailableError if the hub cannot be reached and nothing is cached, DataError for an unknown split
+    or configuration, or faulty records.
+    """
+    dataset, revision, split, config = split_source(sources[0])
+    if not dataset or not split:
+        raise DataError(
+            f"hub:{sources[0]}: write hub:NAME:SPLIT or hub:NAME:SPLIT:CONFIG, such as"
+            " hub:rajpurkar/squad_v2:validation"
+        )
+    source = f"hub:{dataset}{'@' + revision if revision else ''}:{split}{':' + config if config else ''}"
+    try:
+        rows = hub.retried(lambda: _load(dataset, revision, split, config))
+    except Exception as error:  # hub clients raise errors of many libraries
+        reason = one_line(error, 400)
+        if isinstance(error, ValueError) and reason.startswith(("Unknown split", "Bad split")):
+            raise DataError(f"{source}: {reason.rstrip('.')}; name an existing split") from error
+        if isinstance(error, ValueError) and re.match(
+            "Config name is missing|BuilderConfig .*not found", reason
+        ):
+            remedy = f"name a configuration: hub:{dataset}:{split}:CONFIG"
+            raise DataError(f"{source}: {remedy} ({reason})") from error
+        cause = hub.interruption(error) or f"{type(error).__name__}: {first_line(error)}"
+        raise UnavailableError(
+            f"{source}: cannot be loaded ({cause}); check the name and the network, "
+            "or give SQuAD JSON files by path instead"
+        ) from error
+    batches = rows.with_format("arrow").iter(batch_size=1000)  # row by row takes six times as long
+    records = (record for batch in batches for record in batch.to_pylist())
+    questions = (RawQuestion(f"row {index}", record) for index, record in enumerate(records))
+    title = name or ":".join(filter(None, (dataset, split, config)))
+    return build(title, [(source, False, questions)], on_error, use)
+
+
+def _load(dataset: str, revision: str, split: str, config: str) -> Any:
+    """The rows of a split. Offline, ``datasets`` takes the newest that it has of any revision."""
+    import datasets
+
+    pinned = revision not in ("", "main") and not Path(dataset).is_dir()
+    if not pinned or not datasets.config.HF_HUB_OFFLINE:
+        return datasets.load_dataset(dataset, config or None, split=split, revision=revision or None)
+    folder = hub.prepared(dataset, config, revision)
+    if folder is None:
+        raise FileNotFoundError(f"revision {revision} was not downloaded before")
+    from datasets.packaged_modules.cache.cache import Cache
+
+    name, version, commit = folder.parts[-3:]
+    short = dataset.rpartition("/")[2]
+    builder = Cache(dataset_name=short, config_name=name, version=version, hash=commit, repo_id=dataset)
+    return builder.as_dataset(split=split)
+
+
+HUB = Format("hub:NAME:SPLIT[:CONFIG]", "a hub set", open=_open_hub, files=lambda source: (), offline=False)
+
+
+def _open_synthetic(sources: Sequence[str], *, name: str, on_error: OnError, use: Use) -> QuestionSet:
+    from qa_arch.data import synthetic
+
+    return synthetic.named(sources[0])
+
+
+SYNTHETIC = Format(
+    "synthetic:SPLIT",
+    "the embedded set",
+    open=_open_synthetic,
+    files=lambda source: (),
+    licence="These questions were generated by qa_arch and are free to use.",
+)
+
+
+OWN = {"hub": f"{__name__}:HUB", "mrqa": "qa_arch.data.squad:MRQA", "synthetic": f"{__name__}:SYNTHETIC"}
 DATA_FOLDER = "QA_ARCH_DATA"
 """Environment variable that names the folder of data sets."""
 
@@ -167,9 +253,8 @@ def usage(*, passages: bool = True) -> str:
 
 @cache
 def schemes() -> Mapping[str, str]:
-    """All schemes, sorted, and their modules: those of ``data.formats`` and of extras."""
-    own = {name: f"{formats.__name__}.{name}" for _, name, _ in pkgutil.iter_modules(formats.__path__)}
-    return dict(sorted((own | from_extras("formats", own)).items()))
+    """All schemes, sorted, and where their ``Format`` is: ``MODULE:NAME``, also of extras."""
+    return dict(sorted((OWN | from_extras("formats", OWN)).items()))
 
 
 def split_scheme(source: str) -> tuple[str, str]:

@@ -17,11 +17,11 @@ from itertools import chain, combinations, permutations
 from math import isclose
 
 from qa_arch.config.schema import Data, Source
-from qa_arch.data.formats import PASSAGES, Use
+from qa_arch.data.files import PASSAGES, Use
 from qa_arch.data.question_sets import article_names, passage_title, question_set
 from qa_arch.data.sources import available, holds, open_passages, require_passages
 from qa_arch.errors import ConfigError, DataError
-from qa_arch.types.text import QuestionSet
+from qa_arch.types import QuestionSet
 
 log = logging.getLogger(__name__)
 DRAWS = 20

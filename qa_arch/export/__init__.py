@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from qa_arch.config.files import replacing_folder
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import RunError
 from qa_arch.features.batches import Collator
 from qa_arch.features.vectors import vector_rows
+from qa_arch.files import replacing_folder
+from qa_arch.qa.reader import Reader
 from qa_arch.records import changing
-from qa_arch.spans.reader import Reader
-from qa_arch.types.tensors import Batch
+from qa_arch.tensors import Batch
 
 SAMPLE = 3
 """Windows of ``sample``: the tracer would take a single one for a constant."""

@@ -24,27 +24,25 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from qa_arch.config.files import write_atomic, write_json
 from qa_arch.config.schema import Config
-from qa_arch.data.formats.hub import split_source
-from qa_arch.data.input_files import as_list
-from qa_arch.data.sources import licence, split_scheme
+from qa_arch.data.files import as_list
+from qa_arch.data.sources import licence, split_scheme, split_source
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.export import new_folder, sample
 from qa_arch.features.windows import probe
 from qa_arch.features.words import backend_of, unlimited
+from qa_arch.files import write_atomic, write_json
 from qa_arch.models.checkpoint_files import SETTINGS_FILE, ExportedSettings
 from qa_arch.models.span_checkpoint import SpanCheckpoint
 from qa_arch.nn.encoder import Encoder
-from qa_arch.nn.encoder_configs import HUB_IDS
-from qa_arch.nn.encoder_factory import quiet_loading
+from qa_arch.nn.encoder_factory import HUB_IDS, quiet_loading
+from qa_arch.qa.reader import Reader
 from qa_arch.records import CALIBRATION, TRAIN, RunRecord, SplitFacts, Threshold
 from qa_arch.results.effects import AT_THRESHOLD, samples_of
 from qa_arch.results.errors import POINTS
 from qa_arch.results.systems import System
 from qa_arch.results.tables import markdown_cell
-from qa_arch.spans.reader import Reader
-from qa_arch.types.tensors import Batch
+from qa_arch.tensors import Batch
 
 MAX_DIFFERENCE = 1e-5
 """Largest difference allowed between the library's logits and ours."""

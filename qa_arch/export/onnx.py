@@ -21,9 +21,8 @@ from torch import Tensor, nn
 import qa_arch.nn.match_lstm  # registers torch.ops.qa_arch
 import qa_arch.nn.text_lstm  # noqa: F401
 from qa_arch import provenance
-from qa_arch.config import extras
-from qa_arch.config.files import write_json
 from qa_arch.config.schema import Config
+from qa_arch.config.target import EXTRAS
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
 from qa_arch.data.synthetic import generate
@@ -31,18 +30,19 @@ from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError,
 from qa_arch.export import new_folder, sample
 from qa_arch.features.batches import Collator
 from qa_arch.features.vectors import vector_rows
+from qa_arch.files import write_json
 from qa_arch.metrics.squad import score
 from qa_arch.models import store
 from qa_arch.models.onnx_model import DESCRIPTION, INPUTS, OUTPUTS, Description, ExportCheck, OnnxModel
 from qa_arch.nn.precision import Precision
 from qa_arch.nn.reading import Watch, device_of, read_table
 from qa_arch.provenance import identify
+from qa_arch.qa.ranking import Ranking
+from qa_arch.qa.reader import Reader
+from qa_arch.qa.search import SpanCollector
 from qa_arch.records import GRAPH, RunRecord, Threshold, write_record
-from qa_arch.spans.ranking import Ranking
-from qa_arch.spans.reader import Reader
-from qa_arch.spans.search import SpanCollector
-from qa_arch.types.tensors import Batch, Logits, SpanLogits, StepLogits
-from qa_arch.types.text import QuestionSet
+from qa_arch.tensors import Batch, Logits, SpanLogits, StepLogits
+from qa_arch.types import QuestionSet
 
 try:
     import onnx
@@ -359,7 +359,7 @@ def export_onnx(
             segments=predictor.segments,
             precision="fp32",
             opset=OPSET,
-            versions=provenance.versions(extras.EXTRAS["onnx"]),
+            versions=provenance.versions(EXTRAS["onnx"]),
         )
         result = check(predictor, OnnxModel(folder / GRAPH, description), questions, watch)
         if precision == "int8":

@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike
 from qa_arch.errors import ConfigError
 from qa_arch.features.windows import FeatureTable, Window, assemble
 from qa_arch.features.words import Bools, Ints, Longs
-from qa_arch.types.tensors import Batch, SpanLabels
-from qa_arch.types.text import QuestionSet
+from qa_arch.tensors import Batch, SpanLabels
+from qa_arch.types import QuestionSet
 
 CHUNK_BATCHES = 50
 """Global batches per sorted chunk: more means less padding, fewer means better shuffling."""

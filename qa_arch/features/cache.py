@@ -26,12 +26,12 @@ import tokenizers
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from qa_arch.config.files import replacing
 from qa_arch.config.schema import Features
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.features.windows import FeatureTable, Special, Template, array_names, prepare
 from qa_arch.features.words import backend_of, unlimited
-from qa_arch.types.text import QuestionSet
+from qa_arch.files import replacing
+from qa_arch.types import QuestionSet
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -27,13 +27,13 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, load_file, save
 
-from qa_arch.config.files import write_atomic
 from qa_arch.config.schema import Config, Glove
-from qa_arch.data.input_files import VectorFiles, content_hash, packaged_files
+from qa_arch.data.files import VectorFiles, content_hash, packaged_files
 from qa_arch.errors import DataError, UnavailableError, first_line
 from qa_arch.features.cache import cache_file, read_or_build, read_sealed, write_sealed
 from qa_arch.features.windows import FeatureTable
 from qa_arch.features.words import Longs
+from qa_arch.files import write_atomic
 
 log = logging.getLogger(__name__)
 GLOVE_DIM = 300

@@ -25,7 +25,7 @@ from qa_arch.features.words import (
     unlimited,
 )
 from qa_arch.metrics.squad import Normalised, best_overlap
-from qa_arch.types.text import QuestionSet
+from qa_arch.types import QuestionSet
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

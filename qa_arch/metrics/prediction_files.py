@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qa_arch.config.files import loads, read_unpacked
 from qa_arch.errors import DataError
+from qa_arch.files import loads, read_unpacked
 
 _DIGITS = 24
 """Digits of a number shown in a message: it may have thousands."""

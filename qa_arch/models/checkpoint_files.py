@@ -2,10 +2,13 @@
 
 Its training is unknown, so its record lacks those sections of the config; ``run_config`` fills them with the
 defaults of ``conf/``, which do not affect a finished model.
+
+The files of a teacher: a run or a span checkpoint. No torch here.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -14,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.config.check import read
-from qa_arch.config.files import files_hash, read_json
 from qa_arch.config.find import choice
 from qa_arch.config.schema import Config, Decode, Features, validate
-from qa_arch.errors import ConfigError, RunError, UnavailableError, first_line
-from qa_arch.nn.encoder_configs import ADAPTER, CONFIG, INDEX, check_files
-from qa_arch.records import CHECKPOINTS, RECORD, Confidence, Threshold
-from qa_arch.system.hub import interruption, retried
+from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, first_line
+from qa_arch.files import files_hash, read_json
+from qa_arch.hub import interruption, retried
+from qa_arch.nn.encoder_factory import ADAPTER, CONFIG, INDEX, check_files
+from qa_arch.records import CHECKPOINTS, MODEL, RECORD, Confidence, RunRecord, Threshold, read_finished
 
 WEIGHTS = ("model.safetensors", INDEX)
 FILE_PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model")
@@ -245,3 +248,55 @@ def run_config(recorded: Mapping[str, Any]) -> Config:
     if isinstance(encoder, Mapping):
         defaults["encoder"] = choice("encoder/_base") | dict(encoder)
     return validate({**recorded, **defaults})
+
+
+SETTING = "distillation.teacher"
+
+
+def require_teacher(config: Config) -> None:
+    """Raise RunError or ConfigError, before anything is loaded, for a teacher that is missing, unfinished,
+    without weights or of another task. Only the spelling of a hub id is checked here."""
+    for teacher in config.distillation.teachers:
+        try:
+            record = teacher_record(teacher)
+            task = validate(record.config).model["task"] if record else "span"
+        except QaArchError as error:
+            raise type(error)(f"{SETTING}: {error}") from error
+        if task != config.model["task"]:
+            raise ConfigError(
+                f"{SETTING}: {teacher} is of task {task}, the student of task {config.model['task']}; name a"
+                " run of the same task"
+            )
+
+
+def teacher_record(teacher: str) -> RunRecord | None:
+    """Record of a run that can be a teacher; None for a checkpoint. Raises RunError for any other folder."""
+    if names_checkpoint(teacher):
+        return None
+    record = read_finished(teacher)
+    if is_checkpoint(record.config):
+        source = record.config["encoder"]["name"]
+        raise RunError(f"{teacher}: is the record of the checkpoint {source}; name the checkpoint itself")
+    if not (Path(teacher) / MODEL).is_dir():
+        raise RunError(
+            f"{teacher}: has no folder {MODEL} with weights (published records, ensembles and exports have"
+            " none); name a run that was trained here"
+        )
+    return record
+
+
+def joint_hash(hashes: Sequence[str]) -> str:
+    """One hash of all; a single hash is returned as it is."""
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest()
+
+
+def teacher_identity(teacher: str) -> str:
+    """Hash over config and files of a run, or over the files of a local checkpoint.
+
+    A hub id is returned as it is, and not downloaded.
+    """
+    record = teacher_record(teacher)
+    if record is None:
+        return digest(Path(teacher)) if Path(teacher).is_dir() else teacher
+    files = digest(Path(teacher) / MODEL, ["**/*"])
+    return hashlib.sha256(f"{record.run_hash} {files}".encode()).hexdigest()

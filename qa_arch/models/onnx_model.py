@@ -16,10 +16,10 @@ import torch
 from torch import nn
 
 from qa_arch.config.check import read
-from qa_arch.config.files import read_json
 from qa_arch.errors import BRIEF, ConfigError, RunError, UnavailableError, first_line
+from qa_arch.files import read_json
 from qa_arch.nn.precision import Precision
-from qa_arch.types.tensors import Batch, Logits, SpanLogits, StepLogits
+from qa_arch.tensors import Batch, Logits, SpanLogits, StepLogits
 
 DESCRIPTION = "export.json"
 INPUTS = ("ids", "mask", "segments", "question", "context", "word", "overlap", "vector")

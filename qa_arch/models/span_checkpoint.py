@@ -22,18 +22,19 @@ from transformers import (
 
 from qa_arch.errors import BRIEF, ConfigError, UnavailableError, first_line
 from qa_arch.features.windows import has_segment_ids, position_of_cls
-from qa_arch.models.build import load_tokenizer
 from qa_arch.models.checkpoint_files import CheckpointFiles
+from qa_arch.models.store import open_tokenizer
 from qa_arch.nn.encoder import WithBackbone, check_padding, not_finite
 from qa_arch.nn.encoder_factory import (
     LOADING_ERRORS,
+    bounded,
     checkpoint_config,
     load_unwrapped,
     quiet_loading,
     reason_of,
+    require_floats,
 )
-from qa_arch.nn.weight_files import bounded, require_floats
-from qa_arch.types.tensors import Batch, SpanLogits
+from qa_arch.tensors import Batch, SpanLogits
 
 BEYOND_TEXT = {"bbox", "visual_feats", "xpath_tags_seq"}
 """Inputs of models that also read the layout or the image of a page."""
@@ -95,7 +96,7 @@ def load_span_checkpoint(files: CheckpointFiles) -> LoadedCheckpoint:
     except (OSError, ValueError) as error:
         raise UnavailableError(f"{source}: its config.json cannot be used ({reason_of(error)})") from error
     _check_kind(source, config)
-    tokenizer = load_tokenizer(str(files.folder), setting=source)
+    tokenizer = open_tokenizer(str(files.folder), setting=source)
     null_at = position_of_cls(source, tokenizer)
     model = SpanCheckpoint(_load(files, config), null_at)
     try:

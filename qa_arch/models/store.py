@@ -1,23 +1,165 @@
-"""The model folder of a run: safetensors, plain JSON and the tokenizer's own files; no pickle."""
+"""Build tokenizer, encoder and model from a config, and keep them in the model folder of a run.
+
+The folder has safetensors, plain JSON and the tokenizer's own files; no pickle.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from qa_arch.config.files import read_json, replacing, replacing_folder, write_json
-from qa_arch.errors import BRIEF, QaArchError, RunError, first_line
+from qa_arch.config.schema import Config, recipe_of
+from qa_arch.config.schema import Encoder as EncoderSettings
+from qa_arch.config.target import TRUSTED, accepts, arguments, locate, source_line
+from qa_arch.errors import BRIEF, ConfigError, QaArchError, RunError, UnavailableError, first_line
+from qa_arch.features import tokenizers
 from qa_arch.features.vectors import WordVectors
-from qa_arch.nn.encoder import AnyEncoder, Encoder, encoder_from, not_finite
-from qa_arch.nn.encoder_factory import quiet_loading
-from qa_arch.nn.weight_files import WEIGHTS
-from qa_arch.records import PRETRAINED, TOKENIZER, VECTORS
+from qa_arch.features.windows import position_of_cls
+from qa_arch.files import read_json, replacing, replacing_folder, write_json
+from qa_arch.hub import retried
+from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
+from qa_arch.nn.encoder import WORDS, AnyEncoder, Encoder, encoder_from, not_finite
+from qa_arch.nn.encoder_factory import (
+    WEIGHTS,
+    WITHOUT_HUB,
+    build_encoder,
+    known_config,
+    place,
+    quiet_loading,
+    reason_of,
+    resolve,
+)
+from qa_arch.records import MODEL, PRETRAINED, TOKENIZER, VECTORS
+from qa_arch.types import QuestionSet
+
+INPUTS = ("encoder", "vectors")
+"""Arguments of span models that are built from other sections of the config."""
+TOKENIZERS: Mapping[str | None, tokenizers.Family] = {
+    "roberta": "byte_bpe",
+    "albert": "unigram",
+    "words": "words",
+}
+"""Tokenizer trained for a random encoder, by family; WordPiece for all others."""
+
+
+def make_tokenizer(
+    settings: EncoderSettings, train: QuestionSet, teachers: Sequence[str] = ()
+) -> PreTrainedTokenizerBase:
+    """``tokenizer_of`` the config, with the questions and passages of ``train``.
+
+    A random encoder without a configured tokenizer or vocabulary size takes the tokenizer of the first of
+    ``teachers``, which are run folders or checkpoints.
+    """
+    unsized = settings.vocabulary is None and not settings.tokenizer and settings.family != WORDS
+    if settings.init == "random" and teachers and unsized:
+        if names_checkpoint(teachers[0]):
+            return open_tokenizer(str(open_checkpoint(teachers[0]).folder), setting="distillation.teacher")
+        return load_tokenizer(Path(teachers[0]) / MODEL)
+    return tokenizer_of(settings, (text for e in train.examples for text in (e.context, e.question)))
+
+
+def tokenizer_of(settings: EncoderSettings, texts: Iterable[str]) -> PreTrainedTokenizerBase:
+    """The encoder's own tokenizer; for a random encoder the configured one, or one trained on ``texts``.
+
+    Raises ConfigError if a loaded one puts no [CLS] before the question.
+    """
+    name, setting = settings.name, "encoder.name"
+    if settings.init == "random":
+        name, setting = settings.tokenizer, "encoder.tokenizer"
+    if not name:
+        kind = TOKENIZERS.get(settings.family, "wordpiece")
+        return tokenizers.build(kind, list(dict.fromkeys(texts)), settings.vocabulary or 0)
+    tokenizer = open_tokenizer(name, setting=setting)
+    if settings.family != WORDS:
+        position_of_cls(f"{setting}={name}", tokenizer)
+    return tokenizer
+
+
+def open_tokenizer(encoder: str, *, setting: str = "encoder.name") -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a hub id, a folder or ``minilm``. Raises UnavailableError if there is none."""
+    name = resolve(encoder)
+    try:
+        with quiet_loading():  # silences warnings about families of extras, such as qa_transformer
+            tokenizer = retried(
+                lambda: transformers.AutoTokenizer.from_pretrained(**place(encoder), trust_remote_code=False)
+            )
+    except Exception as error:  # a damaged tokenizer.json can raise anything, a missing package ImportError
+        without_hub = WITHOUT_HUB.get(encoder, "give a local folder with a tokenizer.json")
+        raise UnavailableError(
+            f"{setting}: no tokenizer for '{name}' ({type(error).__name__}: {reason_of(error)});"
+            f" check the name and the connection, or {without_hub}"
+        ) from error
+    # Without tokenizer files the library silently returns a tokenizer with an empty vocabulary.
+    if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
+        raise UnavailableError(
+            f"{setting}: no tokenizer for '{name}' (it has only special tokens); put the encoder's"
+            " tokenizer.json beside its weights, or give a local folder with a tokenizer.json"
+        )
+    return tokenizer
+
+
+def make_encoder(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> AnyEncoder:
+    """The configured encoder; a random one gets the tokenizer's vocabulary and positions for a window."""
+    settings = config.encoder
+    encoder = build_encoder(
+        settings,
+        vocab_size=len(tokenizer) if tokenizer else 0,
+        pad_token_id=tokenizer.pad_token_id if tokenizer else 0,
+        max_positions=config.features.max_length,
+        gradient_checkpointing=config.trainer.gradient_checkpointing,
+    )
+    check_window(config, encoder)
+    return encoder
+
+
+def check_window(config: Config, encoder: AnyEncoder) -> None:
+    """Raise ConfigError if windows are longer than ``encoder`` can read."""
+    settings, limit = config.encoder, encoder.max_tokens
+    if limit is not None and config.features.max_length > limit:
+        raise ConfigError(
+            f"features.max_length: {config.features.max_length} is more than the {limit} tokens"
+            f" that {settings.name or settings.family} can read"
+        )
+
+
+def check_encoder(config: Config) -> None:
+    """Raise ConfigError for settings that a pretrained encoder lacks, if it is known without the hub."""
+    name, recipe = str(config.encoder.name), recipe_of(config.model)
+    if config.encoder.init != "pretrained" or not (recipe is None or recipe.encoder):
+        return
+    if known_config(name) is not None or Path(resolve(name)).is_dir():
+        with torch.device("meta"):
+            make_encoder(config, None)
+
+
+def build_model(
+    section: Mapping[str, Any],
+    encoder: AnyEncoder | None,
+    vectors: Tensor | WordVectors | None = None,
+    trusted: Sequence[str] = TRUSTED,
+    *,
+    inputs: Sequence[str] = INPUTS,
+) -> nn.Module:
+    """Build the model; row 0 of the word vectors ``vectors`` (V, d) is that of unknown words."""
+    target = check_model(section, trusted, inputs=inputs, with_vectors=vectors is not None)
+    if encoder is not None and encoder.out_dim == 0 and vectors is None:
+        raise ConfigError(
+            "encoder=words reads only word vectors, and there are none: give glove=file glove.path=..., or"
+            " learn some with encoder.width and encoder.vocabulary"
+        )
+    matrix = torch.from_numpy(vectors.matrix) if isinstance(vectors, WordVectors) else vectors
+    available = {"encoder": encoder, "vectors": matrix}
+    components = {name: available[name] for name in inputs if accepts(target, name)}
+    return target(**components, **arguments(target, section, inputs, trusted=trusted))
+
 
 ENCODER = "encoder.json"
 
@@ -119,3 +261,27 @@ def _damaged(path: Path) -> Iterator[None]:
 def load_vectors(folder: Path) -> WordVectors | None:
     path = folder / VECTORS
     return WordVectors.load(path) if path.is_dir() else None
+
+
+def check_model(
+    section: Mapping[str, Any],
+    trusted: Sequence[str] = TRUSTED,
+    *,
+    inputs: Sequence[str] = INPUTS,
+    with_vectors: bool = False,
+) -> type[nn.Module]:
+    """Return the class that ``section`` names, its arguments checked; loads no weights.
+
+    It must have the first of the arguments ``inputs``, which the section may not set.
+    """
+    target = locate(section.get("_target_"), trusted, where="model")
+    if not issubclass(target, nn.Module) or not accepts(target, inputs[0]):
+        place = source_line(target.__init__)  # type: ignore[misc]
+        raise ConfigError(
+            f"model._target_: {target.__name__} is not a model for task {section.get('task')}, which"
+            f" needs a torch module with an argument named {inputs[0]} ({place})"
+        )
+    arguments(target, section, inputs, trusted=trusted)
+    if with_vectors and not accepts(target, "vectors"):
+        raise ConfigError(f"glove: {target.__name__} takes no word vectors; use glove=none")
+    return target

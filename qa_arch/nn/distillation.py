@@ -16,7 +16,7 @@ from torch import Tensor
 from qa_arch.errors import ConfigError
 from qa_arch.nn.encoder import AnyEncoder, Encoder, WithBackbone
 from qa_arch.nn.masking import at_least_float32
-from qa_arch.types.tensors import SpanLogits
+from qa_arch.tensors import SpanLogits
 
 Layers = Literal["none", "embeddings", "first", "every_other"]
 SHARED_SETTINGS = (

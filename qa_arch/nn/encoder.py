@@ -1,7 +1,6 @@
 """Encoder interface ``(ids, mask, segments) -> (B, T, H)``: any Hugging Face encoder, or words.
 
-transformers takes seconds to import, so it is imported only when a backbone is made: a sweep resolves the
-model signatures, which name ``Encoder``, for every point.
+Attention is torch's fused attention, in fp32 if its bf16 backward is slow.
 """
 
 from __future__ import annotations
@@ -16,12 +15,46 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
 from qa_arch.errors import ConfigError
 from qa_arch.manifest import from_extras
+from qa_arch.nn.masking import fast_attention
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
+
+NAME = "qa_arch_sdpa"
+
+
+def attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    **kwargs,
+) -> tuple[Tensor, None]:
+    """Attention function for transformers: (B, heads, T, D) each -> (B, T, heads, D), None."""
+
+    def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        return sdpa_attention_forward(module, query, key, value, mask, dropout, **kwargs)[0]
+
+    return fast_attention(attend, query, key, value, attention_mask, dropout=dropout), None
+
+
+def use_fused(backbone: PreTrainedModel) -> None:
+    """Switch a backbone with torch's fused attention to the one above; leave others unchanged."""
+    if backbone.config._attn_implementation == "sdpa":
+        backbone.set_attn_implementation(NAME)
+
+
+AttentionInterface.register(NAME, attention)
+AttentionMaskInterface.register(NAME, sdpa_mask)
+
 
 Freeze = Literal["none", "all"] | int
 FEWER_HEADS = "fewer_heads"
@@ -113,7 +146,7 @@ class Encoder(WithBackbone):
     """Commit of the hub's repository that its weights were loaded from."""
 
     def __init__(self, backbone: PreTrainedModel, fewer_heads: FewerHeads | None = None) -> None:
-        from qa_arch.nn.sdpa import use_fused
+        pass
 
         super().__init__()
         use_fused(backbone)
@@ -141,7 +174,7 @@ class Encoder(WithBackbone):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Register the attention that the pickled encoder refers to by name."""
-        import qa_arch.nn.sdpa  # noqa: F401
+        import qa_arch.nn.encoder  # noqa: F401
 
         super().__setstate__(state)
 

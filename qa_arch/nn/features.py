@@ -1,10 +1,15 @@
-"""Features appended to the encoder's output: word vectors and the overlap flag."""
+"""Features appended to the encoder's output: word vectors and the overlap flag.
+
+Parameter counts by block.
+"""
 
 from __future__ import annotations
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+
+from qa_arch.records import Parameters
 
 
 class WordFeatures(nn.Module):
@@ -44,3 +49,19 @@ class WordFeatures(nn.Module):
         if self.overlap_flag:
             parts.append(overlap[..., None].to(x.dtype))
         return torch.cat(parts, dim=-1)
+
+
+def parameter_blocks(model: nn.Module) -> Parameters:
+    """Count the parameters of ``model`` per direct child with parameters; works on meta tensors.
+
+    A frozen table of word vectors is counted separately.
+    """
+    blocks = {name: sum(p.numel() for p in child.parameters()) for name, child in model.named_children()}
+    features = [module for module in model.modules() if isinstance(module, WordFeatures)]
+    frozen = {id(table): table.numel() for module in features for table in module.buffers()}
+    return Parameters(
+        total=sum(p.numel() for p in model.parameters()),
+        trainable=sum(p.numel() for p in model.parameters() if p.requires_grad),
+        blocks={name: count for name, count in blocks.items() if count},
+        word_vectors=sum(frozen.values()),
+    )

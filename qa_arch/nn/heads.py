@@ -18,9 +18,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from qa_arch.config.target import Given
-from qa_arch.nn.masking import fill, linear_fp32, masked_logsumexp, masked_softmax
-from qa_arch.nn.segments import put
-from qa_arch.types.tensors import SpanLogits
+from qa_arch.nn.masking import fill, linear_fp32, masked_logsumexp, masked_softmax, put
+from qa_arch.tensors import SpanLogits
 
 SpanHead = Annotated[Callable[..., nn.Module], Given(("in_dim", "sentinel"))]
 """Factory of a span head, to which the model supplies ``in_dim`` and ``sentinel``."""

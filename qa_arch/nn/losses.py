@@ -22,7 +22,7 @@ from qa_arch.config.schema import Config, default_loss
 from qa_arch.config.target import TRUSTED, accepts, arguments, locate
 from qa_arch.errors import ConfigError
 from qa_arch.nn.masking import at_least_float32
-from qa_arch.types.tensors import SpanLabels, SpanLogits, StepLogits, log_choices, log_sum_of_spans
+from qa_arch.tensors import SpanLabels, SpanLogits, StepLogits, log_choices, log_sum_of_spans
 
 Loss = Callable[[Any, Any], Tensor]
 """``(logits, labels) -> (B,)``."""

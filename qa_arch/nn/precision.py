@@ -1,12 +1,15 @@
-"""Inference precision of a trained model: its weights are cast once, before the first batch."""
+"""Inference precision of a trained model, cast once, and what this processor computes fast."""
 
 from __future__ import annotations
 
+import logging
+import time
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from qa_arch.errors import UnavailableError
 from qa_arch.nn.encoder import encoders_of
@@ -37,3 +40,43 @@ def cast_weights(model: nn.Module, precision: Precision) -> nn.Module:
         for encoder in encoders_of(model):
             encoder.backbone.to(torch.bfloat16)
     return model
+
+
+log = logging.getLogger(__name__)
+
+
+@cache
+def lstm_in_bf16() -> bool:
+    """Whether torch's LSTM runs on this CPU under bf16 autocast and agrees with fp32 up to rounding."""
+    with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        x, lstm = torch.randn(3, 5, 8), nn.LSTM(8, 8, batch_first=True)
+        try:
+            with torch.autocast("cpu", torch.bfloat16):
+                states = lstm(x)[0]
+            states.sum().backward()
+            with torch.autocast("cpu", enabled=False):
+                agrees = torch.allclose(states.float(), lstm(x)[0], atol=0.02)
+        except RuntimeError:
+            agrees = False
+    if not agrees:
+        log.info("bf16: this processor has no LSTM in bf16; LSTMs run in fp32")
+    return agrees
+
+
+@cache
+def bf16_is_faster() -> bool:
+    """Whether a bf16 matrix product is faster than fp32 on this CPU, i.e. not just emulated."""
+    x, weight = torch.ones(128, 256), torch.ones(256, 256)
+    fp32, bf16 = (_seconds(x.to(kind), weight.to(kind)) for kind in (torch.float32, torch.bfloat16))
+    return bf16 < fp32
+
+
+def _seconds(x: Tensor, weight: Tensor) -> float:
+    """Shortest of a few timed products; the first ones are warm-up."""
+    times = []
+    for _ in range(8):
+        start = time.perf_counter()
+        nn.functional.linear(x, weight)
+        times.append(time.perf_counter() - start)
+    return min(times)

@@ -11,9 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from qa_arch.nn.masking import at_least_float32
-from qa_arch.nn.processor import lstm_in_bf16
-from qa_arch.nn.segments import reverse, select
+from qa_arch.nn.masking import at_least_float32, reverse, select
+from qa_arch.nn.precision import lstm_in_bf16
 
 OPEN = 50.0
 """Pre-activation of a gate that is always open: its sigmoid is exactly 1, even in fp64."""

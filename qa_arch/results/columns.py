@@ -21,8 +21,7 @@ import numpy as np
 from qa_arch.config.check import suggest
 from qa_arch.errors import ConfigError, RunError, one_line
 from qa_arch.manifest import extras, leave_out
-from qa_arch.metrics.confidence import Bools, Floats, auroc, reliability
-from qa_arch.metrics.threshold import answerable_probability
+from qa_arch.metrics.abstention import Bools, Floats, answerable_probability, auroc, reliability
 from qa_arch.provenance import PACKAGES
 from qa_arch.records import (
     ADOPTED,

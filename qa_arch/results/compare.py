@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from qa_arch.config.check import Range, convert
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.metrics.confidence import Bools
+from qa_arch.metrics.abstention import Bools
 from qa_arch.metrics.significance import POWER, Effect, Unit, Variance, pool, power
 from qa_arch.records import CALIBRATION, DEV, Runs
 from qa_arch.results.effects import (
@@ -43,7 +43,7 @@ from qa_arch.results.effects import (
 )
 from qa_arch.results.systems import Questions, System, differing, group_by_system, stacked
 from qa_arch.results.tables import Column, Table, number, text, two_decimals
-from qa_arch.types.text import QuestionSet, question_word
+from qa_arch.types import QuestionSet, question_word
 
 FEW_UNITS = 6
 """Articles below which Student's t alone multiplies an interval by more than 1.3."""

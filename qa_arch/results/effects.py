@@ -17,9 +17,8 @@ import numpy as np
 
 from qa_arch.config.check import convert
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.metrics.confidence import Bools, Floats, Ints, area_values, auroc_values
+from qa_arch.metrics.abstention import Bools, Floats, Ints, area_values, auroc_values, fit_threshold
 from qa_arch.metrics.significance import GROUPS, Effect, Interval, Unit, contrast, in_order, mean_interval
-from qa_arch.metrics.threshold import fit_threshold
 from qa_arch.records import CALIBRATION, RunRecord
 from qa_arch.results.systems import (
     Questions,
@@ -30,7 +29,7 @@ from qa_arch.results.systems import (
     require_same_measure,
 )
 from qa_arch.results.tables import Column, number
-from qa_arch.types.text import QuestionSet
+from qa_arch.types import QuestionSet
 
 MeasureName = Literal["exact", "f1", "spans", "auroc", "aurc"]
 MEASURES: Mapping[MeasureName, str] = {

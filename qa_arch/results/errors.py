@@ -16,7 +16,7 @@ import numpy as np
 
 from qa_arch.config.schema import defaults, recipe_of
 from qa_arch.errors import DataError, RunError
-from qa_arch.metrics.confidence import Bools, Floats, Ints
+from qa_arch.metrics.abstention import Bools, Floats, Ints
 from qa_arch.metrics.squad import Normalised
 from qa_arch.records import (
     CALIBRATED,
@@ -32,7 +32,7 @@ from qa_arch.records import (
 from qa_arch.results.columns import COLUMNS, EPOCH, Scored, described, row_of, select_columns
 from qa_arch.results.systems import Questions, load_questions, settings
 from qa_arch.results.tables import Table, number, text
-from qa_arch.types.text import Example, QuestionSet
+from qa_arch.types import Example, QuestionSet
 
 OUTCOMES = {
     "right": "right",

@@ -25,8 +25,8 @@ from textwrap import wrap
 from typing import Any, Literal
 
 from qa_arch.config.check import suggest
-from qa_arch.config.files import read_json, replacing
 from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError
+from qa_arch.files import read_json, replacing
 from qa_arch.provenance import dev_access_note
 from qa_arch.records import DEV, RECORD, RECORDS, Globs, RunRecord, Runs, recorded
 from qa_arch.results.columns import COLUMNS, EPOCH, SPAN_COLUMNS, select_columns, table_of_runs

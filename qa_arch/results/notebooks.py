@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qa_arch.data.input_files import as_list
+from qa_arch.data.files import as_list
 from qa_arch.errors import RunError
 from qa_arch.metrics.significance import Unit
 from qa_arch.records import CALIBRATION, DEV, RECORD, RunRecord, find_runs, is_squad, read_scored

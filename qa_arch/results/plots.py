@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from qa_arch.metrics.confidence import Floats, reliability, thresholds
+from qa_arch.metrics.abstention import Floats, reliability, thresholds
 from qa_arch.records import RunRecord
 from qa_arch.results.columns import COLUMNS
 from qa_arch.results.effects import MEASURES, MeasureName

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from qa_arch.config.files import replacing_folder, write_atomic
 from qa_arch.data import sources
 from qa_arch.errors import DataError, RunError
+from qa_arch.files import replacing_folder, write_atomic
 from qa_arch.records import (
     DEV,
     QUESTIONS,

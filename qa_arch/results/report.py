@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from qa_arch.config.files import write_atomic
 from qa_arch.errors import RunError
+from qa_arch.files import write_atomic
 from qa_arch.metrics.significance import Unit
 from qa_arch.provenance import now, versions
 from qa_arch.records import (
@@ -79,7 +79,7 @@ from qa_arch.results.systems import (
     whole_config,
 )
 from qa_arch.results.tables import Table, number, text
-from qa_arch.types.text import QuestionSet
+from qa_arch.types import QuestionSet
 
 log = logging.getLogger(__name__)
 

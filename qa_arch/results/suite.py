@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from qa_arch.errors import RunError
-from qa_arch.metrics.confidence import Floats, Ints
+from qa_arch.metrics.abstention import Floats, Ints
 from qa_arch.metrics.significance import Unit
 from qa_arch.records import DEV, ORACLE, RunRecord, SplitFacts
 from qa_arch.results.columns import ece

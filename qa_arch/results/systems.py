@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from qa_arch.config.schema import defaults
-from qa_arch.data.formats import OnError
+from qa_arch.data.files import OnError
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import DataError, RunError
-from qa_arch.metrics.confidence import Bools, Floats, Ints
+from qa_arch.metrics.abstention import Bools, Floats, Ints
 from qa_arch.provenance import NEUTRAL, PLACES
 from qa_arch.records import (
     CALIBRATION,
@@ -38,7 +38,7 @@ from qa_arch.records import (
     require_rows,
 )
 from qa_arch.results.tables import Table
-from qa_arch.types.text import QuestionSet, question_word
+from qa_arch.types import QuestionSet, question_word
 
 _IGNORED = {*NEUTRAL, *PLACES, "predictions", "seed"}
 """Settings that do not distinguish systems; data is compared by its fingerprint."""

@@ -34,19 +34,10 @@ from qa_arch.config.check import suggest
 from qa_arch.errors import ConfigError
 from qa_arch.manifest import module_of
 from qa_arch.nn.reading import device_of
+from qa_arch.qa.answers import INVALID_TEXT, UNKNOWN_FIELD, WHOLE, Answer, Fault, Passage, Query, Question
+from qa_arch.qa.reader import Reader
 from qa_arch.serving.batching import Batcher, Telemetry
 from qa_arch.serving.guard import Guard, RefusalError, ServiceOptions
-from qa_arch.spans.answers import (
-    INVALID_TEXT,
-    UNKNOWN_FIELD,
-    WHOLE,
-    Answer,
-    Fault,
-    Passage,
-    Query,
-    Question,
-)
-from qa_arch.spans.reader import Reader
 
 FILES = Path(__file__).with_name("page")
 # Override the system's registry: browsers refuse scripts of another type.

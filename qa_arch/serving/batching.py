@@ -18,9 +18,9 @@ from typing import Any
 from batched.aio import AsyncBatchProcessor
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from qa_arch.qa.answers import Answer, Query
+from qa_arch.qa.reader import Reader
 from qa_arch.serving.guard import ServiceOptions, busy
-from qa_arch.spans.answers import Answer, Query
-from qa_arch.spans.reader import Reader
 
 WAIT_MS = 2.0
 """Milliseconds a query waits for others; also the polling interval of an empty queue."""

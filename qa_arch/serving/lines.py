@@ -28,15 +28,14 @@ from pydantic import ValidationError
 
 from qa_arch import __version__
 from qa_arch.config.check import suggest
-from qa_arch.config.files import MAX_JSON_BYTES, files_hash, parse_json, read_json, write_json
-from qa_arch.data.formats import OnError
+from qa_arch.data.files import OnError
 from qa_arch.data.question_sets import RecordError, clip, json_type
 from qa_arch.errors import FULL, ConfigError, DataError, QaArchError, RunError
+from qa_arch.files import MAX_JSON_BYTES, files_hash, hold, parse_json, read_json, write_json
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
+from qa_arch.qa.answers import QUERY, Answer, Fault, Query
 from qa_arch.records import GRAPH, MODEL, TOKENIZER, VECTORS, Seconds, read_record
-from qa_arch.spans.answers import QUERY, Answer, Fault, Query
-from qa_arch.system import lock
-from qa_arch.types.text import Problem
+from qa_arch.types import Problem
 
 STANDARD = "-"
 """File name that stands for standard input or output."""
@@ -117,7 +116,7 @@ def answer_file(
     with ExitStack() as stack:
         if out != STANDARD:
             stack.enter_context(_unfinished(partial, origin is not None and if_exists == "resume"))
-            stack.enter_context(lock.hold(path.parent, "file", file=path.name))
+            stack.enter_context(hold(path.parent, "file", file=path.name))
             if path.exists() and data != STANDARD and path.samefile(data):
                 raise ConfigError(f"--out: {out} is the data file; name another file")
             if if_exists != "replace" and not _needs_answers(path, partial, origin_file, origin, if_exists):

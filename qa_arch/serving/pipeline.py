@@ -12,11 +12,11 @@ import transformers.pipelines
 
 from qa_arch.errors import ConfigError
 from qa_arch.features.windows import has_segment_ids
-from qa_arch.models.build import load_tokenizer
 from qa_arch.models.checkpoint_files import open_checkpoint
 from qa_arch.models.span_checkpoint import load_span_checkpoint
-from qa_arch.spans.search import best_spans
-from qa_arch.types.tensors import SpanLogits
+from qa_arch.models.store import open_tokenizer
+from qa_arch.qa.search import best_spans
+from qa_arch.tensors import SpanLogits
 
 TASK = "question-answering"
 
@@ -47,7 +47,7 @@ class QuestionAnsweringPipeline:
             loaded = load_span_checkpoint(open_checkpoint(model, options.pop("revision", None)))
             model, tokenizer = loaded.model.model, tokenizer or loaded.tokenizer
         if isinstance(tokenizer, str | Path):
-            tokenizer = load_tokenizer(str(tokenizer), setting="tokenizer")
+            tokenizer = open_tokenizer(str(tokenizer), setting="tokenizer")
         if tokenizer is None or "ForQuestionAnswering" not in type(model).__name__:
             raise ConfigError("a model object must be a ...ForQuestionAnswering, and needs tokenizer=")
         if device is None:

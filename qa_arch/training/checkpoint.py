@@ -22,8 +22,8 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
-from qa_arch.config.files import replacing
 from qa_arch.errors import QaArchError, RunError
+from qa_arch.files import replacing
 
 log = logging.getLogger(__name__)
 LAST = "last.ckpt"

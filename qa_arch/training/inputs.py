@@ -13,10 +13,9 @@ from qa_arch.config.schema import Config, recipe_of
 from qa_arch.data.splits import load_splits
 from qa_arch.errors import DataError, RunError
 from qa_arch.features.vectors import WordVectors, read_vectors
-from qa_arch.models.teacher_files import joint_hash, teacher_identity, teacher_record
-from qa_arch.provenance import ENCODER, GLOVE, TEACHER, inputs_of
+from qa_arch.models.checkpoint_files import joint_hash, teacher_identity, teacher_record
+from qa_arch.provenance import ENCODER, GLOVE, TEACHER, encoder_run, inputs_of
 from qa_arch.records import CALIBRATION, DEV, MODEL, TRAIN, VECTORS, RunRecord
-from qa_arch.results.pretrained_runs import encoder_run
 
 SETTINGS = {
     TRAIN: "data.train",

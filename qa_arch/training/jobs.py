@@ -16,24 +16,20 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from qa_arch.config.extras import require_extras
-from qa_arch.config.files import is_unfinished, read_yaml, write_atomic
+from qa_arch import hub
 from qa_arch.config.find import use_config_dir
-from qa_arch.config.launched import launched
 from qa_arch.config.machine import lost_logger, machine_overrides
 from qa_arch.config.schema import Config, recipe_of, require_trainable, require_vectors, validate
-from qa_arch.config.target import TRUSTED, own_options, require_trusted
+from qa_arch.config.target import TRUSTED, own_options, require_extras, require_trusted
 from qa_arch.data import sources
-from qa_arch.data.formats.hub import split_source
-from qa_arch.data.input_files import as_list, packaged_files
+from qa_arch.data.files import as_list, packaged_files
+from qa_arch.data.sources import split_source
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, UnavailableError
-from qa_arch.models.checkpoint_files import names_checkpoint
-from qa_arch.models.teacher_files import require_teacher
+from qa_arch.files import LOCK, hold, is_unfinished, read_yaml, write_atomic
+from qa_arch.models.checkpoint_files import names_checkpoint, require_teacher
+from qa_arch.process import gc_disabled, launched
 from qa_arch.provenance import ENCODER, identify
 from qa_arch.records import RECORD, RunRecord, clear_run, read_record, read_trained
-from qa_arch.system import hub
-from qa_arch.system.garbage import gc_disabled
-from qa_arch.system.lock import LOCK, hold
 
 log = logging.getLogger(__name__)
 CONFIG = "config.yaml"
@@ -196,7 +192,7 @@ def check_components(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
     Reads no data and loads no weights.
     """
     from qa_arch.evaluation import load_references
-    from qa_arch.models.check import check_model
+    from qa_arch.models.store import check_model
     from qa_arch.nn.losses import build_loss
     from qa_arch.training.loggers import check_logger
 
@@ -213,7 +209,7 @@ def check_components(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
 def check_machine(config: Config) -> None:
     """Raise ConfigError or UnavailableError if this machine lacks the devices, or settings contradict the
     encoder, which is not loaded."""
-    from qa_arch.models.build import check_encoder
+    from qa_arch.models.store import check_encoder
     from qa_arch.training.fit import require_machine
 
     require_machine(config.trainer)
@@ -309,7 +305,7 @@ def require_files(config: Config) -> None:
     DataError for data and vectors, and for data that does not fit the model's task, UnavailableError for
     vectors of a package that is not installed, ConfigError for the encoder, RunError for the run.
     """
-    from qa_arch.nn.encoder_configs import resolve
+    from qa_arch.nn.encoder_factory import resolve
 
     recipe = recipe_of(config.model)
     if recipe is not None:
@@ -337,7 +333,7 @@ def require_hub(configs: Sequence[Config]) -> None:
     The hub is asked once whether it answers, and once for each that is not cached. If it does not answer but
     everything is cached, its clients are switched to offline mode: they would retry for a minute.
     """
-    from qa_arch.nn.encoder_configs import WITHOUT_HUB, resolve
+    from qa_arch.nn.encoder_factory import WITHOUT_HUB, resolve
 
     needed: dict[tuple[hub.Kind, str, str | None], bool] = {}
     for config in configs:

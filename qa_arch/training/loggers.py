@@ -20,11 +20,11 @@ from pytorch_lightning import loggers as lightning
 from pytorch_lightning.utilities.seed import isolate_rng
 
 from qa_arch.config.check import suggest
-from qa_arch.config.extras import require_logger
-from qa_arch.config.files import write_json
 from qa_arch.config.schema import Config
-from qa_arch.config.target import TRUSTED, arguments, locate
+from qa_arch.config.target import TRUSTED, arguments, locate, require_logger
 from qa_arch.errors import ConfigError, QaArchError, UnavailableError, one_line
+from qa_arch.files import write_json
+from qa_arch.qa.files import PREDICTIONS
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -39,8 +39,7 @@ from qa_arch.records import (
     questions_folder,
     read_questions,
 )
-from qa_arch.spans.files import PREDICTIONS
-from qa_arch.types.text import QuestionSet
+from qa_arch.types import QuestionSet
 
 log = logging.getLogger(__name__)
 LIGHTNING = "pytorch_lightning.loggers"

@@ -17,7 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from torch.distributed.tensor import DTensor
 
-from qa_arch.system import terminal
+from qa_arch import terminal
 from qa_arch.training.module import TrainingModule
 
 STEP_LOSSES = "train_loss_by_step"

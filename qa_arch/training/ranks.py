@@ -21,11 +21,11 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from qa_arch.config.launched import launched
 from qa_arch.config.schema import Config, validate
 from qa_arch.errors import QaArchError, out_of_memory
+from qa_arch.files import descriptors
+from qa_arch.process import launched, module_command, start
 from qa_arch.records import Status, read_record, write_record
-from qa_arch.system import lifeline, lock
 from qa_arch.training.fit import fit, fitting_of, start_process
 
 INTERRUPTED = 130
@@ -85,8 +85,8 @@ def other_ranks(world: int, folder: Path, *, resume: bool, trusted: Sequence[str
 
 def start_rank(folder: Path, *arguments: str) -> subprocess.Popen:
     """Start a rank as a separate program; the run stays locked until its last rank ends."""
-    command = lifeline.module_command("qa_arch.training.ranks", str(folder), *arguments)
-    return lifeline.start(command, pass_fds=lock.descriptors())
+    command = module_command("qa_arch.training.ranks", str(folder), *arguments)
+    return start(command, pass_fds=descriptors())
 
 
 def leave_group() -> None:

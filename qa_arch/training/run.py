@@ -23,14 +23,17 @@ import pytorch_lightning as pl
 from torch import nn
 
 from qa_arch import provenance
-from qa_arch.config.files import write_atomic
 from qa_arch.config.schema import OOM_REMEDY, Config, cut_batch, recipe_of
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import QaArchError, RunError, out_of_memory
 from qa_arch.evaluation import evaluate_splits
 from qa_arch.features.vectors import WordVectors
+from qa_arch.files import write_atomic
 from qa_arch.models import store
-from qa_arch.nn.count import parameter_blocks
+from qa_arch.nn.features import parameter_blocks
+from qa_arch.provenance import encoder_run
+from qa_arch.qa import task
+from qa_arch.qa.teacher import assemble
 from qa_arch.records import (
     DEV,
     MODEL,
@@ -49,9 +52,6 @@ from qa_arch.records import (
     write_questions,
     write_record,
 )
-from qa_arch.results.pretrained_runs import encoder_run
-from qa_arch.spans import task
-from qa_arch.spans.teacher import assemble
 from qa_arch.training import inputs
 from qa_arch.training.checkpoint import LAST, discard, random_state, restore_random_state
 from qa_arch.training.fit import (
@@ -67,7 +67,7 @@ from qa_arch.training.fit import (
 from qa_arch.training.loggers import Outcome, RunLogger, open_logger
 from qa_arch.training.module import Fitting
 from qa_arch.training.ranks import other_ranks
-from qa_arch.types.text import QuestionSet
+from qa_arch.types import QuestionSet
 
 log = logging.getLogger(__name__)
 TRACEBACK = "traceback.txt"

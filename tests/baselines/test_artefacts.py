@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from baselines.artefacts import answerable, main, rank
-from qa_arch.config.files import write_json
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import write
 from qa_arch.errors import DataError
-from qa_arch.metrics.confidence import auroc
-from qa_arch.types.text import Example, Gold, QuestionSet
+from qa_arch.files import write_json
+from qa_arch.metrics.abstention import auroc
+from qa_arch.types import Example, Gold, QuestionSet
 
 
 def planted(name: str, *, seed: int, shuffled: bool = False, articles: int = 40) -> QuestionSet:

@@ -8,7 +8,7 @@ from baselines.heuristics import AlwaysNoAnswer, RandomSpan, WordOverlap
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.synthetic import named
 from qa_arch.metrics.squad import score
-from qa_arch.types.text import Example, Gold, QuestionSet
+from qa_arch.types import Example, Gold, QuestionSet
 
 PASSAGE = "Ostrel is a port. The old bridge was painted by Ilva Morn in spring. Its keeper sells 40 lamps."
 

@@ -17,7 +17,7 @@ from baselines.span_features import (
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.synthetic import generate
 from qa_arch.metrics.squad import score
-from qa_arch.types.text import Candidate, Example, Gold, Prediction, QuestionSet
+from qa_arch.types import Candidate, Example, Gold, Prediction, QuestionSet
 
 TEXT = "The mill stands. Ilva Morn (a painter) sold 1,204 lamps!"
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from baselines.match_lstm import MatchLSTMBoundary, MatchLSTMSequence
 from qa_arch.nn.encoder import WordEncoder
-from qa_arch.types.tensors import Batch
+from qa_arch.tensors import Batch
 
 QUESTIONS, CONTEXTS = [2, 3, 1], [5, 2, 4]  # words of each window
 D, L = 4, 3

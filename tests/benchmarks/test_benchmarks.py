@@ -19,7 +19,7 @@ from qa_arch.features import tokenizers
 from qa_arch.features.windows import prepare
 from qa_arch.metrics.squad import score
 from qa_arch.results.tables import fill_between
-from qa_arch.types.text import Example, Gold
+from qa_arch.types import Example, Gold
 
 PASSAGE = "The bridge at Lowmere was built by Ada Stone in 1871, of oak and a little iron. " * 6
 NAMES = [target.name for target in TARGETS]

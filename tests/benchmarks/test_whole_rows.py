@@ -17,7 +17,7 @@ from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
 from qa_arch.features import tokenizers
 from qa_arch.nn.encoder import Encoder
-from qa_arch.spans.reader import Reader
+from qa_arch.qa.reader import Reader
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 

@@ -18,7 +18,7 @@ from qa_arch.errors import DataError
 from qa_arch.evaluation import calibration_set
 from qa_arch.models.checkpoint_files import run_config
 from qa_arch.records import CALIBRATION, DEV, GIVEN, ORACLE, questions_folder, read_questions, read_record
-from qa_arch.types.text import Example, Gold
+from qa_arch.types import Example, Gold
 
 MILL, INN = "The mill burnt in 1871, and again in 1902.", "Ada keeps the inn."
 QUESTIONS = question_set(

@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 from qa_arch.cli.main import COMMANDS
-from qa_arch.config.files import write_json
 from qa_arch.data import synthetic
 from qa_arch.data.squad import write
+from qa_arch.files import write_json
 
 HEAVY = (
     *("torch", "transformers", "pytorch_lightning", "datasets", "huggingface_hub", "wandb"),

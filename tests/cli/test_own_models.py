@@ -16,8 +16,8 @@ from qa_arch.config.find import use_config_dir
 from qa_arch.config.schema import validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.contract import CHECKS, ContractError, Subject, trial_settings
-from qa_arch.spans import task
-from qa_arch.training.output_shapes import OutputError
+from qa_arch.qa import task
+from qa_arch.training.module import OutputError
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 

@@ -9,9 +9,9 @@ import pytest
 from pages import commands
 
 from qa_arch.cli.main import COMMANDS, main
-from qa_arch.config.files import write_json
 from qa_arch.data import synthetic
 from qa_arch.data.squad import write
+from qa_arch.files import write_json
 
 ROOT = Path(__file__).resolve().parents[2]
 

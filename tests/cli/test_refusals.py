@@ -13,9 +13,9 @@ from checkpoints import make_checkpoint
 from kills import contents
 from line_answers import rows, write_lines
 
-from qa_arch.config.files import write_json
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
+from qa_arch.files import write_json
 from qa_arch.records import read_record, write_record
 
 QUESTION = "--question Who? --context Ada."

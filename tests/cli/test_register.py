@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.provenance import DEV_ACCESS_LOG
+from qa_arch.provenance import DEV_ACCESS_LOG, REGISTERED, read_registration, require_registered
 from qa_arch.records import read_record, write_record
-from qa_arch.registration import REGISTERED, read_registration, require_registered
 
 CLOSED = "model=bert debug=fast data.open_dev=false"
 
@@ -51,7 +50,7 @@ def test_only_registered_runs_are_scored_on_dev(qa_arch, plan, closed_run, read_
         assert code == 2, err
         assert message in err
     write_record(closed_run, record)
-    monkeypatch.setattr("qa_arch.registration.code_hash", lambda: "0")
+    monkeypatch.setattr("qa_arch.provenance.code_hash", lambda: "0")
     code, _, err = qa_arch(*final)
     assert (code, "would be scored by other code than" in err) == (2, True), err
     assert log.read_text() == before

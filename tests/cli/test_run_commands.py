@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qa_arch import evaluation, load
-from qa_arch.config import files
-from qa_arch.config.files import write_json
+from qa_arch import evaluation, files, hub, load
 from qa_arch.data import synthetic
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
+from qa_arch.files import holder, write_json
 from qa_arch.provenance import DEV_ACCESS_LOG, read_dev_accesses
 from qa_arch.records import (
     Confidence,
@@ -26,9 +25,7 @@ from qa_arch.records import (
     read_scored,
     write_record,
 )
-from qa_arch.system import hub
-from qa_arch.system.lock import holder
-from qa_arch.types.text import question_word
+from qa_arch.types import question_word
 
 OFFICIAL = ("exact", "f1", "total", "HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1")
 

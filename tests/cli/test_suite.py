@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from qa_arch.config.files import write_json
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
+from qa_arch.files import write_json
 from qa_arch.records import (
     NEVER_NULL,
     ORACLE,

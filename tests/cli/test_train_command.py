@@ -15,10 +15,10 @@ import qa_arch.training.run as training
 from qa_arch.cli.main import main
 from qa_arch.cli.runs import next_steps
 from qa_arch.config.compose import compose
-from qa_arch.config.files import write_atomic
 from qa_arch.config.machine import lost_logger
 from qa_arch.config.schema import validate
 from qa_arch.errors import ConfigError, RunError
+from qa_arch.files import write_atomic
 from qa_arch.provenance import identify
 from qa_arch.records import RECORD, RunRecord, read_questions, read_record, write_record
 from qa_arch.training.checkpoint import LAST

@@ -13,7 +13,7 @@ from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import Config, validate
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.manifest import from_extras
-from qa_arch.models.check import check_model
+from qa_arch.models.store import check_model
 
 CHOICES = {
     group: [choice for choice in choices if not choice.startswith("_")]

@@ -13,8 +13,9 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
-from qa_arch.config import files
-from qa_arch.config.files import (
+from qa_arch import files
+from qa_arch.errors import ConfigError, QaArchError, RunError
+from qa_arch.files import (
     is_unfinished,
     json_items,
     read_json,
@@ -24,7 +25,6 @@ from qa_arch.config.files import (
     write_atomic,
     write_json,
 )
-from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.models import store
 
 

@@ -11,7 +11,7 @@ from broken_records import REMOVED, changed
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import read
 from qa_arch.errors import DataError, FaultyRecordError
-from qa_arch.types.text import Gold
+from qa_arch.types import Gold
 
 CONTEXT = "The old mill stands by the weir. A mill-wheel turns at dawn."
 FIRST = {"id": "q1", "question": "What stands by the weir?", "is_impossible": False,
@@ -155,11 +155,11 @@ def test_faulty_file_raises_even_when_skipping(tmp_path, name, content, parts):
 
 
 def test_large_file_in_a_tiny_gzip_file_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("qa_arch.config.files.MAX_JSON_BYTES", 2**20)
+    monkeypatch.setattr("qa_arch.files.MAX_JSON_BYTES", 2**20)
     file, packed = tmp_path / "set.json.gz", gzip.compress(b" " * 2**21 + json.dumps(GOOD).encode())
     file.write_bytes(packed)
     assert_refused(file, ["over 1 MiB and 100 times its size", "fetch it again"])
-    monkeypatch.setattr("qa_arch.config.files.MAX_RATIO", 2000)
+    monkeypatch.setattr("qa_arch.files.MAX_RATIO", 2000)
     assert len(read(file)) == 2
 
 

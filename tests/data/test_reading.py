@@ -18,7 +18,7 @@ from qa_arch.data.sources import identity, open_passages
 from qa_arch.data.splits import require_disjoint
 from qa_arch.data.squad import read, write
 from qa_arch.errors import DataError, FaultyRecordError
-from qa_arch.types.text import Example, Gold, QuestionSet
+from qa_arch.types import Example, Gold, QuestionSet
 
 TOWER = "The north tower was raised in 1204 by masons from the coast."
 RIVER = "A river runs below; the river floods in March."

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qa_arch.config.files import write_json
 from qa_arch.config.schema import Data
 from qa_arch.data.question_sets import fingerprint, question_set
 from qa_arch.data.splits import _steps, by_article, hold_out, load_splits, require_disjoint, subset
 from qa_arch.data.squad import read, write
 from qa_arch.errors import ConfigError, DataError
-from qa_arch.types.text import Example, Gold, QuestionSet
+from qa_arch.files import write_json
+from qa_arch.types import Example, Gold, QuestionSet
 
 THIRDS = {"train": 0.6, "calibration": 0.2, "dev": 0.2}
 

@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from qa_arch.config.files import write_json
 from qa_arch.data.question_sets import question_set, statistics
 from qa_arch.data.squad import read, write
 from qa_arch.errors import DataError
-from qa_arch.types.text import Example, Gold, QuestionSet
+from qa_arch.files import write_json
+from qa_arch.types import Example, Gold, QuestionSet
 
 FIRST, SECOND = "a b c d e", "one  two\u00a0three\nfour"
 

@@ -8,10 +8,19 @@ import pytest
 from scripts import load
 
 from qa_arch.data.squad import read
-from qa_arch.data.synthetic import DEMO_LEVELS, DEMO_SEED, DEMO_SIZES, RELATIONS, SUBJECTS, generate, named
-from qa_arch.data.synthetic.names import SPLITS, split_of
+from qa_arch.data.synthetic import (
+    DEMO_LEVELS,
+    DEMO_SEED,
+    DEMO_SIZES,
+    RELATIONS,
+    SPLITS,
+    SUBJECTS,
+    generate,
+    named,
+    split_of,
+)
 from qa_arch.errors import ConfigError
-from qa_arch.types.text import Example, QuestionSet
+from qa_arch.types import Example, QuestionSet
 
 LEVEL_3 = load("synthetic/level3.py")
 LEVELS, KINDS, EVENTS = LEVEL_3.LEVELS, LEVEL_3.KINDS, LEVEL_3.EVENTS

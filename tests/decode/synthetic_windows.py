@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from qa_arch.spans.ranking import Ranking, char_spans, rank
-from qa_arch.spans.search import best_spans
-from qa_arch.types.tensors import SpanLogits
-from qa_arch.types.text import Example, QuestionSet
+from qa_arch.qa.ranking import Ranking, char_spans, rank
+from qa_arch.qa.search import best_spans
+from qa_arch.tensors import SpanLogits
+from qa_arch.types import Example, QuestionSet
 
 
 def make_logits(start, end, null_start=None, null_end=None, **more) -> SpanLogits:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qa_arch.errors import RunError
-from qa_arch.spans.ranking import SpanCandidates, char_spans, rank
-from qa_arch.types.text import Example, QuestionSet
+from qa_arch.qa.ranking import SpanCandidates, char_spans, rank
+from qa_arch.types import Example, QuestionSet
 
 INF = float("inf")
 CONTEXT = "Ada met  Bob in Rome"

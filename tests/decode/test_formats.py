@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from decode.synthetic_windows import make_windows, rank_windows
 
-from qa_arch.spans.files import FINITE, nbest, null_odds, predictions, write_parts
-from qa_arch.spans.ranking import Ranking
-from qa_arch.types.text import Example
+from qa_arch.qa.files import FINITE, nbest, null_odds, predictions, write_parts
+from qa_arch.qa.ranking import Ranking
+from qa_arch.types import Example
 
 INF = float("inf")
 

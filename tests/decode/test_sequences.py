@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from qa_arch.spans.files import nbest
-from qa_arch.spans.search import SequenceCandidates, best_sequences, rank_sequences
-from qa_arch.types.tensors import StepLogits
-from qa_arch.types.text import Example
+from qa_arch.qa.files import nbest
+from qa_arch.qa.search import SequenceCandidates, best_sequences, rank_sequences
+from qa_arch.tensors import StepLogits
+from qa_arch.types import Example
 
 CONTEXT = "Mira  paints, red boats."
 STARTS, ENDS = np.array([0, 6, 12, 14, 18, 23, 0]), np.array([4, 12, 13, 17, 23, 24, 0])  # last: no token

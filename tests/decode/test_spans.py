@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qa_arch.errors import ConfigError
-from qa_arch.spans.ranking import SpanCandidates
-from qa_arch.spans.search import best_spans
-from qa_arch.types.tensors import SpanLogits
+from qa_arch.qa.ranking import SpanCandidates
+from qa_arch.qa.search import best_spans
+from qa_arch.tensors import SpanLogits
 
 INF = float("inf")
 few_values = st.sampled_from([-INF, -2.0, -0.5, 0.0, 0.25, 0.5, 3.0])  # many ties

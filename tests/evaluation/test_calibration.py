@@ -12,13 +12,12 @@ from qa_arch.config.compose import compose
 from qa_arch.config.schema import Calibration, validate
 from qa_arch.data.synthetic import generate
 from qa_arch.evaluation import evaluate_splits, reference_scores
-from qa_arch.metrics.confidence import reliability
-from qa_arch.metrics.threshold import answerable_probability, fit_answerability, fit_threshold
+from qa_arch.metrics.abstention import answerable_probability, fit_answerability, fit_threshold, reliability
+from qa_arch.qa import task
 from qa_arch.records import CALIBRATION, RunRecord, SplitFacts, read_record, write_record
 from qa_arch.results.columns import table_of_runs
 from qa_arch.results.systems import load_questions
-from qa_arch.spans import task
-from qa_arch.types.text import Candidate, Prediction
+from qa_arch.types import Candidate, Prediction
 
 QUESTIONS = generate(4, 5, 1, "calibration")
 TABLE = type("Table", (), {"__len__": lambda self: 9, "truncated_questions": 0, "lost_answers": 0})()

@@ -9,10 +9,10 @@ import pytest
 from checkpoints import make_checkpoint
 
 from qa_arch import evaluation, load
-from qa_arch.config.files import write_json
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
+from qa_arch.files import write_json
 from qa_arch.records import read_questions, read_record, read_scored
 
 RECORD = Path("runs/checkpoints/tiny-electra")

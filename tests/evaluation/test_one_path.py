@@ -14,6 +14,8 @@ from qa_arch.config.schema import LOSSES, validate
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError
 from qa_arch.evaluation import evaluate_run
+from qa_arch.qa import task
+from qa_arch.qa.loading import load_predictor
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -24,8 +26,6 @@ from qa_arch.records import (
     read_record,
     write_record,
 )
-from qa_arch.spans import task
-from qa_arch.spans.loading import load_predictor
 from qa_arch.training.run import train
 
 RUNS = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from qa_arch.config.files import write_json
+from qa_arch.files import write_json
 from qa_arch.results.experiments import TABLES, experiment_figures, experiment_tables
 from qa_arch.results.tables import fill, render
 

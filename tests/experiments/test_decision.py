@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from qa_arch.data.question_sets import question_set
-from qa_arch.metrics.confidence import auroc
+from qa_arch.metrics.abstention import auroc
+from qa_arch.provenance import read_registration
 from qa_arch.records import DEV, find_runs, recorded
-from qa_arch.registration import read_registration
 from qa_arch.results.experiments import registered_systems
 from qa_arch.results.systems import Questions, load_questions
-from qa_arch.types.text import Example
+from qa_arch.types import Example
 
 FOLDER = Path(__file__).parents[2] / "experiments/decision"
 

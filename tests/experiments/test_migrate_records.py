@@ -11,7 +11,7 @@ import pytest
 from qa_arch.config.schema import LOSSES, recipe_of, recipes, validate
 from qa_arch.config.target import locate
 from qa_arch.errors import RunError
-from qa_arch.models.check import check_model
+from qa_arch.models.store import check_model
 from qa_arch.nn.losses import build_loss
 from qa_arch.records import QUESTIONS, RECORD, read_questions, read_record
 from qa_arch.training.loggers import check_logger

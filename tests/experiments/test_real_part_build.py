@@ -8,7 +8,7 @@ import pytest
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import read
 from qa_arch.errors import DataError
-from qa_arch.types.text import Example, Gold
+from qa_arch.types import Example, Gold
 
 
 @pytest.fixture(scope="module")

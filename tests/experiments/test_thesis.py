@@ -4,7 +4,7 @@ import pytest
 
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
-from qa_arch.metrics.confidence import auroc
+from qa_arch.metrics.abstention import auroc
 from qa_arch.records import CALIBRATION
 from qa_arch.results.systems import load_questions
 from qa_arch.training.run import train

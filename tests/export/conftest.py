@@ -10,13 +10,13 @@ from families import EXTRA_FAMILIES
 from shapes import unchecked_shapes
 
 from qa_arch.config.compose import compose
-from qa_arch.config.files import write_json
 from qa_arch.config.schema import validate
 from qa_arch.contract import write_vectors
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
-from qa_arch.spans import task
-from qa_arch.spans.reader import Reader
+from qa_arch.files import write_json
+from qa_arch.qa import task
+from qa_arch.qa.reader import Reader
 
 CASES = {
     **{family: (family, []) for family in ("bert", "roberta", "distilbert", "albert", *EXTRA_FAMILIES)},
@@ -98,7 +98,7 @@ def windows() -> Callable:
     """``windows(B, T)``: random windows of question, context and padding, the first row the longest."""
 
     def build(B: int, T: int, *, segments: bool, vectors: bool):
-        from qa_arch.types.tensors import Batch
+        from qa_arch.tensors import Batch
 
         torch.manual_seed(B * T)
         position = torch.arange(T).expand(B, T)

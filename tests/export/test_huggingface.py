@@ -21,9 +21,9 @@ from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError
 from qa_arch.export.huggingface import _front_matter, export_hf, library_logits
 from qa_arch.features.batches import Collator
+from qa_arch.qa.loading import load
 from qa_arch.records import Point, RunRecord, SplitFacts, Threshold
-from qa_arch.spans.loading import load
-from qa_arch.types.text import Example
+from qa_arch.types import Example
 
 FAMILIES = ["bert", "roberta", "distilbert", "albert", "linear"]
 SHORT = ("Who sang?", "Ada sang.")

@@ -18,9 +18,9 @@ from qa_arch.export.onnx import export_onnx, largest_difference
 from qa_arch.features.batches import Collator
 from qa_arch.features.vectors import vector_rows
 from qa_arch.models.onnx_model import DESCRIPTION, OnnxModel, read_description
+from qa_arch.qa.loading import average, load_predictor
 from qa_arch.records import GRAPH
-from qa_arch.spans.loading import average, load_predictor
-from qa_arch.types.text import Candidate, Prediction
+from qa_arch.types import Candidate, Prediction
 from tests.export.conftest import CASES
 
 pytestmark = pytest.mark.slow

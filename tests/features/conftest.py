@@ -7,7 +7,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from qa_arch.features import tokenizers
-from qa_arch.types.text import Example, Gold, QuestionSet
+from qa_arch.types import Example, Gold, QuestionSet
 
 SENTENCES = [
     "The harbour of Velmora was dug by hand between 1804 and 1811.",

@@ -12,7 +12,7 @@ from safetensors.numpy import save
 
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
-from qa_arch.data.input_files import MODULE, PACKAGED, packaged_files
+from qa_arch.data.files import MODULE, PACKAGED, packaged_files
 from qa_arch.errors import DataError, UnavailableError
 from qa_arch.features import cache
 from qa_arch.features import vectors as vectors_module

@@ -14,7 +14,7 @@ from qa_arch.features import words as pieces
 from qa_arch.features.tokenizers import build
 from qa_arch.features.words import backend_of
 from qa_arch.features.words import tokenize as token_columns
-from qa_arch.system.garbage import gc_disabled
+from qa_arch.process import gc_disabled
 
 TEXTS = [
     "Ælfric's naïve café_bar cost €5½ — 漢字 and İstanbul.",

@@ -14,7 +14,7 @@ from qa_arch.errors import ConfigError, DataError
 from qa_arch.features import tokenizers
 from qa_arch.features.windows import assemble, ceiling, check_lengths, labelled_text, prepare
 from qa_arch.features.words import unlimited
-from qa_arch.types.text import Example, Gold, QuestionSet
+from qa_arch.types import Example, Gold, QuestionSet
 
 
 def reference(example, tokenizer, max_length, stride):

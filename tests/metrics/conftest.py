@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from qa_arch.types.text import Example, Gold, QuestionSet
+from qa_arch.types import Example, Gold, QuestionSet
 from tests.metrics import plain_squad
 
 

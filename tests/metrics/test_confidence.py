@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from qa_arch.metrics.confidence import BOUNDS, confidences, fit_temperature, reliability, thresholds
+from qa_arch.metrics.abstention import BOUNDS, confidences, fit_temperature, reliability, thresholds
 
 INF = math.inf
 

@@ -11,10 +11,9 @@ from qa_arch.config.compose import compose
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.metrics import squad
-from qa_arch.metrics.languages import LANGUAGES, normaliser
-from qa_arch.metrics.squad import aggregate, normalise, score_questions
+from qa_arch.metrics.squad import LANGUAGES, aggregate, normalise, normaliser, score_questions
 from qa_arch.provenance import identify
-from qa_arch.types.text import Example, Gold
+from qa_arch.types import Example, Gold
 
 MLQA = ("ar", "de", "es", "hi", "vi", "zh")
 

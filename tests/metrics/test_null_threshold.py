@@ -9,9 +9,7 @@ import pytest
 from qa_arch.adopt import ranking
 from qa_arch.data.answer_files import Answers
 from qa_arch.errors import DataError
-from qa_arch.metrics.confidence import reliability
-from qa_arch.metrics.squad import score
-from qa_arch.metrics.threshold import (
+from qa_arch.metrics.abstention import (
     answerable_probability,
     at_thresholds,
     best_texts,
@@ -19,10 +17,12 @@ from qa_arch.metrics.threshold import (
     class_weights,
     fit_answerability,
     fit_threshold,
+    reliability,
 )
-from qa_arch.spans import task
-from qa_arch.spans.rows import operating_points, question_rows
-from qa_arch.types.text import Candidate, Prediction
+from qa_arch.metrics.squad import score
+from qa_arch.qa import task
+from qa_arch.qa.files import operating_points, question_rows
+from qa_arch.types import Candidate, Prediction
 
 INF, NAN = math.inf, math.nan
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from qa_arch.errors import RunError
-from qa_arch.metrics.confidence import area_values, auroc, auroc_values, thresholds
+from qa_arch.metrics.abstention import area_values, auroc, auroc_values, fit_threshold, thresholds
 from qa_arch.metrics.significance import (
     GROUPS,
     Effect,
@@ -20,7 +20,6 @@ from qa_arch.metrics.significance import (
     pool,
     power,
 )
-from qa_arch.metrics.threshold import fit_threshold
 
 T_OF_2, T_OF_4 = 4.302653, 2.776445
 """97.5% quantiles of Student's t."""

@@ -7,7 +7,7 @@ import torch
 from families import new_encoder
 
 from qa_arch.nn.encoder import Encoder
-from qa_arch.types.tensors import Batch
+from qa_arch.tensors import Batch
 
 QUESTIONS, CONTEXTS = ([3, 2, 1, 4], [9, 4, 6, 1])  # pieces of each window
 

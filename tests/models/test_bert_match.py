@@ -10,12 +10,12 @@ from families import EXTRA_FAMILIES
 
 from baselines.transformer import TransformerSpan
 from qa_arch.errors import ConfigError
-from qa_arch.models.bert_match import BertMatch
-from qa_arch.nn.count import parameter_blocks
+from qa_arch.models.proposed import BertMatch
 from qa_arch.nn.encoder import WordEncoder
+from qa_arch.nn.features import parameter_blocks
 from qa_arch.nn.heads import LinearHead
+from qa_arch.nn.masking import take
 from qa_arch.nn.pointer import PointerHead
-from qa_arch.nn.segments import take
 
 VECTORS = torch.cat([torch.zeros(1, 7), torch.randn(5, 7, generator=torch.Generator().manual_seed(0))])
 

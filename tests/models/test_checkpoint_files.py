@@ -12,10 +12,10 @@ from families import new_encoder
 from huggingface_hub import constants
 
 from qa_arch.errors import RunError, UnavailableError
-from qa_arch.models.build import load_tokenizer
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint, record_folder
+from qa_arch.models.store import open_tokenizer
 from qa_arch.nn.encoder import Encoder
-from qa_arch.spans.loading import load_predictor
+from qa_arch.qa.loading import load_predictor
 
 COMMIT = "5f1d" * 10
 TEXTS = ["Mira paints red boats in the harbour of Velmora."]
@@ -154,7 +154,7 @@ def test_checkpoint_code_is_never_run(tiny, tmp_path):
             path = folder / "tokenizer_config.json"
             marks = {"tokenizer_class": "Trap", "auto_map": {"AutoTokenizer": ["trap.Tokenizer", None]}}
             path.write_text(json.dumps({**json.loads(path.read_text()), **marks}))
-            for load in (load_predictor, load_tokenizer, lambda place: new_encoder(name=place)):
+            for load in (load_predictor, open_tokenizer, lambda place: new_encoder(name=place)):
                 with pytest.raises(UnavailableError, match="qa_arch never runs a checkpoint's code"):
                     load(str(folder))
     assert not (tmp_path / "ran").exists()

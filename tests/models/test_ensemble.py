@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from qa_arch.errors import ConfigError
-from qa_arch.spans.loading import Ensemble, average
-from qa_arch.types.tensors import SpanLogits, StepLogits
+from qa_arch.qa.loading import Ensemble, average
+from qa_arch.tensors import SpanLogits, StepLogits
 
 NEG_INF = -math.inf
 

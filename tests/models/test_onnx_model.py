@@ -5,7 +5,7 @@ import torch
 
 from qa_arch.errors import RunError
 from qa_arch.models.onnx_model import BOUNDARIES, Description, OnnxModel
-from qa_arch.types.tensors import Batch
+from qa_arch.tensors import Batch
 
 onnx = pytest.importorskip("onnx", reason="pip install 'qa-arch[onnx]'")
 pytest.importorskip("onnxruntime", reason="pip install 'qa-arch[onnx]'")

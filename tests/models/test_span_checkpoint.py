@@ -10,9 +10,9 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.features.batches import Collator
-from qa_arch.spans.loading import load_predictor
-from qa_arch.types.tensors import Batch, SpanLogits
-from qa_arch.types.text import Example
+from qa_arch.qa.loading import load_predictor
+from qa_arch.tensors import Batch, SpanLogits
+from qa_arch.types import Example
 
 SHORT = "Mira paints red boats in Velmora's harbour."
 LONG = " ".join(

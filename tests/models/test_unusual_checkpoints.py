@@ -24,7 +24,7 @@ from qa_arch.errors import ConfigError, RunError, UnavailableError
 from qa_arch.features import tokenizers
 from qa_arch.models.checkpoint_files import open_checkpoint
 from qa_arch.models.span_checkpoint import load_span_checkpoint
-from qa_arch.spans.loading import load_predictor
+from qa_arch.qa.loading import load_predictor
 
 LONG = "Mira paints red boats in the harbour of Velmora, and Old Tarn keeps nine bees. " * 8
 TEXTS = [LONG, "Who paints?"]

@@ -3,7 +3,7 @@
 import torch
 from nn.test_match_lstm import LENGTHS, example
 
-from qa_arch.models.bert_match import EPSILON, Alignment
+from qa_arch.models.proposed import EPSILON, Alignment
 from qa_arch.nn.match_lstm import MatchLSTM
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from qa_arch.nn.distillation import divergence, soft_target_loss
-from qa_arch.types.tensors import SpanLogits
+from qa_arch.tensors import SpanLogits
 
 NEG_INF = -math.inf
 CONTEXT = torch.tensor([[0, 1, 1, 1, 0], [0, 1, 1, 0, 0]], dtype=torch.bool)

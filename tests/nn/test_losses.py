@@ -11,7 +11,7 @@ from qa_arch.config.compose import compose
 from qa_arch.config.schema import Config, validate
 from qa_arch.errors import ConfigError
 from qa_arch.nn.losses import SequenceLoss, SpanLoss, TwinLoss, build_loss
-from qa_arch.types.tensors import SpanLabels, SpanLogits, StepLogits
+from qa_arch.tensors import SpanLabels, SpanLogits, StepLogits
 
 NEG_INF = -math.inf
 span_loss, sequence_loss = SpanLoss(), SequenceLoss()

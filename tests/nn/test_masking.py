@@ -8,8 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from qa_arch.nn.masking import linear_fp32, masked_logsumexp, masked_softmax
-from qa_arch.nn.segments import first_pieces, last_pieces, pool_words, put, reverse, take
+from qa_arch.nn.masking import (
+    first_pieces,
+    last_pieces,
+    linear_fp32,
+    masked_logsumexp,
+    masked_softmax,
+    pool_words,
+    put,
+    reverse,
+    take,
+)
 
 MASK = torch.tensor([[True, False, True, True], [False] * 4, [True] * 4])
 

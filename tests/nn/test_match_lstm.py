@@ -5,10 +5,9 @@ import torch
 from torch import Tensor
 
 from qa_arch.errors import UnavailableError
-from qa_arch.nn import recurrence
-from qa_arch.nn.match_lstm import MatchLSTM, recur_plain
-from qa_arch.nn.recurrence import recur
-from qa_arch.nn.segments import reversal
+from qa_arch.nn import match_lstm as recurrence
+from qa_arch.nn.masking import reversal
+from qa_arch.nn.match_lstm import MatchLSTM, recur, recur_plain
 from qa_arch.nn.text_lstm import SuBiLSTM, TextLSTM
 
 LENGTHS = [(7, 3), (4, 5), (1, 1)]  # (context, question) units of each example

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from qa_arch.nn import processor
+from qa_arch.nn import precision as processor
 from qa_arch.nn.text_lstm import SuBiLSTM
 
 PROOFS = (processor.lstm_in_bf16, processor.bf16_is_faster)

@@ -18,7 +18,7 @@ from qa_arch.records import (
 )
 from qa_arch.results.experiments import TABLES
 from qa_arch.results.systems import two_systems
-from qa_arch.types.text import Example, Gold, QuestionSet
+from qa_arch.types import Example, Gold, QuestionSet
 
 
 def points(exact: float, protocol: str) -> dict:

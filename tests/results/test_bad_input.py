@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from broken_records import changed
 
+from qa_arch import files as lock
 from qa_arch.errors import RunError
 from qa_arch.records import QUESTIONS, RECORD, read_questions, read_record, write_questions, write_record
 from qa_arch.results.notebooks import Run
 from qa_arch.results.systems import question_columns
-from qa_arch.system import lock
 
 COMMANDS = {
     "show": ["show", "{bad}"],

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from qa_arch import manifest
-from qa_arch.metrics.confidence import auroc, reliability
+from qa_arch.metrics.abstention import auroc, reliability
 from qa_arch.models.checkpoint_files import CHECKPOINT
 from qa_arch.provenance import own_versions
 from qa_arch.records import CHECKPOINTS, find_runs

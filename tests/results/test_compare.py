@@ -11,14 +11,14 @@ from qa_arch import effects as effects_of
 from qa_arch.data.question_sets import question_set as build_set
 from qa_arch.data.squad import write
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.metrics.confidence import area_values, auroc, auroc_values, thresholds
+from qa_arch.metrics.abstention import area_values, auroc, auroc_values, thresholds
 from qa_arch.metrics.significance import contrast, holm
 from qa_arch.records import QUESTIONS, RECORD, find_runs, read_questions, write_questions
 from qa_arch.results.compare import changed_table, effects_table, pair_table
 from qa_arch.results.effects import FITTED, MEASURES, SINGLE_RUN, samples_of
 from qa_arch.results.systems import find_system, group_by_system, load_aligned, load_questions, two_systems
 from qa_arch.results.tables import markdown, render
-from qa_arch.types.text import question_word
+from qa_arch.types import question_word
 
 ARTICLES = np.arange(120) // 10
 """Article of each question of ``with_articles``."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qa_arch.errors import RunError
-from qa_arch.metrics.threshold import fit_threshold
+from qa_arch.metrics.abstention import fit_threshold
 from qa_arch.records import CALIBRATION, Runs, find_runs, write_record
 from qa_arch.results.compare import effects_table, power_table
 from qa_arch.results.effects import Sample, _jackknife_thresholds, _scores_at_threshold, samples_of

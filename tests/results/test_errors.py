@@ -10,7 +10,7 @@ from qa_arch.errors import DataError
 from qa_arch.metrics.squad import score_questions
 from qa_arch.results.errors import BOUNDARIES, OUTCOMES, Mistakes, boundary, mistakes
 from qa_arch.results.systems import Questions
-from qa_arch.types.text import Example, Gold
+from qa_arch.types import Example, Gold
 from tests.results.conftest import without_withheld
 
 TEXT = "The old red mill by the ferry was sold to Ilva Morn in 1971, and the lamps to her son."

@@ -11,6 +11,7 @@ import pytest
 from broken_records import changed
 
 from qa_arch.errors import RunError
+from qa_arch.files import LOCK, hold
 from qa_arch.provenance import (
     DEV_ACCESS_LOG,
     DevAccess,
@@ -31,7 +32,6 @@ from qa_arch.records import (
 )
 from qa_arch.results.columns import table_of_runs
 from qa_arch.results.errors import summarise
-from qa_arch.system.lock import LOCK, hold
 
 ACCESS = DevAccess(
     date="2026-01-02T03:04:05", commit="abcdef012", config_hash="9" * 64, run="r", data="d", fingerprint="f"

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from reports import page_figures, page_parts, page_tables, page_text
 
-from qa_arch.config.files import write_json
 from qa_arch.data.question_sets import question_set as build_set
 from qa_arch.data.squad import write
 from qa_arch.errors import RunError
+from qa_arch.files import write_json
 from qa_arch.records import QUESTIONS, RECORD, find_runs, read_questions, write_questions, write_record
 from qa_arch.results import experiments
 from qa_arch.results.effects import MEASURES
@@ -26,7 +26,7 @@ from qa_arch.results.html import embed
 from qa_arch.results.plots import Shown, mean_curve
 from qa_arch.results.report import pack_run, write_report
 from qa_arch.results.systems import breakdowns, load_questions
-from qa_arch.types.text import Gold
+from qa_arch.types import Gold
 
 EVIL = '</script><img src=x onerror=alert(1)> <!-- <script> {{data}} & \u2028 "'
 

@@ -11,7 +11,7 @@ import pytest
 from qa_arch.data.question_sets import question_set as build_set
 from qa_arch.data.squad import write
 from qa_arch.records import QUESTIONS, SplitFacts, write_record
-from qa_arch.types.text import Gold
+from qa_arch.types import Gold
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from qa_arch.config.schema import validate
 from qa_arch.data.synthetic import generate
 from qa_arch.records import Confidence, Threshold, read_record, write_record
 from qa_arch.training.run import train
-from qa_arch.types.text import QuestionSet
+from qa_arch.types import QuestionSet
 
 SMALL = [
     "debug=fast",

@@ -10,7 +10,7 @@ import pytest
 
 from qa_arch import Answer, Query, Span
 from qa_arch.errors import ConfigError, DataError
-from qa_arch.spans.answers import plain, sentence
+from qa_arch.qa.answers import plain, sentence
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
 from qa_arch.records import Confidence, RunRecord, Seconds, Threshold, write_record
 from qa_arch.serving import lines
 from qa_arch.serving.lines import Part, Summary, answer_file, answer_part, open_input, origin_of, parts_of
-from qa_arch.types.text import Example, Gold
+from qa_arch.types import Example, Gold
 
 LINES = 53
 
@@ -232,7 +232,7 @@ def test_only_one_process_writes_at_a_time(answer, tmp_path):
 
 
 def test_file_is_finished_before_its_lock_is_released(answer, tmp_path, monkeypatch):
-    hold = lines.lock.hold
+    hold = lines.hold
 
     @contextmanager
     def checked(*arguments, **options):
@@ -240,7 +240,7 @@ def test_file_is_finished_before_its_lock_is_released(answer, tmp_path, monkeypa
             yield
             assert (tmp_path / "out.jsonl").exists()
 
-    monkeypatch.setattr(lines.lock, "hold", checked)
+    monkeypatch.setattr(lines, "hold", checked)
     answer()
 
 

@@ -7,8 +7,8 @@ from shutil import copytree
 import pytest
 
 import qa_arch
-from qa_arch.config.files import write_json
 from qa_arch.data.squad import write
+from qa_arch.files import write_json
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -61,7 +61,7 @@ def test_adapters_return_the_readers_answers(number, package, span_run, tmp_path
 
 
 def test_docs_list_every_option():
-    from qa_arch.spans.reader import Options
+    from qa_arch.qa.reader import Options
 
     for page in ("python", "from_the_pipeline"):
         text = (DOCS / f"{page}.md").read_text(encoding="utf-8")

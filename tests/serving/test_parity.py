@@ -21,7 +21,7 @@ from qa_arch.records import read_questions, read_record
 from qa_arch.serving import lines
 from qa_arch.serving.app import create_app
 from qa_arch.serving.guard import ServiceOptions
-from qa_arch.types.text import Example
+from qa_arch.types import Example
 
 Answers = Mapping[str, Mapping[str, Any]]
 Interface = Callable[[Path, Sequence[Example], Path, pytest.MonkeyPatch], Answers]

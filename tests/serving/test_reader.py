@@ -18,9 +18,9 @@ import pytest
 import qa_arch
 from qa_arch import Query, load
 from qa_arch.cli.main import main
-from qa_arch.config.files import json_items, write_json
 from qa_arch.data.squad import write
 from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.files import json_items, write_json
 from qa_arch.records import CALIBRATION, read_questions, read_record
 from qa_arch.results.systems import load_questions
 
@@ -86,7 +86,7 @@ def test_all_ways_of_calling_agree(reader, pairs):
 
 
 def test_stream_is_lazy(reader, pairs, monkeypatch):
-    monkeypatch.setattr("qa_arch.spans.reader.STREAM_SIZE", 2)
+    monkeypatch.setattr("qa_arch.qa.reader.STREAM_SIZE", 2)
     taken = []
     answers = reader.stream(taken.append(pair) or pair for pair in pairs)
     assert taken == []

@@ -14,10 +14,10 @@ import torch
 from kills import Contents, check_recovery, contents, killed_at_each_step
 
 from qa_arch.cli.main import main
-from qa_arch.config.files import write_json
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import RunError
+from qa_arch.files import write_json
 from qa_arch.records import read_record, read_scored, write_record
 
 COMMANDS = {

@@ -15,7 +15,7 @@ from shapes import unchecked_shapes
 
 from qa_arch.cli.main import main
 from qa_arch.errors import QaArchError
-from qa_arch.spans.loading import load_predictor
+from qa_arch.qa.loading import load_predictor
 
 onnx = pytest.importorskip("onnx", reason="pip install 'qa-arch[onnx]'")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]

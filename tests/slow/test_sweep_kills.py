@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 from slow.marked_processes import marked_processes
 
+from qa_arch import process as lifeline
 from qa_arch.records import read_record
-from qa_arch.system import lifeline
 
 KILLS = 32
 SEED = 2026

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from slow.marked_processes import marked_processes
 
+from qa_arch import process as lifeline
 from qa_arch.launchers import state_of
 from qa_arch.records import read_record
 from qa_arch.sweep import STUDY, value_of
-from qa_arch.system import lifeline
 
 SMALL = ["debug=fast", "model=bert", "trainer.progress=false"]
 FAULTY = '''

@@ -16,11 +16,12 @@ from pathlib import Path
 
 import yaml
 
+from qa_arch import files as lock
+from qa_arch import process as lifeline
 from qa_arch.records import Point, RunRecord, write_record
-from qa_arch.system import lifeline, lock
 
 FIXED = ["model=bert", "debug=fast"]
-CHILD = "import sys, time; from qa_arch.system.lifeline import tie; tie(); time.sleep(99)"
+CHILD = "import sys, time; from qa_arch.process import tie; tie(); time.sleep(99)"
 
 
 def make_sweep(folder: Path, **settings):

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 from kills import survivors
 
+from qa_arch import files as lock
+from qa_arch import process as lifeline
 from qa_arch.errors import RunError
 from qa_arch.records import read_record, write_record
-from qa_arch.system import lifeline, lock
 
 pytestmark = pytest.mark.skipif(not lifeline.LINUX, reason="reads /proc")
 SLOW = [pytest.param(s, marks=pytest.mark.slow) for s in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)]

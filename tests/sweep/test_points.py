@@ -12,8 +12,8 @@ from kills import killed_at_sizes
 
 from qa_arch import sweep
 from qa_arch.config.compose import compose, multirun
-from qa_arch.config.files import is_unfinished, write_atomic
 from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.files import is_unfinished, write_atomic
 from qa_arch.provenance import identify
 from qa_arch.records import RECORD, Point, RunRecord
 from qa_arch.sweep import MANIFEST, default_folder, grid_name, sources, value_of
@@ -215,7 +215,7 @@ def test_missing_devices_are_reported(monkeypatch, pool, count, problem):
 def test_point_that_could_not_start_is_reported(monkeypatch, overrides, local, problem):
     """A login node has no GPU, but settings of the model are checked there too."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("qa_arch.system.hub.cached", lambda *_: True)
+    monkeypatch.setattr("qa_arch.hub.cached", lambda *_: True)
     assert problem_of("seed=1", overrides, local=local).startswith(f"seed=1: {problem}")
 
 

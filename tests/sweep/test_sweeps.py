@@ -12,9 +12,9 @@ import sweep_stub as stub
 from kills import contents
 
 from qa_arch import sweep
-from qa_arch.config.files import write_atomic
 from qa_arch.config.schema import RANDOM_ONLY
 from qa_arch.errors import ConfigError
+from qa_arch.files import write_atomic
 from qa_arch.records import RECORD, find_runs
 from qa_arch.sweep import MANIFEST, read_manifest
 
@@ -40,9 +40,9 @@ def test_repeated_grid_runs_only_failed_and_new_points(stubbed, train_m):
 def test_unavailable_checkpoint_is_refused_before_any_point_starts(stubbed, train_m, qa_arch, monkeypatch):
     """Also when a sweep is resumed."""
     queries, here = [], ["here/already"]
-    monkeypatch.setattr("qa_arch.system.hub.state", lambda: queries.append(1) or "the hub does not answer")
-    monkeypatch.setattr("qa_arch.system.hub.cached", lambda kind, name, _: name in here)
-    monkeypatch.setattr("qa_arch.system.hub.go_offline", lambda: None)
+    monkeypatch.setattr("qa_arch.hub.state", lambda: queries.append(1) or "the hub does not answer")
+    monkeypatch.setattr("qa_arch.hub.cached", lambda kind, name, _: name in here)
+    monkeypatch.setattr("qa_arch.hub.go_offline", lambda: None)
     arguments = ("seed=1,2", "encoder.tokenizer=not/here,here/already")
     missing = "not/here: no such folder, not downloaded before, and the hub does not answer"
     code, out, err = train_m(*arguments)
@@ -488,8 +488,8 @@ def test_points_are_checked_without_transformers():
     """Importing transformers takes longer than the rest of the check."""
     program = """
 import sys
-from qa_arch.models.check import check_model
-for target in ("baselines.transformer.TransformerSpan", "qa_arch.models.bert_match.BertMatch"):
+from qa_arch.models.store import check_model
+for target in ("baselines.transformer.TransformerSpan", "qa_arch.models.proposed.BertMatch"):
     check_model({"_target_": target, "task": "span"})
 assert "transformers" not in sys.modules
 """

@@ -9,7 +9,7 @@ from checkpoints import make_checkpoint
 from hub_server import Hub
 from huggingface_hub import constants
 
-from qa_arch.system import hub as system_hub
+from qa_arch import hub as system_hub
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from qa_arch.system.garbage import gc_disabled
+from qa_arch.process import gc_disabled
 
 
 @pytest.mark.parametrize("before", [True, False])

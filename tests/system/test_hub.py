@@ -15,14 +15,14 @@ from hub_server import QUESTIONS, Fault, data_card, rows
 from huggingface_hub.errors import HTTPError
 from transformers import PretrainedConfig
 
+from qa_arch import hub
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import Config, validate
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, DataError, UnavailableError
-from qa_arch.models.build import load_tokenizer
 from qa_arch.models.checkpoint_files import open_checkpoint
+from qa_arch.models.store import open_tokenizer
 from qa_arch.nn.encoder_factory import build_encoder
-from qa_arch.system import hub
 from qa_arch.training.jobs import require_hub
 
 
@@ -112,7 +112,7 @@ def test_encoder_is_pinned(filled, online, repositories):
         pinned = build_encoder(configured(f"encoder.name=tiny/bert@{revision}").encoder)
         assert pinned.backbone.config.layer_norm_eps == 1e-6
         assert hub.commit_of("models", "tiny/bert", revision) == commit
-        assert load_tokenizer(f"tiny/bert@{revision}").vocab_size
+        assert open_tokenizer(f"tiny/bert@{revision}").vocab_size
     assert build_encoder(configured("encoder.name=tiny/bert").encoder).backbone.config.layer_norm_eps == 1e-12
 
 
@@ -210,7 +210,7 @@ READERS = {
         lambda: build_encoder(configured("encoder.name=tiny/bert").encoder),
         "GET /tiny/bert.*safetensors",
     ),
-    "tokenizer": (lambda: load_tokenizer("tiny/bert"), "GET /tiny/bert.*tokenizer.json"),
+    "tokenizer": (lambda: open_tokenizer("tiny/bert"), "GET /tiny/bert.*tokenizer.json"),
     "checkpoint": (lambda: open_checkpoint("tiny/bert"), "GET /tiny/bert.*safetensors"),
     "data": (lambda: open_passages("hub:tiny/set:train"), "GET /datasets/tiny/set.*train.jsonl"),
 }

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from hub_server import QUESTIONS, data_card, rows
 
-from qa_arch.config.files import write_json
+from qa_arch import hub
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
+from qa_arch.files import write_json
 from qa_arch.records import DEV, read_record
-from qa_arch.system import hub
 
 
 def test_training_and_what_follows_it(online, repositories, qa_arch, tmp_path, monkeypatch):

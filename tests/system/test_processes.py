@@ -10,8 +10,9 @@ from contextlib import suppress
 import pytest
 from kills import alive, survivors
 
+from qa_arch import files as lock
+from qa_arch import process as lifeline
 from qa_arch.errors import RunError
-from qa_arch.system import lifeline, lock
 
 HOLDER = """
 import sys, time
@@ -94,10 +95,8 @@ def test_child_of_the_holder_keeps_the_lock(tmp_path, start):
     assert lock.holder(tmp_path) is not None
 
 
-CHILD = (
-    "from qa_arch.system.lifeline import tie; import time; tie(); print('tied', flush=True); time.sleep(99)"
-)
-TIED = "from qa_arch.system.lifeline import tie; tie(); "
+CHILD = "from qa_arch.process import tie; import time; tie(); print('tied', flush=True); time.sleep(99)"
+TIED = "from qa_arch.process import tie; tie(); "
 PARENT = """
 import sys, time
 from qa_arch.system import lifeline

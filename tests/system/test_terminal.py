@@ -8,8 +8,8 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from qa_arch import terminal
 from qa_arch.cli.main import main
-from qa_arch.system import terminal
 
 TITLE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eb\r"
 ESCAPED = r"\u001b]0;owned\u0007\u001b[2J\u009b31m\u202eb\u000d"

@@ -6,8 +6,8 @@ import pytest
 
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import Config, validate
-from qa_arch.spans.loading import load
-from qa_arch.spans.reader import Reader
+from qa_arch.qa.loading import load
+from qa_arch.qa.reader import Reader
 from qa_arch.training.run import train
 
 

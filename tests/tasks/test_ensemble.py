@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from qa_arch.errors import RunError
 from qa_arch.features.vectors import WordVectors
-from qa_arch.spans.loading import _row_mapping, _shared_words, load
+from qa_arch.qa.loading import _row_mapping, _shared_words, load
 
 
 @pytest.fixture

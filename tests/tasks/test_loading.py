@@ -18,7 +18,7 @@ from qa_arch.config.target import locate
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, UnavailableError
 from qa_arch.features.vectors import WordVectors
 from qa_arch.models import store
-from qa_arch.spans.loading import load_predictor
+from qa_arch.qa.loading import load_predictor
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_trusted_package_that_is_not_found_says_how_to_add_its_folder(copied):
     "target",
     ["os.system", "qa_arch_evil.Model", "baselinesx.Model", "qa_arch", "qa_arch.", "qa_arch..x", "", None, 3,
      "qa_arch.training.ranks.subprocess", "qa_arch.training.ranks.Path", "qa_arch.nowhere.Model",
-     "qa_arch.models.bert_match.Nothing", "qa_arch.errors.__loader__", "qa_arch.data.squad.write"],
+     "qa_arch.models.proposed.Nothing", "qa_arch.errors.__loader__", "qa_arch.data.squad.write"],
 )  # fmt: skip
 def test_targets_that_are_not_classes_of_trusted_modules_are_refused(target):
     with pytest.raises(ConfigError, match="_target_"):
@@ -79,7 +79,7 @@ def test_targets_that_are_not_classes_of_trusted_modules_are_refused(target):
 
 
 def test_trusted_class_that_is_not_a_model_is_refused(copied):
-    change_record(copied, config__model___target_="qa_arch.types.text.Gold")
+    change_record(copied, config__model___target_="qa_arch.types.Gold")
     with pytest.raises(ConfigError, match="Gold is not a model"):
         qa_arch.load(copied)
 
@@ -139,7 +139,7 @@ def test_relabelled_weights_are_refused(copied, kind, names):
 
 
 def test_width_of_the_recorded_model_is_limited_by_its_files(copied):
-    change_record(copied, config__model___target_="qa_arch.models.bert_match.BertMatch")
+    change_record(copied, config__model___target_="qa_arch.models.proposed.BertMatch")
     edit(copied / "run.json", "config", "model", "hidden", value=10**6)
     with pytest.raises(RunError, match=r"no.*far larger than its files"):
         qa_arch.load(copied)

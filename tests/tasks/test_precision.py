@@ -8,7 +8,7 @@ import torch
 from qa_arch.data.synthetic import generate
 from qa_arch.features.batches import Collator
 from qa_arch.nn.precision import cast_weights
-from qa_arch.spans.loading import load_predictor
+from qa_arch.qa.loading import load_predictor
 
 
 @pytest.fixture(scope="module")

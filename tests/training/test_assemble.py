@@ -4,7 +4,7 @@ import pytest
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from qa_arch.errors import ConfigError, UnavailableError
-from qa_arch.spans import task
+from qa_arch.qa import task
 
 
 @pytest.fixture

@@ -13,10 +13,9 @@ from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.features.batches import Collator
 from qa_arch.models import store
 from qa_arch.nn.losses import SpanLoss
-from qa_arch.spans import task
+from qa_arch.qa import task
 from qa_arch.training.fit import fit, span_fitting
-from qa_arch.training.module import TrainingModule
-from qa_arch.training.output_shapes import OutputError
+from qa_arch.training.module import OutputError, TrainingModule
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import torch
 from rich.cells import cell_len
 from terminals import CTRL_C, Terminal
 
-from qa_arch.config.files import write_atomic
+from qa_arch.files import write_atomic
 from qa_arch.records import read_record
 from qa_arch.training.module import TrainingModule
 

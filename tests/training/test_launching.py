@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from qa_arch.config.launched import Launched, launched
 from qa_arch.errors import ConfigError
+from qa_arch.process import Launched, launched
 from qa_arch.records import BatchSizes, read_record
 
 TWO = ("trainer.batch_size=2", "trainer.accumulate=2", "encoder.hidden_dropout=0.1")

@@ -18,7 +18,7 @@ from training.wandb_files import offline_runs
 from wandb.sdk.lib import wbauth
 from wandb.sdk.lib.urls import DEFAULT_BASE_URL
 
-from qa_arch.config import extras
+from qa_arch.config import target as extras
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, UnavailableError

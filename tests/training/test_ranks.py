@@ -16,14 +16,14 @@ from qa_arch.errors import RunError
 from qa_arch.features.batches import Collator
 from qa_arch.features.cache import windows_of
 from qa_arch.provenance import Identity
+from qa_arch.qa import files as formats
+from qa_arch.qa import task
+from qa_arch.qa.search import SpanCollector
 from qa_arch.records import BatchSizes
-from qa_arch.spans import files as formats
-from qa_arch.spans import task
-from qa_arch.spans.search import SpanCollector
+from qa_arch.tensors import SpanLogits
 from qa_arch.training import ranks
 from qa_arch.training.module import gather
 from qa_arch.training.ranks import OUT_OF_MEMORY
-from qa_arch.types.tensors import SpanLogits
 
 QUESTIONS = (1, 5, 7)
 SCRIPTS = "Zoë Ångström sang «Ωmega ½» in 東京 🎻 before the Łódź choir, naïve façade — там, где снег. " * 8

@@ -21,8 +21,8 @@ from stops import stopped_after
 
 from qa_arch import records
 from qa_arch.errors import QaArchError, RunError
+from qa_arch.qa import task
 from qa_arch.records import read_record, write_record
-from qa_arch.spans import task
 from qa_arch.training import checkpoint, run
 from qa_arch.training import fit as fitting
 from qa_arch.training.checkpoint import LAST, PREVIOUS, newest, random_state

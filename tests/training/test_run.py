@@ -11,13 +11,13 @@ import torch
 from qa_arch.data.splits import load_splits
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import DataError, RunError, out_of_memory
+from qa_arch.qa import task
 from qa_arch.records import RECORD, BatchSizes, read_record, write_record
 from qa_arch.results.systems import load_questions
-from qa_arch.spans import task
 from qa_arch.training import run
 from qa_arch.training.checkpoint import LAST, discard
 from qa_arch.training.module import TrainingModule
-from qa_arch.types.text import Candidate, Prediction
+from qa_arch.types import Candidate, Prediction
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from qa_arch.spans import task
+from qa_arch.qa import task
 from qa_arch.training.fit import fit, span_fitting
 from qa_arch.training.module import TrainingModule
 

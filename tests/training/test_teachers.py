@@ -8,20 +8,20 @@ import pytest
 import torch
 from checkpoints import make_checkpoint
 
-from qa_arch.config.files import write_json
 from qa_arch.contract import write_vectors
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.features.batches import Collator
-from qa_arch.models.teacher_files import require_teacher
+from qa_arch.files import write_json
+from qa_arch.models.checkpoint_files import require_teacher
 from qa_arch.nn.encoder import encoder_of
-from qa_arch.spans import teacher as teachers
-from qa_arch.spans.loading import average, load_predictor
+from qa_arch.qa import teacher as teachers
+from qa_arch.qa.loading import average, load_predictor
+from qa_arch.tensors import Batch
 from qa_arch.training.fit import span_fitting
 from qa_arch.training.module import TrainingModule
-from qa_arch.types.tensors import Batch
 
 ROWS = [0, 5, 3, 11]
 SHORT = ("features.max_length=40", "features.max_question=24", "features.stride=4")

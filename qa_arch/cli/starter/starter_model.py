@@ -14,7 +14,7 @@ from torch import nn
 from qa_arch.config.check import Range
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.masking import fill, linear_fp32, masked_softmax
-from qa_arch.types.tensors import Batch, SpanLogits
+from qa_arch.tensors import Batch, SpanLogits
 
 
 class StarterModel(nn.Module):
@@ -37,7 +37,7 @@ class StarterModel(nn.Module):
     def forward(self, batch: Batch) -> SpanLogits:
         """Start and end scores of the answer; labels and the loss are not the model's concern.
 
-        The batch (qa_arch/types/tensors.py) has ``ids``, ``mask`` (True except on padding), ``question`` and
+        The batch (qa_arch/tensors.py) has ``ids``, ``mask`` (True except on padding), ``question`` and
         ``context`` (True on their tokens), ``word``, ``overlap``, all (B, T).
         """
         tokens = self.dropout(self.encoder(batch.ids, batch.mask, batch.segments))  # (B, T, H)

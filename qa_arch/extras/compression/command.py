@@ -9,12 +9,12 @@ from typing import Any
 
 from qa_arch.cli.runs import add_options
 from qa_arch.config.check import read
-from qa_arch.config.compression_steps import METHODS, Step
-from qa_arch.config.extras import require
+from qa_arch.config.schema import METHODS, Step
+from qa_arch.config.target import require_extra
 from qa_arch.errors import ConfigError
+from qa_arch.process import gc_disabled
 from qa_arch.records import CALIBRATION, DEV, RECORD, read_record
 from qa_arch.results.columns import table_of_runs
-from qa_arch.system.garbage import gc_disabled
 
 COLUMNS = ("model", "exact", "f1", "parameters", "nonzero", "weights_mb")
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     """Compress the run and print a comparison with the original."""
     step = _step(args)
     if args.method in ("heads", "widths"):
-        require("compress", f"--method {args.method}")
+        require_extra("compress", f"--method {args.method}")
     with gc_disabled():
         from qa_arch.extras.compression.runs import compress
         from qa_arch.results.tables import print_table

@@ -15,16 +15,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from qa_arch.config.compression_steps import Heads, Layers, Magnitude, Recovery, Step, Widths
-from qa_arch.config.schema import Config, validate
+from qa_arch.config.schema import Config, Heads, Layers, Magnitude, Recovery, Step, Widths, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import load_splits
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
 from qa_arch.evaluation import calibration_set, evaluate_splits
 from qa_arch.export import sample
-from qa_arch.extras.compression.magnitude import HoldZeros, prune, sparsity_of, zeros
-from qa_arch.extras.compression.structured import (
+from qa_arch.extras.compression.pruning import (
+    HoldZeros,
     Kind,
     Pruner,
     chosen_layers,
@@ -32,14 +31,21 @@ from qa_arch.extras.compression.structured import (
     importance,
     keep_best,
     keep_layers,
+    prune,
+    sparsity_of,
+    zeros,
 )
 from qa_arch.models import store
-from qa_arch.models.checkpoint_files import names_checkpoint
-from qa_arch.models.teacher_files import SETTING, require_teacher
-from qa_arch.nn.count import parameter_blocks
+from qa_arch.models.checkpoint_files import SETTING, names_checkpoint, require_teacher
 from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.features import parameter_blocks
 from qa_arch.nn.reading import run_device
 from qa_arch.provenance import identify, inputs_of, new_record
+from qa_arch.qa import task
+from qa_arch.qa.loading import load_predictor
+from qa_arch.qa.reader import Reader
+from qa_arch.qa.task import SpanParts
+from qa_arch.qa.teacher import Teacher, load_teacher, with_teacher
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -53,17 +59,12 @@ from qa_arch.records import (
     read_record,
     write_record,
 )
-from qa_arch.spans import task
-from qa_arch.spans.loading import load_predictor
-from qa_arch.spans.reader import Reader
-from qa_arch.spans.task import SpanParts
-from qa_arch.spans.teacher import Teacher, load_teacher, with_teacher
+from qa_arch.tensors import Batch
 from qa_arch.training.checkpoint import LAST
 from qa_arch.training.fit import describe, require_machine
 from qa_arch.training.module import TrainingData
 from qa_arch.training.run import Start, train
-from qa_arch.types.tensors import Batch
-from qa_arch.types.text import QuestionSet
+from qa_arch.types import QuestionSet
 
 UNFINISHED = ".compressing"
 """Suffix of the hidden sibling folder in which the run is created."""

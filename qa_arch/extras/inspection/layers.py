@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from qa_arch.config.files import write_atomic
 from qa_arch.errors import ConfigError
+from qa_arch.files import write_atomic
 from qa_arch.provenance import versions
 from qa_arch.results.tables import Table, number, text
 

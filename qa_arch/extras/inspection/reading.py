@@ -22,9 +22,9 @@ from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.nn.precision import Precision, mixed
 from qa_arch.nn.reading import device_of
-from qa_arch.spans.reader import Reader
-from qa_arch.types.tensors import Batch
-from qa_arch.types.text import Example, Prediction
+from qa_arch.qa.reader import Reader
+from qa_arch.tensors import Batch
+from qa_arch.types import Example, Prediction
 
 NOTHING = Unit("(nothing)", "special", 0, 0)
 """The match-LSTM's attention target for units of the passage that match no unit of the question."""

@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from qa_arch.nn.recurrence import flat, gradient_of_inputs, gradient_of_state
+from qa_arch.nn.match_lstm import flat, gradient_of_inputs, gradient_of_state
 
 BLOCK = 16
 """Question units per tile; tiles of matrix products are twice as deep."""

@@ -1,6 +1,6 @@
 """Triton kernels, forward and backward. Importing this module imports Triton.
 
-Axes as in ``qa_arch.nn.recurrence``, with ``H`` for the hidden width. A *row* is a window in one direction,
+Axes as in ``qa_arch.nn.match_lstm``, with ``H`` for the hidden width. A *row* is a window in one direction,
 2b + d; a *slice* is ``U`` hidden units with their part of the query and of the four gates. A program owns one
 slice of one group of ``R`` rows.
 

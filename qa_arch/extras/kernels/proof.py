@@ -29,15 +29,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qa_arch.config.files import write_json
+from qa_arch import files as lock
 from qa_arch.errors import RunError, UnavailableError
 from qa_arch.extras.kernels.autograd import recur_fused
+from qa_arch.files import write_json
 from qa_arch.nn import match_lstm  # which imports this module: its functions are looked up when called
-from qa_arch.nn import recurrence as loops
-from qa_arch.nn.recurrence import Kernel
-from qa_arch.nn.segments import reversal
-from qa_arch.system import lock
-from qa_arch.system.lifeline import module_command, start
+from qa_arch.nn import match_lstm as loops
+from qa_arch.nn.masking import reversal
+from qa_arch.nn.match_lstm import Kernel
+from qa_arch.process import module_command, start
 
 NEEDS = "it needs Triton, a CUDA device of compute capability 8.0 or above, and fp32 or lower precision"
 TIMEOUT = 240.0

@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from qa_arch import hub
 from qa_arch.cli.recipes import add_evaluate
 from qa_arch.cli.runs import DEVICE, add_options, open_predictor
-from qa_arch.config.files import replacing_folder, write_json
 from qa_arch.errors import ConfigError, RunError, UnavailableError
 from qa_arch.extras.pretraining.corpus import open_corpus
 from qa_arch.extras.pretraining.manifest import EXTRA
-from qa_arch.nn.encoder_configs import resolve
+from qa_arch.files import replacing_folder, write_json
+from qa_arch.nn.encoder_factory import resolve
 from qa_arch.records import read_record
 from qa_arch.results.tables import Column, Table, number, print_table, text, two_decimals
-from qa_arch.system import hub
 
 CORPUS = "text files or folders (a blank line ends a document), squad:FILE or hub:NAME[:COLUMN]"
 KINDS = {"wordpiece": "wordpiece", "bpe": "byte_bpe", "unigram": "unigram"}
@@ -97,9 +97,9 @@ def _compare(args: argparse.Namespace) -> int:
                 " with a tokenizer.json, or download it once while online"
             )
     from qa_arch.extras.pretraining.tokenizer_figures import figures
-    from qa_arch.models.build import load_tokenizer
+    from qa_arch.models.store import open_tokenizer
 
-    tokenizers = {place: load_tokenizer(place, setting="TOKENIZER") for place in args.tokenizers}
+    tokenizers = {place: open_tokenizer(place, setting="TOKENIZER") for place in args.tokenizers}
     rows = [
         {"tokenizer": place, **figures(tokenizer, corpus.documents())}
         for place, tokenizer in tokenizers.items()

@@ -23,9 +23,9 @@ from typing import Any, ClassVar
 
 from qa_arch.config.schema import Config, Data, Source
 from qa_arch.data import sources
-from qa_arch.data.input_files import Paths, as_list, content_hash, expand
+from qa_arch.data.files import Paths, as_list, content_hash, expand
 from qa_arch.errors import ConfigError, DataError, UnavailableError, first_line
-from qa_arch.system.hub import interruption, retried
+from qa_arch.hub import interruption, retried
 
 LONGEST = 1 << 20
 """A document of a text file ends at the line that brings it to this many characters."""

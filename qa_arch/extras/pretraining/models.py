@@ -20,7 +20,7 @@ from qa_arch.config.check import Range
 from qa_arch.extras.pretraining.transformer import look_ahead_mask, padding_mask
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.masking import linear_fp32
-from qa_arch.types.tensors import Movable
+from qa_arch.tensors import Movable
 
 SentenceTask = Literal["none", "nsp", "sop"]
 

@@ -33,10 +33,9 @@ from qa_arch.features.batches import EpochBatchSampler
 from qa_arch.features.cache import tokenizer_hash
 from qa_arch.features.windows import probe
 from qa_arch.models import store
-from qa_arch.models.build import build_model, check_window, make_encoder, tokenizer_of
-from qa_arch.models.check import check_model
-from qa_arch.nn.count import parameter_blocks
+from qa_arch.models.store import build_model, check_model, check_window, make_encoder, tokenizer_of
 from qa_arch.nn.encoder import Encoder
+from qa_arch.nn.features import parameter_blocks
 from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.nn.precision import Precision, cast_weights, mixed
 from qa_arch.nn.reading import Batches, Watch, device_of, read_table

@@ -19,7 +19,7 @@ from qa_arch.extras.selection.manifest import Selection
 from qa_arch.extras.selection.sets import SelectionSet
 from qa_arch.features.vectors import WordVectors, file_vectors
 from qa_arch.features.words import Longs
-from qa_arch.types.tensors import Movable
+from qa_arch.tensors import Movable
 
 RANDOM_DIM = 100
 """Width of random word vectors (Tan et al. 2015)."""

@@ -20,8 +20,7 @@ from qa_arch.config.check import Range
 from qa_arch.errors import ConfigError
 from qa_arch.extras.selection.features import SelectionBatch
 from qa_arch.nn.features import WordFeatures
-from qa_arch.nn.masking import at_least_float32, fill, linear_fp32, masked_softmax
-from qa_arch.nn.segments import reverse
+from qa_arch.nn.masking import at_least_float32, fill, linear_fp32, masked_softmax, reverse
 from qa_arch.nn.text_lstm import SuBiLSTM, TextLSTM
 
 Pooling = Literal["head_tail", "mean", "max"]

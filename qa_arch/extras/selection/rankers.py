@@ -15,7 +15,7 @@ from math import fsum, log
 import numpy as np
 
 from qa_arch.extras.selection.sets import SelectionSet
-from qa_arch.types.text import ASKING
+from qa_arch.types import ASKING
 
 Scores = dict[int, list[float]]
 _PREPOSITIONS, _VERBS, _HOW_NUMBER = (

@@ -22,7 +22,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from qa_arch.config.files import write_json
 from qa_arch.config.schema import Config, Source, require_vectors, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
@@ -50,11 +49,11 @@ from qa_arch.extras.selection.sets import (
 )
 from qa_arch.features.batches import EpochBatchSampler
 from qa_arch.features.vectors import GLOVE_DIM, WordVectors
-from qa_arch.metrics.confidence import auroc
+from qa_arch.files import write_json
+from qa_arch.metrics.abstention import auroc
 from qa_arch.models import store
-from qa_arch.models.build import build_model
-from qa_arch.models.check import check_model
-from qa_arch.nn.count import parameter_blocks
+from qa_arch.models.store import build_model, check_model
+from qa_arch.nn.features import parameter_blocks
 from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.nn.precision import Precision, cast_weights
 from qa_arch.nn.reading import Batches, Watch, read_table

@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
-from qa_arch.config.files import user_path
 from qa_arch.config.schema import Config, Data, Source
 from qa_arch.data import sources, splits
-from qa_arch.data.formats import PASSAGES, Format, OnError, Use
+from qa_arch.data.files import PASSAGES, Format, OnError, Use
 from qa_arch.data.question_sets import clip
 from qa_arch.data.sentences import sentence_spans
 from qa_arch.errors import ConfigError, DataError
-from qa_arch.types.text import Example, QuestionSet
+from qa_arch.files import user_path
+from qa_arch.types import Example, QuestionSet
 
 if TYPE_CHECKING:  # keeps the generator out of help texts, which list the formats
-    from qa_arch.data.synthetic.names import Names, Split
+    from qa_arch.data.synthetic import Names, Split
 
 T = TypeVar("T")
 identity = sources.identity
@@ -409,7 +409,7 @@ def _open_types(names: Sequence[str], *, name: str, on_error: OnError, use: Use)
     """Open a file or ``synthetic:SPLIT`` (train, calibration, dev). Raises DataError naming file and line."""
     (source,) = names
     if source.startswith(_SYNTHETIC):
-        from qa_arch.data.synthetic.names import SPLITS
+        from qa_arch.data.synthetic import SPLITS
 
         split = source.removeprefix(_SYNTHETIC)
         if split not in SPLITS:
@@ -454,7 +454,7 @@ def wordings() -> dict[str, list[str]]:
 
 def generated_questions(count: int, seed: int, split: Split) -> list[tuple[str, str]]:
     """``count`` pairs (class, question), cycling through the classes; deterministic."""
-    from qa_arch.data.synthetic.names import Names
+    from qa_arch.data.synthetic import Names
 
     rng = random.Random(f"{seed}/types/{split}")
     names, by_class = Names(rng, split), wordings()

@@ -18,7 +18,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from qa_arch.errors import DataError, UnavailableError
-from qa_arch.types.text import Example, QuestionSet
+from qa_arch.types import Example, QuestionSet
 
 ORDERS = (1, 2, 3, 4)
 CIDER_SCALE = 10.0

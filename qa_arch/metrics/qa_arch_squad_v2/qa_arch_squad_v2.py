@@ -7,9 +7,8 @@ language, as MLQA's evaluation does.
 import datasets
 import evaluate
 
-from qa_arch.metrics.languages import ENGLISH, LANGUAGES
-from qa_arch.metrics.squad import OFFICIAL_THRESHOLD, score
-from qa_arch.types.text import Example, Gold, QuestionSet
+from qa_arch.metrics.squad import ENGLISH, LANGUAGES, OFFICIAL_THRESHOLD, score
+from qa_arch.types import Example, Gold, QuestionSet
 
 DESCRIPTION = "The official SQuAD 2.0 scores, token precision and recall, and scores of abstaining."
 CITATION = "Rajpurkar, Jia and Liang: Know What You Don't Know: Unanswerable Questions for SQuAD. ACL 2018."

@@ -4,9 +4,9 @@ from planting import Fault
 
 # fmt: off
 FAULTS = (
-    Fault(name="the most important are removed", at="structured:lowest", test="compression/test_structured",
+    Fault(name="the most important are removed", at="pruning:lowest", test="compression/test_structured",
           old="scores.argsort(descending=True, stable=True)", new="scores.argsort(stable=True)"),
-    Fault(name="importance cancels out between windows", at="structured:accumulate_into",
+    Fault(name="importance cancels out between windows", at="pruning:accumulate_into",
           test="test_importance_is_the_gate_gradient_of_each_windows_loss",
           old="of_columns.unflatten(1, (-1, size)).sum(2).abs().sum(0)",
           new="of_columns.unflatten(1, (-1, size)).sum(2).sum(0).abs()"),

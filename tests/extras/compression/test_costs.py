@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks import compression
 from qa_arch.export.onnx import export_onnx
+from qa_arch.qa.loading import load_predictor
 from qa_arch.records import read_record
-from qa_arch.spans.loading import load_predictor
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from safetensors.torch import load_file
 
 from baselines.transformer import TransformerSpan
 from qa_arch.config.check import read
-from qa_arch.config.compression_steps import Magnitude
-from qa_arch.extras.compression import magnitude
-from qa_arch.extras.compression.magnitude import HoldZeros, prunable, prune, scheduled_sparsity, smallest
-from qa_arch.models.bert_match import BertMatch
+from qa_arch.config.schema import Magnitude
+from qa_arch.extras.compression import pruning as magnitude
+from qa_arch.extras.compression.pruning import HoldZeros, prunable, prune, scheduled_sparsity, smallest
+from qa_arch.models.proposed import BertMatch
 from qa_arch.nn.encoder import Encoder
-from qa_arch.spans.loading import load_predictor
+from qa_arch.qa.loading import load_predictor
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
 

@@ -18,11 +18,11 @@ from qa_arch.export.huggingface import export_hf
 from qa_arch.export.onnx import export_onnx
 from qa_arch.extras.compression import runs as compressed_runs
 from qa_arch.features.batches import Collator
+from qa_arch.qa.loading import load_predictor
 from qa_arch.records import CALIBRATION, DEV, EncoderRun, read_record, write_record
 from qa_arch.results.columns import table_of_runs
 from qa_arch.results.publish import publish
 from qa_arch.results.systems import group_by_system
-from qa_arch.spans.loading import load_predictor
 from qa_arch.training import fit as fitting
 from qa_arch.training.checkpoint import BestWeights
 from qa_arch.training.jobs import plan

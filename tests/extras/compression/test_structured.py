@@ -10,7 +10,7 @@ from checkpoints import CONFIGS, SIZES
 from torch import nn
 
 from qa_arch.errors import ConfigError
-from qa_arch.extras.compression.structured import (
+from qa_arch.extras.compression.pruning import (
     InnerMap,
     Pruner,
     chosen_layers,
@@ -20,7 +20,7 @@ from qa_arch.extras.compression.structured import (
     keep_layers,
 )
 from qa_arch.nn.encoder import Encoder
-from qa_arch.types.tensors import Batch
+from qa_arch.tensors import Batch
 
 HEADED = ("bert", "roberta", "distilbert", "electra", "qa_transformer")
 FAMILIES = (*HEADED, "mpnet", "deberta-v2", "modernbert")

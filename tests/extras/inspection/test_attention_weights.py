@@ -11,7 +11,7 @@ from qa_arch.errors import RunError
 from qa_arch.extras.inspection.reading import attention_weights
 from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.precision import cast_weights
-from qa_arch.types.tensors import Batch
+from qa_arch.tensors import Batch
 
 FAMILIES = (
     *("bert", "albert", "roberta", "distilbert", "electra", "mpnet", "deberta-v2", "modernbert"),

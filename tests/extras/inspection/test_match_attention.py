@@ -13,8 +13,8 @@ from qa_arch.cli.main import main
 from qa_arch.data.sources import open_passages
 from qa_arch.extras.inspection.layers import MATCH
 from qa_arch.extras.inspection.reading import inspect_question, match_attention
+from qa_arch.qa.loading import load, load_predictor
 from qa_arch.serving.app import create_app
-from qa_arch.spans.loading import load, load_predictor
 
 words_only = pytest.mark.parametrize("proposed", ["words"], indirect=True)
 PAGE = Path(__file__).resolve().parents[3] / "docs/extras/inspection.md"

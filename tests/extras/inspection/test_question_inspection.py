@@ -10,8 +10,8 @@ from checkpoints import make_checkpoint
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.extras.inspection.reading import inspect_question
-from qa_arch.spans.loading import load_predictor
-from qa_arch.types.text import Example
+from qa_arch.qa.loading import load_predictor
+from qa_arch.types import Example
 
 words_only = pytest.mark.parametrize("proposed", ["words"], indirect=True)
 QUESTION, CONTEXT = "  Who built the mill?", "Ada Stone built the mill in 1821. " * 3

@@ -11,8 +11,7 @@ import torch
 from qa_arch.extras.kernels import autograd, proof
 from qa_arch.extras.kernels.autograd import recur_fused
 from qa_arch.extras.kernels.proof import difference, example, in_bf16, states_and_gradients, supports
-from qa_arch.nn.match_lstm import MatchLSTM, recur_plain
-from qa_arch.nn.recurrence import recur
+from qa_arch.nn.match_lstm import MatchLSTM, recur, recur_plain
 
 triton = pytest.importorskip("triton", reason="the kernels need Triton")
 GPU = torch.device("cuda")

@@ -16,7 +16,7 @@ from qa_arch.config.schema import validate
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.extras.kernels import proof as kernels
 from qa_arch.extras.kernels.proof import recorded_verdict
-from qa_arch.models.check import check_model
+from qa_arch.models.store import check_model
 
 FACTS = {"source": "abc", "gpu": "made up", "hidden": 5}
 PASSES = """print('compiling'); print('{"passed": true, "reason": ""}')"""

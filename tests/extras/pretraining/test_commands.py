@@ -11,8 +11,8 @@ from qa_arch.cli.runs import next_steps
 from qa_arch.extras.pretraining import recipe
 from qa_arch.extras.pretraining.commands import KINDS
 from qa_arch.extras.pretraining.corpus import Corpus
+from qa_arch.qa.loading import load_predictor
 from qa_arch.records import read_record
-from qa_arch.spans.loading import load_predictor
 
 OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal")
 

@@ -30,8 +30,8 @@ from qa_arch.extras.pretraining import recipe
 from qa_arch.extras.pretraining.manifest import EXTRA
 from qa_arch.extras.pretraining.models import LanguageLogits
 from qa_arch.models import store
+from qa_arch.qa import task
 from qa_arch.records import CALIBRATION, TRAIN
-from qa_arch.spans import task
 
 STORIES = [
     f"{name} keeps {n} bees near {town}. On day {n} it rains. {name} sells {n + 3} goats to {town}."

@@ -21,11 +21,11 @@ from qa_arch.extras.pretraining.corpus import Corpus, load_corpora, open_corpus
 from qa_arch.extras.pretraining.recipe import BlockScores, language_scores
 from qa_arch.features import tokenizers
 from qa_arch.features.cache import tokenizer_hash
+from qa_arch.provenance import encoder_run, pretrained_run
+from qa_arch.qa import task
 from qa_arch.records import is_squad, read_questions, read_record, write_record
 from qa_arch.results.columns import table_of_runs
-from qa_arch.results.pretrained_runs import encoder_run, pretrained_run
 from qa_arch.results.systems import group_by_system
-from qa_arch.spans import task
 from qa_arch.sweep import point_key, sources
 from qa_arch.training.module import TrainingModule
 from qa_arch.training.run import train

@@ -15,6 +15,7 @@ from qa_arch.extras.pretraining.transformer import (
     Embeddings,
     EncoderBlock,
     MultiHeadAttention,
+    QaTransformerConfig,
     QaTransformerModel,
     TransformerEncoder,
     attention,
@@ -22,9 +23,8 @@ from qa_arch.extras.pretraining.transformer import (
     padding_mask,
     sinusoidal_positions,
 )
-from qa_arch.extras.pretraining.transformer_config import QaTransformerConfig
 from qa_arch.features import tokenizers
-from qa_arch.models.build import load_tokenizer
+from qa_arch.models.store import open_tokenizer
 from qa_arch.nn import encoder as core
 from qa_arch.nn.encoder import Encoder
 
@@ -261,7 +261,7 @@ def test_loading_causes_no_warning_of_the_library(tmp_path, monkeypatch, caplog)
     new_encoder(family="qa_transformer", layers=1, width=16, heads=2)
     tokenizers.wordpiece(["bees"]).save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "registered_later"}')
-    load_tokenizer(str(tmp_path))
+    open_tokenizer(str(tmp_path))
     assert not caplog.records
 
 

@@ -21,7 +21,6 @@ from torch.nn.functional import pad
 import qa_arch
 from qa_arch.cli.main import main
 from qa_arch.config.compose import compose
-from qa_arch.config.files import write_atomic
 from qa_arch.config.schema import Config, validate
 from qa_arch.contract import (
     TRIAL,
@@ -43,6 +42,7 @@ from qa_arch.contract import (
 from qa_arch.extras.selection import recipe
 from qa_arch.extras.selection.features import CandidateCollator
 from qa_arch.extras.selection.recipe import SelectionPredictor, ranks
+from qa_arch.files import write_atomic
 from qa_arch.models import store
 from qa_arch.records import CALIBRATION, TRAIN
 from qa_arch.training.run import train

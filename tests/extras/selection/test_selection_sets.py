@@ -7,7 +7,7 @@ from qa_arch.data.sentences import sentence_spans
 from qa_arch.data.sources import counts, open_source
 from qa_arch.errors import DataError
 from qa_arch.extras.selection.sets import SelectionQuestion, selection_set, sentence_selection, words
-from qa_arch.types.text import Example, Gold
+from qa_arch.types import Example, Gold
 
 TEXT = "Dr. Mira Lom paints. She owns 3.5 boats! Old J. Tarn keeps bees (nine of them.) Who knows?"
 

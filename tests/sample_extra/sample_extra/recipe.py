@@ -14,9 +14,9 @@ from qa_arch.config.schema import Config
 from qa_arch.data import sources, splits
 from qa_arch.nn.reading import Batches
 from qa_arch.records import CALIBRATION, TRAIN, Point, SplitFacts
+from qa_arch.tensors import Movable
 from qa_arch.training.module import Fitting
 from qa_arch.training.run import Run
-from qa_arch.types.tensors import Movable
 
 identity = sources.identity
 

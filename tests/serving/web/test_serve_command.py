@@ -14,8 +14,8 @@ import pytest
 from qa_arch.cli import serve as command
 from qa_arch.errors import UnavailableError
 from qa_arch.manifest import module_of
+from qa_arch.qa.loading import load
 from qa_arch.serving.guard import bind
-from qa_arch.spans.loading import load
 
 
 @pytest.fixture(scope="module")

@@ -22,15 +22,15 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from qa_arch import provenance
-from qa_arch.config.files import read_json
 from qa_arch.config.find import choice
 from qa_arch.config.machine import with_machine
 from qa_arch.config.schema import recipe_of, refuse_recipe, validate
 from qa_arch.config.target import TRUSTED
-from qa_arch.data.input_files import as_list
+from qa_arch.data.files import as_list
 from qa_arch.errors import BRIEF, ConfigError, QaArchError, RunError, UnavailableError, first_line
 from qa_arch.features.cache import tokenizer_hash
 from qa_arch.features.vectors import WordVectors
+from qa_arch.files import read_json
 from qa_arch.models import store
 from qa_arch.models.checkpoint_files import (
     ExportedSettings,
@@ -42,11 +42,12 @@ from qa_arch.models.checkpoint_files import (
     run_config,
 )
 from qa_arch.models.onnx_model import DESCRIPTION, OnnxModel, read_description
-from qa_arch.nn.count import parameter_blocks
-from qa_arch.nn.precision import Precision, cast_weights
-from qa_arch.nn.processor import bf16_is_faster
+from qa_arch.nn.encoder_factory import bounded
+from qa_arch.nn.features import parameter_blocks
+from qa_arch.nn.precision import Precision, bf16_is_faster, cast_weights
 from qa_arch.nn.reading import device_of
-from qa_arch.nn.weight_files import bounded
+from qa_arch.qa import task
+from qa_arch.qa.reader import Reader
 from qa_arch.records import (
     GRAPH,
     MEMBERS,
@@ -58,9 +59,7 @@ from qa_arch.records import (
     read_record,
     require_folder,
 )
-from qa_arch.spans import task
-from qa_arch.spans.reader import Reader
-from qa_arch.types.tensors import Batch, Logits, SpanLogits, StepLogits, log_choices
+from qa_arch.tensors import Batch, Logits, SpanLogits, StepLogits, log_choices
 
 log = logging.getLogger(__name__)
 Kind = Literal["run", "checkpoint", "graph", "ensemble"]

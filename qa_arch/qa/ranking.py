@@ -15,8 +15,8 @@ from typing import Self
 import numpy as np
 
 from qa_arch.errors import RunError
-from qa_arch.metrics.confidence import confidences, fit_temperature, softmax
-from qa_arch.types.text import Candidate, Example, Prediction
+from qa_arch.metrics.abstention import confidences, fit_temperature, softmax
+from qa_arch.types import Candidate, Example, Prediction
 
 
 class WindowRecord:

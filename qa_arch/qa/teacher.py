@@ -29,17 +29,17 @@ from qa_arch.features.batches import Collator
 from qa_arch.features.cache import cache_file, read_or_build, read_sealed, require_same_tokens, write_sealed
 from qa_arch.features.vectors import vector_rows
 from qa_arch.features.windows import FeatureTable, array_names, check_ids
-from qa_arch.models.teacher_files import SETTING, joint_hash, teacher_identity, teacher_record
+from qa_arch.models.checkpoint_files import SETTING, joint_hash, teacher_identity, teacher_record
 from qa_arch.nn.distillation import soft_target_loss
 from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.precision import HALVES, Precision, cast_weights
 from qa_arch.nn.reading import read_table, run_device
+from qa_arch.qa import loading, task
+from qa_arch.qa.reader import Reader
+from qa_arch.qa.task import SpanParts
 from qa_arch.records import CALIBRATION, TRAIN, TeacherFacts
-from qa_arch.spans import loading, task
-from qa_arch.spans.reader import Reader
-from qa_arch.spans.task import SpanParts
-from qa_arch.types.tensors import Batch, SpanLogits
-from qa_arch.types.text import QuestionSet
+from qa_arch.tensors import Batch, SpanLogits
+from qa_arch.types import QuestionSet
 
 TOKEN_COLUMNS = ("start", "end")
 log = logging.getLogger(__name__)

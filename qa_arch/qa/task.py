@@ -37,16 +37,19 @@ from qa_arch.features.batches import BucketBatchSampler, Collator, twin_windows
 from qa_arch.features.cache import windows_of
 from qa_arch.features.vectors import WordVectors, assumed_shape, passage_vectors, vector_rows
 from qa_arch.features.windows import FeatureTable, check_ids, check_lengths, probe
+from qa_arch.metrics.abstention import calibrate, fit_answerability
 from qa_arch.metrics.squad import METRIC_VERSION, abstention_warning, score
-from qa_arch.metrics.threshold import calibrate, fit_answerability
 from qa_arch.models import store
-from qa_arch.models.build import build_model, check_window, make_encoder, make_tokenizer
-from qa_arch.nn.count import parameter_blocks
+from qa_arch.models.store import build_model, check_window, make_encoder, make_tokenizer
 from qa_arch.nn.distillation import copy_layers
 from qa_arch.nn.encoder import AnyEncoder
+from qa_arch.nn.features import parameter_blocks
 from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.nn.precision import cast_weights
 from qa_arch.nn.reading import Batches
+from qa_arch.qa.files import ALWAYS_ANSWER, answerable_auroc, odds_and_truth, operating_points, question_rows
+from qa_arch.qa.ranking import Ranking
+from qa_arch.qa.reader import Reader
 from qa_arch.records import (
     CALIBRATED,
     CALIBRATION,
@@ -64,17 +67,8 @@ from qa_arch.records import (
     SplitFacts,
     Threshold,
 )
-from qa_arch.spans.ranking import Ranking
-from qa_arch.spans.reader import Reader
-from qa_arch.spans.rows import (
-    ALWAYS_ANSWER,
-    answerable_auroc,
-    odds_and_truth,
-    operating_points,
-    question_rows,
-)
-from qa_arch.types.tensors import Logits, SpanLogits, StepLogits
-from qa_arch.types.text import QuestionSet
+from qa_arch.tensors import Logits, SpanLogits, StepLogits
+from qa_arch.types import QuestionSet
 
 log = logging.getLogger(__name__)
 

@@ -16,13 +16,19 @@ from qa_arch.errors import ConfigError
 from qa_arch.nn.encoder import AnyEncoder
 from qa_arch.nn.features import WordFeatures
 from qa_arch.nn.heads import AttentionPooling, SpanHead, Verifier, span_logits
-from qa_arch.nn.masking import at_least_float32, linear_fp32, masked_softmax
-from qa_arch.nn.match_lstm import MatchLSTM
+from qa_arch.nn.masking import (
+    at_least_float32,
+    first_pieces,
+    last_pieces,
+    linear_fp32,
+    masked_softmax,
+    pool_words,
+    take,
+)
+from qa_arch.nn.match_lstm import Kernel, MatchLSTM
 from qa_arch.nn.pointer import PointerHead
-from qa_arch.nn.recurrence import Kernel
-from qa_arch.nn.segments import first_pieces, last_pieces, pool_words, take
 from qa_arch.nn.text_lstm import SuBiLSTM
-from qa_arch.types.tensors import Batch, SpanLogits
+from qa_arch.tensors import Batch, SpanLogits
 
 INITIAL_GAIN = 10.0
 """Initial gain of the cosine: a unit repeated in the question has e^10 times the weight of "nothing"."""

@@ -28,14 +28,14 @@ from qa_arch.features.cache import windows_of
 from qa_arch.features.vectors import WordVectors, vector_rows
 from qa_arch.features.windows import FeatureTable, check_ids, probe
 from qa_arch.manifest import module_of
-from qa_arch.metrics.confidence import confidences
+from qa_arch.metrics.abstention import confidences
 from qa_arch.nn.precision import Precision
 from qa_arch.nn.reading import Watch, device_of, read_table
+from qa_arch.qa.answers import Answer, Query, Span
+from qa_arch.qa.ranking import Ranking
+from qa_arch.qa.search import SpanCollector
 from qa_arch.records import RunRecord
-from qa_arch.spans.answers import Answer, Query, Span
-from qa_arch.spans.ranking import Ranking
-from qa_arch.spans.search import SpanCollector
-from qa_arch.types.text import Candidate, Example, Prediction, QuestionSet
+from qa_arch.types import Candidate, Example, Prediction, QuestionSet
 
 log = logging.getLogger(__name__)
 Texts = str | Sequence[str]

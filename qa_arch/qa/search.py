@@ -20,9 +20,9 @@ from torch.nn.functional import pad
 from qa_arch.config.schema import Decode
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.features.windows import FeatureTable
-from qa_arch.spans.ranking import Ranking, SpanCandidates, WindowRecord, char_spans, rank
-from qa_arch.types.tensors import Batch, Logits, SpanLogits, StepLogits, log_choices
-from qa_arch.types.text import Example, QuestionSet
+from qa_arch.qa.ranking import Ranking, SpanCandidates, WindowRecord, char_spans, rank
+from qa_arch.tensors import Batch, Logits, SpanLogits, StepLogits, log_choices
+from qa_arch.types import Example, QuestionSet
 
 Search = Literal["band", "grid", "greedy"]
 NEG_INF = -torch.inf
