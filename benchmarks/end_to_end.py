@@ -17,7 +17,7 @@ from qa_arch.data.squad import write
 from qa_arch.files import write_json
 from qa_arch.metrics.significance import contrast
 from qa_arch.metrics.squad import score_questions
-from qa_arch.nn.encoder_factory import resolve
+from qa_arch.nn.encoder_configs import resolve
 from qa_arch.nn.precision import bf16_is_faster
 from qa_arch.records import DEV, MARGIN_0, read_questions, read_record
 from qa_arch.types import QuestionSet

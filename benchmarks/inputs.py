@@ -18,7 +18,8 @@ from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
 from qa_arch.features.windows import FeatureTable, prepare
 from qa_arch.nn.encoder import Encoder
-from qa_arch.nn.encoder_factory import build_encoder, resolve
+from qa_arch.nn.encoder_configs import resolve
+from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.types import QuestionSet
 
 SEED = 13

@@ -29,7 +29,7 @@ from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.data.splits import subset
 from qa_arch.metrics.abstention import best_texts
-from qa_arch.nn.encoder_factory import resolve
+from qa_arch.nn.encoder_configs import resolve
 from qa_arch.nn.precision import Precision, bf16_is_faster, cast_weights, mixed
 from qa_arch.qa.loading import load_predictor
 from qa_arch.qa.reader import Reader

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from qa_arch.errors import DataError, QaArchError
 from qa_arch.files import replacing_folder
-from qa_arch.nn.encoder_factory import MPNET_FOLDER
+from qa_arch.nn.encoder_configs import MPNET_FOLDER
 
 PARTS = 5
 WEIGHTS = "model.safetensors"

@@ -132,7 +132,7 @@ def hydra_plugins() -> Iterator[Check]:
 
 def hub_files() -> Iterator[Check]:
     """Check that encoders of ``conf/encoder`` and SQuAD are installed, cached or available from the hub."""
-    from qa_arch.nn.encoder_factory import WITHOUT_HUB, resolve
+    from qa_arch.nn.encoder_configs import WITHOUT_HUB, resolve
 
     files = sorted((conf_folder() / "encoder").glob("[!_]*.yaml"))
     for name in filter(None, (yaml.safe_load(file.read_text("utf-8")).get("name") for file in files)):

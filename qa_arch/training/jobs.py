@@ -305,7 +305,7 @@ def require_files(config: Config) -> None:
     DataError for data and vectors, and for data that does not fit the model's task, UnavailableError for
     vectors of a package that is not installed, ConfigError for the encoder, RunError for the run.
     """
-    from qa_arch.nn.encoder_factory import resolve
+    from qa_arch.nn.encoder_configs import resolve
 
     recipe = recipe_of(config.model)
     if recipe is not None:
@@ -333,7 +333,7 @@ def require_hub(configs: Sequence[Config]) -> None:
     The hub is asked once whether it answers, and once for each that is not cached. If it does not answer but
     everything is cached, its clients are switched to offline mode: they would retry for a minute.
     """
-    from qa_arch.nn.encoder_factory import WITHOUT_HUB, resolve
+    from qa_arch.nn.encoder_configs import WITHOUT_HUB, resolve
 
     needed: dict[tuple[hub.Kind, str, str | None], bool] = {}
     for config in configs:

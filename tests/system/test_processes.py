@@ -17,7 +17,8 @@ from qa_arch.errors import RunError
 HOLDER = """
 import sys, time
 from pathlib import Path
-from qa_arch.system import lifeline, lock
+from qa_arch import files as lock
+from qa_arch import process as lifeline
 with lock.hold(Path(sys.argv[1]), "run"):
     if len(sys.argv) > 2:
         lifeline.start([sys.executable, "-c", "import time; time.sleep(99)"], pass_fds=lock.descriptors())
@@ -99,7 +100,7 @@ CHILD = "from qa_arch.process import tie; import time; tie(); print('tied', flus
 TIED = "from qa_arch.process import tie; tie(); "
 PARENT = """
 import sys, time
-from qa_arch.system import lifeline
+from qa_arch import process as lifeline
 child = lifeline.start([sys.executable, "-c", sys.argv[1]], stdout=-1)
 child.stdout.readline()
 print(child.pid, flush=True)
@@ -107,7 +108,7 @@ time.sleep(99)
 """
 LATE = r"""
 import os, sys, time
-from qa_arch.system import lifeline
+from qa_arch import process as lifeline
 child = lifeline.start([sys.executable, "-c", "import time; time.sleep(1)\n" + sys.argv[1]])
 print(child.pid, flush=True)
 os._exit(0)

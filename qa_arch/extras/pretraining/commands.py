@@ -12,7 +12,7 @@ from qa_arch.errors import ConfigError, RunError, UnavailableError
 from qa_arch.extras.pretraining.corpus import open_corpus
 from qa_arch.extras.pretraining.manifest import EXTRA
 from qa_arch.files import replacing_folder, write_json
-from qa_arch.nn.encoder_factory import resolve
+from qa_arch.nn.encoder_configs import resolve
 from qa_arch.records import read_record
 from qa_arch.results.tables import Column, Table, number, print_table, text, two_decimals
 

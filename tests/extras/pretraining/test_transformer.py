@@ -15,7 +15,6 @@ from qa_arch.extras.pretraining.transformer import (
     Embeddings,
     EncoderBlock,
     MultiHeadAttention,
-    QaTransformerConfig,
     QaTransformerModel,
     TransformerEncoder,
     attention,
@@ -23,6 +22,7 @@ from qa_arch.extras.pretraining.transformer import (
     padding_mask,
     sinusoidal_positions,
 )
+from qa_arch.extras.pretraining.transformer_config import QaTransformerConfig
 from qa_arch.features import tokenizers
 from qa_arch.models.store import open_tokenizer
 from qa_arch.nn import encoder as core
