@@ -2,10 +2,10 @@
 
     python experiments/migrate_records.py [FOLDER ...]      # default: experiments/
 
-Migrates every ``run.json`` at or below the folders with its question rows; scores, thresholds and null odds
-stay as they are. Hashes are stored as the code of schema 2 computes them, and never computed again: a record
-of schema 3 keeps its own. After a class was moved or a setting removed, extend ``MOVED`` or ``RETIRED`` and
-run this again; a second run changes nothing.
+Migrates every ``run.json`` at or below the folders with its question rows and the ``config.yaml`` beside it;
+scores, thresholds and null odds stay as they are. Hashes are stored as the code of schema 2 computes them,
+and never computed again: a record of schema 3 keeps its own. After a class was moved or a setting removed,
+extend ``MOVED`` or ``RETIRED`` and run this again; a second run changes nothing.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from qa_arch.config.compose import to_yaml
 from qa_arch.data.sources import local, open_passages
 from qa_arch.errors import DataError, QaArchError, RunError
-from qa_arch.files import read_json, write_json
+from qa_arch.files import read_json, read_yaml, write_atomic, write_json
 from qa_arch.metrics.squad import score_questions
 from qa_arch.records import (
     DEV,
@@ -33,6 +34,7 @@ from qa_arch.records import (
     read_questions,
     write_questions,
 )
+from qa_arch.training.jobs import CONFIG
 
 EXPERIMENTS = Path(__file__).resolve().parent
 
@@ -200,7 +202,8 @@ def main(folders: Collection[str]) -> int:
 
 
 def migrate(path: Path) -> bool:
-    """Rewrite the record at ``path``, of an earlier schema also its question rows; whether it changed.
+    """Rewrite the record at ``path`` and the config beside it, of an earlier schema also its question rows;
+    whether one of them changed.
 
     Raises RunError, before anything is written, for a record that is running or cannot be migrated.
     """
@@ -212,14 +215,18 @@ def migrate(path: Path) -> bool:
         if raw["status"] == "running":
             raise RunError(f"{path}: still running; finish it first, with the code that began it")
         new = to_schema_3(with_nested(raw) if raw["schema"] == 1 else raw, path)
-    config = without_unread(without_retired(new["config"], RETIRED, path))
-    new = {**new, "config": with_names(config, MOVED)}
+    new = {**new, "config": current(new["config"], path)}
     parse_record(new, path)
+    composed = path.with_name(CONFIG)
+    before = read_yaml(composed) if composed.is_file() else {}
+    after = current(before, composed)
     if raw["schema"] != SCHEMA:
         new["rows"] = {split: rewrite_rows(path.parent, raw, split) for split in scored(path.parent, raw)}
     if new != raw:
         write_json(path, new)
-    return new != raw
+    if after != before:
+        write_atomic(composed, to_yaml(after))
+    return new != raw or after != before
 
 
 # Records ----------------------------------------------------------------------------------------------
@@ -264,7 +271,7 @@ def to_schema_3(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
             split: {**facts, "fingerprint": SETS.get(facts.get("fingerprint"), facts.get("fingerprint"))}
             for split, facts in raw["data"].items()
         }
-    return {**new, "schema": SCHEMA, "config": with_current_sections(config)}
+    return {**new, "schema": SCHEMA}
 
 
 def registered_hash(raw: Mapping[str, Any], path: Path) -> str | None:
@@ -320,6 +327,12 @@ def is_optional(path: str, value: Any) -> bool:
 
 
 # Configs ----------------------------------------------------------------------------------------------
+
+
+def current(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The config in the file ``path`` as today's code reads it."""
+    config = without_retired(with_current_sections(config), RETIRED, path)
+    return dict(with_names(without_unread(config), MOVED))
 
 
 def with_names(value: Any, names: Mapping[str, str]) -> Any:

@@ -8,12 +8,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from qa_arch.config.compose import to_yaml
 from qa_arch.config.schema import LOSSES, recipe_of, recipes, validate
 from qa_arch.config.target import locate
 from qa_arch.errors import RunError
+from qa_arch.files import read_yaml
 from qa_arch.models.store import check_model
 from qa_arch.nn.losses import build_loss
 from qa_arch.records import QUESTIONS, RECORD, read_questions, read_record
+from qa_arch.training.jobs import CONFIG
 from qa_arch.training.loggers import check_logger
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -68,6 +71,7 @@ def earlier(run: Path, schema: int) -> dict:
                 for split, points in old[key].items()
             }
     (run / RECORD).write_text(json.dumps(old))
+    (run / CONFIG).write_text(to_yaml(config))
     return now
 
 
@@ -86,6 +90,7 @@ def test_record_of_an_earlier_schema_is_refused_until_it_is_migrated(migration, 
     assert read_record(run) == record
     assert record.settings_hash[:8] in str(*EXPERIMENTS.glob("demo/records/bert-*"))
     assert (run / QUESTIONS).read_bytes() == rows
+    assert read_yaml(run / CONFIG) == record.config
     assert not migration.migrate(run / RECORD)
 
 
@@ -120,10 +125,10 @@ def test_running_record_and_rows_of_other_scores_are_left_alone(migration, run):
         ({"schema": 4}, "not a record of schema 1 to 3"),
     ):
         (run / RECORD).write_text(json.dumps({**raw, **changes}))
-        written = [(run / name).read_bytes() for name in (RECORD, QUESTIONS)]
+        written = [(run / name).read_bytes() for name in (RECORD, CONFIG, QUESTIONS)]
         with pytest.raises(RunError, match=message):
             migration.migrate(run / RECORD)
-        assert [(run / name).read_bytes() for name in (RECORD, QUESTIONS)] == written
+        assert [(run / name).read_bytes() for name in (RECORD, CONFIG, QUESTIONS)] == written
 
 
 @pytest.mark.parametrize(
