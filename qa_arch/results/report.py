@@ -32,7 +32,7 @@ from qa_arch.records import (
     SplitFacts,
     questions_folder,
 )
-from qa_arch.results.columns import COLUMNS, table_of_runs
+from qa_arch.results.columns import COLUMNS, runs_table
 from qa_arch.results.compare import effects_table
 from qa_arch.results.effects import (
     FITTED,
@@ -389,7 +389,7 @@ def _fill_rows(scored: ScoredSet, shown: Sequence[Shown]) -> Table:
     """Give every run its row of the table of runs, which is returned."""
     runs = [run for s in shown for run in s.runs]
     keys = ("model", *_SCORES, *_COSTS, *(_CALIBRATION if scored.rows else ()))
-    table = table_of_runs([(run.folder, run.record) for run in runs], split=scored.split, columns=keys)
+    table = runs_table([(run.folder, run.record) for run in runs], split=scored.split, columns=keys)
     for run, row in zip(runs, [row for row in table.rows if "run" in row], strict=True):
         created = (run.record.created or "")[:16].replace("T", " ")
         run.row = {**row, "model": run.label, "href": f"run-{run.number}", "created": created}
